@@ -1,0 +1,78 @@
+# Everything that is done with this repository, each as one target; `make help` lists them.
+#
+# The tools are built from the Go module proxy, pinned by the modules below tools/. A Postgres server is started where one
+# is needed, from the machine's own binaries, and thrown away.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+# The race detector needs a C compiler.
+RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
+
+help: ## List the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
+
+test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
+	bin/withpg go test $(RACE) -timeout 15m ./...
+
+demo: ## Run the demo
+	go run ./examples/demo
+
+vet: ## Look for suspicious constructs
+	go vet ./...
+
+format: ## Format the code
+	gofmt -w $(SOURCES)
+
+check-format: ## Fail where the code is not formatted
+	@unformatted=$$(gofmt -l $(SOURCES)); test -z "$$unformatted" || { echo "not formatted (make format):"; echo "$$unformatted"; exit 1; }
+
+# The Go files and folders at the top, but what is built.
+SOURCES = $(filter-out bin,$(shell find . -mindepth 2 -name '*.go' -not -path './.*' | cut -d/ -f2 | sort -u))
+
+lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
+	bin/golangci-lint run ./...
+	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
+		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }
+
+NOTIFICATIONS = pg_notify|WaitForNotification|OnNotification|(LISTEN|NOTIFY|UNLISTEN) +["a-z*]
+
+generate: ## Write all generated files anew: ent's client and the desired schema
+	go generate ./...
+
+check-generated: ## Fail where a generated file is not what make generate writes
+	@before=$$($(FINGERPRINT)); $(MAKE) --no-print-directory generate; after=$$($(FINGERPRINT)); \
+		diff <(echo "$$before") <(echo "$$after") || { echo "generated files were stale, and are written anew now"; exit 1; }
+
+FINGERPRINT = find . \( -name '*.go' -o -name '*.sql' \) -not -path './.*' -print0 | sort -z | xargs -0 sha256sum
+
+drift: bin/withpg ## Fail where the migrations do not add up to the schema that the code declares
+	bin/withpg go run ./internal/ddl/cmd drift
+
+migration: bin/withpg bin/atlas ## Write the migration from what is there to what the code declares: make migration NAME=what_it_does
+	@test -n "$(NAME)" || { echo "usage: make migration NAME=what_it_does"; exit 1; }
+	env -u GENDURABLE_TEST_URL bin/withpg sh -c \
+		'DEV_DATABASE_URL=$$GENDURABLE_TEST_URL bin/atlas migrate diff "$(NAME)" --env local'
+
+atlas: bin/atlas ## Build the Atlas CLI as bin/atlas
+
+ci: ## Run what continuous integration runs
+	.ci/run
+
+clean: ## Remove what was built here
+	rm -rf bin
+
+# The go command knows by itself whether anything is to be done.
+bin/withpg: FORCE
+	@go build -o $@ ./internal/pgdev/cmd/withpg
+
+bin/atlas: tools/atlas/go.mod tools/atlas/go.sum
+	cd tools/atlas && CGO_ENABLED=0 go build -o ../../$@ ariga.io/atlas/cmd/atlas
+
+bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	cd tools/lint && CGO_ENABLED=0 go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+FORCE:

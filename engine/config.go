@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"cmp"
+	"log/slog"
+	"maps"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/worker"
+)
+
+type (
+	// Hooks are called after the fact; nil ones cost nothing.
+	Hooks = worker.Hooks
+	// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is its default.
+	Limits = step.Limits
+)
+
+// The defaults of Config and Queue, where the field's comment does not give a formula.
+const (
+	DefaultSchema        = migrations.DefaultSchema
+	DefaultLease         = 60 * time.Second
+	DefaultHeartbeat     = 20 * time.Second
+	DefaultReap          = 30 * time.Second
+	DefaultRetention     = 24 * time.Hour
+	DefaultDrainTimeout  = 30 * time.Second
+	DefaultDrainGrace    = 5 * time.Second
+	DefaultRunAheadSteps = 100
+	DefaultRunAheadFor   = time.Second
+	DefaultPollMin       = 250 * time.Millisecond
+	DefaultPollMax       = time.Second
+)
+
+// Config of an engine. Only Pool is required. A zero field means its default, which its comment gives; nothing negative is accepted.
+type Config struct {
+	// Pool is the host's, and is not closed by the engine. Heartbeat and partition locks dial one connection each beside it, with
+	// its configuration. A worker needs MaxConns of at least 2, a client 1.
+	Pool *pgxpool.Pool
+	// Schema of Postgres that holds the engine's tables: "gendurable". One engine per schema; the host's own tables stay apart.
+	Schema string
+	// Machines are what this process can run; none for a client. Versions of one machine stand side by side.
+	Machines []fsm.Definition
+	// Queues are what this process works on, by name; none makes it a client, which inserts, signals, waits and queries.
+	Queues map[string]Queue
+
+	// Lease is how long a claim outlives its last heartbeat: 60 s. After it another process may run the step again.
+	Lease time.Duration
+	// Heartbeat is how often leases are extended: 20 s, but at most a third of Lease, which is also the bound.
+	Heartbeat time.Duration
+	// Reap is how often expired leases are looked for: 30 s, but at most half of Lease.
+	Reap time.Duration
+	// RetainDone is how long a done instance is kept after its end: 24 h.
+	RetainDone time.Duration
+	// RetainFailed is how long a failed instance is kept after its end: 24 h. An instance with children goes after the last of them.
+	RetainFailed time.Duration
+	// DrainTimeout is how long Stop lets running steps finish before it cancels their contexts: 30 s.
+	DrainTimeout time.Duration
+	// DrainGrace is how long steps whose context was cancelled by Stop have to return: 5 s. What still runs then falls to its lease.
+	DrainGrace time.Duration
+	// RunAheadSteps is how many steps in a row an instance may take under one claim: 100; 1 is off.
+	RunAheadSteps int
+	// RunAheadFor is for how long it may do so: 1 s.
+	RunAheadFor time.Duration
+	// PartitionLock is how partition keys are guarded beyond the lease: LockAdvisory.
+	PartitionLock PartitionLock
+	// Limits of payloads, awaits, inboxes, rounds of children and nesting: see its fields. Inbox counts at the sender, the others
+	// where the value is made, so give all processes the same.
+	Limits Limits
+	// NoReaper leaves expired leases to other processes.
+	NoReaper bool
+	// NoGC leaves instances past their retention to other processes.
+	NoGC bool
+
+	// Codec makes JSON of states, results and payloads: fsm.JSON. All processes need the same.
+	Codec fsm.Codec
+	// Logger: slog.Default().
+	Logger *slog.Logger
+	// Hooks are called in this order.
+	Hooks []Hooks
+	// Middleware of inserts and signals: the first runs first.
+	Middleware []Middleware
+}
+
+// Queue says how this process works on a queue. The zero value is a good one.
+type Queue struct {
+	// Concurrency is how many of the queue's steps run at once in this process: 10 × GOMAXPROCS.
+	Concurrency int
+	// Buffer is how many claims may wait for one of these slots; 0 adapts it to how fast the steps are.
+	Buffer int
+	// PollMin and PollMax are how long an idle queue sleeps between looks, at first and at last: 250 ms and 1 s.
+	PollMin, PollMax time.Duration
+}
+
+// PartitionLock is a way to guard partition keys (spec §6).
+type PartitionLock string
+
+// The ways. In both a unique index and the fence keep two steps of a key from committing side by side.
+const (
+	// LockAdvisory also keeps them from running side by side when a process stalls past its lease. All keys of a process are locked by one
+	// session of Postgres.
+	LockAdvisory PartitionLock = "advisory"
+	// LockLease does without sessions, for proxies that pool transactions: a stalled step may overlap with its successor, until its
+	// outcome is refused.
+	LockLease PartitionLock = "lease"
+)
+
+// WithDefaults returns a copy as New uses it: zero fields have their defaults. It validates nothing.
+func (c Config) WithDefaults() Config {
+	c.Schema = cmp.Or(c.Schema, DefaultSchema)
+	c.Machines = slices.Clone(c.Machines)
+	c.Queues = maps.Clone(c.Queues)
+	for name, q := range c.Queues {
+		c.Queues[name] = q.withDefaults()
+	}
+	c.Lease = cmp.Or(c.Lease, DefaultLease)
+	c.Heartbeat = cmp.Or(c.Heartbeat, min(DefaultHeartbeat, c.Lease/3))
+	c.Reap = cmp.Or(c.Reap, min(DefaultReap, c.Lease/2))
+	c.RetainDone = cmp.Or(c.RetainDone, DefaultRetention)
+	c.RetainFailed = cmp.Or(c.RetainFailed, DefaultRetention)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
+	c.DrainGrace = cmp.Or(c.DrainGrace, DefaultDrainGrace)
+	c.RunAheadSteps = cmp.Or(c.RunAheadSteps, DefaultRunAheadSteps)
+	c.RunAheadFor = cmp.Or(c.RunAheadFor, DefaultRunAheadFor)
+	c.PartitionLock = cmp.Or(c.PartitionLock, LockAdvisory)
+	c.Limits = c.Limits.WithDefaults()
+	if c.Codec == nil {
+		c.Codec = fsm.JSON{}
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.Hooks = slices.Clone(c.Hooks)
+	c.Middleware = slices.Clone(c.Middleware)
+	return c
+}
+
+func (q Queue) withDefaults() Queue {
+	q.Concurrency = cmp.Or(q.Concurrency, 10*runtime.GOMAXPROCS(0))
+	q.PollMin = cmp.Or(q.PollMin, DefaultPollMin)
+	q.PollMax = cmp.Or(q.PollMax, max(DefaultPollMax, q.PollMin))
+	return q
+}

@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// What callers ask for with errors.Is. Those with data also have a type, for errors.As.
+var (
+	// ErrDuplicate: the correlation key is occupied. Of Insert, as a *[DuplicateError].
+	ErrDuplicate = errors.New("gendurable: key occupied")
+	// ErrNoTarget: no live instance at that address. Of Signal.
+	ErrNoTarget = store.ErrNoTarget
+	// ErrInboxFull: the instance holds as many unconsumed signals as it may (Limits.Inbox). Of Signal.
+	ErrInboxFull = store.ErrInboxFull
+	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
+	ErrTooLarge = fsm.ErrTooLarge
+	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get and Wait.
+	ErrNotFound = store.ErrNotFound
+	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
+	ErrSchema = errors.New("gendurable: schema not current")
+	// ErrReadOnly: the client of Ent only queries; the text names the verb to use.
+	ErrReadOnly = errors.New("gendurable: use the verb")
+	// ErrStopped: the engine is stopped, or was while one waited. Of Start and Wait.
+	ErrStopped = errors.New("gendurable: engine stopped")
+	// ErrStarted: the engine is started already. Of Start.
+	ErrStarted = errors.New("gendurable: engine already started")
+)
+
+// DuplicateError is an insert with an occupied correlation key. It is an [ErrDuplicate].
+type DuplicateError struct {
+	Key      fsm.Key
+	Occupant fsm.ID // the instance that has the key
+}
+
+func (e *DuplicateError) Error() string {
+	return fmt.Sprintf("%v: %.80q by instance %d", ErrDuplicate, string(e.Key), e.Occupant)
+}
+
+// Is makes it an ErrDuplicate.
+func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+
+// SpecError is a spec that cannot be inserted; nothing of the call was.
+type SpecError struct {
+	Index int    // in InsertMany; else 0
+	Field string // as of fsm.SpecError, or "middleware" if one refused the spec
+	Err   error
+}
+
+func (e *SpecError) Error() string {
+	return fmt.Sprintf("gendurable: spec %d: %s: %v", e.Index, e.Field, e.Err)
+}
+
+// Unwrap returns what is wrong, e.g. an ErrTooLarge.
+func (e *SpecError) Unwrap() error { return e.Err }
+
+// ConfigError is a field of Config that is wrong.
+type ConfigError struct {
+	Field string // e.g. "Queues[checkout].Concurrency"
+	Err   error  // what is wrong, with the bound
+}
+
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("gendurable: config: %s: %v", e.Field, e.Err)
+}
+
+// Unwrap returns what is wrong, e.g. a *fsm.DefinitionError.
+func (e *ConfigError) Unwrap() error { return e.Err }

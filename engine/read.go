@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
+)
+
+// Get reads an instance by id or by the correlation key that it occupies; fsm.Machine has the typed form. An instance that has left the
+// scope of its key is found by id alone.
+//
+// Errors: ErrNotFound.
+func (e *Engine) Get(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
+	address, err := signal.Resolve(of)
+	if err != nil {
+		return fsm.RawInstance{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	row, err := e.store.Get(ctx, address)
+	if err != nil {
+		return fsm.RawInstance{}, err
+	}
+	return instance(row), nil
+}
+
+// Wait blocks until an instance has ended, by id or by the correlation key that it occupies at the call; fsm.Machine has the typed form.
+// It needs no Start. An end in this process is noticed at once, one elsewhere within a second: one statement looks for all that wait.
+//
+// Errors: ErrNotFound if there is no such instance, or no longer; ErrStopped if the engine is stopped; the cause of ctx's end.
+func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
+	for {
+		i, err := e.Get(ctx, of)
+		if err != nil || i.Status.Terminal() {
+			return i, err
+		}
+		of = i.ID // whoever has the key later is another
+		if err := e.waiters.wait(ctx, int64(i.ID)); err != nil {
+			return fsm.RawInstance{}, fmt.Errorf("wait for instance %d: %w", i.ID, err)
+		}
+	}
+}
+
+func instance(row *store.Instance) fsm.RawInstance {
+	return fsm.RawInstance{
+		ID: fsm.ID(row.ID), Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: row.Priority,
+		Status: fsm.Status(row.Status), State: row.State, Result: row.Result, Attempt: row.Attempt, Crashes: row.Crashes,
+		Visit: row.Visit, Failure: fsm.Failure(row.Failure), LastError: row.LastError, Key: fsm.Key(row.CorrelationKey),
+		PartitionKey: row.PartitionKey, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: row.FinishedAt,
+	}
+}

@@ -1,0 +1,196 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+const (
+	// schemaBytes is the longest name that Postgres does not cut.
+	schemaBytes = 63
+	// payloadBytes is the most that a jsonb can hold.
+	payloadBytes = 1<<28 - 1
+	// workerConns: while one claims or sweeps, another commits.
+	workerConns = 2
+	clientConns = 1
+	// maxDepth of nesting is a CHECK of the table.
+	maxDepth = 100
+)
+
+// faults collects what is wrong with a Config.
+type faults []error
+
+func (f *faults) add(field, format string, a ...any) {
+	*f = append(*f, &ConfigError{Field: field, Err: fmt.Errorf(format, a...)})
+}
+
+// validate returns the machines without their types, and all that is wrong. c has its defaults.
+func (c Config) validate() ([]*step.Machine, error) {
+	var f faults
+	c.validatePool(&f)
+	if err := checkName(c.Schema, schemaBytes); err != nil {
+		f.add("Schema", "%w", err)
+	} else if strings.HasPrefix(c.Schema, "pg_") {
+		f.add("Schema", "%q: names with pg_ are Postgres' own", c.Schema)
+	}
+	c.validateTimes(&f)
+	c.validateLimits(&f)
+	if c.PartitionLock != LockAdvisory && c.PartitionLock != LockLease {
+		f.add("PartitionLock", "%q, want %q or %q", string(c.PartitionLock), LockAdvisory, LockLease)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Queues)) {
+		c.Queues[name].validate(&f, fmt.Sprintf("Queues[%.80s]", name), name)
+	}
+	if len(c.Queues) > 0 && len(c.Machines) == 0 {
+		f.add("Machines", "none, but there are Queues: nothing of them could run here")
+	}
+	return c.machines(&f), errors.Join(f...)
+}
+
+func (c Config) validatePool(f *faults) {
+	if c.Pool == nil {
+		f.add("Pool", "nil")
+		return
+	}
+	need, why := clientConns, "a client"
+	if len(c.Queues) > 0 {
+		need, why = workerConns, "an engine with queues: it claims and commits at the same time"
+	}
+	if have := int(c.Pool.Config().MaxConns); have < need {
+		f.add("Pool", "MaxConns is %d, at least %d for %s", have, need, why)
+	}
+}
+
+func (c Config) validateTimes(f *faults) {
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{
+		{"Lease", c.Lease},
+		{"Heartbeat", c.Heartbeat},
+		{"Reap", c.Reap},
+		{"RetainDone", c.RetainDone},
+		{"RetainFailed", c.RetainFailed},
+		{"DrainTimeout", c.DrainTimeout},
+		{"DrainGrace", c.DrainGrace},
+		{"RunAheadFor", c.RunAheadFor},
+	} {
+		switch {
+		case d.value < 0:
+			f.add(d.field, "%v is negative", d.value)
+		case d.value > fsm.MaxDelay:
+			f.add(d.field, "%v, at most 100 years", d.value)
+		case d.value < time.Millisecond:
+			f.add(d.field, "%v, at least 1 ms", d.value)
+		}
+	}
+	if c.Heartbeat > 0 && c.Lease > 0 && c.Heartbeat > c.Lease/3 {
+		f.add("Heartbeat", "%v, at most a third of Lease (%v): two beats may be lost before a claim is", c.Heartbeat, c.Lease)
+	}
+	if c.RunAheadSteps < 0 {
+		f.add("RunAheadSteps", "%d is negative; 1 is off", c.RunAheadSteps)
+	}
+}
+
+func (c Config) validateLimits(f *faults) {
+	for _, n := range []struct {
+		field      string
+		value, max int
+	}{
+		{"Limits.PayloadBytes", c.Limits.PayloadBytes, payloadBytes},
+		{"Limits.AwaitNames", c.Limits.AwaitNames, 0},
+		{"Limits.Inbox", c.Limits.Inbox, 0},
+		{"Limits.Children", c.Limits.Children, 0},
+		{"Limits.Depth", c.Limits.Depth, maxDepth},
+	} {
+		switch {
+		case n.value < 0:
+			f.add(n.field, "%d is negative", n.value)
+		case n.max > 0 && n.value > n.max:
+			f.add(n.field, "%d, at most %d", n.value, n.max)
+		}
+	}
+}
+
+func (q Queue) validate(f *faults, field, name string) {
+	if err := checkName(name, fsm.MaxNameBytes); err != nil {
+		f.add(field, "the name: %w", err)
+	}
+	if q.Concurrency < 0 {
+		f.add(field+".Concurrency", "%d is negative", q.Concurrency)
+	}
+	if q.Buffer < 0 {
+		f.add(field+".Buffer", "%d is negative; 0 is adaptive", q.Buffer)
+	}
+	for _, d := range []struct {
+		field string
+		value time.Duration
+	}{{".PollMin", q.PollMin}, {".PollMax", q.PollMax}} {
+		switch {
+		case d.value < 0:
+			f.add(field+d.field, "%v is negative", d.value)
+		case d.value < time.Millisecond:
+			f.add(field+d.field, "%v, at least 1 ms", d.value)
+		}
+	}
+	if q.PollMax > 0 && q.PollMin > q.PollMax {
+		f.add(field+".PollMin", "%v, at most PollMax (%v)", q.PollMin, q.PollMax)
+	}
+}
+
+// machines erases the definitions; their own faults become the Config's.
+func (c Config) machines(f *faults) []*step.Machine {
+	type identity struct {
+		name    string
+		version int
+	}
+	machines := make([]*step.Machine, 0, len(c.Machines))
+	first := map[identity]int{}
+	for i, definition := range c.Machines {
+		field := fmt.Sprintf("Machines[%d]", i)
+		if definition == nil {
+			f.add(field, "nil")
+			continue
+		}
+		m := definition.Erase()
+		if m == nil {
+			f.add(field, "nil")
+			continue
+		}
+		for _, fault := range m.Faults {
+			at := field
+			if wrong, ok := errors.AsType[*fsm.DefinitionError](fault); ok {
+				at += "." + wrong.Field
+			}
+			f.add(at, "%w", fault)
+		}
+		id := identity{m.Name, m.Version}
+		if j, taken := first[id]; taken {
+			f.add(field, "machine %.80q version %d is Machines[%d] already", m.Name, m.Version, j)
+			continue
+		}
+		first[id] = i
+		machines = append(machines, m)
+	}
+	return machines
+}
+
+func checkName(name string, most int) error {
+	switch {
+	case name == "":
+		return errors.New("empty")
+	case len(name) > most:
+		return fmt.Errorf("%d bytes, at most %d", len(name), most)
+	case !utf8.ValidString(name) || strings.ContainsRune(name, 0):
+		return fmt.Errorf("%.80q is not a text that Postgres takes", name)
+	}
+	return nil
+}

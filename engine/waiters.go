@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// waiters are the callers of Wait. Instances that end in this process are pushed to them after the commit; for all others one goroutine
+// looks, as long as somebody waits, with one statement for all that are due to be looked after.
+type waiters struct {
+	look   func(ctx context.Context, ids []int64) (ended []int64, err error)
+	logger *slog.Logger
+	quit   chan struct{} // closed by stop
+
+	number  atomic.Int64 // of callers: most commits find nobody waiting, and take no lock
+	mu      sync.Mutex
+	waiting map[int64]*waited
+	stopped bool
+	cancel  context.CancelFunc // of the goroutine that looks; nil: there is none
+	fresh   chan struct{}      // tells it that somebody new waits
+}
+
+// waited is an instance that someone waits for.
+type waited struct {
+	callers int
+	over    chan struct{} // closed when it has ended
+	pause   time.Duration
+	next    time.Time // when to look
+}
+
+const (
+	firstLook = 20 * time.Millisecond
+	lastLook  = time.Second
+)
+
+func newWaiters(look func(context.Context, []int64) ([]int64, error), logger *slog.Logger) *waiters {
+	return &waiters{look: look, logger: logger, quit: make(chan struct{}), waiting: map[int64]*waited{}}
+}
+
+// wait returns nil when the instance has ended, or may have.
+func (w *waiters) wait(ctx context.Context, id int64) error {
+	over, err := w.join(id)
+	if err != nil {
+		return err
+	}
+	defer w.leave(id, over)
+	select {
+	case <-over:
+		return nil
+	case <-w.quit:
+		return ErrStopped
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *waiters) join(id int64) (over chan struct{}, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return nil, ErrStopped
+	}
+	i := w.waiting[id]
+	if i == nil {
+		i = &waited{over: make(chan struct{})}
+		w.waiting[id] = i
+	}
+	i.callers++
+	i.pause, i.next = firstLook, time.Now().Add(firstLook)
+	w.number.Add(1)
+	if w.cancel == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		w.cancel, w.fresh = cancel, make(chan struct{}, 1)
+		go w.watch(ctx, w.fresh)
+	}
+	select {
+	case w.fresh <- struct{}{}:
+	default:
+	}
+	return i.over, nil
+}
+
+// leave ends a call of wait; the last one takes the goroutine that looks with it.
+func (w *waiters) leave(id int64, over chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.number.Add(-1)
+	if i := w.waiting[id]; i != nil && i.over == over {
+		if i.callers--; i.callers == 0 {
+			delete(w.waiting, id)
+		}
+	}
+	if w.number.Load() == 0 && w.cancel != nil {
+		w.cancel()
+		w.cancel = nil
+	}
+}
+
+// ended wakes those who wait for these instances. It is called after each commit, by the committer.
+func (w *waiters) ended(ids []int64) {
+	if w.number.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range ids {
+		if i := w.waiting[id]; i != nil {
+			close(i.over)
+			delete(w.waiting, id)
+		}
+	}
+}
+
+// stop ends all that wait with ErrStopped, and those that come.
+func (w *waiters) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.stopped {
+		w.stopped = true
+		close(w.quit)
+	}
+}
+
+// watch looks for ends until nobody waits any more.
+func (w *waiters) watch(ctx context.Context, fresh <-chan struct{}) {
+	failed := false
+	for ctx.Err() == nil {
+		ids, sleep := w.due(time.Now())
+		awake := fresh
+		if len(ids) > 0 {
+			ended, err := w.look(ctx, ids)
+			if err != nil && ctx.Err() == nil && !failed {
+				w.logger.LogAttrs(ctx, slog.LevelWarn, "cannot look whether instances have ended, trying again", slog.Any("error", err))
+			}
+			failed = err != nil
+			w.ended(ended)
+			sleep, awake = firstLook, nil // however many come: no more statements than this
+		}
+		timer := time.NewTimer(sleep)
+		select {
+		case <-ctx.Done():
+		case <-awake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// due returns the instances to look after now, each then less often, and how long until the next one.
+func (w *waiters) due(now time.Time) (ids []int64, sleep time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sleep = lastLook
+	for id, i := range w.waiting {
+		if left := i.next.Sub(now); left > 0 {
+			sleep = min(sleep, left)
+			continue
+		}
+		i.pause = min(2*i.pause, lastLook)
+		i.next = now.Add(i.pause)
+		ids = append(ids, id)
+	}
+	return ids, sleep
+}

@@ -1,0 +1,219 @@
+package entpgx
+
+import (
+	"context"
+	stdsql "database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// rollbackTimeout bounds a ROLLBACK, which has to run although the caller's context may have ended.
+const rollbackTimeout = 5 * time.Second
+
+// Driver is ent's [dialect.Driver] over a pool ([New]) or inside a transaction ([Within]). It is safe for concurrent
+// use as far as what it stands on is: a pool is, a transaction is not. The zero value is not usable.
+type Driver struct {
+	queries
+	pool *pgxpool.Pool // nil inside a transaction
+	tx   pgx.Tx        // nil over a pool
+}
+
+var _ dialect.Driver = (*Driver)(nil)
+
+// New returns a driver over the host's pool, which stays the host's: Close does not close it.
+func New(pool *pgxpool.Pool) *Driver {
+	return &Driver{queries: queries{pool}, pool: pool}
+}
+
+// Within returns a driver inside a transaction that someone else began and will end. Transactions begun on it are
+// savepoints.
+func Within(tx pgx.Tx) *Driver {
+	return &Driver{queries: queries{tx}, tx: tx}
+}
+
+// Pool returns the host's pool, nil for a driver made by Within.
+func (d *Driver) Pool() *pgxpool.Pool { return d.pool }
+
+// Dialect returns [dialect.Postgres].
+func (d *Driver) Dialect() string { return dialect.Postgres }
+
+// Close does nothing: pool and transaction belong to whoever made them.
+func (d *Driver) Close() error { return nil }
+
+// Dial opens a connection outside of the pool but with its configuration and hooks, for work that must neither wait
+// for a free connection nor take one from the others. The caller closes it. A driver made by Within cannot dial.
+func (d *Driver) Dial(ctx context.Context) (*pgx.Conn, error) {
+	if d.pool == nil {
+		return nil, errors.New("dial a connection: the driver stands on a transaction, not on a pool")
+	}
+	config := d.pool.Config()
+	if config.BeforeConnect != nil {
+		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
+			return nil, fmt.Errorf("dial a connection: the pool's BeforeConnect: %w", err)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("dial a connection: %w", err)
+	}
+	if config.AfterConnect != nil {
+		if err := config.AfterConnect(ctx, conn); err != nil {
+			return nil, errors.Join(fmt.Errorf("dial a connection: the pool's AfterConnect: %w", err), conn.Close(ctx))
+		}
+	}
+	return conn, nil
+}
+
+// Tx begins a transaction with the server's defaults; see BeginTx.
+func (d *Driver) Tx(ctx context.Context) (dialect.Tx, error) { return d.BeginTx(ctx, nil) }
+
+// isolationLevels are the levels that Postgres knows; snapshot isolation is its repeatable read.
+var isolationLevels = map[stdsql.IsolationLevel]pgx.TxIsoLevel{
+	stdsql.LevelDefault:         "",
+	stdsql.LevelReadUncommitted: pgx.ReadUncommitted,
+	stdsql.LevelReadCommitted:   pgx.ReadCommitted,
+	stdsql.LevelRepeatableRead:  pgx.RepeatableRead,
+	stdsql.LevelSnapshot:        pgx.RepeatableRead,
+	stdsql.LevelSerializable:    pgx.Serializable,
+}
+
+// BeginTx begins a transaction; nil options are the server's defaults. As in database/sql, ctx bounds the transaction
+// up to its end: a Commit after ctx ended fails and commits nothing, while Rollback always runs. Inside a transaction
+// (Within) it sets a savepoint, which takes no options.
+func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialect.Tx, error) {
+	if options == nil {
+		options = &entsql.TxOptions{}
+	}
+	level, ok := isolationLevels[options.Isolation]
+	if !ok {
+		return nil, fmt.Errorf("begin a transaction: Postgres has no isolation level %q", options.Isolation)
+	}
+	tx, err := d.begin(ctx, level, options.ReadOnly)
+	if err != nil {
+		return nil, fmt.Errorf("begin a transaction: %w", err)
+	}
+	return &Tx{
+		queries: queries{tx},
+		tx:      tx,
+		commit:  func() error { return tx.Commit(ctx) },
+		rollback: func() error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+			defer cancel()
+			return tx.Rollback(ctx)
+		},
+	}, nil
+}
+
+func (d *Driver) begin(ctx context.Context, level pgx.TxIsoLevel, readOnly bool) (pgx.Tx, error) {
+	if d.tx != nil {
+		if level != "" || readOnly {
+			return nil, errors.New("a savepoint takes no isolation level and no access mode")
+		}
+		return d.tx.Begin(ctx)
+	}
+	options := pgx.TxOptions{IsoLevel: level}
+	if readOnly {
+		options.AccessMode = pgx.ReadOnly
+	}
+	return d.pool.BeginTx(ctx, options)
+}
+
+// Tx is a transaction, or savepoint, begun by a [Driver].
+type Tx struct {
+	queries
+	tx               pgx.Tx
+	commit, rollback func() error
+}
+
+var _ dialect.Tx = (*Tx)(nil)
+
+// Pgx returns the native transaction, for statements beside ent's.
+func (t *Tx) Pgx() pgx.Tx { return t.tx }
+
+// Commit commits. When the connection or the context ends meanwhile, it stays open whether the server did.
+func (t *Tx) Commit() error { return t.commit() }
+
+// Rollback rolls back. After a Commit it returns [pgx.ErrTxClosed].
+func (t *Tx) Rollback() error { return t.rollback() }
+
+// queries is [dialect.ExecQuerier] over anything that runs statements.
+type queries struct{ db runner }
+
+type runner interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Exec runs a statement. args is a []any, v is nil or a *sql.Result that receives the number of affected rows.
+func (q queries) Exec(ctx context.Context, query string, args, v any) error {
+	arguments, err := list(args)
+	if err != nil {
+		return err
+	}
+	switch v.(type) {
+	case nil, *entsql.Result:
+	default:
+		return fmt.Errorf("run a statement: the result is a %T, want *sql.Result", v)
+	}
+	tag, err := q.db.Exec(ctx, query, arguments...)
+	if err != nil {
+		return constraint(err)
+	}
+	if result, ok := v.(*entsql.Result); ok {
+		*result = affected(tag.RowsAffected())
+	}
+	return nil
+}
+
+// Query runs a query. args is a []any, v a *sql.Rows of ent, which the caller closes.
+func (q queries) Query(ctx context.Context, query string, args, v any) error {
+	target, ok := v.(*entsql.Rows)
+	if !ok {
+		return fmt.Errorf("run a query: the result is a %T, want *sql.Rows", v)
+	}
+	arguments, err := list(args)
+	if err != nil {
+		return err
+	}
+	// In text format every sql.Scanner of a field sees what database/sql would have shown it.
+	arguments = append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, arguments...)
+	found, err := q.db.Query(ctx, query, arguments...)
+	if err != nil {
+		return constraint(err)
+	}
+	// ent looks at the columns before the first row, so an error of the server, such as a constraint violated by an
+	// INSERT … RETURNING, has to come out here.
+	first := found.Next()
+	if err := found.Err(); !first && err != nil {
+		return constraint(err)
+	}
+	target.ColumnScanner = &rows{Rows: found, peeked: true, first: first}
+	return nil
+}
+
+// list returns the arguments as ent passes them.
+func list(args any) ([]any, error) {
+	arguments, ok := args.([]any)
+	if !ok && args != nil {
+		return nil, fmt.Errorf("run a statement: the arguments are a %T, want []any", args)
+	}
+	return arguments, nil
+}
+
+// affected is the number of rows a statement touched.
+type affected int64
+
+// LastInsertId always fails: Postgres reports ids through RETURNING.
+func (affected) LastInsertId() (int64, error) {
+	return 0, errors.New("postgres has no last insert id; use RETURNING")
+}
+
+// RowsAffected never fails.
+func (a affected) RowsAffected() (int64, error) { return int64(a), nil }

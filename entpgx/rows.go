@@ -1,0 +1,48 @@
+package entpgx
+
+import (
+	stdsql "database/sql"
+	"errors"
+
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+)
+
+// rows presents a native result, whose first row has been looked for already, as ent wants it.
+type rows struct {
+	pgx.Rows
+	peeked bool // Next has to answer with first
+	first  bool
+}
+
+var _ entsql.ColumnScanner = (*rows)(nil)
+
+func (r *rows) Next() bool {
+	if r.peeked {
+		r.peeked = false
+		return r.first
+	}
+	return r.Rows.Next()
+}
+
+func (r *rows) Close() error {
+	r.Rows.Close()
+	return r.Rows.Err()
+}
+
+func (r *rows) Columns() ([]string, error) {
+	fields := r.FieldDescriptions()
+	names := make([]string, len(fields))
+	for i, field := range fields {
+		names[i] = field.Name
+	}
+	return names, nil
+}
+
+// ColumnTypes always fails, and ent then scans columns it does not know into any; the standard library's type cannot be
+// made outside of it.
+func (r *rows) ColumnTypes() ([]*stdsql.ColumnType, error) {
+	return nil, errors.New("a native result has no column types of database/sql")
+}
+
+func (r *rows) NextResultSet() bool { return false }

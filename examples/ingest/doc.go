@@ -1,0 +1,11 @@
+// Package ingest reads a tree of files durably: an instance per directory, which spawns one per entry and joins them, level by level.
+// Whatever process dies, the others go on where it was; the totals come out the same as those of a plain walk.
+//
+// Where to look:
+//
+//   - machine.go: the directory's machine and the file's job. Start here.
+//   - totals.go: what is counted, and how a directory adds up its entries.
+//   - read.go: one file, one directory listing.
+//   - plain.go: the same without any engine, to compare with.
+//   - run.go: one run of both.
+package ingest

@@ -1,0 +1,136 @@
+package orders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Fate is how an order ended.
+type Fate string
+
+// The fates.
+const (
+	Shipped  Fate = "shipped"
+	Refunded Fate = "refunded" // paid, but the item was sold out or the amount was wrong
+	Expired  Fate = "expired"  // not paid in time
+)
+
+// Order is the state of a checkout: what was ordered, and what has become of it so far.
+type Order struct {
+	ID       int64    `json:"order"`
+	Email    string   `json:"email"`
+	Item     string   `json:"item"`
+	Quantity int      `json:"quantity"`
+	Cents    int64    `json:"cents"`
+	Payment  *Payment `json:"payment,omitempty"`
+	Fate     Fate     `json:"fate,omitempty"`
+}
+
+// Payment is what the payment provider tells about one. Event is the provider's own identity for it.
+type Payment struct {
+	Event string `json:"event"`
+	Cents int64  `json:"cents"`
+}
+
+// Receipt is the result of a checkout. Event is the payment that settled it; empty if none did.
+type Receipt struct {
+	Order int64  `json:"order"`
+	Fate  Fate   `json:"fate"`
+	Cents int64  `json:"cents"`
+	Event string `json:"event,omitempty"`
+}
+
+// What the shop, the HTTP server and the workers agree on.
+var (
+	Checkout = fsm.Declare[Order, Receipt]("checkout", fsm.Queue("checkout"))
+	Paid     = fsm.DeclareSignal[Payment]("paid")
+)
+
+// Key is the address of an order, for whoever knows its number only.
+func Key(order int64) fsm.Key { return fsm.Key(fmt.Sprintf("order:%d", order)) }
+
+// checkout is what an order goes through:
+//
+//	start ─▶ (waits for the payment) ─▶ paid ─▶ ship ─▶ mail ─▶ done
+//	                                     │       └─▶ refund ─▶┤
+//	                                     └──────── unpaid ────┘
+type checkout struct {
+	outside   *outside
+	payWithin time.Duration
+}
+
+type visit = fsm.Visit[Order, Receipt]
+
+func (m checkout) Definition() fsm.Definition {
+	return Checkout.Define(
+		fsm.Step("start", m.start).To("paid"),
+		fsm.Step("paid", m.paid).To("ship", "refund", "mail"),
+		fsm.Step("ship", m.ship).To("mail", "refund").Timeout(30*time.Second),
+		fsm.Step("refund", m.refund).To("mail").Timeout(30*time.Second),
+		fsm.Step("mail", m.mail).Timeout(30*time.Second),
+	).OnError(m.failed)
+}
+
+// start parks the order. Nothing of it stays in memory; a payment that came before is found in the inbox and wakes it at once.
+func (m checkout) start(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Await("paid", v.State, Paid).Timeout(m.payWithin), nil
+}
+
+// paid looks for the payment first and not for v.TimedOut: one may have arrived between the timeout and this step.
+func (m checkout) paid(_ context.Context, v *visit) (fsm.Outcome, error) {
+	payment, ok, err := Paid.First(v)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		v.State.Fate = Expired
+		return v.Next("mail", v.State), nil
+	}
+	// The outcome consumes the signal, so what it said goes on in the state.
+	v.State.Payment = &payment
+	if payment.Cents != v.State.Cents {
+		return v.Next("refund", v.State), nil
+	}
+	return v.Next("ship", v.State), nil
+}
+
+// ship may run more than once for one order: the warehouse answers with an error, its answer is lost, this process dies. The
+// idempotency key is the same each time, so the warehouse ships once.
+func (m checkout) ship(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	if err := m.outside.ship(ctx, v.State, v.IdempotencyKey("shipment"), v.FencingToken); err != nil {
+		return nil, err
+	}
+	v.State.Fate = Shipped
+	return v.Next("mail", v.State), nil
+}
+
+func (m checkout) refund(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	if err := m.outside.refund(ctx, v.State, v.IdempotencyKey("refund"), v.FencingToken); err != nil {
+		return nil, err
+	}
+	v.State.Fate = Refunded
+	return v.Next("mail", v.State), nil
+}
+
+func (m checkout) mail(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	if err := m.outside.mail(ctx, v.State, v.IdempotencyKey("mail"), v.FencingToken); err != nil {
+		return nil, err
+	}
+	receipt := Receipt{Order: v.State.ID, Fate: v.State.Fate, Cents: v.State.Cents}
+	if v.State.Payment != nil {
+		receipt.Event, receipt.Cents = v.State.Payment.Event, v.State.Payment.Cents
+	}
+	return v.Done(receipt), nil
+}
+
+// failed decides what becomes of a step that returned an error: what the business knows first, the policy last.
+func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
+	if errors.Is(err, errSoldOut) {
+		return v.Next("refund", v.State), nil
+	}
+	return v.RetryBy(fsm.RetryPolicy{MaxAttempts: 10, Base: 100 * time.Millisecond, Max: 5 * time.Second}, err), nil
+}

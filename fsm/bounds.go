@@ -1,0 +1,51 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// MaxNameBytes bounds names and keys: of machines, steps, queues and signals, correlation, partition and dedup keys. They stand in
+// indexes, whose entries Postgres bounds.
+const MaxNameBytes = 512
+
+// MaxDelay bounds delays, timeouts and times from now: 100 years.
+const MaxDelay = 36_525 * 24 * time.Hour
+
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("empty")
+	case len(name) > MaxNameBytes:
+		return fmt.Errorf("%d bytes, at most %d", len(name), MaxNameBytes)
+	case !utf8.ValidString(name):
+		return errors.New("not valid UTF-8")
+	case strings.ContainsRune(name, 0):
+		return errors.New("contains a NUL byte")
+	}
+	return nil
+}
+
+func checkDelay(d time.Duration) error {
+	switch {
+	case d < 0:
+		return fmt.Errorf("%v is negative", d)
+	case d > MaxDelay:
+		return fmt.Errorf("%v is over 100 years", d)
+	}
+	return nil
+}
+
+// checkTime returns at as it can be stored. A past time means now, so one before 1970 is as good as 1970: Postgres would refuse far earlier ones.
+func checkTime(at time.Time) (time.Time, error) {
+	if at.After(time.Now().Add(MaxDelay)) {
+		return time.Time{}, fmt.Errorf("%d is over 100 years from now", at.Year())
+	}
+	if epoch := time.Unix(0, 0); at.Before(epoch) {
+		return epoch.UTC(), nil
+	}
+	return at, nil
+}

@@ -1,0 +1,127 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"unicode/utf8"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Codec makes JSON of states, results and payloads for storage, and back, e.g. to encrypt them. Encode must return JSON that
+// Postgres takes as jsonb, which is checked; Decode gets it as Postgres normalised it: spaces, the order of keys and the
+// spelling of numbers may differ. Both are called concurrently.
+type Codec = step.Codec
+
+// None is the state or result of a machine that has none; stored as {}.
+type None struct{}
+
+// JSON is the default [Codec]: encoding/json, with three differences. Numbers in untyped values decode as json.Number, so that
+// those a float64 cannot hold survive; text that is not valid UTF-8 is an error, not replaced; whatever follows the value is an error.
+type JSON struct{}
+
+// Encode refuses what encoding/json does (NaN, cycles, channels) and text that is not valid UTF-8.
+func (JSON) Encode(v any) (json.RawMessage, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	raw := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
+	// encoding/json writes this escape for bytes it cannot encode. A raw message may hold it too, so only then is the value itself looked at.
+	if bytes.Contains(raw, []byte(`\ufffd`)) && brokenText(reflect.ValueOf(v)) {
+		return nil, errors.New("text is not valid UTF-8")
+	}
+	return raw, nil
+}
+
+// Decode refuses an empty raw, a value of another type, and anything but space after the value.
+func (JSON) Decode(raw json.RawMessage, v any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(v); err != nil {
+		if errors.Is(err, io.EOF) {
+			return errors.New("no value")
+		}
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("more than one value: at byte %d", d.InputOffset())
+	}
+	return nil
+}
+
+// brokenText reports whether v holds a string that is not valid UTF-8 in a place that encoding/json writes. v has been encoded:
+// it is neither cyclic nor too deep.
+func brokenText(v reflect.Value) bool {
+	if !v.IsValid() {
+		return false
+	}
+	if v.CanInterface() {
+		switch m := v.Interface().(type) {
+		case json.Marshaler:
+			return false // its output stands as it is
+		case encoding.TextMarshaler:
+			if v.Kind() == reflect.Pointer && v.IsNil() {
+				return false
+			}
+			text, err := m.MarshalText()
+			return err == nil && !utf8.Valid(text)
+		}
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return !utf8.ValidString(v.String())
+	case reflect.Pointer, reflect.Interface:
+		return brokenText(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			if (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && brokenText(v.Field(i)) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for i := v.MapRange(); i.Next(); {
+			if brokenText(i.Key()) || brokenText(i.Value()) {
+				return true
+			}
+		}
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return false
+		}
+		for i := range v.Len() {
+			if brokenText(v.Index(i)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// encode makes of v what can be stored. It runs inside the guarded region of a step: what fails here reaches the handler.
+func encode(env step.Env, v any) (json.RawMessage, error) {
+	raw, err := env.Codec.Encode(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	if err := checkJSON(raw, env.Limits.PayloadBytes); err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return raw, nil
+}
+
+func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) {
+	if err := c.Decode(raw, &v); err != nil {
+		var zero T // not what was decoded before the fault
+		return zero, &DecodeError{Field: field, Err: err}
+	}
+	return v, nil
+}

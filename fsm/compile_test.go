@@ -1,0 +1,103 @@
+package fsm_test
+
+import (
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What the types are to refuse, and that they accept the rest: T97 among it.
+func TestCompiles(t *testing.T) {
+	t.Parallel()
+	check := typeChecker(t)
+	for name, c := range map[string]struct{ code, says string }{
+		"right": {`func f(_ context.Context, v *V) (fsm.Outcome, error) { return v.Next("a", "state").After(1), nil }
+			var d fsm.Definition = M.Define(fsm.Step("start", f).To("start").Timeout(1)).Retry(fsm.RetryPolicy{})`, ""},
+		"package-level recursion": {`var A = fsm.Declare[string, int]("a")
+			var B = fsm.Declare[string, int]("b")
+			var ds = []fsm.Definition{A.Define(fsm.Step("start", a)), B.Define(fsm.Step("start", b))}
+			func a(_ context.Context, v *V) (fsm.Outcome, error) { return v.ScheduleChildren("start", "", A.New(""), B.New("")), nil }
+			func b(_ context.Context, v *V) (fsm.Outcome, error) { return v.ScheduleChildren("start", "", A.New("")), nil }`, ""},
+		"wrong result":       {`func f(v *V) fsm.Outcome { return v.Done("text") }`, "cannot use"},
+		"wrong state":        {`func f(v *V) fsm.Outcome { return v.Next("a", 5) }`, "cannot use"},
+		"wrong state, await": {`func f(v *V) fsm.Outcome { return v.Await("a", 5) }`, "cannot use"},
+		"wrong state, retry": {`func f(v *V) fsm.Outcome { return v.Retry(5, 0) }`, "cannot use"},
+		"wrong new":          {`var s = M.New(5)`, "cannot use"},
+		"wrong payload":      {`var m = fsm.DeclareSignal[int]("s").With("x")`, "cannot use"},
+		"another's step": {`func f(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return nil, nil }
+			var d = M.Define(fsm.Step("start", f))`, "cannot use"},
+		"another's handler": {`func h(_ context.Context, v *fsm.Visit[int, int], err error) (fsm.Outcome, error) { return nil, nil }
+			var d = M.Define().OnError(h)`, "cannot use"},
+		"another's job":   {`var d = M.Job(func(context.Context, int) (int, error) { return 0, nil })`, "cannot use"},
+		"timeout on done": {`func f(v *V) fsm.Outcome { return v.Done(1).Timeout(1) }`, "undefined"},
+		"timeout on next": {`func f(v *V) fsm.Outcome { return v.Next("a", "").Timeout(1) }`, "undefined"},
+		"order's id":      {`var order int64; var t fsm.Target = order`, "does not implement"},
+		"own target": {`type mine int
+			var t fsm.Target = mine(1)`, "missing method target"},
+		"own signal": {`type mine struct{}
+			func (mine) Name() string { return "x" }
+			func f(v *V) fsm.Outcome { return v.Await("a", "", mine{}) }`, "missing method signal"},
+		"own visit": {`type mine struct{}
+			var x fsm.AnyVisit = mine{}`, "missing method execution"},
+		"own outcome": {`type mine struct{}
+			func (mine) Erase() {}
+			var x fsm.Outcome = mine{}`, "wrong type for method Erase"},
+		"untyped nil step": {`var _ = M.Define(fsm.Step("start", nil))`, "cannot infer"},
+	} {
+		err := check(`package host
+			import ("context"; "github.com/gendurable/gendurable/fsm")
+			var _ context.Context
+			var M = fsm.Declare[string, int]("m")
+			type V = fsm.Visit[string, int]
+			` + c.code)
+		if c.says == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.says, name)
+	}
+}
+
+// An outcome's method mentions a type that no other module can name.
+func TestOutcomeIsSealed(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, typeChecker(t)(`package host
+		import "github.com/gendurable/gendurable/fsm"
+		import "github.com/gendurable/gendurable/internal/step"
+		var _ func(fsm.Outcome, *step.Claim) (*step.Commit, error) = fsm.Outcome.Erase
+		var _ func(fsm.Definition) *step.Machine = fsm.Definition.Erase`))
+}
+
+// typeChecker checks a file as a package of its own, against the compiled packages.
+func typeChecker(t *testing.T) func(code string) error {
+	t.Helper()
+	var failed strings.Builder
+	list := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-f", "{{.ImportPath}}={{.Export}}", ".")
+	list.Stderr = &failed
+	out, err := list.Output()
+	require.NoError(t, err, failed.String())
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), "=")
+		exports[path] = file
+	}
+	files := token.NewFileSet()
+	config := types.Config{Importer: importer.ForCompiler(files, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+	return func(code string) error {
+		file, err := parser.ParseFile(files, "host.go", code, 0)
+		if err != nil {
+			return err
+		}
+		_, err = config.Check("host", files, []*ast.File{file}, nil)
+		return err
+	}
+}

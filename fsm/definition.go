@@ -1,0 +1,214 @@
+package fsm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// DefaultCrashLimit is how often an instance may lose its process in one visit, unless [Defined.CrashLimit] says otherwise.
+const DefaultCrashLimit = 20
+
+// Definition is a machine with its steps, for engine.Config. Several engines may use one. Erase is for the engine; its internal type seals the interface.
+type Definition interface{ Erase() *step.Machine }
+
+// StepFunc is a step. It returns an outcome of its visit or an error, which goes to the machine's handler; so does a panic.
+type StepFunc[S, R any] = func(ctx context.Context, v *Visit[S, R]) (Outcome, error)
+
+// HandlerFunc decides what becomes of a failed step: any outcome, with the same effect as the step's own. v is as the step got it,
+// decoded anew. If the handler fails itself the instance fails, with both errors.
+type HandlerFunc[S, R any] = func(ctx context.Context, v *Visit[S, R], err error) (Outcome, error)
+
+// StepDef is a step of a definition; its methods return changed copies.
+type StepDef[S, R any] struct {
+	name    string
+	run     StepFunc[S, R]
+	to      []string
+	timeout time.Duration
+}
+
+// Step names a step, durably: renaming one that instances stand at needs a new version of the machine.
+func Step[S, R any](name string, f StepFunc[S, R]) StepDef[S, R] {
+	return StepDef[S, R]{name: name, run: f}
+}
+
+// To declares where this step may lead by Next, Await and ScheduleChildren, itself included only if named; engine.New checks the names, and the step is held to
+// them, as is the handler when this step has failed. Without To it may lead anywhere in the machine; To() is nowhere.
+func (d StepDef[S, R]) To(steps ...string) StepDef[S, R] {
+	d.to = append([]string{}, steps...)
+	return d
+}
+
+// Timeout cancels the step's context after t, with the cause [ErrStepTimeout]; 0 is none. What the step then returns counts as at any other time.
+func (d StepDef[S, R]) Timeout(t time.Duration) StepDef[S, R] {
+	d.timeout = t
+	return d
+}
+
+// Defined is a [Definition]. Its methods change and return it; what an engine was made with stays as it was then.
+type Defined[S, R any] struct {
+	declared   declaration
+	steps      []StepDef[S, R]
+	job        bool
+	handler    HandlerFunc[S, R]
+	handled    bool // OnError was called, if only with nil
+	policy     *RetryPolicy
+	crashLimit *int
+}
+
+// OnError sets the handler. Without it and without Retry, a failing step stops the instance ([FailureError]). On a job it replaces
+// the retries. Setting both is a fault.
+func (d *Defined[S, R]) OnError(h HandlerFunc[S, R]) *Defined[S, R] {
+	d.handler, d.handled = h, true
+	return d
+}
+
+// Retry sets the ready-made handler: retry as p says, then stop the instance: with [FailureExhausted] out of attempts, with [FailureError] on a
+// [Permanent] error.
+func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
+	d.policy = &p
+	return d
+}
+
+// CrashLimit is how often an instance may lose its process in one visit before it fails ([FailureCrashes]); 20 unless given, 0 is unlimited.
+func (d *Defined[S, R]) CrashLimit(n int) *Defined[S, R] {
+	d.crashLimit = &n
+	return d
+}
+
+// Erase is for the engine: the machine without its types. What is wrong with it is in Faults, each a *[DefinitionError].
+func (d *Defined[S, R]) Erase() *step.Machine {
+	if d == nil {
+		d = &Defined[S, R]{}
+	}
+	m := &step.Machine{
+		Name: d.declared.name, Version: d.declared.version, Queue: d.declared.queue, Initial: d.declared.initial,
+		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, Faults: d.faults(),
+	}
+	if d.crashLimit != nil {
+		m.CrashLimit = *d.crashLimit
+	}
+	for _, s := range d.steps {
+		m.Steps[s.name] = step.Step{To: slices.Clone(s.to), Timeout: s.timeout, Run: runs(m, s.run)}
+	}
+	switch policy := d.effectivePolicy(); {
+	case d.handler != nil:
+		m.OnError = handles(m, d.handler)
+	case policy != nil:
+		m.MaxAttempts = policy.maxAttempts()
+		m.OnError = retries(*policy)
+	default:
+		m.OnError = stops
+	}
+	return m
+}
+
+func (d *Defined[S, R]) effectivePolicy() *RetryPolicy {
+	if d.policy == nil && d.job && !d.handled {
+		return &RetryPolicy{}
+	}
+	return d.policy
+}
+
+// runs makes the one closure per step in which types are lost.
+func runs[S, R any](m *step.Machine, run StepFunc[S, R]) func(context.Context, *step.Claim) (*step.Commit, error) {
+	return func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
+		v, err := newVisit[S, R](m, c)
+		if err != nil {
+			return nil, err
+		}
+		out, err := run(withInfo(ctx, v.Info, v.exec.env.Logger), v)
+		return settle(v.exec, out, err)
+	}
+}
+
+func handles[S, R any](m *step.Machine, handle HandlerFunc[S, R]) func(context.Context, *step.Claim, error) (*step.Commit, error) {
+	return func(ctx context.Context, c *step.Claim, failed error) (*step.Commit, error) {
+		// A state that does not decode reaches the handler as the error that it is, with a zero state.
+		v, _ := newVisit[S, R](m, c)
+		v.exec.failed = failed
+		out, err := handle(withInfo(ctx, v.Info, v.exec.env.Logger), v, failed)
+		return settle(v.exec, out, err)
+	}
+}
+
+// retries passes the state on as it is stored: it need not decode, and no field that this version does not know is lost.
+func retries(p RetryPolicy) func(context.Context, *step.Claim, error) (*step.Commit, error) {
+	return func(_ context.Context, c *step.Claim, failed error) (*step.Commit, error) {
+		return p.commit(c.Attempt, c.State, failed)
+	}
+}
+
+func stops(_ context.Context, _ *step.Claim, failed error) (*step.Commit, error) {
+	return stopped(FailureError, failed), nil
+}
+
+func settle(x *execution, out Outcome, err error) (*step.Commit, error) {
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		return nil, errNilOutcome()
+	}
+	return out.Erase(x.claim)
+}
+
+func (d *Defined[S, R]) faults() []error {
+	faults := d.declared.faults()
+	add := func(field string, err error) { faults = append(faults, d.declared.fault(field, err)) }
+
+	names := map[string]int{}
+	for _, s := range d.steps {
+		names[s.name]++
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if names[name] > 1 {
+			add(stepField(name, ""), fmt.Errorf("defined %d times", names[name]))
+		}
+	}
+	switch {
+	case len(d.steps) == 0:
+		add("steps", errors.New("none"))
+	case names[d.declared.initial] == 0:
+		add("steps", fmt.Errorf("no step %.80q, the initial one: define it, or declare another with fsm.Initial", d.declared.initial))
+	}
+	for _, s := range d.steps {
+		if err := checkName(s.name); err != nil && !d.job { // a job's is the declaration's, reported there
+			add(stepField(s.name, ".name"), err)
+		}
+		if s.run == nil {
+			add(stepField(s.name, ""), errors.New("nil function"))
+		}
+		if err := checkDelay(s.timeout); err != nil {
+			add(stepField(s.name, ".timeout"), err)
+		}
+		for _, to := range s.to {
+			if names[to] == 0 {
+				add(stepField(s.name, ".to"), fmt.Errorf("no step %.80q", to))
+			}
+		}
+	}
+	if d.handled && d.handler == nil {
+		add("on_error", errors.New("nil function"))
+	}
+	if d.policy != nil {
+		if field, err := d.policy.fault(); err != nil {
+			add("retry."+field, err)
+		}
+		if d.handled {
+			add("on_error", errors.New("set beside Retry: use Visit.RetryBy in the handler"))
+		}
+	}
+	if n := d.crashLimit; n != nil && (*n < 0 || *n > math.MaxInt32) {
+		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))
+	}
+	return faults
+}
+
+func stepField(name, field string) string { return fmt.Sprintf("steps[%.80q]%s", name, field) }

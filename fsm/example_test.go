@@ -1,0 +1,284 @@
+package fsm_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+type (
+	Order   struct{ ID, Cents int64 }
+	Receipt struct{ Order, Paid int64 }
+	Payment struct{ Cents int64 }
+)
+
+// What inserters, senders and waiters share: no step's code.
+var (
+	Checkout = fsm.Declare[Order, Receipt]("checkout", fsm.Version(2), fsm.Queue("checkout"))
+	Paid     = fsm.DeclareSignal[Payment]("payment_confirmed")
+)
+
+var errUnpaid = errors.New("unpaid")
+
+type OutOfStock struct{ SKU string }
+
+func (e *OutOfStock) Error() string { return "out of stock: " + e.SKU }
+
+type Warehouse interface {
+	Ship(ctx context.Context, order int64, key string, fence int64) error
+}
+
+type fullWarehouse struct{}
+
+func (fullWarehouse) Ship(context.Context, int64, string, int64) error { return nil }
+
+// Behaviour: methods, so that dependencies are injected.
+type checkout struct{ warehouse Warehouse }
+
+type visit = fsm.Visit[Order, Receipt]
+
+func (m checkout) Definition() fsm.Definition {
+	return Checkout.Define(
+		fsm.Step("start", m.start).To("ship"),
+		fsm.Step("ship", m.ship).To("archive").Timeout(time.Minute),
+		fsm.Step("archive", m.archive).To(),
+	).OnError(m.failed).CrashLimit(5)
+}
+
+func (m checkout) start(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Await("ship", v.State, Paid).Timeout(24 * time.Hour), nil
+}
+
+func (m checkout) ship(ctx context.Context, v *visit) (fsm.Outcome, error) {
+	p, ok, err := Paid.First(v)
+	if err != nil || !ok { // timed out
+		return nil, cmp.Or(err, errUnpaid)
+	}
+	if err := m.warehouse.Ship(ctx, v.State.ID, v.IdempotencyKey("ship"), v.FencingToken); err != nil {
+		return nil, err
+	}
+	v.State.Cents = p.Cents
+	return v.Next("archive", v.State).After(30 * 24 * time.Hour), nil // a durable timer
+}
+
+func (m checkout) archive(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Done(Receipt{Order: v.State.ID, Paid: v.State.Cents}), nil
+}
+
+// The handler: what the business knows first, the policy last.
+func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
+	if gone, ok := errors.AsType[*OutOfStock](err); ok {
+		return v.Stop(fmt.Errorf("refund: %w", gone)), nil
+	}
+	return v.RetryBy(fsm.RetryPolicy{MaxAttempts: 8}, err), nil
+}
+
+// A machine in several steps: it waits for a payment, ships, and ends a month later.
+func Example() {
+	m := checkout{fullWarehouse{}}.Definition().Erase() // engine.New does this
+
+	claim := &step.Claim{ID: 1, Machine: "checkout", Version: 2, Step: "start", State: json.RawMessage(`{"ID":42}`)}
+	out, err := m.Steps[claim.Step].Run(context.Background(), claim)
+	fmt.Println(out.Kind, out.Names, out.Step, out.Timeout, err)
+
+	claim.Step = out.Step
+	claim.Awaited = []step.Signal{{Name: Paid.Name(), Payload: json.RawMessage(`{"Cents":4200}`)}}
+	out, err = m.Steps[claim.Step].Run(context.Background(), claim)
+	fmt.Println(out.Kind, out.Step, string(out.State), out.Delay, err)
+
+	claim.Awaited = nil
+	_, err = m.Steps[claim.Step].Run(context.Background(), claim)
+	out, _ = m.OnError(context.Background(), claim, err)
+	fmt.Println(out.Kind, out.Err)
+	// Output:
+	// await [payment_confirmed] ship 24h0m0s <nil>
+	// next archive {"ID":42,"Cents":4200} 720h0m0s <nil>
+	// retry unpaid
+}
+
+// Ping and Pong spawn each other at package level: identity apart from behaviour is what lets this compile.
+var (
+	Ping = fsm.Declare[int, fsm.None]("ping")
+	Pong = fsm.Declare[int, fsm.None]("pong")
+	Dir  = fsm.Declare[string, int64]("ingest.dir") // spawns itself
+	File = fsm.Declare[string, int64]("ingest.file")
+
+	machines = []fsm.Definition{
+		Ping.Define(fsm.Step("start", ping), fsm.Step("end", over)),
+		Pong.Define(fsm.Step("start", pong), fsm.Step("end", over)),
+		Dir.Define(fsm.Step("start", walk).To("join"), fsm.Step("join", join).To()),
+		File.Job(func(_ context.Context, path string) (int64, error) { return int64(len(path)), nil }),
+	}
+)
+
+func ping(_ context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
+	return v.ScheduleChildren("end", v.State, Pong.New(v.State-1)), nil
+}
+
+func pong(_ context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
+	return v.ScheduleChildren("end", v.State, Ping.New(v.State)), nil
+}
+
+func over(_ context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
+	return v.Done(fsm.None{}), nil
+}
+
+func walk(_ context.Context, v *fsm.Visit[string, int64]) (fsm.Outcome, error) {
+	return v.ScheduleChildren("join", v.State, Dir.New(v.State+"/sub"), File.New(v.State+"/a").Queue("bulk").Priority(10)), nil
+}
+
+func join(_ context.Context, v *fsm.Visit[string, int64]) (fsm.Outcome, error) {
+	var sum int64
+	for _, child := range append(Dir.Children(v), File.Children(v)...) {
+		n, err := child.Result()
+		if err != nil {
+			return v.Stop(err), nil
+		}
+		sum += n
+	}
+	return v.Done(sum), nil
+}
+
+// Children run in parallel; the step that joins them finds their results, typed, in the order in which they were spawned.
+func ExampleVisit_ScheduleChildren() {
+	m := machines[2].Erase()
+	claim := &step.Claim{ID: 1, Machine: "ingest.dir", Version: 1, Step: "start", State: json.RawMessage(`"/data"`)}
+	out, _ := m.Steps[claim.Step].Run(context.Background(), claim)
+	for _, child := range out.Spawn {
+		fmt.Println(child.Machine, string(child.State), child.Queue)
+	}
+
+	claim.Step = out.Step
+	claim.Children = []step.Child{
+		{ID: 2, Machine: "ingest.dir", Status: "done", Result: json.RawMessage(`30`)},
+		{ID: 3, Machine: "ingest.file", Status: "done", Result: json.RawMessage(`12`)},
+	}
+	out, _ = m.Steps[claim.Step].Run(context.Background(), claim)
+	fmt.Println(out.Kind, string(out.Result))
+	// Output:
+	// ingest.dir "/data/sub" default
+	// ingest.file "/data/a" bulk
+	// done 42
+}
+
+type Ballot struct {
+	Need   int
+	Closes time.Time
+}
+
+var (
+	Vote = fsm.DeclareSignal[bool]("vote")
+	Poll = fsm.Declare[Ballot, int]("poll", fsm.Initial("collect"))
+)
+
+func collect(_ context.Context, v *fsm.Visit[Ballot, int]) (fsm.Outcome, error) {
+	votes, err := Vote.All(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(votes) < v.State.Need && !v.TimedOut() {
+		return v.Await("collect", v.State, Vote).Until(v.State.Closes), nil
+	}
+	return v.Done(len(votes)), nil
+}
+
+// Collecting a set: a step parks towards itself and sleeps until another signal arrives. The deadline is in the state, so it stays put.
+func ExampleVisit_Await() {
+	m := Poll.Define(fsm.Step("collect", collect).To("collect")).Erase()
+	claim := &step.Claim{Machine: "poll", Version: 1, Step: "collect", State: json.RawMessage(`{"Need":2,"Closes":"2030-01-02T15:00:00Z"}`)}
+	out, _ := m.Steps["collect"].Run(context.Background(), claim)
+	fmt.Println(out.Kind, out.Step, out.Names, out.At.Format(time.DateOnly))
+
+	vote := step.Signal{Name: "vote", Payload: json.RawMessage(`true`)}
+	claim.Awaited = []step.Signal{vote, vote}
+	out, _ = m.Steps["collect"].Run(context.Background(), claim)
+	fmt.Println(out.Kind, string(out.Result))
+	// Output:
+	// await collect [vote] 2030-01-02
+	// done 2
+}
+
+// A job is a machine of one function. Its errors say what a retry can do.
+func ExampleMachine_Job() {
+	mail := fsm.Declare[string, fsm.None]("mail.send")
+	job := mail.Job(func(ctx context.Context, to string) (fsm.None, error) {
+		info, _ := fsm.InfoFrom(ctx) // info.IdempotencyKey() goes to the provider
+		if to == "" {
+			return fsm.None{}, fsm.Permanent(errors.New("bad address"))
+		}
+		if info.Attempt == 0 {
+			return fsm.None{}, fsm.RetryAfter(time.Minute, errors.New("429"))
+		}
+		return fsm.None{}, nil
+	}).Retry(fsm.RetryPolicy{MaxAttempts: 5, Max: time.Minute})
+
+	m := job.Erase()
+	for _, claim := range []*step.Claim{
+		{Step: "start", State: json.RawMessage(`"a@example.org"`)},
+		{Step: "start", State: json.RawMessage(`"a@example.org"`), Attempt: 1},
+		{Step: "start", State: json.RawMessage(`""`)},
+	} {
+		out, err := m.Steps["start"].Run(context.Background(), claim)
+		if err != nil {
+			out, _ = m.OnError(context.Background(), claim, err)
+		}
+		fmt.Printf("%v %s %v %q %q\n", out.Kind, out.Result, out.Delay, out.Err, out.Failure)
+	}
+	// Output:
+	// retry  1m0s "429" ""
+	// done {} 0s "" ""
+	// stop  0s "bad address" "error"
+}
+
+// Faults of a definition are collected: nothing panics, and engine.New reports all of them.
+func ExampleDefinitionError() {
+	m := Checkout.Define(fsm.Step("begin", checkout{}.start).To("shp").Timeout(-time.Second)).Erase()
+	for _, fault := range m.Faults {
+		fmt.Println(fault)
+	}
+	// Output:
+	// machine "checkout" version 2: steps: no step "start", the initial one: define it, or declare another with fsm.Initial
+	// machine "checkout" version 2: steps["begin"].timeout: -1s is negative
+	// machine "checkout" version 2: steps["begin"].to: no step "shp"
+}
+
+// Options sit on the spec; its methods return copies.
+func ExampleSpec() {
+	spec := Checkout.New(Order{ID: 42}).Key("order:42").Scope(fsm.ScopeLiveOrDone).PartitionKey("customer:7").Priority(-5).After(5 * time.Minute)
+	o := spec.Options()
+	fmt.Println(o.Machine, o.Version, o.Step, o.Queue, o.Key, o.PartitionKey, o.Priority, o.Delay)
+
+	_, err := spec.Priority(40_000).Erase(nil) // the engine does this
+	fmt.Println(err)
+	// Output:
+	// checkout 2 start checkout order:42 customer:7 -5 5m0s
+	// spec: priority: 40000, want -32768 to 32767
+}
+
+// One key per named effect, the same whenever the visit is run again.
+func ExampleInfo_IdempotencyKey() {
+	first := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
+	again := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})
+	next := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 8})
+	fmt.Println(first.IdempotencyKey("ship") == again.IdempotencyKey("ship"))
+	fmt.Println(first.IdempotencyKey("ship") == first.IdempotencyKey("invoice"))
+	fmt.Println(first.IdempotencyKey("ship") == next.IdempotencyKey("ship"))
+	// Output:
+	// true
+	// false
+	// false
+}
+
+// A signal's value makes its messages, and reads them in the step.
+func ExampleSignal() {
+	message := Paid.With(Payment{Cents: 4200}).DedupKey("evt-7")
+	sent, err := message.Erase(nil) // the engine does this
+	fmt.Println(sent.Name, string(sent.Payload), sent.DedupKey, err)
+	// Output: payment_confirmed {"Cents":4200} evt-7 <nil>
+}

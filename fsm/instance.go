@@ -1,0 +1,119 @@
+package fsm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Instance as it was read: a snapshot.
+type Instance[S, R any] struct {
+	ID           ID
+	Machine      string
+	Version      int
+	Step         string
+	Queue        string
+	Priority     int // lower first
+	Status       Status
+	State        S
+	Result       R // zero unless StatusDone
+	Attempt      int
+	Crashes      int
+	Visit        int64
+	Failure      Failure // "" unless StatusFailed
+	LastError    string  // the newest error, also a retried one; cleared by progress
+	Key          Key     // "": none
+	PartitionKey string  // "": none
+	EligibleAt   time.Time
+	InsertedAt   time.Time
+	FinishedAt   time.Time // zero unless terminal
+}
+
+// RawInstance is one whose machine is not known at compile time: state and result as the codec encoded them.
+type RawInstance = Instance[json.RawMessage, json.RawMessage]
+
+// Reader is what typed reads go through: *engine.Engine.
+type Reader interface {
+	// Get reads the instance.
+	Get(ctx context.Context, of Target) (RawInstance, error)
+	// Wait blocks until the instance is terminal.
+	Wait(ctx context.Context, of Target) (RawInstance, error)
+	// Codec decodes what they return.
+	Codec() Codec
+}
+
+func typed[S, R any](codec Codec, raw RawInstance) (Instance[S, R], error) {
+	i := Instance[S, R]{
+		ID: raw.ID, Machine: raw.Machine, Version: raw.Version, Step: raw.Step, Queue: raw.Queue, Priority: raw.Priority,
+		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
+		LastError: raw.LastError, Key: raw.Key, PartitionKey: raw.PartitionKey,
+		EligibleAt: raw.EligibleAt, InsertedAt: raw.InsertedAt, FinishedAt: raw.FinishedAt,
+	}
+	var err error
+	if i.State, err = decode[S](codec, raw.State, "state"); err != nil {
+		return i, fmt.Errorf("instance %d: %w", i.ID, err)
+	}
+	if raw.Status == StatusDone {
+		i.Result, err = resultOf[R](codec, raw)
+	}
+	return i, err
+}
+
+func resultOf[R any](codec Codec, raw RawInstance) (result R, err error) {
+	switch raw.Status {
+	case StatusDone:
+		if result, err = decode[R](codec, raw.Result, "result"); err != nil {
+			return result, fmt.Errorf("instance %d: %w", raw.ID, err)
+		}
+		return result, nil
+	case StatusFailed:
+		return result, &FailedError{ID: raw.ID, Machine: raw.Machine, Failure: raw.Failure, Message: raw.LastError}
+	}
+	return result, fmt.Errorf("instance %d is %s: %w", raw.ID, raw.Status, ErrNotTerminal)
+}
+
+// Child of the round that joins at this visit.
+type Child[R any] struct {
+	ID        ID
+	Machine   string
+	Version   int
+	Status    Status // terminal, unless an operator has retried the child since
+	Failure   Failure
+	LastError string
+
+	raw   step.Child
+	codec Codec
+}
+
+// Result is what the child ended with: a *[FailedError] if it failed, [ErrNotTerminal] if an operator has retried it since, a
+// [DecodeError] if it does not fit R.
+func (c Child[R]) Result() (R, error) {
+	return resultOf[R](c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Status: c.Status, Result: c.raw.Result,
+		Failure: c.Failure, LastError: c.LastError})
+}
+
+// DecodeState decodes the child's last committed state into v.
+func (c Child[R]) DecodeState(v any) error {
+	if c.codec == nil {
+		return &DecodeError{Field: "state", Err: ErrNotTerminal}
+	}
+	if err := c.codec.Decode(c.raw.State, v); err != nil {
+		return fmt.Errorf("instance %d: %w", c.ID, &DecodeError{Field: "state", Err: err})
+	}
+	return nil
+}
+
+func children[R any](v AnyVisit, of func(step.Child) bool) []Child[R] {
+	x := v.execution()
+	var out []Child[R]
+	for _, c := range x.claim.Children {
+		if of(c) {
+			out = append(out, Child[R]{ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
+				Failure: Failure(c.Failure), LastError: c.LastError, raw: c, codec: x.env.Codec})
+		}
+	}
+	return out
+}

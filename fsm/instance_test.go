@@ -1,0 +1,139 @@
+package fsm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// stored is a Reader of one instance.
+type stored struct {
+	i   fsm.RawInstance
+	err error
+}
+
+func (s stored) Get(context.Context, fsm.Target) (fsm.RawInstance, error)  { return s.i, s.err }
+func (s stored) Wait(context.Context, fsm.Target) (fsm.RawInstance, error) { return s.i, s.err }
+func (s stored) Codec() fsm.Codec                                          { return fsm.JSON{} }
+
+func full() fsm.RawInstance {
+	at := time.Unix(1, 0)
+	return fsm.RawInstance{
+		ID: 7, Machine: "cart", Version: 2, Step: "end", Queue: "q", Priority: 1, Status: fsm.StatusDone, State: json.RawMessage(`{"id":1}`),
+		Result: json.RawMessage(`"r"`), Attempt: 2, Crashes: 3, Visit: 4, Failure: "f", LastError: "e", Key: "k", PartitionKey: "p",
+		EligibleAt: at, InsertedAt: at, FinishedAt: at,
+	}
+}
+
+func TestGet(t *testing.T) {
+	t.Parallel()
+	raw := full()
+	got, err := cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	require.NoError(t, err)
+	require.Equal(t, cart{ID: 1}, got.State)
+	require.Equal(t, "r", got.Result)
+	from, to := reflect.ValueOf(raw), reflect.ValueOf(got)
+	for i := range from.NumField() {
+		name := from.Type().Field(i).Name
+		require.False(t, from.Field(i).IsZero(), "the test does not cover %s", name)
+		if name != "State" && name != "Result" {
+			require.Equal(t, from.Field(i).Interface(), to.FieldByName(name).Interface(), name)
+		}
+	}
+
+	raw.Status, raw.Result = fsm.StatusRunnable, nil
+	got, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.Key)
+	require.NoError(t, err)
+	require.Empty(t, got.Result)
+
+	raw.Status, raw.State = fsm.StatusFailed, json.RawMessage(`[]`)
+	got, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
+	require.Equal(t, fsm.StatusFailed, got.Status, "the rest is there")
+
+	raw = full()
+	raw.Result = json.RawMessage(`5`)
+	_, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
+}
+
+func TestWait(t *testing.T) {
+	t.Parallel()
+	raw := full()
+	raw.State = json.RawMessage(`[]`)
+	result, err := cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	require.NoError(t, err, "waiting needs no state")
+	require.Equal(t, "r", result)
+
+	raw.Status, raw.Failure, raw.LastError = fsm.StatusFailed, fsm.FailureCrashes, "gone"
+	_, err = cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	require.Equal(t, &fsm.FailedError{ID: 7, Machine: "cart", Failure: fsm.FailureCrashes, Message: "gone"}, err)
+	require.EqualError(t, err, `instance 7 of machine "cart" failed (crashes): gone`)
+
+	raw = full()
+	raw.Result = json.RawMessage(`{}`)
+	_, err = cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
+	require.ErrorContains(t, err, "instance 7")
+
+	raw.Status = fsm.StatusRunnable
+	_, err = cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	require.ErrorIs(t, err, fsm.ErrNotTerminal)
+}
+
+func TestReadsOfAnotherMachine(t *testing.T) {
+	t.Parallel()
+	raw := full()
+	raw.Machine, raw.Status = "order", fsm.StatusFailed
+	want := &fsm.MachineError{ID: 7, Want: "cart", Got: "order"}
+	_, err := cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	require.Equal(t, want, err)
+	_, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	require.Equal(t, want, err)
+	require.EqualError(t, err, `instance 7 is of machine "order", not "cart"`)
+}
+
+func TestReaderFails(t *testing.T) {
+	t.Parallel()
+	_, err := cartMachine.Wait(t.Context(), stored{err: errBroken}, fsm.ID(1))
+	require.ErrorIs(t, err, errBroken)
+	_, err = cartMachine.Get(t.Context(), stored{err: errBroken}, fsm.ID(1))
+	require.ErrorIs(t, err, errBroken)
+}
+
+func TestPanicError(t *testing.T) {
+	t.Parallel()
+	require.EqualError(t, &fsm.PanicError{Value: "boom"}, "panic: boom")
+	require.ErrorIs(t, &fsm.PanicError{Value: errBroken}, errBroken)
+	require.ErrorIs(t, &fsm.PanicError{Value: fsm.ErrGoexit}, fsm.ErrGoexit)
+	require.NoError(t, errors.Unwrap(&fsm.PanicError{Value: 5}))
+}
+
+func TestErrorTexts(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{
+		`machine "m" version 2: name: broken`: &fsm.DefinitionError{Machine: "m", Version: 2, Field: "name", Err: errBroken},
+		"outcome: delay: broken":              &fsm.OutcomeError{Field: "delay", Err: errBroken},
+		"spec: key: broken":                   &fsm.SpecError{Field: "key", Err: errBroken},
+		"message: payload: broken":            &fsm.MessageError{Field: "payload", Err: errBroken},
+		"decode state: broken":                &fsm.DecodeError{Field: "state", Err: errBroken},
+	} {
+		require.EqualError(t, err, want)
+		require.ErrorIs(t, err, errBroken)
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	t.Parallel()
+	for _, s := range fsm.Statuses() {
+		require.Equal(t, s == "done" || s == "failed", s.Terminal())
+	}
+	require.Equal(t, []string{"runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed"}, fsm.Status("").Values())
+}

@@ -1,0 +1,154 @@
+package fsm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Postgres' jsonb takes less than JSON allows. What it refuses would fail the whole batch that an outcome is committed with, so it is
+// found here, where it is the error of one step.
+const (
+	// maxDepth of nesting: half of what encoding/json decodes (10,000) and of what Postgres 15 takes with its default stack (9,990).
+	maxDepth = 5_000
+	// maxWhole and maxScale are the digits of a numeric before and after the point.
+	maxWhole = 131_072
+	maxScale = 16_383
+	// maxExponent is a little under the half of MaxInt32, from which numeric refuses even a zero.
+	maxExponent = 1_000_000_000
+)
+
+// checkJSON reports why Postgres would refuse raw as jsonb, or that it is over limit bytes.
+//
+// Postgres stores 1e99999 as its hundred thousand digits and returns them to every claim. So a number counts with the digits it has
+// without an exponent: else a row could be stored that is too large to be read again.
+func checkJSON(raw json.RawMessage, limit int) error {
+	if len(raw) > limit {
+		return fmt.Errorf("%d bytes, at most %d: %w", len(raw), limit, ErrTooLarge)
+	}
+	if !utf8.Valid(raw) {
+		return errors.New("not valid UTF-8")
+	}
+	depth, size := 0, len(raw)
+	for i := 0; i < len(raw); {
+		switch c := raw[i]; {
+		case c == '"':
+			end, err := checkString(raw, i)
+			if err != nil {
+				return err
+			}
+			i = end
+			continue
+		case c == '-' || '0' <= c && c <= '9':
+			end := i + 1
+			for end < len(raw) && bytes.IndexByte([]byte("0123456789+-.eE"), raw[end]) >= 0 {
+				end++
+			}
+			digits, err := checkNumber(raw[i:end])
+			if err != nil {
+				return fmt.Errorf("number at byte %d: %w", i, err)
+			}
+			size += max(0, digits-(end-i))
+			i = end
+			continue
+		case c == '{' || c == '[':
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("nested over %d deep", maxDepth)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+		i++
+	}
+	if size > limit {
+		return fmt.Errorf("%d bytes with all digits of its numbers, at most %d: %w", size, limit, ErrTooLarge)
+	}
+	if !json.Valid(raw) {
+		return errors.New("not valid JSON")
+	}
+	return nil
+}
+
+// checkString returns the index after the string that starts at from.
+func checkString(raw []byte, from int) (int, error) {
+	for i := from + 1; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			return i + 1, nil
+		case '\\':
+			i++
+			if i == len(raw) || raw[i] != 'u' {
+				continue
+			}
+			switch r := hexRune(raw, i+1); {
+			case r == 0:
+				return 0, fmt.Errorf(`NUL (\u0000) at byte %d`, i-1)
+			case r >= 0xdc00 && r < 0xe000:
+				return 0, fmt.Errorf("lone low surrogate at byte %d", i-1)
+			case r >= 0xd800 && r < 0xdc00:
+				low := rune(-1)
+				if bytes.HasPrefix(raw[min(i+5, len(raw)):], []byte(`\u`)) {
+					low = hexRune(raw, i+7)
+				}
+				if low < 0xdc00 || low >= 0xe000 {
+					return 0, fmt.Errorf("lone high surrogate at byte %d", i-1)
+				}
+				i += 6 // over the low one, which would count as lone
+			}
+			i += 4
+		}
+	}
+	return len(raw), nil // unterminated: not valid JSON
+}
+
+// hexRune reads four hexadecimal digits; -1 if they are not.
+func hexRune(raw []byte, from int) rune {
+	if from+4 > len(raw) {
+		return -1
+	}
+	r, err := strconv.ParseUint(string(raw[from:from+4]), 16, 32)
+	if err != nil {
+		return -1
+	}
+	return rune(r)
+}
+
+// checkNumber returns how many characters Postgres will write for the number.
+func checkNumber(text []byte) (int, error) {
+	if len(text) < maxScale && bytes.IndexAny(text, "eE") < 0 {
+		return len(text), nil
+	}
+	n := parseNumber(text)
+	whole := 1 // digits before the point, from the first that is not 0
+	if first := bytes.IndexAny(slices.Concat(n.whole, n.frac), "123456789"); first >= 0 {
+		whole = len(n.whole) + n.exponent - first
+	}
+	scale := max(0, len(n.frac)-n.exponent)
+	if n.exponent >= maxExponent || n.exponent <= -maxExponent || whole > maxWhole || scale > maxScale {
+		return 0, fmt.Errorf("over the range of numeric: %d digits before and %d after the point", maxWhole, maxScale)
+	}
+	return max(1, whole) + scale, nil
+}
+
+type number struct {
+	negative    bool
+	whole, frac []byte // digits
+	exponent    int    // not beyond ±maxExponent
+}
+
+// parseNumber takes a JSON number apart; of what is none it makes anything.
+func parseNumber(text []byte) (n number) {
+	text, n.negative = bytes.CutPrefix(text, []byte("-"))
+	mantissa := text
+	if e := bytes.IndexAny(text, "eE"); e >= 0 {
+		mantissa = text[:e]
+		exponent, _ := strconv.Atoi(string(text[e+1:])) // out of range: the nearest int
+		n.exponent = max(-maxExponent, min(exponent, maxExponent))
+	}
+	n.whole, n.frac, _ = bytes.Cut(mantissa, []byte("."))
+	return n
+}

@@ -1,0 +1,153 @@
+package fsm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Machine is the identity of a machine whose instances hold an S and end with an R: what inserters need, no behaviour. It is immutable.
+type Machine[S, R any] struct{ d declaration }
+
+type declaration struct {
+	name, queue, initial string
+	version              int
+	nilOption            bool
+}
+
+// DeclareOption is what inserters need to know besides the name: [Version], [Queue], [Initial].
+type DeclareOption func(*declaration)
+
+// Version of the machine; 1 unless given. Versions run side by side, each with its own definition. They may differ in S; R should stay
+// decodable by all, since waiting goes by name.
+func Version(n int) DeclareOption { return func(d *declaration) { d.version = n } }
+
+// Queue of new instances, unless their [Spec] says otherwise; "default" unless given.
+func Queue(name string) DeclareOption { return func(d *declaration) { d.queue = name } }
+
+// Initial step of new instances, unless their [Spec] says otherwise; "start" unless given.
+func Initial(step string) DeclareOption { return func(d *declaration) { d.initial = step } }
+
+// Declare names a machine, durably. It never fails: what is wrong is reported by engine.New and by every insert.
+func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
+	d := declaration{name: name, queue: "default", initial: "start", version: 1}
+	for _, option := range opts {
+		if option == nil {
+			d.nilOption = true
+			continue
+		}
+		option(&d)
+	}
+	return Machine[S, R]{d}
+}
+
+func (d declaration) fault(field string, err error) error {
+	return &DefinitionError{Machine: d.name, Version: d.version, Field: field, Err: err}
+}
+
+func (d declaration) faults() []error {
+	var faults []error
+	for _, n := range []struct{ field, name string }{{"name", d.name}, {"queue", d.queue}, {"initial", d.initial}} {
+		if err := checkName(n.name); err != nil {
+			faults = append(faults, d.fault(n.field, err))
+		}
+	}
+	if d.version < 1 || d.version > math.MaxInt32 {
+		faults = append(faults, d.fault("version", fmt.Errorf("%d, want 1 to %d", d.version, math.MaxInt32)))
+	}
+	if d.nilOption {
+		faults = append(faults, d.fault("options", errors.New("nil option")))
+	}
+	return faults
+}
+
+// Name as declared.
+func (m Machine[S, R]) Name() string { return m.d.name }
+
+// Version as declared.
+func (m Machine[S, R]) Version() int { return m.d.version }
+
+// New describes an instance to insert or to spawn, in its initial step with this state.
+func (m Machine[S, R]) New(state S) Spec {
+	return Spec{
+		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue},
+		state:    state,
+		declared: errors.Join(m.d.faults()...),
+	}
+}
+
+// Define gives the machine its steps, the initial one among them.
+func (m Machine[S, R]) Define(steps ...StepDef[S, R]) *Defined[S, R] {
+	return &Defined[S, R]{declared: m.d, steps: slices.Clone(steps)}
+}
+
+// Job makes the machine one function, which runs until it succeeds, by RetryPolicy{} unless [Defined.Retry] or [Defined.OnError] says
+// otherwise. Its only step is the initial one. [InfoFrom] has attempt and idempotency key.
+func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defined[S, R] {
+	d := &Defined[S, R]{declared: m.d, job: true}
+	if f == nil {
+		d.steps = []StepDef[S, R]{{name: m.d.initial}}
+		return d
+	}
+	d.steps = []StepDef[S, R]{Step(m.d.initial, func(ctx context.Context, v *Visit[S, R]) (Outcome, error) {
+		result, err := f(ctx, v.State)
+		if err != nil {
+			return nil, err
+		}
+		return v.Done(result), nil
+	})}
+	return d
+}
+
+// Wait blocks until the instance is terminal and returns its result; a *[FailedError] if it failed, a *[MachineError] if it is another
+// machine's. It goes by name: the instance may be of any version.
+func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result R, err error) {
+	raw, err := from.Wait(ctx, of)
+	if err != nil {
+		return result, err
+	}
+	if err := m.owns(raw); err != nil {
+		return result, err
+	}
+	return resultOf[R](from.Codec(), raw)
+}
+
+// Get reads the instance; a *[MachineError] if it is another machine's. It goes by name: the instance may be of any version, and
+// one whose state does not fit S is a [DecodeError], with all the rest of the instance filled in.
+func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Instance[S, R], err error) {
+	raw, err := from.Get(ctx, of)
+	if err != nil {
+		return i, err
+	}
+	if err := m.owns(raw); err != nil {
+		return i, err
+	}
+	return typed[S, R](from.Codec(), raw)
+}
+
+func (m Machine[S, R]) owns(i RawInstance) error {
+	if i.Machine != m.d.name {
+		return &MachineError{ID: i.ID, Want: m.d.name, Got: i.Machine}
+	}
+	return nil
+}
+
+// Children of this machine, of any version, in the round that joins at this visit, in spawn order.
+func (m Machine[S, R]) Children(v AnyVisit) []Child[R] {
+	return children[R](v, func(c step.Child) bool { return c.Machine == m.d.name })
+}
+
+// DecodeState decodes the state of a row read by other means; a [DecodeError] if it does not fit S.
+func (m Machine[S, R]) DecodeState(c Codec, raw json.RawMessage) (S, error) {
+	return decode[S](c, raw, "state")
+}
+
+// DecodeResult decodes the result of a row read by other means; a [DecodeError] if it does not fit R.
+func (m Machine[S, R]) DecodeResult(c Codec, raw json.RawMessage) (R, error) {
+	return decode[R](c, raw, "result")
+}

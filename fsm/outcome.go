@@ -1,0 +1,344 @@
+package fsm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Outcome is what a step, or its machine's handler, decides: one of [Visit]'s methods makes it (spec §3). A step returns either an
+// outcome or an error; beside an error the outcome is ignored.
+//
+// Erase is for the engine: it validates and encodes the outcome of the execution that the claim belongs to, in the guarded region of the
+// step. Its internal types seal the interface. Its errors are of type [OutcomeError].
+type Outcome interface {
+	Erase(of *step.Claim) (*step.Commit, error)
+}
+
+// Next goes on at a step with state: at once, or after [Transition.After], or not before [Transition.At]. It consumes what is in Awaited and
+// starts a new visit: attempt and crashes are 0 again.
+func (v *Visit[S, R]) Next(to string, state S) *Transition {
+	return &Transition{exec: v.execution(), to: to, state: state}
+}
+
+// Await parks until a signal of one of these names is in the inbox, then goes on at a step with state; at once if an
+// unconsumed one is there already. Towards the step itself it sleeps until a signal arrives that was not in Awaited: so a set
+// is collected. It consumes nothing. Names are deduplicated; at least one, at most 1,000 unless configured otherwise.
+func (v *Visit[S, R]) Await(to string, state S, signals ...AnySignal) *Parking {
+	return &Parking{exec: v.execution(), to: to, state: state, signals: signals}
+}
+
+// ScheduleChildren inserts children and parks, both in one commit; when all of them have ended, or at once if there are none, it goes on at a
+// step with state, which finds them in [Machine.Children]. A child whose key is occupied is dropped: see [Visit.Dropped]. At most 20,000
+// unless configured otherwise, nested at most 100 deep. It consumes what is in Awaited.
+func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) Outcome {
+	return &spawning{exec: v.execution(), to: to, state: state, children: children}
+}
+
+// Retry runs this step again after delay, as the next attempt of the same visit: awaits, Awaited and idempotency keys stay. It
+// knows no limit; RetryBy does.
+func (v *Visit[S, R]) Retry(state S, delay time.Duration) Outcome {
+	return &retrying{exec: v.execution(), state: state, delay: delay}
+}
+
+// RetryBy retries with v.State as the policy says, or stops the instance with err where the policy ends: the tail of a custom handler.
+// Out of attempts it stops with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an [OutcomeError].
+func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
+	o := &policing{exec: v.execution(), policy: p, err: err}
+	if v != nil {
+		o.state = v.State
+	}
+	return o
+}
+
+// Done ends the instance with its result.
+func (v *Visit[S, R]) Done(result R) Outcome {
+	return &ending{exec: v.execution(), result: result}
+}
+
+// Stop ends the instance as failed ([FailureStopped]); the reason's text becomes its last_error, at most 8 KiB of it. A nil reason is
+// an [OutcomeError].
+func (v *Visit[S, R]) Stop(reason error) Outcome {
+	return &stopping{exec: v.execution(), reason: reason}
+}
+
+// Transition is the outcome of [Visit.Next].
+type Transition struct {
+	exec        *execution
+	to          string
+	state       any
+	delay       time.Duration
+	at          time.Time
+	after, when bool
+}
+
+// After delays the next step durably, from the commit on: not negative, at most 100 years, and not together with At.
+func (t *Transition) After(d time.Duration) *Transition {
+	t.delay, t.after = d, true
+	return t
+}
+
+// At delays the next step durably until a time: a past one means now, at most 100 years from now, and not together with After.
+func (t *Transition) At(at time.Time) *Transition {
+	t.at, t.when = at, true
+	return t
+}
+
+// Erase is for the engine.
+func (t *Transition) Erase(of *step.Claim) (*step.Commit, error) {
+	if t == nil {
+		return nil, errNilOutcome()
+	}
+	state, err := t.exec.onward(of, t.to, t.state)
+	if err != nil {
+		return nil, err
+	}
+	c := &step.Commit{Kind: step.Next, Step: t.to, State: state, Delay: t.delay}
+	if t.after && t.when {
+		return nil, outcomeFault("at", errors.New("both After and At"))
+	}
+	if err := checkDelay(t.delay); err != nil {
+		return nil, outcomeFault("delay", err)
+	}
+	if t.when {
+		if c.At, err = checkTime(t.at); err != nil {
+			return nil, outcomeFault("at", err)
+		}
+	}
+	return c, nil
+}
+
+// Parking is the outcome of [Visit.Await].
+type Parking struct {
+	exec           *execution
+	to             string
+	state          any
+	signals        []AnySignal
+	timeout        time.Duration
+	until          time.Time
+	limited, fixed bool
+}
+
+// Timeout wakes the instance after d, from the commit on, with whatever has arrived; [Visit.TimedOut] tells. No failure.
+// It starts anew each time a step parks. Positive, at most 100 years, and not together with Until.
+func (p *Parking) Timeout(d time.Duration) *Parking {
+	p.timeout, p.limited = d, true
+	return p
+}
+
+// Until is Timeout with a time: a step that parks towards itself passes the same one again, e.g. from its state. A past one wakes at once;
+// the zero one, which is most likely a field that was never set, is refused.
+func (p *Parking) Until(at time.Time) *Parking {
+	p.until, p.fixed = at, true
+	return p
+}
+
+// Erase is for the engine.
+func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
+	if p == nil {
+		return nil, errNilOutcome()
+	}
+	state, err := p.exec.onward(of, p.to, p.state)
+	if err != nil {
+		return nil, err
+	}
+	names, err := p.names()
+	if err != nil {
+		return nil, err
+	}
+	c := &step.Commit{Kind: step.Await, Step: p.to, State: state, Names: names, Timeout: p.timeout}
+	if p.limited && p.fixed {
+		return nil, outcomeFault("until", errors.New("both Timeout and Until"))
+	}
+	if p.limited {
+		if err := checkDelay(p.timeout); err != nil {
+			return nil, outcomeFault("timeout", err)
+		}
+		if p.timeout == 0 {
+			return nil, outcomeFault("timeout", errors.New("zero: leave it out to wait without end"))
+		}
+	}
+	if p.fixed {
+		if p.until.IsZero() {
+			return nil, outcomeFault("until", errors.New("the zero time"))
+		}
+		if c.At, err = checkTime(p.until); err != nil {
+			return nil, outcomeFault("until", err)
+		}
+	}
+	return c, nil
+}
+
+func (p *Parking) names() ([]string, error) {
+	var names []string
+	seen := make(map[string]bool, len(p.signals))
+	for i, s := range p.signals {
+		field := fmt.Sprintf("signals[%d]", i)
+		if s == nil {
+			return nil, outcomeFault(field, errors.New("nil"))
+		}
+		if err := checkName(s.Name()); err != nil {
+			return nil, outcomeFault(field, err)
+		}
+		if !seen[s.Name()] {
+			seen[s.Name()] = true
+			names = append(names, s.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil, outcomeFault("signals", errors.New("none: nothing could wake the instance"))
+	}
+	if limit := p.exec.env.Limits.AwaitNames; len(names) > limit {
+		return nil, outcomeFault("signals", fmt.Errorf("%d names, at most %d", len(names), limit))
+	}
+	return names, nil
+}
+
+type spawning struct {
+	exec     *execution
+	to       string
+	state    any
+	children []Spec
+}
+
+func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
+	state, err := s.exec.onward(of, s.to, s.state)
+	if err != nil {
+		return nil, err
+	}
+	limits := s.exec.env.Limits
+	if len(s.children) > limits.Children {
+		return nil, outcomeFault("children", fmt.Errorf("%d, at most %d", len(s.children), limits.Children))
+	}
+	if depth := s.exec.claim.Depth + 1; len(s.children) > 0 && depth > limits.Depth {
+		return nil, outcomeFault("children", fmt.Errorf("nested %d deep, at most %d", depth, limits.Depth))
+	}
+	c := &step.Commit{Kind: step.Children, Step: s.to, State: state, Spawn: make([]step.Spec, 0, len(s.children))}
+	for i, child := range s.children {
+		spec, err := child.Erase(&s.exec.env)
+		if bad, ok := errors.AsType[*SpecError](err); ok {
+			return nil, outcomeFault(fmt.Sprintf("children[%d].%s", i, bad.Field), bad.Err)
+		} else if err != nil {
+			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), err)
+		}
+		c.Spawn = append(c.Spawn, *spec)
+	}
+	return c, nil
+}
+
+type retrying struct {
+	exec  *execution
+	state any
+	delay time.Duration
+}
+
+func (r *retrying) Erase(of *step.Claim) (*step.Commit, error) {
+	state, err := r.exec.store(of, r.state)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDelay(r.delay); err != nil {
+		return nil, outcomeFault("delay", err)
+	}
+	return &step.Commit{Kind: step.Retry, State: state, Delay: r.delay, Err: step.SanitizeError(r.exec.failed)}, nil
+}
+
+type policing struct {
+	exec   *execution
+	state  any
+	policy RetryPolicy
+	err    error
+}
+
+func (p *policing) Erase(of *step.Claim) (*step.Commit, error) {
+	state, err := p.exec.store(of, p.state)
+	if err != nil {
+		return nil, err
+	}
+	return p.policy.commit(of.Attempt, state, p.err)
+}
+
+type ending struct {
+	exec   *execution
+	result any
+}
+
+func (e *ending) Erase(of *step.Claim) (*step.Commit, error) {
+	if err := e.exec.owns(of); err != nil {
+		return nil, err
+	}
+	result, err := encode(e.exec.env, e.result)
+	if err != nil {
+		return nil, outcomeFault("result", err)
+	}
+	return &step.Commit{Kind: step.Done, Result: result}, nil
+}
+
+type stopping struct {
+	exec   *execution
+	reason error
+}
+
+func (s *stopping) Erase(of *step.Claim) (*step.Commit, error) {
+	if err := s.exec.owns(of); err != nil {
+		return nil, err
+	}
+	if s.reason == nil {
+		return nil, outcomeFault("reason", errors.New("nil"))
+	}
+	return stopped(FailureStopped, s.reason), nil
+}
+
+func stopped(why Failure, err error) *step.Commit {
+	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(why)}
+}
+
+func outcomeFault(field string, err error) error { return &OutcomeError{Field: field, Err: err} }
+
+func errNilOutcome() error { return outcomeFault("outcome", errors.New("nil, without an error")) }
+
+// owns refuses the outcome of another execution. Where two machines' types are equal the compiler cannot, and a step may have kept a
+// visit from an earlier one.
+func (x *execution) owns(of *step.Claim) error {
+	if x == nil || of == nil || x.claim != of {
+		return outcomeFault("outcome", errors.New("of another visit"))
+	}
+	return nil
+}
+
+// store encodes a state. One that a handler was given in place of a state that does not decode, and passes on as it is, leaves what is
+// stored: else a handler that retries whatever fails would wipe the state of an instance that a newer version of the program wrote.
+func (x *execution) store(of *step.Claim, state any) (json.RawMessage, error) {
+	if err := x.owns(of); err != nil {
+		return nil, err
+	}
+	if x.unreadable && reflect.DeepEqual(state, x.zero) {
+		return x.claim.State, nil
+	}
+	raw, err := encode(x.env, state)
+	if err != nil {
+		return nil, outcomeFault("state", err)
+	}
+	return raw, nil
+}
+
+// onward checks where an outcome leads, against the machine and against the step's own To.
+func (x *execution) onward(of *step.Claim, to string, state any) (json.RawMessage, error) {
+	if err := x.owns(of); err != nil {
+		return nil, err
+	}
+	if _, ok := x.machine.Steps[to]; !ok {
+		return nil, outcomeFault("step", fmt.Errorf("machine %q version %d has no step %.80q, only %q",
+			x.machine.Name, x.machine.Version, to, slices.Sorted(maps.Keys(x.machine.Steps))))
+	}
+	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
+		return nil, outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
+	}
+	return x.store(of, state)
+}

@@ -1,0 +1,126 @@
+package fsm
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Unlimited is a MaxAttempts without a bound.
+const Unlimited = -1
+
+// What zero fields of a RetryPolicy mean.
+const (
+	defaultMaxAttempts = 20
+	defaultBase        = time.Second
+	defaultMax         = 5 * time.Minute
+)
+
+// RetryPolicy is when to retry and when to give up: min(Max, Base · 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The
+// zero value is a good one. A [Permanent] error is not retried, one of [RetryAfter] brings its delay (spec §3).
+type RetryPolicy struct {
+	MaxAttempts int           // runs, crashes included; 0: 20; or Unlimited
+	Base        time.Duration // of the first retry; 0: 1 s
+	Max         time.Duration // before the ± 20 %; 0: 5 min, or Base if that is more
+	// Delay replaces the formula: attempt is 0 after the first run. What it returns is not randomised, must not be negative and must
+	// not be over 100 years.
+	Delay func(attempt int) time.Duration
+}
+
+// fault names the field that cannot be.
+func (p RetryPolicy) fault() (field string, err error) {
+	switch {
+	case p.MaxAttempts < Unlimited || p.MaxAttempts > math.MaxInt32:
+		return "MaxAttempts", fmt.Errorf("%d, want Unlimited (%d) or 0 to %d", p.MaxAttempts, Unlimited, math.MaxInt32)
+	case p.Base < 0 || p.Base > MaxDelay:
+		return "Base", checkDelay(p.Base)
+	case p.Max < 0 || p.Max > MaxDelay:
+		return "Max", checkDelay(p.Max)
+	case p.Max > 0 && p.Base > p.Max:
+		return "Base", fmt.Errorf("%v is over Max, %v", p.Base, p.Max)
+	}
+	return "", nil
+}
+
+// maxAttempts is the bound as internal/step has it: 0 is unlimited.
+func (p RetryPolicy) maxAttempts() int {
+	if p.MaxAttempts == Unlimited {
+		return 0
+	}
+	return cmp.Or(p.MaxAttempts, defaultMaxAttempts)
+}
+
+// delay before the run that follows attempt.
+func (p RetryPolicy) delay(attempt int) time.Duration {
+	if p.Delay != nil {
+		return p.Delay(attempt)
+	}
+	base := cmp.Or(p.Base, defaultBase)
+	limit := cmp.Or(p.Max, max(defaultMax, base))
+	d := limit
+	if attempt < 63 && base <= limit>>attempt { // base << attempt neither overflows nor passes the limit
+		d = base << attempt
+	}
+	return min(MaxDelay, time.Duration(float64(d)*(0.8+0.4*rand.Float64())))
+}
+
+// commit decides what becomes of a run that failed with err. The state is stored, encoded.
+func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*step.Commit, error) {
+	if field, fault := p.fault(); fault != nil {
+		return nil, outcomeFault("policy."+field, fault)
+	}
+	if err == nil {
+		return nil, outcomeFault("error", errors.New("nil"))
+	}
+	if _, ok := errors.AsType[*permanentError](err); ok {
+		return stopped(FailureError, err), nil
+	}
+	if limit := p.maxAttempts(); limit > 0 && attempt+1 >= limit {
+		return stopped(FailureExhausted, err), nil
+	}
+	var delay time.Duration
+	if own, ok := errors.AsType[*delayedError](err); ok {
+		delay = max(0, own.delay)
+	} else {
+		delay = p.delay(attempt)
+	}
+	if fault := checkDelay(delay); fault != nil {
+		return nil, outcomeFault("delay", fault)
+	}
+	return &step.Commit{Kind: step.Retry, State: state, Delay: delay, Err: step.SanitizeError(err)}, nil
+}
+
+type permanentError struct{ error }
+
+func (e *permanentError) Unwrap() error { return e.error }
+
+type delayedError struct {
+	error
+	delay time.Duration
+}
+
+func (e *delayedError) Unwrap() error { return e.error }
+
+// Permanent says that no retry can cure err: a [RetryPolicy] fails the instance at once. Its text is err's; nil stays nil. It outranks RetryAfter.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// RetryAfter says that a retry makes sense after d, as a server's Retry-After does: a [RetryPolicy] takes that for its delay, without
+// randomising it, and still counts the attempt. A negative d, of a moment that has passed, is 0. The text is err's; nil stays nil. Of
+// several in one chain the outermost counts.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &delayedError{err, d}
+}

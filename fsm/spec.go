@@ -1,0 +1,176 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Scope says in which statuses of its owner a correlation key is occupied. What would wedge a queue (spec §7) cannot be said with it.
+type Scope uint8
+
+// The five scopes. The zero value is ScopeLive.
+const (
+	ScopeLive         = Scope(step.ScopeLive)         // until its owner is terminal
+	ScopeLiveOrDone   = Scope(step.ScopeLiveOrDone)   // and if done, until GC
+	ScopeLiveOrFailed = Scope(step.ScopeLiveOrFailed) // and if failed, until GC
+	ScopeAll          = Scope(step.ScopeAll)          // until GC
+	ScopeNone         = Scope(step.ScopeNone)         // never: a mark, neither unique nor an address
+)
+
+// Spec describes an instance that does not exist yet; [Machine.New] makes it. Its methods return changed copies, so a dropped result
+// changes nothing. What is wrong shows where it is used, as a *[SpecError].
+type Spec struct {
+	o                    Options
+	state                any
+	declared             error // what is wrong with the machine
+	keyed                error // why KeyFromState made none
+	hasKey, hasPartition bool
+	after, when          bool
+}
+
+// Options are what a Spec says, for middleware and tests.
+type Options struct {
+	Machine      string
+	Version      int
+	Step         string
+	Queue        string
+	Priority     int
+	Key          Key // "": none
+	Scope        Scope
+	PartitionKey string        // "": none
+	Delay        time.Duration // or
+	At           time.Time     // zero: now
+}
+
+// Options of the spec so far.
+func (s Spec) Options() Options { return s.o }
+
+// State as given to [Machine.New].
+func (s Spec) State() any { return s.state }
+
+// Key makes the instance unique, and an address, while its status is in [Spec.Scope]: 1 to 512 bytes.
+func (s Spec) Key(k Key) Spec {
+	s.o.Key, s.hasKey, s.keyed = k, true, nil
+	return s
+}
+
+// KeyFromState makes a Key of the machine's name and the state: equal states get equal keys, in every version of the machine and
+// with every codec. It hashes the state's JSON in a canonical form; a state that has none is a fault of the spec.
+func (s Spec) KeyFromState() Spec {
+	s.o.Key, s.keyed = stateKey(s.o.Machine, s.state)
+	s.hasKey = true
+	return s
+}
+
+// Scope says how long a key is occupied; ScopeLive unless given. Without a key it says nothing.
+func (s Spec) Scope(c Scope) Spec {
+	s.o.Scope = c
+	return s
+}
+
+// PartitionKey makes the instances that share it run one at a time, across all processes and queues, and in order within
+// a queue: 1 to 512 bytes.
+func (s Spec) PartitionKey(k string) Spec {
+	s.o.PartitionKey, s.hasPartition = k, true
+	return s
+}
+
+// Queue replaces the machine's own.
+func (s Spec) Queue(name string) Spec {
+	s.o.Queue = name
+	return s
+}
+
+// Priority within the queue, lower first; 0 unless given, in the range of int16.
+func (s Spec) Priority(p int) Spec {
+	s.o.Priority = p
+	return s
+}
+
+// After delays the first step, from the insert on: not negative, at most 100 years, and not together with At.
+func (s Spec) After(d time.Duration) Spec {
+	s.o.Delay, s.after = d, true
+	return s
+}
+
+// At delays the first step until a time: a past one means now, at most 100 years from now, and not together with After.
+func (s Spec) At(t time.Time) Spec {
+	s.o.At, s.when = t, true
+	return s
+}
+
+// Step replaces the machine's initial one.
+func (s Spec) Step(name string) Spec {
+	s.o.Step = name
+	return s
+}
+
+// Erase is for the engine: it validates the spec and encodes its state. Its errors are of type [SpecError].
+func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
+	if s.declared != nil {
+		return nil, specFault("machine", s.declared)
+	}
+	at, err := s.check()
+	if err != nil {
+		return nil, err
+	}
+	state, err := encode(envOf(env), s.state)
+	if err != nil {
+		return nil, specFault("state", err)
+	}
+	uid, err := uuid.NewRandom()
+	if err != nil {
+		return nil, fmt.Errorf("make an instance's uid: %w", err)
+	}
+	return &step.Spec{
+		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, Priority: int16(s.o.Priority),
+		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: s.o.Delay, At: at,
+	}, nil
+}
+
+func (s Spec) check() (at time.Time, err error) {
+	for _, n := range []struct {
+		field, name string
+		given       bool
+	}{
+		{"machine", s.o.Machine, true},
+		{"step", s.o.Step, true},
+		{"queue", s.o.Queue, true},
+		{"key", string(s.o.Key), s.hasKey && s.keyed == nil},
+		{"partition_key", s.o.PartitionKey, s.hasPartition},
+	} {
+		if !n.given {
+			continue
+		}
+		if err := checkName(n.name); err != nil {
+			return at, specFault(n.field, err)
+		}
+	}
+	switch {
+	case s.keyed != nil:
+		return at, specFault("key", s.keyed)
+	case s.o.Scope > ScopeNone:
+		return at, specFault("scope", fmt.Errorf("%d is none of the five", s.o.Scope))
+	case s.o.Priority < math.MinInt16 || s.o.Priority > math.MaxInt16:
+		return at, specFault("priority", fmt.Errorf("%d, want %d to %d", s.o.Priority, math.MinInt16, math.MaxInt16))
+	case s.after && s.when:
+		return at, specFault("at", errors.New("both After and At"))
+	}
+	if err := checkDelay(s.o.Delay); err != nil {
+		return at, specFault("delay", err)
+	}
+	if s.when {
+		if at, err = checkTime(s.o.At); err != nil {
+			return at, specFault("at", err)
+		}
+	}
+	return at, nil
+}
+
+func specFault(field string, err error) error { return &SpecError{Field: field, Err: err} }

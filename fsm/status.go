@@ -1,0 +1,44 @@
+package fsm
+
+// Status of an instance: the column status of gen_durable, in the order of the Postgres enum (spec §2).
+type Status string
+
+// The six statuses.
+const (
+	StatusRunnable         Status = "runnable"          // waits for a worker, or for its time
+	StatusExecuting        Status = "executing"         // claimed, under a lease
+	StatusAwaitingSignal   Status = "awaiting_signal"   // parked until a signal arrives or the await times out
+	StatusAwaitingChildren Status = "awaiting_children" // parked until its children are terminal
+	StatusDone             Status = "done"              // terminal
+	StatusFailed           Status = "failed"            // terminal; Failure says why
+)
+
+// Statuses lists all of them in the order of the Postgres enum.
+func Statuses() []Status {
+	return []Status{StatusRunnable, StatusExecuting, StatusAwaitingSignal, StatusAwaitingChildren, StatusDone, StatusFailed}
+}
+
+// Terminal reports whether an instance in this status has ended.
+func (s Status) Terminal() bool { return s == StatusDone || s == StatusFailed }
+
+// Values makes Status an ent enum.
+func (Status) Values() []string {
+	var out []string
+	for _, s := range Statuses() {
+		out = append(out, string(s))
+	}
+	return out
+}
+
+// Failure is why an instance failed: the column failure of gen_durable, "" unless failed (spec §2).
+type Failure string
+
+// The kinds of failure.
+const (
+	FailureStopped   Failure = "stopped"   // a step or its handler returned Stop
+	FailureError     Failure = "error"     // a step's error that nothing handled, or a handler that failed itself
+	FailureExhausted Failure = "exhausted" // out of attempts
+	FailureCrashes   Failure = "crashes"   // over the machine's crash limit
+	FailureCancelled Failure = "cancelled" // an operator cancelled it
+	FailureDeadline  Failure = "deadline"  // over the instance's deadline
+)

@@ -1,0 +1,3 @@
+package ddl
+
+//go:generate go run ./cmd schema schema.sql

@@ -1,0 +1,81 @@
+package ddl
+
+import (
+	"fmt"
+
+	"ariga.io/atlas/sql/postgres"
+	"ariga.io/atlas/sql/schema"
+	entschema "entgo.io/ent/dialect/sql/schema"
+)
+
+// patcher adds to ent's tables what ent cannot say.
+type patcher struct {
+	schema *schema.Schema
+	tables []*entschema.Table
+	status *schema.EnumType // nil until the first column of that type
+}
+
+func (p *patcher) table(table *schema.Table) error {
+	for _, column := range table.Columns {
+		if err := p.column(table, column); err != nil {
+			return fmt.Errorf("column %q: %w", column.Name, err)
+		}
+	}
+	for _, index := range table.Indexes {
+		// The base declares it as a constraint, and an index is not one: ON CONFLICT takes either, catalogs do not.
+		if index.Name == "signals_target_id_dedup_key_key" {
+			index.AddAttrs(postgres.UniqueConstraint(index.Name))
+		}
+	}
+	return nil
+}
+
+func (p *patcher) column(table *schema.Table, column *schema.Column) error {
+	switch {
+	case column.Name == "id":
+		// ALWAYS, so that nobody inserts an id of his own that the sequence would then run into.
+		identity := &postgres.Identity{}
+		for _, attr := range column.Attrs {
+			if found, ok := attr.(*postgres.Identity); ok {
+				identity = found
+			}
+		}
+		identity.Generation = postgres.GeneratedTypeAlways
+	case column.Name == "correlation_guard":
+		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: guard, Type: "STORED"})
+	}
+
+	switch columnType := column.Type.Type.(type) {
+	case *postgres.UserDefinedType:
+		if columnType.T != statusType {
+			return fmt.Errorf("no type %q", columnType.T)
+		}
+		if err := p.declareStatus(table.Name, column.Name); err != nil {
+			return err
+		}
+		column.Type.Type = p.status
+	case *postgres.ArrayType:
+		if columnType.T == statusType+"[]" {
+			column.Type.Type = &postgres.ArrayType{Type: p.status, T: columnType.T}
+		}
+	}
+	return nil
+}
+
+// declareStatus makes the enum a type of the schema; ent knows its values only.
+func (p *patcher) declareStatus(table, column string) error {
+	if p.status != nil {
+		return nil
+	}
+	for _, t := range p.tables {
+		if t.Name != table {
+			continue
+		}
+		if c, ok := t.Column(column); ok && len(c.Enums) > 0 {
+			p.status = &schema.EnumType{T: statusType, Values: c.Enums, Schema: p.schema}
+			p.schema.AddObjects(p.status)
+			return nil
+		}
+	}
+	return fmt.Errorf("no values of enum %q", statusType)
+}

@@ -1,0 +1,93 @@
+-- Generated from package schema by make generate. DO NOT EDIT.
+-- Create enum type "durable_status"
+CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
+-- Create "gen_durable" table
+CREATE TABLE "gen_durable" (
+  "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  "fsm" text NOT NULL,
+  "fsm_version" integer NOT NULL DEFAULT 1,
+  "step" text NOT NULL,
+  "status" "durable_status" NOT NULL DEFAULT 'runnable',
+  "state" jsonb NOT NULL DEFAULT '{}',
+  "result" jsonb NULL,
+  "awaits" text[] NULL,
+  "queue" text NOT NULL DEFAULT 'default',
+  "priority" smallint NOT NULL DEFAULT 0,
+  "partition_key" text NULL,
+  "eligible_at" timestamptz NOT NULL DEFAULT (now()),
+  "attempt" integer NOT NULL DEFAULT 0,
+  "last_error" text NULL,
+  "locked_by" text NULL,
+  "lease_expires_at" timestamptz NULL,
+  "children_pending" integer NOT NULL DEFAULT 0,
+  "correlation_key" text NULL,
+  "correlation_scope" "durable_status"[] NOT NULL DEFAULT '{}',
+  "correlation_guard" text NULL GENERATED ALWAYS AS (CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END) STORED,
+  "inserted_at" timestamptz NOT NULL DEFAULT (now()),
+  "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  "uid" uuid NOT NULL DEFAULT (gen_random_uuid()),
+  "claim_token" bigint NOT NULL DEFAULT 0,
+  "visit" bigint NOT NULL DEFAULT 0,
+  "crashes" integer NOT NULL DEFAULT 0,
+  "commit_id" uuid NULL,
+  "failure" text NULL,
+  "finished_at" timestamptz NULL,
+  "await_deadline" timestamptz NULL,
+  "timed_out" boolean NOT NULL DEFAULT false,
+  "round" bigint NOT NULL DEFAULT 0,
+  "parent_round" bigint NOT NULL DEFAULT 0,
+  "joined" uuid NULL,
+  "dropped" jsonb NULL,
+  "depth" integer NOT NULL DEFAULT 0,
+  "pick_lane" smallint NOT NULL DEFAULT 0,
+  "paused" boolean NOT NULL DEFAULT false,
+  "parent_id" bigint NULL,
+  PRIMARY KEY ("id"),
+  CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
+  CONSTRAINT "gen_durable_awaits_check" CHECK (status <> 'awaiting_signal'::durable_status OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)),
+  CONSTRAINT "gen_durable_counts_check" CHECK (children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 AND depth BETWEEN 0 AND 100),
+  CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed'::durable_status) = (failure IS NOT NULL)),
+  CONSTRAINT "gen_durable_finished_check" CHECK ((status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)),
+  CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)),
+  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 2),
+  CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
+  CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
+  CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[])
+);
+-- Create index "gen_durable_lease" to table: "gen_durable"
+CREATE INDEX "gen_durable_lease" ON "gen_durable" ("lease_expires_at") WHERE status = 'executing'::durable_status;
+-- Create index "gen_durable_correlation" to table: "gen_durable"
+CREATE UNIQUE INDEX "gen_durable_correlation" ON "gen_durable" ("correlation_guard") WHERE correlation_guard IS NOT NULL;
+-- Create index "gen_durable_parent" to table: "gen_durable"
+CREATE INDEX "gen_durable_parent" ON "gen_durable" ("parent_id") WHERE parent_id IS NOT NULL;
+-- Create index "gen_durable_ready" to table: "gen_durable"
+CREATE INDEX "gen_durable_ready" ON "gen_durable" ("queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 0;
+-- Create index "gen_durable_aside" to table: "gen_durable"
+CREATE INDEX "gen_durable_aside" ON "gen_durable" ("queue", "fsm", "fsm_version", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 2;
+-- Create index "gen_durable_key" to table: "gen_durable"
+CREATE INDEX "gen_durable_key" ON "gen_durable" ("partition_key", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND partition_key IS NOT NULL;
+-- Create index "gen_durable_busy" to table: "gen_durable"
+CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE status = 'executing'::durable_status AND partition_key IS NOT NULL;
+-- Create index "gen_durable_finished" to table: "gen_durable"
+CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
+-- Create index "gen_durable_deadline" to table: "gen_durable"
+CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
+-- Create "signals" table
+CREATE TABLE "signals" (
+  "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  "name" text NOT NULL,
+  "payload" jsonb NOT NULL DEFAULT '{}',
+  "dedup_key" text NULL,
+  "inserted_at" timestamptz NOT NULL DEFAULT (now()),
+  "consumed_at" timestamptz NULL,
+  "target_id" bigint NOT NULL,
+  PRIMARY KEY ("id"),
+  CONSTRAINT "signals_target_id_dedup_key_key" UNIQUE ("target_id", "dedup_key"),
+  CONSTRAINT "signals_target_id_fkey" FOREIGN KEY ("target_id") REFERENCES "gen_durable" ("id") ON DELETE CASCADE,
+  CONSTRAINT "signals_finite_check" CHECK (isfinite(consumed_at)),
+  CONSTRAINT "signals_names_check" CHECK (octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512)
+);
+-- Create index "signals_target" to table: "signals"
+CREATE INDEX "signals_target" ON "signals" ("target_id", "name");
+-- Create index "signals_consumed" to table: "signals"
+CREATE INDEX "signals_consumed" ON "signals" ("target_id", "consumed_at") WHERE consumed_at IS NOT NULL;

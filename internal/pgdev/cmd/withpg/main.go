@@ -1,0 +1,118 @@
+// Command withpg runs a command with a throwaway Postgres: it starts a cluster, puts the superuser's URL into the
+// environment variable GENDURABLE_TEST_URL, runs the command, stops the cluster and exits with the command's code.
+//
+//	withpg [-fsync] [-set name=value]... command [argument...]
+//
+// Where the variable is set already, that server is used and none is started.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/gendurable/gendurable/internal/pgdev"
+)
+
+// urlVariable is the contract with package pgtest.
+const urlVariable = "GENDURABLE_TEST_URL"
+
+func main() {
+	code, err := run(os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "withpg:", err)
+	}
+	os.Exit(code)
+}
+
+// run returns the exit code to pass on; an error of its own comes with a code other than zero.
+func run(arguments []string) (int, error) {
+	flags := flag.NewFlagSet("withpg", flag.ContinueOnError)
+	fsync := flags.Bool("fsync", false, "survive crashes, as in production (slower)")
+	options := []pgdev.Option{pgdev.WithProgress(os.Stderr), pgdev.WithSetting("max_connections", "400")}
+	flags.Func("set", "server parameter as `name=value`, repeatable", func(setting string) error {
+		name, value, ok := strings.Cut(setting, "=")
+		if !ok {
+			return errors.New("want name=value")
+		}
+		options = append(options, pgdev.WithSetting(name, value))
+		return nil
+	})
+	if err := flags.Parse(arguments); err != nil {
+		return 2, err
+	}
+	if flags.NArg() == 0 {
+		return 2, errors.New("no command given")
+	}
+	// From here on a signal is for the command; withpg ends when that does.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	if os.Getenv(urlVariable) != "" {
+		return command(flags.Args(), os.Environ(), signals)
+	}
+	if !*fsync {
+		options = append(options, pgdev.WithoutFsync())
+	}
+	ctx, cancel := interruptible(signals)
+	cluster, err := pgdev.Start(ctx, options...)
+	cancel()
+	if err != nil {
+		return 1, err
+	}
+	code, err := command(flags.Args(), append(os.Environ(), urlVariable+"="+cluster.URL("")), signals)
+	if stopErr := cluster.Stop(); stopErr != nil {
+		return max(code, 1), errors.Join(err, stopErr)
+	}
+	return code, err
+}
+
+// interruptible returns a context that a signal ends, as long as there is no command to pass it to.
+func interruptible(signals chan os.Signal) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-signals:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(); <-ended }
+}
+
+// command runs the command, passes signals on and returns its exit code; 128 + n where signal n ended it, as shells do.
+func command(arguments, environment []string, signals <-chan os.Signal) (int, error) {
+	cmd := exec.Command(arguments[0], arguments[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environment
+	if err := cmd.Start(); err != nil {
+		return 127, fmt.Errorf("start %s: %w", arguments[0], err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case received := <-signals:
+			// An error means that it has just ended, which done reports.
+			_ = cmd.Process.Signal(received)
+		case err := <-done:
+			return exitCode(cmd.ProcessState, err)
+		}
+	}
+}
+
+func exitCode(state *os.ProcessState, err error) (int, error) {
+	if state == nil {
+		return 1, err
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return state.ExitCode(), nil
+}

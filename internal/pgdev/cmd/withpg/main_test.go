@@ -1,0 +1,83 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// playVariable makes the test binary play withpg itself.
+const playVariable = "WITHPG_TEST_PLAY"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(playVariable) == "" {
+		os.Exit(m.Run())
+	}
+	main()
+}
+
+// withpg prepares a run of the program; url is what is set before, if anything.
+func withpg(url string, arguments ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], arguments...)
+	cmd.Env = append(os.Environ(), playVariable+"=1", urlVariable+"="+url)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+func TestCommandGetsTheServerAndItsExitCodeIsPassedOn(t *testing.T) {
+	t.Parallel()
+	cmd := withpg("", "-set", "work_mem=7MB", "sh", "-c", `echo "$`+urlVariable+`"; exit 7`)
+	out, _ := cmd.Output()
+	require.Equal(t, 7, cmd.ProcessState.ExitCode())
+	require.True(t, strings.HasPrefix(string(out), "postgres://"), "got %q", out)
+}
+
+func TestGivenServerIsUsed(t *testing.T) {
+	t.Parallel()
+	out, err := withpg("postgres://given", "sh", "-c", `echo "$`+urlVariable+`"`).Output()
+	require.NoError(t, err)
+	require.Equal(t, "postgres://given\n", string(out))
+}
+
+func TestSignalIsPassedOn(t *testing.T) {
+	t.Parallel()
+	cmd := withpg("postgres://given", "sh", "-c", `trap 'exit 5' TERM; echo ready; while :; do read line || exit 6; done`)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ready := make([]byte, len("ready\n"))
+	_, err = stdout.Read(ready)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	// The shell runs its trap once it stops waiting for a line.
+	require.NoError(t, stdin.Close())
+	_ = cmd.Wait()
+	require.Equal(t, 5, cmd.ProcessState.ExitCode())
+}
+
+func TestWrongUse(t *testing.T) {
+	t.Parallel()
+	for name, arguments := range map[string][]string{
+		"no command":      {},
+		"setting without": {"-set", "work_mem", "true"},
+		"unknown flag":    {"-nope", "true"},
+	} {
+		code, err := run(arguments)
+		require.Error(t, err, name)
+		require.Equal(t, 2, code, name)
+	}
+}
+
+func TestCommandThatDoesNotExist(t *testing.T) {
+	t.Setenv(urlVariable, "postgres://given")
+	code, err := run([]string{"no-such-command-anywhere"})
+	require.Error(t, err)
+	require.Equal(t, 127, code)
+}

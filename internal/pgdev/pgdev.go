@@ -1,0 +1,292 @@
+// Package pgdev runs a throwaway Postgres from the machine's own binaries, for tests, benchmarks and the demo.
+//
+// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and asks for a random
+// password, so that other users of the machine cannot use its superuser. [Cluster.Stop] removes everything, unless the
+// directory was given ([WithDirectory]).
+//
+// When the owning process dies without Stop, Linux takes the server down with it (parent-death signal); elsewhere the
+// server has to be stopped by hand. Either way the directory stays locked while the owner or the server lives, and the
+// next [Start] removes the directories nobody locks any more.
+package pgdev
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	superuser = "postgres"
+	// startTimeout bounds one start, crash recovery included.
+	startTimeout = 60 * time.Second
+	// stopTimeout bounds a shutdown before the server is killed.
+	stopTimeout = 15 * time.Second
+)
+
+// Option changes how [Start] sets up a cluster.
+type Option func(*config)
+
+type config struct {
+	settings  [][2]string
+	progress  io.Writer
+	directory string
+}
+
+// WithSetting sets a server parameter, e.g. WithSetting("max_connections", "300"). The last value of a name wins.
+func WithSetting(name, value string) Option {
+	return func(c *config) { c.settings = append(c.settings, [2]string{name, value}) }
+}
+
+// WithoutFsync trades crash safety for speed: fsync, synchronous_commit and full_page_writes are off. It is for tests
+// that never crash the server and measure nothing.
+func WithoutFsync() Option {
+	return func(c *config) {
+		for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes"} {
+			WithSetting(name, "off")(c)
+		}
+	}
+}
+
+// WithProgress reports the slow parts, such as an installation of Postgres, to w. Without it they are silent.
+func WithProgress(w io.Writer) Option {
+	return func(c *config) { c.progress = w }
+}
+
+// WithDirectory keeps the cluster in the directory, which is made where it is missing: Stop leaves it there, and the next
+// Start with the same directory finds the data again, at another port. As root the path has to be open to the account
+// that the server runs as. A directory whose server runs is refused.
+func WithDirectory(path string) Option {
+	return func(c *config) { c.directory = path }
+}
+
+// Cluster is one throwaway server. Its methods are safe for concurrent use; all but URL and Stop act on the server
+// process only and keep the data.
+type Cluster struct {
+	binaries string
+	account  *account
+	password string
+	settings [][2]string
+
+	// dir is the directory of the cluster, lock its locked file, shared with the server process.
+	dir  string
+	kept bool     // Stop leaves dir
+	lock *os.File // nil after Stop
+
+	mu        sync.Mutex
+	port      int
+	portKnown bool    // the server was up once: its URL is out, so the port must not move
+	server    *server // nil while the server is down
+}
+
+// Start creates a cluster and waits until it accepts connections. ctx bounds the start only. With no Postgres on the
+// machine, root on Debian gets the distribution's server package installed; everyone else gets an error that names the
+// command to run. fsync is on unless [WithoutFsync] is given.
+func Start(ctx context.Context, options ...Option) (*Cluster, error) {
+	cfg := config{progress: io.Discard}
+	for _, option := range options {
+		option(&cfg)
+	}
+	binaries, err := findBinaries()
+	if errors.Is(err, errNoPostgres) {
+		binaries, err = installBinaries(ctx, cfg.progress)
+	}
+	if err != nil {
+		return nil, err
+	}
+	runAs, err := serverAccount()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{binaries: binaries, account: runAs, settings: cfg.settings, kept: cfg.directory != ""}
+	if c.kept {
+		c.dir = cfg.directory
+		c.lock, err = openDirectory(c.dir, runAs)
+	} else {
+		sweepLeftovers(os.TempDir())
+		c.dir, c.lock, err = newDirectory(os.TempDir(), runAs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.initialize(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	if err := c.Restart(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+// initialize sets the data directory up, as the account that the server will run as, or finds it in place.
+func (c *Cluster) initialize(ctx context.Context) error {
+	passwordFile := filepath.Join(c.dir, "password")
+	if _, err := os.Stat(c.data()); err == nil {
+		password, err := os.ReadFile(passwordFile)
+		if err != nil {
+			return fmt.Errorf("read the superuser's password: %w", err)
+		}
+		c.password = string(password)
+		return nil
+	}
+	c.password = rand.Text()
+	if err := os.WriteFile(passwordFile, []byte(c.password), 0o600); err != nil {
+		return fmt.Errorf("write the superuser's password: %w", err)
+	}
+	if err := c.account.own(passwordFile); err != nil {
+		return err
+	}
+	// Renamed when complete: an interrupted initdb leaves no directory that looks like a cluster.
+	incomplete := c.data() + ".incomplete"
+	if err := os.RemoveAll(incomplete); err != nil {
+		return fmt.Errorf("remove an interrupted cluster: %w", err)
+	}
+	cmd := c.account.command(ctx, filepath.Join(c.binaries, "initdb"),
+		"--pgdata="+incomplete, "--username="+superuser, "--pwfile="+passwordFile, "--auth=scram-sha-256",
+		"--encoding=UTF8", "--locale=C", "--no-sync")
+	cmd.Dir = c.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("run initdb: %w\n%s", err, out)
+	}
+	if err := os.Rename(incomplete, c.data()); err != nil {
+		return fmt.Errorf("put the new cluster in place: %w", err)
+	}
+	return nil
+}
+
+func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
+
+// URL returns the superuser's connection URL of a database; an empty name means "postgres". It stays the same over
+// restarts.
+func (c *Cluster) URL(database string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.url(database)
+}
+
+func (c *Cluster) url(database string) string {
+	if database == "" {
+		database = superuser
+	}
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, c.password),
+		Host:     "127.0.0.1:" + strconv.Itoa(c.port),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// Restart shuts the server down, if it runs, and starts it again on the same data and port, after crash recovery where
+// it was stopped by StopImmediate or Kill. It returns when the server accepts connections, or when ctx ends.
+func (c *Cluster) Restart(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lock == nil {
+		return errors.New("restart the cluster: it was stopped for good")
+	}
+	if err := c.shutdown(shutdownFast); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		err := c.start(ctx)
+		var early *earlyExitError
+		if err == nil || !errors.As(err, &early) || !early.passing() {
+			return err
+		}
+		// The port was taken between the look and the bind, or a killed server's children still hold its shared memory.
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// start launches the server and waits for its first connection.
+func (c *Cluster) start(ctx context.Context) error {
+	if c.port == 0 {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		c.port = port
+	}
+	started, err := c.launch()
+	if err != nil {
+		return err
+	}
+	if err := started.waitReady(ctx, c.ping); err != nil {
+		var early *earlyExitError
+		if errors.As(err, &early) && early.portTaken() && !c.portKnown {
+			c.port = 0
+		}
+		return errors.Join(err, started.stop(shutdownImmediate))
+	}
+	c.server, c.portKnown = started, true
+	return nil
+}
+
+func (c *Cluster) ping(ctx context.Context) error {
+	conn, err := pgx.Connect(ctx, c.url(""))
+	if err != nil {
+		return fmt.Errorf("connect to the new server: %w", err)
+	}
+	return conn.Close(ctx)
+}
+
+// Stop shuts the server down for good and removes everything but a directory of WithDirectory. Stopping a stopped cluster does nothing.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.lock == nil {
+		return nil
+	}
+	err := c.shutdown(shutdownFast)
+	if !c.kept {
+		// The lock goes after the directory, so that no sweep of another process meets a half-removed one.
+		err = errors.Join(err, os.RemoveAll(c.dir))
+	}
+	err = errors.Join(err, c.lock.Close())
+	c.lock = nil
+	if err != nil {
+		return fmt.Errorf("stop the cluster: %w", err)
+	}
+	return nil
+}
+
+// StopImmediate stops the server as a crash would: no checkpoint, open transactions are lost, committed ones are kept.
+// Restart brings it back.
+func (c *Cluster) StopImmediate() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shutdown(shutdownImmediate)
+}
+
+// Kill kills the server's first process with SIGKILL; its children notice and end by themselves. Restart brings it back.
+func (c *Cluster) Kill() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.shutdown(os.Kill)
+}
+
+func (c *Cluster) shutdown(how os.Signal) error {
+	if c.server == nil {
+		return nil
+	}
+	err := c.server.stop(how)
+	c.server = nil
+	return err
+}

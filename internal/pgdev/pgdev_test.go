@@ -1,0 +1,196 @@
+package pgdev
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// ownerVariable makes the test binary play the owner of a cluster, which then dies without Stop.
+const ownerVariable = "PGDEV_TEST_OWNER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(ownerVariable) == "" {
+		os.Exit(m.Run())
+	}
+	cluster, err := Start(context.Background(), WithoutFsync())
+	if err != nil {
+		_, _ = os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+	_, _ = os.Stdout.WriteString(cluster.URL("") + "\n")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func start(t *testing.T, options ...Option) *Cluster {
+	t.Helper()
+	cluster, err := Start(t.Context(), options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, cluster.Stop()) })
+	return cluster
+}
+
+func connect(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func setting(t *testing.T, conn *pgx.Conn, name string) string {
+	t.Helper()
+	var value string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value))
+	return value
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	plain := connect(t, start(t).URL(""))
+	require.Equal(t, "on", setting(t, plain, "fsync"))
+	require.Equal(t, "UTF8", setting(t, plain, "server_encoding"))
+
+	fast := connect(t, start(t, WithoutFsync(), WithSetting("work_mem", "1MB"), WithSetting("work_mem", "7MB")).URL(""))
+	require.Equal(t, "off", setting(t, fast, "fsync"))
+	require.Equal(t, "7MB", setting(t, fast, "work_mem"))
+}
+
+func TestNobodyEntersWithoutThePassword(t *testing.T) {
+	t.Parallel()
+	config, err := pgx.ParseConfig(start(t, WithoutFsync()).URL(""))
+	require.NoError(t, err)
+	config.Password = "wrong"
+	_, err = pgx.ConnectConfig(t.Context(), config)
+	require.ErrorContains(t, err, "28P01")
+}
+
+func TestCommittedDataOutliveEveryEndOfTheServer(t *testing.T) {
+	t.Parallel()
+	cluster := start(t)
+	url := cluster.URL("")
+	_, err := connect(t, url).Exec(t.Context(), "CREATE TABLE kept (name text)")
+	require.NoError(t, err)
+
+	ends := []struct {
+		name string
+		end  func() error
+	}{
+		{"shutdown by the restart", func() error { return nil }},
+		{"immediate", cluster.StopImmediate},
+		{"killed", cluster.Kill},
+	}
+	for _, end := range ends {
+		_, err := connect(t, url).Exec(t.Context(), "INSERT INTO kept VALUES ($1)", end.name)
+		require.NoError(t, err)
+		require.NoError(t, end.end(), end.name)
+		require.NoError(t, cluster.Restart(t.Context()), end.name)
+		require.Equal(t, url, cluster.URL(""))
+		var count int
+		row := connect(t, url).QueryRow(t.Context(), "SELECT count(*) FROM kept WHERE name = $1", end.name)
+		require.NoError(t, row.Scan(&count))
+		require.Equal(t, 1, count, end.name)
+	}
+}
+
+func TestServerIsDownBetweenKillAndRestart(t *testing.T) {
+	t.Parallel()
+	cluster := start(t, WithoutFsync())
+	require.NoError(t, cluster.Kill())
+	_, err := pgx.Connect(t.Context(), cluster.URL(""))
+	require.ErrorContains(t, err, "refused")
+}
+
+func TestGivenDirectoryKeepsItsData(t *testing.T) {
+	t.Parallel()
+	parent, err := os.MkdirTemp("", "pgdev-test-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(parent, 0o755))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
+	dir := WithDirectory(filepath.Join(parent, "deep", "kept"))
+
+	first := start(t, dir)
+	_, err = connect(t, first.URL("")).Exec(t.Context(), "CREATE TABLE kept AS SELECT 7 AS seven")
+	require.NoError(t, err)
+	_, err = Start(t.Context(), dir)
+	require.ErrorContains(t, err, "in use")
+	require.NoError(t, first.Stop())
+
+	var seven int
+	row := connect(t, start(t, dir).URL("")).QueryRow(t.Context(), "SELECT seven FROM kept")
+	require.NoError(t, row.Scan(&seven))
+	require.Equal(t, 7, seven)
+}
+
+func TestStopRemovesEverything(t *testing.T) {
+	t.Parallel()
+	cluster := start(t, WithoutFsync())
+	require.DirExists(t, cluster.dir)
+	require.NoError(t, cluster.Stop())
+	require.NoDirExists(t, cluster.dir)
+	require.NoError(t, cluster.Stop(), "a second Stop")
+	require.ErrorContains(t, cluster.Restart(t.Context()), "stopped for good")
+}
+
+func TestFailedStartReportsTheLogAndLeavesNothing(t *testing.T) {
+	tmp := temporary(t)
+	_, err := Start(t.Context(), WithSetting("no_such_parameter", "1"))
+	require.ErrorContains(t, err, "no_such_parameter")
+	require.Empty(t, clusters(t, tmp))
+}
+
+func TestServerGoesDownWithItsOwnerAndIsSweptByTheNextStart(t *testing.T) {
+	tmp := temporary(t)
+	owner := exec.Command(os.Args[0])
+	owner.Env = append(os.Environ(), ownerVariable+"=1")
+	owner.Stderr = os.Stderr
+	stdin, err := owner.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	stdout, err := owner.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, owner.Start())
+	url := make([]byte, 512)
+	n, err := stdout.Read(url)
+	require.NoError(t, err)
+	conn := connect(t, string(url[:n-1]))
+	left := clusters(t, tmp)
+	require.Len(t, left, 1)
+
+	sweepLeftovers(tmp)
+	require.DirExists(t, left[0], "swept although its owner lives")
+
+	require.NoError(t, owner.Process.Kill())
+	_ = owner.Wait()
+	require.Eventually(t, func() bool { return conn.Ping(t.Context()) != nil }, 10*time.Second, 10*time.Millisecond)
+	require.DirExists(t, left[0])
+	require.Eventually(t, func() bool {
+		sweepLeftovers(tmp)
+		return len(clusters(t, tmp)) == 0
+	}, 10*time.Second, 20*time.Millisecond, "the lock outlived the server")
+}
+
+// temporary gives the test a directory for clusters of its own, which the server's account can enter.
+func temporary(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(os.TempDir(), "pgdev-test-")
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+func clusters(t *testing.T, dir string) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(dir, directoryPattern+"*"))
+	require.NoError(t, err)
+	return found
+}

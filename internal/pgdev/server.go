@@ -1,0 +1,165 @@
+package pgdev
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// The shutdown modes of Postgres as the signals that ask for them.
+const (
+	shutdownFast      = syscall.SIGINT
+	shutdownImmediate = syscall.SIGQUIT
+)
+
+// server is one run of the postgres process.
+type server struct {
+	process *os.Process
+	exited  chan struct{} // closed when the process has ended and is reaped
+	logPath string
+	logFrom int64 // where this run's part of the log begins
+}
+
+// launch starts the postgres process with the cluster's settings.
+func (c *Cluster) launch() (*server, error) {
+	logPath := filepath.Join(c.dir, "log")
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the server's log: %w", err)
+	}
+	defer log.Close()
+	from, err := log.Seek(0, 2)
+	if err != nil {
+		return nil, fmt.Errorf("find the end of the server's log: %w", err)
+	}
+	arguments := []string{
+		"-D", c.data(),
+		"-c", "listen_addresses=127.0.0.1",
+		"-c", "port=" + strconv.Itoa(c.port),
+		"-c", "unix_socket_directories=",
+	}
+	for _, setting := range c.settings {
+		arguments = append(arguments, "-c", setting[0]+"="+setting[1])
+	}
+	cmd := c.account.command(context.Background(), filepath.Join(c.binaries, "postgres"), arguments...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
+	cmd.ExtraFiles = []*os.File{c.lock}
+	dieWithParent(cmd)
+
+	s := &server{exited: make(chan struct{}), logPath: logPath, logFrom: from}
+	if err := s.run(cmd); err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
+	return s, nil
+}
+
+// run starts cmd and reaps it from a thread of its own: the parent-death signal is sent when the thread that forked
+// ends, not when the process does.
+func (s *server) run(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		s.process = cmd.Process
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the log tells why it ended
+			close(s.exited)
+		}
+	}()
+	return <-started
+}
+
+// waitReady polls ping until it succeeds, the process ends or ctx does.
+func (s *server) waitReady(ctx context.Context, ping func(context.Context) error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ping(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return &earlyExitError{log: s.log()}
+		case <-ctx.Done():
+			return fmt.Errorf("wait for postgres: %w (last: %w)\n%s", ctx.Err(), err, s.log())
+		case <-tick.C:
+		}
+	}
+}
+
+// stop sends the signal and waits for the end of the process, killing it when it takes too long.
+func (s *server) stop(how os.Signal) error {
+	if err := s.process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal postgres: %w", err)
+	}
+	timeout := time.NewTimer(stopTimeout)
+	defer timeout.Stop()
+	select {
+	case <-s.exited:
+		return nil
+	case <-timeout.C:
+	}
+	if err := s.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("kill postgres: %w", err)
+	}
+	<-s.exited
+	return fmt.Errorf("postgres did not stop within %s and was killed\n%s", stopTimeout, s.log())
+}
+
+// log returns what this run wrote.
+func (s *server) log() string {
+	content, err := os.ReadFile(s.logPath)
+	if err != nil || int64(len(content)) < s.logFrom {
+		return ""
+	}
+	return string(content[s.logFrom:])
+}
+
+// earlyExitError says that the server ended before it accepted connections.
+type earlyExitError struct{ log string }
+
+func (e *earlyExitError) Error() string { return "postgres ended at start:\n" + e.log }
+
+func (e *earlyExitError) portTaken() bool { return e.contains("could not bind") }
+
+// passing reports causes that go away by themselves.
+func (e *earlyExitError) passing() bool {
+	return e.portTaken() || e.contains("pre-existing shared memory block") || e.contains("lock file \"postmaster.pid\"")
+}
+
+func (e *earlyExitError) contains(text string) bool {
+	return bytes.Contains([]byte(e.log), []byte(text))
+}
+
+// freePort finds a port below the ranges that systems give to outgoing connections. In those, a client that keeps
+// redialling a stopped server may connect to itself and so take the port away from the restart.
+func freePort() (int, error) {
+	const lowest, highest, attempts = 15000, 32000, 100
+	var last error
+	for range attempts {
+		port := lowest + rand.IntN(highest-lowest)
+		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		if err != nil {
+			last = err
+			continue
+		}
+		if err := listener.Close(); err != nil {
+			return 0, fmt.Errorf("release the probed port: %w", err)
+		}
+		return port, nil
+	}
+	return 0, fmt.Errorf("find a free port: %w", last)
+}

@@ -1,0 +1,203 @@
+// Package step is the seam between typed machines and the untyped engine: a [Claim] goes in, a [Commit] comes out.
+//
+// Package fsm turns typed values into these and back; packages store and worker move them. It is a leaf: it imports nothing of the
+// project, so that every layer can speak it.
+package step
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"time"
+)
+
+// Codec makes JSON of states, results and payloads, and back. fsm.Codec is this type.
+type Codec interface {
+	Encode(v any) (json.RawMessage, error)
+	Decode(raw json.RawMessage, v any) error
+}
+
+// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not "unlimited": the engine fills in defaults.
+type Limits struct {
+	PayloadBytes int // state, result or signal payload, encoded; 1 MiB
+	AwaitNames   int // distinct names of one Await; 1,000
+	Inbox        int // unconsumed signals of one instance; 10,000
+	Children     int // of one ScheduleChildren; 20,000
+	Depth        int // of nesting; 100
+}
+
+// The defaults of Limits.
+const (
+	DefaultPayloadBytes = 1 << 20
+	DefaultAwaitNames   = 1_000
+	DefaultInbox        = 10_000
+	DefaultChildren     = 20_000
+	DefaultDepth        = 100
+)
+
+// WithDefaults returns a copy in which zero fields have their defaults.
+func (l Limits) WithDefaults() Limits {
+	l.PayloadBytes = cmp.Or(l.PayloadBytes, DefaultPayloadBytes)
+	l.AwaitNames = cmp.Or(l.AwaitNames, DefaultAwaitNames)
+	l.Inbox = cmp.Or(l.Inbox, DefaultInbox)
+	l.Children = cmp.Or(l.Children, DefaultChildren)
+	l.Depth = cmp.Or(l.Depth, DefaultDepth)
+	return l
+}
+
+// Env is what the engine lends to machines: how to encode, what is too large, where to log.
+type Env struct {
+	Codec  Codec
+	Limits Limits
+	Logger *slog.Logger
+}
+
+// Claim is one execution of one step: the row as it was claimed, its awaited signals and, at a joining step, its children.
+type Claim struct {
+	Env *Env
+
+	ID             int64
+	UID            [16]byte // random, from the row's insertion; the root of idempotency keys
+	Machine        string
+	Version        int
+	Step           string
+	Queue          string
+	Priority       int
+	CorrelationKey string // "": none
+	PartitionKey   string // "": none
+	State          json.RawMessage
+	Attempt        int   // 0 for the first
+	Crashes        int   // times this visit lost its process
+	Visit          int64 // moves with every progress
+	Token          int64 // the claim token: grows with every claim of any instance
+	Parent         int64 // 0: none
+	ParentRound    int64
+	Depth          int
+	Round          int64 // the visit in which the newest children join; 0: never had any
+	Awaits         []string
+	TimedOut       bool
+	InsertedAt     time.Time
+
+	Awaited  []Signal  // the awaited signals in the inbox at claim time, oldest first
+	Children []Child   // of this round, in spawn order; only where Joins
+	Dropped  []Dropped // children of this round that were not inserted; only where Joins
+
+	// Inbox reads all unconsumed signals of the instance now, oldest first. Nil where there is no database.
+	Inbox func(ctx context.Context) ([]Signal, error)
+}
+
+// Joins reports whether this visit is the one that a round of children was scheduled to join at.
+func (c *Claim) Joins() bool { return c.Round > 0 && c.Round == c.Visit }
+
+// Signal is one signal of an inbox, or on its way to one.
+type Signal struct {
+	ID       int64 // 0 before it is inserted
+	Name     string
+	Payload  json.RawMessage
+	DedupKey string // "": none
+	At       time.Time
+}
+
+// Child is a child as its parent's joining step sees it.
+type Child struct {
+	ID        int64
+	Machine   string
+	Version   int
+	Status    string // done or failed; anything else only after an operator's Retry
+	State     json.RawMessage
+	Result    json.RawMessage // nil unless done
+	Failure   string          // "" unless failed
+	LastError string
+}
+
+// Dropped is a child that was not inserted, since another instance occupied its correlation key.
+type Dropped struct {
+	Index    int    `json:"i"`           // in the ScheduleChildren that named it
+	Key      string `json:"k"`           //
+	Occupant int64  `json:"o,omitempty"` // 0: freed again meanwhile
+}
+
+// Kind of an outcome. The values are those of the commit statement.
+type Kind int16
+
+const (
+	Next     Kind = iota + 1 // progress to Step
+	Retry                    // the same step again
+	Await                    // park until a signal of Names arrives
+	Children                 // insert Spawn and park until all are terminal
+	Done                     // end with Result
+	Stop                     // end as failed
+)
+
+func (k Kind) String() string {
+	return [...]string{"none", "next", "retry", "await", "children", "done", "stop"}[k]
+}
+
+// Commit is an outcome, validated and encoded.
+type Commit struct {
+	Kind    Kind
+	Step    string          // Next, Await, Children: where to
+	State   json.RawMessage // nil: as it is (Done, Stop)
+	Result  json.RawMessage // Done
+	Delay   time.Duration   // Next, Retry
+	At      time.Time       // Next: not before; Await: wake at the latest. Zero: none
+	Timeout time.Duration   // Await; 0: none
+	Names   []string        // Await: distinct, at least one
+	Spawn   []Spec          // Children
+	Err     string          // Retry, Stop: becomes last_error; sanitized
+	Failure string          // Stop: why (fsm.Failure)
+}
+
+// Scope says in which statuses a correlation key is occupied. The order is that of fsm.Scope.
+type Scope uint8
+
+const (
+	ScopeLive Scope = iota
+	ScopeLiveOrDone
+	ScopeLiveOrFailed
+	ScopeAll
+	ScopeNone
+)
+
+// Spec is an instance to insert, validated and encoded.
+type Spec struct {
+	UID          [16]byte // made by the client, so that an insert whose commit was unknown knows its own row again
+	Machine      string
+	Version      int
+	Step         string
+	Queue        string
+	Priority     int16
+	State        json.RawMessage
+	Key          string // "": none
+	Scope        Scope
+	PartitionKey string        // "": none
+	Delay        time.Duration // or
+	At           time.Time     // zero: now
+}
+
+// Machine is a definition with its types erased.
+type Machine struct {
+	Name    string
+	Version int
+	Queue   string
+	Initial string
+	Job     bool
+	Steps   map[string]Step
+	// CrashLimit is how often an instance may lose its process; 0: unlimited.
+	CrashLimit int
+	// MaxAttempts bounds the runs of one visit, crashes included, before the step is even called; 0: unlimited.
+	MaxAttempts int
+	// OnError turns a step's error into an outcome. Never nil.
+	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
+	// Faults are what is wrong with the definition; engine.New reports them.
+	Faults []error
+}
+
+// Step of a Machine.
+type Step struct {
+	To      []string // where it may lead; nil: anywhere in the machine
+	Timeout time.Duration
+	// Run decodes the state, runs the step, validates and encodes its outcome. It may panic as the user's code does.
+	Run func(ctx context.Context, c *Claim) (*Commit, error)
+}

@@ -1,0 +1,188 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// batch is the columns of one commit: what its statements take, gathered from the entries in one pass.
+type batch struct {
+	worker, mark string
+	slow         bool
+	allKept      bool
+	entries      []Entry
+
+	ids, tokens, visits []int64
+	kinds               []int16
+
+	// Columns that stay nil until an entry needs them.
+	steps, states, results, errs, failures []*string
+	micros                                 []*int64
+	times                                  []*time.Time
+	lo, hi, children                       []*int32
+	parent                                 []*int64
+
+	names      []string
+	parents    []int64 // distinct parents of terminal children
+	consumed   []int64 // presented signals without a dedup key
+	tombstones []int64 // and with one
+	parked     []int64
+	presented  []int64 // to those that park towards their own step
+	done       []int64
+	joiners    []int64 // terminal children
+	keys       []string
+	spawn      specs
+}
+
+func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Claim.ID, b.Claim.ID) })
+	n := len(entries)
+	b := &batch{worker: worker, mark: mark, slow: slow, allKept: true, entries: entries,
+		ids: make([]int64, n), tokens: make([]int64, n), visits: make([]int64, n), kinds: make([]int16, n)}
+	for i := range entries {
+		b.add(i, n, &entries[i])
+	}
+	slices.Sort(b.parents)
+	b.parents = slices.Compact(b.parents)
+	b.spawn.chain()
+	return b
+}
+
+func (b *batch) add(i, n int, e *Entry) {
+	c, o := e.Claim, e.Commit
+	b.ids[i], b.tokens[i], b.visits[i], b.kinds[i] = c.ID, c.Token, c.Visit, e.kind()
+	b.allKept = b.allKept && e.Keep
+	set(&b.steps, n, i, optional(o.Step))
+	set(&b.states, n, i, jsonText(o.State))
+	set(&b.results, n, i, jsonText(o.Result))
+	set(&b.errs, n, i, optional(o.Err))
+	set(&b.failures, n, i, optional(o.Failure))
+	if d := o.Delay + o.Timeout; d > 0 {
+		us := micros(d)
+		set(&b.micros, n, i, &us)
+	}
+	if !o.At.IsZero() {
+		set(&b.times, n, i, &o.At)
+	}
+	switch o.Kind {
+	case step.Await:
+		lo, hi := int32(len(b.names)+1), int32(len(b.names)+len(o.Names)) //nolint:gosec // bounded by the limits
+		set(&b.lo, n, i, &lo)
+		set(&b.hi, n, i, &hi)
+		b.names, b.parked = append(b.names, o.Names...), append(b.parked, c.ID)
+		if o.Step == c.Step {
+			for _, s := range c.Awaited {
+				b.presented = append(b.presented, s.ID)
+			}
+		}
+	case step.Children:
+		count := int32(len(o.Spawn)) //nolint:gosec // bounded by the limits
+		set(&b.children, n, i, &count)
+		for j := range o.Spawn {
+			b.spawn.addChild(c.ID, c.Depth+1, j, &o.Spawn[j])
+		}
+		b.consume(c)
+	case step.Next:
+		b.consume(c)
+	case step.Done:
+		b.done = append(b.done, c.ID)
+	case step.Retry, step.Stop:
+	}
+	if e.terminal() && c.Parent != 0 {
+		b.joiners, b.parents = append(b.joiners, c.ID), append(b.parents, c.Parent)
+		if !b.slow {
+			set(&b.parent, n, i, &c.Parent)
+		}
+	}
+	if !e.Keep && c.PartitionKey != "" {
+		b.keys = append(b.keys, c.PartitionKey)
+	}
+}
+
+func (b *batch) consume(c *step.Claim) {
+	for _, s := range c.Awaited {
+		if s.DedupKey == "" {
+			b.consumed = append(b.consumed, s.ID)
+		} else {
+			b.tombstones = append(b.tombstones, s.ID)
+		}
+	}
+}
+
+// queues are those where an applied outcome made something runnable at once, as far as the entries themselves tell.
+func (b *batch) queues(applied map[int64]bool) []string {
+	var out []string
+	for i := range b.entries {
+		e := &b.entries[i]
+		if !applied[e.Claim.ID] {
+			continue
+		}
+		switch o := e.Commit; {
+		case o.Kind == step.Next && !e.Keep && o.Delay == 0 && o.At.IsZero(), o.Kind == step.Children && len(o.Spawn) == 0:
+			out = append(out, e.Claim.Queue)
+		case o.Kind == step.Children:
+			for j := range o.Spawn {
+				if q := o.Spawn[j].Queue; len(out) == 0 || out[len(out)-1] != q {
+					out = append(out, q)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// droppedOf lists, per parent, the children that were not inserted.
+func (b *batch) droppedOf(fresh map[uuid.UUID]int64, held map[string]occupant) map[int64][]step.Dropped {
+	out := map[int64][]step.Dropped{}
+	for i, text := range b.spawn.uids {
+		uid := uuid.MustParse(text)
+		if _, ok := fresh[uid]; ok || b.spawn.keys[i] == nil {
+			continue
+		}
+		key := *b.spawn.keys[i]
+		parent := b.spawn.parents[i]
+		out[parent] = append(out[parent], step.Dropped{Index: b.spawn.indexes[i], Key: key, Occupant: held[key].id})
+	}
+	return out
+}
+
+// set puts a value into a column that is made when its first value comes.
+func set[T any](column *[]*T, n, i int, v *T) {
+	if v == nil {
+		return
+	}
+	if *column == nil {
+		*column = make([]*T, n)
+	}
+	(*column)[i] = v
+}
+
+func jsonText(raw json.RawMessage) *string {
+	if raw == nil {
+		return nil
+	}
+	s := string(raw)
+	return &s
+}
+
+// pause sleeps before the n-th repetition: 10 ms doubled up to 1 s, half of it jitter. It returns ctx's error when that ends first.
+func pause(ctx context.Context, n int) error {
+	d := min(time.Second, 10*time.Millisecond<<min(n, 7))
+	t := time.NewTimer(d/2 + rand.N(d/2)) //nolint:gosec // jitter
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

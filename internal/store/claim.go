@@ -1,0 +1,238 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front of the order that cannot run are the
+// whole cost of a pick, so each is moved out of the front once, by a hint: pick_lane 1 waits behind its partition key, 2 is set aside
+// because a worker that saw it does not know its machine. A hint only: the statement itself verifies that a row is the head of a key
+// that nothing executes, so a wrong lane can delay a row, never let it overtake.
+//
+//   - level: the queue's distinct priorities, by a loose index scan; per priority only rows that are due are walked (T94).
+//   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal transaction,
+//     whose foreign key holds KEY SHARE, does not hide its target (T8).
+//   - back: rows set aside whose machine this worker does know.
+//   - probe: per key in the window, what executes it, in any queue, and its head in this queue.
+//   - held: that anchor, locked. A row goes to lane 1 only behind an anchor this transaction holds: whoever ends the anchor runs
+//     promoteSQL afterwards, and sees the row. An anchor that is itself in lane 1 comes forward (act 3).
+//   - The UPDATE goes in key order, against deadlocks on the busy index; it joins by ctid, which is right only because every row was
+//     locked above without waiting (T99). A bare LIMIT $2 would let the generic plan hash-join the table: hence LIMIT 1000 inside.
+//
+// The token is drawn in SET, for claimed rows only. The ids of those with awaits go to inboxSQL through a setting of the transaction:
+// the inbox must be read by a later statement, since this one may pair a row it waited for with an old inbox (T7).
+//
+// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs. act: 0 claimed, 1 behind its key, 2 aside,
+// 3 brought forward.
+var claimSQL = `WITH RECURSIVE level(p) AS (
+  (SELECT g.priority FROM {s}.gen_durable g
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority LIMIT 1)
+  UNION ALL
+  SELECT (SELECT g.priority FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p ORDER BY g.priority LIMIT 1)
+  FROM level WHERE level.p IS NOT NULL),
+aside(f, v) AS (
+  (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
+  UNION ALL
+  SELECT n.fsm, n.fsm_version FROM aside CROSS JOIN LATERAL (
+    SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
+      AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
+front AS MATERIALIZED (SELECT * FROM (
+  SELECT r.* FROM level CROSS JOIN LATERAL (
+    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
+      (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known
+    FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
+      AND g.priority = level.p AND g.eligible_at <= statement_timestamp()
+    ORDER BY g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) r
+  WHERE level.p IS NOT NULL LIMIT 1000) z LIMIT $2),
+back AS MATERIALIZED (
+  SELECT r.* FROM aside CROSS JOIN LATERAL (SELECT * FROM (
+    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane, true AS known
+    FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
+      AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
+    ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $5) r
+  WHERE (aside.f || '/' || aside.v) = ANY($4::text[])),
+seen AS MATERIALIZED (SELECT * FROM front UNION ALL SELECT * FROM back),
+keyed AS MATERIALIZED (
+  SELECT DISTINCT ON (partition_key) partition_key AS k, id AS first
+  FROM seen WHERE partition_key IS NOT NULL ORDER BY partition_key, priority, eligible_at, id),
+probe AS MATERIALIZED (
+  SELECT k, first, b.id AS busy, h.id AS head FROM keyed
+  LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = k AND g.status = 'executing' LIMIT 1) b ON true
+  LEFT JOIN LATERAL ` + headOf("k", "$1", "statement_timestamp()") + ` h ON b.id IS NULL),
+held AS MATERIALIZED (
+  SELECT a.id, a.ctid AS tid, a.pick_lane, a.status, a.priority, a.eligible_at FROM {s}.gen_durable a
+  WHERE a.id = ANY(ARRAY(SELECT coalesce(busy, head) FROM probe WHERE busy IS NOT NULL OR head <> first))
+    AND (a.status = 'executing' OR a.status = 'runnable' AND NOT a.paused AND a.eligible_at <= statement_timestamp())
+  FOR NO KEY UPDATE OF a SKIP LOCKED),
+todo AS MATERIALIZED (
+  SELECT tid, id, partition_key, act, row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n FROM (
+    SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,
+      CASE WHEN NOT w.known THEN 2
+           WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN 0
+           WHEN w.id <> p.first OR a.status = 'executing'
+             OR a.pick_lane <> 1 AND (a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN 1 END AS act
+    FROM seen w LEFT JOIN probe p ON p.k = w.partition_key LEFT JOIN held a ON a.id = coalesce(p.busy, p.head)) s
+  WHERE act IS NOT NULL
+  UNION ALL SELECT tid, id, NULL, 3, 1 FROM held WHERE pick_lane = 1
+  ORDER BY partition_key),
+moved AS (
+  UPDATE {s}.gen_durable g SET
+    status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
+    pick_lane = CASE WHEN t.act IN (1, 2) THEN t.act ELSE 0 END,
+    locked_by = CASE WHEN t.act = 0 THEN $3::text END,
+    lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
+    claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
+    updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
+  FROM todo t WHERE g.ctid = ANY(ARRAY(SELECT tid FROM todo)) AND g.ctid = t.tid AND (t.act > 0 OR t.n <= $5)
+  RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
+    g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
+    array_remove(g.awaits, NULL) AS awaits, g.timed_out, g.inserted_at, CASE WHEN g.round = g.visit THEN g.dropped END AS dropped)
+SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
+  HAVING count(*) > 0) FROM moved ORDER BY act, n`
+
+// inboxSQL reads the awaited signals of what claimSQL has just claimed. $1 the most per instance.
+const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at
+FROM {s}.gen_durable g CROSS JOIN LATERAL (
+  SELECT i.* FROM {s}.signals i WHERE i.target_id = g.id AND i.name = ANY(g.awaits) AND i.consumed_at IS NULL ORDER BY i.id LIMIT $1) s
+WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[])
+ORDER BY s.target_id, s.id`
+
+// dueSQL says in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer. Rows that are due
+// already do not count: the claim before it has taken what it could. $1 queue
+const dueSQL = `WITH RECURSIVE level(p) AS (
+  (SELECT g.priority FROM {s}.gen_durable g
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority LIMIT 1)
+  UNION ALL
+  SELECT (SELECT g.priority FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p ORDER BY g.priority LIMIT 1)
+  FROM level WHERE level.p IS NOT NULL)
+SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
+FROM level CROSS JOIN LATERAL (
+  SELECT g.eligible_at FROM {s}.gen_durable g
+  WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
+    AND g.priority = level.p AND g.eligible_at > statement_timestamp()
+  ORDER BY g.eligible_at LIMIT 1) n
+WHERE level.p IS NOT NULL`
+
+// ClaimParams say what to claim.
+type ClaimParams struct {
+	Queue    string
+	Worker   string        // the worker's UUID
+	Machines []string      // MachineID of each registered machine
+	Limit    int           // most rows to claim; at least 1
+	Window   int           // rows to look at; at least Limit, at most 1000
+	Lease    time.Duration // from the moment of the claim
+	Inbox    int           // most awaited signals per instance
+}
+
+// Claimed is what one claim brought.
+type Claimed struct {
+	Claims  []*step.Claim // most urgent first
+	Moved   int           // rows whose lane changed: a claim that moved some and brought few is worth repeating at once
+	Aside   []string      // MachineIDs set aside because this worker does not know them
+	NextDue time.Duration // until the queue's next row becomes eligible; negative: none is waiting
+}
+
+// MachineID is how claims name a machine and its version.
+func MachineID(name string, version int) string { return fmt.Sprintf("%s/%d", name, version) }
+
+// Claim claims runnable rows of one queue with their awaited signals, in one round trip whose cost does not depend on how many rows there
+// are (spec §6). A unique violation (IsUniqueViolation) means that two picks met on a partition key: claim again, fewer.
+func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
+	out := Claimed{NextDue: -1}
+	byID := map[int64]*step.Claim{}
+	err := s.transaction(ctx, fastLock,
+		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out, byID) },
+			p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)),
+		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, byID) }, p.Inbox),
+		s.stmt("claim due", dueSQL, func(rows pgx.Rows) error {
+			var due *int64
+			if _, err := pgx.ForEachRow(rows, []any{&due}, func() error { return nil }); err != nil {
+				return err
+			}
+			if due != nil {
+				out.NextDue = max(0, time.Duration(*due)*time.Microsecond)
+			}
+			return nil
+		}, p.Queue))
+	if err != nil {
+		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
+	}
+	return out, nil
+}
+
+func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.Claim) error {
+	for rows.Next() {
+		var (
+			c              step.Claim
+			act, n         int
+			key, partition *string
+			parent         *int64
+			state, dropped []byte
+			skip           *string
+		)
+		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
+			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
+			&skip); err != nil {
+			return err
+		}
+		if act != 0 {
+			out.Moved++
+			if act == 2 {
+				out.Aside = append(out.Aside, MachineID(c.Machine, c.Version))
+			}
+			continue
+		}
+		c.Queue, c.State = queue, state
+		c.CorrelationKey, c.PartitionKey, c.Parent = value(key), value(partition), value(parent)
+		if len(dropped) > 0 && json.Unmarshal(dropped, &c.Dropped) != nil {
+			c.Dropped = nil // foreign SQL wrote there; an error would lose the other claims of this batch
+		}
+		byID[c.ID] = &c
+		out.Claims = append(out.Claims, &c)
+	}
+	return rows.Err()
+}
+
+func readAwaited(rows pgx.Rows, byID map[int64]*step.Claim) error {
+	for rows.Next() {
+		var target int64
+		g, err := scanSignal(rows, &target)
+		if err != nil {
+			return err
+		}
+		if c := byID[target]; c != nil {
+			c.Awaited = append(c.Awaited, g)
+		}
+	}
+	return rows.Err()
+}
+
+// scanSignal reads a row of target_id, id, name, payload, dedup_key, inserted_at.
+func scanSignal(rows pgx.Rows, target *int64) (step.Signal, error) {
+	var g step.Signal
+	var payload []byte
+	err := rows.Scan(target, &g.ID, &g.Name, &payload, &g.DedupKey, &g.At)
+	g.Payload = payload
+	return g, err
+}
+
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

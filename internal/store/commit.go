@@ -1,0 +1,202 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Entry is one outcome on its way into a batch.
+type Entry struct {
+	Claim  *step.Claim
+	Commit *step.Commit
+	Keep   bool // Next only: the claim is kept, the row stays executing
+}
+
+// kind of an entry as commitSQL knows it: 0 is a kept Next, else step.Kind.
+func (e *Entry) kind() int16 {
+	if e.Keep {
+		return 0
+	}
+	return int16(e.Commit.Kind)
+}
+
+func (e *Entry) terminal() bool { return e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop }
+
+// Slow reports whether an entry may wait for a stranger and so belongs to the slow lane from the start: a child's correlation key makes
+// its insertion wait for whoever is inserting the same key.
+func (e *Entry) Slow() bool {
+	for i := range e.Commit.Spawn {
+		if e.Commit.Spawn[i].Key != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// keptSQL commits a batch of Next outcomes that all keep their claim. It changes no indexed column, so Postgres updates in place (HOT)
+// at half the cost: that is why the heartbeat, not the commit, extends leases. See commitSQL for the shape.
+//
+// $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
+const keptSQL = `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
+  last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = (SELECT clock_timestamp())
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::text[], $7::text[]) AS u(id, token, visit, step, state)
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
+RETURNING g.id`
+
+// commitSQL applies a batch of outcomes of all kinds under the fence: id, executing, worker, claim token and visit (spec §6). A stale
+// one changes nothing. Each applied row carries the batch's mark, commit_id: the riders that follow in the transaction go by it, never
+// by what the fence should be next, which a re-claimed row could match too (T84).
+//
+// Nothing here waits for a stranger. A row that someone holds is left out (SKIP LOCKED), and so is a terminal child whose parent, to be
+// joined by a rider, someone holds. Lock and UPDATE are one statement: a later one could not know what was skipped, and would wait.
+// The join is by ctid, which is right only because the lock did not wait (T99). coalesce() hides status from the partial indexes:
+// planned while nothing executes, the literal would walk every executing row per entry (T98).
+//
+// $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results $10 delay or timeout, µs $11 time
+// $12 errors $13 failures $14, $15 slice of $16 names $17 number of children $18 parent of a terminal child $19 the distinct parents.
+// Columns that no entry needs are NULL, which unnest pads.
+const commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+u AS MATERIALIZED (
+  SELECT t.*, c.now, CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN c.now + t.us * interval '1 microsecond' END AS due
+  FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::smallint[], $7::text[], $8::text[], $9::text[], $10::bigint[],
+    $11::timestamptz[], $12::text[], $13::text[], $14::int[], $15::int[], $17::int[], $18::bigint[])
+    AS t(id, token, visit, kind, step, state, result, us, at, err, failure, lo, hi, n, parent) CROSS JOIN c),
+p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE {s}.gen_durable g SET
+  status = CASE u.kind WHEN 0 THEN g.status WHEN 3 THEN 'awaiting_signal' WHEN 5 THEN 'done' WHEN 6 THEN 'failed'
+    WHEN 4 THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END ELSE 'runnable' END,
+  step = coalesce(u.step, g.step),
+  state = coalesce(u.state::jsonb, g.state),
+  result = CASE u.kind WHEN 5 THEN u.result::jsonb ELSE g.result END,
+  awaits = CASE WHEN u.kind IN (2, 6) THEN g.awaits WHEN u.kind = 3 THEN ($16::text[])[u.lo:u.hi] END,
+  timed_out = CASE WHEN u.kind IN (2, 6) THEN g.timed_out ELSE false END,
+  await_deadline = CASE u.kind WHEN 3 THEN u.due END,
+  eligible_at = CASE WHEN u.kind IN (1, 2) OR u.kind = 4 AND u.n = 0 THEN greatest(u.due, u.now) ELSE g.eligible_at END,
+  pick_lane = 0,
+  attempt = CASE u.kind WHEN 2 THEN least(g.attempt, 2147483646) + 1 WHEN 5 THEN g.attempt WHEN 6 THEN g.attempt ELSE 0 END,
+  crashes = CASE WHEN u.kind IN (2, 5, 6) THEN g.crashes ELSE 0 END,
+  last_error = CASE WHEN u.kind IN (2, 6) THEN coalesce(u.err, g.last_error) END,
+  failure = u.failure,
+  locked_by = CASE u.kind WHEN 0 THEN g.locked_by END,
+  lease_expires_at = CASE u.kind WHEN 0 THEN g.lease_expires_at END,
+  visit = g.visit + CASE WHEN u.kind IN (0, 1, 3, 4) THEN 1 ELSE 0 END,
+  round = CASE u.kind WHEN 4 THEN g.visit + 1 ELSE g.round END,
+  children_pending = CASE u.kind WHEN 4 THEN u.n ELSE g.children_pending END,
+  dropped = CASE u.kind WHEN 4 THEN NULL ELSE g.dropped END,
+  finished_at = CASE WHEN u.kind >= 5 THEN u.now END,
+  joined = CASE WHEN u.kind >= 5 AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
+  commit_id = $5::uuid,
+  updated_at = u.now
+FROM u CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
+  AND (u.parent IS NULL OR u.parent = ANY(ARRAY(SELECT id FROM p)))
+RETURNING g.id`
+
+// slowSQL leads a transaction of the slow lane: own rows and the parents to join, together, in id order, waiting for whoever holds them
+// (up to the lock timeout). One order for all who wait: no deadlock (T43). $1 ids
+const slowSQL = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) ORDER BY x.id FOR NO KEY UPDATE`
+
+// Committed is what a batch did.
+type Committed struct {
+	Applied map[int64]bool // by instance id; what is missing was stale, or left out because someone held it: ask Resolve
+	Queues  []string       // where something became runnable: worth a nudge; with repeats
+	Missed  []string       // partition keys to promote again, soon
+}
+
+// Commit applies a batch of outcomes as one transaction in one round trip (spec §8): each whole or not at all, each under its own fence.
+// mark must be new for each call. In the slow lane it waits for rows that others hold, up to the lock timeout; then, and only then, the
+// batch may hold children with correlation keys, at the price of further round trips.
+//
+// After an error the batch is not applied, unless Unknown says that this is open.
+func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry, slow bool) (Committed, error) {
+	b := newBatch(worker, mark, entries, slow)
+	out := Committed{Applied: make(map[int64]bool, len(entries))}
+	var err error
+	if b.spawn.keyed {
+		err = s.commitKeyed(ctx, b, &out)
+	} else {
+		lock := fastLock
+		if slow {
+			lock = slowLock
+		}
+		err = s.transaction(ctx, lock, append(s.outcomes(b, &out), s.settle(b, &out)...)...)
+	}
+	if err != nil {
+		return Committed{}, fmt.Errorf("commit %d outcomes: %w", len(entries), err)
+	}
+	out.Queues = append(out.Queues, b.queues(out.Applied)...)
+	return out, nil
+}
+
+// Unknown reports whether an error of Commit leaves open if the batch took effect.
+func Unknown(err error) bool { return unknown(err) }
+
+// outcomes are the fenced update and the riders up to the insertion of children.
+func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
+	var stmts []entpgx.Stmt
+	if b.slow {
+		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, append(append([]int64{}, b.ids...), b.parents...)))
+	}
+	applied := func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { out.Applied[id] = true; return nil })
+		return err
+	}
+	if b.allKept {
+		stmts = append(stmts, s.stmt("commit kept", keptSQL, applied, b.ids, b.tokens, b.visits, b.worker, b.mark, b.steps, b.states))
+	} else {
+		gate := b.parents
+		if b.slow { // held by slowSQL; one may be gone
+			gate = nil
+		}
+		stmts = append(stmts, s.stmt("commit", commitSQL, applied, b.ids, b.tokens, b.visits, b.worker, b.mark, b.kinds, b.steps, b.states,
+			b.results, b.micros, b.times, b.errs, b.failures, b.lo, b.hi, b.names, b.children, b.parent, gate))
+	}
+	if len(b.consumed) > 0 {
+		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))
+	}
+	if len(b.tombstones) > 0 {
+		stmts = append(stmts, s.stmt("tombstone", tombstoneSQL, nil, b.tombstones, b.mark))
+	}
+	if len(b.parked) > 0 {
+		stmts = append(stmts, s.stmt("recheck", recheckSQL, readQueues(&out.Queues), b.parked, b.mark, b.presented))
+	}
+	if len(b.done) > 0 {
+		stmts = append(stmts, s.stmt("drop inbox", dropInboxSQL, nil, b.done, b.mark))
+	}
+	if b.spawn.len() > 0 && !b.spawn.keyed {
+		stmts = append(stmts, s.stmt("spawn", spawnSQL, nil, b.spawn.args(b.mark)...))
+	}
+	return stmts
+}
+
+// settle are the riders that may change rows of others: parents and partition keys.
+func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
+	var stmts []entpgx.Stmt
+	if len(b.joiners) > 0 {
+		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&out.Queues), b.joiners, b.mark))
+	}
+	if len(b.keys) > 0 {
+		var p Promotion
+		stmts = append(stmts, s.stmt("promote", promoteSQL, func(rows pgx.Rows) error {
+			err := p.read(rows)
+			out.Queues, out.Missed = append(out.Queues, p.Queues...), p.Missed
+			return err
+		}, b.keys))
+	}
+	return stmts
+}
+
+func readQueues(into *[]string) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var q string
+		_, err := pgx.ForEachRow(rows, []any{&q}, func() error { *into = append(*into, q); return nil })
+		return err
+	}
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Fault is what an error of Postgres or of the way there means for whoever sent the statement. It is decided here once; nobody else
+// looks at an SQLSTATE (T30).
+type Fault int
+
+const (
+	FaultNone      Fault = iota
+	FaultTransient       // send the same again, later: lost connection, failover, deadlock, serialization, timeouts, full pool
+	FaultData            // one entry's own data is refused (22, 23, 54): the others are innocent
+	FaultConfig          // the installation is wrong (schema, rights, password): retry slowly, say so loudly, fail nothing
+	FaultCancelled       // the caller's context ended
+)
+
+func (f Fault) String() string {
+	return [...]string{"none", "transient", "data", "configuration", "cancelled"}[f]
+}
+
+// SQLSTATEs that are told apart from their class.
+const (
+	codeUniqueViolation   = "23505"
+	codeForeignKey        = "23503"
+	codeDeadlock          = "40P01"
+	codeReadOnly          = "25006"
+	codeCachedPlanChanged = "0A000"
+	codeStatementGone     = "26000"
+	codeUndefinedObject   = "42704"
+)
+
+// Classify says what an error means. An error that is no server's report, and no end of ctx, is taken for a broken connection:
+// transient.
+func Classify(err error) Fault {
+	if err == nil {
+		return FaultNone
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return classifyCode(pg.Code)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return FaultCancelled
+	}
+	return FaultTransient
+}
+
+func classifyCode(code string) Fault {
+	switch code {
+	case codeReadOnly, codeCachedPlanChanged, codeStatementGone:
+		// A standby or a server going down; a plan cached from before a migration; a proxy that lost our prepared statement.
+		return FaultTransient
+	}
+	switch {
+	case hasClass(code, "22", "23", "54"):
+		return FaultData
+	case hasClass(code, "42", "28", "3D", "3F", "0L", "0P"):
+		return FaultConfig
+	default:
+		// 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 object state, 57 operator, 58 system, XX internal.
+		return FaultTransient
+	}
+}
+
+func hasClass(code string, classes ...string) bool {
+	for _, c := range classes {
+		if strings.HasPrefix(code, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsUniqueViolation reports whether a unique index refused a row.
+func IsUniqueViolation(err error) bool { return hasCode(err, codeUniqueViolation) }
+
+func hasCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}
+
+// LostConnection reports whether the connection itself broke or the server went down, rather than one statement failing. After it the
+// reaper holds off: heartbeats go first (T20). Behind some proxies a dead server is a server error of class 08 on a live connection.
+func LostConnection(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return hasClass(pg.Code, "08", "57P")
+	}
+	var dial *pgconn.ConnectError
+	var network *net.OpError
+	return errors.As(err, &dial) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// unknown reports whether err leaves open if the transaction was committed.
+func unknown(err error) bool {
+	var u interface{ Unknown() bool }
+	return errors.As(err, &u) && u.Unknown()
+}

@@ -1,0 +1,38 @@
+package store
+
+import "strings"
+
+// The head of a partition key in one queue is the first, by (priority, eligible_at, id), of its rows that may run now. Only the head may
+// be claimed (spec §6), so claim, promotion and sweep must agree to the letter on which row that is: they share this text.
+//
+// The first row in index order is the head when it is due. When it is not (a delayed row at an urgent priority), the key's priorities
+// are visited one by one, so that a hundred thousand delayed rows cost one probe (T94).
+const headText = `(
+    SELECT f.id, f.pick_lane FROM (
+      SELECT g.id, g.pick_lane, g.eligible_at FROM {s}.gen_durable g
+      WHERE g.partition_key = <key> AND g.queue = <queue> AND g.status = 'runnable' AND NOT g.paused
+      ORDER BY g.priority, g.eligible_at, g.id LIMIT 1) f
+    WHERE f.eligible_at <= <now>
+    UNION ALL
+    SELECT r.id, r.pick_lane FROM (
+      WITH RECURSIVE level(p) AS (
+        (SELECT g.priority FROM {s}.gen_durable g
+         WHERE g.partition_key = <key> AND g.queue = <queue> AND g.status = 'runnable' AND NOT g.paused
+         ORDER BY g.priority LIMIT 1)
+        UNION ALL
+        SELECT (SELECT g.priority FROM {s}.gen_durable g
+          WHERE g.partition_key = <key> AND g.queue = <queue> AND g.status = 'runnable' AND NOT g.paused AND g.priority > level.p
+          ORDER BY g.priority LIMIT 1)
+        FROM level WHERE level.p IS NOT NULL)
+      SELECT h.id, h.pick_lane FROM level CROSS JOIN LATERAL (
+        SELECT g.id, g.pick_lane FROM {s}.gen_durable g
+        WHERE g.partition_key = <key> AND g.queue = <queue> AND g.status = 'runnable' AND NOT g.paused
+          AND g.priority = level.p AND g.eligible_at <= <now>
+        ORDER BY g.eligible_at, g.id LIMIT 1) h
+      WHERE level.p IS NOT NULL LIMIT 1) r
+    LIMIT 1)`
+
+// headOf is headText with a key, a queue and a clock.
+func headOf(key, queue, now string) string {
+	return strings.NewReplacer("<key>", key, "<queue>", queue, "<now>", now).Replace(headText)
+}

@@ -1,0 +1,226 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// scopeText turns fsm.Scope into the statuses in which a key is occupied. Only these five exist (spec §7).
+const scopeText = `CASE WHEN r.key IS NULL THEN '{}' ELSE CASE r.scope
+    WHEN 0 THEN '{runnable,executing,awaiting_signal,awaiting_children}'
+    WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'
+    WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'
+    WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}' ELSE '{}' END END::{s}.durable_status[]`
+
+// insertSQL inserts instances. Ids are drawn in input order, which decides ties of the pick order; rows go in in key order, so that two
+// processes inserting the same new keys in opposite orders do not deadlock (T52, T89). An occupied key drops its row, the first of two
+// equal keys wins. $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys
+// $10 scopes $11 delays, µs $12 times $13 lanes
+const insertSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+r AS MATERIALIZED (
+  SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
+    SELECT t.*, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
+    FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[], $9::text[],
+      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[])
+      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, ord) CROSS JOIN c
+    ORDER BY t.ord) s)
+INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
+  eligible_at, pick_lane)
+OVERRIDING SYSTEM VALUE
+SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane
+FROM r ORDER BY r.key NULLS FIRST, r.id
+ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
+RETURNING id, uid`
+
+// spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of its parent that this commit has begun.
+// $1 … $13 as insertSQL $14 parents $15 depths $16 mark
+const spawnSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+r AS MATERIALIZED (
+  SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
+    SELECT t.*, p.round, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
+    FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[], $9::text[],
+      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[], $14::bigint[], $15::int[])
+      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, parent, depth, ord)
+    CROSS JOIN LATERAL (SELECT x.round, x.commit_id FROM {s}.gen_durable x WHERE x.id = t.parent OFFSET 0) p CROSS JOIN c
+    WHERE p.commit_id = $16::uuid ORDER BY t.ord) s)
+INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
+  eligible_at, pick_lane, parent_id, parent_round, depth)
+OVERRIDING SYSTEM VALUE
+SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,
+  r.parent, r.round, r.depth
+FROM r ORDER BY r.key NULLS FIRST, r.id
+ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
+RETURNING id, uid`
+
+func (c *specs) insertArgs() []any {
+	return []any{c.uids, c.machines, c.versions, c.steps, c.queues, c.priorities, c.states, c.partitions, c.keys, c.scopes, c.micros,
+		c.times, c.lanes}
+}
+
+func (c *specs) args(mark string) []any { return append(c.insertArgs(), c.parents, c.depths, mark) }
+
+// occupantsSQL finds who occupies keys. $1 keys
+const occupantsSQL = `SELECT g.correlation_guard, g.id, g.uid FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`
+
+type occupant struct {
+	id  int64
+	uid uuid.UUID
+}
+
+// Inserted is what became of one spec.
+type Inserted struct {
+	ID        int64 // the new instance, or with Duplicate the one that occupies its key
+	Duplicate bool
+}
+
+// ErrInsertUnknown: the connection broke after the insert was sent, and for specs without a correlation key nothing can tell whether it
+// took effect. Specs that all have keys are repeated instead: what is in already is recognised by its uid (T29, T95).
+var ErrInsertUnknown = errors.New("the connection was lost before the answer came: the instances may or may not have been inserted")
+
+// insertTries bounds the repetitions of an insert, and of the search for an occupant that keeps moving (T54).
+const insertTries = 3
+
+// Insert inserts all specs in one transaction and says of each, in input order, what became of it.
+func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
+	var cols specs
+	recognisable := true
+	for _, x := range list {
+		cols.add(x)
+		recognisable = recognisable && x.Key != "" && x.Scope != step.ScopeNone
+	}
+	cols.chain()
+	var err error
+	for try := range insertTries {
+		if try > 0 {
+			if wait := pause(ctx, try); wait != nil {
+				break
+			}
+		}
+		var out []Inserted
+		if out, err = s.insertOnce(ctx, &cols, list); err == nil {
+			return out, nil
+		}
+		if unknown(err) && !recognisable {
+			return nil, fmt.Errorf("insert %d instances: %w: %w", len(list), ErrInsertUnknown, err)
+		}
+		if Classify(err) != FaultTransient {
+			break
+		}
+	}
+	return nil, fmt.Errorf("insert %d instances: %w", len(list), err)
+}
+
+// insertOnce is one round trip where no entry has a key. Else the occupants of the dropped ones must be found before the commit, and
+// two are needed.
+func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
+	fresh := map[uuid.UUID]int64{}
+	if !cols.keyed {
+		if err := s.one(ctx, slowLock, "insert", insertSQL, readFresh(fresh), cols.insertArgs()...); err != nil {
+			return nil, err
+		}
+		out, _ := match(list, fresh, nil)
+		return out, nil
+	}
+	var out []Inserted
+	err := s.interactive(ctx, slowLock, func(send send) error {
+		todo := cols
+		for range insertTries {
+			held := map[string]occupant{}
+			if err := send(s.stmt("insert", insertSQL, readFresh(fresh), todo.insertArgs()...),
+				s.stmt("occupants", occupantsSQL, readOccupants(held), keysOf(list))); err != nil {
+				return err
+			}
+			var missing []*step.Spec
+			if out, missing = match(list, fresh, held); len(missing) == 0 {
+				return nil
+			}
+			todo = &specs{} // their keys were freed between the two statements: once more
+			for _, x := range missing {
+				todo.add(x)
+			}
+		}
+		return errors.New("correlation keys were taken and freed again at every attempt: try again")
+	})
+	return out, err
+}
+
+// match puts ids to specs, and returns those that were neither inserted nor found occupied.
+func match(list []*step.Spec, fresh map[uuid.UUID]int64, held map[string]occupant) (out []Inserted, missing []*step.Spec) {
+	out = make([]Inserted, len(list))
+	for i, x := range list {
+		if id, ok := fresh[x.UID]; ok {
+			out[i] = Inserted{ID: id}
+			continue
+		}
+		o, ok := held[x.Key]
+		switch {
+		case !ok:
+			missing = append(missing, x)
+		case o.uid == x.UID: // ours, of an attempt whose commit was unknown
+			out[i] = Inserted{ID: o.id}
+		default:
+			out[i] = Inserted{ID: o.id, Duplicate: true}
+		}
+	}
+	return out, missing
+}
+
+func keysOf(list []*step.Spec) []string {
+	var keys []string
+	for _, x := range list {
+		if x.Key != "" {
+			keys = append(keys, x.Key)
+		}
+	}
+	return keys
+}
+
+func readFresh(into map[uuid.UUID]int64) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		var uid [16]byte
+		_, err := pgx.ForEachRow(rows, []any{&id, &uid}, func() error { into[uid] = id; return nil })
+		return err
+	}
+}
+
+func readOccupants(into map[string]occupant) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var key string
+		var id int64
+		var uid [16]byte
+		_, err := pgx.ForEachRow(rows, []any{&key, &id, &uid}, func() error { into[key] = occupant{id, uid}; return nil })
+		return err
+	}
+}
+
+// send runs statements of an interactive transaction as one round trip.
+type send func(stmts ...entpgx.Stmt) error
+
+// interactive is a transaction that needs an answer before it knows its next statement. Its BEGIN rides with the first statements.
+func (s *Store) interactive(ctx context.Context, lock string, body func(send) error) error {
+	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit)}
+		err := body(func(stmts ...entpgx.Stmt) error {
+			stmts, begin = append(begin, stmts...), nil
+			return entpgx.PipelineOn(ctx, conn.Conn(), stmts...)
+		})
+		if err == nil {
+			return entpgx.PipelineOn(ctx, conn.Conn(), s.stmt("commit", `COMMIT`, nil))
+		}
+		if conn.Conn().PgConn().TxStatus() != 'I' {
+			if _, rollback := conn.Exec(context.WithoutCancel(ctx), `ROLLBACK`); rollback != nil {
+				return errors.Join(err, conn.Conn().Close(context.WithoutCancel(ctx)))
+			}
+		}
+		return err
+	})
+}

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// beatSQL extends leases from the moment of the beat. SKIP LOCKED: a row being committed, or held by a host's transaction, is not lost;
+// the next beat finds it (T17, T19). $1 ids $2 tokens $3 worker $4 lease, µs
+const beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
+FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
+RETURNING g.id`
+
+// lostSQL lists claims that are not current any more. $1 ids $2 tokens $3 worker
+const lostSQL = `SELECT u.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
+WHERE NOT coalesce(g.status = 'executing' AND g.locked_by = $3 AND g.claim_token = u.token, false)`
+
+// Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool that the host has exhausted, or that
+// waits behind a slow statement, must not cost a lease (T17, T32). It connects when first used, and again after an error. Not safe for
+// concurrent use.
+type Line struct {
+	s    *Store
+	conn *pgx.Conn
+}
+
+// Line makes a Line; Close it.
+func (s *Store) Line() *Line { return &Line{s: s} }
+
+// open returns the connection, dialling it if there is none.
+func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
+	if l.conn != nil && !l.conn.IsClosed() {
+		return l.conn, nil
+	}
+	config := l.s.db.Pool().Config()
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	if config.AfterConnect != nil {
+		if err := config.AfterConnect(ctx, conn); err != nil {
+			return nil, errors.Join(fmt.Errorf("set up the connection: %w", err), conn.Close(ctx))
+		}
+	}
+	l.conn = conn
+	return conn, nil
+}
+
+// Close closes the connection, if there is one.
+func (l *Line) Close(ctx context.Context) error {
+	if l.conn == nil {
+		return nil
+	}
+	conn := l.conn
+	l.conn = nil
+	return conn.Close(ctx)
+}
+
+// Beaten is what a heartbeat found.
+type Beaten struct {
+	Extended []int64 // leases that run from now
+	Lost     []int64 // claims that are not current any more; what is in neither was locked by someone at the moment
+}
+
+// Beat extends the leases of claims.
+func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (Beaten, error) {
+	var out Beaten
+	ids, tokens := claimColumns(claims)
+	conn, err := l.open(ctx)
+	if err == nil {
+		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
+			l.s.stmt("heartbeat", beatSQL, readIDs(&out.Extended), ids, tokens, worker, micros(lease)),
+			l.s.stmt("heartbeat lost", lostSQL, readIDs(&out.Lost), ids, tokens, worker),
+		})...)
+	}
+	if err != nil {
+		return Beaten{}, fmt.Errorf("extend %d leases: %w", len(claims), err)
+	}
+	return out, nil
+}
+
+// releaseSQL gives claims back as they were: attempt, crashes, visit, state and eligible_at untouched, so that a deploy burns nothing.
+// $1 ids $2 tokens $3 worker
+const releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
+FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE) l
+WHERE g.id = l.id AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
+RETURNING g.id`
+
+// Release gives back claims whose step has not run, or was cancelled by the engine before it returned an outcome. It may wait for rows
+// that others hold. released counts those whose claim still held.
+func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (released int, p Promotion, err error) {
+	ids, tokens := claimColumns(claims)
+	var keys []string
+	for _, c := range claims {
+		if c.PartitionKey != "" {
+			keys = append(keys, c.PartitionKey)
+		}
+	}
+	stmts := []entpgx.Stmt{
+		s.stmt("release lock", slowSQL, nil, ids), // ascending: whoever waits has one order
+		s.stmt("release", releaseSQL, func(rows pgx.Rows) error {
+			var id int64
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { released++; return nil })
+			return err
+		}, ids, tokens, worker),
+	}
+	if len(keys) > 0 {
+		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys))
+	}
+	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
+		return 0, Promotion{}, fmt.Errorf("release %d claims: %w", len(claims), err)
+	}
+	return released, p, nil
+}
+
+func claimColumns(claims []*step.Claim) (ids, tokens []int64) {
+	ids, tokens = make([]int64, len(claims)), make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i], tokens[i] = c.ID, c.Token
+	}
+	return ids, tokens
+}

@@ -1,0 +1,87 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pollSQL looks, for all idle queues of a process at once, when each has something to claim, and when the next await times out. Per
+// queue it visits the distinct priorities and the machines set aside, never the backlog. The last row, without a queue, is the deadlines'.
+// $1 queues $2 machines. Returns queue, µs until due (0 or less: now; NULL: nothing waits).
+const pollSQL = `SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint
+FROM unnest($1::text[]) AS q(queue)
+CROSS JOIN LATERAL (
+  WITH RECURSIVE level(p, at) AS (
+    (SELECT g.priority, g.eligible_at FROM {s}.gen_durable g
+     WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority, g.eligible_at LIMIT 1)
+    UNION ALL
+    SELECT n.priority, n.eligible_at FROM level CROSS JOIN LATERAL (
+      SELECT g.priority, g.eligible_at FROM {s}.gen_durable g
+      WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p
+      ORDER BY g.priority, g.eligible_at LIMIT 1) n)
+  SELECT min(level.at) AS at FROM level) n
+CROSS JOIN LATERAL (
+  WITH RECURSIVE aside(f, v) AS (
+    (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
+     WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
+    UNION ALL
+    SELECT n.fsm, n.fsm_version FROM aside CROSS JOIN LATERAL (
+      SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
+      WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
+        AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n)
+  SELECT min(s.eligible_at) AS at FROM aside CROSS JOIN LATERAL (
+    SELECT g.eligible_at FROM {s}.gen_durable g
+    WHERE g.queue = q.queue AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 AND g.fsm = aside.f AND g.fsm_version = aside.v
+    ORDER BY g.priority, g.eligible_at LIMIT 1) s
+  WHERE (aside.f || '/' || aside.v) = ANY($2::text[])) a
+UNION ALL
+SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timestamp())) * 1000000)::bigint
+  FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1)`
+
+// Poll says when each of some idle queues has something to claim, by name: zero or less is now, missing is nothing in sight. deadline
+// is when the next await times out; have: there is one. One statement for all (spec §6).
+func (s *Store) Poll(ctx context.Context, queues, machines []string) (due map[string]time.Duration, deadline time.Duration, have bool, err error) {
+	due = map[string]time.Duration{}
+	err = s.one(ctx, fastLock, "poll", pollSQL, func(rows pgx.Rows) error {
+		var queue *string
+		var us *int64
+		_, err := pgx.ForEachRow(rows, []any{&queue, &us}, func() error {
+			switch {
+			case us == nil:
+			case queue == nil:
+				deadline, have = time.Duration(*us)*time.Microsecond, true
+			default:
+				due[*queue] = time.Duration(*us) * time.Microsecond
+			}
+			return nil
+		})
+		return err
+	}, queues, machines)
+	if err != nil {
+		return nil, 0, false, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
+	}
+	return due, deadline, have, nil
+}
+
+// timeoutSQL wakes instances whose await is over, with whatever has arrived. awaits stays, so that a signal that comes between this and
+// the claim is awaited still. $1 most rows
+const timeoutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+due AS MATERIALIZED (
+  SELECT x.ctid AS tid FROM {s}.gen_durable x
+  WHERE x.await_deadline <= (SELECT now FROM c) AND coalesce(x.status = 'awaiting_signal', false)
+  ORDER BY x.await_deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = 0, await_deadline = NULL, timed_out = true,
+  updated_at = (SELECT now FROM c)
+FROM due WHERE g.ctid = due.tid
+RETURNING g.queue`
+
+// TimeOut wakes up to limit instances whose await is over, and returns their queues, with repeats.
+func (s *Store) TimeOut(ctx context.Context, limit int) (queues []string, err error) {
+	if err := s.one(ctx, fastLock, "await timeout", timeoutSQL, readQueues(&queues), limit); err != nil {
+		return nil, fmt.Errorf("time out awaits: %w", err)
+	}
+	return queues, nil
+}

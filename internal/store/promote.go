@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// promoteSQL brings a key's next row forward: in each queue of the key, the head, if it waits in lane 1. It runs after everything that
+// ends a keyed claim or takes a runnable keyed row away, in the same transaction but as a later statement, so that its snapshot holds
+// what it follows. Its clock is clock_timestamp(), once: a head that came due since the statement was sent would else be passed over.
+//
+// A head that someone has locked is skipped, never waited for, and reported: the caller must try again, else the key stands still.
+//
+// $1 keys. Returns key, queue, whether it was brought forward.
+var promoteSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+h AS MATERIALIZED (
+  SELECT k.k, q.q, n.id FROM (SELECT DISTINCT unnest($1::text[]) AS k) k
+  CROSS JOIN LATERAL (
+    WITH RECURSIVE queues(q) AS (
+      (SELECT g.queue FROM {s}.gen_durable g WHERE g.partition_key = k.k AND g.status = 'runnable' AND NOT g.paused ORDER BY g.queue LIMIT 1)
+      UNION ALL
+      SELECT (SELECT g.queue FROM {s}.gen_durable g
+        WHERE g.partition_key = k.k AND g.status = 'runnable' AND NOT g.paused AND g.queue > queues.q ORDER BY g.queue LIMIT 1)
+      FROM queues WHERE queues.q IS NOT NULL)
+    SELECT queues.q FROM queues WHERE queues.q IS NOT NULL) q
+  CROSS JOIN LATERAL ` + headOf("k.k", "q.q", "(SELECT now FROM c)") + ` n
+  WHERE n.pick_lane = 1),
+l AS MATERIALIZED (
+  SELECT g.id FROM {s}.gen_durable g
+  WHERE g.id = ANY(ARRAY(SELECT id FROM h)) AND g.pick_lane = 1 AND g.status = 'runnable'
+  ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED),
+u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id RETURNING g.id)
+SELECT h.k, h.q, u.id IS NOT NULL FROM h LEFT JOIN u ON u.id = h.id`
+
+// Promotion says what became of the heads of some partition keys.
+type Promotion struct {
+	Queues []string // where a row came forward: worth a nudge
+	Missed []string // keys whose head was locked by someone: promote them again, soon
+}
+
+func (p *Promotion) read(rows pgx.Rows) error {
+	for rows.Next() {
+		var key, queue string
+		var ok bool
+		if err := rows.Scan(&key, &queue, &ok); err != nil {
+			return err
+		}
+		if ok {
+			p.Queues = append(p.Queues, queue)
+		} else {
+			p.Missed = append(p.Missed, key)
+		}
+	}
+	return rows.Err()
+}
+
+// Promote brings the next row of each key forward. The engine's own transactions do so themselves; this is for keys they missed.
+func (s *Store) Promote(ctx context.Context, keys []string) (Promotion, error) {
+	var p Promotion
+	if err := s.one(ctx, fastLock, "promote", promoteSQL, p.read, keys); err != nil {
+		return Promotion{}, fmt.Errorf("promote %d partition keys: %w", len(keys), err)
+	}
+	return p, nil
+}
+
+// sweepSQL lists partition keys after $1 whose head waits in lane 1 though nothing executes the key: a process died between missing a
+// promotion and repeating it, foreign SQL changed a row, or the server's clock was set back. $1 key, $2 the most keys to visit.
+var sweepSQL = `WITH RECURSIVE keys(k) AS (
+  (SELECT g.partition_key FROM {s}.gen_durable g
+   WHERE g.status = 'runnable' AND NOT g.paused AND g.partition_key > $1 ORDER BY g.partition_key LIMIT 1)
+  UNION ALL
+  SELECT (SELECT g.partition_key FROM {s}.gen_durable g
+    WHERE g.status = 'runnable' AND NOT g.paused AND g.partition_key > keys.k ORDER BY g.partition_key LIMIT 1)
+  FROM keys WHERE keys.k IS NOT NULL),
+slice AS MATERIALIZED (SELECT k FROM keys WHERE k IS NOT NULL LIMIT $2)
+SELECT s.k, b.id IS NULL AND EXISTS (
+    SELECT 1 FROM (SELECT DISTINCT g.queue FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'runnable' AND NOT g.paused
+      AND g.pick_lane = 1) q
+    CROSS JOIN LATERAL ` + headOf("s.k", "q.queue", "statement_timestamp()") + ` n WHERE n.pick_lane = 1)
+FROM slice s
+LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'executing' LIMIT 1) b ON true
+ORDER BY s.k`
+
+// Sweep visits up to limit partition keys after the given one and promotes those that stand still. It returns the last key it visited,
+// "" at the end. It is a safety net: the engine's own statements leave nothing for it.
+func (s *Store) Sweep(ctx context.Context, after string, limit int) (last string, p Promotion, err error) {
+	var still []string
+	visited := 0
+	err = s.one(ctx, fastLock, "sweep", sweepSQL, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var stuck bool
+			if err := rows.Scan(&last, &stuck); err != nil {
+				return err
+			}
+			visited++
+			if stuck {
+				still = append(still, last)
+			}
+		}
+		return rows.Err()
+	}, after, limit)
+	if err != nil {
+		return "", p, fmt.Errorf("sweep partition keys: %w", err)
+	}
+	if visited < limit {
+		last = ""
+	}
+	if len(still) > 0 {
+		p, err = s.Promote(ctx, still)
+	}
+	return last, p, err
+}

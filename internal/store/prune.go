@@ -1,0 +1,184 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// PruneParams say what is old. All but the retentions must be positive.
+type PruneParams struct {
+	Done, Failed time.Duration // kept since an instance's end; 0: not at all
+	Tombstones   int           // kept of one instance
+	Limit        int           // rows of one transaction
+}
+
+// Pruned is what a sweep removed.
+type Pruned struct {
+	Instances  int
+	Tombstones int
+	Refused    []int64 // due, but Postgres would not delete them: probably some table of the host refers to them
+}
+
+// Prune is one sweep of the GC: it deletes terminal instances that are older than their retention, and the oldest tombstones of instances
+// that have too many (spec §4, §8), in transactions of Limit rows. Each due row is met once, oldest first, so that none that has to stay
+// stands before the others. Every process may call it: only one at a time deletes, the others return early.
+//
+// An instance goes after its last child, and a terminal child of the current round not before its parent is due itself: the parent's
+// joining step may still be retried, or redriven (T88).
+func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
+	var sum Pruned
+	last := lastDue{at: time.Unix(0, 0)}
+	for more := true; more; {
+		page, err := s.due(ctx, p, &last)
+		if err != nil {
+			return sum, fmt.Errorf("look for instances to prune: %w", err)
+		}
+		more = len(page) == p.Limit
+		alone, err := s.deleteDue(ctx, p, page, &sum)
+		if err != nil {
+			return sum, fmt.Errorf("prune %d instances: %w", len(page), err)
+		}
+		if !alone {
+			return sum, nil
+		}
+	}
+	if err := s.pruneTombstones(ctx, p, &sum); err != nil {
+		return sum, fmt.Errorf("prune tombstones: %w", err)
+	}
+	return sum, nil
+}
+
+// prunable: due, and not spared for its parent's sake. OFFSET 0 keeps the subquery from becoming a join over the whole table.
+// $1, $2 retention of done and failed, µs
+const prunable = `
+  g.finished_at < (SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END * interval '1 microsecond'
+  AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round = g.parent_round AND NOT coalesce(
+    p.finished_at < (SELECT now FROM c) - CASE p.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END * interval '1 microsecond',
+    false) OFFSET 0)`
+
+// The first of two steps: ids, from the index of finished rows in its order, the page after the last one. least() is for that index; rows
+// with the longer retention are passed over. $3, $4 end and id of the last page's last row $5 limit
+const pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT g.finished_at, g.id FROM {s}.gen_durable g
+WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint) * interval '1 microsecond'
+  AND (g.finished_at, g.id) > ($3::timestamptz, $4::bigint) AND ` + prunable + `
+ORDER BY g.finished_at, g.id LIMIT $5::bigint`
+
+// lastDue is the last row of a page.
+type lastDue struct {
+	at time.Time
+	id int64
+}
+
+func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64, error) {
+	var ids []int64
+	read := func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&last.at, &last.id}, func() error { ids = append(ids, last.id); return nil })
+		return err
+	}
+	err := s.one(ctx, fastLock, "prune due", pruneDueSQL, read, micros(p.Done), micros(p.Failed), last.at, last.id, p.Limit)
+	return ids, err
+}
+
+// The second step. What changed meanwhile (an operator's Retry) is met by the predicate, repeated under the lock (T80); what is locked is
+// left for the next sweep (T6). Only leaves go, else the foreign key would have to write, and wait for, the children (T45): a parent
+// follows in a later call. $3 ids $4 the sweepers' lock
+const pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($4::bigint) AS alone),
+l AS MATERIALIZED (
+  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($3::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
+    AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)
+  ORDER BY g.id FOR UPDATE SKIP LOCKED),
+d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id)
+SELECT c.alone, (SELECT count(*) FROM d) FROM c`
+
+// deleteDue deletes leaves, then those that thereby became leaves, until none is left. What cannot be deleted is narrowed down to its row,
+// lest it keep all the others (T22). alone is false if another process is at it.
+func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *Pruned) (alone bool, err error) {
+	alone = true
+	for left := len(ids); left > 0 && alone; {
+		var gone int
+		err := s.one(ctx, fastLock, "prune", pruneSQL, readSwept(&alone, &gone), micros(p.Done), micros(p.Failed), ids, s.sweepers())
+		if err != nil {
+			return s.narrowDown(ctx, p, ids, sum, err)
+		}
+		if gone == 0 {
+			break
+		}
+		left -= gone
+		sum.Instances += gone
+	}
+	return alone, nil
+}
+
+func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum *Pruned, cause error) (alone bool, err error) {
+	refused := Classify(cause) == FaultData
+	if !refused && !IsLockTimeout(cause) { // a lock: of a host's row that refers to ours
+		return false, cause
+	}
+	if len(ids) == 1 {
+		if refused {
+			sum.Refused = append(sum.Refused, ids[0])
+		}
+		return true, nil
+	}
+	half := len(ids) / 2
+	if alone, err = s.deleteDue(ctx, p, ids[:half], sum); err != nil || !alone {
+		return alone, err
+	}
+	return s.deleteDue(ctx, p, ids[half:], sum)
+}
+
+// Along the index of tombstones. $1 cap $2 limit
+const overgrownSQL = `SELECT s.target_id FROM {s}.signals s WHERE s.consumed_at IS NOT NULL
+GROUP BY s.target_id HAVING count(*) > $1::bigint ORDER BY s.target_id LIMIT $2::bigint`
+
+// The target first, as for every write to its inbox: nobody then waits for this. $1 target $2 cap $3 limit $4 the sweepers' lock
+const pruneTombstonesSQL = `WITH c AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4::bigint) AS alone),
+t AS MATERIALIZED (SELECT g.id FROM {s}.gen_durable g WHERE g.id = $1::bigint AND (SELECT alone FROM c) FOR NO KEY UPDATE SKIP LOCKED),
+d AS (
+  DELETE FROM {s}.signals s WHERE s.id = ANY(ARRAY(
+    SELECT x.id FROM {s}.signals x WHERE x.target_id = (SELECT id FROM t) AND x.consumed_at IS NOT NULL
+    ORDER BY x.consumed_at DESC, x.id DESC OFFSET $2::bigint LIMIT $3::bigint))
+  RETURNING s.id)
+SELECT c.alone, (SELECT count(*) FROM d) FROM c`
+
+func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned) error {
+	var targets []int64
+	if err := s.one(ctx, fastLock, "overgrown inboxes", overgrownSQL, readIDs(&targets), p.Tombstones, p.Limit); err != nil {
+		return err
+	}
+	for _, target := range targets {
+		for more := true; more; {
+			var alone bool
+			var gone int
+			if err := s.one(ctx, fastLock, "prune tombstones", pruneTombstonesSQL, readSwept(&alone, &gone),
+				target, p.Tombstones, p.Limit, s.sweepers()); err != nil {
+				return fmt.Errorf("of instance %d: %w", target, err)
+			}
+			if !alone {
+				return nil
+			}
+			sum.Tombstones += gone
+			more = gone == p.Limit
+		}
+	}
+	return nil
+}
+
+func readSwept(alone *bool, gone *int) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{alone, gone}, func() error { return nil })
+		return err
+	}
+}
+
+// sweepers is the advisory lock of this schema's GC. Two sweepers at once would meet on the same rows and on each other's foreign keys (T45).
+func (s *Store) sweepers() int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("gendurable prune " + s.schema))
+	return int64(h.Sum64()) //nolint:gosec // any 64 bits do
+}

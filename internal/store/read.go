@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// ErrNotFound is a read of an instance that is not there: never was, or collected.
+var ErrNotFound = errors.New("gendurable: no such instance")
+
+// Instance is a row as hosts read it.
+type Instance struct {
+	ID             int64
+	Machine        string
+	Version        int
+	Step           string
+	Queue          string
+	Priority       int
+	Status         string
+	State          json.RawMessage
+	Result         json.RawMessage // nil unless done
+	Attempt        int
+	Crashes        int
+	Visit          int64
+	Failure        string // "" unless failed
+	LastError      string
+	CorrelationKey string // "": none
+	PartitionKey   string // "": none
+	EligibleAt     time.Time
+	InsertedAt     time.Time
+	FinishedAt     time.Time // zero unless terminal
+}
+
+const instanceColumns = `g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priority, g.status::text, g.state::text, g.result::text, g.attempt,
+  g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.eligible_at, g.inserted_at, g.finished_at`
+
+func scanInstance(rows pgx.Rows) (*Instance, error) {
+	var i Instance
+	var state, result, failure, lastError, correlation, partition *string
+	var finished *time.Time
+	if err := rows.Scan(&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
+		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.EligibleAt, &i.InsertedAt, &finished); err != nil {
+		return nil, err
+	}
+	i.State, i.Result = raw(state), raw(result)
+	i.Failure, i.LastError = value(failure), value(lastError)
+	i.CorrelationKey, i.PartitionKey, i.FinishedAt = value(correlation), value(partition), value(finished)
+	return &i, nil
+}
+
+const getByIDSQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.id = $1::bigint`
+
+// The guard holds the key only while it is occupied: an instance that has left its scope is found by id alone.
+const getByKeySQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text`
+
+// Get reads an instance; ErrNotFound if there is none at that address.
+func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
+	var found *Instance
+	read := func(rows pgx.Rows) (err error) {
+		for rows.Next() {
+			if found, err = scanInstance(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+	stmt := s.stmt("get by id", getByIDSQL, read, of.ID)
+	if of.Key != "" {
+		stmt = s.stmt("get by key", getByKeySQL, read, of.Key)
+	}
+	if err := s.db.Pipeline(ctx, stmt); err != nil {
+		return nil, fmt.Errorf("get %s: %w", of, err)
+	}
+	if found == nil {
+		return nil, fmt.Errorf("get %s: %w", of, ErrNotFound)
+	}
+	return found, nil
+}
+
+// One statement for all that anyone waits for. LATERAL … OFFSET 0 leaves the planner the primary key and nothing else: by a join it might
+// walk all finished rows instead (T98).
+const endedSQL = `
+SELECT u.id FROM unnest($1::bigint[]) AS u(id)
+LEFT JOIN LATERAL (SELECT x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
+WHERE g.status IS NULL OR g.status IN ('done', 'failed')`
+
+// Ended returns those of the ids that are terminal, or gone.
+func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
+	var ended []int64
+	err := s.db.Pipeline(ctx, s.stmt("ended", endedSQL, readIDs(&ended), ids))
+	if err != nil {
+		return nil, fmt.Errorf("look which of %d instances have ended: %w", len(ids), err)
+	}
+	return ended, nil
+}
+
+// The inbox of an ended instance is over, whatever rows are still in it (spec §3).
+const readInboxSQL = `
+SELECT i.target_id, i.id, i.name, i.payload::text, coalesce(i.dedup_key, ''), i.inserted_at FROM {s}.signals i
+WHERE i.target_id = $1::bigint AND i.consumed_at IS NULL
+  AND (SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')
+ORDER BY i.id`
+
+// Inbox reads all unconsumed signals of an instance, oldest first.
+func (s *Store) Inbox(ctx context.Context, id int64) ([]step.Signal, error) {
+	var inbox []step.Signal
+	err := s.db.Pipeline(ctx, s.stmt("read inbox", readInboxSQL, func(rows pgx.Rows) error {
+		var target int64
+		for rows.Next() {
+			signal, err := scanSignal(rows, &target)
+			if err != nil {
+				return err
+			}
+			inbox = append(inbox, signal)
+		}
+		return rows.Err()
+	}, id))
+	if err != nil {
+		return nil, fmt.Errorf("read the inbox of instance %d: %w", id, err)
+	}
+	return inbox, nil
+}
+
+// Without a LIMIT, for with one the planner may walk the primary key in search of the parent's rows.
+const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`
+
+const childrenSQL = `
+SELECT g.id, g.fsm, g.fsm_version, g.status::text, g.state::text, g.result::text, coalesce(g.failure, ''), coalesce(g.last_error, '')
+FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) ORDER BY g.id`
+
+// childrenPage bounds what one statement reads: a round may hold thousands of states.
+const childrenPage = 1000
+
+// Children reads one round of an instance's children, in spawn order (that of their ids). Those of an earlier round are not among them,
+// nor those that were dropped: the claim brings them.
+func (s *Store) Children(ctx context.Context, parent, round int64) ([]step.Child, error) {
+	var ids []int64
+	if err := s.db.Pipeline(ctx, s.stmt("read round", roundSQL, readIDs(&ids), parent, round)); err != nil {
+		return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
+	}
+	children := make([]step.Child, 0, len(ids))
+	for len(ids) > 0 {
+		page := ids[:min(len(ids), childrenPage)]
+		ids = ids[len(page):]
+		if err := s.db.Pipeline(ctx, s.stmt("read children", childrenSQL, readChildren(&children), page)); err != nil {
+			return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
+		}
+	}
+	return children, nil
+}
+
+func readChildren(into *[]step.Child) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var c step.Child
+			var state, result *string
+			if err := rows.Scan(&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError); err != nil {
+				return err
+			}
+			c.State, c.Result = raw(state), raw(result)
+			*into = append(*into, c)
+		}
+		return rows.Err()
+	}
+}
+
+func readIDs(into *[]int64) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { *into = append(*into, id); return nil })
+		return err
+	}
+}
+
+func raw(text *string) json.RawMessage {
+	if text == nil {
+		return nil
+	}
+	return json.RawMessage(*text)
+}
+
+const durabilitySQL = `SELECT current_setting('fsync'), current_setting('synchronous_commit')`
+
+// Durability reports whether Postgres loses nothing that it has acknowledged, and else by which setting it may (T38).
+func (s *Store) Durability(ctx context.Context) (unsafe []string, err error) {
+	err = s.db.Pipeline(ctx, s.stmt("durability", durabilitySQL, func(rows pgx.Rows) error {
+		var fsync, commit string
+		_, err := pgx.ForEachRow(rows, []any{&fsync, &commit}, func() error {
+			if fsync == "off" {
+				unsafe = append(unsafe, "fsync")
+			}
+			if commit == "off" {
+				unsafe = append(unsafe, "synchronous_commit")
+			}
+			return nil
+		})
+		return err
+	}))
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of durability: %w", err)
+	}
+	return unsafe, nil
+}

@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// reapSQL ends claims whose lease expired: the row runs again as another attempt, or fails when that would exceed its machine's crash
+// limit. The first reap has no delay and keeps the row's place; later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance
+// that kills its process does not take the fleet with it (T21). SKIP LOCKED throughout: a committing owner, or another reaper, goes
+// first. A failing child whose parent someone holds waits for the next sweep, as in commitSQL.
+//
+// Here the literal status is wanted: the lease index is the way to these rows. $1 most rows $2 mark $3 machines $4 their crash limits
+// $5 only these ids, or NULL
+const reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+expired AS MATERIALIZED (
+  SELECT x.ctid AS tid, x.id, x.parent_id, coalesce(m.most > 0 AND x.crashes >= m.most, false) AS over
+  FROM {s}.gen_durable x LEFT JOIN unnest($3::text[], $4::int[]) AS m(machine, most) ON m.machine = x.fsm || '/' || x.fsm_version
+  WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND ($5::bigint[] IS NULL OR x.id = ANY($5::bigint[]))
+  ORDER BY x.lease_expires_at LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED),
+p AS MATERIALIZED (
+  SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY(ARRAY(SELECT e.parent_id FROM expired e WHERE e.over AND e.parent_id IS NOT NULL))
+  FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE {s}.gen_durable g SET
+  status = CASE WHEN e.over THEN 'failed'::{s}.durable_status ELSE 'runnable' END,
+  pick_lane = 0, locked_by = NULL, lease_expires_at = NULL,
+  attempt = least(g.attempt, 2147483646) + 1,
+  crashes = least(g.crashes, 2147483646) + 1,
+  eligible_at = CASE WHEN e.over OR g.crashes = 0 THEN g.eligible_at
+    ELSE (SELECT now FROM c) + least(300, power(2, least(g.crashes - 1, 20))) * interval '1 s' END,
+  failure = CASE WHEN e.over THEN 'crashes' END,
+  last_error = CASE WHEN e.over THEN 'lost its worker ' || (g.crashes + 1) || ' times at step ' || g.step || ': over the crash limit'
+    ELSE g.last_error END,
+  finished_at = CASE WHEN e.over THEN (SELECT now FROM c) END,
+  joined = CASE WHEN e.over AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
+  commit_id = CASE WHEN e.over THEN $2::uuid ELSE g.commit_id END,
+  updated_at = (SELECT now FROM c)
+FROM expired e
+WHERE g.ctid = e.tid AND (NOT e.over OR e.parent_id IS NULL OR e.parent_id = ANY(ARRAY(SELECT id FROM p)))
+RETURNING g.id, g.queue, g.partition_key, e.over, e.parent_id IS NOT NULL`
+
+// Reaped is what a sweep did.
+type Reaped struct {
+	Released int     // rows that will run again
+	Failed   []int64 // ids that were over their machine's crash limit
+	Poisoned []int64 // ids whose row Postgres refuses to change: for the log
+	Promotion
+}
+
+// CrashLimits are those of the machines a reaper knows, by MachineID; 0 is unlimited. It reaps others without a limit.
+type CrashLimits struct {
+	Machines []string
+	Limits   []int32
+}
+
+// Reap sweeps up to limit claims whose lease has expired. One row that cannot be changed does not keep the others (T22).
+func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit int) (Reaped, error) {
+	out, err := s.reap(ctx, mark, limits, limit, nil)
+	if Classify(err) != FaultData {
+		return out, err
+	}
+	ids, err := s.expired(ctx, limit)
+	if err != nil {
+		return out, err
+	}
+	for _, id := range ids {
+		one, err := s.reap(ctx, mark, limits, 1, []int64{id})
+		switch {
+		case Classify(err) == FaultData:
+			out.Poisoned = append(out.Poisoned, id)
+		case err != nil:
+			return out, err
+		default:
+			out.Released += one.Released
+			out.Failed = append(out.Failed, one.Failed...)
+			out.Queues, out.Missed = append(out.Queues, one.Queues...), append(out.Missed, one.Missed...)
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) reap(ctx context.Context, mark string, limits CrashLimits, limit int, only []int64) (Reaped, error) {
+	var out Reaped
+	err := s.interactive(ctx, fastLock, func(send send) error {
+		var keys []string
+		var joiners []int64
+		read := func(rows pgx.Rows) error {
+			var id int64
+			var queue string
+			var key *string
+			var over, child bool
+			_, err := pgx.ForEachRow(rows, []any{&id, &queue, &key, &over, &child}, func() error {
+				if key != nil {
+					keys = append(keys, *key)
+				}
+				switch {
+				case over && child:
+					joiners = append(joiners, id)
+					fallthrough
+				case over:
+					out.Failed = append(out.Failed, id)
+				default:
+					out.Released++
+					out.Queues = append(out.Queues, queue)
+				}
+				return nil
+			})
+			return err
+		}
+		if err := send(s.stmt("reap", reapSQL, read, limit, mark, limits.Machines, limits.Limits, only)); err != nil {
+			return err
+		}
+		var rest []entpgx.Stmt
+		if len(joiners) > 0 {
+			rest = append(rest, s.stmt("join", joinSQL, readQueues(&out.Queues), joiners, mark))
+		}
+		if len(keys) > 0 {
+			rest = append(rest, s.stmt("promote", promoteSQL, out.read, keys))
+		}
+		if len(rest) == 0 {
+			return nil
+		}
+		return send(rest...)
+	})
+	if err != nil {
+		return Reaped{}, fmt.Errorf("reap expired leases: %w", err)
+	}
+	return out, nil
+}
+
+const expiredSQL = `SELECT x.id FROM {s}.gen_durable x
+WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT clock_timestamp()) ORDER BY x.lease_expires_at LIMIT $1`
+
+func (s *Store) expired(ctx context.Context, limit int) (ids []int64, err error) {
+	err = s.one(ctx, fastLock, "expired", expiredSQL, func(rows pgx.Rows) error {
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	}, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list expired leases: %w", err)
+	}
+	return ids, nil
+}
+
+// Uptime is how long the server has been running.
+func (s *Store) Uptime(ctx context.Context) (up time.Duration, err error) {
+	const uptimeSQL = `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`
+	err = s.db.Pipeline(ctx, s.stmt("uptime", uptimeSQL, func(rows pgx.Rows) error {
+		us, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
+		up = time.Duration(us) * time.Microsecond
+		return err
+	}))
+	if err != nil {
+		return 0, fmt.Errorf("ask how long the server runs: %w", err)
+	}
+	return up, nil
+}

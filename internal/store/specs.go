@@ -1,0 +1,101 @@
+package store
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// specs are instances to insert, as the columns of one statement.
+type specs struct {
+	uids       []string
+	machines   []string
+	versions   []int32
+	steps      []string
+	queues     []string
+	priorities []int16
+	states     []string
+	partitions []*string
+	keys       []*string
+	scopes     []int16
+	micros     []*int64
+	times      []*time.Time
+	lanes      []int16
+	keyed      bool // some entry has a correlation key
+
+	// Of children only.
+	parents []int64
+	depths  []int32
+	indexes []int // position in the outcome that named the child
+}
+
+func (c *specs) len() int { return len(c.uids) }
+
+func (c *specs) add(x *step.Spec) {
+	c.uids = append(c.uids, uuid.UUID(x.UID).String())
+	c.machines = append(c.machines, x.Machine)
+	c.versions = append(c.versions, int32(x.Version)) //nolint:gosec // fsm bounds it
+	c.steps = append(c.steps, x.Step)
+	c.queues = append(c.queues, x.Queue)
+	c.priorities = append(c.priorities, x.Priority)
+	c.states = append(c.states, string(x.State))
+	c.partitions = append(c.partitions, optional(x.PartitionKey))
+	c.keys = append(c.keys, optional(x.Key))
+	c.scopes = append(c.scopes, int16(x.Scope))
+	c.keyed = c.keyed || x.Key != ""
+	var us *int64
+	if x.Delay > 0 {
+		n := micros(x.Delay)
+		us = &n
+	}
+	var at *time.Time
+	if !x.At.IsZero() {
+		at = &x.At
+	}
+	c.micros, c.times = append(c.micros, us), append(c.times, at)
+	c.lanes = append(c.lanes, 0)
+}
+
+func (c *specs) addChild(parent int64, depth, index int, x *step.Spec) {
+	c.add(x)
+	c.parents = append(c.parents, parent)
+	c.depths = append(c.depths, int32(depth)) //nolint:gosec // at most 100
+	c.indexes = append(c.indexes, index)
+}
+
+// chain sends rows of one partition key and queue that are due at once to lane 1, behind the first of them: a bulk insert for one key
+// then costs the picks nothing. Only behind a row that is sure to be inserted: one with a correlation key may be dropped.
+func (c *specs) chain() {
+	type place struct{ key, queue string }
+	order := make([]int, 0, c.len())
+	for i, k := range c.partitions {
+		if k != nil && c.micros[i] == nil && c.times[i] == nil {
+			order = append(order, i)
+		}
+	}
+	if len(order) < 2 {
+		return
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.priorities[a], c.priorities[b]) })
+	anchored := map[place]bool{}
+	for _, i := range order {
+		at := place{*c.partitions[i], c.queues[i]}
+		switch {
+		case anchored[at]:
+			c.lanes[i] = 1
+		case c.keys[i] == nil:
+			anchored[at] = true
+		}
+	}
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

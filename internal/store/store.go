@@ -1,0 +1,88 @@
+// Package store holds all hot SQL of the engine, one file per verb: each statement a constant above the function that sends it, the
+// reasons over it.
+//
+// Two rules hold for every statement. Its text is static: batches ride in as arrays through unnest, so that Postgres plans it once. And
+// it names the engine's schema: inside a host's transaction the search_path is the host's. Locking rules: docs/internals.md.
+//
+// It imports internal/step and entpgx, nothing else of the project.
+package store
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// Store runs the engine's statements in one Postgres schema, through ent's driver. Safe for concurrent use.
+type Store struct {
+	db       *entpgx.Driver
+	schema   string
+	quoted   string
+	rendered sync.Map // statement name → its text with the schema in it
+}
+
+// New makes a Store for the engine's tables in schema. It does not touch the database.
+func New(db *entpgx.Driver, schema string) *Store {
+	return &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
+}
+
+// Schema is the Postgres schema's name, unquoted.
+func (s *Store) Schema() string { return s.schema }
+
+// Driver is the driver the statements go through.
+func (s *Store) Driver() *entpgx.Driver { return s.db }
+
+// stmt names a statement and renders its {s} to the schema, once.
+func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) entpgx.Stmt {
+	sql, ok := s.rendered.Load(name)
+	if !ok {
+		sql, _ = s.rendered.LoadOrStore(name, strings.ReplaceAll(text, "{s}", s.quoted))
+	}
+	return entpgx.Stmt{Name: name, SQL: sql.(string), Args: args, Read: read} //nolint:forcetypeassert // only strings are stored
+}
+
+// beginSQL pins READ COMMITTED: the row locks and re-checks of every statement are reasoned for it, and a role's or database's default
+// may be another (T31).
+const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
+// settingsSQL overrides, for this transaction only, what a role may have set against us (T40) and what lets the planner leave the one
+// good plan of the batch statements: those are planned once, maybe on an empty table, and must hold on a full one (T98).
+const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
+  set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
+  set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true), set_config('gendurable.awaiting', '{}', true)`
+
+const (
+	// fastLock bounds what a statement of the fast lane may wait: it takes rows with SKIP LOCKED, but a unique index or a foreign key's
+	// check can still make it wait for a stranger's transaction.
+	fastLock = "500ms"
+	// slowLock bounds the wait of those that must wait: slow lane, deliveries, inserts.
+	slowLock = "2s"
+	// statementLimit ends a statement that a broken disk or a lost plan has made endless; the caller retries.
+	statementLimit = "60s"
+)
+
+// transaction wraps statements as one pipeline, one round trip, all or nothing.
+func (s *Store) transaction(ctx context.Context, lock string, body ...entpgx.Stmt) error {
+	return s.db.Pipeline(ctx, s.enclose(lock, body)...)
+}
+
+// enclose puts statements between BEGIN with its settings and COMMIT.
+func (s *Store) enclose(lock string, body []entpgx.Stmt) []entpgx.Stmt {
+	out := make([]entpgx.Stmt, 0, len(body)+3)
+	out = append(out, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit))
+	out = append(out, body...)
+	return append(out, s.stmt("commit", `COMMIT`, nil))
+}
+
+// one is a transaction of a single statement.
+func (s *Store) one(ctx context.Context, lock, name, text string, read func(pgx.Rows) error, args ...any) error {
+	return s.transaction(ctx, lock, s.stmt(name, text, read, args...))
+}
+
+// micros is how durations reach Postgres: times interval '1 microsecond'.
+func micros(d time.Duration) int64 { return d.Microseconds() }

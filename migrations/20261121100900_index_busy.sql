@@ -1,0 +1,26 @@
+-- atlas:txmode none
+
+-- The last line of the promise that one step of a key executes at a time.
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_busy"
+  ON "gen_durable" ("partition_key")
+  WHERE "status" = 'executing' AND "partition_key" IS NOT NULL;
+
+-- A build that was cut off leaves an invalid index behind, which IF NOT EXISTS takes for a finished one. The rest replaces such a
+-- one, and has nothing to do otherwise.
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_busy') AND NOT indisvalid) THEN
+    ALTER INDEX "gen_durable_busy" RENAME TO "gen_durable_busy_cut_off";
+  END IF;
+END $$;
+
+DROP INDEX CONCURRENTLY IF EXISTS "gen_durable_busy_cut_off";
+
+CREATE UNIQUE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_busy"
+  ON "gen_durable" ("partition_key")
+  WHERE "status" = 'executing' AND "partition_key" IS NOT NULL;
+
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_busy') AND NOT indisvalid) THEN
+    RAISE EXCEPTION 'the build of index gen_durable_busy was cut off twice: REINDEX INDEX CONCURRENTLY gen_durable_busy, then migrate again';
+  END IF;
+END $$;

@@ -1,0 +1,26 @@
+-- atlas:txmode none
+
+-- For await timeouts.
+CREATE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_deadline"
+  ON "gen_durable" ("await_deadline")
+  WHERE "await_deadline" IS NOT NULL;
+
+-- A build that was cut off leaves an invalid index behind, which IF NOT EXISTS takes for a finished one. The rest replaces such a
+-- one, and has nothing to do otherwise.
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_deadline') AND NOT indisvalid) THEN
+    ALTER INDEX "gen_durable_deadline" RENAME TO "gen_durable_deadline_cut_off";
+  END IF;
+END $$;
+
+DROP INDEX CONCURRENTLY IF EXISTS "gen_durable_deadline_cut_off";
+
+CREATE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_deadline"
+  ON "gen_durable" ("await_deadline")
+  WHERE "await_deadline" IS NOT NULL;
+
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_deadline') AND NOT indisvalid) THEN
+    RAISE EXCEPTION 'the build of index gen_durable_deadline was cut off twice: REINDEX INDEX CONCURRENTLY gen_durable_deadline, then migrate again';
+  END IF;
+END $$;

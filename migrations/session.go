@@ -1,0 +1,280 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"ariga.io/atlas/sql/migrate"
+	"ariga.io/atlas/sql/postgres"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// closeTimeout bounds how long an ended migration takes to give back its lock.
+const closeTimeout = 5 * time.Second
+
+// session is one connection that holds the migration lock and works in one schema.
+type session struct {
+	db        *sql.DB
+	conn      *sql.Conn
+	schema    string
+	revisions *revisions // on conn; in a transaction there are others
+	log       *slog.Logger
+}
+
+// openSession dials, waits for the lock, and creates the schema and the revision table if there are none.
+//
+// A connection of its own, not one of the pool's: it ends with settings that no other user of the pool must see. The wait has no limit
+// but ctx.
+func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger) (_ *session, err error) {
+	db := dial(pool)
+	s := &session{db: db, schema: schema, log: log}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close(ctx))
+		}
+	}()
+	if s.conn, err = db.Conn(ctx); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	s.revisions = &revisions{db: s.conn, schema: schema}
+	for name, value := range map[string]string{
+		"search_path": quoted(schema),
+		// A role's own limits are made for statements, not for an index build. The files set the ones they need.
+		"lock_timeout": "0", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"default_transaction_isolation": "read committed",
+	} {
+		if _, err := s.conn.ExecContext(ctx, "SELECT set_config($1, $2, false)", name, value); err != nil {
+			return nil, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.createSchema(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.revisions.create(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func dial(pool *pgxpool.Pool) *sql.DB {
+	config := pool.Config()
+	connConfig := config.ConnConfig
+	// When ctx ends, the server is told: left to itself it would go on building an index, and holding the lock, for nobody.
+	connConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: closeTimeout}
+	}
+	var options []stdlib.OptionOpenDB
+	if config.BeforeConnect != nil {
+		options = append(options, stdlib.OptionBeforeConnect(config.BeforeConnect))
+	}
+	if config.AfterConnect != nil {
+		options = append(options, stdlib.OptionAfterConnect(config.AfterConnect))
+	}
+	return stdlib.OpenDB(*connConfig, options...)
+}
+
+// lockKey is the Atlas CLI's own: the hash of its name for the lock.
+func lockKey() int64 {
+	hash := fnv.New32()
+	_, _ = hash.Write([]byte("atlas_migrate_execute")) // a hash does not fail
+	return int64(hash.Sum32())
+}
+
+// lock polls. To wait in pg_advisory_lock would deadlock with the holder's concurrent index build, which waits for every statement that
+// is older than itself.
+func (s *session) lock(ctx context.Context) error {
+	const firstPause, longPause = 10 * time.Millisecond, 500 * time.Millisecond
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		var got bool
+		if err := s.conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", lockKey()).Scan(&got); err != nil {
+			return fmt.Errorf("take the migration lock: %w", err)
+		}
+		if got {
+			return nil
+		}
+		if err := wait(ctx, pause/2+rand.N(pause)); err != nil {
+			return fmt.Errorf("wait for another migration to end: %w", err)
+		}
+	}
+}
+
+// close gives the lock back before it hangs up: the server may take a while to notice the latter.
+func (s *session) close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	if s.conn != nil {
+		// On a broken connection this fails, but then the lock is gone with the session.
+		_, _ = s.conn.ExecContext(ctx, "SELECT pg_advisory_unlock_all()")
+		_ = s.conn.Close()
+	}
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close the connection: %w", err)
+	}
+	return nil
+}
+
+func (s *session) createSchema(ctx context.Context) error {
+	// Asked first: IF NOT EXISTS wants the right to create schemas even where there is nothing to create.
+	var exists bool
+	if err := s.conn.QueryRowContext(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(s.schema)).Scan(&exists); err != nil {
+		return fmt.Errorf("look for the schema: %w", err)
+	}
+	if exists {
+		return nil
+	}
+	if _, err := s.conn.ExecContext(ctx, "CREATE SCHEMA IF NOT EXISTS "+quoted(s.schema)); err != nil {
+		return fmt.Errorf("create the schema: %w", err)
+	}
+	return nil
+}
+
+// applied lists the versions in the revision table, oldest first, one that was interrupted included.
+func (s *session) applied(ctx context.Context) ([]string, error) {
+	revisions, err := s.revisions.ReadRevisions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions := make([]string, len(revisions))
+	for i, revision := range revisions {
+		versions[i] = revision.Version
+	}
+	return versions, nil
+}
+
+// pending lists the files that have not been applied completely.
+func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File, error) {
+	executor, err := newExecutor(s.conn, dir, s.revisions)
+	if err != nil {
+		return nil, err
+	}
+	files, err := executor.Pending(ctx)
+	if errors.Is(err, migrate.ErrNoPendingFiles) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find pending migrations: %w", err)
+	}
+	return files, nil
+}
+
+// apply runs one file as its transaction mode says. A file without a transaction is run from its first statement, also where an earlier
+// run was cut off: only then can it drop what that run left behind.
+func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File) error {
+	if transactional(file) {
+		return s.inTransaction(ctx, func(tx *sql.Tx) error {
+			return execute(ctx, tx, dir, &revisions{db: tx, schema: s.schema}, file)
+		})
+	}
+	if err := s.dropCutOff(ctx, file); err != nil {
+		return err
+	}
+	if err := s.revisions.DeleteRevision(ctx, file.Version()); err != nil {
+		return err
+	}
+	return execute(ctx, s.conn, dir, s.revisions, file)
+}
+
+// undo runs the inverse of a file and forgets the revision.
+func (s *session) undo(ctx context.Context, file migrate.File) error {
+	down, err := inverse(file)
+	if err != nil {
+		return err
+	}
+	statements, err := down.StmtDecls()
+	if err != nil {
+		return fmt.Errorf("split the inverse: %w", err)
+	}
+	run := func(db querier) error {
+		for _, statement := range statements {
+			if _, err := db.ExecContext(ctx, statement.Text); err != nil {
+				return fmt.Errorf("%q: %w", statement.Text, err)
+			}
+		}
+		return (&revisions{db: db, schema: s.schema}).DeleteRevision(ctx, file.Version())
+	}
+	if transactional(down) {
+		return s.inTransaction(ctx, func(tx *sql.Tx) error { return run(tx) })
+	}
+	if err := s.dropCutOff(ctx, down); err != nil {
+		return err
+	}
+	return run(s.conn)
+}
+
+func (s *session) inTransaction(ctx context.Context, f func(tx *sql.Tx) error) error {
+	tx, err := s.conn.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("begin: %w", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after Commit it does nothing
+	if err := f(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("commit: %w", err)
+	}
+	return nil
+}
+
+// dropCutOff drops the invalid indexes that an interrupted run of the file left behind. Only this file's: an invalid index may also be
+// one that the host is building on the same table right now.
+func (s *session) dropCutOff(ctx context.Context, file migrate.File) error {
+	for _, name := range concurrentlyBuilt(file) {
+		var invalid bool
+		err := s.conn.QueryRowContext(ctx,
+			"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)", quoted(name)).Scan(&invalid)
+		if err != nil {
+			return fmt.Errorf("look for a cut-off index %q: %w", name, err)
+		}
+		if !invalid {
+			continue
+		}
+		if _, err := s.conn.ExecContext(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+quoted(name)); err != nil {
+			return fmt.Errorf("drop cut-off index %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisions, file migrate.File) error {
+	executor, err := newExecutor(db, dir, revisions)
+	if err != nil {
+		return err
+	}
+	err = executor.Execute(ctx, file)
+	// What follows a failed statement in the executor fails in the aborted transaction too, and only hides the cause.
+	if failed, ok := errors.AsType[*migrate.StmtExecError](err); ok {
+		return fmt.Errorf("%q: %w", failed.Stmt.Text, failed.Err)
+	}
+	return err
+}
+
+func newExecutor(db querier, dir migrate.Dir, revisions *revisions) (*migrate.Executor, error) {
+	driver, err := postgres.Open(db)
+	if err != nil {
+		return nil, fmt.Errorf("open atlas: %w", err)
+	}
+	executor, err := migrate.NewExecutor(unaware{driver}, dir, revisions,
+		migrate.WithAllowDirty(true), migrate.WithOperatorVersion("gendurable"))
+	if err != nil {
+		return nil, fmt.Errorf("open atlas: %w", err)
+	}
+	return executor, nil
+}
+
+// unaware is Atlas' driver without its look at everything else in the database before the first migration: that belongs to the host.
+type unaware struct{ migrate.Driver }
+
+func (unaware) CheckClean(context.Context, *migrate.TableIdent) error { return nil }

@@ -1,0 +1,131 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// State is how a schema compares with what this program needs.
+type State string
+
+// The four states.
+const (
+	StateMissing State = "missing" // nothing has been migrated there
+	StateOlder   State = "older"   // migrations are pending, or one was interrupted
+	StateCurrent State = "current" // exactly what is needed
+	StateNewer   State = "newer"   // a newer program has migrated it
+)
+
+// Status of a schema.
+type Status struct {
+	Schema  string
+	State   State
+	Current string   // the newest version that is completely applied; Empty if none is
+	Latest  string   // the version that this program needs
+	Pending []string // what Up would apply, in order
+}
+
+// SchemaError says that an engine cannot work with a schema as it is, and what to do about it.
+type SchemaError struct {
+	Schema  string
+	State   State  // never StateCurrent
+	Current string // the version found; Empty if none
+	Latest  string // the version that this program needs
+}
+
+// Error names the versions and ends with the remedy.
+func (e *SchemaError) Error() string {
+	switch e.State {
+	case StateNewer:
+		return fmt.Sprintf("schema %q is newer than this program: it has version %s, the program knows up to %s; %s",
+			e.Schema, e.Current, e.Latest, e.Remedy())
+	case StateOlder:
+		return fmt.Sprintf("schema %q is older than this program: it has version %s, the program needs %s; %s",
+			e.Schema, e.Current, e.Latest, e.Remedy())
+	default:
+		return fmt.Sprintf("schema %q is missing: the program needs version %s; %s", e.Schema, e.Latest, e.Remedy())
+	}
+}
+
+// Remedy says what to run.
+func (e *SchemaError) Remedy() string {
+	if e.State == StateNewer {
+		return "run the newer program, or go back with its migrations.Migrator.To(ctx, \"" + e.Latest + "\")"
+	}
+	command := "DATABASE_URL=… atlas migrate apply --env local"
+	if e.Schema != DefaultSchema {
+		command += fmt.Sprintf(" --var schema=%q", e.Schema)
+	}
+	return "run " + command + ", or migrations.Migrator.Up"
+}
+
+// Querier is what [Check] reads through: a pool, a connection or a transaction of pgx.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Check reports whether the schema ("": DefaultSchema) is exactly what this program needs: nil, else a *[SchemaError], else what kept
+// it from reading. It only reads, takes no lock, and needs no more than the right to select from the revision table.
+func Check(ctx context.Context, db Querier, schema string) error {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	status, err := read(ctx, db, schema)
+	if err != nil {
+		return fmt.Errorf("check schema %q: %w", schema, err)
+	}
+	if status.State == StateCurrent {
+		return nil
+	}
+	return &SchemaError{Schema: schema, State: status.State, Current: status.Current, Latest: status.Latest}
+}
+
+// Status reads how far the schema is. It only reads, and works while a migration runs.
+func (m Migrator) Status(ctx context.Context) (Status, error) {
+	if m.Pool == nil {
+		return Status{}, errors.New("read the migration status: Migrator.Pool is nil")
+	}
+	status, err := read(ctx, m.Pool, m.schema())
+	if err != nil {
+		return Status{}, fmt.Errorf("read the migration status of schema %q: %w", m.schema(), err)
+	}
+	return status, nil
+}
+
+func read(ctx context.Context, db Querier, schema string) (Status, error) {
+	status := Status{Schema: schema, State: StateMissing, Current: Empty, Latest: Latest(), Pending: Versions()}
+	table := (&revisions{schema: schema}).table()
+	var exists bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1::text) IS NOT NULL", table).Scan(&exists); err != nil {
+		return Status{}, fmt.Errorf("look for the revision table: %w", err)
+	}
+	if !exists {
+		return status, nil
+	}
+	var begun string
+	err := db.QueryRow(ctx, `SELECT coalesce(max(version COLLATE "C") FILTER (WHERE applied = total), $1::text),
+		coalesce(max(version COLLATE "C"), $1::text) FROM `+table+` WHERE version NOT LIKE '.%'`, Empty).Scan(&status.Current, &begun)
+	if err != nil {
+		return Status{}, fmt.Errorf("read the revision table: %w", err)
+	}
+	status.Pending = nil
+	for _, version := range Versions() {
+		if version > status.Current {
+			status.Pending = append(status.Pending, version)
+		}
+	}
+	switch {
+	case begun > status.Latest:
+		status.State, status.Current = StateNewer, begun
+	case begun == Empty:
+		status.State = StateMissing
+	case len(status.Pending) > 0:
+		status.State = StateOlder
+	default:
+		status.State = StateCurrent
+	}
+	return status, nil
+}

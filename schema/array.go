@@ -1,0 +1,137 @@
+package schema
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"strings"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Names is a text[] column: the signal names that an instance awaits. Nil is NULL.
+//
+// A type of its own, since neither ent nor database/sql knows arrays: it reads and writes the text form of Postgres, which every
+// driver and every exec mode of pgx passes through unchanged.
+type Names []string
+
+// Scan reads the text form of a one-dimensional array. A NULL element becomes "".
+func (n *Names) Scan(src any) error {
+	elements, err := parseArray(src)
+	if err != nil {
+		return fmt.Errorf("scan text[]: %w", err)
+	}
+	*n = elements
+	return nil
+}
+
+// Value is the text form of the array.
+func (n Names) Value() (driver.Value, error) {
+	if n == nil {
+		return nil, nil
+	}
+	return formatArray(n), nil
+}
+
+// Statuses is a durable_status[] column: the statuses in which a correlation key is occupied. Nil is written as the empty array, since
+// the column is not nullable.
+type Statuses []fsm.Status
+
+// Scan reads the text form of a one-dimensional array. A NULL element becomes "".
+func (s *Statuses) Scan(src any) error {
+	elements, err := parseArray(src)
+	if err != nil {
+		return fmt.Errorf("scan durable_status[]: %w", err)
+	}
+	*s = make(Statuses, len(elements))
+	for i, element := range elements {
+		(*s)[i] = fsm.Status(element)
+	}
+	return nil
+}
+
+// Value is the text form of the array.
+func (s Statuses) Value() (driver.Value, error) {
+	elements := make([]string, len(s))
+	for i, status := range s {
+		elements[i] = string(status)
+	}
+	return formatArray(elements), nil
+}
+
+var arrayEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// formatArray quotes every element, so that one like "NULL" or "" stays the string it is.
+func formatArray(elements []string) string {
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, element := range elements {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('"')
+		_, _ = arrayEscaper.WriteString(&b, element) // a Builder does not fail
+		b.WriteByte('"')
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+func parseArray(src any) ([]string, error) {
+	var text string
+	switch v := src.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		text = v
+	case []byte:
+		text = string(v)
+	default:
+		return nil, fmt.Errorf("unexpected source type %T", src)
+	}
+	if len(text) < 2 || text[0] != '{' || text[len(text)-1] != '}' {
+		return nil, fmt.Errorf("not a one-dimensional array: %q", text)
+	}
+	rest := text[1 : len(text)-1]
+	elements := []string{}
+	for rest != "" {
+		element, tail, err := parseElement(rest)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %q", err, text)
+		}
+		elements = append(elements, element)
+		rest = tail
+	}
+	return elements, nil
+}
+
+// parseElement splits the first element off and drops the comma behind it.
+func parseElement(text string) (element, rest string, err error) {
+	switch text[0] {
+	case '{':
+		return "", "", fmt.Errorf("nested array")
+	case '"':
+		return parseQuoted(text[1:])
+	}
+	element, rest, _ = strings.Cut(text, ",")
+	if strings.EqualFold(element, "NULL") {
+		element = ""
+	}
+	return element, rest, nil
+}
+
+func parseQuoted(text string) (element, rest string, err error) {
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			return b.String(), strings.TrimPrefix(text[i+1:], ","), nil
+		case '\\':
+			i++
+			if i == len(text) {
+				return "", "", fmt.Errorf("cut off after a backslash")
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return "", "", fmt.Errorf("unclosed quote")
+}

@@ -1,0 +1,149 @@
+package schema
+
+import (
+	"encoding/json"
+	"time"
+
+	"entgo.io/ent"
+	"entgo.io/ent/dialect"
+	"entgo.io/ent/dialect/entsql"
+	entschema "entgo.io/ent/schema"
+	"entgo.io/ent/schema/edge"
+	"entgo.io/ent/schema/field"
+	"entgo.io/ent/schema/index"
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Instance is one machine in progress, or what is left of it: a row of gen_durable (spec §2).
+type Instance struct{ ent.Schema }
+
+// Annotations name the table and its checks. A check that a NULL could slip through is written with coalesce: NULL passes a CHECK.
+func (Instance) Annotations() []entschema.Annotation {
+	return []entschema.Annotation{
+		entsql.Annotation{Table: "gen_durable"},
+		entsql.Checks(map[string]string{
+			// Any other subset lets a mere status change collide with another instance, which wedges a whole queue (spec §7).
+			"gen_durable_scope_check": `correlation_scope = '{}'::durable_status[] OR correlation_scope @> ` +
+				`'{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]`,
+			// The reaper finds an executing instance by its lease alone.
+			"gen_durable_lease_check": `status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)`,
+			// An infinite time does not scan into a time.Time: it would break the loop that meets it.
+			"gen_durable_finite_check": `isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)`,
+			// Longer ones may not fit an index entry; empty ones name nothing.
+			"gen_durable_names_check": `octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 ` +
+				`AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 ` +
+				`AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1`,
+			// Nothing could ever wake an instance that awaits no name.
+			"gen_durable_awaits_check": `status <> 'awaiting_signal'::durable_status OR ` +
+				`(COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)`,
+			"gen_durable_finished_check": `(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)`,
+			"gen_durable_failure_check":  `(status = 'failed'::durable_status) = (failure IS NOT NULL)`,
+			"gen_durable_counts_check": `children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 ` +
+				`AND depth BETWEEN 0 AND 100`,
+			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 2`,
+		}),
+	}
+}
+
+// Fields are the columns: first those of the base, then the engine's own.
+func (Instance) Fields() []ent.Field {
+	return append(instanceBase(), instanceEngine()...)
+}
+
+func instanceBase() []ent.Field {
+	return []ent.Field{
+		field.Int64("id").GoType(fsm.ID(0)),
+		field.Text("fsm").Comment("the machine's name"),
+		field.Int("fsm_version").SchemaType(postgres("integer")).Default(1),
+		field.Text("step"),
+		field.Enum("status").GoType(fsm.Status("")).SchemaType(postgres("durable_status")).Default(string(fsm.StatusRunnable)),
+		field.JSON("state", json.RawMessage{}).Default(json.RawMessage("{}")).Annotations(entsql.Default("{}")),
+		field.JSON("result", json.RawMessage{}).Optional().Comment("only of a done instance"),
+		field.Other("awaits", Names{}).SchemaType(postgres("text[]")).Optional().
+			Comment("the signal names parked on; kept until progress"),
+		field.Text("queue").Default("default"),
+		field.Int16("priority").Default(0).Comment("lower is earlier"),
+		field.Text("partition_key").Optional().Nillable(),
+		field.Time("eligible_at").Default(time.Now).Annotations(now()),
+		field.Int32("attempt").Default(0).Comment("failed runs of the current visit"),
+		field.Text("last_error").Optional().Nillable(),
+		field.Text("locked_by").Optional().Nillable().Comment("the worker that executes it"),
+		field.Time("lease_expires_at").Optional().Nillable(),
+		field.Int64("parent_id").GoType(fsm.ID(0)).Optional().Nillable(),
+		field.Int32("children_pending").Default(0).Comment("children that have not joined yet"),
+		field.Text("correlation_key").Optional().Nillable(),
+		field.Other("correlation_scope", Statuses{}).SchemaType(postgres("durable_status[]")).
+			Default(Statuses{}).Annotations(entsql.Default("{}")).Comment("the statuses in which the key is occupied"),
+		field.Text("correlation_guard").Optional().Nillable().Immutable().
+			Comment("the key while it is occupied; generated, never written"),
+		field.Time("inserted_at").Default(time.Now).Immutable().Annotations(now()),
+		field.Time("updated_at").Default(time.Now).Annotations(now()),
+	}
+}
+
+func instanceEngine() []ent.Field {
+	return []ent.Field{
+		field.UUID("uid", uuid.UUID{}).Default(uuid.New).Immutable().Annotations(entsql.DefaultExpr("gen_random_uuid()")).
+			Comment("random identity, root of the idempotency keys: ids repeat between databases"),
+		field.Int64("claim_token").Default(0).Comment("fence: drawn by every claim from the sequence gen_durable_token"),
+		field.Int64("visit").Default(0).Comment("moves with every progress"),
+		field.Int32("crashes").Default(0).Comment("times the current visit lost its process"),
+		field.UUID("commit_id", uuid.UUID{}).Optional().Nillable().Comment("mark of the newest commit"),
+		field.Text("failure").GoType(fsm.Failure("")).Optional().Comment("why it failed"),
+		field.Time("finished_at").Optional().Nillable().Comment("set exactly when terminal; what GC goes by"),
+		field.Time("await_deadline").Optional().Nillable(),
+		field.Bool("timed_out").Default(false).Comment("the newest await ended by its deadline"),
+		field.Int64("round").Default(0).Comment("as a parent: the visit at which the newest children join"),
+		field.Int64("parent_round").Default(0).Comment("as a child: the parent's round it belongs to"),
+		field.UUID("joined", uuid.UUID{}).Optional().Nillable().Comment("as a child: the commit that settled its join"),
+		field.JSON("dropped", json.RawMessage{}).Optional().Comment("children of the round that were not inserted"),
+		field.Int32("depth").Default(0).Comment("nesting below the first ancestor"),
+		field.Int16("pick_lane").Default(0).
+			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker"),
+		field.Bool("paused").Default(false),
+	}
+}
+
+// Edges are the parent link and the inbox.
+func (Instance) Edges() []ent.Edge {
+	return []ent.Edge{
+		edge.To("children", Instance.Type).
+			StorageKey(edge.Symbol("gen_durable_parent_id_fkey")).Annotations(entsql.OnDelete(entsql.SetNull)),
+		edge.From("parent", Instance.Type).Ref("children").Unique().Field("parent_id"),
+		edge.To("signals", Signal.Type).
+			StorageKey(edge.Symbol("signals_target_id_fkey")).Annotations(entsql.OnDelete(entsql.Cascade)),
+	}
+}
+
+// Indexes of gen_durable. None may name updated_at, step, state, visit or commit_id, not even in a predicate: a commit that keeps its
+// claim changes those, and stays heap-only just because no index sees it (T82).
+func (Instance) Indexes() []ent.Index {
+	const visible = "status = 'runnable'::durable_status AND NOT paused AND "
+	return []ent.Index{
+		// The base: the reaper's, the guard (uniqueness and address in one), the join.
+		partial("gen_durable_lease", "status = 'executing'::durable_status", "lease_expires_at"),
+		partial("gen_durable_correlation", "correlation_guard IS NOT NULL", "correlation_guard").Unique(),
+		partial("gen_durable_parent", "parent_id IS NOT NULL", "parent_id"),
+		// The pick. All end in id: rows of one bulk insert share eligible_at, and would be sorted by hand otherwise (T83).
+		partial("gen_durable_ready", visible+"pick_lane = 0", "queue", "priority", "eligible_at", "id"),
+		partial("gen_durable_aside", visible+"pick_lane = 2", "queue", "fsm", "fsm_version", "priority", "eligible_at", "id"),
+		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
+		// The last line of the promise that one step of a key executes at a time.
+		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),
+		// GC and await timeouts.
+		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
+		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
+	}
+}
+
+func partial(name, where string, fields ...string) *index.Builder {
+	return index.Fields(fields...).StorageKey(name).Annotations(entsql.IndexWhere(where))
+}
+
+func postgres(columnType string) map[string]string {
+	return map[string]string{dialect.Postgres: columnType}
+}
+
+func now() *entsql.Annotation { return entsql.DefaultExpr("now()") }

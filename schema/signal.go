@@ -1,0 +1,60 @@
+package schema
+
+import (
+	"encoding/json"
+	"time"
+
+	"entgo.io/ent"
+	"entgo.io/ent/dialect/entsql"
+	entschema "entgo.io/ent/schema"
+	"entgo.io/ent/schema/edge"
+	"entgo.io/ent/schema/field"
+	"entgo.io/ent/schema/index"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Signal is one signal in an instance's inbox, or the tombstone of a consumed one: a row of signals (spec §4).
+type Signal struct{ ent.Schema }
+
+// Annotations name the table and its checks.
+func (Signal) Annotations() []entschema.Annotation {
+	return []entschema.Annotation{
+		entsql.Annotation{Table: "signals"},
+		entsql.Checks(map[string]string{
+			"signals_names_check":  `octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512`,
+			"signals_finite_check": `isfinite(consumed_at)`,
+		}),
+	}
+}
+
+// Fields are the columns.
+func (Signal) Fields() []ent.Field {
+	return []ent.Field{
+		field.Int64("id"),
+		field.Int64("target_id").GoType(fsm.ID(0)),
+		field.Text("name"),
+		field.JSON("payload", json.RawMessage{}).Default(json.RawMessage("{}")).Annotations(entsql.Default("{}")),
+		field.Text("dedup_key").Optional().Nillable(),
+		field.Time("inserted_at").Default(time.Now).Immutable().Annotations(now()),
+		field.Time("consumed_at").Optional().Nillable().
+			Comment("set: a tombstone, hidden, which lets a late duplicate be recognised"),
+	}
+}
+
+// Edges lead to the instance.
+func (Signal) Edges() []ent.Edge {
+	return []ent.Edge{
+		edge.From("target", Instance.Type).Ref("signals").Unique().Required().Field("target_id"),
+	}
+}
+
+// Indexes of signals.
+func (Signal) Indexes() []ent.Index {
+	return []ent.Index{
+		// The name that Postgres itself gives to the unique constraint of the base; package internal/ddl makes it one.
+		index.Fields("target_id", "dedup_key").Unique().StorageKey("signals_target_id_dedup_key_key"),
+		index.Fields("target_id", "name").StorageKey("signals_target"),
+		partial("signals_consumed", "consumed_at IS NOT NULL", "target_id", "consumed_at"),
+	}
+}

@@ -1,0 +1,123 @@
+// Package signal is the sender's side of signals: it resolves the address, delivers into the target's inbox and repeats what a
+// transient fault of Postgres cut short. It works without a running engine. Hosts use the engine's verbs.
+//
+// It imports fsm, internal/step and internal/store; never ent or engine.
+package signal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Inboxes is where signals are put: the store, in a transaction of its own for each. In a host's transaction another takes its place,
+// and then nothing can be repeated.
+type Inboxes interface {
+	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
+	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
+}
+
+// Sender delivers signals. Safe for concurrent use.
+type Sender struct {
+	Inboxes Inboxes
+	Inbox   int // how many unconsumed signals an instance may hold
+	Logger  *slog.Logger
+}
+
+// Send delivers m to the instance at an address. A transient fault is repeated with a growing pause until ctx ends: also a target whose
+// row another transaction keeps locked, which is logged with the holder's pid (T9).
+//
+// Errors: store.ErrNoTarget and store.ErrInboxFull; store.ErrUnknown where the commit got no answer and the message has no dedup key, so
+// that a repetition might deliver it twice. With one it is repeated, and may find itself as the duplicate.
+func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store.Delivery, error) {
+	address, err := Resolve(to)
+	if err != nil {
+		return store.Delivery{}, fmt.Errorf("%w: %w", store.ErrNoTarget, err)
+	}
+	for n := 1; ; n++ {
+		d, err := s.Inboxes.Deliver(ctx, address, m, s.Inbox)
+		if err == nil || !repeatable(err) {
+			return d, err
+		}
+		s.complain(ctx, n, address, m, err)
+		if pause(ctx, n) != nil {
+			return d, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
+		}
+	}
+}
+
+func repeatable(err error) bool {
+	for _, final := range []error{store.ErrNoTarget, store.ErrInboxFull, store.ErrUnknown} {
+		if errors.Is(err, final) {
+			return false
+		}
+	}
+	return store.Classify(err) == store.FaultTransient
+}
+
+// complain logs the first attempt that failed, and then ever more rarely.
+func (s *Sender) complain(ctx context.Context, n int, to store.Address, m *step.Signal, err error) {
+	if n&(n-1) != 0 {
+		return
+	}
+	attributes := []slog.Attr{
+		slog.String("to", to.String()), slog.String("signal", m.Name), slog.Int("attempt", n), slog.Any("error", err),
+	}
+	if store.IsLockTimeout(err) {
+		if h, ok, err := s.Inboxes.Holder(ctx, to); err == nil && ok {
+			attributes = append(attributes, slog.Group("held_by",
+				slog.Int("pid", int(h.PID)), slog.String("state", h.State), slog.String("application", h.Application)))
+		}
+	}
+	s.Logger.LogAttrs(ctx, slog.LevelWarn, "signal not delivered yet, trying again", attributes...)
+}
+
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// pause sleeps before another attempt, half of it at random, so that senders that failed together do not return together.
+func pause(ctx context.Context, n int) error {
+	d := min(lastPause, firstPause<<min(n-1, 10))
+	timer := time.NewTimer(d/2 + rand.N(d/2)) //nolint:gosec // jitter
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Resolve turns a target into an address of the store. An error means that no instance can have it.
+func Resolve(t fsm.Target) (store.Address, error) {
+	switch t := t.(type) {
+	case fsm.ID:
+		if t <= 0 {
+			return store.Address{}, fmt.Errorf("id %d: ids are positive", t)
+		}
+		return store.Address{ID: int64(t)}, nil
+	case fsm.Key:
+		switch {
+		case t == "":
+			return store.Address{}, errors.New("the key is empty")
+		case len(t) > fsm.MaxNameBytes:
+			return store.Address{}, fmt.Errorf("the key has %d bytes, at most %d", len(t), fsm.MaxNameBytes)
+		case !utf8.ValidString(string(t)) || strings.ContainsRune(string(t), 0):
+			return store.Address{}, fmt.Errorf("key %.80q: not a text that Postgres takes", string(t))
+		}
+		return store.Address{Key: string(t)}, nil
+	default:
+		return store.Address{}, fmt.Errorf("the target is a %T, want fsm.ID or fsm.Key", t)
+	}
+}

@@ -1,0 +1,285 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	commitMost  = 500 // outcomes of one batch
+	bulkMost    = 100 // children from which an outcome takes the bulk lane, so that it does not hold up the others
+	slowAtOnce  = 2   // transactions of the slow lane at a time: each may wait for a stranger's lock
+	commitLanes = 2
+)
+
+// committer makes outcomes durable, many in one transaction. There is no timer: a lane takes whatever waits, commits it, and takes what
+// gathered meanwhile. So batches grow under load by themselves, and a lone step commits at once.
+//
+// Outcomes of one parent's children always take the same lane: two lanes would find the parent locked by each other.
+type committer struct {
+	w     *Worker
+	any   chan *pending              // whichever lane is free
+	lanes [commitLanes]chan *pending // children of one parent
+	bulk  chan *pending
+	slots chan struct{} // of the slow lane
+
+	running sync.WaitGroup
+	quit    chan struct{} // ends the lanes
+	over    chan struct{} // they have ended: nobody will answer
+}
+
+// pending is an outcome on its way.
+type pending struct {
+	entry store.Entry
+	marks []string // of every attempt to commit it
+	reply chan commitReply
+}
+
+func (p *pending) terminal() bool {
+	k := p.entry.Commit.Kind
+	return k == step.Done || k == step.Stop
+}
+
+// commitReply is what became of an outcome: durable, if all are zero.
+type commitReply struct {
+	stale     bool
+	refused   error // by Postgres, for its data: nothing was written
+	abandoned bool  // the worker stopped first: the lease decides
+}
+
+func newCommitter(w *Worker) *committer {
+	c := &committer{w: w, any: make(chan *pending, commitMost), bulk: make(chan *pending, commitMost),
+		slots: make(chan struct{}, slowAtOnce), quit: make(chan struct{}), over: make(chan struct{})}
+	for i := range c.lanes {
+		c.lanes[i] = make(chan *pending, commitMost)
+	}
+	return c
+}
+
+// commit blocks until the outcome is durable, or cannot be.
+func (c *committer) commit(f *flight, o *step.Commit, keep bool) commitReply {
+	p := &pending{entry: store.Entry{Claim: f.claim, Commit: o, Keep: keep}, reply: make(chan commitReply, 1)}
+	lane := c.any
+	switch parent := f.claim.Parent; {
+	case p.entry.Slow(), len(o.Spawn) > bulkMost:
+		lane = c.bulk
+	case parent != 0 && p.terminal():
+		lane = c.lanes[parent%commitLanes]
+	}
+	select {
+	case lane <- p:
+	case <-c.over:
+		return commitReply{abandoned: true}
+	}
+	select {
+	case r := <-p.reply:
+		return r
+	case <-c.over:
+		select {
+		case r := <-p.reply:
+			return r
+		default:
+			return commitReply{abandoned: true}
+		}
+	}
+}
+
+// start runs the lanes until stop.
+func (c *committer) start() {
+	for i := range c.lanes {
+		c.running.Go(func() { c.lane(c.lanes[i]) })
+	}
+	c.running.Go(func() {
+		for {
+			select {
+			case <-c.quit:
+				return
+			case p := <-c.bulk:
+				if p.entry.Slow() {
+					c.slowly([]*pending{p})
+				} else {
+					c.process([]*pending{p}, false)
+				}
+			}
+		}
+	})
+}
+
+// stop ends the lanes. What is still on its way is abandoned: the caller has waited for it as long as it wanted to, and has cancelled
+// the context of what is being sent.
+func (c *committer) stop() {
+	close(c.quit)
+	c.running.Wait()
+	close(c.over)
+}
+
+// lane commits what comes: its own, and what any lane may take.
+func (c *committer) lane(own chan *pending) {
+	for {
+		batch := make([]*pending, 0, 16)
+		select {
+		case <-c.quit:
+			return
+		case p := <-own:
+			batch = append(batch, p)
+		case p := <-c.any:
+			batch = append(batch, p)
+		}
+		for waiting := true; waiting && len(batch) < commitMost; {
+			select {
+			case p := <-own:
+				batch = append(batch, p)
+			case p := <-c.any:
+				batch = append(batch, p)
+			default:
+				waiting = false
+			}
+		}
+		c.process(batch, false)
+	}
+}
+
+// slowly hands a batch to the slow lane, where transactions wait for rows that others hold: not more of them than slots.
+func (c *committer) slowly(batch []*pending) {
+	c.running.Go(func() {
+		select {
+		case c.slots <- struct{}{}:
+		case <-c.quit:
+			return
+		}
+		defer func() { <-c.slots }()
+		c.process(batch, true)
+	})
+}
+
+// process commits a batch until every outcome in it is decided. Transient trouble is retried here, with the leases beaten meanwhile: it
+// never reaches a step (T30). A data error bisects the batch down to the culprit; the others commit (T65).
+func (c *committer) process(batch []*pending, slow bool) {
+	for n := 0; len(batch) > 0; n++ {
+		if !sleep(c.w.base, backoff(n, 10*time.Millisecond, 5*time.Second)) {
+			return // stopped for good: the lease decides
+		}
+		mark := uuid.NewString()
+		entries := make([]store.Entry, len(batch))
+		for i, p := range batch {
+			p.marks = append(p.marks, mark)
+			entries[i] = p.entry
+		}
+		began := c.w.since()
+		ctx, cancel := context.WithTimeout(c.w.base, statementTimeout)
+		done, err := c.w.db.Commit(ctx, c.w.id, mark, entries, slow)
+		cancel()
+		switch fault := store.Classify(err); {
+		case err == nil:
+			c.applied(&done, c.w.since()-began)
+			batch = c.settle(batch, done.Applied, slow)
+		case store.Unknown(err):
+			c.w.trouble("commit", err)
+			batch = c.resolve(batch, true)
+		case fault == store.FaultData && len(batch) > 1:
+			half := len(batch) / 2
+			c.process(batch[:half], slow)
+			batch, n = batch[half:], -1
+		case fault == store.FaultData:
+			batch[0].reply <- commitReply{refused: err}
+			return
+		default:
+			c.w.trouble("commit", err)
+		}
+	}
+}
+
+func (c *committer) applied(done *store.Committed, took time.Duration) {
+	c.w.Nudge(done.Queues...)
+	c.w.promotions.add(done.Missed)
+	c.w.each(func(h *Hooks) {
+		if h.Commit != nil {
+			h.Commit(c.w.base, len(done.Applied), took)
+		}
+	})
+}
+
+// settle answers the outcomes that were applied. The others were stale, or left out because someone held their row or their parent's:
+// those go to the slow lane, unless this is it; then they are returned, to be tried again.
+func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) (again []*pending) {
+	var ended []int64
+	var rest []*pending
+	for _, p := range batch {
+		if !applied[p.entry.Claim.ID] {
+			rest = append(rest, p)
+			continue
+		}
+		if p.terminal() {
+			ended = append(ended, p.entry.Claim.ID)
+		}
+		p.reply <- commitReply{}
+	}
+	c.w.ended(ended)
+	if len(rest) == 0 {
+		return nil
+	}
+	current := c.resolve(rest, false)
+	if slow {
+		return current
+	}
+	// Siblings go together: they wait for one lock. Others each alone, so that a stranger's lock delays no more than its own row.
+	families := map[int64][]*pending{}
+	for _, p := range current {
+		if parent := p.entry.Claim.Parent; parent != 0 && p.terminal() {
+			families[parent] = append(families[parent], p)
+		} else {
+			c.slowly([]*pending{p})
+		}
+	}
+	for _, family := range families {
+		c.slowly(family)
+	}
+	return nil
+}
+
+// resolve asks the rows themselves what became of outcomes, until it gets an answer, and answers those that are decided. It returns
+// those that were not applied and may be committed again. settle: a commit of theirs is unknown.
+func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) {
+	var marks []string
+	entries := make([]store.Entry, len(batch))
+	for i, p := range batch {
+		marks, entries[i] = append(marks, p.marks...), p.entry
+	}
+	for n := 0; sleep(c.w.base, backoff(n, 50*time.Millisecond, 5*time.Second)); n++ {
+		ctx, cancel := context.WithTimeout(c.w.base, statementTimeout)
+		verdicts, err := c.w.db.Resolve(ctx, c.w.id, marks, entries, settle)
+		cancel()
+		if err != nil {
+			c.w.trouble("resolve a commit", err)
+			continue
+		}
+		var ended []int64
+		for _, p := range batch {
+			switch verdicts[p.entry.Claim.ID] {
+			case store.Mine:
+				if p.terminal() {
+					ended = append(ended, p.entry.Claim.ID)
+				}
+				p.reply <- commitReply{}
+			case store.Current:
+				current = append(current, p)
+			case store.Stale:
+				if settle {
+					c.w.log.Warn("a commit whose answer was lost cannot be told from a stale one any more",
+						slog.Int64("instance", p.entry.Claim.ID), slog.Int64("visit", p.entry.Claim.Visit))
+				}
+				p.reply <- commitReply{stale: true}
+			}
+		}
+		c.w.ended(ended)
+		return current
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Queue is how one queue is worked on in this process.
+type Queue struct {
+	Concurrency int           // steps at once
+	Buffer      int           // claims that wait for a slot; 0: adaptive
+	PollMin     time.Duration // first idle interval
+	PollMax     time.Duration // and the longest
+}
+
+// Config of a worker. It is complete and valid: package engine fills in defaults and checks bounds.
+type Config struct {
+	Store    *store.Store
+	Env      *step.Env
+	Machines []*step.Machine
+	Queues   map[string]Queue
+
+	Lease         time.Duration
+	Heartbeat     time.Duration
+	Reap          time.Duration
+	DrainTimeout  time.Duration // how long Stop lets steps finish
+	DrainGrace    time.Duration // and how long after cancelling them
+	RunAheadFor   time.Duration
+	RunAheadSteps int  // 1: off
+	LockByLease   bool // no advisory locks for partition keys
+	RetainDone    time.Duration
+	RetainFailed  time.Duration
+	NoReaper      bool
+	NoGC          bool
+
+	Logger *slog.Logger
+	Hooks  []Hooks
+	// Context makes the context that steps derive from, so that the engine is found in it. Nil: as it is.
+	Context func(context.Context) context.Context
+	// Terminal is told the ids of instances that ended here, after the commit. Nil: nobody waits.
+	Terminal func(ids []int64)
+}
+
+// backend is what a worker needs of package store: as an interface, so that its logic can be tested without a database.
+type backend interface {
+	Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, error)
+	Commit(ctx context.Context, worker, mark string, entries []store.Entry, slow bool) (store.Committed, error)
+	Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, settle bool) (map[int64]store.Verdict, error)
+	Release(ctx context.Context, worker string, claims []*step.Claim) (int, store.Promotion, error)
+	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
+	Uptime(ctx context.Context) (time.Duration, error)
+	Poll(ctx context.Context, queues, machines []string) (due map[string]time.Duration, deadline time.Duration, have bool, err error)
+	TimeOut(ctx context.Context, limit int) (queues []string, err error)
+	Promote(ctx context.Context, keys []string) (store.Promotion, error)
+	Sweep(ctx context.Context, after string, limit int) (last string, p store.Promotion, err error)
+	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
+	Inbox(ctx context.Context, id int64) ([]step.Signal, error)
+	Children(ctx context.Context, parent, round int64) ([]step.Child, error)
+}
+
+// beater extends leases on a connection of its own.
+type beater interface {
+	Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (store.Beaten, error)
+	Close(ctx context.Context) error
+}
+
+// keyLocks are the advisory locks of partition keys, on a connection of their own.
+type keyLocks interface {
+	TryLock(ctx context.Context, hashes []int64) ([]bool, error)
+	Unlock(ctx context.Context, hashes []int64) error
+	Alive(ctx context.Context) error
+	Close(ctx context.Context) error
+}

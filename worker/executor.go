@@ -1,0 +1,287 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// execution is one flight in a slot: it runs the claimed step, has its outcome committed and, where the claim is kept, runs the next one.
+type execution struct {
+	w *Worker
+	f *flight
+	m *step.Machine
+
+	begun time.Duration // of the flight
+	steps int           // run ahead so far
+
+	// Of the visit under way.
+	phase   phase
+	failed  error // what the handler is called for
+	refused bool  // Postgres has refused an outcome of this visit once already
+	took    time.Duration
+}
+
+// phase is where in a visit the user's code is, so that a goroutine that runtime.Goexit ended can be continued by another.
+type phase int
+
+const (
+	fresh phase = iota
+	inStep
+	failing // the step has failed; the handler has not been called
+	inHandler
+	spent   // the handler has failed, too
+	decided // there is an outcome
+)
+
+// fly runs a flight to its end and frees its slot. If user code ends the goroutine by runtime.Goexit, another takes over: to the machine
+// that is a step that failed (T73).
+func (w *Worker) fly(f *flight) {
+	x := &execution{w: w, f: f, m: w.machines[store.MachineID(f.claim.Machine, f.claim.Version)], begun: w.since()}
+	x.fly()
+}
+
+func (x *execution) fly() {
+	returned := false
+	defer func() {
+		if !returned {
+			go x.fly()
+			return
+		}
+		x.w.land(x.f)
+		x.f.queue.freed <- struct{}{}
+		x.w.flying.Done()
+	}()
+	if x.phase == fresh && x.w.since() > time.Duration(x.f.until.Load()) {
+		// It waited in the buffer until the lease was doubtful: give it back, if it is still ours (T23).
+		x.f.cancel(fsm.ErrLeaseLost)
+	}
+	for x.visit() {
+	}
+	returned = true
+}
+
+// visit runs one step to its durable outcome and reports whether the claim was kept for the next.
+func (x *execution) visit() bool {
+	if x.phase == decided { // continued after a hook ended the goroutine
+		return false
+	}
+	outcome := x.decide()
+	if outcome == nil {
+		x.release()
+		return false
+	}
+	for {
+		again := x.phase
+		x.phase = decided
+		keep := outcome.Kind == step.Next && x.mayRunAhead(outcome)
+		r := x.w.commits.commit(x.f, outcome, keep)
+		switch {
+		case r.refused != nil:
+			x.phase = again
+			outcome = x.refuse(r.refused)
+			if outcome == nil {
+				x.release()
+				return false
+			}
+		case r.abandoned:
+			return false
+		case r.stale:
+			x.stale()
+			return false
+		default:
+			x.report(outcome.Kind.String())
+			if keep {
+				x.advance(outcome)
+			}
+			return keep
+		}
+	}
+}
+
+// decide runs the step and, if it fails, the handler. Nil: the engine cancelled the step, and what it returned is no outcome.
+func (x *execution) decide() *step.Commit {
+	var out *step.Commit
+	if x.phase == inStep { // continued after runtime.Goexit
+		x.phase, x.failed = failing, goexit()
+	}
+	if x.phase == inHandler {
+		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, goexit())
+	}
+	if x.phase == fresh {
+		if x.f.lost() != nil {
+			return nil
+		}
+		if out = x.bound(); out != nil {
+			return out
+		}
+		began := x.w.since()
+		x.phase = inStep
+		out, x.failed = guard(x.run)
+		x.took = x.w.since() - began
+		if x.failed == nil {
+			return out
+		}
+		x.phase = failing
+	}
+	if x.f.lost() != nil {
+		return nil
+	}
+	if x.phase == failing {
+		x.phase = inHandler
+		var err error
+		out, err = guard(func() (*step.Commit, error) { return x.m.OnError(x.f.ctx, x.f.claim, x.failed) })
+		if err == nil {
+			return out
+		}
+		if x.f.lost() != nil {
+			return nil
+		}
+		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, err)
+	}
+	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed), Failure: string(fsm.FailureError)}
+}
+
+// bound fails a claim that is over a limit before its step runs: a reaper that did not know the machine could not.
+func (x *execution) bound() *step.Commit {
+	c := x.f.claim
+	if m := x.m.CrashLimit; m > 0 && c.Crashes > m {
+		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureCrashes),
+			Err: fmt.Sprintf("lost its worker %d times at step %s: over the crash limit of %d", c.Crashes, c.Step, m)}
+	}
+	if m := x.m.MaxAttempts; m > 0 && c.Attempt >= m {
+		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureExhausted),
+			Err: fmt.Sprintf("step %s has run %d times, crashes included: over its %d attempts", c.Step, c.Attempt, m)}
+	}
+	return nil
+}
+
+// run is the step itself, with what it may read of its children.
+func (x *execution) run() (*step.Commit, error) {
+	c := x.f.claim
+	s, ok := x.m.Steps[c.Step]
+	if !ok {
+		return nil, fmt.Errorf("machine %q version %d has no step %q: instances stand at a step that was renamed or removed", c.Machine, c.Version,
+			c.Step)
+	}
+	ctx := x.f.ctx
+	if c.Joins() && c.Children == nil {
+		if err := x.loadChildren(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if s.Timeout <= 0 {
+		return s.Run(ctx, c)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
+	defer cancel()
+	return s.Run(ctx, c)
+}
+
+// loadChildren reads the round that has joined. A database that is away is waited for: it is not the step's error.
+func (x *execution) loadChildren(ctx context.Context) error {
+	c := x.f.claim
+	for n := 1; ; n++ {
+		children, err := x.w.db.Children(ctx, c.ID, c.Round)
+		if err == nil {
+			c.Children = children
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		x.w.trouble("read children", err)
+		if !sleep(ctx, backoff(n, 50*time.Millisecond, 5*time.Second)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// mayRunAhead: after a plain Next the claim may be kept, for so many steps and so long, while nothing says otherwise (spec §6).
+func (x *execution) mayRunAhead(o *step.Commit) bool {
+	w := x.w
+	return o.Delay == 0 && o.At.IsZero() && x.steps+1 < w.c.RunAheadSteps && w.since()-x.begun < w.c.RunAheadFor &&
+		!w.isDraining() && x.f.lost() == nil &&
+		w.since()+w.c.Lease/4 < time.Duration(x.f.until.Load()) &&
+		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)
+}
+
+// advance moves a kept claim on to what its commit has written.
+func (x *execution) advance(o *step.Commit) {
+	next := *x.f.claim
+	next.Step, next.State = o.Step, o.State
+	next.Visit++
+	next.Attempt, next.Crashes = 0, 0
+	next.Awaits, next.TimedOut, next.Awaited = nil, false, nil
+	next.Children, next.Dropped = nil, nil
+	x.f.claim = &next
+	x.steps++
+	x.phase, x.failed, x.refused = fresh, nil, false
+}
+
+// refuse answers an outcome that Postgres refused: once the handler decides, the second time the instance fails with a safe text.
+func (x *execution) refuse(err error) *step.Commit {
+	if x.refused || x.phase == spent {
+		err = fmt.Errorf("outcome refused by Postgres: %w", err)
+		if x.failed != nil {
+			err = fmt.Errorf("%w; then: %w", x.failed, err)
+		}
+		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureError)}
+	}
+	x.refused = true
+	x.phase, x.failed = failing, &fsm.OutcomeError{Field: "commit", Err: err}
+	return x.decide()
+}
+
+// release gives the claim back as it was: attempt, crashes, visit and state untouched. If it is not ours any more, nothing happens.
+func (x *execution) release() {
+	x.report("")
+	x.w.giveBack([]*flight{x.f})
+}
+
+func (x *execution) stale() {
+	c := x.f.claim
+	x.w.log.Warn("an outcome came too late and changed nothing", slog.Int64("instance", c.ID), slog.String("machine", c.Machine),
+		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.Token))
+	info := fsm.InfoOf(c)
+	x.w.each(func(h *Hooks) {
+		if h.Stale != nil {
+			h.Stale(x.w.base, info)
+		}
+	})
+}
+
+func (x *execution) report(outcome string) {
+	if len(x.w.c.Hooks) == 0 {
+		return
+	}
+	info := fsm.InfoOf(x.f.claim)
+	x.w.each(func(h *Hooks) {
+		if h.Step != nil {
+			h.Step(x.f.ctx, info, outcome, x.took, x.failed)
+		}
+	})
+}
+
+// guard runs user code and makes a panic an error. runtime.Goexit passes through it: nothing can stop that, see execution.fly.
+func guard(run func() (*step.Commit, error)) (out *step.Commit, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = nil, &fsm.PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	out, err = run()
+	if err == nil && out == nil {
+		err = errors.New("neither an outcome nor an error")
+	}
+	return out, err
+}
+
+func goexit() error { return &fsm.PanicError{Value: fsm.ErrGoexit, Stack: debug.Stack()} }

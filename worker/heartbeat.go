@@ -1,0 +1,76 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// beatMost bounds one heartbeat statement.
+const beatMost = 1000
+
+// heartbeat extends the leases of every flight: buffered, waiting, running or committing. Between beats it tells steps whose lease is
+// doubtful by the local clock to stop.
+func (w *Worker) heartbeat(ctx context.Context, line beater) {
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = line.Close(closing)
+	}()
+	tick := w.c.Heartbeat / 4
+	next := w.since() + w.c.Heartbeat
+	for sleep(ctx, tick) {
+		w.expire()
+		if w.since() < next {
+			continue
+		}
+		if err := w.beatAll(ctx, line); err != nil {
+			w.trouble("heartbeat", err)
+			continue // and again at the next tick
+		}
+		next = w.since() + w.c.Heartbeat
+	}
+}
+
+func (w *Worker) beatAll(ctx context.Context, line beater) error {
+	all := w.flights.all()
+	slices.SortFunc(all, func(a, b *flight) int { return int(a.beat.ID - b.beat.ID) })
+	for some := range slices.Chunk(all, beatMost) {
+		claims := make([]*step.Claim, len(some))
+		byID := make(map[int64]*flight, len(some))
+		for i, f := range some {
+			claims[i], byID[f.beat.ID] = f.beat, f
+		}
+		sent := w.since()
+		timed, cancel := context.WithTimeout(ctx, w.c.Heartbeat)
+		beaten, err := line.Beat(timed, w.id, claims, w.c.Lease)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, id := range beaten.Extended {
+			byID[id].until.Store(int64(sent + w.c.Lease - w.margin()))
+		}
+		for _, id := range beaten.Lost {
+			// A flight that landed since the snapshot is lost in good order.
+			if f := byID[id]; w.flights.current(f) {
+				f.cancel(fsm.ErrLeaseLost)
+			}
+		}
+	}
+	return nil
+}
+
+// expire cancels steps that this process no longer believes to hold: their rows may be someone else's. What they return is decided by the
+// fence all the same.
+func (w *Worker) expire() {
+	now := int64(w.since())
+	for _, f := range w.flights.all() {
+		if f.until.Load() < now {
+			f.cancel(fsm.ErrLeaseLost)
+		}
+	}
+}

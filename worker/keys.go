@@ -1,0 +1,278 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+const (
+	keyRetryLeast = 5 * time.Millisecond // a holder that has just committed unlocks within a moment
+	keyRetryMost  = time.Second
+	keyCheck      = 5 * time.Second // how soon a dead connection is noticed
+)
+
+// keyring hands partition keys to flights: in this process one flight per key, by a map, since session locks are re-entrant (T90); across
+// processes by advisory locks, where there are any. The row's claim has decided already who may run; this only keeps a stalled holder,
+// whose lease ran out but whose step still runs, from overlapping with its successor.
+//
+// One goroutine talks to the database; the maps are under mu.
+type keyring struct {
+	w     *Worker
+	locks keyLocks // nil: keys are held by lease alone
+	hash  func(key string) int64
+
+	mu      sync.Mutex
+	holder  map[string]*flight   // who runs under a key, here
+	waiting map[string][]*flight // claims that want a key; the first is next
+	session map[string]bool      // keys whose advisory lock this process has
+	unlock  []string             // keys to give back
+	tries   map[string]int       // how often a key's lock was not to be had
+	next    map[string]time.Duration
+
+	wake chan struct{}
+}
+
+func newKeyring(w *Worker, locks keyLocks, hash func(string) int64) *keyring {
+	return &keyring{w: w, locks: locks, hash: hash, holder: map[string]*flight{}, waiting: map[string][]*flight{}, session: map[string]bool{},
+		tries: map[string]int{}, next: map[string]time.Duration{}, wake: make(chan struct{}, 1)}
+}
+
+// acquire asks for the keys of flights. Each is handed to its scheduler's admitted once its key is there.
+func (k *keyring) acquire(fs []*flight) {
+	k.mu.Lock()
+	for _, f := range fs {
+		key := f.beat.PartitionKey
+		k.waiting[key] = append(k.waiting[key], f)
+	}
+	k.mu.Unlock()
+	k.signal()
+}
+
+// release gives back the key of a flight that has ended, or its place in the queue for it.
+func (k *keyring) release(f *flight) {
+	key := f.beat.PartitionKey
+	if key == "" {
+		return
+	}
+	k.mu.Lock()
+	if k.holder[key] == f {
+		delete(k.holder, key)
+		if k.session[key] {
+			k.unlock = append(k.unlock, key)
+		}
+	} else {
+		k.drop(f)
+	}
+	k.mu.Unlock()
+	k.signal()
+}
+
+func (k *keyring) drop(f *flight) {
+	key := f.beat.PartitionKey
+	for i, other := range k.waiting[key] {
+		if other == f {
+			k.waiting[key] = append(k.waiting[key][:i:i], k.waiting[key][i+1:]...)
+			break
+		}
+	}
+	if len(k.waiting[key]) == 0 {
+		delete(k.waiting, key)
+	}
+}
+
+func (k *keyring) signal() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run serves the ring until ctx ends, then gives up all locks.
+func (k *keyring) run(ctx context.Context) {
+	timer := time.NewTimer(keyCheck)
+	defer timer.Stop()
+	checked := k.w.since()
+	for {
+		select {
+		case <-ctx.Done():
+			k.close()
+			return
+		case <-k.wake:
+		case <-timer.C:
+		}
+		k.giveBack(ctx)
+		k.try(ctx)
+		if k.locks != nil && k.w.since()-checked >= keyCheck {
+			checked = k.w.since()
+			k.check(ctx)
+		}
+		timer.Reset(k.pause())
+	}
+}
+
+// giveBack unlocks keys that nobody here wants next; where somebody does, the lock is simply kept for it.
+func (k *keyring) giveBack(ctx context.Context) {
+	k.mu.Lock()
+	var hashes []int64
+	for _, key := range k.unlock {
+		if k.holder[key] == nil && len(k.waiting[key]) == 0 && k.session[key] {
+			delete(k.session, key)
+			hashes = append(hashes, k.hash(key))
+		}
+	}
+	k.unlock = k.unlock[:0]
+	k.mu.Unlock()
+	if len(hashes) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	if err := k.locks.Unlock(ctx, hashes); err != nil {
+		k.broken(err)
+	}
+}
+
+// try hands out the keys that are to be had: at once where this process has the lock already or needs none, else in one statement for all.
+func (k *keyring) try(ctx context.Context) {
+	var granted []*flight
+	var keys []string
+	now := k.w.since()
+	k.mu.Lock()
+	for key, fs := range k.waiting {
+		switch {
+		case k.holder[key] != nil: // its zombie runs here
+		case k.locks == nil || k.session[key]:
+			granted = append(granted, k.grant(key, fs))
+		case k.next[key] <= now:
+			keys = append(keys, key)
+		}
+	}
+	k.mu.Unlock()
+	if len(keys) > 0 {
+		granted = append(granted, k.lock(ctx, keys)...)
+	}
+	for _, f := range granted {
+		select {
+		case f.queue.admitted <- f:
+		case <-k.w.draining: // its scheduler is gone; Stop gives it back
+		}
+	}
+}
+
+// grant makes the first who waits the holder. mu is held.
+func (k *keyring) grant(key string, fs []*flight) *flight {
+	f := fs[0]
+	k.holder[key] = f
+	k.drop(f)
+	delete(k.tries, key)
+	delete(k.next, key)
+	return f
+}
+
+// lock tries advisory locks. Keys of equal hash would be one lock to Postgres: the second waits for another round.
+func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
+	asked := make([]string, 0, len(keys))
+	hashes := make([]int64, 0, len(keys))
+	seen := map[int64]bool{}
+	k.mu.Lock()
+	for key := range k.session {
+		seen[k.hash(key)] = true
+	}
+	k.mu.Unlock()
+	for _, key := range keys {
+		if h := k.hash(key); !seen[h] {
+			seen[h] = true
+			asked, hashes = append(asked, key), append(hashes, h)
+		}
+	}
+	if len(asked) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	got, err := k.locks.TryLock(ctx, hashes)
+	if err != nil {
+		k.broken(err)
+	}
+	contended := 0
+	k.mu.Lock()
+	for i, key := range asked {
+		if err == nil && got[i] {
+			k.session[key] = true
+			if fs := k.waiting[key]; len(fs) > 0 {
+				granted = append(granted, k.grant(key, fs))
+			} else {
+				k.unlock = append(k.unlock, key) // whoever wanted it has gone meanwhile
+			}
+			continue
+		}
+		k.tries[key]++
+		k.next[key] = k.w.since() + backoff(k.tries[key], keyRetryLeast, keyRetryMost)
+		contended++
+	}
+	k.mu.Unlock()
+	if contended > 0 && err == nil {
+		k.w.each(func(h *Hooks) {
+			if h.Contended != nil {
+				h.Contended(k.w.base, contended)
+			}
+		})
+	}
+	return granted
+}
+
+// check asks the connection whether it lives, while it holds anything.
+func (k *keyring) check(ctx context.Context) {
+	k.mu.Lock()
+	held := len(k.session)
+	k.mu.Unlock()
+	if held == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyCheck)
+	defer cancel()
+	if err := k.locks.Alive(ctx); err != nil {
+		k.broken(err)
+	}
+}
+
+// broken: the connection is gone, and every lock with it. Steps under a key are told to stop; the fence decides about their outcomes.
+func (k *keyring) broken(err error) {
+	k.w.trouble("hold partition keys", err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = k.locks.Close(ctx)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.session {
+		if f := k.holder[key]; f != nil {
+			f.cancel(fsm.ErrKeyLost)
+		}
+	}
+	clear(k.session)
+}
+
+// pause is how long there is nothing to do.
+func (k *keyring) pause() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	d, now := keyCheck, k.w.since()
+	for key := range k.waiting {
+		if k.holder[key] == nil {
+			d = min(d, max(time.Millisecond, k.next[key]-now))
+		}
+	}
+	return d
+}
+
+func (k *keyring) close() {
+	if k.locks == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = k.locks.Close(ctx)
+}

@@ -1,0 +1,131 @@
+package worker
+
+import (
+	"context"
+	"time"
+)
+
+// timeoutMost bounds one sweep of awaits that are over.
+const timeoutMost = 1000
+
+// poller looks for work where a queue has found none: one statement for all idle queues of the process and the await deadlines. Nothing
+// tells it that another process has inserted something: discovery is polling (spec §6).
+type poller struct {
+	w        *Worker
+	empty    map[string]int           // polls in a row that a queue has been idle
+	next     map[string]time.Duration // when to look there again
+	deadline time.Duration            // when to look for awaits that are over
+}
+
+func newPoller(w *Worker) *poller {
+	return &poller{w: w, empty: map[string]int{}, next: map[string]time.Duration{}}
+}
+
+func (p *poller) run() {
+	failures := 0
+	for p.w.pause(p.nap()) {
+		idle := p.due()
+		if idle == nil && p.w.since() < p.deadline {
+			continue
+		}
+		if err := p.poll(idle); err != nil {
+			failures++
+			p.w.trouble("poll", err)
+			if !p.w.pause(backoff(failures, 250*time.Millisecond, 5*time.Second)) {
+				return
+			}
+			continue
+		}
+		failures = 0
+	}
+}
+
+// nap is how long until something may have to be looked at. A busy queue that falls idle is first polled after its PollMin.
+func (p *poller) nap() time.Duration {
+	now := p.w.since()
+	d := p.deadline - now
+	for name, s := range p.w.queues {
+		if s.idle.Load() && p.empty[name] > 0 {
+			d = min(d, p.next[name]-now)
+		} else {
+			d = min(d, s.conf.PollMin)
+		}
+	}
+	return max(d, time.Millisecond)
+}
+
+// due returns all idle queues if any of them is due: the others ride along, so that ten idle queues cost one statement.
+func (p *poller) due() (idle []string) {
+	now, any := p.w.since(), false
+	for name, s := range p.w.queues {
+		if !s.idle.Load() {
+			p.empty[name] = 0
+			continue
+		}
+		if p.empty[name] == 0 {
+			p.empty[name], p.next[name] = 1, now+jittered(s.conf.PollMin)
+		}
+		any = any || p.next[name] <= now
+		idle = append(idle, name)
+	}
+	if !any {
+		return nil
+	}
+	return idle
+}
+
+func (p *poller) poll(idle []string) error {
+	ctx, cancel := context.WithTimeout(p.w.base, statementTimeout)
+	defer cancel()
+	due, deadline, have, err := p.w.db.Poll(ctx, idle, p.w.machineIDs)
+	if err != nil {
+		return err
+	}
+	now := p.w.since()
+	for _, name := range idle {
+		s := p.w.queues[name]
+		wait := jittered(min(s.conf.PollMax, s.conf.PollMin<<min(p.empty[name], 16)))
+		if at, ok := due[name]; ok {
+			if at <= 0 {
+				s.nudge()
+			} else {
+				wait = min(wait, at)
+			}
+		}
+		p.empty[name]++
+		p.next[name] = now + wait
+	}
+	p.align(idle)
+	p.deadline = now + deadlinePoll
+	if !have {
+		return nil
+	}
+	if deadline > 0 {
+		p.deadline = now + min(deadline, deadlinePoll)
+		return nil
+	}
+	for {
+		queues, err := p.w.db.TimeOut(ctx, timeoutMost)
+		if err != nil {
+			return err
+		}
+		p.w.Nudge(queues...)
+		if len(queues) < timeoutMost {
+			return nil
+		}
+	}
+}
+
+// deadlinePoll is the resolution of await timeouts.
+const deadlinePoll = time.Second
+
+// align lets queues that would be polled at nearly the same time be polled together.
+func (p *poller) align(idle []string) {
+	for _, name := range idle {
+		for _, other := range idle {
+			if d := p.next[other] - p.next[name]; d > 0 && d < p.w.queues[other].conf.PollMin {
+				p.next[other] = p.next[name]
+			}
+		}
+	}
+}

@@ -1,0 +1,255 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	// claimMost bounds one claim: beyond some hundred rows a larger batch saves nothing and only holds its locks longer.
+	claimMost = 500
+	// windowMost is how far a claim looks when the rows in front of it cannot run.
+	windowMost = 1000
+)
+
+// scheduler claims work of one queue and feeds it to slots. Its loop owns every field above the line.
+type scheduler struct {
+	w    *Worker
+	name string
+	conf Queue
+
+	running  int       // slots in use: a slot is free when its outcome is durable, not before
+	buffer   []*flight // claimed, waiting for a slot; most urgent first
+	parked   int       // claimed, waiting for their partition key's lock: outside the slots
+	ready    bool      // there may be something to claim
+	wide     bool      // the last claim met rows in front that cannot run: look further
+	narrow   int       // after a collision on a partition key, claim at most so many; 0: as many as wanted
+	claiming bool
+	failures int // claims in a row that failed
+	ended    int // steps that ended since the claim under way was sent
+	ahead    int // how many to claim beyond the free slots: what ends while a claim is under way
+
+	// ———
+	wake     chan struct{}   // something may have become runnable
+	freed    chan struct{}   // a step has ended
+	admitted chan *flight    // a flight got its partition key
+	results  chan claimReply // of the claim under way
+	idle     atomic.Bool     // nothing to claim, as far as known: the poller looks
+	urgent   atomic.Int64    // priority of the most urgent buffered claim; MaxInt64: none
+}
+
+type claimReply struct {
+	store.Claimed
+	wanted int
+	sent   time.Duration
+	took   time.Duration
+	err    error
+}
+
+func newScheduler(w *Worker, name string, conf Queue) *scheduler {
+	s := &scheduler{w: w, name: name, conf: conf, ready: true,
+		wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency), admitted: make(chan *flight),
+		results: make(chan claimReply, 1)}
+	s.urgent.Store(math.MaxInt64)
+	return s
+}
+
+// nudge says that something may have become runnable. It never blocks.
+func (s *scheduler) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the scheduler's loop: claim, feed, wait. It returns when the worker drains; what it never started is then Stop's.
+func (s *scheduler) run() {
+	due := time.NewTimer(time.Hour)
+	due.Stop()
+	defer due.Stop()
+	for {
+		s.feed()
+		if n := s.demand(); n > 0 {
+			s.claim(n)
+		}
+		s.idle.Store(!s.ready && !s.claiming)
+		select {
+		case <-s.w.draining:
+			s.drain()
+			return
+		case <-s.freed:
+			s.free()
+		case f := <-s.admitted:
+			s.parked--
+			s.enqueue(f)
+		case r := <-s.results:
+			s.take(r, due)
+		case <-s.wake:
+			s.ready = true
+		case <-due.C:
+			s.ready = true
+		}
+	}
+}
+
+// feed starts buffered flights while there are slots.
+func (s *scheduler) feed() {
+	for len(s.buffer) > 0 && s.running < s.conf.Concurrency {
+		f := s.buffer[0]
+		s.buffer = s.buffer[1:]
+		s.running++
+		f.started.Store(true)
+		s.w.flying.Add(1)
+		go s.w.fly(f)
+	}
+	if len(s.buffer) > 0 {
+		s.urgent.Store(int64(s.buffer[0].beat.Priority))
+	} else {
+		s.urgent.Store(math.MaxInt64)
+	}
+}
+
+// demand is how many rows to claim now. A free slot is filled at once; the buffer is refilled by halves, so that claims stay large.
+func (s *scheduler) demand() int {
+	if !s.ready || s.claiming || s.parked >= s.conf.Concurrency {
+		return 0
+	}
+	have := s.running + len(s.buffer)
+	want := s.conf.Concurrency + s.ahead - have
+	if have >= s.conf.Concurrency && want <= s.ahead/2 {
+		return 0
+	}
+	if s.narrow > 0 {
+		want = min(want, s.narrow)
+	}
+	return min(want, claimMost)
+}
+
+func (s *scheduler) claim(n int) {
+	p := store.ClaimParams{Queue: s.name, Worker: s.w.id, Machines: s.w.machineIDs, Limit: n, Window: n, Lease: s.w.c.Lease,
+		Inbox: s.w.c.Env.Limits.Inbox}
+	if s.wide {
+		p.Window = windowMost
+	}
+	delay := backoff(s.failures, 50*time.Millisecond, 5*time.Second)
+	// What becomes runnable from here on may be missed by this claim: it sets ready again.
+	s.ready, s.claiming, s.ended = false, true, 0
+	go func() {
+		if !s.w.pause(delay) {
+			s.results <- claimReply{wanted: n, err: fsm.ErrDraining}
+			return
+		}
+		// Not ended by a drain: a claim cut off may have taken effect, and its rows would wait for their leases.
+		sent := s.w.since()
+		ctx, cancel := context.WithTimeout(s.w.base, statementTimeout)
+		defer cancel()
+		got, err := s.w.db.Claim(ctx, p)
+		s.results <- claimReply{Claimed: got, wanted: n, sent: sent, took: s.w.since() - sent, err: err}
+	}()
+}
+
+// take takes in what a claim brought, and decides when to claim again.
+func (s *scheduler) take(r claimReply, due *time.Timer) {
+	s.claiming = false
+	s.w.each(func(h *Hooks) {
+		if h.Pick != nil {
+			h.Pick(s.w.base, s.name, r.wanted, len(r.Claims), r.took)
+		}
+	})
+	if r.err != nil {
+		s.failed(r)
+		return
+	}
+	s.failures, s.narrow = 0, 0
+	s.admit(s.w.launch(s, r.Claims, r.sent))
+	s.w.reportAside(s.name, r.Aside)
+	short := len(r.Claims) < r.wanted
+	s.wide = short && r.Moved > 0
+	switch {
+	case !short, r.Moved > 0:
+		s.ready = true // a full claim, or one that cleared the way: there may be more
+	case r.NextDue >= 0:
+		due.Reset(r.NextDue)
+	}
+	if s.conf.Buffer > 0 {
+		s.ahead = s.conf.Buffer
+	} else if !short {
+		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
+	} else {
+		s.ahead /= 2
+	}
+	s.w.each(func(h *Hooks) {
+		if h.Saturation != nil {
+			h.Saturation(s.w.base, s.name, s.running, len(s.buffer), s.conf.Concurrency)
+		}
+	})
+}
+
+// failed decides what follows a claim that failed. Two picks that met on a partition key try again at once, with fewer rows: what each
+// could do alone they can do one after the other (T59).
+func (s *scheduler) failed(r claimReply) {
+	s.ready = true
+	if store.IsUniqueViolation(r.err) {
+		if s.narrow = max(1, r.wanted/2); r.wanted > 1 {
+			return
+		}
+	}
+	s.failures++
+	s.w.trouble("claim", r.err)
+}
+
+// admit lets flights in: those with a partition key once they have its lock.
+func (s *scheduler) admit(fs []*flight) {
+	var keyed []*flight
+	for _, f := range fs {
+		if f.beat.PartitionKey == "" {
+			s.buffer = append(s.buffer, f)
+		} else {
+			keyed = append(keyed, f)
+		}
+	}
+	if len(keyed) > 0 {
+		s.parked += len(keyed)
+		s.w.keys.acquire(keyed)
+	}
+	s.sort()
+}
+
+func (s *scheduler) enqueue(f *flight) {
+	s.buffer = append(s.buffer, f)
+	s.sort()
+}
+
+func (s *scheduler) sort() {
+	slices.SortStableFunc(s.buffer, func(a, b *flight) int { return cmp.Compare(a.beat.Priority, b.beat.Priority) })
+}
+
+// free takes note of the steps that have ended.
+func (s *scheduler) free() {
+	for n := 1; ; n++ {
+		select {
+		case <-s.freed:
+		default:
+			s.running -= n
+			s.ended += n
+			return
+		}
+	}
+}
+
+// drain ends the loop when no claim is under way any more.
+func (s *scheduler) drain() {
+	if !s.claiming {
+		return
+	}
+	if r := <-s.results; r.err == nil {
+		s.w.launch(s, r.Claims, r.sent)
+	}
+}

@@ -1,0 +1,245 @@
+// Package worker claims, runs and commits steps.
+//
+// The way of one step: a scheduler claims rows of its queue and feeds them to slots; an execution runs the step and hands its outcome to
+// the committer, which makes it durable together with others; then the execution runs ahead with the kept claim, or frees its slot. Beside
+// them work the poller (idle queues, await deadlines), the heartbeat, the keyring (partition keys) and the sweeps (reaper, GC).
+//
+// It imports fsm, internal/step and internal/store, never ent or engine. Hosts meet only its Hooks and Queue, under engine's names.
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Worker is one running engine process, identified by a random UUID: never by host name or pid, which repeat (T15). Use it once: Start,
+// Stop.
+type Worker struct {
+	c   Config
+	id  string
+	log *slog.Logger
+	db  backend
+
+	machines   map[string]*step.Machine // by store.MachineID
+	machineIDs []string
+	queues     map[string]*scheduler
+
+	flights    flights
+	flying     sync.WaitGroup // flights in a slot
+	keys       *keyring
+	commits    *committer
+	promotions *promotions
+	line       beater
+
+	began  time.Time
+	lostAt atomic.Int64 // when a connection was last lost, by since
+
+	base        context.Context //nolint:containedctx // the worker's own life
+	abort       context.CancelFunc
+	steps       context.Context //nolint:containedctx // what steps derive from
+	cancelSteps context.CancelCauseFunc
+	draining    chan struct{}
+	loops       sync.WaitGroup // ended by draining
+	lifelines   sync.WaitGroup // heartbeat and keyring: ended last
+	endLife     context.CancelFunc
+
+	quiet quiet
+}
+
+// New makes a worker. c is complete and valid.
+func New(c Config) *Worker {
+	var locks keyLocks
+	if !c.LockByLease {
+		locks = c.Store.KeyLocks()
+	}
+	return assemble(c, c.Store, c.Store.Line(), locks, c.Store.KeyHash)
+}
+
+func assemble(c Config, db backend, line beater, locks keyLocks, hash func(string) int64) *Worker {
+	w := &Worker{c: c, id: uuid.NewString(), db: db, line: line, machines: map[string]*step.Machine{}, queues: map[string]*scheduler{},
+		flights: flights{byID: map[int64]*flight{}}, began: time.Now(), draining: make(chan struct{})}
+	w.log = c.Logger.With(slog.String("worker", w.id))
+	w.quiet.last = map[string]time.Time{}
+	w.lostAt.Store(int64(-24 * time.Hour))
+	for _, m := range c.Machines {
+		id := store.MachineID(m.Name, m.Version)
+		w.machines[id] = m
+		w.machineIDs = append(w.machineIDs, id)
+	}
+	for name, conf := range c.Queues {
+		w.queues[name] = newScheduler(w, name, conf)
+	}
+	w.keys = newKeyring(w, locks, hash)
+	w.commits = newCommitter(w)
+	w.promotions = newPromotions(w)
+	w.base, w.abort = context.WithCancel(context.Background())
+	steps := w.base
+	if c.Context != nil {
+		steps = c.Context(steps)
+	}
+	w.steps, w.cancelSteps = context.WithCancelCause(steps)
+	return w
+}
+
+// ID is the worker's UUID: locked_by of its claims.
+func (w *Worker) ID() string { return w.id }
+
+// Start begins to work. It does not wait for the database: what fails is retried, and logged.
+func (w *Worker) Start(context.Context) error {
+	life, end := context.WithCancel(context.Background())
+	w.endLife = end
+	w.lifelines.Go(func() { w.heartbeat(life, w.line) })
+	w.lifelines.Go(func() { w.keys.run(life) })
+	w.commits.start()
+	for _, s := range w.queues {
+		w.loops.Go(s.run)
+	}
+	w.loops.Go(newPoller(w).run)
+	w.loops.Go(w.promotions.run)
+	w.loops.Go(w.sweeper)
+	if !w.c.NoReaper {
+		w.loops.Go(w.reaper)
+	}
+	if !w.c.NoGC {
+		w.loops.Go(w.pruner)
+	}
+	return nil
+}
+
+// Stop drains, in this order (spec §6): no more claims and no more run-ahead; what was never started goes back untouched; running steps
+// may finish for DrainTimeout, then their contexts are cancelled, and they have DrainGrace; outcomes are committed all the while; heartbeat
+// and key locks end last. A step that still runs then falls to its lease, and Stop returns an error that says how many. The end of ctx
+// shortens the first wait.
+func (w *Worker) Stop(ctx context.Context) error {
+	close(w.draining)
+	w.loops.Wait()
+	var unstarted []*flight
+	for _, f := range w.flights.all() {
+		if !f.started.Load() {
+			unstarted = append(unstarted, f)
+		}
+	}
+	w.giveBack(unstarted)
+	for _, f := range unstarted {
+		w.land(f)
+	}
+	landed := make(chan struct{})
+	go func() {
+		w.flying.Wait()
+		close(landed)
+	}()
+	w.await(ctx, landed, w.c.DrainTimeout)
+	w.cancelSteps(fsm.ErrDraining)
+	w.await(context.WithoutCancel(ctx), landed, w.c.DrainGrace)
+	abandoned := w.flights.len()
+	w.abort()
+	w.commits.stop()
+	w.endLife()
+	w.lifelines.Wait()
+	w.each(func(h *Hooks) {
+		if h.Drain != nil {
+			h.Drain(context.WithoutCancel(ctx), len(unstarted), abandoned)
+		}
+	})
+	w.log.Info("stopped", slog.Int("released", len(unstarted)), slog.Int("abandoned", abandoned))
+	if abandoned > 0 {
+		return fmt.Errorf("stop: %d steps ignored their cancelled context: their instances run again when the leases expire", abandoned)
+	}
+	return nil
+}
+
+func (w *Worker) await(ctx context.Context, landed chan struct{}, most time.Duration) {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-landed:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// Nudge says that something became runnable in queues. Cheap, never blocks; queues of other processes are none of its business.
+func (w *Worker) Nudge(queues ...string) {
+	last := ""
+	for i, name := range queues {
+		if i > 0 && name == last {
+			continue
+		}
+		last = name
+		if s := w.queues[name]; s != nil {
+			s.nudge()
+		}
+	}
+}
+
+// Serves reports whether this worker works on a queue.
+func (w *Worker) Serves(queue string) bool { return w.queues[queue] != nil }
+
+// giveBack releases claims whose step has no outcome. Trouble is retried for a while; then the lease decides.
+func (w *Worker) giveBack(fs []*flight) {
+	if len(fs) == 0 {
+		return
+	}
+	claims := make([]*step.Claim, len(fs))
+	for i, f := range fs {
+		claims[i] = f.claim
+	}
+	ctx, cancel := context.WithTimeout(w.base, max(w.c.DrainGrace, 5*time.Second))
+	defer cancel()
+	for n := 0; sleep(ctx, backoff(n, 50*time.Millisecond, time.Second)); n++ {
+		_, p, err := w.db.Release(ctx, w.id, claims)
+		if err == nil {
+			w.promotions.add(p.Missed)
+			w.Nudge(p.Queues...)
+			for _, f := range fs {
+				f.queue.nudge()
+			}
+			return
+		}
+		w.trouble("give claims back", err)
+	}
+}
+
+// ended tells whoever waits that instances are terminal.
+func (w *Worker) ended(ids []int64) {
+	if len(ids) > 0 && w.c.Terminal != nil {
+		w.c.Terminal(ids)
+	}
+}
+
+// since is the time since the worker was made: a monotonic clock.
+func (w *Worker) since() time.Duration { return time.Since(w.began) }
+
+func (w *Worker) isDraining() bool {
+	select {
+	case <-w.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits, and reports whether there is still work to do: false once the worker drains.
+func (w *Worker) pause(d time.Duration) bool {
+	if d <= 0 {
+		return !w.isDraining()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-w.draining:
+		return false
+	case <-t.C:
+		return true
+	}
+}
