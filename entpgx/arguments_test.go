@@ -18,8 +18,6 @@ type (
 	rank  int16
 )
 
-func pointer[T any](value T) *T { return &value }
-
 // TestSafeArguments holds the list of the package's documentation: what goes in as $1::type comes out alike in all modes.
 func TestSafeArguments(t *testing.T) {
 	t.Parallel()
@@ -34,7 +32,7 @@ func TestSafeArguments(t *testing.T) {
 	}{
 		{"bigint", 7, "7"},
 		{"smallint", rank(3), "3"},
-		{"bigint", pointer(int64(7)), "7"},
+		{"bigint", new(int64(7)), "7"},
 		{"bigint", (*int64)(nil), null},
 		{"double precision", 1.5, "1.5"},
 		{"boolean", true, "true"},
@@ -48,19 +46,19 @@ func TestSafeArguments(t *testing.T) {
 		{"bigint[]", []int64{1, -2}, "{1,-2}"},
 		{"bigint[]", []int64{}, "{}"},
 		{"bigint[]", []int64(nil), null},
-		{"bigint[]", []*int64{pointer(int64(1)), nil}, "{1,NULL}"},
+		{"bigint[]", []*int64{new(int64(1)), nil}, "{1,NULL}"},
 		{"bigint[]", []*int64(nil), null},
 		{"bigint[]", []int{1}, "{1}"},
 		{"integer[]", []int32{1, 2}, "{1,2}"},
 		{"integer[]", []*int32{nil}, "{NULL}"},
 		{"smallint[]", []int16{1, 2}, "{1,2}"},
-		{"smallint[]", []*int16{nil, pointer(int16(4))}, "{NULL,4}"},
+		{"smallint[]", []*int16{nil, new(int16(4))}, "{NULL,4}"},
 		{"boolean[]", []bool{true, false}, "{t,f}"},
 		{"boolean[]", []*bool{nil}, "{NULL}"},
 		{"double precision[]", []float64{1.5}, "{1.5}"},
 		{"text[]", []string{`a"b`, "NULL", "", "{,}", `\`, "'"}, `{"a\"b","NULL","","{,}","\\",'}`},
 		{"text[]", []string(nil), null},
-		{"text[]", []*string{pointer("a"), nil, pointer("")}, `{a,NULL,""}`},
+		{"text[]", []*string{new("a"), nil, new("")}, `{a,NULL,""}`},
 		{"timestamptz[]", []time.Time{at}, `{"2024-02-29 12:30:15.123456+00"}`},
 		{"timestamptz[]", []*time.Time{nil}, "{NULL}"},
 
@@ -71,12 +69,12 @@ func TestSafeArguments(t *testing.T) {
 		{"uuid", pgtype.UUID{}, null},
 		{"uuid", id.String(), id.String()},
 		{"uuid[]", []pgtype.UUID{native, {}}, "{" + id.String() + ",NULL}"},
-		{"text[]::uuid[]", []*string{pointer(id.String()), nil}, "{" + id.String() + ",NULL}"},
+		{"text[]::uuid[]", []*string{new(id.String()), nil}, "{" + id.String() + ",NULL}"},
 
 		{"jsonb", `{"a": "'\\"}`, `{"a": "'\\"}`},
 		{"jsonb", json.RawMessage(`{"a": 1}`), `{"a": 1}`},
 		{"jsonb", json.RawMessage(nil), null},
-		{"text[]::jsonb[]", []*string{pointer(`{"a": 1}`), nil}, `{"{\"a\": 1}",NULL}`},
+		{"text[]::jsonb[]", []*string{new(`{"a": 1}`), nil}, `{"{\"a\": 1}",NULL}`},
 		{"text[]::jsonb[]", []string{`"'\\"`}, `{"\"'\\\\\""}`},
 
 		{"mood", "happy", "happy"},
@@ -123,7 +121,7 @@ func TestResultsScanAlike(t *testing.T) {
 	}
 	id := uuid.MustParse("fd708e17-19f8-4918-a057-9988f537ab67")
 	want := row{
-		Number: 1 << 40, Small: -3, Texts: []string{"a,b", ""}, Numbers: []*int64{pointer(int64(1)), nil},
+		Number: 1 << 40, Small: -3, Texts: []string{"a,b", ""}, Numbers: []*int64{new(int64(1)), nil},
 		ID: id, RawID: id, NativeID: pgtype.UUID{Bytes: id, Valid: true},
 		At:       time.Date(2024, 2, 29, 12, 30, 15, 123456000, time.UTC),
 		Document: json.RawMessage(`{"a": 1}`), Bytes: []byte(`{"a": 1}`),

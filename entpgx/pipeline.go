@@ -187,7 +187,7 @@ func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	e.Sent = sent
 	// In exec and simple_protocol modes pgx reads once more after the connection broke, and reports that.
 	if sent && errors.Is(e.Err, pgconn.ErrConnClosed) {
-		e.Err = fmt.Errorf("%w (%s)", io.ErrUnexpectedEOF, e.Err)
+		e.Err = fmt.Errorf("%w (%s)", io.ErrUnexpectedEOF, e.Err) //nolint:errorlint // nobody may take it for a connection that had been closed before
 	}
 	var preparing pgx.ErrPreprocessingBatch
 	switch {

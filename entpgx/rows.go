@@ -27,7 +27,7 @@ func (r *rows) Next() bool {
 
 func (r *rows) Close() error {
 	r.Rows.Close()
-	return r.Rows.Err()
+	return r.Err()
 }
 
 func (r *rows) Columns() ([]string, error) {

@@ -15,7 +15,8 @@ import (
 // DefaultCrashLimit is how often an instance may lose its process in one visit, unless [Defined.CrashLimit] says otherwise.
 const DefaultCrashLimit = 20
 
-// Definition is a machine with its steps, for engine.Config. Several engines may use one. Erase is for the engine; its internal type seals the interface.
+// Definition is a machine with its steps, for engine.Config. Several engines may use one. Erase is for the engine; its internal type
+// seals the interface.
 type Definition interface{ Erase() *step.Machine }
 
 // StepFunc is a step. It returns an outcome of its visit or an error, which goes to the machine's handler; so does a panic.
@@ -38,7 +39,7 @@ func Step[S, R any](name string, f StepFunc[S, R]) StepDef[S, R] {
 	return StepDef[S, R]{name: name, run: f}
 }
 
-// To declares where this step may lead by Next, Await and ScheduleChildren, itself included only if named; engine.New checks the names, and the step is held to
+// To declares where this step may lead by Next, Await and ScheduleChildren, itself included only if named. engine.New checks the names; the step is held to
 // them, as is the handler when this step has failed. Without To it may lead anywhere in the machine; To() is nowhere.
 func (d StepDef[S, R]) To(steps ...string) StepDef[S, R] {
 	d.to = append([]string{}, steps...)

@@ -8,7 +8,8 @@ CREATE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_key"
 -- A build that was cut off leaves an invalid index behind, which IF NOT EXISTS takes for a finished one. The rest replaces such a
 -- one, and has nothing to do otherwise.
 DO $$ BEGIN
-  IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_key') AND NOT indisvalid) THEN
+  IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_key') AND NOT indisvalid)
+    AND to_regclass('gen_durable_key_cut_off') IS NULL THEN
     ALTER INDEX "gen_durable_key" RENAME TO "gen_durable_key_cut_off";
   END IF;
 END $$;

@@ -4,7 +4,6 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"regexp"
 
 	"ariga.io/atlas/sql/migrate"
 )
@@ -72,15 +71,4 @@ func transactional(file migrate.File) bool {
 	}
 	mode := local.Directive("txmode")
 	return len(mode) == 0 || mode[0] != "none"
-}
-
-var concurrentBuild = regexp.MustCompile(`INDEX CONCURRENTLY IF NOT EXISTS "(\w+)"`)
-
-// concurrentlyBuilt names the indexes that a file builds concurrently, and what it renames cut-off ones to.
-func concurrentlyBuilt(file migrate.File) []string {
-	var names []string
-	for _, match := range concurrentBuild.FindAllStringSubmatch(string(file.Bytes()), -1) {
-		names = append(names, match[1], match[1]+"_cut_off")
-	}
-	return names
 }

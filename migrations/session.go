@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"ariga.io/atlas/sql/migrate"
@@ -170,15 +171,12 @@ func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File,
 }
 
 // apply runs one file as its transaction mode says. A file without a transaction is run from its first statement, also where an earlier
-// run was cut off: only then can it drop what that run left behind.
+// run was cut off: only so does it find and replace what that run left behind, however often.
 func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File) error {
 	if transactional(file) {
 		return s.inTransaction(ctx, func(tx *sql.Tx) error {
 			return execute(ctx, tx, dir, &revisions{db: tx, schema: s.schema}, file)
 		})
-	}
-	if err := s.dropCutOff(ctx, file); err != nil {
-		return err
 	}
 	if err := s.revisions.DeleteRevision(ctx, file.Version()); err != nil {
 		return err
@@ -186,7 +184,7 @@ func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File)
 	return execute(ctx, s.conn, dir, s.revisions, file)
 }
 
-// undo runs the inverse of a file and forgets the revision.
+// undo runs the inverse of a file, always from its first statement, and forgets the revision.
 func (s *session) undo(ctx context.Context, file migrate.File) error {
 	down, err := inverse(file)
 	if err != nil {
@@ -199,16 +197,13 @@ func (s *session) undo(ctx context.Context, file migrate.File) error {
 	run := func(db querier) error {
 		for _, statement := range statements {
 			if _, err := db.ExecContext(ctx, statement.Text); err != nil {
-				return fmt.Errorf("%q: %w", statement.Text, err)
+				return fmt.Errorf("%s: %w", headline(statement), err)
 			}
 		}
 		return (&revisions{db: db, schema: s.schema}).DeleteRevision(ctx, file.Version())
 	}
 	if transactional(down) {
 		return s.inTransaction(ctx, func(tx *sql.Tx) error { return run(tx) })
-	}
-	if err := s.dropCutOff(ctx, down); err != nil {
-		return err
 	}
 	return run(s.conn)
 }
@@ -228,26 +223,6 @@ func (s *session) inTransaction(ctx context.Context, f func(tx *sql.Tx) error) e
 	return nil
 }
 
-// dropCutOff drops the invalid indexes that an interrupted run of the file left behind. Only this file's: an invalid index may also be
-// one that the host is building on the same table right now.
-func (s *session) dropCutOff(ctx context.Context, file migrate.File) error {
-	for _, name := range concurrentlyBuilt(file) {
-		var invalid bool
-		err := s.conn.QueryRowContext(ctx,
-			"SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)", quoted(name)).Scan(&invalid)
-		if err != nil {
-			return fmt.Errorf("look for a cut-off index %q: %w", name, err)
-		}
-		if !invalid {
-			continue
-		}
-		if _, err := s.conn.ExecContext(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+quoted(name)); err != nil {
-			return fmt.Errorf("drop cut-off index %q: %w", name, err)
-		}
-	}
-	return nil
-}
-
 func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisions, file migrate.File) error {
 	executor, err := newExecutor(db, dir, revisions)
 	if err != nil {
@@ -256,9 +231,15 @@ func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisi
 	err = executor.Execute(ctx, file)
 	// What follows a failed statement in the executor fails in the aborted transaction too, and only hides the cause.
 	if failed, ok := errors.AsType[*migrate.StmtExecError](err); ok {
-		return fmt.Errorf("%q: %w", failed.Stmt.Text, failed.Err)
+		return fmt.Errorf("%s: %w", headline(failed.Stmt), failed.Err)
 	}
 	return err
+}
+
+// headline is the first line of a statement: enough to find it in its file.
+func headline(statement *migrate.Stmt) string {
+	line, _, _ := strings.Cut(statement.Text, "\n")
+	return strings.TrimSuffix(line, ";")
 }
 
 func newExecutor(db querier, dir migrate.Dir, revisions *revisions) (*migrate.Executor, error) {

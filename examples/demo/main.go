@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +44,7 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == orders.WorkerRole {
 		os.Exit(orders.WorkerMain())
 	}
+	slog.SetLogLoggerLevel(slog.LevelWarn) // the engines' starts and ends are not what the demo shows
 	ctx, stop := run.SignalContext()
 	defer stop()
 	o, err := parse(os.Args[1:])
@@ -119,7 +121,7 @@ func closeAll(db *run.Database, o options, progress *run.Progress) error {
 		return err
 	}
 	if o.keep {
-		progress.Say("kept: %s; run again with KEEP=1 to resume", db.Where())
+		progress.Say("kept: %s. To resume, run again with KEEP=1; to remove it: %s", db.Where(), db.Forget())
 	} else {
 		progress.Say("all removed again")
 	}

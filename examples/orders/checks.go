@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // check is a statement about the whole run. Its query returns one line of text for each exception.
@@ -64,8 +63,13 @@ var disturbed = check{"a worker was killed and another stood still, both in the 
 	select format('no %s', kind) from unnest(array['` + killed + `', '` + stalled + `']) as kind
 	where not exists (select from interrupted i where i.kind = kind.kind)`}
 
-// exceptions runs the check; shown bounds how many are spelled out.
-func (c check) exceptions(ctx context.Context, db *pgxpool.Pool) ([]string, error) {
+// querier is a pool, or a transaction.
+type querier interface {
+	Query(ctx context.Context, query string, args ...any) (pgx.Rows, error)
+}
+
+// exceptions runs the check.
+func (c check) exceptions(ctx context.Context, db querier) ([]string, error) {
 	rows, err := db.Query(ctx, c.query)
 	if err != nil {
 		return nil, fmt.Errorf("check that %s: %w", c.holds, err)
@@ -87,7 +91,7 @@ type FailedError struct {
 
 func (e *FailedError) Error() string { return "orders: " + strings.Join(e.Checks, "; ") }
 
-func verify(ctx context.Context, db *pgxpool.Pool, resumed bool) (verdict string, err error) {
+func verify(ctx context.Context, db querier, resumed bool) (verdict string, err error) {
 	all := checks
 	if !resumed {
 		all = append(all[:len(all):len(all)], disturbed)

@@ -117,16 +117,17 @@ func (f *faults) unlessOptional(err error) error {
 	return err
 }
 
-// waitUntilBusy waits until so large a share of the orders has ended and the worker has others in hand.
+// waitUntilBusy waits until so large a share of the orders has ended and the worker has others in hand, half its slots full.
 func (f *faults) waitUntilBusy(ctx context.Context, p *process, share float64) error {
 	const look = `select
-		count(*) filter (where status = 'done') >= $1 * (select count(*) from shop_order)
-			and count(*) filter (where status = 'executing' and locked_by = $2) >= 2,
+		count(*) filter (where status = 'done') >= $1::float8 * (select count(*) from shop_order)
+			and count(*) filter (where status = 'executing' and locked_by = $2) >= $3,
 		count(*) filter (where status in ('done', 'failed')) = (select count(*) from shop_order)
 	from gen_durable where fsm = 'checkout'`
+	busy := max(2, f.fleet.settings.Concurrency/2)
 	for {
 		var now, late bool
-		if err := f.db.QueryRow(ctx, look, share, p.identity).Scan(&now, &late); err != nil {
+		if err := f.db.QueryRow(ctx, look, share, p.identity, busy).Scan(&now, &late); err != nil {
 			return fmt.Errorf("wait for %s to be busy: %w", p.name, err)
 		}
 		switch {

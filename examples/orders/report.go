@@ -73,7 +73,7 @@ func interruptions(ctx context.Context, db *pgxpool.Pool, w *tabwriter.Writer) e
 	const query = `select f.kind, f.worker, count(i.id), count(i.retaken_at), coalesce(extract(epoch from max(i.retaken_at) - f.at), 0)::float8,
 			(select count(distinct e.key) from effect e join gen_durable g on g.correlation_key = 'order:' || e.order_id
 				join interrupted j on j.id = g.id and j.kind = f.kind
-				where e.calls > 1 and e.first_at <= f.at + interval '1 second' and e.last_at > f.at and e.last_at >= j.retaken_at - interval '1 second'),
+				where e.calls > 1 and e.first_at <= f.at and e.last_at > f.at),
 			(select coalesce(sum(stale), 0)::bigint from worker k where k.name = f.worker)
 		from fault f left join interrupted i on i.kind = f.kind group by f.kind, f.worker, f.at order by f.at`
 	rows, err := db.Query(ctx, query)

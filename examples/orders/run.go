@@ -13,26 +13,29 @@ import (
 	"github.com/gendurable/gendurable/examples/internal/run"
 )
 
+// Bounds of Options.Orders: what the CSV file has, and what it takes to have enough in hand when the faults come.
+const MinOrders, MaxOrders = 100, 3_000
+
 // Options of [Run]. Zero fields have the defaults given here.
 type Options struct {
 	URL    string // of the database
 	Schema string // of the engine, migrated
 	Shop   string // schema of the shop's own tables, which exists
 
-	Orders      int           // 3,000, all of the CSV file
-	Concurrency int           // of each worker; 10
+	Orders      int           // MaxOrders; at least MinOrders
+	Concurrency int           // of each worker; a slot for 300 orders, at least 2, so that there is always something in hand
 	Latency     time.Duration // of the world outside; 40 ms
-	PayWithin   time.Duration // 12 s, well over the time that any payment in the CSV file takes
+	PayWithin   time.Duration // 10 s, well over the time that any payment in the CSV file takes
 	Within      time.Duration // the whole run; 3 min
 	Progress    *run.Progress // required
 }
 
 // WithDefaults returns a copy as Run will use it.
 func (o Options) WithDefaults() Options {
-	fill(&o.Orders, 3_000)
-	fill(&o.Concurrency, 10)
+	fill(&o.Orders, MaxOrders)
+	fill(&o.Concurrency, max(2, o.Orders/300))
 	fill(&o.Latency, 40*time.Millisecond)
-	fill(&o.PayWithin, 12*time.Second)
+	fill(&o.PayWithin, 10*time.Second)
 	fill(&o.Within, 3*time.Minute)
 	return o
 }
@@ -51,6 +54,9 @@ var workers = []string{"worker-1", "worker-2", "worker-3"}
 // an error if anything is not as it must be. On the tables of a run that was interrupted it goes on where that one was.
 func Run(ctx context.Context, o Options) error {
 	o = o.WithDefaults()
+	if o.Orders < MinOrders || o.Orders > MaxOrders {
+		return fmt.Errorf("%d orders: want %d to %d", o.Orders, MinOrders, MaxOrders)
+	}
 	searchPath := pgx.Identifier{o.Shop}.Sanitize() + "," + pgx.Identifier{o.Schema}.Sanitize()
 	db, err := run.Connect(ctx, o.URL, "orders", searchPath)
 	if err != nil {
@@ -125,7 +131,7 @@ func watch(ctx context.Context, db *pgxpool.Pool, f *fleet, progress *run.Progre
 		if err := db.QueryRow(ctx, look).Scan(&all, &paid, &placed, &waiting, &running, &shipped, &refunded, &expired, &ended); err != nil {
 			return fmt.Errorf("look at the orders: %w", err)
 		}
-		progress.Status("orders %s/%s  paid %s  waiting %s  running %s  | shipped %s  refunded %s  expired %s", run.Count(placed), run.Count(all),
+		progress.Status("orders %s/%s  paid %s  waiting %s  in work %s  | shipped %s  refunded %s  expired %s", run.Count(placed), run.Count(all),
 			run.Count(paid), run.Count(waiting), run.Count(running), run.Count(shipped), run.Count(refunded), run.Count(expired))
 		if ended == all {
 			return nil

@@ -218,7 +218,7 @@ func (c *Cluster) Restart(ctx context.Context) error {
 // start launches the server and waits for its first connection.
 func (c *Cluster) start(ctx context.Context) error {
 	if c.port == 0 {
-		port, err := freePort()
+		port, err := freePort(ctx)
 		if err != nil {
 			return err
 		}

@@ -110,14 +110,10 @@ func TestServerIsDownBetweenKillAndRestart(t *testing.T) {
 
 func TestGivenDirectoryKeepsItsData(t *testing.T) {
 	t.Parallel()
-	parent, err := os.MkdirTemp("", "pgdev-test-")
-	require.NoError(t, err)
-	require.NoError(t, os.Chmod(parent, 0o755))
-	t.Cleanup(func() { require.NoError(t, os.RemoveAll(parent)) })
-	dir := WithDirectory(filepath.Join(parent, "deep", "kept"))
+	dir := WithDirectory(filepath.Join(enterable(t), "deep", "kept"))
 
 	first := start(t, dir)
-	_, err = connect(t, first.URL("")).Exec(t.Context(), "CREATE TABLE kept AS SELECT 7 AS seven")
+	_, err := connect(t, first.URL("")).Exec(t.Context(), "CREATE TABLE kept AS SELECT 7 AS seven")
 	require.NoError(t, err)
 	_, err = Start(t.Context(), dir)
 	require.ErrorContains(t, err, "in use")
@@ -177,14 +173,21 @@ func TestServerGoesDownWithItsOwnerAndIsSweptByTheNextStart(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond, "the lock outlived the server")
 }
 
-// temporary gives the test a directory for clusters of its own, which the server's account can enter.
+// temporary gives the test a directory of its own in which clusters are made.
 func temporary(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(os.TempDir(), "pgdev-test-")
+	dir := enterable(t)
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+// enterable makes a temporary directory that the server's account can enter.
+func enterable(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgdev-test-") //nolint:usetesting // t.TempDir is closed to other accounts
 	require.NoError(t, err)
 	require.NoError(t, os.Chmod(dir, 0o755))
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	t.Setenv("TMPDIR", dir)
 	return dir
 }
 

@@ -1,10 +1,10 @@
 package pgdev
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -38,7 +39,7 @@ func (c *Cluster) launch() (*server, error) {
 		return nil, fmt.Errorf("open the server's log: %w", err)
 	}
 	defer log.Close()
-	from, err := log.Seek(0, 2)
+	from, err := log.Seek(0, io.SeekEnd)
 	if err != nil {
 		return nil, fmt.Errorf("find the end of the server's log: %w", err)
 	}
@@ -141,17 +142,17 @@ func (e *earlyExitError) passing() bool {
 }
 
 func (e *earlyExitError) contains(text string) bool {
-	return bytes.Contains([]byte(e.log), []byte(text))
+	return strings.Contains(e.log, text)
 }
 
 // freePort finds a port below the ranges that systems give to outgoing connections. In those, a client that keeps
 // redialling a stopped server may connect to itself and so take the port away from the restart.
-func freePort() (int, error) {
+func freePort(ctx context.Context) (int, error) {
 	const lowest, highest, attempts = 15000, 32000, 100
 	var last error
 	for range attempts {
 		port := lowest + rand.IntN(highest-lowest)
-		listener, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
 		if err != nil {
 			last = err
 			continue

@@ -22,14 +22,14 @@ func Database(t testing.TB) string {
 func create(t testing.TB, template string) string {
 	t.Helper()
 	name := "test_" + strings.ToLower(rand.Text())
-	administer(t, t.Context(), func(conn *pgx.Conn) {
+	administer(t.Context(), t, func(conn *pgx.Conn) {
 		_, err := conn.Exec(t.Context(), "CREATE DATABASE "+quoted(name)+" TEMPLATE "+quoted(template))
 		require.NoError(t, err)
 	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		administer(t, ctx, func(conn *pgx.Conn) {
+		administer(ctx, t, func(conn *pgx.Conn) {
 			_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)+" WITH (FORCE)")
 			require.NoError(t, err)
 		})

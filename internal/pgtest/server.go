@@ -37,7 +37,7 @@ var server = sync.OnceValues(func() (string, error) {
 })
 
 // administer runs f on a short connection to the server's maintenance database, as superuser.
-func administer(t testing.TB, ctx context.Context, f func(conn *pgx.Conn)) {
+func administer(ctx context.Context, t testing.TB, f func(conn *pgx.Conn)) {
 	t.Helper()
 	address, err := server()
 	require.NoError(t, err)

@@ -127,9 +127,11 @@ func (b bench) delivering(to store.Address, m *step.Signal) <-chan delivered {
 	return done
 }
 
-func byID(id int64) store.Address      { return store.Address{ID: id} }
-func byKey(key string) store.Address   { return store.Address{Key: key} }
-func named(name string) *step.Signal   { return &step.Signal{Name: name, Payload: json.RawMessage(`{"n": 1}`)} }
+func byID(id int64) store.Address    { return store.Address{ID: id} }
+func byKey(key string) store.Address { return store.Address{Key: key} }
+func named(name string) *step.Signal {
+	return &step.Signal{Name: name, Payload: json.RawMessage(`{"n": 1}`)}
+}
 func deduped(name, k string) *step.Signal {
 	return &step.Signal{Name: name, Payload: json.RawMessage(`{}`), DedupKey: k}
 }
@@ -274,32 +276,22 @@ func TestDeliverManySideBySideToTheCap(t *testing.T) {
 
 // T3, T6: whoever ends or deletes the target first leaves nothing behind for a sender that waited for it.
 func TestDeliverBehindAnEnd(t *testing.T) {
+	b := newBench(t)
 	for name, end := range map[string]string{
 		"done":    `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now(), result = '{}' WHERE id = $1`,
 		"deleted": `DELETE FROM gendurable.gen_durable WHERE id = $1`,
 	} {
-		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
-			id := b.keyed("k")
-			for _, to := range []store.Address{byID(id), byKey("k")} {
-				stranger := b.begin()
-				b.inTx(stranger, end, id)
-				result := b.delivering(to, named("go"))
-				b.waiting(1)
-				if to.Key == "" {
-					require.NoError(t, stranger.Rollback(t.Context()))
-					require.NoError(t, (<-result).err, "the end did not come about")
-					b.exec(`DELETE FROM gendurable.signals`)
-					continue
-				}
-				require.NoError(t, stranger.Commit(t.Context()))
-				require.ErrorIs(t, (<-result).err, store.ErrNoTarget)
-				require.Zero(t, b.number(`SELECT count(*) FROM gendurable.signals`))
-			}
-			_, err := b.Deliver(t.Context(), byID(id), named("go"), cap10)
-			require.ErrorIs(t, err, store.ErrNoTarget)
-		})
+		id, key := b.parked("go"), "key of "+name
+		for target, to := range map[int64]store.Address{id: byID(id), b.keyed(key): byKey(key)} {
+			stranger := b.begin()
+			b.inTx(stranger, end, target)
+			result := b.delivering(to, named("go"))
+			b.waiting(1)
+			require.NoError(t, stranger.Commit(t.Context()))
+			require.ErrorIs(t, (<-result).err, store.ErrNoTarget, "%s, %s", name, to)
+		}
 	}
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.signals`))
 }
 
 // T1, the half of it that is the sender's: it waits for whoever parks, and then sees the awaits that were committed.
@@ -362,8 +354,8 @@ func TestDeliverGivesUpOnAHeldRow(t *testing.T) {
 	require.False(t, ok)
 }
 
-// T8: an open delivery keeps neither a pick from the row, by its foreign key, nor a pick keeps the delivery.
-func TestDeliverNeedsNoKeyLock(t *testing.T) {
+// T8: another delivery's foreign key check, in a transaction that is left open, keeps nobody from the row.
+func TestDeliverBesideAForeignKeysLock(t *testing.T) {
 	b := newBench(t)
 	id := b.parked("go")
 	stranger := b.begin()
@@ -372,21 +364,25 @@ func TestDeliverNeedsNoKeyLock(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Not even the roles' own settings get in the way (T31, T40), nor a foreign search_path (T92).
+// Neither the role's settings get in the way (T31) nor a foreign search_path with a table of the same name (T92).
 func TestDeliverUnderForeignSettings(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t, pgtest.Migrated(t), func(c *pgxpool.Config) {
-		c.ConnConfig.RuntimeParams["search_path"] = ""
-		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
-		c.ConnConfig.RuntimeParams["statement_timeout"] = "1ms"
-		c.ConnConfig.RuntimeParams["enable_indexscan"] = "off"
-	})
-	b := bench{Store: store.New(entpgx.New(pool), schema), t: t, pool: pool}
-	b.exec(`SET statement_timeout = '10s'`)
+	b := newBench(t)
 	id := b.keyed("k")
-	d, err := b.Deliver(t.Context(), byKey("k"), named("go"), cap10)
-	require.NoError(t, err)
+	b.exec(`CREATE TABLE gen_durable (id bigint)`)
+	foreign := b.beside(func(c *pgxpool.Config) {
+		c.ConnConfig.RuntimeParams["search_path"] = "public"
+		c.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+		c.ConnConfig.RuntimeParams["lock_timeout"] = "1ms"
+	})
+	stranger := b.begin()
+	b.inTx(stranger, `UPDATE gendurable.gen_durable SET priority = 7 WHERE id = $1`, id)
+	result := foreign.delivering(byKey("k"), named("go"))
+	b.waiting(1)
+	require.NoError(t, stranger.Commit(t.Context()))
+	d := <-result
+	require.NoError(t, d.err)
 	require.Equal(t, id, d.Target)
+	require.True(t, d.Woken)
 }
 
 // T33: in every mode in which pgx can send statements.

@@ -23,7 +23,7 @@ type Store struct {
 	db       *entpgx.Driver
 	schema   string
 	quoted   string
-	rendered sync.Map // statement name → its text with the schema in it
+	rendered sync.Map // statement's text → the same with the schema in it
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
@@ -39,9 +39,9 @@ func (s *Store) Driver() *entpgx.Driver { return s.db }
 
 // stmt names a statement and renders its {s} to the schema, once.
 func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) entpgx.Stmt {
-	sql, ok := s.rendered.Load(name)
+	sql, ok := s.rendered.Load(text)
 	if !ok {
-		sql, _ = s.rendered.LoadOrStore(name, strings.ReplaceAll(text, "{s}", s.quoted))
+		sql, _ = s.rendered.LoadOrStore(text, strings.ReplaceAll(text, "{s}", s.quoted))
 	}
 	return entpgx.Stmt{Name: name, SQL: sql.(string), Args: args, Read: read} //nolint:forcetypeassert // only strings are stored
 }

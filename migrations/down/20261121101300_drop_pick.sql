@@ -1,4 +1,6 @@
 -- atlas:txmode none
 
-CREATE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_pick" ON "gen_durable" ("queue", "priority", "eligible_at")
+DROP INDEX CONCURRENTLY IF EXISTS "gen_durable_pick";
+
+CREATE INDEX CONCURRENTLY "gen_durable_pick" ON "gen_durable" ("queue", "priority", "eligible_at")
   WHERE "status" = 'runnable';

@@ -153,6 +153,18 @@ func (db *Database) Where() string {
 	return "the Postgres in " + dir
 }
 
+// Forget says how to get rid of what was kept.
+func (db *Database) Forget() string {
+	if db.cluster == nil {
+		return "run it once without KEEP=1"
+	}
+	dir, err := KeepIn()
+	if err != nil {
+		return "remove its directory"
+	}
+	return "rm -r " + dir
+}
+
 // Close removes what Open made, unless Keep was asked for.
 func (db *Database) Close() error {
 	if db.cluster == nil && !db.options.Keep {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -17,6 +18,7 @@ const Interrupted = 130
 // Main is the main function of a small example: it opens a database, with DATABASE_URL in a schema of the example's own, runs the
 // example until it returns or is interrupted, removes the schema again and exits.
 func Main(schema string, example func(ctx context.Context, out io.Writer, db *Database) error) {
+	slog.SetLogLoggerLevel(slog.LevelWarn) // the engine's start and end are not what an example shows
 	ctx, stop := SignalContext()
 	defer stop()
 	os.Exit(ExitCode(ctx, os.Stderr, main(ctx, schema, example)))
@@ -44,7 +46,7 @@ func ExitCode(ctx context.Context, w io.Writer, err error) int {
 		return 0
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))) {
-		fmt.Fprintln(w, "interrupted")
+		fmt.Fprintln(w, "interrupted:", err) // with what went wrong on the way out, if anything
 		return Interrupted
 	}
 	fmt.Fprintln(w, "error:", err)

@@ -89,7 +89,7 @@ func interruptible(signals chan os.Signal) (context.Context, context.CancelFunc)
 
 // command runs the command, passes signals on and returns its exit code; 128 + n where signal n ended it, as shells do.
 func command(arguments, environment []string, signals <-chan os.Signal) (int, error) {
-	cmd := exec.Command(arguments[0], arguments[1:]...)
+	cmd := exec.Command(arguments[0], arguments[1:]...) //nolint:noctx // it ends by itself or by a signal
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environment
 	if err := cmd.Start(); err != nil {
 		return 127, fmt.Errorf("start %s: %w", arguments[0], err)

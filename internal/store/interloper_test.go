@@ -1,0 +1,130 @@
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// beside is a bench on the same database whose connections are configured by change.
+func (b bench) beside(change func(*pgxpool.Config)) bench {
+	b.t.Helper()
+	pool := pgtest.Pool(b.t, b.pool.Config().ConnString(), change)
+	return bench{Store: store.New(entpgx.New(pool), schema), t: b.t, pool: pool}
+}
+
+// interloper acts once, just before a pipeline with a given text is sent, and counts pipelines.
+type interloper struct {
+	text  string
+	act   func()
+	acted atomic.Bool
+	sent  atomic.Int64
+}
+
+func (i *interloper) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	i.sent.Add(1)
+	for _, q := range data.Batch.QueuedQueries {
+		if i.act != nil && strings.Contains(q.SQL, i.text) && i.acted.CompareAndSwap(false, true) {
+			i.act()
+		}
+	}
+	return ctx
+}
+
+func (*interloper) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (*interloper) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+func (i *interloper) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	i.sent.Add(1)
+	return ctx
+}
+func (*interloper) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// T80: revived between the two steps of the sweep.
+func TestPruneSparesTheRevived(t *testing.T) {
+	b := newBench(t)
+	revived, parent := b.ended("failed", 40, "", ""), b.ended("failed", 30, "round", "1")
+	child := b.ended("done", 40, "parent_id, parent_round", "$1, 1", parent)
+	b.ended("failed", 30, "", "")
+	between := &interloper{text: "DELETE FROM", act: func() {
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', finished_at = NULL, failure = NULL WHERE id = ANY($1)`,
+			[]int64{revived, parent})
+	}}
+	sweeper := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer = between })
+	require.Equal(t, store.Pruned{Instances: 1}, sweeper.prune(aDay))
+	require.True(t, between.acted.Load())
+	require.Equal(t, []int64{revived, parent, child}, b.left())
+}
+
+// One round trip, whatever becomes of the signal.
+func TestDeliverIsOneRoundTrip(t *testing.T) {
+	b := newBench(t)
+	count := &interloper{}
+	sender := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
+	id := b.keyed("k")
+	for _, to := range []store.Address{byID(id), byKey("k"), byID(1 << 40), byKey("nobody's")} {
+		_, _ = sender.Deliver(t.Context(), to, deduped("go", "evt"), cap10) // meets the statements
+		before := count.sent.Load()
+		_, _ = sender.Deliver(t.Context(), to, deduped("go", "evt"), cap10)
+		require.EqualValues(t, 1, count.sent.Load()-before, to)
+	}
+}
+
+// cut is a connection that breaks when the answer to a COMMIT arrives, once.
+type cut struct {
+	net.Conn
+	armed *atomic.Bool
+}
+
+func (c cut) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if bytes.Contains(p[:n], []byte("COMMIT\x00")) && c.armed.CompareAndSwap(true, false) {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// cutting is a bench whose next COMMIT gets no answer.
+func (b bench) cutting() bench {
+	b.t.Helper()
+	var armed atomic.Bool
+	armed.Store(true)
+	return b.beside(func(c *pgxpool.Config) {
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			return cut{conn, &armed}, err
+		}
+	})
+}
+
+// T27, T28: the fate of the COMMIT is unknown, and the error says so only where a repetition would not be safe.
+func TestDeliverWithoutAnswer(t *testing.T) {
+	b := newBench(t)
+	id := b.parked("go")
+	_, err := b.cutting().Deliver(t.Context(), byID(id), named("go"), cap10)
+	require.ErrorIs(t, err, store.ErrUnknown)
+	require.Equal(t, 1, b.signals(id), "it had been delivered")
+
+	sender := b.cutting()
+	_, err = sender.Deliver(t.Context(), byID(id), deduped("go", "evt"), cap10)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrUnknown)
+	require.Equal(t, store.FaultTransient, store.Classify(err))
+	d, err := sender.Deliver(t.Context(), byID(id), deduped("go", "evt"), cap10)
+	require.NoError(t, err)
+	require.True(t, d.Duplicate)
+	require.Equal(t, 2, b.signals(id))
+}

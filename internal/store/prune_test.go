@@ -1,0 +1,205 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// aDay is what the tests of the GC keep, a hundred rows a transaction.
+var aDay = store.PruneParams{Done: 24 * time.Hour, Failed: 24 * time.Hour, Tombstones: 1000, Limit: 100}
+
+// ended inserts a terminal instance that ended some hours ago.
+func (b bench) ended(status string, hours int, columns, values string, args ...any) int64 {
+	b.t.Helper()
+	if columns != "" {
+		columns, values = ", "+columns, ", "+values
+	}
+	return b.row("status, failure, finished_at"+columns,
+		fmt.Sprintf("'%s', CASE '%s' WHEN 'failed' THEN 'error' END, now() - %d * interval '1 hour'", status, status, hours)+values, args...)
+}
+
+func (b bench) prune(p store.PruneParams) store.Pruned {
+	b.t.Helper()
+	sum, err := b.Prune(b.t.Context(), p)
+	require.NoError(b.t, err)
+	return sum
+}
+
+func (b bench) left() (ids []int64) {
+	b.t.Helper()
+	rows, err := b.pool.Query(b.t.Context(), `SELECT id FROM gendurable.gen_durable ORDER BY id`)
+	require.NoError(b.t, err)
+	defer rows.Close()
+	for rows.Next() {
+		var id int64
+		require.NoError(b.t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(b.t, rows.Err())
+	return ids
+}
+
+func TestPruneByRetention(t *testing.T) {
+	b := newBench(t)
+	b.ended("done", 30, "", "")
+	old := b.ended("failed", 30, "", "")
+	stay := []int64{old, b.ended("done", 1, "", ""), b.ended("failed", 60, "", ""), b.row("", ""), b.parked("go")}
+	b.exec(`INSERT INTO gendurable.signals (target_id, name) SELECT id, 'go' FROM gendurable.gen_durable`)
+
+	p := aDay
+	p.Failed = 72 * time.Hour
+	require.Equal(t, store.Pruned{Instances: 1}, b.prune(p))
+	require.Equal(t, stay, b.left())
+	require.Equal(t, len(stay), b.number(`SELECT count(*) FROM gendurable.signals`), "the inbox goes with its instance")
+
+	p.Done, p.Failed = 72*time.Hour, 24*time.Hour
+	require.Equal(t, store.Pruned{Instances: 2}, b.prune(p))
+	require.Equal(t, []int64{stay[1], stay[3], stay[4]}, b.left())
+	require.Equal(t, store.Pruned{}, b.prune(p))
+}
+
+func TestPruneGoesThroughManyBatches(t *testing.T) {
+	b := newBench(t)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at)
+		SELECT 'm', 's', 'done', now() - interval '30 hours' FROM generate_series(1, 1050)`) // all at one time: the id decides
+	require.Equal(t, 1050, b.prune(aDay).Instances)
+	require.Empty(t, b.left())
+}
+
+// T88: the joining step, or an operator's Retry of the parent, still needs the children of the round; those of earlier rounds nobody.
+func TestPruneSparesTheCurrentRound(t *testing.T) {
+	b := newBench(t)
+	live := b.row("round", "2")
+	fresh := b.ended("failed", 1, "round", "2")
+	due := b.ended("done", 30, "round", "2")
+	want := []int64{live, fresh}
+	for _, parent := range []int64{live, fresh, due} {
+		b.ended("done", 40, "parent_id, parent_round", "$1, 1", parent)
+		child := b.ended("done", 40, "parent_id, parent_round", "$1, 2", parent)
+		if parent != due {
+			want = append(want, child)
+		}
+	}
+	require.Equal(t, store.Pruned{Instances: 5}, b.prune(aDay))
+	require.Equal(t, want, b.left())
+}
+
+// Due children and parents go in one sweep, however deep; what is not due keeps its ancestors.
+func TestPruneChildrenBeforeParents(t *testing.T) {
+	b := newBench(t)
+	tree := func(leaf int) {
+		parent := b.ended("done", 30, "round", "1")
+		for range 4 {
+			parent = b.ended("done", 30, "round, parent_id, parent_round", "1, $1, 1", parent)
+		}
+		b.ended("done", leaf, "parent_id, parent_round", "$1, 1", parent)
+	}
+	tree(30)
+	tree(1)
+	require.Equal(t, store.Pruned{Instances: 6}, b.prune(aDay))
+	require.Len(t, b.left(), 6)
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id IS NULL AND depth > 0`))
+	require.Equal(t, 5, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`))
+}
+
+// Many rows that have to stay do not keep the sweep from those behind them.
+func TestPrunePassesWhatStays(t *testing.T) {
+	b := newBench(t)
+	parent := b.row("round", "1")
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, parent_id, parent_round)
+		SELECT 'm', 's', 'done', now() - interval '40 hours', $1, 1 FROM generate_series(1, 350)`, parent)
+	b.ended("done", 30, "", "")
+	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
+	require.Len(t, b.left(), 351)
+}
+
+// T22: what Postgres refuses to delete, since the host refers to it, keeps nothing else.
+func TestPruneNarrowsARefusalDown(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE TABLE invoice (instance bigint REFERENCES gendurable.gen_durable)`)
+	var kept []int64
+	for n := range 150 {
+		id := b.ended("done", 30, "", "")
+		if n%60 == 7 {
+			kept = append(kept, id)
+			b.exec(`INSERT INTO invoice VALUES ($1)`, id)
+		}
+	}
+	require.Equal(t, store.Pruned{Instances: 147, Refused: kept}, b.prune(aDay))
+	require.Equal(t, kept, b.left())
+}
+
+// Likewise a host's row that refers to one, would have to go with it, and is locked.
+func TestPruneNarrowsALockDown(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE TABLE invoice (instance bigint REFERENCES gendurable.gen_durable ON DELETE CASCADE)`)
+	stuck := b.ended("done", 30, "", "")
+	b.ended("done", 30, "", "")
+	b.exec(`INSERT INTO invoice VALUES ($1)`, stuck)
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM invoice FOR UPDATE`)
+	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
+	require.NoError(t, stranger.Rollback(t.Context()))
+	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
+}
+
+// T6: an instance that someone is busy with is left for later, without waiting.
+func TestPruneSkipsWhatIsLocked(t *testing.T) {
+	b := newBench(t)
+	held := b.ended("done", 30, "", "")
+	b.ended("done", 30, "", "")
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held)
+	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
+	require.Equal(t, []int64{held}, b.left())
+}
+
+// T45: one sweeper at a time; the others return at once.
+func TestPruneAlone(t *testing.T) {
+	b := newBench(t)
+	id := b.ended("done", 30, "", "")
+	b.exec(`INSERT INTO gendurable.signals (target_id, name, dedup_key, consumed_at) SELECT $1, 'go', n, now() FROM generate_series(1, 9) n`,
+		b.parked("go"))
+	b.exec(`CREATE TABLE gate (open boolean)`)
+	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM FROM gate FOR UPDATE; RETURN OLD; END $$`)
+	b.exec(`CREATE TRIGGER gate BEFORE DELETE ON gendurable.gen_durable FOR EACH ROW EXECUTE FUNCTION gate()`)
+	b.exec(`INSERT INTO gate VALUES (true)`)
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gate FOR UPDATE`)
+	first := make(chan error, 1)
+	go func() {
+		_, err := b.Prune(t.Context(), aDay)
+		first <- err
+	}()
+	b.waiting(1)
+	require.Equal(t, store.Pruned{}, b.prune(store.PruneParams{Tombstones: 1, Limit: 100}), "the first is at it")
+	require.NoError(t, stranger.Rollback(t.Context()))
+	require.NoError(t, <-first)
+	require.NotContains(t, b.left(), id)
+}
+
+func TestPruneTombstonesOldestFirst(t *testing.T) {
+	b := newBench(t)
+	many, few := b.parked("go"), b.parked("go")
+	for id, n := range map[int64]int{many: 250, few: 20} {
+		b.exec(`INSERT INTO gendurable.signals (target_id, name, dedup_key, consumed_at)
+			SELECT $1, 'go', n, now() - n * interval '1 minute' FROM generate_series(1, $2) n`, id, n)
+		b.exec(`INSERT INTO gendurable.signals (target_id, name) SELECT $1, 'go' FROM generate_series(1, 30)`, id)
+	}
+	p := aDay
+	p.Tombstones = 20
+	require.Equal(t, store.Pruned{Tombstones: 230}, b.prune(p))
+	require.Equal(t, 20, b.number(`SELECT count(*) FROM gendurable.signals WHERE target_id = $1 AND consumed_at IS NOT NULL`, few))
+	require.Equal(t, 20, b.number(`SELECT count(*) FROM gendurable.signals WHERE target_id = $1 AND dedup_key::int <= 20`, many))
+	require.Equal(t, 30, b.signals(many), "what is not consumed stays")
+
+	held := b.begin()
+	b.inTx(held, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, many)
+	p.Tombstones = 10
+	require.Equal(t, store.Pruned{Tombstones: 10}, b.prune(p), "of the one that nobody is busy with")
+}

@@ -1,0 +1,197 @@
+package migrations_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// version1 are rows as version 1 could leave them; step is what the test calls them. Each malformed kind is there, next to sound ones.
+const version1 = `
+	INSERT INTO gen_durable (step, fsm, status, updated_at, last_error, locked_by, lease_expires_at, awaits, partition_key,
+			correlation_key, correlation_scope, eligible_at, attempt, children_pending) VALUES
+		('sound', 'm', 'runnable', now(), NULL, NULL, NULL, NULL, NULL, 'k0', '{runnable,executing,awaiting_signal,awaiting_children}', now(), 3, 0),
+		('done', 'm', 'done', '2020-01-02', NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 0),
+		('done at infinity', 'm', 'done', 'infinity', NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 0),
+		('failed', 'm', 'failed', '2020-01-03', 'boom', NULL, NULL, NULL, NULL, NULL, '{}', now(), 2, 0),
+		('leased', 'm', 'executing', now(), NULL, 'w', '2030-01-01', NULL, 'p', NULL, '{}', now(), 0, 0),
+		('leased too', 'm', 'executing', now(), NULL, 'w', '2030-01-01', NULL, 'p', NULL, '{}', now(), 1, 0),
+		('no lease', 'm', 'executing', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 0),
+		('lease forever', 'm', 'executing', now(), NULL, 'w', 'infinity', NULL, NULL, NULL, '{}', now(), 0, 0),
+		('awaits', 'm', 'awaiting_signal', now(), NULL, NULL, NULL, '{go}', NULL, NULL, '{}', now(), 0, 0),
+		('awaits null', 'm', 'awaiting_signal', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 0),
+		('awaits none', 'm', 'awaiting_signal', now(), NULL, NULL, NULL, '{}', NULL, NULL, '{}', now(), 0, 0),
+		('awaits a null', 'm', 'awaiting_signal', now(), NULL, NULL, NULL, '{NULL}', NULL, NULL, '{}', now(), 0, 0),
+		('awaits go and null', 'm', 'awaiting_signal', now(), NULL, NULL, NULL, '{go,NULL}', NULL, NULL, '{}', now(), 0, 0),
+		('scope executing', 'm', 'runnable', now(), NULL, NULL, NULL, NULL, NULL, 'k1', '{executing}', now(), 0, 0),
+		('scope done', 'm', 'runnable', now(), NULL, NULL, NULL, NULL, NULL, 'k2', '{runnable,done}', now(), 0, 0),
+		('never', 'm', 'runnable', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', 'infinity', 0, 0),
+		('always', 'm', 'runnable', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', '-infinity', 0, 0),
+		('negative', 'm', 'runnable', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), -1, -1),
+		('open barrier', 'm', 'awaiting_children', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 0),
+		('parent', 'm', 'awaiting_children', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 2),
+		('parent of the lost', 'm', 'awaiting_children', now(), NULL, NULL, NULL, NULL, NULL, NULL, '{}', now(), 0, 1);
+	INSERT INTO gen_durable (step, fsm, status, awaits, parent_id) VALUES
+		('child', 'm', 'runnable', NULL, (SELECT id FROM gen_durable WHERE step = 'parent')),
+		('child done', 'm', 'done', NULL, (SELECT id FROM gen_durable WHERE step = 'parent')),
+		('child lost', 'm', 'awaiting_signal', '{}', (SELECT id FROM gen_durable WHERE step = 'parent')),
+		('only child lost', 'm', 'awaiting_signal', NULL, (SELECT id FROM gen_durable WHERE step = 'parent of the lost'));
+	INSERT INTO signals (target_id, name, dedup_key) SELECT id, 'go', 'd' FROM gen_durable WHERE step = 'awaits';
+	INSERT INTO gen_durable (step, fsm) SELECT 'bulk', 'm' FROM generate_series(1, 2500)`
+
+// mended is what the migrations make of them: status, and what else is worth a look.
+var mended = map[string]string{
+	"sound":              "runnable guard=k0 attempt=3",
+	"done":               "done finished=2020-01-02",
+	"done at infinity":   "done finished=today",
+	"failed":             "failed failure=error finished=2020-01-03 error=boom attempt=2",
+	"leased":             "executing locked=w lease=2030-01-01",
+	"leased too":         "runnable attempt=2 crashes=1",
+	"no lease":           "executing locked=unknown lease=today",
+	"lease forever":      "executing locked=w lease=today",
+	"awaits":             "awaiting_signal awaits={go} inbox=1",
+	"awaits null":        "failed failure=error finished=today error=awaited no signal: nothing could have woken it",
+	"awaits none":        "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={}",
+	"awaits a null":      "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={}",
+	"awaits go and null": "awaiting_signal awaits={go}",
+	"scope executing":    "runnable scope={runnable,executing,awaiting_signal,awaiting_children} guard=k1",
+	"scope done":         "runnable scope={runnable,executing,awaiting_signal,awaiting_children,done} guard=k2",
+	"never":              "runnable eligible",
+	"always":             "runnable eligible",
+	"negative":           "runnable",
+	"open barrier":       "runnable",
+	"parent":             "awaiting_children pending=1 visit=1 round=1",
+	"parent of the lost": "runnable visit=1 round=1",
+	"child":              "runnable of=1",
+	"child done":         "done finished=today of=1 joined",
+	"child lost":         "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={} of=1 joined",
+	"only child lost":    "failed failure=error finished=today error=awaited no signal: nothing could have woken it of=1 joined",
+}
+
+const mendedQuery = `SELECT concat_ws(' ', status, 'failure=' || failure,
+		'finished=' || CASE WHEN finished_at::date = now()::date THEN 'today' ELSE finished_at::date::text END, 'error=' || last_error,
+		'locked=' || locked_by, 'lease=' || CASE WHEN lease_expires_at::date = now()::date THEN 'today' ELSE lease_expires_at::date::text END,
+		'awaits=' || awaits::text,
+		'scope=' || CASE WHEN step LIKE 'scope%' THEN correlation_scope::text END, 'guard=' || correlation_guard,
+		'attempt=' || nullif(attempt, 0), 'crashes=' || nullif(crashes, 0), 'pending=' || nullif(children_pending, 0),
+		'visit=' || nullif(visit, 0), 'round=' || nullif(round, 0), 'of=' || nullif(parent_round, 0),
+		CASE WHEN joined IS NOT NULL THEN 'joined' END,
+		CASE WHEN step IN ('never', 'always') AND eligible_at BETWEEN now() - interval '1 hour' AND now() THEN 'eligible' END, 'inbox=' || nullif((SELECT count(*) FROM signals s WHERE s.target_id = g.id), 0))
+	FROM gen_durable g WHERE step = $1`
+
+func (d database) requireMended(t *testing.T) {
+	t.Helper()
+	d.requireCurrent(t)
+	for step, want := range mended {
+		require.Equal(t, want, one[string](t, d, mendedQuery, step), step)
+	}
+	require.Equal(t, 2500+len(mended), one[int](t, d, `SELECT count(DISTINCT uid)::int FROM gen_durable`))
+	require.Equal(t, 2500, one[int](t, d, `SELECT count(*)::int FROM gen_durable
+		WHERE step = 'bulk' AND status = 'runnable' AND visit = 0 AND parent_round = 0 AND eligible_at <= now()`))
+}
+
+func TestVersion1RowsAreMended(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, base)
+	d.exec(t, version1)
+	for _, version := range migrations.Versions()[1:] {
+		applied, err := d.migrator().To(t.Context(), version)
+		require.NoError(t, err)
+		require.Equal(t, []string{version}, applied)
+	}
+	d.requireMended(t)
+}
+
+func TestVersion1RowsAreMendedByTheCLI(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	d.atlasApply(t, "1")
+	d.requireBase(t)
+	d.exec(t, version1)
+	d.atlasApply(t)
+	d.requireMended(t)
+}
+
+// Rows that version 1 writes between the columns and the backfill are found too, and those after it cannot be malformed.
+func TestRowsOfWritersDuringTheMigration(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, base)
+	_, err := d.migrator().To(t.Context(), "20261121100100")
+	require.NoError(t, err)
+	d.exec(t, version1)
+	d.at(t, checks)
+	_, err = d.Exec(t.Context(), `INSERT INTO gen_durable (fsm, step, status) VALUES ('m', 's', 'awaiting_signal')`)
+	require.ErrorContains(t, err, "gen_durable_awaits_check")
+	d.at(t, migrations.Latest())
+	d.requireMended(t)
+}
+
+func TestBackfillReportsWhatItCannotMend(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, base)
+	d.exec(t, version1)
+	d.exec(t, `INSERT INTO gen_durable (step, fsm, status, correlation_key, correlation_scope) VALUES
+		('collides', 'm', 'runnable', 'k0', '{executing}'), ('nameless', '', 'runnable', NULL, '{}')`)
+	before := one[string](t, d, `SELECT jsonb_agg(to_jsonb(g) ORDER BY id)::text FROM gen_durable g WHERE step IN ('collides', 'nameless')`)
+	ids := column[int64](t, d, `SELECT id FROM gen_durable WHERE step IN ('collides', 'nameless') ORDER BY id`)
+
+	applied, err := d.migrator().Up(t.Context())
+	require.Equal(t, []string{"20261121100100", checks}, applied)
+	require.ErrorContains(t, err, `migrate schema "gendurable": apply version `+backfill+`: DO $backfill$: ERROR: 2 instances`)
+	var refused *pgconn.PgError
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, "2 instances of version 1 cannot be mended: 2526 (its correlation key is held by 1), "+
+		"2527 (violates gen_durable_names_check); change or delete them, then migrate again", refused.Message)
+	require.Equal(t, []int64{2526, 2527}, ids)
+
+	require.Equal(t, ids, column[int64](t, d, `SELECT id FROM gen_durable WHERE uid IS NULL ORDER BY id`), "all others are done")
+	require.True(t, one[bool](t, d, `SELECT jsonb_agg(to_jsonb(g) ORDER BY id) @> $1::jsonb FROM gen_durable g WHERE uid IS NULL`, before),
+		"of these nothing is changed")
+
+	// The CLI says the same.
+	out, err := d.atlas(t, "migrate", "apply")
+	require.Error(t, err)
+	require.Contains(t, out, "its correlation key is held by 1")
+
+	d.exec(t, `DELETE FROM gen_durable WHERE uid IS NULL`)
+	d.at(t, migrations.Latest())
+	d.requireMended(t)
+}
+
+func TestBackfillReportsSignalsItCannotMend(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, base)
+	d.exec(t, `INSERT INTO gen_durable (fsm, step) VALUES ('m', 's')`)
+	d.exec(t, `INSERT INTO signals (target_id, name) VALUES (1, 'fine'), (1, '')`)
+	_, err := d.migrator().Up(t.Context())
+	require.ErrorContains(t, err, "1 signals of version 1 have an empty or over-long name or dedup_key: 2;")
+	d.exec(t, `UPDATE signals SET name = 'named' WHERE name = ''`)
+	d.at(t, migrations.Latest()).requireCurrent(t)
+}
+
+// The backfill neither waits for a row in another transaction forever nor loses its place: it waits, and goes on.
+func TestBackfillInterruptedHalfway(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, base)
+	d.exec(t, version1)
+	d.at(t, checks)
+	tx, err := d.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT FROM gen_durable WHERE id = 1500 FOR UPDATE`)
+	require.NoError(t, err)
+
+	wait := background(t, func() error {
+		_, err := d.migrator().Up(t.Context())
+		return err
+	})
+	d.awaitWaiting(t, "DO $backfill$%")
+	require.Equal(t, 1000, one[int](t, d, `SELECT count(*)::int FROM gen_durable WHERE uid IS NOT NULL`), "the first batch is committed")
+	d.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'DO $backfill$%'`)
+	require.Error(t, wait())
+	require.NoError(t, tx.Rollback(t.Context()))
+
+	d.at(t, migrations.Latest()).requireMended(t)
+}

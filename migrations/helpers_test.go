@@ -1,0 +1,210 @@
+package migrations_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+const (
+	patience = 60 * time.Second
+	tick     = 10 * time.Millisecond
+)
+
+// The versions that tests stop at.
+const (
+	base           = "20261121100000"
+	checks         = "20261121100200"
+	backfill       = "20261121100300"
+	beforeIndexes  = "20261121100500"
+	firstIndex     = "20261121100600"
+	firstIndexName = "gen_durable_ready"
+)
+
+// database is a fresh database with a pool whose search_path is the default schema, and a migrator for that.
+type database struct {
+	*pgxpool.Pool
+	url string
+}
+
+func newDatabase(t *testing.T) database {
+	t.Helper()
+	url := pgtest.Database(t)
+	return database{url: url, Pool: pgtest.Pool(t, url, func(config *pgxpool.Config) {
+		config.ConnConfig.RuntimeParams["search_path"] = migrations.DefaultSchema
+	})}
+}
+
+func (d database) migrator() migrations.Migrator { return migrations.Migrator{Pool: d.Pool} }
+
+// at migrates to a version.
+func (d database) at(t *testing.T, version string) database {
+	t.Helper()
+	_, err := d.migrator().To(t.Context(), version)
+	require.NoError(t, err)
+	return d
+}
+
+func (d database) exec(t *testing.T, sql string, args ...any) {
+	t.Helper()
+	_, err := d.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+// column is the first column of all rows.
+func column[T any](t *testing.T, d database, sql string, args ...any) []T {
+	t.Helper()
+	rows, err := d.Query(t.Context(), sql, args...)
+	require.NoError(t, err)
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	require.NoError(t, err)
+	return values
+}
+
+func one[T any](t *testing.T, d database, sql string, args ...any) T {
+	t.Helper()
+	values := column[T](t, d, sql, args...)
+	require.Len(t, values, 1)
+	return values[0]
+}
+
+// requireCurrent asserts that everything is applied, once, and that no index is invalid or left over.
+func (d database) requireCurrent(t *testing.T) {
+	t.Helper()
+	status, err := d.migrator().Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, migrations.Status{
+		Schema: migrations.DefaultSchema, State: migrations.StateCurrent, Current: migrations.Latest(), Latest: migrations.Latest(),
+	}, status)
+	require.NoError(t, migrations.Check(t.Context(), d, ""))
+	require.Equal(t, migrations.Versions(), column[string](t, d,
+		`SELECT version FROM atlas_schema_revisions WHERE version NOT LIKE '.%' AND applied = total ORDER BY version`))
+	require.Equal(t, finalIndexes, d.indexes(t))
+	require.Empty(t, column[string](t, d, `SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid`))
+}
+
+// waiting counts the database's sessions that wait for a lock in a statement like pattern.
+func (d database) waiting(t *testing.T, pattern string) int {
+	t.Helper()
+	return one[int](t, d, `SELECT count(*)::int FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE $1`, pattern)
+}
+
+func (d database) awaitWaiting(t *testing.T, pattern string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return d.waiting(t, pattern) > 0 }, patience, tick, "nobody waits in %q", pattern)
+}
+
+// hold keeps a transaction open that has written to gen_durable, until release is called: it holds up a concurrent index build at its
+// start, and every change of the table.
+func (d database) hold(t *testing.T) (release func()) {
+	t.Helper()
+	return d.holdOpen(t, pgx.ReadCommitted, `INSERT INTO gen_durable (fsm, step) VALUES ('holder', 'holding')`)
+}
+
+// holdSnapshot keeps a transaction open that has only read, elsewhere: it holds up a concurrent index build at its end, and nothing else.
+func (d database) holdSnapshot(t *testing.T) (release func()) {
+	t.Helper()
+	return d.holdOpen(t, pgx.RepeatableRead, `SELECT`)
+}
+
+func (d database) holdOpen(t *testing.T, isolation pgx.TxIsoLevel, sql string) (release func()) {
+	t.Helper()
+	tx, err := d.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: isolation})
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), sql)
+	require.NoError(t, err)
+	release = sync.OnceFunc(func() { _ = tx.Commit(context.WithoutCancel(t.Context())) })
+	t.Cleanup(release)
+	return release
+}
+
+var root = func() string {
+	dir, err := filepath.Abs("..")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// buildCLI builds the pinned Atlas CLI into the repository's cache. Unchanged, that takes a second; on a fresh machine, minutes.
+var buildCLI = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(root, ".cache", "atlas")
+	build := exec.Command("go", "build", "-o", path, "ariga.io/atlas/cmd/atlas")
+	build.Dir = filepath.Join(root, "tools", "atlas")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	out, err := build.CombinedOutput()
+	if err != nil {
+		return "", &buildError{out: string(out), err: err}
+	}
+	return path, nil
+})
+
+type buildError struct {
+	out string
+	err error
+}
+
+func (e *buildError) Error() string { return e.err.Error() + ": " + e.out }
+
+// cli is a run of the real Atlas CLI on the database, with the project's atlas.hcl.
+func (d database) cli(t *testing.T, dev string, args ...string) *exec.Cmd {
+	t.Helper()
+	path, err := buildCLI()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), path, append(args, "--env", "local")...)
+	command.Dir = root
+	command.Env = append(os.Environ(), "DATABASE_URL="+d.url, "DEV_DATABASE_URL="+dev, "ATLAS_NO_UPDATE_NOTIFIER=true", "HOME="+t.TempDir())
+	return command
+}
+
+// atlas runs the CLI and returns what it printed.
+func (d database) atlas(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	out, err := d.cli(t, "", args...).CombinedOutput()
+	return string(out), err
+}
+
+// atlasApply applies everything with the CLI.
+func (d database) atlasApply(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := d.atlas(t, append([]string{"migrate", "apply"}, args...)...)
+	require.NoError(t, err, out)
+}
+
+// background runs f beside the test and returns a function that waits for its error.
+func background(t *testing.T, f func() error) (wait func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	return func() error {
+		t.Helper()
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(patience):
+			require.FailNow(t, "still running")
+			return nil
+		}
+	}
+}
+
+func lines(text string) []string {
+	var trimmed []string
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		trimmed = append(trimmed, strings.TrimSpace(line))
+	}
+	return trimmed
+}

@@ -1,0 +1,247 @@
+package migrations_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/migrations"
+)
+
+const (
+	columnsQuery = `SELECT format('%s %s%s%s%s', a.attname, format_type(a.atttypid, a.atttypmod),
+			CASE WHEN a.attnotnull THEN ' not null' ELSE '' END,
+			CASE a.attidentity WHEN 'a' THEN ' identity always' WHEN 'd' THEN ' identity by default' ELSE '' END,
+			CASE WHEN d.adbin IS NOT NULL THEN CASE a.attgenerated WHEN 's' THEN ' generated ' ELSE ' default ' END
+				|| btrim(regexp_replace(pg_get_expr(d.adbin, d.adrelid), '\s+', ' ', 'g')) ELSE '' END)
+		FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+		WHERE a.attrelid = $1::text::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
+
+	constraintsQuery = `SELECT format('%s %s', conname, pg_get_constraintdef(oid)) FROM pg_constraint
+		WHERE conrelid = $1::text::regclass AND contype <> 'c' ORDER BY conname`
+
+	checksQuery = `SELECT conname::text FROM pg_constraint WHERE contype = 'c' AND convalidated
+		AND connamespace = 'gendurable'::regnamespace ORDER BY conname`
+)
+
+func (d database) indexes(t *testing.T) []string {
+	t.Helper()
+	return column[string](t, d, `SELECT replace(indexdef, 'gendurable.', '') FROM pg_indexes
+		WHERE schemaname = 'gendurable' AND tablename IN ('gen_durable', 'signals') ORDER BY indexname`)
+}
+
+// The tables of the reference specification, §9, as Postgres describes them.
+var (
+	baseInstanceColumns = lines(`
+		id bigint not null identity always
+		fsm text not null
+		fsm_version integer not null default 1
+		step text not null
+		status durable_status not null default 'runnable'::durable_status
+		state jsonb not null default '{}'::jsonb
+		result jsonb
+		awaits text[]
+		queue text not null default 'default'::text
+		priority smallint not null default 0
+		partition_key text
+		eligible_at timestamp with time zone not null default now()
+		attempt integer not null default 0
+		last_error text
+		locked_by text
+		lease_expires_at timestamp with time zone
+		parent_id bigint
+		children_pending integer not null default 0
+		correlation_key text
+		correlation_scope durable_status[] not null default '{}'::durable_status[]
+		correlation_guard text generated CASE WHEN ((correlation_key IS NOT NULL) AND (status = ANY (correlation_scope))) THEN correlation_key ELSE NULL::text END
+		inserted_at timestamp with time zone not null default now()
+		updated_at timestamp with time zone not null default now()`)
+
+	baseSignalColumns = lines(`
+		id bigint not null identity always
+		target_id bigint not null
+		name text not null
+		payload jsonb not null default '{}'::jsonb
+		dedup_key text
+		inserted_at timestamp with time zone not null default now()`)
+
+	instanceConstraints = lines(`
+		gen_durable_parent_id_fkey FOREIGN KEY (parent_id) REFERENCES gen_durable(id) ON DELETE SET NULL
+		gen_durable_pkey PRIMARY KEY (id)`)
+
+	signalConstraints = lines(`
+		signals_pkey PRIMARY KEY (id)
+		signals_target_id_dedup_key_key UNIQUE (target_id, dedup_key)
+		signals_target_id_fkey FOREIGN KEY (target_id) REFERENCES gen_durable(id) ON DELETE CASCADE`)
+
+	baseIndexes = lines(`
+		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
+		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
+		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
+		CREATE INDEX gen_durable_pick ON gen_durable USING btree (queue, priority, eligible_at) WHERE (status = 'runnable'::durable_status)
+		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
+		CREATE UNIQUE INDEX signals_pkey ON signals USING btree (id)
+		CREATE INDEX signals_target ON signals USING btree (target_id, name)
+		CREATE UNIQUE INDEX signals_target_id_dedup_key_key ON signals USING btree (target_id, dedup_key)`)
+)
+
+// What the engine needs on top.
+var (
+	engineInstanceColumns = lines(`
+		uid uuid not null default gen_random_uuid()
+		claim_token bigint not null default 0
+		visit bigint not null default 0
+		crashes integer not null default 0
+		commit_id uuid
+		failure text
+		finished_at timestamp with time zone
+		await_deadline timestamp with time zone
+		timed_out boolean not null default false
+		round bigint not null default 0
+		parent_round bigint not null default 0
+		joined uuid
+		dropped jsonb
+		depth integer not null default 0
+		pick_lane smallint not null default 0
+		paused boolean not null default false`)
+
+	engineSignalColumns = lines(`
+		consumed_at timestamp with time zone`)
+
+	finalIndexes = lines(`
+		CREATE INDEX gen_durable_aside ON gen_durable USING btree (queue, fsm, fsm_version, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 2))
+		CREATE UNIQUE INDEX gen_durable_busy ON gen_durable USING btree (partition_key) WHERE ((status = 'executing'::durable_status) AND (partition_key IS NOT NULL))
+		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
+		CREATE INDEX gen_durable_deadline ON gen_durable USING btree (await_deadline) WHERE (await_deadline IS NOT NULL)
+		CREATE INDEX gen_durable_finished ON gen_durable USING btree (finished_at) WHERE (finished_at IS NOT NULL)
+		CREATE INDEX gen_durable_key ON gen_durable USING btree (partition_key, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (partition_key IS NOT NULL))
+		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
+		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
+		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
+		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
+		CREATE INDEX signals_consumed ON signals USING btree (target_id, consumed_at) WHERE (consumed_at IS NOT NULL)
+		CREATE UNIQUE INDEX signals_pkey ON signals USING btree (id)
+		CREATE INDEX signals_target ON signals USING btree (target_id, name)
+		CREATE UNIQUE INDEX signals_target_id_dedup_key_key ON signals USING btree (target_id, dedup_key)`)
+
+	finalChecks = lines(`
+		gen_durable_awaits_check
+		gen_durable_counts_check
+		gen_durable_failure_check
+		gen_durable_finished_check
+		gen_durable_finite_check
+		gen_durable_lane_check
+		gen_durable_lease_check
+		gen_durable_names_check
+		gen_durable_scope_check
+		signals_finite_check
+		signals_names_check`)
+)
+
+func (d database) requireBase(t *testing.T) {
+	t.Helper()
+	require.Equal(t, baseInstanceColumns, column[string](t, d, columnsQuery, "gen_durable"))
+	require.Equal(t, baseSignalColumns, column[string](t, d, columnsQuery, "signals"))
+	require.Equal(t, baseIndexes, d.indexes(t))
+	require.Empty(t, column[string](t, d, checksQuery))
+	require.Empty(t, column[string](t, d, `SELECT relname::text FROM pg_class
+		WHERE relname IN ('gen_durable', 'signals', 'gen_durable_token') AND (reloptions IS NOT NULL OR relname = 'gen_durable_token')`))
+	d.requireConstraints(t)
+}
+
+func (d database) requireConstraints(t *testing.T) {
+	t.Helper()
+	require.Equal(t, instanceConstraints, column[string](t, d, constraintsQuery, "gen_durable"))
+	require.Equal(t, signalConstraints, column[string](t, d, constraintsQuery, "signals"))
+	require.Equal(t, []string{"runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed"},
+		column[string](t, d, `SELECT enumlabel::text FROM pg_enum WHERE enumtypid = 'durable_status'::regtype ORDER BY enumsortorder`))
+}
+
+func TestBaseIsTheReference(t *testing.T) {
+	t.Parallel()
+	newDatabase(t).at(t, base).requireBase(t)
+}
+
+func TestAllMigrationsBuildTheEnginesSchema(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	applied, err := d.migrator().Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, migrations.Versions(), applied)
+	d.requireCurrent(t)
+
+	require.Equal(t, append(append([]string{}, baseInstanceColumns...), engineInstanceColumns...), column[string](t, d, columnsQuery, "gen_durable"))
+	require.Equal(t, append(append([]string{}, baseSignalColumns...), engineSignalColumns...), column[string](t, d, columnsQuery, "signals"))
+	require.Equal(t, finalChecks, column[string](t, d, checksQuery))
+	d.requireConstraints(t)
+}
+
+// What no schema tool of the community edition compares, so that drift cannot see it.
+func TestSequenceAndStorage(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, migrations.Latest())
+	require.Equal(t, []string{"bigint 1 f"}, column[string](t, d,
+		`SELECT format('%s %s %s', data_type, cache_size, cycle) FROM pg_sequences WHERE sequencename = 'gen_durable_token'`))
+	for table, options := range map[string]int{"gen_durable": 7, "signals": 6} {
+		require.Equal(t, options, one[int](t, d, `SELECT cardinality(reloptions) FROM pg_class WHERE oid = $1::text::regclass`, table), table)
+	}
+	require.Contains(t, one[string](t, d, `SELECT reloptions::text FROM pg_class WHERE oid = 'gen_durable'::regclass`), "fillfactor=75")
+}
+
+func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, migrations.Latest())
+	d.exec(t, `INSERT INTO gen_durable (fsm, step) VALUES ('m', 's')`)
+	for set, check := range map[string]string{
+		`correlation_scope = '{executing}'`:                               "scope",
+		`correlation_scope = '{runnable,executing,awaiting_signal,done}'`: "scope",
+		`status = 'executing'`:                                            "lease",
+		`status = 'executing', locked_by = 'w'`:                           "lease",
+		`eligible_at = 'infinity'`:                                        "finite",
+		`lease_expires_at = '-infinity'`:                                  "finite",
+		`await_deadline = 'infinity'`:                                     "finite",
+		`fsm = ''`:                                                        "names",
+		`step = repeat('ü', 257)`:                                         "names",
+		`queue = ''`:                                                      "names",
+		`partition_key = ''`:                                              "names",
+		`correlation_key = repeat('k', 513)`:                              "names",
+		`fsm_version = 0`:                                                 "names",
+		`status = 'awaiting_signal'`:                                      "awaits",
+		`status = 'awaiting_signal', awaits = '{}'`:                       "awaits",
+		`status = 'awaiting_signal', awaits = '{go,NULL}'`:                "awaits",
+		`status = 'done'`:                                                 "finished",
+		`finished_at = now()`:                                             "finished",
+		`finished_at = 'infinity', status = 'done'`:                       "finite",
+		`status = 'failed', finished_at = now()`:                          "failure",
+		`failure = 'error'`:                                               "failure",
+		`children_pending = -1`:                                           "counts",
+		`attempt = -1`:                                                    "counts",
+		`crashes = -1`:                                                    "counts",
+		`visit = -1`:                                                      "counts",
+		`depth = 101`:                                                     "counts",
+		`pick_lane = 3`:                                                   "lane",
+	} {
+		_, err := d.Exec(t.Context(), "UPDATE gen_durable SET "+set)
+		require.ErrorContains(t, err, `"gen_durable_`+check+`_check"`, set)
+	}
+	for values, check := range map[string]string{
+		`(1, '', NULL, NULL)`:                "names",
+		`(1, repeat('n', 513), NULL, NULL)`:  "names",
+		`(1, 'go', '', NULL)`:                "names",
+		`(1, 'go', NULL, 'infinity')`:        "finite",
+		`(1, 'go', repeat('d', 513), now())`: "names",
+	} {
+		_, err := d.Exec(t.Context(), "INSERT INTO signals (target_id, name, dedup_key, consumed_at) VALUES "+values)
+		require.ErrorContains(t, err, `"signals_`+check+`_check"`, values)
+	}
+	for _, set := range []string{
+		`correlation_scope = '{runnable,executing,awaiting_signal,awaiting_children,failed}', correlation_key = 'k'`,
+		`status = 'executing', locked_by = 'w', lease_expires_at = now()`,
+		`status = 'awaiting_signal', awaits = '{go}', await_deadline = now()`,
+		`status = 'failed', failure = 'stopped', finished_at = now()`,
+		`step = repeat('s', 512), depth = 100, pick_lane = 2`,
+	} {
+		_, err := d.Exec(t.Context(), "UPDATE gen_durable SET "+set)
+		require.NoError(t, err, set)
+	}
+}

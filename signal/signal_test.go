@@ -1,0 +1,114 @@
+package signal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
+)
+
+// script answers deliveries with these errors, then with success.
+type script struct {
+	errs []error
+	to   []store.Address
+}
+
+func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, inbox int) (store.Delivery, error) {
+	s.to = append(s.to, to)
+	if n := len(s.to) - 1; n < len(s.errs) {
+		return store.Delivery{}, s.errs[n]
+	}
+	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true}, nil
+}
+
+func (s *script) Holder(context.Context, store.Address) (store.Holder, bool, error) {
+	return store.Holder{PID: 4711, State: "idle in transaction", Application: "psql"}, true, nil
+}
+
+func refused(code string) error { return &pgconn.PgError{Severity: "ERROR", Code: code} }
+
+func send(ctx context.Context, s *script) (d store.Delivery, log string, err error) {
+	var out strings.Builder
+	sender := signal.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.NewTextHandler(&out, nil))}
+	d, err = sender.Send(ctx, fsm.Key("k"), &step.Signal{Name: "go"})
+	return d, out.String(), err
+}
+
+func TestSendRepeatsTransientFaults(t *testing.T) {
+	t.Parallel()
+	s := &script{errs: []error{refused("40P01"), refused("55P03"), refused("57P01"), errors.New("connection reset")}}
+	d, log, err := send(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, store.Delivery{Target: 7, Queue: "inbox 10", Woken: true}, d)
+	require.Len(t, s.to, 5)
+	require.Equal(t, store.Address{Key: "k"}, s.to[4])
+	require.Equal(t, 3, strings.Count(log, "level=WARN"), "attempts 1, 2 and 4")
+	require.Equal(t, 1, strings.Count(log, "held_by.pid=4711"), "of the lock timeout alone")
+}
+
+func TestSendReturnsWhatNoRepetitionCures(t *testing.T) {
+	t.Parallel()
+	for _, final := range []error{
+		store.ErrNoTarget, store.ErrInboxFull,
+		fmt.Errorf("%w: %w", store.ErrUnknown, refused("57P01")),
+		refused("22P05"), refused("42P01"), context.Canceled,
+	} {
+		s := &script{errs: []error{final}}
+		_, log, err := send(t.Context(), s)
+		require.ErrorIs(t, err, final)
+		require.Len(t, s.to, 1, final)
+		require.Empty(t, log)
+	}
+}
+
+func TestSendEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	s := &script{}
+	for range 100 {
+		s.errs = append(s.errs, refused("53300"))
+	}
+	_, _, err := send(ctx, s)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "53300")
+	require.Less(t, len(s.to), 10)
+}
+
+func TestResolve(t *testing.T) {
+	t.Parallel()
+	for _, good := range []struct {
+		target fsm.Target
+		want   store.Address
+	}{
+		{fsm.ID(1), store.Address{ID: 1}},
+		{fsm.Key("k"), store.Address{Key: "k"}},
+		{fsm.Key(strings.Repeat("k", 512)), store.Address{Key: strings.Repeat("k", 512)}},
+	} {
+		got, err := signal.Resolve(good.target)
+		require.NoError(t, err)
+		require.Equal(t, good.want, got)
+	}
+	id := fsm.ID(1)
+	for _, bad := range []fsm.Target{
+		nil, fsm.ID(0), fsm.ID(-1), fsm.Key(""), fsm.Key(strings.Repeat("k", 513)), fsm.Key("\x00"), fsm.Key("\xff"), &id,
+	} {
+		_, err := signal.Resolve(bad)
+		require.Error(t, err, "%v", bad)
+		s := &script{}
+		_, err = (&signal.Sender{Inboxes: s}).Send(t.Context(), bad, &step.Signal{Name: "go"})
+		require.ErrorIs(t, err, store.ErrNoTarget)
+		require.Empty(t, s.to)
+	}
+}
