@@ -179,8 +179,8 @@ func TestCutOffBuildAcrossTools(t *testing.T) {
 		cutOff, finish func(t *testing.T, d database)
 	}{
 		"migrator then CLI":         {func(t *testing.T, d database) { d.cutOffBuild(t) }, apply},
-		"CLI then migrator":         {func(t *testing.T, d database) { d.cutOffCLI(t, firstIndexName) }, up},
-		"CLI then CLI":              {func(t *testing.T, d database) { d.cutOffCLI(t, firstIndexName) }, apply},
+		"CLI then migrator":         {func(t *testing.T, d database) { d.cutOffCLI(t) }, up},
+		"CLI then CLI":              {func(t *testing.T, d database) { d.cutOffCLI(t) }, apply},
 		"CLI, twice, then migrator": {cutOffCLITwice, up},
 		"CLI, twice, then CLI": {cutOffCLITwice, func(t *testing.T, d database) {
 			out, err := d.atlas(t, "migrate", "apply")
@@ -202,12 +202,12 @@ func TestCutOffBuildAcrossTools(t *testing.T) {
 
 // The second time it is the repeated build that is cut off.
 func cutOffCLITwice(t *testing.T, d database) {
-	d.cutOffCLI(t, firstIndexName)
-	d.cutOffCLI(t, firstIndexName)
+	d.cutOffCLI(t)
+	d.cutOffCLI(t)
 }
 
 // cutOffCLI cancels the CLI's concurrent build at the server, in its last phase.
-func (d database) cutOffCLI(t *testing.T, index string) {
+func (d database) cutOffCLI(t *testing.T) {
 	t.Helper()
 	release := d.holdSnapshot(t)
 	defer release()
@@ -219,5 +219,5 @@ func (d database) cutOffCLI(t *testing.T, index string) {
 	d.exec(t, `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
 		WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE $1`, build)
 	require.Error(t, wait())
-	require.Equal(t, []string{index}, column[string](t, d, `SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid`))
+	require.Equal(t, []string{firstIndexName}, column[string](t, d, `SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid`))
 }

@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -19,17 +20,18 @@ func TestManyMigratorsAtOnce(t *testing.T) {
 		group sync.WaitGroup
 		mutex sync.Mutex
 		all   []string // guarded by mutex
+		errs  []error  // guarded by mutex
 	)
 	for range 8 {
 		group.Go(func() {
 			applied, err := d.migrator().Up(t.Context())
 			mutex.Lock()
 			defer mutex.Unlock()
-			all = append(all, applied...)
-			require.NoError(t, err)
+			all, errs = append(all, applied...), append(errs, err)
 		})
 	}
 	group.Wait()
+	require.NoError(t, errors.Join(errs...))
 	require.Equal(t, migrations.Versions(), all, "each version once, all by the one that came first")
 	d.requireCurrent(t)
 }

@@ -12,5 +12,14 @@
 // from the statement that failed), so each must bear both. No file names a schema: the search_path decides. Each has its inverse
 // under down/.
 //
+// # Migrating a live database
+//
+// An engine works with exactly one version and says so when it starts. Writers of version 1, the base, have to stop before: from the
+// checks on, the database refuses what they write at the end of an instance.
+//
+// The backfill commits every thousand rows and waits for rows that others hold. Concurrent builds wait for every transaction that is
+// older than they are. The Migrator frees its session of the role's statement_timeout and lock_timeout; for the CLI, take a role without.
+// After a migration that failed, whatever the reason: run it again.
+//
 // It imports nothing of the project.
 package migrations

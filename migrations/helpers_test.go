@@ -2,6 +2,7 @@ package migrations_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -131,33 +132,23 @@ func (d database) holdOpen(t *testing.T, isolation pgx.TxIsoLevel, sql string) (
 	return release
 }
 
-var root = func() string {
-	dir, err := filepath.Abs("..")
-	if err != nil {
-		panic(err)
-	}
-	return dir
-}()
+// root is the repository's.
+const root = ".."
 
 // buildCLI builds the pinned Atlas CLI into the repository's cache. Unchanged, that takes a second; on a fresh machine, minutes.
 var buildCLI = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(root, ".cache", "atlas")
+	path, err := filepath.Abs(filepath.Join(root, ".cache", "atlas"))
+	if err != nil {
+		return "", err
+	}
 	build := exec.Command("go", "build", "-o", path, "ariga.io/atlas/cmd/atlas")
 	build.Dir = filepath.Join(root, "tools", "atlas")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	out, err := build.CombinedOutput()
-	if err != nil {
-		return "", &buildError{out: string(out), err: err}
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the Atlas CLI: %w: %s", err, out)
 	}
 	return path, nil
 })
-
-type buildError struct {
-	out string
-	err error
-}
-
-func (e *buildError) Error() string { return e.err.Error() + ": " + e.out }
 
 // cli is a run of the real Atlas CLI on the database, with the project's atlas.hcl.
 func (d database) cli(t *testing.T, dev string, args ...string) *exec.Cmd {

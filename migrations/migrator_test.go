@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -249,11 +250,9 @@ func TestMigratorUnderARolesLimits(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.Pool(t, pgtest.Database(t), func(config *pgxpool.Config) {
 				config.ConnConfig.DefaultQueryExecMode = mode
-				for setting, value := range map[string]string{
+				maps.Copy(config.ConnConfig.RuntimeParams, map[string]string{
 					"statement_timeout": "1s", "lock_timeout": "10ms", "default_transaction_isolation": "serializable",
-				} {
-					config.ConnConfig.RuntimeParams[setting] = value
-				}
+				})
 			})
 			_, err := migrations.Migrator{Pool: pool}.Up(t.Context())
 			require.NoError(t, err)

@@ -119,7 +119,8 @@ func (r *revisions) WriteRevision(ctx context.Context, revision *migrate.Revisio
 		ON CONFLICT (version) DO UPDATE SET applied = excluded.applied, total = excluded.total, execution_time = excluded.execution_time,
 			error = excluded.error, error_stmt = excluded.error_stmt, hash = excluded.hash,
 			partial_hashes = excluded.partial_hashes, operator_version = excluded.operator_version`,
-		revision.Version, revision.Description, int64(revision.Type), revision.Applied, revision.Total, revision.ExecutedAt,
+		revision.Version, revision.Description, int64(revision.Type), //nolint:gosec // a few flags
+		revision.Applied, revision.Total, revision.ExecutedAt,
 		int64(revision.ExecutionTime), revision.Error, revision.ErrorStmt, revision.Hash, string(hashes), revision.OperatorVersion)
 	if err != nil {
 		return fmt.Errorf("write revision %q: %w", revision.Version, err)

@@ -105,7 +105,7 @@ func (s *session) lock(ctx context.Context) error {
 		if got {
 			return nil
 		}
-		if err := wait(ctx, pause/2+rand.N(pause)); err != nil {
+		if err := wait(ctx, pause/2+rand.N(pause)); err != nil { //nolint:gosec // jitter is no secret
 			return fmt.Errorf("wait for another migration to end: %w", err)
 		}
 	}

@@ -192,6 +192,9 @@ func (c *committer) process(batch []*pending, slow bool) {
 			return
 		default:
 			c.w.trouble("commit", err)
+			if slow {
+				c.w.reportHolder(batch[0].entry.Claim, err)
+			}
 		}
 	}
 }

@@ -58,6 +58,7 @@ type backend interface {
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Sweep(ctx context.Context, after string, limit int) (last string, p store.Promotion, err error)
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
+	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 	Inbox(ctx context.Context, id int64) ([]step.Signal, error)
 	Children(ctx context.Context, parent, round int64) ([]step.Child, error)
 }

@@ -80,6 +80,8 @@ func (k *keyring) drop(f *flight) {
 	}
 	if len(k.waiting[key]) == 0 {
 		delete(k.waiting, key)
+		delete(k.tries, key)
+		delete(k.next, key)
 	}
 }
 
@@ -142,6 +144,15 @@ func (k *keyring) try(ctx context.Context) {
 	now := k.w.since()
 	k.mu.Lock()
 	for key, fs := range k.waiting {
+		for _, f := range fs {
+			if f.ctx.Err() != nil { // its claim is lost, or the worker drains: no key needed to give it back
+				k.drop(f)
+				granted = append(granted, f)
+			}
+		}
+		if fs = k.waiting[key]; len(fs) == 0 {
+			continue
+		}
 		switch {
 		case k.holder[key] != nil: // its zombie runs here
 		case k.locks == nil || k.session[key]:
@@ -167,8 +178,6 @@ func (k *keyring) grant(key string, fs []*flight) *flight {
 	f := fs[0]
 	k.holder[key] = f
 	k.drop(f)
-	delete(k.tries, key)
-	delete(k.next, key)
 	return f
 }
 

@@ -75,7 +75,7 @@ func (p *poller) due() (idle []string) {
 }
 
 func (p *poller) poll(idle []string) error {
-	ctx, cancel := context.WithTimeout(p.w.base, statementTimeout)
+	ctx, cancel := context.WithTimeout(p.w.looking, statementTimeout)
 	defer cancel()
 	due, deadline, have, err := p.w.db.Poll(ctx, idle, p.w.machineIDs)
 	if err != nil {

@@ -146,9 +146,8 @@ func (s *scheduler) claim(n int) {
 			s.results <- claimReply{wanted: n, err: fsm.ErrDraining}
 			return
 		}
-		// Not ended by a drain: a claim cut off may have taken effect, and its rows would wait for their leases.
 		sent := s.w.since()
-		ctx, cancel := context.WithTimeout(s.w.base, statementTimeout)
+		ctx, cancel := context.WithTimeout(s.w.claiming, statementTimeout)
 		defer cancel()
 		got, err := s.w.db.Claim(ctx, p)
 		s.results <- claimReply{Claimed: got, wanted: n, sent: sent, took: s.w.since() - sent, err: err}

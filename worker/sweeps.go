@@ -35,7 +35,7 @@ func (w *Worker) reaper() {
 }
 
 func (w *Worker) reap(limits store.CrashLimits) error {
-	ctx, cancel := context.WithTimeout(w.base, statementTimeout)
+	ctx, cancel := context.WithTimeout(w.looking, statementTimeout)
 	defer cancel()
 	// After an outage every lease has expired, held or not: those who still hold theirs beat first (T20).
 	holdOff := 2 * w.c.Heartbeat
@@ -75,7 +75,7 @@ func (w *Worker) reap(limits store.CrashLimits) error {
 func (w *Worker) pruner() {
 	p := store.PruneParams{Done: w.c.RetainDone, Failed: w.c.RetainFailed, Tombstones: tombstonesKept, Limit: pruneMost}
 	for w.pause(jittered(pruneEvery)) {
-		done, err := w.db.Prune(w.base, p)
+		done, err := w.db.Prune(w.looking, p)
 		if err != nil {
 			w.trouble("prune", err)
 			continue
@@ -99,7 +99,7 @@ func (w *Worker) sweeper() {
 	after := ""
 	for w.pause(jittered(w.c.Reap)) {
 		for range sweepSlices {
-			last, p, err := w.db.Sweep(w.base, after, sweepSlice)
+			last, p, err := w.db.Sweep(w.looking, after, sweepSlice)
 			if err != nil {
 				w.trouble("sweep partition keys", err)
 				break
@@ -173,7 +173,7 @@ func (p *promotions) again() bool {
 	if len(keys) == 0 {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(p.w.base, statementTimeout)
+	ctx, cancel := context.WithTimeout(p.w.looking, statementTimeout)
 	defer cancel()
 	done, err := p.w.db.Promote(ctx, keys)
 	if err != nil {

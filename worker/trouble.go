@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -31,7 +33,7 @@ func (q *quiet) first(kind string) bool {
 
 // trouble logs an error that will be retried, and tells the reaper when the connection was lost.
 func (w *Worker) trouble(doing string, err error) {
-	if w.base.Err() != nil {
+	if w.isDraining() && store.Classify(err) == store.FaultCancelled || w.base.Err() != nil {
 		return // our own doing
 	}
 	if store.LostConnection(err) {
@@ -46,6 +48,23 @@ func (w *Worker) trouble(doing string, err error) {
 		return
 	}
 	w.log.Warn("cannot "+doing+"; retrying", slog.Any("error", err), slog.String("fault", fault.String()))
+}
+
+// reportHolder names whoever keeps an outcome from being committed: a transaction that its owner has left open is seen by no deadlock
+// detector, and by nobody who does not look (T9).
+func (w *Worker) reportHolder(c *step.Claim, err error) {
+	if !store.IsLockTimeout(err) || !w.quiet.first("holder") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(w.base, time.Second)
+	defer cancel()
+	for _, id := range []int64{c.ID, c.Parent} {
+		if h, ok, err := w.db.Holder(ctx, store.Address{ID: id}); err == nil && ok {
+			w.log.Error("an outcome cannot be committed: another session holds the row. Its transaction was left open?",
+				slog.Int64("instance", c.ID), slog.Int64("held", id), slog.Int("pid", int(h.PID)), slog.String("state", h.State),
+				slog.String("application", h.Application))
+		}
+	}
 }
 
 // reportAside logs machines that this process does not have registered. Their rows are set aside for processes that do: during a rolling

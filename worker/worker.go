@@ -49,6 +49,10 @@ type Worker struct {
 	steps       context.Context //nolint:containedctx // what steps derive from
 	cancelSteps context.CancelCauseFunc
 	draining    chan struct{}
+	looking     context.Context //nolint:containedctx // of polls and sweeps: they may be cut off at any time
+	stopLooking context.CancelFunc
+	claiming    context.Context //nolint:containedctx // of claims: what is cut off may have taken effect, and waits for its lease
+	stopClaims  context.CancelFunc
 	loops       sync.WaitGroup // ended by draining
 	lifelines   sync.WaitGroup // heartbeat and keyring: ended last
 	endLife     context.CancelFunc
@@ -83,6 +87,8 @@ func assemble(c Config, db backend, line beater, locks keyLocks, hash func(strin
 	w.commits = newCommitter(w)
 	w.promotions = newPromotions(w)
 	w.base, w.abort = context.WithCancel(context.Background())
+	w.looking, w.stopLooking = context.WithCancel(w.base)
+	w.claiming, w.stopClaims = context.WithCancel(w.base)
 	steps := w.base
 	if c.Context != nil {
 		steps = c.Context(steps)
@@ -122,7 +128,11 @@ func (w *Worker) Start(context.Context) error {
 // shortens the first wait.
 func (w *Worker) Stop(ctx context.Context) error {
 	close(w.draining)
-	w.loops.Wait()
+	w.stopLooking()
+	looped := wait(&w.loops)
+	await(ctx, looped, w.c.DrainTimeout)
+	w.stopClaims() // with a database that does not answer, those under way are given up
+	<-looped
 	var unstarted []*flight
 	for _, f := range w.flights.all() {
 		if !f.started.Load() {
@@ -133,14 +143,10 @@ func (w *Worker) Stop(ctx context.Context) error {
 	for _, f := range unstarted {
 		w.land(f)
 	}
-	landed := make(chan struct{})
-	go func() {
-		w.flying.Wait()
-		close(landed)
-	}()
-	w.await(ctx, landed, w.c.DrainTimeout)
+	landed := wait(&w.flying)
+	await(ctx, landed, w.c.DrainTimeout)
 	w.cancelSteps(fsm.ErrDraining)
-	w.await(context.WithoutCancel(ctx), landed, w.c.DrainGrace)
+	await(context.WithoutCancel(ctx), landed, w.c.DrainGrace)
 	abandoned := w.flights.len()
 	w.abort()
 	w.commits.stop()
@@ -158,11 +164,22 @@ func (w *Worker) Stop(ctx context.Context) error {
 	return nil
 }
 
-func (w *Worker) await(ctx context.Context, landed chan struct{}, most time.Duration) {
+// wait turns a group's end into a channel.
+func wait(group *sync.WaitGroup) chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(over)
+	}()
+	return over
+}
+
+// await waits for something to be over, at most so long, or until ctx ends.
+func await(ctx context.Context, over chan struct{}, most time.Duration) {
 	t := time.NewTimer(most)
 	defer t.Stop()
 	select {
-	case <-landed:
+	case <-over:
 	case <-t.C:
 	case <-ctx.Done():
 	}

@@ -45,16 +45,17 @@ func main() {
 		os.Exit(orders.WorkerMain())
 	}
 	slog.SetLogLoggerLevel(slog.LevelWarn) // the engines' starts and ends are not what the demo shows
-	ctx, stop := run.SignalContext()
-	defer stop()
 	o, err := parse(os.Args[1:])
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		os.Exit(0)
 	case err != nil:
-		os.Exit(2) // flag has said why
+		os.Exit(2) // parse has said why
 	}
-	os.Exit(run.ExitCode(ctx, os.Stderr, demo(ctx, o, os.Stdout)))
+	ctx, stop := run.SignalContext()
+	code := run.ExitCode(ctx, os.Stderr, demo(ctx, o, os.Stdout))
+	stop()
+	os.Exit(code)
 }
 
 func parse(args []string) (o options, err error) {

@@ -3,6 +3,7 @@ package orders
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -94,7 +95,7 @@ func (e *FailedError) Error() string { return "orders: " + strings.Join(e.Checks
 func verify(ctx context.Context, db querier, resumed bool) (verdict string, err error) {
 	all := checks
 	if !resumed {
-		all = append(all[:len(all):len(all)], disturbed)
+		all = append(slices.Clip(all), disturbed)
 	}
 	var text strings.Builder
 	failed := &FailedError{}

@@ -53,9 +53,9 @@ func (f *fleet) start(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	p := &process{
-		name: name, start: s.Start, cmd: exec.Command(executable, WorkerRole, name), log: &tail{}, exited: make(chan struct{}),
-	}
+	// Not bound to ctx: a worker ends in order, when it is asked to.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), executable, WorkerRole, name)
+	p := &process{name: name, start: s.Start, cmd: cmd, log: &tail{}, exited: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), settingsVariable+"="+string(encoded))
 	p.cmd.Stdout, p.cmd.Stderr = p.log, p.log
 	// An interrupt typed at the terminal is for the demo, which then stops its workers.

@@ -90,8 +90,8 @@ func (p *payments) ended(ctx context.Context, d delivery) (int, error) {
 }
 
 // listen serves the webhook on a free port until stop is called, which lets running requests finish.
-func listen(handler http.Handler) (url string, stop func(context.Context) error, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func listen(ctx context.Context, handler http.Handler) (url string, stop func(context.Context) error, err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, fmt.Errorf("listen for payments: %w", err)
 	}

@@ -1,6 +1,7 @@
 package orders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,11 @@ import (
 	"github.com/gendurable/gendurable/examples/internal/run"
 )
 
-// Bounds of Options.Orders: what the CSV file has, and what it takes to have enough in hand when the faults come.
-const MinOrders, MaxOrders = 100, 3_000
+// Bounds of Options.Orders.
+const (
+	MinOrders = 100   // it takes so many to have enough in hand when the faults come
+	MaxOrders = 3_000 // the CSV file has no more
+)
 
 // Options of [Run]. Zero fields have the defaults given here.
 type Options struct {
@@ -32,19 +36,12 @@ type Options struct {
 
 // WithDefaults returns a copy as Run will use it.
 func (o Options) WithDefaults() Options {
-	fill(&o.Orders, MaxOrders)
-	fill(&o.Concurrency, max(2, o.Orders/300))
-	fill(&o.Latency, 40*time.Millisecond)
-	fill(&o.PayWithin, 10*time.Second)
-	fill(&o.Within, 3*time.Minute)
+	o.Orders = cmp.Or(o.Orders, MaxOrders)
+	o.Concurrency = cmp.Or(o.Concurrency, max(2, o.Orders/300))
+	o.Latency = cmp.Or(o.Latency, 40*time.Millisecond)
+	o.PayWithin = cmp.Or(o.PayWithin, 10*time.Second)
+	o.Within = cmp.Or(o.Within, 3*time.Minute)
 	return o
-}
-
-func fill[T comparable](field *T, with T) {
-	var zero T
-	if *field == zero {
-		*field = with
-	}
 }
 
 // workers are the names of the worker processes: the second is killed, the third stalls.
@@ -87,7 +84,7 @@ func open(ctx context.Context, o Options, db *pgxpool.Pool, f *fleet, resumed bo
 	if err != nil {
 		return err
 	}
-	url, stopServer, err := listen(&payments{eng: eng, db: db})
+	url, stopServer, err := listen(ctx, &payments{eng: eng, db: db})
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -99,7 +100,7 @@ func load(ctx context.Context, tx pgx.Tx, table string, columns []string, file i
 	w := csv.NewWriter(&out)
 	for i, record := range records[1:] {
 		if numbered {
-			record = append([]string{fmt.Sprint(i + 2)}, record...)
+			record = append([]string{strconv.Itoa(i + 2)}, record...)
 		}
 		if err := w.Write(record); err != nil {
 			return fmt.Errorf("write line %d of table %s: %w", i+2, table, err)

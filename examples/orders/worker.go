@@ -26,14 +26,14 @@ const settingsVariable = "GENDURABLE_ORDERS_WORKER"
 
 // settings of a worker process.
 type settings struct {
-	URL         string
-	SearchPath  string
-	Schema      string
-	Name        string
-	Start       string // random: tells this process from others of the name
-	Concurrency int
-	Latency     time.Duration
-	PayWithin   time.Duration
+	URL         string        `json:"url"`
+	SearchPath  string        `json:"search_path"`
+	Schema      string        `json:"schema"`
+	Name        string        `json:"name"`
+	Start       string        `json:"start"` // random: tells this process from others of the name
+	Concurrency int           `json:"concurrency"`
+	Latency     time.Duration `json:"latency"`
+	PayWithin   time.Duration `json:"pay_within"`
 }
 
 // The demo is short, so leases are: a dead worker's orders are free again after lease + reap at the latest.
@@ -79,7 +79,7 @@ func work(ctx context.Context, s settings) (err error) {
 		Heartbeat: heartbeat,
 		Reap:      reap,
 		NoGC:      true, // the report reads what has ended
-		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)).With("worker", s.Name),
+		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)).With(slog.String("process", s.Name)),
 		Hooks:     []engine.Hooks{{Stale: func(context.Context, fsm.Info) { stale.Add(1) }}},
 	})
 	if err != nil {

@@ -31,8 +31,8 @@ func (p *patcher) table(table *schema.Table) error {
 }
 
 func (p *patcher) column(table *schema.Table, column *schema.Column) error {
-	switch {
-	case column.Name == "id":
+	switch column.Name {
+	case "id":
 		// ALWAYS, so that nobody inserts an id of his own that the sequence would then run into.
 		identity := &postgres.Identity{}
 		for _, attr := range column.Attrs {
@@ -41,7 +41,7 @@ func (p *patcher) column(table *schema.Table, column *schema.Column) error {
 			}
 		}
 		identity.Generation = postgres.GeneratedTypeAlways
-	case column.Name == "correlation_guard":
+	case "correlation_guard":
 		column.SetGeneratedExpr(&schema.GeneratedExpr{Expr: guard, Type: "STORED"})
 	}
 

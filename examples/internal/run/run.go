@@ -20,8 +20,9 @@ const Interrupted = 130
 func Main(schema string, example func(ctx context.Context, out io.Writer, db *Database) error) {
 	slog.SetLogLoggerLevel(slog.LevelWarn) // the engine's start and end are not what an example shows
 	ctx, stop := SignalContext()
-	defer stop()
-	os.Exit(ExitCode(ctx, os.Stderr, main(ctx, schema, example)))
+	code := ExitCode(ctx, os.Stderr, main(ctx, schema, example))
+	stop()
+	os.Exit(code)
 }
 
 func main(ctx context.Context, schema string, example func(context.Context, io.Writer, *Database) error) (err error) {

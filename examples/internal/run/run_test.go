@@ -108,9 +108,9 @@ func TestProgressInATerminalOverwritesTheStatus(t *testing.T) {
 	p.Status("2 done")
 	p.Say("half-way")
 	p.Block("a table")
-	const clear, status = "\r\x1b[K", "\x1b[?7l   0.0s  %s\x1b[?7h"
-	require.Equal(t, fmt.Sprintf(status, "1 done")+clear+fmt.Sprintf(status, "2 done")+clear+"   0.0s  half-way\n"+
-		fmt.Sprintf(status, "2 done")+clear+"a table\n", out.String())
+	const erase, status = "\r\x1b[K", "\x1b[?7l   0.0s  %s\x1b[?7h"
+	require.Equal(t, fmt.Sprintf(status, "1 done")+erase+fmt.Sprintf(status, "2 done")+erase+"   0.0s  half-way\n"+
+		fmt.Sprintf(status, "2 done")+erase+"a table\n", out.String())
 }
 
 func TestCount(t *testing.T) {
