@@ -54,6 +54,14 @@ func open(t *testing.T, pool *pgxpool.Pool, change ...func(*engine.Config)) *eng
 	return e
 }
 
+// within bounds a test that would otherwise wait for ever.
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // rarely is the Config of a worker that finds nothing by polling: what runs was nudged.
 func rarely(c *engine.Config) {
 	c.Machines = []fsm.Definition{echoes.Job(echo), tickets()}
@@ -79,7 +87,7 @@ func TestRunUntilTheContextEnds(t *testing.T) {
 
 	id, err := e.Insert(t.Context(), echoes.New("hello"))
 	require.NoError(t, err)
-	got, err := echoes.Wait(t.Context(), e, id)
+	got, err := echoes.Wait(within(t), e, id)
 	require.NoError(t, err)
 	require.Equal(t, "hello", got)
 	cancel()
@@ -127,6 +135,7 @@ func TestStartOnASchemaThatIsNotCurrent(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.Down(t.Context())
 	require.NoError(t, err)
+	require.ErrorIs(t, e.Start(t.Context()), engine.ErrSchema)
 	require.ErrorContains(t, e.Start(t.Context()), "is older")
 	_, err = m.Up(t.Context())
 	require.NoError(t, err)
@@ -198,7 +207,12 @@ func TestFromContext(t *testing.T) {
 	e := working(t, pool, rarely, func(c *engine.Config) { c.Machines = append(c.Machines, ask) })
 	_, err := e.Insert(t.Context(), fsm.Declare[fsm.None, fsm.None]("ask").New(fsm.None{}))
 	require.NoError(t, err)
-	require.Same(t, e, <-found)
+	select {
+	case got := <-found:
+		require.Same(t, e, got)
+	case <-within(t).Done():
+		require.Fail(t, "the job did not run")
+	}
 }
 
 func TestEnginesInOneProcessShareNothing(t *testing.T) {
@@ -212,7 +226,7 @@ func TestEnginesInOneProcessShareNothing(t *testing.T) {
 	require.Equal(t, a, b, "the ids are alike")
 	_, err = one.Signal(t.Context(), fsm.Key("k"), paid.With(1))
 	require.NoError(t, err)
-	result, err := ticket.Wait(t.Context(), one, a)
+	result, err := ticket.Wait(within(t), one, a)
 	require.NoError(t, err)
 	require.Equal(t, "one paid", result)
 	i, err := two.Get(t.Context(), b)

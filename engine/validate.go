@@ -21,6 +21,8 @@ const (
 	// workerConns: while one claims or sweeps, another commits.
 	workerConns = 2
 	clientConns = 1
+	// shortest: below it a duration is most likely a number without its unit.
+	shortest = time.Millisecond
 	// maxDepth of nesting is a CHECK of the table.
 	maxDepth = 100
 )
@@ -88,11 +90,11 @@ func (c Config) validateTimes(f *faults) {
 			f.add(d.field, "%v is negative", d.value)
 		case d.value > fsm.MaxDelay:
 			f.add(d.field, "%v, at most 100 years", d.value)
-		case d.value < time.Millisecond:
-			f.add(d.field, "%v, at least 1 ms", d.value)
+		case d.value < shortest:
+			f.add(d.field, "%v, at least %v", d.value, shortest)
 		}
 	}
-	if c.Heartbeat > 0 && c.Lease > 0 && c.Heartbeat > c.Lease/3 {
+	if c.Lease >= shortest && c.Heartbeat > c.Lease/3 {
 		f.add("Heartbeat", "%v, at most a third of Lease (%v): two beats may be lost before a claim is", c.Heartbeat, c.Lease)
 	}
 	if c.RunAheadSteps < 0 {
@@ -137,8 +139,8 @@ func (q Queue) validate(f *faults, field, name string) {
 		switch {
 		case d.value < 0:
 			f.add(field+d.field, "%v is negative", d.value)
-		case d.value < time.Millisecond:
-			f.add(field+d.field, "%v, at least 1 ms", d.value)
+		case d.value < shortest:
+			f.add(field+d.field, "%v, at least %v", d.value, shortest)
 		}
 	}
 	if q.PollMax > 0 && q.PollMin > q.PollMax {

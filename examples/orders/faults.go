@@ -40,7 +40,7 @@ func (f *faults) kill(ctx context.Context, name string, share float64) error {
 		return err
 	}
 	p := f.fleet.get(name)
-	if err := f.waitUntilBusy(ctx, p, share); err != nil {
+	if err := f.catch(ctx, p, share); err != nil {
 		return f.unlessOptional(err)
 	}
 	at := time.Now()
@@ -72,29 +72,14 @@ func (f *faults) stall(ctx context.Context, name string, share float64) error {
 		return err
 	}
 	p := f.fleet.get(name)
-	for {
-		if err := f.waitUntilBusy(ctx, p, share); err != nil {
-			return f.unlessOptional(err)
-		}
-		at := time.Now()
-		if err := p.signal(syscall.SIGSTOP); err != nil {
-			return err
-		}
-		if err := f.waitForBackends(ctx, name, `state = 'active'`); err != nil {
-			return err
-		}
-		claims, err := f.note(ctx, stalled, p, at)
-		if err != nil {
-			return err
-		}
-		if claims > 0 {
-			f.progress.Say("%s stopped (SIGSTOP) with %d orders in hand, for %v; its lease is %v", name, claims, stallFor, lease)
-			break
-		}
-		if err := p.signal(syscall.SIGCONT); err != nil {
-			return err
-		}
+	if err := f.catch(ctx, p, share); err != nil {
+		return f.unlessOptional(err)
 	}
+	claims, err := f.note(ctx, stalled, p, time.Now())
+	if err != nil {
+		return err
+	}
+	f.progress.Say("%s stopped (SIGSTOP) with %d orders in hand, for %v; its lease is %v", name, claims, stallFor, lease)
 	if err := f.watch(ctx, stalled, stallFor); err != nil {
 		return err
 	}
@@ -103,6 +88,32 @@ func (f *faults) stall(ctx context.Context, name string, share float64) error {
 	}
 	f.progress.Say("%s goes on (SIGCONT), and finds that others have its orders", name)
 	return f.over(ctx, stalled)
+}
+
+// catch stops a worker in the middle of things: nothing is under way to the database any more, and it has orders in hand.
+func (f *faults) catch(ctx context.Context, p *process, share float64) error {
+	for {
+		if err := f.waitUntilBusy(ctx, p, share); err != nil {
+			return err
+		}
+		if err := p.signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		if err := f.waitForBackends(ctx, p.name, `state = 'active'`); err != nil {
+			return err
+		}
+		var busy bool
+		const look = `select exists (select from gen_durable where fsm = 'checkout' and status = 'executing' and locked_by = $1)`
+		if err := f.db.QueryRow(ctx, look, p.identity).Scan(&busy); err != nil {
+			return fmt.Errorf("look what %s has in hand: %w", p.name, err)
+		}
+		if busy {
+			return nil
+		}
+		if err := p.signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+	}
 }
 
 func (f *faults) happened(ctx context.Context, kind string) (there bool, err error) {
@@ -159,14 +170,15 @@ func (f *faults) waitForBackends(ctx context.Context, name, condition string) er
 	}
 }
 
-// note keeps what the worker has claimed; a fault that met nothing is not kept.
+// note keeps what the worker has claimed.
 func (f *faults) note(ctx context.Context, kind string, p *process, at time.Time) (claims int, err error) {
 	err = pgx.BeginFunc(ctx, f.db, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, `insert into interrupted (kind, id, token)
 			select $1, id, claim_token from gen_durable where status = 'executing' and locked_by = $2 and fsm = 'checkout'`, kind, p.identity)
-		if claims = int(tag.RowsAffected()); err != nil || claims == 0 {
+		if err != nil {
 			return err
 		}
+		claims = int(tag.RowsAffected())
 		_, err = tx.Exec(ctx, `insert into fault (kind, worker, at) values ($1, $2, $3)`, kind, p.name, at)
 		return err
 	})

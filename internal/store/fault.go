@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -49,6 +50,10 @@ func Classify(err error) Fault {
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return FaultCancelled
+	}
+	var unsendable pgx.ErrPreprocessingBatch
+	if errors.As(err, &unsendable) && !LostConnection(err) {
+		return FaultData // an argument that cannot be encoded was never sent, and never will be
 	}
 	return FaultTransient
 }

@@ -1,0 +1,104 @@
+package docs_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/format"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fragment marks in a frame where the block goes.
+const fragment = "//fragment\n"
+
+// A Go block is a complete file, or a fragment with a comment above it that names its frame in testdata/frames: the file around it.
+// Unused variables and imports are a fragment's right.
+func TestGoCompiles(t *testing.T) {
+	t.Parallel()
+	packages := compiled(t)
+	for _, p := range pages(t) {
+		for _, b := range p.blocks {
+			if b.language != "go" {
+				continue
+			}
+			where := fmt.Sprintf("%s:%d", p.path, b.line)
+			formatted, err := format.Source([]byte(b.text))
+			require.NoError(t, err, where)
+			require.Equal(t, string(formatted), b.text, "%s: not formatted", where)
+			require.NoError(t, check(packages, framed(t, where, b), b.frame != ""), where)
+		}
+	}
+}
+
+// framed is a block as a file.
+func framed(t *testing.T, where string, b block) string {
+	t.Helper()
+	if strings.HasPrefix(b.text, "package ") || strings.HasPrefix(b.text, "// Package ") {
+		require.Empty(t, b.frame, "%s: a complete file needs no frame", where)
+		return b.text
+	}
+	require.NotEmpty(t, b.frame, "%s: neither a complete file nor in a frame", where)
+	frame, err := os.ReadFile(filepath.Join("testdata", "frames", b.frame+".txt"))
+	require.NoError(t, err, where)
+	before, after, found := strings.Cut(string(frame), fragment)
+	require.True(t, found, "frame %s does not say where the block goes", b.frame)
+	return before + b.text + after
+}
+
+// check type-checks a file.
+func check(packages types.Importer, text string, isFragment bool) error {
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, "block.go", text, parser.SkipObjectResolution)
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	config := types.Config{Importer: packages, Error: func(err error) {
+		if e, ok := errors.AsType[types.Error](err); !ok || !e.Soft || !isFragment {
+			wrong = append(wrong, err)
+		}
+	}}
+	_, _ = config.Check("block", files, []*ast.File{file}, nil) // its first error is in wrong
+	return errors.Join(wrong...)
+}
+
+// compiled imports what the blocks may use, from the go command's cache.
+func compiled(t *testing.T) types.Importer {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "go", "list", "-export", "-deps", "-json=ImportPath,Export", "./...", "net/http", "os/signal")
+	command.Dir = root
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	listing, err := command.Output()
+	require.NoError(t, err, complaints.String())
+	export := map[string]string{}
+	for decoder := json.NewDecoder(bytes.NewReader(listing)); ; {
+		var p struct{ ImportPath, Export string }
+		err := decoder.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		export[p.ImportPath] = p.Export
+	}
+	return importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		file, ok := export[path]
+		if !ok {
+			return nil, fmt.Errorf("package %q is not used in this module", path)
+		}
+		return os.Open(file)
+	})
+}

@@ -1,0 +1,184 @@
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+var (
+	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)\s]+)\)`)
+	code     = regexp.MustCompile("`([^`]+)`")
+	heading  = regexp.MustCompile(`^#{1,6} (.*)$`)
+	noSlug   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
+	testName = regexp.MustCompile(`^(Test|Example|Fuzz)[A-Za-z0-9_]*$`)
+	filePath = regexp.MustCompile(`^[\w.-]+(/[\w.*-]+)*/?$`)
+)
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	all := map[string]page{}
+	for _, p := range pages(t) {
+		all[p.path] = p
+	}
+	for _, p := range all {
+		for number, line := range p.prose() {
+			for _, m := range link.FindAllStringSubmatch(line, -1) {
+				target, anchor, _ := strings.Cut(m[1], "#")
+				if strings.Contains(target, "://") {
+					continue
+				}
+				to := p.path
+				if target != "" {
+					to = path.Join(path.Dir(p.path), target)
+				}
+				require.FileExists(t, orFolder(to), "%s:%d: link to %s", p.path, number, m[1])
+				if anchor != "" {
+					require.Contains(t, all, to, "%s:%d: anchor %s of a file that is no page", p.path, number, m[1])
+					require.Contains(t, anchors(all[to]), anchor, "%s:%d: link to %s", p.path, number, m[1])
+				}
+			}
+		}
+	}
+}
+
+// orFolder is a path from the root; of a folder, something in it.
+func orFolder(to string) string {
+	at := filepath.Join(root, to)
+	if entries, err := os.ReadDir(at); err == nil {
+		for _, e := range entries {
+			if !e.IsDir() {
+				return filepath.Join(at, e.Name())
+			}
+		}
+		for _, e := range entries {
+			return orFolder(path.Join(to, e.Name()))
+		}
+	}
+	return at
+}
+
+// anchors are a page's headings as its readers' browsers know them.
+func anchors(p page) []string {
+	var out []string
+	for _, line := range p.prose() {
+		if m := heading.FindStringSubmatch(line); m != nil {
+			out = append(out, strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
+		}
+	}
+	return out
+}
+
+// What stands in code marks and looks like a test or a path of this repository is one.
+func TestNamesExist(t *testing.T) {
+	t.Parallel()
+	sources, tests := tree(t)
+	top, err := os.ReadDir(root)
+	require.NoError(t, err)
+	folders := map[string]bool{}
+	for _, e := range top {
+		folders[e.Name()] = e.IsDir()
+	}
+	for _, p := range pages(t) {
+		for number, line := range p.prose() {
+			for _, m := range code.FindAllStringSubmatch(line, -1) {
+				name := m[1]
+				first, _, deep := strings.Cut(name, "/")
+				switch {
+				case testName.MatchString(name):
+					require.Contains(t, tests, name, "%s:%d", p.path, number)
+				case deep && folders[first] && filePath.MatchString(name):
+					found, err := filepath.Glob(filepath.Join(root, name))
+					require.NoError(t, err)
+					require.NotEmpty(t, found, "%s:%d: no %s", p.path, number, name)
+				case strings.HasSuffix(name, ".go") && filePath.MatchString(name):
+					require.Contains(t, sources, path.Base(name), "%s:%d", p.path, number)
+				}
+			}
+		}
+	}
+}
+
+// tree lists the Go files by name, and the tests in them.
+func tree(t *testing.T) (files, tests map[string]bool) {
+	t.Helper()
+	files, tests = map[string]bool{}, map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Example|Fuzz)\w*)\(`)
+	require.NoError(t, filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(at) != ".go" {
+			return err
+		}
+		files[d.Name()] = true
+		text, err := os.ReadFile(at)
+		for _, m := range function.FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	}))
+	return files, tests
+}
+
+// The reference of the configuration has a row for each field, and none for what is gone.
+func TestConfigurationIsComplete(t *testing.T) {
+	t.Parallel()
+	row := regexp.MustCompile("^\\| `(\\w+)` \\|")
+	var documented []string
+	for _, line := range read(t, "docs/guide/configuration.md").lines {
+		if m := row.FindStringSubmatch(line); m != nil {
+			documented = append(documented, m[1])
+		}
+	}
+	var fields []string
+	for _, of := range []any{engine.Config{}, engine.Queue{}, engine.Limits{}, engine.Hooks{}, engine.Middleware{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
+			fields = append(fields, f.Name)
+		}
+	}
+	require.ElementsMatch(t, fields, documented)
+}
+
+// The list of statements is that of package store.
+func TestStatementsAreComplete(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`s\.(?:stmt\(|one\(ctx, \w+, )"([^"]+)"`)
+	sources, err := filepath.Glob(filepath.Join(root, "internal", "store", "*.go"))
+	require.NoError(t, err)
+	statements := map[string]bool{}
+	for _, source := range sources {
+		if strings.HasSuffix(source, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		for _, m := range named.FindAllSubmatch(text, -1) {
+			statements[string(m[1])] = true
+		}
+	}
+	documented := map[string]bool{}
+	for _, line := range read(t, "docs/statements.md").lines {
+		if strings.HasPrefix(line, "|") {
+			cell, _, _ := strings.Cut(line[1:], "|")
+			for _, m := range code.FindAllStringSubmatch(cell, -1) {
+				documented[m[1]] = true
+			}
+		}
+	}
+	require.Equal(t, statements, documented)
+}
+
+// A page that nobody can take in at once is two.
+func TestPagesAreShort(t *testing.T) {
+	t.Parallel()
+	for _, p := range pages(t) {
+		require.Less(t, len(p.lines), 400, p.path)
+	}
+}

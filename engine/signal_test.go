@@ -1,0 +1,97 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+func TestSignalToWhoWaits(t *testing.T) {
+	t.Parallel()
+	e := working(t, pgtest.Pool(t, pgtest.Migrated(t)), rarely)
+	for _, early := range []bool{true, false} {
+		id, err := e.Insert(t.Context(), ticket.New("A1").Key("seat").Scope(fsm.ScopeLive))
+		require.NoError(t, err)
+		if !early {
+			parked(t, e, id)
+		}
+		d, err := e.Signal(t.Context(), fsm.Key("seat"), paid.With(4200))
+		require.NoError(t, err)
+		require.Equal(t, engine.Delivery{To: id}, d)
+		got, err := ticket.Wait(within(t), e, id)
+		require.NoError(t, err)
+		require.Equal(t, "A1 paid", got)
+		_, err = e.Signal(t.Context(), fsm.Key("seat"), paid.With(4200))
+		require.ErrorIs(t, err, engine.ErrNoTarget)
+	}
+}
+
+// parked blocks until an instance awaits a signal.
+func parked(t *testing.T, e *engine.Engine, id fsm.ID) {
+	t.Helper()
+	ctx := within(t)
+	require.Eventually(t, func() bool {
+		i, err := e.Get(ctx, id)
+		return err == nil && i.Status == fsm.StatusAwaitingSignal
+	}, testPatience, testGlance)
+}
+
+func TestSignalErrors(t *testing.T) {
+	t.Parallel()
+	refusal := errors.New("no")
+	e, pool := client(t, func(c *engine.Config) {
+		c.Limits = engine.Limits{Inbox: 1, PayloadBytes: 100}
+		c.Middleware = []engine.Middleware{{Signal: func(_ context.Context, to fsm.Target, m fsm.Message) (fsm.Message, error) {
+			switch to {
+			case fsm.Key("refused"):
+				return m, refusal
+			case fsm.Key("diverted"):
+				return fsm.DeclareSignal[string]("").With(""), nil
+			}
+			return m, nil
+		}}}
+	})
+	id, err := e.Insert(t.Context(), ticket.New("A1").Key("seat"))
+	require.NoError(t, err)
+	note := fsm.DeclareSignal[string]("note")
+
+	_, err = e.Signal(t.Context(), id, note.With(strings.Repeat("x", 99)))
+	require.ErrorIs(t, err, engine.ErrTooLarge)
+	wrong, ok := errors.AsType[*fsm.MessageError](err)
+	require.True(t, ok)
+	require.Equal(t, "payload", wrong.Field)
+	_, err = e.Signal(t.Context(), fsm.Key("refused"), note.With(""))
+	require.ErrorIs(t, err, refusal)
+	require.ErrorContains(t, err, `"note"`)
+	_, err = e.Signal(t.Context(), fsm.Key("diverted"), note.With(""))
+	wrong, ok = errors.AsType[*fsm.MessageError](err)
+	require.True(t, ok)
+	require.Equal(t, "name", wrong.Field)
+	_, err = e.Signal(t.Context(), id, note.With("").DedupKey(""))
+	wrong, ok = errors.AsType[*fsm.MessageError](err)
+	require.True(t, ok)
+	require.Equal(t, "dedup_key", wrong.Field)
+	for _, nobody := range []fsm.Target{nil, fsm.ID(0), fsm.ID(1 << 40), fsm.Key(""), fsm.Key("nobody's"), fsm.Key("\x00")} {
+		_, err := e.Signal(t.Context(), nobody, note.With(""))
+		require.ErrorIs(t, err, engine.ErrNoTarget, "%v", nobody)
+	}
+	var rows int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.signals`).Scan(&rows))
+	require.Zero(t, rows)
+
+	d, err := e.Signal(t.Context(), id, note.With("").DedupKey("evt"))
+	require.NoError(t, err)
+	require.Equal(t, engine.Delivery{To: id}, d)
+	_, err = e.Signal(t.Context(), id, note.With(""))
+	require.ErrorIs(t, err, engine.ErrInboxFull)
+	d, err = e.Signal(t.Context(), fsm.Key("seat"), note.With("").DedupKey("evt"))
+	require.NoError(t, err)
+	require.Equal(t, engine.Delivery{To: id, Duplicate: true}, d)
+}

@@ -1,0 +1,125 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Parts that several transitions share.
+var (
+	progress = rules{"step": given("there"), "state": given(`{"state": "new"}`), "visit": plusOne, "attempt": is("0"), "crashes": is("0"),
+		"awaits": null, "timed_out": is("false"), "last_error": null, "commit_id": mark, "updated_at": now}
+	claimEnds = rules{"locked_by": null, "lease_expires_at": null, itsNext: promoted}
+	retried   = rules{"status": is("runnable"), "attempt": plusOne, "eligible_at": in("now + delay", time.Minute), "commit_id": mark, "updated_at": now}
+	parked    = rules{"status": is("awaiting_signal"), "awaits": given(`["never"]`)}
+	awake     = rules{"status": is("runnable"), "eligible_at": now}
+	ended     = rules{"finished_at": now, "commit_id": mark, "updated_at": now, "joined": mark, itsBarrier: joined,
+		"correlation_guard": null.as("NULL, if out of scope")}
+	spawn = rules{"status": is("awaiting_children"), "round": of("the new visit", func(*scene) string { return "12" }), "dropped": null,
+		itsInbox: consumed}
+)
+
+// to is an outcome that leads to another step.
+func to(kind step.Kind, change ...func(*step.Commit)) func(*scene) *step.Commit {
+	return func(*scene) *step.Commit {
+		c := &step.Commit{Kind: kind, Step: "there", State: json.RawMessage(`{"state": "new"}`)}
+		for _, f := range change {
+			f(c)
+		}
+		return c
+	}
+}
+
+func awaiting(names ...string) func(*step.Commit) { return func(c *step.Commit) { c.Names = names } }
+func hither(c *step.Commit)                       { c.Step = "here" }
+func atTime(t time.Time) func(*step.Commit)       { return func(c *step.Commit) { c.At = t } }
+
+func just(c step.Commit) func(*scene) *step.Commit { return func(*scene) *step.Commit { return &c } }
+
+var outcomes = []group{
+	{"Next and Retry", "", []transition{
+		{name: "Next, claim kept", from: "executing", keep: true, outcome: to(step.Next),
+			makes: all(progress, rules{itsInbox: consumed})},
+		{name: "Next, released", from: "executing", outcome: to(step.Next),
+			makes: all(progress, claimEnds, awake, rules{itsInbox: consumed})},
+		{name: "Next with a delay", from: "executing", outcome: to(step.Next, func(c *step.Commit) { c.Delay = time.Hour }),
+			makes: all(progress, claimEnds, awake, rules{"eligible_at": in("now + delay", time.Hour), itsInbox: consumed})},
+		{name: "Next at a time", from: "executing", outcome: to(step.Next, atTime(tomorrow)),
+			makes: all(progress, claimEnds, awake, rules{"eligible_at": at("that time, or now", tomorrow), itsInbox: consumed})},
+		{name: "Next at a time past", from: "executing", outcome: to(step.Next, atTime(tomorrow.AddDate(-1, 0, 0))),
+			makes: all(progress, claimEnds, awake, rules{itsInbox: consumed})},
+		{name: "Retry with an error", from: "executing",
+			outcome: just(step.Commit{Kind: step.Retry, State: json.RawMessage(`{"state": "new"}`), Delay: time.Minute, Err: "new error"}),
+			makes:   all(retried, claimEnds, rules{"state": given(`{"state": "new"}`), "last_error": is("new error").as("the error")})},
+		{name: "Retry without one", from: "executing", outcome: just(step.Commit{Kind: step.Retry, Delay: time.Minute}),
+			makes: all(retried, claimEnds)},
+	}},
+	{"Await", "A re-check in the same transaction wakes what has parked though a signal it awaits is there already.", []transition{
+		{name: "nothing there", from: "executing", outcome: to(step.Await, awaiting("never")),
+			makes: all(progress, claimEnds, parked)},
+		{name: "with a timeout", from: "executing",
+			outcome: to(step.Await, awaiting("never"), func(c *step.Commit) { c.Timeout = 2 * time.Hour }),
+			makes:   all(progress, claimEnds, parked, rules{"await_deadline": in("now + timeout", 2*time.Hour)})},
+		{name: "until a time", from: "executing", outcome: to(step.Await, awaiting("never"), atTime(tomorrow)),
+			makes: all(progress, claimEnds, parked, rules{"await_deadline": at("that time", tomorrow)})},
+		{name: "a match is there", from: "executing",
+			outcome: to(step.Await, awaiting("go"), func(c *step.Commit) { c.Timeout = 2 * time.Hour }),
+			makes:   all(progress, claimEnds, awake, rules{"awaits": given(`["go"]`)})},
+		{name: "towards itself, only what it was given is there", from: "executing", outcome: to(step.Await, awaiting("go"), hither),
+			makes: all(progress, claimEnds, parked, rules{"step": given("here"), "awaits": given(`["go"]`)})},
+		{name: "towards itself, something new is there", from: "executing", outcome: to(step.Await, awaiting("late", "go"), hither),
+			makes: all(progress, claimEnds, awake, rules{"step": given("here"), "awaits": given(`["late", "go"]`)})},
+	}},
+	{"ScheduleChildren", "Children whose correlation key is occupied are not inserted.", []transition{
+		{name: "some", from: "executing",
+			outcome: func(s *scene) *step.Commit { return to(step.Children, spawning(s.nChildren(3)))(s) },
+			makes:   all(progress, claimEnds, spawn, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3)})},
+		{name: "some not inserted", from: "executing", prepare: occupy,
+			outcome: func(s *scene) *step.Commit {
+				return to(step.Children, spawning(withKeys(s.nChildren(3), "", s.taken(), "")))(s)
+			},
+			makes: all(progress, claimEnds, spawn, rules{"children_pending": shown("number inserted", "2"), itsChildren: spawned(2),
+				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(1) })})},
+		{name: "none inserted", from: "executing", prepare: occupy,
+			outcome: func(s *scene) *step.Commit { return to(step.Children, spawning(withKeys(s.nChildren(1), s.taken())))(s) },
+			makes: all(progress, claimEnds, spawn, awake, rules{"children_pending": is("0"),
+				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(0) })})},
+		{name: "none given", from: "executing", outcome: to(step.Children),
+			makes: all(progress, claimEnds, spawn, awake, rules{"children_pending": is("0")})},
+	}},
+	{"Done and Stop", "As a child, the instance settles its parent's join in the same transaction, once: only in the parent's current round.",
+		[]transition{
+			{name: "Done", from: "executing", outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}),
+				makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null,
+					"timed_out": is("false"), "last_error": null, itsInbox: emptied})},
+			{name: "Done, child of an older round", from: "executing", with: columns{"parent_round": `5`},
+				outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}),
+				makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null,
+					"timed_out": is("false"), "last_error": null, itsInbox: emptied, itsBarrier: unchanged})},
+			{name: "Done, joined before", from: "executing", with: columns{"joined": `gen_random_uuid()`},
+				outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}),
+				makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null,
+					"timed_out": is("false"), "last_error": null, itsInbox: emptied, itsBarrier: unchanged, "joined": unchanged})},
+			{name: "Stop", from: "executing", outcome: just(step.Commit{Kind: step.Stop, Err: "new error", Failure: "stopped"}),
+				makes: all(claimEnds, ended, rules{"status": is("failed"), "failure": given("stopped"),
+					"last_error": is("new error").as("the reason")})},
+		}},
+}
+
+func spawning(specs []step.Spec) func(*step.Commit) { return func(c *step.Commit) { c.Spawn = specs } }
+
+// occupy has somebody else hold the key s.taken().
+func occupy(s *scene) {
+	s.insert(columns{"fsm": `'m'`, "step": `'s'`, "queue": quote(s.queue()), "paused": `true`, "correlation_key": quote(s.taken()),
+		"correlation_scope": liveScope})
+}
+
+func (s *scene) taken() string { return fmt.Sprint("taken", s.number) }
+
+func (s *scene) droppedAt(index int) string {
+	return fmt.Sprintf(`[{"i": %d, "k": %q, "o": %d}]`, index, s.taken(),
+		s.bench.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = $1`, s.taken()))
+}

@@ -1,0 +1,156 @@
+package store_test
+
+import (
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+var matrix = append(outcomes,
+	group{"Claim and lease", "", []transition{
+		{name: "claim", from: "runnable", happens: func(s *scene) { s.requireClaim(1, "machine/3") },
+			makes: rules{"status": is("executing"), "locked_by": worker, "lease_expires_at": in("now + lease", lease), "claim_token": nextToken,
+				"updated_at": now}},
+		{name: "claim of one set aside", from: "runnable", with: columns{"pick_lane": `2`},
+			happens: func(s *scene) { s.requireClaim(1, "machine/3") },
+			makes: rules{"status": is("executing"), "locked_by": worker, "lease_expires_at": in("now + lease", lease), "claim_token": nextToken,
+				"updated_at": now, "pick_lane": is("0")}},
+		{name: "pick by one who does not know its machine", from: "runnable", happens: func(s *scene) { s.requireClaim(0, "machine/2", "other/3") },
+			makes: rules{"pick_lane": is("2")}},
+		{name: "pick that finds it behind its key", from: "runnable", prepare: func(s *scene) {
+			s.exec(`UPDATE gendurable.gen_durable SET pick_lane = 0, priority = 1 WHERE id = $1`, s.behind)
+		}, happens: func(s *scene) { s.requireClaim(1, "machine/3") },
+			makes: rules{"pick_lane": is("1"), itsNext: shown("claimed", "executing, lane 0")}},
+		{name: "its key is free", from: "runnable", with: columns{"pick_lane": `1`}, happens: func(s *scene) {
+			p, err := s.Promote(s.t.Context(), []string{s.key()})
+			require.NoError(s.t, err)
+			require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
+		}, makes: rules{"pick_lane": is("0")}},
+		{name: "heartbeat", from: "executing", happens: func(s *scene) {
+			line := s.Line()
+			defer func() { require.NoError(s.t, line.Close(s.t.Context())) }()
+			beaten, err := line.Beat(s.t.Context(), me, []*step.Claim{s.claim}, lease)
+			require.NoError(s.t, err)
+			require.Equal(s.t, store.Beaten{Extended: []int64{s.id}}, beaten)
+		}, makes: rules{"lease_expires_at": in("now + lease", lease)}},
+		{name: "release", from: "executing", happens: func(s *scene) {
+			n, p, err := s.Release(s.t.Context(), me, []*step.Claim{s.claim})
+			require.NoError(s.t, err)
+			require.Equal(s.t, 1, n)
+			require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
+		}, makes: all(claimEnds, rules{"status": is("runnable")})},
+		{name: "first reap", from: "expired", with: columns{"crashes": `0`}, happens: func(s *scene) { s.requireReap(1, 0, 0) },
+			makes: all(claimEnds, reaped)},
+		{name: "later reap", from: "expired", happens: func(s *scene) { s.requireReap(1, 0, 4) },
+			makes: all(claimEnds, reaped, rules{"eligible_at": in("now + 1 s · 2^(crashes−2)", 4*time.Second)})},
+		{name: "reap number twenty", from: "expired", with: columns{"crashes": `19`}, happens: func(s *scene) { s.requireReap(1, 0, 0) },
+			makes: all(claimEnds, reaped, rules{"eligible_at": in("now + 5 min", 5*time.Minute)})},
+		{name: "reap over the crash limit", from: "expired", happens: func(s *scene) { s.requireReap(0, 1, 3) },
+			makes: all(claimEnds, reaped, ended, rules{"status": is("failed"), "failure": is("crashes"),
+				"last_error": is("lost its worker 4 times at step here: over the crash limit").as("says so")})},
+	}},
+	group{"Signals", "", []transition{
+		{name: "an awaited signal", from: "awaiting_signal", happens: func(s *scene) { s.requireDelivered("go", true) },
+			makes: all(awake, rules{"await_deadline": null, "updated_at": now, itsInbox: received})},
+		{name: "another signal", from: "awaiting_signal", happens: func(s *scene) { s.requireDelivered("unasked", false) },
+			makes: rules{itsInbox: received}},
+		{name: "a signal while it executes", from: "executing", happens: func(s *scene) { s.requireDelivered("go", false) },
+			makes: rules{itsInbox: received}},
+		{name: "the await times out", from: "awaiting_signal", with: columns{"await_deadline": `now()`}, happens: func(s *scene) {
+			queues, err := s.TimeOut(s.t.Context(), 10)
+			require.NoError(s.t, err)
+			require.Equal(s.t, []string{s.queue()}, queues)
+		}, makes: all(awake, rules{"await_deadline": null, "timed_out": is("true"), "updated_at": now})},
+	}},
+	group{"Join, seen from the parent", "A child that fails counts like one that is done.", []transition{
+		{name: "not the last child", from: "awaiting_children", prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   rules{"children_pending": shown("−1", "1")}},
+		{name: "the last child", from: "awaiting_children", with: columns{"children_pending": `1`}, prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   all(awake, rules{"children_pending": is("0"), "updated_at": now})},
+		{name: "the last child fails", from: "awaiting_children", with: columns{"children_pending": `1`}, prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes:   all(awake, rules{"children_pending": is("0"), "updated_at": now})},
+		{name: "the last child is over its crash limit", from: "awaiting_children", with: columns{"children_pending": `1`},
+			prepare: func(s *scene) { s.kid(columns{"fsm": `'machine'`, "fsm_version": `3`, "crashes": `3`}) },
+			happens: func(s *scene) { s.requireReap(0, 1, 3) },
+			makes:   all(awake, rules{"children_pending": is("0"), "updated_at": now})},
+		{name: "a child of an older round", from: "awaiting_children", prepare: func(s *scene) { s.kid(columns{"parent_round": `8`}) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
+		{name: "a child that had joined", from: "awaiting_children", prepare: func(s *scene) { s.kid(columns{"joined": `gen_random_uuid()`}) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
+		{name: "the parent does not wait any more", from: "executing", prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
+	}},
+	group{"Insertion", "A dot stands for the column's default.", []transition{
+		{name: "insert", happens: func(s *scene) {
+			spec := s.spec("new key")
+			spec.Scope = step.ScopeAll
+			got, err := s.Insert(s.t.Context(), []*step.Spec{&spec})
+			require.NoError(s.t, err)
+			s.id = got[0].ID
+		}, makes: all(inserted, rules{"correlation_key": given("new key"), "correlation_guard": shown("the key", "new key"),
+			"correlation_scope": given(`["runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed"]`)})},
+		{name: "insert with a delay", happens: func(s *scene) {
+			spec := s.spec("")
+			spec.UID, spec.Delay = uuid.MustParse(newUID[:35]+"4"), time.Hour
+			got, err := s.Insert(s.t.Context(), []*step.Spec{&spec})
+			require.NoError(s.t, err)
+			s.id = got[0].ID
+		}, makes: all(inserted, rules{"uid": given(newUID[:35] + "4"), "eligible_at": in("now + delay", time.Hour)})},
+		{name: "insert at a time", happens: func(s *scene) {
+			spec := s.spec("")
+			spec.At = tomorrow
+			got, err := s.Insert(s.t.Context(), []*step.Spec{&spec})
+			require.NoError(s.t, err)
+			s.id = got[0].ID
+		}, makes: all(inserted, rules{"eligible_at": at("that time, or now", tomorrow)})},
+		{name: "as a child", prepare: func(s *scene) {
+			s.kid(columns{"parent_id": `NULL`, "visit": `20`, "depth": `3`})
+		}, happens: func(s *scene) {
+			s.kids[0].Visit, s.kids[0].Depth, s.kids[0].Parent = 20, 3, 0
+			s.commit(s.mark, false, store.Entry{Claim: s.kids[0],
+				Commit: &step.Commit{Kind: step.Children, Step: "join", State: []byte(`{}`), Spawn: []step.Spec{s.spec("")}}})
+			s.id = int64(s.bench.number(`SELECT id FROM gendurable.gen_durable WHERE parent_id = $1`, s.kids[0].ID))
+		}, makes: all(inserted, rules{"parent_id": something("the parent"), "parent_round": shown("the parent's round", "21"),
+			"depth": shown("the parent's + 1", "4")})},
+	}},
+)
+
+var (
+	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now}
+
+	inserted = rules{"id": something("next id"), "uid": given(newUID), "fsm": given("new machine"), "fsm_version": given("2"), "step": given("first"),
+		"queue": given("new queue"), "priority": given("-5"), "state": given(`{"state": "new"}`), "partition_key": given("new partition"),
+		"eligible_at": now, "inserted_at": now, "updated_at": now}
+)
+
+// requireClaim picks from the scene's queue with a worker that knows machines, and expects n rows.
+func (s *scene) requireClaim(n int, machines ...string) store.Claimed {
+	s.t.Helper()
+	got, err := s.Claim(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: machines, Limit: 10, Window: 100, Lease: lease,
+		Inbox: cap10})
+	require.NoError(s.t, err)
+	require.Len(s.t, got.Claims, n)
+	return got
+}
+
+// requireReap sweeps, with a crash limit for the fixtures' machine.
+func (s *scene) requireReap(released, failed int, most int32) {
+	s.t.Helper()
+	got, err := s.Reap(s.t.Context(), s.mark, store.CrashLimits{Machines: []string{"machine/3"}, Limits: []int32{most}}, 10)
+	require.NoError(s.t, err)
+	require.Equal(s.t, []int{released, failed, 0}, []int{got.Released, len(got.Failed), len(got.Poisoned)})
+}
+
+func (s *scene) requireDelivered(name string, woken bool) {
+	s.t.Helper()
+	d, err := s.Deliver(s.t.Context(), byID(s.id), named(name), cap10)
+	require.NoError(s.t, err)
+	require.Equal(s.t, store.Delivery{Target: s.id, Queue: s.queue(), Woken: woken}, d)
+}

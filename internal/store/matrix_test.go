@@ -1,0 +1,207 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// transition is one way in which a row changes, and what it makes of each column. What it does not name must stay as it was.
+type transition struct {
+	name    string // in docs/outcomes.md
+	from    string // which of fixtures
+	with    columns
+	prepare func(s *scene)
+	outcome func(s *scene) *step.Commit // committed, alone and among all others, in both lanes
+	keep    bool
+	happens func(s *scene) // what is not an outcome
+	makes   rules
+}
+
+// group is one table of docs/outcomes.md.
+type group struct {
+	title, about string
+	transitions  []transition
+}
+
+// known are the columns of gen_durable, in the order of the documentation. A new one has to be put in here, and into each transition
+// that changes it.
+var known = []string{
+	"id", "uid", "fsm", "fsm_version", "status", "step", "state", "result", "last_error", "failure", "finished_at",
+	"awaits", "await_deadline", "timed_out", "attempt", "crashes", "visit", "eligible_at",
+	"locked_by", "lease_expires_at", "claim_token", "commit_id", "queue", "priority", "partition_key", "pick_lane", "paused",
+	"correlation_key", "correlation_scope", "correlation_guard",
+	"round", "children_pending", "dropped", "parent_id", "parent_round", "joined", "depth", "inserted_at", "updated_at",
+}
+
+var around = []string{itsInbox, itsChildren, itsBarrier, itsNext}
+
+func TestEveryColumnIsInTheMatrix(t *testing.T) {
+	b := newBench(t)
+	rows, err := b.pool.Query(t.Context(), `SELECT column_name FROM information_schema.columns
+		WHERE table_schema = 'gendurable' AND table_name = 'gen_durable'`)
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.ElementsMatch(t, names, known)
+	for _, g := range matrix {
+		for _, x := range g.transitions {
+			for name := range x.makes {
+				require.True(t, slices.Contains(known, name) || slices.Contains(around, name), "%s: %s", x.name, name)
+			}
+		}
+	}
+}
+
+func TestEveryTransitionOnEveryColumn(t *testing.T) {
+	b := newBench(t)
+	for _, g := range matrix {
+		for _, x := range g.transitions {
+			if x.happens == nil {
+				continue
+			}
+			t.Run(x.name, func(t *testing.T) {
+				b.t = t
+				s := b.newScene(&x)
+				s.require(&x, s.run(func() { x.happens(s) }))
+			})
+		}
+	}
+}
+
+func TestEveryOutcomeOnEveryColumn(t *testing.T) {
+	b := newBench(t)
+	for _, slow := range []bool{false, true} {
+		var all []*transition
+		var scenes []*scene
+		for _, g := range matrix {
+			for _, x := range g.transitions {
+				if x.outcome == nil {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s, slow %t", x.name, slow), func(t *testing.T) {
+					b.t = t
+					s := b.newScene(&x)
+					e := s.entry(&x)
+					s.require(&x, s.run(func() { s.commit(s.mark, slow || e.Slow(), e) }))
+				})
+				b.t = t
+				all, scenes = append(all, &x), append(scenes, b.newScene(&x))
+			}
+		}
+		t.Run(fmt.Sprintf("all in one batch, slow %t", slow), func(t *testing.T) {
+			b.t = t
+			b.allInOneBatch(all, scenes, slow)
+		})
+	}
+}
+
+// allInOneBatch commits the outcomes of all scenes at once: none may colour another.
+func (b bench) allInOneBatch(all []*transition, scenes []*scene, slow bool) {
+	b.t.Helper()
+	var batch []store.Entry
+	var members []int
+	together := newMark()
+	for i, x := range all {
+		scenes[i].bench.t = b.t
+		e := scenes[i].entry(x)
+		if e.Slow() && !slow {
+			continue
+		}
+		scenes[i].mark = together
+		scenes[i].was, scenes[i].from = scenes[i].photograph(), scenes[i].clock()
+		batch, members = append(batch, e), append(members, i)
+	}
+	require.Greater(b.t, len(batch), 10)
+	b.commit(together, slow, batch...)
+	for _, i := range members {
+		scenes[i].until = scenes[i].clock()
+		scenes[i].require(all[i], scenes[i].photograph())
+	}
+}
+
+// commit applies entries of worker me, all of them.
+func (b bench) commit(mark string, slow bool, entries ...store.Entry) store.Committed {
+	b.t.Helper()
+	got, err := b.Commit(b.t.Context(), me, mark, entries, slow)
+	require.NoError(b.t, err)
+	for _, e := range entries {
+		require.True(b.t, got.Applied[e.Claim.ID], "instance %d was left out", e.Claim.ID)
+	}
+	return got
+}
+
+func (s *scene) entry(x *transition) store.Entry {
+	return store.Entry{Claim: s.claim, Commit: x.outcome(s), Keep: x.keep}
+}
+
+// require compares the two photographs under the rules.
+func (s *scene) require(x *transition, now image) {
+	s.t.Helper()
+	for _, name := range slices.Concat(known, around) {
+		r, ok := x.makes[name]
+		if !ok {
+			r = unchanged
+		}
+		if !r.holds(s, s.was[name], now[name]) {
+			require.Failf(s.t, x.name, "%s: want %s (%s)\n  was %s\n  is  %s", name, r.text, x.name, show(s.was[name]), show(now[name]))
+		}
+	}
+}
+
+func show(v *string) string {
+	if v == nil {
+		return "NULL"
+	}
+	return *v
+}
+
+// spec of a child or an instance to insert, in which everything is given.
+func (s *scene) spec(key string) step.Spec {
+	return step.Spec{UID: uuid.MustParse(newUID), Machine: "new machine", Version: 2, Step: "first", Queue: "new queue", Priority: -5,
+		State: []byte(`{"state": "new"}`), Key: key, PartitionKey: "new partition"}
+}
+
+const newUID = "33333333-3333-4333-8333-333333333333"
+
+// nChildren without keys.
+func (s *scene) nChildren(n int) []step.Spec {
+	out := make([]step.Spec, n)
+	for i := range out {
+		out[i] = step.Spec{UID: uuid.New(), Machine: "kid", Version: 1, Step: "start", Queue: "kids", State: []byte(`{}`)}
+	}
+	return out
+}
+
+// withKeys names children that contend for keys.
+func withKeys(specs []step.Spec, keys ...string) []step.Spec {
+	for i, k := range keys {
+		specs[i].Key = k
+	}
+	return specs
+}
+
+// kid makes an executing child of the scene's row.
+func (s *scene) kid(more columns) *step.Claim {
+	s.t.Helper()
+	id := s.insert(columns{"fsm": `'kid'`, "step": `'work'`, "status": `'executing'`, "locked_by": quote(me), "claim_token": `5`,
+		"lease_expires_at": `now() - interval '1 second'`, "parent_id": fmt.Sprint(s.id), "parent_round": `9`}.with(more))
+	c := &step.Claim{ID: id, Step: "work", Token: 5, Parent: s.id, ParentRound: 9}
+	s.kids = append(s.kids, c)
+	return c
+}
+
+func (s *scene) kidEnds(outcome step.Commit) {
+	s.t.Helper()
+	s.commit(s.mark, false, store.Entry{Claim: s.kids[0], Commit: &outcome})
+}
+
+var tomorrow = time.Now().Add(24 * time.Hour).Truncate(time.Millisecond)

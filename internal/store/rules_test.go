@@ -1,0 +1,120 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"strconv"
+	"time"
+)
+
+// What surrounds a row, and is asserted like its columns.
+const (
+	itsInbox    = "*its inbox*"
+	itsChildren = "*its children*"
+	itsBarrier  = "*its parent's barrier*"
+	itsNext     = "*the next of its partition key*"
+)
+
+// rule is what a transition makes of one column.
+type rule struct {
+	text  string // in docs/outcomes.md
+	holds func(s *scene, was, is *string) bool
+}
+
+// rules of a transition, by column. A column without one stays as it was.
+type rules map[string]rule
+
+// all joins rules; where two speak of a column, the later one holds.
+func all(parts ...rules) rules {
+	out := rules{}
+	for _, p := range parts {
+		maps.Copy(out, p)
+	}
+	return out
+}
+
+var unchanged = rule{"·", func(_ *scene, was, is *string) bool { return reflect.DeepEqual(was, is) }}
+
+var null = rule{"NULL", func(_ *scene, _, is *string) bool { return is == nil }}
+
+// is a constant.
+func is(want string) rule { return shown(want, want) }
+
+// given by the outcome or the spec; it is want in the test.
+func given(want string) rule { return shown("given", want) }
+
+func shown(text, want string) rule {
+	return rule{text, func(_ *scene, _, is *string) bool { return is != nil && *is == want }}
+}
+
+// of is a value that depends on the scene.
+func of(text string, want func(s *scene) string) rule {
+	return rule{text, func(s *scene, _, is *string) bool { return is != nil && *is == want(s) }}
+}
+
+// as shows the rule under another text.
+func (r rule) as(text string) rule { return rule{text, r.holds} }
+
+// one more than it was.
+var plusOne = rule{"+1", func(_ *scene, was, is *string) bool {
+	before, err1 := strconv.ParseInt(*was, 10, 64)
+	after, err2 := strconv.ParseInt(*is, 10, 64)
+	return err1 == nil && err2 == nil && after == before+1
+}}
+
+// now is the server's clock at the transition.
+var now = in("now", 0)
+
+// in some time from now.
+func in(text string, d time.Duration) rule {
+	return rule{text, func(s *scene, _, is *string) bool {
+		if is == nil {
+			return false
+		}
+		at, err := time.Parse(time.RFC3339Nano, *is)
+		return err == nil && !at.Before(s.from.Add(d)) && !at.After(s.until.Add(d))
+	}}
+}
+
+// at a given time.
+func at(text string, want time.Time) rule {
+	return rule{text, func(_ *scene, _, is *string) bool {
+		if is == nil {
+			return false
+		}
+		at, err := time.Parse(time.RFC3339Nano, *is)
+		return err == nil && at.Equal(want)
+	}}
+}
+
+var (
+	mark      = of("the commit", func(s *scene) string { return s.mark })
+	worker    = of("the worker", func(*scene) string { return me })
+	nextToken = rule{"next token", func(s *scene, _, is *string) bool {
+		after, err := strconv.ParseInt(*is, 10, 64)
+		return err == nil && after > s.number // which was drawn from the same sequence
+	}}
+	something = func(text string) rule {
+		return rule{text, func(_ *scene, was, is *string) bool { return is != nil && !reflect.DeepEqual(was, is) }}
+	}
+)
+
+// Of what surrounds the row.
+var (
+	consumed = shown("the awaited ones consumed", `2†{} 3{"p": 1} 4{"p": 1}`)
+	emptied  = shown("deleted", "")
+	received = rule{"+1 signal", func(_ *scene, was, is *string) bool { return *is == *was+` new{"n": 1}` }}
+	spawned  = func(n int) rule { return shown("inserted", fmt.Sprint(n)) }
+	promoted = shown("visible", "runnable, lane 0")
+	joined   = rule{"−1", func(_ *scene, was, is *string) bool {
+		var before, after map[string]any
+		if json.Unmarshal([]byte(*was), &before) != nil || json.Unmarshal([]byte(*is), &after) != nil {
+			return false
+		}
+		n, ok := before["children_pending"].(float64)
+		before["children_pending"] = n - 1
+		return ok && reflect.DeepEqual(before, after)
+	}}
+)

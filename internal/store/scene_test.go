@@ -1,0 +1,207 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	me    = "11111111-1111-4111-8111-111111111111" // the worker that holds the claims
+	other = "22222222-2222-4222-8222-222222222222" // and another
+	lease = time.Minute
+)
+
+func newMark() string { return uuid.NewString() }
+
+// columns of a fixture, as SQL expressions. $n is the scene's number.
+type columns map[string]string
+
+// with returns a copy in which some columns are others.
+func (c columns) with(more columns) columns {
+	out := maps.Clone(c)
+	maps.Copy(out, more)
+	return out
+}
+
+// insert writes the row and returns its id.
+func (b bench) insert(c columns) (id int64) {
+	b.t.Helper()
+	names := slices.Sorted(maps.Keys(c))
+	values := make([]string, len(names))
+	for i, n := range names {
+		values[i] = c[n]
+	}
+	sql := `INSERT INTO gendurable.gen_durable (` + strings.Join(names, ", ") + `) VALUES (` + strings.Join(values, ", ") + `) RETURNING id`
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), sql).Scan(&id), sql)
+	return id
+}
+
+// usual is a row in which every column that may differ from its default does, so that a transition that touches what is not its
+// business is seen.
+var usual = columns{
+	"fsm": `'machine'`, "fsm_version": `3`, "step": `'here'`, "state": `'{"state": "old"}'`, "result": `'{"result": "old"}'`,
+	"awaits": `'{go,late}'`, "timed_out": `true`, "priority": `7`, "eligible_at": `now() - interval '1 hour'`,
+	"attempt": `4`, "crashes": `3`, "last_error": `'old error'`, "visit": `11`, "claim_token": `41`, "commit_id": `gen_random_uuid()`,
+	"inserted_at": `now() - interval '1 day'`, "updated_at": `now() - interval '2 hours'`,
+	"round": `9`, "children_pending": `2`, "dropped": `'[{"index": 4, "key": "old", "occupant": 1}]'`, "parent_round": `6`, "depth": `2`,
+	"correlation_scope": liveScope,
+}
+
+// fixtures are the states from which transitions lead, as the engine leaves them.
+var fixtures = map[string]columns{
+	"runnable": usual,
+	"executing": usual.with(columns{
+		"status": `'executing'`, "locked_by": `'` + me + `'`, "lease_expires_at": `now() + interval '1 hour'`, "paused": `true`}),
+	"expired": usual.with(columns{
+		"status": `'executing'`, "locked_by": `'` + me + `'`, "lease_expires_at": `now() - interval '1 second'`, "paused": `true`}),
+	"awaiting_signal": usual.with(columns{
+		"status": `'awaiting_signal'`, "timed_out": `false`, "await_deadline": `now() + interval '1 hour'`}),
+	"awaiting_children": usual.with(columns{"status": `'awaiting_children'`, "awaits": `NULL`, "timed_out": `false`}),
+	"": {"fsm": `'m'`, "step": `'s'`}, // a row of defaults, for insertions
+}
+
+// scene is one row in the middle of all that a transition can touch: an inbox, a parent that waits for it, a row that waits behind it
+// for its partition key.
+type scene struct {
+	bench
+	number             int64
+	id, parent, behind int64
+	claim              *step.Claim
+	signals            map[int64]int // id → which of the fixture's
+	mark               string
+	was                image
+	from, until        time.Time // the server's clock around the transition
+	kids               []*step.Claim
+}
+
+// newScene builds the scene for a transition.
+func (b bench) newScene(x *transition) *scene {
+	b.t.Helper()
+	s := &scene{bench: b, mark: newMark(), signals: map[int64]int{}}
+	s.number = int64(b.number(`SELECT nextval('gendurable.gen_durable_token')`))
+	s.parent = b.insert(columns{"fsm": `'parent'`, "step": `'join'`, "status": `'awaiting_children'`, "children_pending": `2`, "round": `6`,
+		"queue": quote(s.queue())})
+	row := fixtures[x.from]
+	if x.from != "" {
+		row = row.with(columns{"queue": quote(s.queue()), "partition_key": quote(s.key()), "correlation_key": quote(s.key()),
+			"parent_id": fmt.Sprint(s.parent)})
+	}
+	s.id = b.insert(row.with(x.with))
+	if x.from != "" {
+		priority := "1" // ahead of the row itself, once the key is free
+		if x.from == "runnable" {
+			priority = "9"
+		}
+		s.behind = b.insert(columns{"fsm": `'machine'`, "fsm_version": `3`, "step": `'here'`, "queue": quote(s.queue()), "priority": priority,
+			"partition_key": quote(s.key()), "pick_lane": `1`, "eligible_at": `now() - interval '1 minute'`})
+	}
+	s.claim = &step.Claim{ID: s.id, Machine: "machine", Version: 3, Step: "here", Queue: s.queue(), Token: 41, Visit: 11, Depth: 2,
+		PartitionKey: s.key(), Parent: s.parent, ParentRound: 6, Round: 9}
+	if x.from != "" {
+		s.fillInbox()
+	}
+	if x.prepare != nil {
+		x.prepare(s)
+	}
+	return s
+}
+
+func (s *scene) queue() string { return fmt.Sprint("q", s.number) }
+func (s *scene) key() string   { return fmt.Sprint("k", s.number) }
+
+// fillInbox puts in two awaited signals that the step was given, the second with a dedup key, one that came after its claim, and one
+// that nobody awaits.
+func (s *scene) fillInbox() {
+	for i, name := range []string{"go", "go", "late", "unasked"} {
+		var id int64
+		var dedup *string
+		if i > 0 {
+			dedup = new(fmt.Sprint("dedup", i))
+		}
+		require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `INSERT INTO gendurable.signals (target_id, name, payload, dedup_key)
+			VALUES ($1, $2, '{"p": 1}', $3) RETURNING id`, s.id, name, dedup).Scan(&id))
+		s.signals[id] = i + 1
+		if name == "go" {
+			g := step.Signal{ID: id, Name: name, Payload: json.RawMessage(`{"p": 1}`)}
+			if dedup != nil {
+				g.DedupKey = *dedup
+			}
+			s.claim.Awaited = append(s.claim.Awaited, g)
+		}
+	}
+}
+
+// run photographs the row, lets the transition happen, and photographs it again.
+func (s *scene) run(happen func()) (is image) {
+	s.t.Helper()
+	s.was, s.from = s.photograph(), s.clock()
+	happen()
+	s.until = s.clock()
+	return s.photograph()
+}
+
+func (s *scene) clock() (at time.Time) {
+	s.t.Helper()
+	require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `SELECT clock_timestamp()`).Scan(&at))
+	return at
+}
+
+// image is a row: each column's value as text, nil for NULL, and what surrounds it under names of surroundings.
+type image map[string]*string
+
+func (s *scene) photograph() image {
+	s.t.Helper()
+	out := image{}
+	rows, err := s.pool.Query(s.t.Context(), `SELECT c.key, c.value #>> '{}' FROM gendurable.gen_durable g CROSS JOIN LATERAL jsonb_each(to_jsonb(g)) c
+		WHERE g.id = $1`, s.id)
+	require.NoError(s.t, err)
+	var name string
+	var value *string
+	_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error { out[name] = value; return nil })
+	require.NoError(s.t, err)
+	out[itsInbox] = new(s.inbox())
+	out[itsChildren] = new(fmt.Sprint(s.bench.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id = $1`, s.id)))
+	out[itsBarrier], out[itsNext] = nil, nil
+	if s.behind != 0 {
+		out[itsBarrier] = new(s.text(`SELECT to_jsonb(g)::text FROM gendurable.gen_durable g WHERE id = $1`, s.parent))
+		out[itsNext] = new(s.text(`SELECT status || ', lane ' || pick_lane FROM gendurable.gen_durable WHERE id = $1`, s.behind))
+	}
+	return out
+}
+
+// inbox lists the signals of the fixture by number, those consumed with a dagger; a new one is "new".
+func (s *scene) inbox() string {
+	s.t.Helper()
+	rows, err := s.pool.Query(s.t.Context(), `SELECT id, consumed_at IS NOT NULL, payload::text FROM gendurable.signals WHERE target_id = $1 ORDER BY id`, s.id)
+	require.NoError(s.t, err)
+	var id int64
+	var consumed bool
+	var payload string
+	var list []string
+	_, err = pgx.ForEachRow(rows, []any{&id, &consumed, &payload}, func() error {
+		item := "new"
+		if n, ok := s.signals[id]; ok {
+			item = fmt.Sprint(n)
+		}
+		if consumed {
+			item += "†"
+		}
+		list = append(list, item+payload)
+		return nil
+	})
+	require.NoError(s.t, err)
+	return strings.Join(list, " ")
+}
+
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
