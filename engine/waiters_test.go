@@ -41,11 +41,13 @@ func (t *table) end(ids ...int64) {
 	t.ended = append(t.ended, ids...)
 }
 
-func (t *table) number() int {
+func (t *table) seen() [][]int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.looks)
+	return slices.Clone(t.looks)
 }
+
+func (t *table) number() int { return len(t.seen()) }
 
 // waiting starts a wait and returns where its result will come.
 func waiting(ctx context.Context, w *waiters, id int64) <-chan error {
@@ -54,6 +56,9 @@ func waiting(ctx context.Context, w *waiters, id int64) <-chan error {
 	synctest.Wait()
 	return done
 }
+
+// pass lets a time of the bubble go by, which takes none.
+func pass(d time.Duration) { <-time.After(d) }
 
 func idle(t *testing.T, w *waiters) {
 	t.Helper()
@@ -92,20 +97,20 @@ func TestWaitersLookTogetherAndEverMoreRarely(t *testing.T) {
 			ids = append(ids, id)
 			all = append(all, waiting(t.Context(), w, id))
 		}
-		time.Sleep(firstLook + time.Millisecond)
+		pass(firstLook + time.Millisecond)
 		synctest.Wait()
-		require.Equal(t, [][]int64{ids}, rows.looks, "one statement for all")
+		require.Equal(t, [][]int64{ids}, rows.seen(), "one statement for all")
 
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		synctest.Wait()
 		before := rows.number()
 		require.Less(t, before, 20)
-		time.Sleep(10 * lastLook)
+		pass(10 * lastLook)
 		synctest.Wait()
 		require.Equal(t, 10, rows.number()-before)
 
 		rows.end(ids...)
-		time.Sleep(lastLook)
+		pass(lastLook)
 		for _, done := range all {
 			require.NoError(t, <-done)
 		}
@@ -120,7 +125,7 @@ func TestWaitersThatComeOneByOne(t *testing.T) {
 		rows := &table{}
 		w := newWaiters(rows.look, slog.Default())
 		old := waiting(t.Context(), w, 1)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		rows.end(2)
 		start := time.Now()
 		require.NoError(t, <-waiting(t.Context(), w, 2))
@@ -131,7 +136,7 @@ func TestWaitersThatComeOneByOne(t *testing.T) {
 		var crowd []<-chan error
 		for id := range int64(1000) {
 			crowd = append(crowd, waiting(ctx, w, 100+id))
-			time.Sleep(time.Millisecond)
+			pass(time.Millisecond)
 		}
 		require.LessOrEqual(t, rows.number()-before, int(time.Second/firstLook)+1)
 		cancel()
@@ -151,14 +156,14 @@ func TestWaitersOutliveALostDatabase(t *testing.T) {
 		var log strings.Builder
 		w := newWaiters(rows.look, slog.New(slog.NewTextHandler(&log, nil)))
 		done := waiting(t.Context(), w, 1)
-		time.Sleep(time.Minute)
-		require.Equal(t, 1, strings.Count(log.String(), "connection refused"))
+		pass(time.Minute)
 		rows.mu.Lock()
 		rows.err = nil
 		rows.mu.Unlock()
 		rows.end(1)
 		require.NoError(t, <-done)
 		idle(t, w)
+		require.Equal(t, 1, strings.Count(log.String(), "connection refused"))
 	})
 }
 

@@ -22,7 +22,9 @@ func refuse(t *testing.T, pool *pgxpool.Pool, condition string) (refused func() 
 	END $$`)
 	execute(t, pool, `CREATE TRIGGER refuse BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW WHEN (`+condition+`)
 		EXECUTE FUNCTION refuse()`)
-	return func() int { return query[int](t, pool, `SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM refused`) }
+	return func() int {
+		return query[int](t, pool, `SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM refused`)
+	}
 }
 
 func TestWhatPostgresRefusesReachesTheHandlerAndSparesTheBatch(t *testing.T) {
@@ -67,7 +69,9 @@ func TestWhatPostgresRefusesTwiceFails(t *testing.T) {
 	m := fsm.Declare[int, string]("stubborn")
 	def := m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
 		return v.Done("forbidden"), nil
-	})).OnError(func(_ context.Context, v *fsm.Visit[int, string], _ error) (fsm.Outcome, error) { return v.Done("forbidden"), nil })
+	})).OnError(func(_ context.Context, v *fsm.Visit[int, string], _ error) (fsm.Outcome, error) {
+		return v.Done("forbidden"), nil
+	})
 	c := config(t, def)
 	refused := refuse(t, c.Pool, `NEW.result = '"forbidden"'`)
 	eng := start(t, c)

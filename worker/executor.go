@@ -26,6 +26,7 @@ type execution struct {
 	phase   phase
 	failed  error // what the handler is called for
 	refused bool  // Postgres has refused an outcome of this visit once already
+	last    bool  // and what is under way now is the last resort: to fail with a safe text
 	took    time.Duration
 }
 
@@ -84,6 +85,9 @@ func (x *execution) visit() bool {
 		keep := outcome.Kind == step.Next && x.mayRunAhead(outcome)
 		r := x.w.commits.commit(x.f, outcome, keep)
 		switch {
+		case r.refused != nil && x.last:
+			x.stuck(r.refused)
+			return false
 		case r.refused != nil:
 			x.phase = again
 			outcome = x.refuse(r.refused)
@@ -223,7 +227,7 @@ func (x *execution) advance(o *step.Commit) {
 	next.Children, next.Dropped = nil, nil
 	x.f.claim = &next
 	x.steps++
-	x.phase, x.failed, x.refused = fresh, nil, false
+	x.phase, x.failed, x.refused, x.last = fresh, nil, false, false
 }
 
 // refuse answers an outcome that Postgres refused: once the handler decides, the second time the instance fails with a safe text.
@@ -233,6 +237,7 @@ func (x *execution) refuse(err error) *step.Commit {
 		if x.failed != nil {
 			err = fmt.Errorf("%w; then: %w", x.failed, err)
 		}
+		x.last = true
 		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureError)}
 	}
 	x.refused = true
@@ -244,6 +249,14 @@ func (x *execution) refuse(err error) *step.Commit {
 func (x *execution) release() {
 	x.report("")
 	x.w.giveBack([]*flight{x.f})
+}
+
+// stuck leaves an instance that Postgres does not even let fail to its lease: the reaper's growing delays keep what is tried again in vain
+// from becoming a busy loop.
+func (x *execution) stuck(err error) {
+	c := x.f.claim
+	x.w.log.Error("Postgres refuses every outcome of an instance: it is tried again when its lease expires, until it is repaired by hand",
+		slog.Int64("instance", c.ID), slog.String("machine", c.Machine), slog.String("step", c.Step), slog.Any("error", err))
 }
 
 func (x *execution) stale() {

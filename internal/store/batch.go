@@ -37,8 +37,9 @@ type batch struct {
 	parked     []int64
 	presented  []int64 // to those that park towards their own step
 	done       []int64
-	joiners    []int64 // terminal children
-	keys       []string
+	joiners    []int64  // terminal children
+	keys       []string // partition keys that these outcomes set free
+	holders    []int64  // and whose claim held each
 	spawn      specs
 }
 
@@ -104,7 +105,7 @@ func (b *batch) add(i, n int, e *Entry) {
 		}
 	}
 	if !e.Keep && c.PartitionKey != "" {
-		b.keys = append(b.keys, c.PartitionKey)
+		b.keys, b.holders = append(b.keys, c.PartitionKey), append(b.holders, c.ID)
 	}
 }
 

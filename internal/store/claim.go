@@ -163,7 +163,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 				return err
 			}
 			if due != nil {
-				out.NextDue = max(0, time.Duration(*due)*time.Microsecond)
+				out.NextDue = max(0, duration(*due))
 			}
 			return nil
 		}, p.Queue))

@@ -188,7 +188,7 @@ func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 			err := p.read(rows)
 			out.Queues, out.Missed = append(out.Queues, p.Queues...), p.Missed
 			return err
-		}, b.keys))
+		}, b.keys, b.holders, b.mark))
 	}
 	return stmts
 }

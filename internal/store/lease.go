@@ -115,7 +115,7 @@ func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim
 		}, ids, tokens, worker),
 	}
 	if len(keys) > 0 {
-		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys))
+		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys, nil, nil))
 	}
 	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
 		return 0, Promotion{}, fmt.Errorf("release %d claims: %w", len(claims), err)

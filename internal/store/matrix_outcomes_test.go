@@ -84,7 +84,9 @@ var outcomes = []group{
 			makes: all(progress, claimEnds, spawn, rules{"children_pending": shown("number inserted", "2"), itsChildren: spawned(2),
 				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(1) })})},
 		{name: "none inserted", from: "executing", prepare: occupy,
-			outcome: func(s *scene) *step.Commit { return to(step.Children, spawning(withKeys(s.nChildren(1), s.taken())))(s) },
+			outcome: func(s *scene) *step.Commit {
+				return to(step.Children, spawning(withKeys(s.nChildren(1), s.taken())))(s)
+			},
 			makes: all(progress, claimEnds, spawn, awake, rules{"children_pending": is("0"),
 				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(0) })})},
 		{name: "none given", from: "executing", outcome: to(step.Children),

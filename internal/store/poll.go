@@ -52,9 +52,9 @@ func (s *Store) Poll(ctx context.Context, queues, machines []string) (due map[st
 			switch {
 			case us == nil:
 			case queue == nil:
-				deadline, have = time.Duration(*us)*time.Microsecond, true
+				deadline, have = duration(*us), true
 			default:
-				due[*queue] = time.Duration(*us) * time.Microsecond
+				due[*queue] = duration(*us)
 			}
 			return nil
 		})

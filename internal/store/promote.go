@@ -13,10 +13,13 @@ import (
 //
 // A head that someone has locked is skipped, never waited for, and reported: the caller must try again, else the key stands still.
 //
-// $1 keys. Returns key, queue, whether it was brought forward.
+// $1 keys $2 NULL, or per key the instance whose claim ended $3 the mark which that instance must bear: a stale outcome has ended nothing.
+// Returns key, queue, whether it was brought forward.
 var promoteSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 h AS MATERIALIZED (
-  SELECT k.k, q.q, n.id FROM (SELECT DISTINCT unnest($1::text[]) AS k) k
+  SELECT k.k, q.q, n.id FROM (
+    SELECT DISTINCT u.k FROM unnest($1::text[], $2::bigint[]) AS u(k, id)
+    WHERE u.id IS NULL OR (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = u.id) = $3::uuid) k
   CROSS JOIN LATERAL (
     WITH RECURSIVE queues(q) AS (
       (SELECT g.queue FROM {s}.gen_durable g WHERE g.partition_key = k.k AND g.status = 'runnable' AND NOT g.paused ORDER BY g.queue LIMIT 1)
@@ -59,7 +62,7 @@ func (p *Promotion) read(rows pgx.Rows) error {
 // Promote brings the next row of each key forward. The engine's own transactions do so themselves; this is for keys they missed.
 func (s *Store) Promote(ctx context.Context, keys []string) (Promotion, error) {
 	var p Promotion
-	if err := s.one(ctx, fastLock, "promote", promoteSQL, p.read, keys); err != nil {
+	if err := s.one(ctx, fastLock, "promote", promoteSQL, p.read, keys, nil, nil); err != nil {
 		return Promotion{}, fmt.Errorf("promote %d partition keys: %w", len(keys), err)
 	}
 	return p, nil

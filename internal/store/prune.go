@@ -31,7 +31,7 @@ type Pruned struct {
 // joining step may still be retried, or redriven (T88).
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
-	last := lastDue{at: time.Unix(0, 0)}
+	var last lastDue
 	for more := true; more; {
 		page, err := s.due(ctx, p, &last)
 		if err != nil {

@@ -34,7 +34,7 @@ UPDATE {s}.gen_durable g SET
   eligible_at = CASE WHEN e.over OR g.crashes = 0 THEN g.eligible_at
     ELSE (SELECT now FROM c) + least(300, power(2, least(g.crashes - 1, 20))) * interval '1 s' END,
   failure = CASE WHEN e.over THEN 'crashes' END,
-  last_error = CASE WHEN e.over THEN 'lost its worker ' || (g.crashes + 1) || ' times at step ' || g.step || ': over the crash limit'
+  last_error = CASE WHEN e.over THEN 'lost its worker ' || (least(g.crashes, 2147483646) + 1) || ' times at step ' || g.step || ': over the crash limit'
     ELSE g.last_error END,
   finished_at = CASE WHEN e.over THEN (SELECT now FROM c) END,
   joined = CASE WHEN e.over AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
@@ -120,7 +120,7 @@ func (s *Store) reap(ctx context.Context, mark string, limits CrashLimits, limit
 			rest = append(rest, s.stmt("join", joinSQL, readQueues(&out.Queues), joiners, mark))
 		}
 		if len(keys) > 0 {
-			rest = append(rest, s.stmt("promote", promoteSQL, out.read, keys))
+			rest = append(rest, s.stmt("promote", promoteSQL, out.read, keys, nil, nil))
 		}
 		if len(rest) == 0 {
 			return nil

@@ -34,6 +34,7 @@ const joinSQL = `WITH woken AS (
   UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
     status = CASE WHEN p.children_pending <= d.n THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN p.children_pending <= d.n THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
+    updated_at = CASE WHEN p.children_pending <= d.n THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
     pick_lane = 0
   FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n FROM unnest($1::bigint[]) AS u(id)
     CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k

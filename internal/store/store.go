@@ -9,6 +9,7 @@ package store
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -86,3 +87,9 @@ func (s *Store) one(ctx context.Context, lock, name, text string, read func(pgx.
 
 // micros is how durations reach Postgres: times interval '1 microsecond'.
 func micros(d time.Duration) int64 { return d.Microseconds() }
+
+// duration is micros backwards. A row may be due in ten thousand years: that is more than a Duration holds, and must not come out as now.
+func duration(micros int64) time.Duration {
+	const most = int64(math.MaxInt64 / time.Microsecond)
+	return time.Duration(max(-most, min(micros, most))) * time.Microsecond
+}

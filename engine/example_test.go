@@ -1,0 +1,183 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+type (
+	order   struct{ ID, Cents int64 }
+	receipt struct{ Order, Paid int64 }
+	payment struct{ Cents int64 }
+)
+
+// What inserters, senders and workers share: identities, no behaviour.
+var (
+	checkout = fsm.Declare[order, receipt]("checkout")
+	received = fsm.DeclareSignal[payment]("payment_received")
+)
+
+func orderKey(id int64) fsm.Key { return fsm.Key(fmt.Sprintf("order:%d", id)) }
+
+func start(_ context.Context, v *fsm.Visit[order, receipt]) (fsm.Outcome, error) {
+	return v.Await("ship", v.State, received).Timeout(24 * time.Hour), nil
+}
+
+func ship(_ context.Context, v *fsm.Visit[order, receipt]) (fsm.Outcome, error) {
+	p, ok, err := received.First(v)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return v.Stop(errors.New("unpaid")), nil
+	}
+	return v.Done(receipt{Order: v.State.ID, Paid: p.Cents}), nil
+}
+
+// A worker's main: migrate, work until a signal of the system, drain.
+func Example() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer pool.Close()
+	if _, err := (migrations.Migrator{Pool: pool}).Up(ctx); err != nil {
+		log.Print(err)
+		return
+	}
+	eng, err := engine.New(engine.Config{
+		Pool:     pool,
+		Machines: []fsm.Definition{checkout.Define(fsm.Step("start", start).To("ship"), fsm.Step("ship", ship).To())},
+		Queues:   map[string]engine.Queue{"default": {Concurrency: 50}},
+	})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	if err := eng.Run(ctx); err != nil {
+		log.Print(err)
+	}
+}
+
+// An API server is a client: no queues, no step's code, no Start.
+func Example_client() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	defer pool.Close()
+	eng, err := engine.New(engine.Config{Pool: pool})
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	if _, err := eng.Insert(ctx, checkout.New(order{ID: 42, Cents: 4200}).Key(orderKey(42))); err != nil {
+		log.Print(err)
+		return
+	}
+	if _, err := eng.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7")); err != nil {
+		log.Print(err)
+		return
+	}
+	done, err := checkout.Wait(ctx, eng, orderKey(42))
+	if failed, ok := errors.AsType[*fsm.FailedError](err); ok {
+		fmt.Println("failed:", failed.Failure, failed.Message)
+		return
+	}
+	fmt.Println("paid:", done.Paid, err)
+}
+
+// All faults come at once, each with its field.
+func ExampleNew() {
+	_, err := engine.New(engine.Config{
+		Lease:  30 * time.Second,
+		Reap:   -time.Second,
+		Queues: map[string]engine.Queue{"checkout": {Concurrency: -1}},
+	})
+	fmt.Println(err)
+	// Output:
+	// gendurable: config: Pool: nil
+	// gendurable: config: Reap: -1s is negative
+	// gendurable: config: Queues[checkout].Concurrency: -1 is negative
+	// gendurable: config: Machines: none, but there are Queues: nothing of them could run here
+}
+
+func ExampleEngine_Insert() {
+	var eng *engine.Engine // of New
+	id, err := eng.Insert(context.Background(), checkout.New(order{ID: 42}).Key(orderKey(42)).Priority(-5).After(time.Minute))
+	if duplicate, ok := errors.AsType[*engine.DuplicateError](err); ok {
+		id = duplicate.Occupant
+	}
+	fmt.Println(id, err)
+}
+
+func ExampleEngine_InsertMany() {
+	var eng *engine.Engine // of New
+	specs := make([]fsm.Spec, 0, 1000)
+	for id := range int64(cap(specs)) {
+		specs = append(specs, checkout.New(order{ID: id}).Key(orderKey(id)))
+	}
+	results, err := eng.InsertMany(context.Background(), specs)
+	if wrong, ok := errors.AsType[*engine.SpecError](err); ok {
+		fmt.Println("nothing inserted:", wrong.Index, wrong.Field)
+		return
+	}
+	for i, r := range results {
+		fmt.Println(specs[i].Options().Key, r.ID, r.Duplicate)
+	}
+}
+
+func ExampleEngine_GetOrInsert() {
+	var eng *engine.Engine // of New
+	got, err := eng.GetOrInsert(context.Background(), checkout.New(order{ID: 42}).KeyFromState())
+	fmt.Println(got.ID, got.Duplicate, err)
+}
+
+// A webhook: a redelivered event is no error.
+func ExampleEngine_Signal() {
+	var eng *engine.Engine // of New
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	d, err := eng.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7"))
+	switch {
+	case errors.Is(err, engine.ErrNoTarget):
+		fmt.Println("no such order, or it has ended")
+	case err != nil:
+		fmt.Println("let the sender try again:", err)
+	case d.Duplicate:
+		fmt.Println("known already")
+	}
+}
+
+// Queries go through the generated client; the machine's type decodes what they find.
+func ExampleEngine_Ent() {
+	var eng *engine.Engine // of New
+	rows, err := eng.Ent().Instance.Query().
+		Where(instance.Fsm(checkout.Name()), instance.StatusEQ(fsm.StatusFailed)).Limit(10).All(context.Background())
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	for _, row := range rows {
+		state, err := checkout.DecodeState(eng.Codec(), row.State)
+		fmt.Println(row.ID, state.Cents, err)
+	}
+}

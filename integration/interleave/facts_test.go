@@ -1,0 +1,94 @@
+package interleave
+
+import (
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// facts are what the verbs of a schedule intended and were told, as rows of the tables that the invariants read.
+type facts struct {
+	outcomes, held, stale, claimed, sent, inserted [][]any
+}
+
+// Kinds of outcome beyond step.Kind.
+const (
+	kindKept   = 0
+	kindReap   = 7
+	kindCancel = 8
+)
+
+// outcome notes an attempt to commit an outcome, and whether it was reported as applied.
+func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool) {
+	kind := int(e.Commit.Kind)
+	if e.Keep {
+		kind = kindKept
+	}
+	presented, ignored := []int64{}, []int64{}
+	for _, g := range e.Claim.Awaited {
+		presented = append(presented, g.ID)
+	}
+	if e.Commit.Kind == step.Await && e.Commit.Step == e.Claim.Step {
+		ignored = presented
+	}
+	f.outcomes = append(f.outcomes, []any{mark, actor, e.Claim.ID, worker, e.Claim.Token, e.Claim.Visit, kind, presented, ignored,
+		len(e.Commit.Spawn), applied})
+}
+
+// mark notes the mark of something that ends instances without an outcome of theirs.
+func (f *facts) mark(mark, actor string, kind int) {
+	f.outcomes = append(f.outcomes, []any{mark, actor, 0, "", 0, 0, kind, []int64{}, []int64{}, 0, false})
+}
+
+// holds notes a claim that the actor may beat or release.
+func (f *facts) holds(actor, worker string, c *step.Claim) {
+	f.held = append(f.held, []any{actor, worker, c.ID, c.Token})
+}
+
+// gone notes that the actor was told that its claim is not current any more.
+func (f *facts) gone(actor, worker string, c *step.Claim) {
+	f.stale = append(f.stale, []any{actor, worker, c.ID, c.Token, c.Visit})
+}
+
+func (f *facts) claims(actor, worker string, claims []*step.Claim) {
+	for _, c := range claims {
+		awaited := []int64{}
+		for _, g := range c.Awaited {
+			awaited = append(awaited, g.ID)
+		}
+		f.claimed = append(f.claimed, []any{actor, worker, c.ID, c.Token, awaited})
+	}
+}
+
+func (f *facts) delivery(actor string, to store.Address, name string, d store.Delivery, err error) {
+	f.sent = append(f.sent, []any{actor, to.ID, to.Key, name, d.Target, d.Woken, d.Duplicate, err == nil})
+}
+
+func (f *facts) insertion(actor, key string, i store.Inserted) {
+	f.inserted = append(f.inserted, []any{actor, i.ID, i.Duplicate, key})
+}
+
+// save queues the facts for the database.
+func (f *facts) save(b *pgx.Batch) {
+	for table, rows := range map[string][][]any{
+		`outcome VALUES ($1::text::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`: f.outcomes,
+		`held VALUES ($1, $2, $3, $4)`:                                             f.held,
+		`stale VALUES ($1, $2, $3, $4, $5)`:                                        f.stale,
+		`claimed VALUES ($1, $2, $3, $4, $5)`:                                      f.claimed,
+		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                             f.sent,
+		`inserted VALUES ($1, $2, $3, $4)`:                                         f.inserted,
+	} {
+		for _, row := range rows {
+			b.Queue("INSERT INTO interleave."+table, row...)
+		}
+	}
+}
+
+func deadlock(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "40P01"
+}

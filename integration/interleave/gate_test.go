@@ -1,0 +1,251 @@
+package interleave
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+)
+
+// unit is what a schedule moves at a time: one statement that matters, with the quiet ones in front of it.
+type unit struct {
+	bytes   []byte
+	label   string
+	answers int  // completions to wait for
+	sync    bool // ends with Sync: the answer is ReadyForQuery
+}
+
+// Kinds of protocol messages, as their first byte has them.
+const (
+	fromParse, fromBind, fromExecute, fromSync, fromQuery     = 'P', 'B', 'E', 'S', 'Q'
+	toComplete, toEmpty, toSuspended, toError, toReady, toKey = 'C', 'I', 's', 'E', 'Z', 'K'
+)
+
+// gate is a network connection to Postgres on which statements wait until the schedule lets them pass. While its session is open they
+// pass as they are. All fields are guarded by the session's lock.
+type gate struct {
+	net.Conn
+	s *session
+
+	started bool // the server is ready for queries: from now on the client's messages have a type
+	pid     uint32
+	texts   map[string]string // of prepared statements, by name
+
+	in       []byte // the client's bytes that are no whole message yet
+	building unit
+	queue    []unit
+	skipping bool // after an error the server ignores everything up to Sync
+
+	out scanner
+}
+
+func newGate(conn net.Conn, s *session) *gate {
+	return &gate{Conn: conn, s: s, texts: map[string]string{}}
+}
+
+// Write takes what pgx sends. It never blocks while statements are held back.
+func (g *gate) Write(p []byte) (int, error) {
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	if !g.started {
+		return g.Conn.Write(p)
+	}
+	g.in = append(g.in, p...)
+	for len(g.in) >= 5 {
+		size := 1 + int(binary.BigEndian.Uint32(g.in[1:5]))
+		if len(g.in) < size {
+			break
+		}
+		if err := g.take(slices.Clone(g.in[:size])); err != nil {
+			return 0, err
+		}
+		g.in = g.in[size:]
+	}
+	g.s.poke()
+	return len(p), nil
+}
+
+// take adds one message of the client to the unit that is being built, or passes it on.
+func (g *gate) take(m []byte) error {
+	switch m[0] {
+	case fromParse:
+		fields := bytes.SplitN(m[5:], []byte{0}, 3)
+		g.texts[string(fields[0])] = string(fields[1])
+	case fromBind:
+		fields := bytes.SplitN(m[5:], []byte{0}, 3)
+		g.building.label = label(g.texts[string(fields[1])])
+	}
+	// A simple query is a ping, or the ROLLBACK of a transaction that an error has ended already: no step of a schedule.
+	if !g.s.gated || g.skipping || m[0] == fromQuery {
+		if m[0] == fromSync {
+			g.skipping = false
+		}
+		_, err := g.Conn.Write(m)
+		return err
+	}
+	g.building.bytes = append(g.building.bytes, m...)
+	switch m[0] {
+	case fromExecute:
+		g.building.answers++
+		if !quiet[g.building.label] {
+			g.queue, g.building = append(g.queue, g.building), unit{}
+		}
+	case fromSync:
+		done := g.building
+		g.building = unit{}
+		switch {
+		case done.answers > 0:
+			done.sync = true
+			g.queue = append(g.queue, done)
+		case len(g.queue) > 0:
+			last := &g.queue[len(g.queue)-1]
+			last.bytes, last.sync = append(last.bytes, done.bytes...), true
+		default: // statements are being prepared
+			_, err := g.Conn.Write(done.bytes)
+			return err
+		}
+	}
+	return nil
+}
+
+// release lets the next unit pass.
+func (g *gate) release() error {
+	u := g.queue[0]
+	g.queue = g.queue[1:]
+	g.s.flying = &flight{gate: g, answers: u.answers, sync: u.sync}
+	if !u.sync {
+		// Ask the server for the answers now; it says nothing to this itself.
+		u.bytes = append(u.bytes, 'H', 0, 0, 0, 4)
+	}
+	_, err := g.Conn.Write(u.bytes)
+	return err
+}
+
+// flight is a unit on its way.
+type flight struct {
+	gate    *gate
+	answers int
+	sync    bool
+}
+
+// Read hands the server's bytes to pgx, and looks what they complete.
+func (g *gate) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	g.s.mu.Lock()
+	defer g.s.mu.Unlock()
+	if failed := g.out.scan(p[:n], g.answer); failed != nil {
+		return n, failed
+	}
+	var timeout net.Error
+	if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
+		g.landed() // the connection is gone: nothing more will come
+	}
+	return n, err
+}
+
+// answer sees one message of the server: its kind and the first bytes of its body.
+func (g *gate) answer(kind byte, head []byte) error {
+	f := g.s.flying
+	flying := f != nil && f.gate == g
+	switch kind {
+	case toKey:
+		g.pid = binary.BigEndian.Uint32(head)
+	case toReady:
+		g.started = true
+		if flying && f.sync {
+			g.landed()
+		}
+	case toComplete, toEmpty, toSuspended:
+		if flying && !f.sync {
+			if f.answers--; f.answers == 0 {
+				g.landed()
+			}
+		}
+	case toError:
+		if flying && !f.sync {
+			return g.abandon(f)
+		}
+	}
+	return nil
+}
+
+// abandon sends what is left of a pipeline after an error: the server ignores it, up to the Sync that it waits for.
+func (g *gate) abandon(f *flight) error {
+	f.sync, g.skipping = true, true
+	for len(g.queue) > 0 && g.skipping {
+		u := g.queue[0]
+		g.queue = g.queue[1:]
+		g.skipping = !u.sync
+		if _, err := g.Conn.Write(u.bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gate) landed() {
+	if g.s.flying != nil && g.s.flying.gate == g {
+		g.s.flying = nil
+	}
+	g.s.poke()
+}
+
+// scanner finds the messages in the server's stream.
+type scanner struct {
+	head []byte // of the message that is being read: kind, length and the first four bytes
+	left int    // bytes of the body still to come
+}
+
+func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) error {
+	for len(p) > 0 {
+		if len(s.head) < 5 {
+			take := min(5-len(s.head), len(p))
+			s.head, p = append(s.head, p[:take]...), p[take:]
+			if len(s.head) < 5 {
+				return nil
+			}
+			s.left = int(binary.BigEndian.Uint32(s.head[1:5])) - 4
+		}
+		take := min(s.left, len(p))
+		s.head = append(s.head, p[:min(take, max(0, 9-len(s.head)))]...)
+		s.left, p = s.left-take, p[take:]
+		if s.left > 0 {
+			continue
+		}
+		if err := message(s.head[0], s.head[5:]); err != nil {
+			return fmt.Errorf("at a message of kind %q: %w", s.head[0], err)
+		}
+		s.head = s.head[:0]
+	}
+	return nil
+}
+
+// quiet are statements between which and the next one no other session can make a difference: they take no lock, no snapshot that lasts,
+// and nothing depends on what they read but a hint of when to look again. They pass together with the next one.
+var quiet = map[string]bool{"begin": true, "settings": true, "claim due": true, "prune due": true, "prune overgrown": true, "lost": true}
+
+// label names a statement for the trace.
+func label(sql string) string {
+	has := func(words string) bool { return strings.Contains(sql, words) }
+	switch {
+	case strings.HasPrefix(sql, "BEGIN"):
+		return "begin"
+	case strings.HasPrefix(sql, "COMMIT"):
+		return "commit"
+	case has("set_config('lock_timeout'"):
+		return "settings"
+	case has("min(n.eligible_at) - (SELECT clock_timestamp())"):
+		return "claim due"
+	case has("g.finished_at, g.id FROM"):
+		return "prune due"
+	case has("HAVING count(*) > $1::bigint"):
+		return "prune overgrown"
+	case strings.HasPrefix(sql, "SELECT u.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)"):
+		return "lost"
+	}
+	text := strings.Join(strings.Fields(sql), " ")
+	return text[:min(len(text), 60)]
+}

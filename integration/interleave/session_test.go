@@ -1,0 +1,265 @@
+package interleave
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// session runs verbs of the store, one schedule after the other, over connections that it keeps. Its verbs note what they were told, for
+// the invariants, and what a worker would do afterwards.
+type session struct {
+	name string
+	db   *store.Store
+	line *store.Line
+	turn chan struct{} // something happened
+
+	mu     sync.Mutex
+	gated  bool // statements wait for release
+	gates  []*gate
+	flying *flight
+	over   bool // the verb has returned
+
+	// Written by the verb, read when it is over.
+	facts   facts
+	after   []func(context.Context) error
+	faults  []string
+	leftOut int // outcomes, claims and beats that met a lock and went without
+}
+
+func newSession(t testing.TB, url, name string, m *mutant) *session {
+	t.Helper()
+	s := &session{name: name, turn: make(chan struct{}, 1)}
+	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
+		c.MaxConns, c.HealthCheckPeriod, c.MaxConnIdleTime = 1, time.Hour, time.Hour
+		c.ConnConfig.RuntimeParams["application_name"] = name
+		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "50ms" // deadlocks are found, not waited out
+		c.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
+			g := newGate(conn, s)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.gates = append(s.gates, g)
+			return g, nil
+		}
+		if m != nil {
+			c.ConnConfig.Tracer = &mutator{mutant: m, session: name}
+		}
+	})
+	s.db = store.New(entpgx.New(pool), schema)
+	s.line = s.db.Line()
+	t.Cleanup(func() { _ = s.line.Close(context.Background()) })
+	return s
+}
+
+// poke tells the conductor that something happened. It never blocks.
+func (s *session) poke() {
+	select {
+	case s.turn <- struct{}{}:
+	default:
+	}
+}
+
+// begin starts a verb behind the gate.
+func (s *session) begin(ctx context.Context, v verb) {
+	s.mu.Lock()
+	s.gated, s.over = true, false
+	s.mu.Unlock()
+	s.facts, s.after, s.faults, s.leftOut = facts{}, nil, nil, 0
+	go func() {
+		v.run(ctx, s)
+		s.mu.Lock()
+		s.over = true
+		s.mu.Unlock()
+		s.poke()
+	}()
+}
+
+// open lets everything pass from now on.
+func (s *session) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gated = false
+}
+
+// at says where the session is: waiting for its turn, with the label of what comes next; on its way, with the pid to ask about; or over.
+func (s *session) at() (next string, pid uint32, over bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.flying != nil {
+		return "", s.flying.gate.pid, false
+	}
+	for _, g := range s.gates {
+		if len(g.queue) > 0 {
+			return g.queue[0].label, 0, false
+		}
+	}
+	return "", 0, s.over
+}
+
+// release lets the next unit pass.
+func (s *session) release() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.gates {
+		if len(g.queue) > 0 {
+			return g.release()
+		}
+	}
+	return fmt.Errorf("session %s has nothing to release", s.name)
+}
+
+// fault notes what must not happen.
+func (s *session) fault(format string, args ...any) {
+	s.faults = append(s.faults, s.name+": "+fmt.Sprintf(format, args...))
+}
+
+// later notes what a worker would do once the transaction is over.
+func (s *session) later(f func(context.Context) error) { s.after = append(s.after, f) }
+
+// tries bounds how often a worker's repetition may fail in a world where nobody else acts any more.
+const tries = 5
+
+// transient reports whether a worker would repeat what failed so. A deadlock is one to it, but no lock order of ours may meet one.
+func (s *session) transient(verb string, err error) bool {
+	if store.IsUniqueViolation(err) || store.Classify(err) == store.FaultTransient {
+		if deadlock(err) {
+			s.fault("%s met a deadlock", verb)
+		}
+		return true
+	}
+	s.fault("%s: %v", verb, err)
+	return false
+}
+
+// insist repeats what failed in a way that a worker would repeat, after the schedule.
+func (s *session) insist(verb string, err error, again func(context.Context) error) {
+	if err == nil || !s.transient(verb, err) {
+		return
+	}
+	s.later(func(ctx context.Context) error {
+		var err error
+		for range tries {
+			if err = again(ctx); err == nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s, repeated: %w", verb, err)
+	})
+}
+
+// promoteMissed does what the worker does about keys whose head was locked.
+func (s *session) promoteMissed(keys []string) {
+	if len(keys) == 0 {
+		return
+	}
+	s.later(func(ctx context.Context) error {
+		for range tries {
+			p, err := s.db.Promote(ctx, keys)
+			if err == nil && len(p.Missed) == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("keys %q cannot be promoted", keys)
+	})
+}
+
+// commit is what the committer does with one batch: the fast lane, then what was left out through the slow one, each attempt under a mark
+// of its own.
+func (s *session) commit(ctx context.Context, worker string, entries []store.Entry, slow bool) {
+	var marks []string
+	round := func(ctx context.Context) error {
+		mark := uuid.NewString()
+		marks = append(marks, mark)
+		done, err := s.db.Commit(ctx, worker, mark, entries, slow)
+		for i := range entries {
+			s.facts.outcome(mark, s.name, worker, &entries[i], done.Applied[entries[i].Claim.ID])
+		}
+		if err != nil {
+			return err
+		}
+		s.promoteMissed(done.Missed)
+		var rest []store.Entry
+		for _, e := range entries {
+			if !done.Applied[e.Claim.ID] {
+				rest = append(rest, e)
+			}
+		}
+		entries = rest
+		return nil
+	}
+	err := round(ctx)
+	if err != nil && !s.transient("commit", err) {
+		return
+	}
+	s.later(func(ctx context.Context) error {
+		for range tries {
+			if len(entries) == 0 {
+				return nil
+			}
+			verdicts, err := s.db.Resolve(ctx, worker, marks, entries, err != nil)
+			if err != nil {
+				return err
+			}
+			var current []store.Entry
+			for _, e := range entries {
+				switch verdicts[e.Claim.ID] {
+				case store.Current:
+					current = append(current, e)
+				case store.Stale:
+					s.facts.gone(s.name, worker, e.Claim)
+				case store.Mine:
+				}
+			}
+			s.leftOut += len(current)
+			if entries = current; len(entries) == 0 {
+				return nil
+			}
+			slow = true
+			if err = round(ctx); err != nil && !s.transient("commit, slow lane", err) {
+				return err
+			}
+		}
+		return fmt.Errorf("%d outcomes are still not committed", len(entries))
+	})
+}
+
+// claim claims like a scheduler and returns what it got.
+func (s *session) claim(ctx context.Context, worker string, limit int) []*step.Claim {
+	var got []*step.Claim
+	once := func(ctx context.Context) error {
+		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: "default", Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
+			Lease: time.Minute, Inbox: 10_000})
+		if err == nil {
+			got = c.Claims
+			s.facts.claims(s.name, worker, got)
+		}
+		return err
+	}
+	s.insist("claim", once(ctx), once)
+	return got
+}
+
+// pipeline sends statements that are not the store's, in its shape.
+func (s *session) pipeline(ctx context.Context, role string, stmts ...entpgx.Stmt) error {
+	all := []entpgx.Stmt{
+		{Name: "begin", SQL: `BEGIN ISOLATION LEVEL READ COMMITTED`},
+		{Name: "settings", SQL: `SELECT set_config('lock_timeout', '2s', true), set_config('interleave.role', $1, true)`, Args: []any{role}},
+	}
+	all = append(all, stmts...)
+	return s.db.Driver().Pipeline(ctx, append(all, entpgx.Stmt{Name: "commit", SQL: `COMMIT`})...)
+}
+
+var _ pgx.BatchTracer = (*mutator)(nil)

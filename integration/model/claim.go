@@ -1,0 +1,141 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Claim is the proof that a worker may run a step: the instance as it was claimed, with its fence. A fence is the worker, the token and
+// the visit; it holds while the instance is executing under exactly these.
+type Claim struct {
+	Instance
+	Awaited []Signal // of its awaits, in the inbox at the moment of the claim, oldest first
+}
+
+// Claim makes runnable instances of a queue executing, most urgent first, at most limit of them and only of machines the worker knows.
+func (w *World) Claim(worker, queue string, knows func(Machine) bool, limit int, lease time.Duration) []Claim {
+	var claims []Claim
+	for _, i := range w.Claimable(queue, knows) {
+		if len(claims) == limit {
+			break
+		}
+		claims = append(claims, w.claim(i, worker, lease))
+	}
+	return claims
+}
+
+// ClaimOnly claims one instance, if it is claimable.
+func (w *World) ClaimOnly(id ID, worker, queue string, knows func(Machine) bool, lease time.Duration) (Claim, bool) {
+	for _, i := range w.Claimable(queue, knows) {
+		if i.ID == id {
+			return w.claim(i, worker, lease), true
+		}
+	}
+	return Claim{}, false
+}
+
+func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
+	w.lastToken++
+	i.Status, i.Worker, i.Token, i.Lease = Executing, worker, w.lastToken, w.after(lease)
+	return Claim{Instance: *i, Awaited: w.Signals(func(s *Signal) bool {
+		return s.Target == i.ID && s.Consumed == Never && slices.Contains(i.Awaits, s.Name)
+	})}
+}
+
+// Claimable lists what may be claimed in a queue, most urgent first. An instance with a partition key may only if nothing executes under
+// that key, in any queue, and it is the head of the key in this queue: the order within a key is a promise, so a head that this worker
+// does not know holds its followers back, though nobody else.
+func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
+	var out []*Instance
+	headed := map[string]bool{}
+	for _, i := range w.ready(queue) {
+		if key := i.PartitionKey; key != "" {
+			head := !headed[key]
+			headed[key] = true
+			if !head || w.busy(key) {
+				continue
+			}
+		}
+		if knows(i.Machine) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// ready lists the runnable instances of a queue that are due, in the order of the pick: priority, the lower the more urgent; then how
+// long they have been eligible; then id.
+func (w *World) ready(queue string) []*Instance {
+	ready := w.Instances(func(i *Instance) bool { return i.Queue == queue && i.Status == Runnable && i.EligibleAt <= w.Now })
+	slices.SortFunc(ready, func(a, b *Instance) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.EligibleAt, b.EligibleAt), cmp.Compare(a.ID, b.ID))
+	})
+	return ready
+}
+
+func (w *World) busy(partitionKey string) bool {
+	return w.first(func(i *Instance) bool { return i.Status == Executing && i.PartitionKey == partitionKey }) != nil
+}
+
+// NextDue is how long it is until another instance of a queue becomes eligible; Never if none is waiting.
+func (w *World) NextDue(queue string) Moment {
+	next := Never
+	for _, i := range w.instances {
+		if i.Queue == queue && i.Status == Runnable && i.EligibleAt > w.Now && (next == Never || i.EligibleAt-w.Now < next) {
+			next = i.EligibleAt - w.Now
+		}
+	}
+	return next
+}
+
+// NextDeadline is when the next await times out; Never if none does.
+func (w *World) NextDeadline() Moment {
+	next := Never
+	for _, i := range w.instances {
+		if i.Deadline != Never && (next == Never || i.Deadline < next) {
+			next = i.Deadline
+		}
+	}
+	return next
+}
+
+// Holds reports whether a claim is current.
+func (w *World) Holds(c *Claim) bool {
+	i := w.Get(c.ID)
+	return i != nil && i.Status == Executing && i.Worker == c.Worker && i.Token == c.Token && i.Visit == c.Visit
+}
+
+// holdsLease is Holds for heartbeat and release, which are not outcomes: a kept claim that has moved on is still the same claim.
+func (w *World) holdsLease(c *Claim) bool {
+	i := w.Get(c.ID)
+	return i != nil && i.Status == Executing && i.Worker == c.Worker && i.Token == c.Token
+}
+
+// Beat extends the leases of claims from now on, and returns those that are not current.
+func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
+	for n := range claims {
+		if w.holdsLease(&claims[n]) {
+			w.Get(claims[n].ID).Lease = w.after(lease)
+		} else {
+			lost = append(lost, claims[n].ID)
+		}
+	}
+	return lost
+}
+
+// Release gives claims back as they were, as if they had not been claimed, and counts those that were current.
+func (w *World) Release(claims []Claim) (released int) {
+	for n := range claims {
+		if w.holdsLease(&claims[n]) {
+			i := w.Get(claims[n].ID)
+			i.Status = Runnable
+			i.unclaim()
+			released++
+		}
+	}
+	return released
+}
+
+// unclaim ends a claim, whatever becomes of the instance. The token stays: it only ever grows.
+func (i *Instance) unclaim() { i.Worker, i.Lease = "", Never }

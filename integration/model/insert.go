@@ -1,0 +1,50 @@
+package model
+
+import "time"
+
+// Inserted is what became of one spec.
+type Inserted struct {
+	ID        ID // the new instance or, with Duplicate, the one that occupies its key
+	Duplicate bool
+}
+
+// Insert inserts instances, all at the same moment, and says of each what became of it, in input order. Ids follow the input order; of
+// two equal keys the first wins.
+func (w *World) Insert(specs []Spec) []Inserted {
+	out := make([]Inserted, len(specs))
+	for n := range specs {
+		out[n] = w.insert(&specs[n], nil)
+	}
+	return out
+}
+
+// insert inserts one instance, as a child of the parent's current round if there is one.
+func (w *World) insert(s *Spec, parent *Instance) Inserted {
+	if s.Scope != ScopeNone {
+		if o := w.Occupant(s.Key); o != nil {
+			return Inserted{ID: o.ID, Duplicate: true}
+		}
+	}
+	w.lastID++
+	i := &Instance{
+		ID: w.lastID, UID: s.UID, Machine: s.Machine, Queue: s.Queue, Priority: s.Priority, PartitionKey: s.PartitionKey,
+		Key: s.Key, Scope: s.Scope, Status: Runnable, Step: s.Step, State: s.State,
+		EligibleAt: w.due(s.Delay, s.At), FinishedAt: Never, Lease: Never, Deadline: Never,
+	}
+	if s.Key == "" {
+		i.Scope = ScopeNone // without a key a scope says nothing
+	}
+	if parent != nil {
+		i.Parent, i.ParentRound, i.Depth = parent.ID, parent.Round, parent.Depth+1
+	}
+	w.instances = append(w.instances, i)
+	return Inserted{ID: i.ID}
+}
+
+// due is when something may run that was given a delay or a time; a past time means now.
+func (w *World) due(delay time.Duration, at Moment) Moment {
+	if at != Never {
+		return max(at, w.Now)
+	}
+	return w.after(delay)
+}

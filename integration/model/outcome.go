@@ -1,0 +1,198 @@
+package model
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// Kind of an outcome.
+type Kind int
+
+// The six outcomes.
+const (
+	Next Kind = iota + 1
+	Retry
+	Await
+	ScheduleChildren
+	Finish // "Done" in the specification; here that is a status
+	Stop
+)
+
+// Outcome is what a step decided.
+type Outcome struct {
+	Kind     Kind
+	Step     string        // Next, Await, ScheduleChildren: where to
+	State    string        // all but Finish and Stop
+	Result   string        // Finish
+	Delay    time.Duration // Next, Retry
+	At       Moment        // Next: not before; Await: wake at the latest; Never: none
+	Timeout  time.Duration // Await; 0: none
+	Names    []string      // Await
+	Children []Spec        // ScheduleChildren
+	Err      string        // Retry, Stop
+	Failure  string        // Stop
+}
+
+// Entry is an outcome on its way into a commit.
+type Entry struct {
+	Claim   Claim
+	Outcome Outcome
+	Keep    bool // Next without delay only: the claim is kept, the instance stays executing
+}
+
+// Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not current is stale: it changes nothing
+// at all, no inbox, no barrier, no children.
+//
+// The outcomes of a batch are simultaneous: first each changes its own instance, in order of id, then their consequences follow.
+func (w *World) Commit(batch []Entry) (applied []bool) {
+	applied = make([]bool, len(batch))
+	order := make([]int, len(batch))
+	for n := range order {
+		order[n] = n
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(batch[a].Claim.ID, batch[b].Claim.ID) })
+	each := func(do func(i *Instance, e *Entry)) {
+		for _, n := range order {
+			if applied[n] {
+				do(w.Get(batch[n].Claim.ID), &batch[n])
+			}
+		}
+	}
+	for _, n := range order {
+		applied[n] = w.Holds(&batch[n].Claim)
+	}
+	each(w.decide)
+	each(w.consume)
+	each(w.spawn)
+	each(func(i *Instance, _ *Entry) {
+		if i.Status.Terminal() {
+			w.join(i)
+		}
+	})
+	return applied
+}
+
+// decide changes the instance itself.
+func (w *World) decide(i *Instance, e *Entry) {
+	o := &e.Outcome
+	if !e.Keep {
+		i.unclaim()
+	}
+	switch o.Kind {
+	case Next:
+		i.progress(o)
+		if !e.Keep {
+			i.Status, i.EligibleAt = Runnable, w.due(o.Delay, o.At)
+		}
+	case Retry: // the same visit once more: what woke it stays
+		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), o.State
+		i.Attempt++
+		i.LastError = cmp.Or(o.Err, i.LastError)
+	case Await:
+		i.progress(o)
+		i.Status, i.Awaits, i.Deadline = AwaitingSignal, o.Names, o.At
+		if o.Timeout > 0 {
+			i.Deadline = w.after(o.Timeout)
+		}
+	case ScheduleChildren:
+		i.progress(o)
+		i.Status, i.Round, i.Dropped = AwaitingChildren, i.Visit, nil
+	case Finish:
+		i.Status, i.Result, i.FinishedAt = Done, o.Result, w.Now
+		i.Awaits, i.TimedOut, i.LastError = nil, false, ""
+	case Stop: // awaits and timed_out stay, for a redrive
+		i.Status, i.Failure, i.FinishedAt = Failed, o.Failure, w.Now
+		i.LastError = cmp.Or(o.Err, i.LastError)
+	}
+}
+
+// progress begins a new visit.
+func (i *Instance) progress(o *Outcome) {
+	i.Visit++
+	i.Step, i.State = o.Step, o.State
+	i.Attempt, i.Crashes, i.LastError = 0, 0, ""
+	i.Awaits, i.TimedOut, i.Deadline = nil, false, Never
+}
+
+// consume is what an outcome does to the inbox. Going on consumes what this execution was given, and nothing that came later; parking
+// and retrying consume nothing; the end of an instance is the end of its inbox. A failed one's signals are kept unseen, since it may be
+// redriven.
+func (w *World) consume(i *Instance, e *Entry) {
+	switch e.Outcome.Kind {
+	case Next, ScheduleChildren:
+		for _, given := range e.Claim.Awaited {
+			w.consumeOne(given.ID)
+		}
+	case Await:
+		w.recheck(i, e)
+	case Finish:
+		w.deleteSignals(func(s *Signal) bool { return s.Target == i.ID })
+	case Retry, Stop:
+	}
+}
+
+func (w *World) consumeOne(id int) {
+	for _, s := range w.signals {
+		if s.ID == id && s.Consumed == Never && s.DedupKey != "" {
+			s.Consumed, s.Payload = w.Now, ""
+		}
+	}
+	w.deleteSignals(func(s *Signal) bool { return s.ID == id && s.DedupKey == "" })
+}
+
+func (w *World) deleteSignals(where func(*Signal) bool) { w.signals = slices.DeleteFunc(w.signals, where) }
+
+// recheck wakes at once what has parked for a signal that is there already. An instance that parks towards its own step is collecting a
+// set: what it has been given does not count, else it would spin.
+func (w *World) recheck(i *Instance, e *Entry) {
+	collecting := e.Outcome.Step == e.Claim.Step
+	for _, s := range w.Inbox(i.ID) {
+		given := slices.ContainsFunc(e.Claim.Awaited, func(g Signal) bool { return g.ID == s.ID })
+		if slices.Contains(i.Awaits, s.Name) && !(collecting && given) {
+			w.wake(i)
+			return
+		}
+	}
+}
+
+// wake makes a parked instance runnable. awaits stays: the claim finds by it what the instance is given.
+func (w *World) wake(i *Instance) { i.Status, i.EligibleAt, i.Deadline = Runnable, w.Now, Never }
+
+// spawn inserts children and sets the barrier to those that were really inserted. None: the parent goes on at once.
+func (w *World) spawn(i *Instance, e *Entry) {
+	if e.Outcome.Kind != ScheduleChildren {
+		return
+	}
+	i.Pending = 0
+	for n := range e.Outcome.Children {
+		child := &e.Outcome.Children[n]
+		if got := w.insert(child, i); got.Duplicate {
+			i.Dropped = append(i.Dropped, Dropped{Index: n, Key: child.Key, Occupant: got.ID})
+		} else {
+			i.Pending++
+		}
+	}
+	if i.Pending == 0 {
+		w.wake(i)
+	}
+}
+
+// join counts a child that has ended at its parent's barrier: once in its life, and only at the barrier of its own round.
+func (w *World) join(child *Instance) {
+	if child.Parent == 0 || child.Joined {
+		return
+	}
+	child.Joined = true
+	parent := w.Get(child.Parent)
+	if parent == nil || parent.Round != child.ParentRound || parent.Status != AwaitingChildren {
+		return
+	}
+	parent.Pending--
+	if parent.Pending == 0 {
+		w.wake(parent)
+	}
+}
+
+// Advanced is a claim that was kept, as it stands after its outcome.
+func (e *Entry) Advanced(w *World) Claim { return Claim{Instance: *w.Get(e.Claim.ID)} }

@@ -1,0 +1,109 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Reap ends the claims whose lease has expired: a crash. The instance runs again as another attempt, unless that would exceed the crash
+// limit of its machine; limit says 0 where there is none, or the reaper knows none.
+func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
+	for _, i := range w.instances {
+		if i.Status != Executing || i.Lease >= w.Now {
+			continue
+		}
+		i.unclaim()
+		i.Attempt++
+		i.Crashes++
+		if most := limit(i.Machine); most > 0 && i.Crashes > most {
+			i.Status, i.Failure, i.FinishedAt = Failed, "crashes", w.Now
+			i.LastError = fmt.Sprintf("lost its worker %d times at step %s: over the crash limit", i.Crashes, i.Step)
+			w.join(i)
+			failed = append(failed, i.ID)
+			continue
+		}
+		i.Status = Runnable
+		if i.Crashes > 1 { // the first reap keeps the place in the queue
+			i.EligibleAt = w.after(reapDelay(i.Crashes))
+		}
+		released++
+	}
+	return released, failed
+}
+
+// reapDelay is 1 s · 2^(crashes−2), at most 5 min: an instance that kills its process must not take the whole fleet down.
+func reapDelay(crashes int) time.Duration {
+	delay := time.Second
+	for range crashes - 2 {
+		delay = min(2*delay, 5*time.Minute)
+	}
+	return delay
+}
+
+// TimeOut wakes the instances whose await is over, with whatever has arrived: a wake, not a failure. awaits stays, so that a signal
+// which comes before the claim is given, too.
+func (w *World) TimeOut() (woken int) {
+	for _, i := range w.instances {
+		if i.Status == AwaitingSignal && i.Deadline != Never && i.Deadline <= w.Now {
+			w.wake(i)
+			i.TimedOut = true
+			woken++
+		}
+	}
+	return woken
+}
+
+// Retention is how long ended instances are kept, and how many tombstones of a live one.
+type Retention struct {
+	Done, Failed time.Duration
+	Tombstones   int
+}
+
+// Prune deletes instances past their retention, with their inboxes, and the oldest tombstones where there are too many. A child of
+// its parent's current round stays until the parent is due itself, whose joining step may yet be retried or redriven; and a parent stays
+// until its last child has gone.
+func (w *World) Prune(keep Retention) (instances, tombstones int) {
+	for {
+		gone := w.first(func(i *Instance) bool { return w.prunable(i, keep) })
+		if gone == nil {
+			break
+		}
+		instances++
+		w.deleteSignals(func(s *Signal) bool { return s.Target == gone.ID })
+		w.instances = slices.DeleteFunc(w.instances, func(i *Instance) bool { return i == gone })
+	}
+	for _, i := range w.instances {
+		tombstones += w.pruneTombstones(i.ID, keep.Tombstones)
+	}
+	return instances, tombstones
+}
+
+func (w *World) prunable(i *Instance, keep Retention) bool {
+	if !w.expired(i, keep) {
+		return false
+	}
+	if p := w.Get(i.Parent); p != nil && p.Round == i.ParentRound && !w.expired(p, keep) {
+		return false
+	}
+	return w.first(func(c *Instance) bool { return c.Parent == i.ID }) == nil
+}
+
+func (w *World) expired(i *Instance, keep Retention) bool {
+	retention := keep.Done
+	if i.Status == Failed {
+		retention = keep.Failed
+	}
+	return i.Status.Terminal() && i.FinishedAt+Moment(retention) < w.Now
+}
+
+func (w *World) pruneTombstones(target ID, most int) (gone int) {
+	tombstones := w.Signals(func(s *Signal) bool { return s.Target == target && s.Consumed != Never })
+	slices.SortFunc(tombstones, func(a, b Signal) int { return cmp.Or(cmp.Compare(a.Consumed, b.Consumed), cmp.Compare(a.ID, b.ID)) })
+	for _, t := range tombstones[:max(0, len(tombstones)-most)] {
+		w.deleteSignals(func(s *Signal) bool { return s.ID == t.ID })
+		gone++
+	}
+	return gone
+}

@@ -1,0 +1,171 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// roleVariable makes the test binary play a worker process; its value says how.
+const roleVariable = "GENDURABLE_INTEGRATION_WORKER"
+
+// role is what a worker process is told.
+type role struct {
+	URL          string
+	Queue        string
+	Concurrency  int
+	Lease        time.Duration
+	DrainTimeout time.Duration
+	DrainGrace   time.Duration
+}
+
+// What a worker process says on its standard output, a line each.
+const (
+	saysReady   = "ready"
+	saysStopped = "stopped: " // and what Stop returned
+)
+
+func TestMain(m *testing.M) {
+	told := os.Getenv(roleVariable)
+	if told == "" {
+		os.Exit(m.Run())
+	}
+	var r role
+	err := json.Unmarshal([]byte(told), &r)
+	if err == nil {
+		err = r.play()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// play is the worker process: it works until SIGTERM.
+func (r role) play() error {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	go func() { // the pipe ends with the test, in whatever way that ends
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+	pool, err := pgxpool.New(ctx, r.URL)
+	if err != nil {
+		return err
+	}
+	eng, err := engine.New(engine.Config{
+		Pool: pool, Machines: deeds{pool}.definitions(),
+		Queues: map[string]engine.Queue{r.Queue: quick(r.Concurrency)},
+		Lease:  r.Lease, Heartbeat: r.Lease / 6, Reap: min(300*time.Millisecond, r.Lease/2),
+		DrainTimeout: r.DrainTimeout, DrainGrace: r.DrainGrace,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	if err := eng.Start(ctx); err != nil {
+		return err
+	}
+	fmt.Println(saysReady)
+	<-ctx.Done()
+	fmt.Printf("%s%v\n", saysStopped, eng.Stop(context.Background()))
+	return nil
+}
+
+// process is a worker process as its test sees it.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    *journal
+	said   chan string   // lines of its standard output
+	exited chan struct{} // closed when it has ended
+}
+
+// spawn starts a worker process and waits until it works. Zero fields of the role have defaults.
+func spawn(t *testing.T, r role) *process {
+	t.Helper()
+	if r.Queue == "" {
+		r.Queue = "default"
+	}
+	if r.Concurrency == 0 {
+		r.Concurrency = 10
+	}
+	if r.Lease == 0 {
+		r.Lease = 2 * time.Second
+	}
+	told, err := json.Marshal(r)
+	require.NoError(t, err)
+	p := &process{t: t, cmd: exec.Command(os.Args[0]), log: newJournal(t), said: make(chan string, 10), exited: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), roleVariable+"="+string(told))
+	p.cmd.Stderr = p.log
+	_, err = p.cmd.StdinPipe()
+	require.NoError(t, err)
+	output, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			p.said <- lines.Text()
+		}
+		_ = p.cmd.Wait() // how it ended is told by its output
+		close(p.exited)
+	}()
+	t.Cleanup(p.kill)
+	require.Equal(t, saysReady, p.hear())
+	return p
+}
+
+// hear returns what the process says next; "" is its end.
+func (p *process) hear() string {
+	p.t.Helper()
+	select {
+	case line := <-p.said:
+		return line
+	case <-p.exited:
+		return ""
+	case <-time.After(patience):
+		p.t.Fatalf("process %d said nothing", p.cmd.Process.Pid)
+		return ""
+	}
+}
+
+// kill is the power failure.
+func (p *process) kill() {
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Error(err)
+	}
+	<-p.exited
+}
+
+// freeze and thaw are the stall: of a machine that swaps, or is moved to another host.
+func (p *process) freeze() { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (p *process) thaw()   { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT)) }
+
+// terminate is the deploy. It returns what Stop returned.
+func (p *process) terminate() string {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	stopped, ok := strings.CutPrefix(p.hear(), saysStopped)
+	require.True(p.t, ok, "it ended without stopping")
+	<-p.exited
+	return stopped
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }

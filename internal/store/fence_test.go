@@ -1,0 +1,208 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// everything is the whole content of the engine's tables.
+func (b bench) everything() string {
+	b.t.Helper()
+	return b.text(`SELECT coalesce((SELECT jsonb_agg(g ORDER BY g.id) FROM gendurable.gen_durable g), '[]')::text || E'\n' ||
+		coalesce((SELECT jsonb_agg(s ORDER BY s.id) FROM gendurable.signals s), '[]')::text`)
+}
+
+// staleness is a way in which a claim can have ceased to be current.
+type staleness struct {
+	name   string
+	worker string
+	stale  func(s *scene)
+}
+
+var stalenesses = []staleness{
+	{"an older token", me, func(s *scene) { s.claim.Token-- }},
+	{"an older visit", me, func(s *scene) { s.claim.Visit-- }},
+	{"a later visit", me, func(s *scene) { s.claim.Visit++ }},
+	{"another worker", other, func(*scene) {}},
+	{"given back", me, func(s *scene) {
+		s.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, s.id)
+	}},
+	{"ended", me, func(s *scene) {
+		s.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now(), locked_by = NULL WHERE id = $1`, s.id)
+	}},
+	{"deleted", me, func(s *scene) { s.exec(`DELETE FROM gendurable.gen_durable WHERE id = $1`, s.id) }},
+}
+
+// T13, T14, T26, T84: a stale outcome changes nothing at all, whatever it is: not its row, no inbox, no children, no barrier, and nothing
+// for its partition key.
+func TestStaleOutcomesChangeNothing(t *testing.T) {
+	b := newBench(t)
+	for _, how := range stalenesses {
+		for _, slow := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, slow %t", how.name, slow), func(t *testing.T) {
+				b.t = t
+				for _, g := range outcomes {
+					for _, x := range g.transitions {
+						b.requireStale(&x, how, slow)
+					}
+				}
+			})
+		}
+	}
+}
+
+func (b bench) requireStale(x *transition, how staleness, slow bool) {
+	b.t.Helper()
+	b.exec(`DELETE FROM gendurable.gen_durable`)
+	s := b.newScene(x)
+	e := s.entry(x)
+	how.stale(s)
+	before := b.everything()
+	got, err := b.Commit(b.t.Context(), how.worker, s.mark, []store.Entry{e}, slow || e.Slow())
+	require.NoError(b.t, err, x.name)
+	require.Equal(b.t, before, b.everything(), x.name)
+	require.Empty(b.t, got.Applied, x.name)
+	verdict, err := b.Resolve(b.t.Context(), how.worker, []string{s.mark}, []store.Entry{e}, false)
+	require.NoError(b.t, err)
+	require.Equal(b.t, map[int64]store.Verdict{s.id: store.Stale}, verdict, x.name)
+}
+
+// What is stale in a batch takes nothing from the others, and gets nothing from them.
+func TestStaleOutcomesAmongOthers(t *testing.T) {
+	b := newBench(t)
+	var stale, fresh []*scene
+	var batch []store.Entry
+	for _, how := range stalenesses {
+		if how.worker != me {
+			continue
+		}
+		for _, g := range outcomes {
+			for _, x := range g.transitions {
+				s := b.newScene(&x)
+				e := s.entry(&x)
+				if e.Slow() {
+					continue
+				}
+				how.stale(s)
+				stale, batch = append(stale, s), append(batch, e)
+				s = b.newScene(&x)
+				fresh, batch = append(fresh, s), append(batch, s.entry(&x))
+			}
+		}
+	}
+	was := make([]image, len(stale))
+	for i, s := range stale {
+		was[i] = s.photograph()
+	}
+	got, err := b.Commit(t.Context(), me, newMark(), batch, false)
+	require.NoError(t, err)
+	require.Len(t, got.Applied, len(fresh))
+	for _, s := range fresh {
+		require.True(t, got.Applied[s.id])
+	}
+	for i, s := range stale {
+		require.Equal(t, was[i], s.photograph())
+	}
+}
+
+// No outcome applies twice, and the second sending learns that the first one was its own (T28).
+func TestTheSameOutcomeTwice(t *testing.T) {
+	b := newBench(t)
+	for _, g := range outcomes {
+		for _, x := range g.transitions {
+			s := b.newScene(&x)
+			e := s.entry(&x)
+			slow := e.Slow()
+			b.commit(s.mark, slow, e)
+			after := b.everything()
+			for _, lane := range []bool{slow, true} {
+				again := newMark()
+				got, err := b.Commit(t.Context(), me, again, []store.Entry{e}, lane)
+				require.NoError(t, err)
+				require.Empty(t, got.Applied, x.name)
+				require.Equal(t, after, b.everything(), x.name)
+				verdict, err := b.Resolve(t.Context(), me, []string{s.mark, again}, []store.Entry{e}, true)
+				require.NoError(t, err)
+				require.Equal(t, store.Mine, verdict[s.id], x.name)
+			}
+		}
+	}
+}
+
+func TestStaleHeartbeatAndRelease(t *testing.T) {
+	b := newBench(t)
+	x := transition{from: "executing"}
+	for _, how := range stalenesses {
+		s := b.newScene(&x)
+		how.stale(s)
+		if how.name == "an older visit" || how.name == "a later visit" { // a kept claim has moved on: it is the same claim
+			continue
+		}
+		before := b.everything()
+		line := b.Line()
+		beaten, err := line.Beat(t.Context(), how.worker, []*step.Claim{s.claim}, lease)
+		require.NoError(t, err)
+		require.Equal(t, store.Beaten{Lost: []int64{s.id}}, beaten, how.name)
+		require.NoError(t, line.Close(t.Context()))
+		s.claim.PartitionKey = "" // a release tries its key in any case
+		n, _, err := b.Release(t.Context(), how.worker, []*step.Claim{s.claim})
+		require.NoError(t, err)
+		require.Zero(t, n, how.name)
+		require.Equal(t, before, b.everything(), how.name)
+	}
+}
+
+// A kept claim keeps its token: a heartbeat sent with the visit of before still counts.
+func TestHeartbeatOfAKeptClaim(t *testing.T) {
+	b := newBench(t)
+	s := b.newScene(&transition{from: "executing"})
+	b.commit(s.mark, false, store.Entry{Claim: s.claim, Commit: to(step.Next)(s), Keep: true})
+	line := b.Line()
+	beaten, err := line.Beat(t.Context(), me, []*step.Claim{s.claim}, lease)
+	require.NoError(t, err)
+	require.Equal(t, []int64{s.id}, beaten.Extended)
+	require.NoError(t, line.Close(t.Context()))
+}
+
+// T86: what a stranger holds is left out and stays current; the others do not wait for it. In the slow lane it is waited for.
+func TestARowHeldByAStrangerIsLeftOut(t *testing.T) {
+	b := newBench(t)
+	for _, held := range []string{"own row", "parent"} {
+		x := transition{from: "executing"}
+		s, free := b.newScene(&x), b.newScene(&x)
+		done := &step.Commit{Kind: step.Done, Result: []byte(`{}`)}
+		batch := []store.Entry{{Claim: s.claim, Commit: done}, {Claim: free.claim, Commit: done}}
+		stranger := b.begin()
+		id := map[string]int64{"own row": s.id, "parent": s.parent}[held]
+		b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, id)
+
+		before := s.photograph()
+		first := newMark()
+		got, err := b.Commit(t.Context(), me, first, batch, false)
+		require.NoError(t, err)
+		require.Equal(t, map[int64]bool{free.id: true}, got.Applied, held)
+		require.Equal(t, before[itsInbox], s.photograph()[itsInbox])
+		verdict, err := b.Resolve(t.Context(), me, []string{first}, batch, false)
+		require.NoError(t, err)
+		require.Equal(t, map[int64]store.Verdict{s.id: store.Current, free.id: store.Mine}, verdict)
+
+		result := make(chan error, 1)
+		go func() {
+			again, err := b.Commit(t.Context(), me, newMark(), batch[:1], true)
+			if err == nil && !again.Applied[s.id] {
+				err = fmt.Errorf("left out: %v", again)
+			}
+			result <- err
+		}()
+		b.waiting(1)
+		require.NoError(t, stranger.Rollback(t.Context()))
+		require.NoError(t, <-result, held)
+		require.Equal(t, "done", b.status(s.id))
+		require.Equal(t, 1, b.number(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`, s.parent))
+	}
+}
