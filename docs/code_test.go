@@ -34,25 +34,26 @@ func TestGoCompiles(t *testing.T) {
 			if b.language != "go" {
 				continue
 			}
-			where := fmt.Sprintf("%s:%d", p.path, b.line)
-			formatted, err := format.Source([]byte(b.text))
-			require.NoError(t, err, where)
-			require.Equal(t, string(formatted), b.text, "%s: not formatted", where)
-			require.NoError(t, check(packages, framed(t, where, b), b.frame != ""), where)
+			t.Run(fmt.Sprintf("%s:%d", p.path, b.line), func(t *testing.T) {
+				formatted, err := format.Source([]byte(b.text))
+				require.NoError(t, err)
+				require.Equal(t, string(formatted), b.text, "not formatted")
+				require.NoError(t, check(packages, framed(t, b), b.frame != ""))
+			})
 		}
 	}
 }
 
 // framed is a block as a file.
-func framed(t *testing.T, where string, b block) string {
+func framed(t *testing.T, b block) string {
 	t.Helper()
 	if strings.HasPrefix(b.text, "package ") || strings.HasPrefix(b.text, "// Package ") {
-		require.Empty(t, b.frame, "%s: a complete file needs no frame", where)
+		require.Empty(t, b.frame, "a complete file needs no frame")
 		return b.text
 	}
-	require.NotEmpty(t, b.frame, "%s: neither a complete file nor in a frame", where)
+	require.NotEmpty(t, b.frame, "neither a complete file nor in a frame")
 	frame, err := os.ReadFile(filepath.Join("testdata", "frames", b.frame+".txt"))
-	require.NoError(t, err, where)
+	require.NoError(t, err)
 	before, after, found := strings.Cut(string(frame), fragment)
 	require.True(t, found, "frame %s does not say where the block goes", b.frame)
 	return before + b.text + after

@@ -182,3 +182,34 @@ func TestPagesAreShort(t *testing.T) {
 		require.Less(t, len(p.lines), 400, p.path)
 	}
 }
+
+// What comments cite is there to be looked up.
+func TestCitationsResolve(t *testing.T) {
+	t.Parallel()
+	hazards, sections := map[string]bool{}, map[string]bool{}
+	for _, line := range read(t, "docs/hazards.md").lines {
+		if m := regexp.MustCompile(`^\| (T\d+) \|`).FindStringSubmatch(line); m != nil {
+			hazards[m[1]] = true
+		}
+	}
+	for _, line := range read(t, "docs/specification.md").lines {
+		if m := regexp.MustCompile(`^## (§\d+) `).FindStringSubmatch(line); m != nil {
+			sections[m[1]] = true
+		}
+	}
+	require.NoError(t, filepath.WalkDir(root, func(at string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(at) != ".go" && filepath.Ext(at) != ".sql" {
+			return err
+		}
+		text, err := os.ReadFile(at)
+		for _, m := range regexp.MustCompile(`\bT\d{1,2}\b`).FindAll(text, -1) {
+			require.True(t, hazards[string(m)], "%s cites %s", at, m)
+		}
+		for _, m := range regexp.MustCompile(`spec ((?:§\d+(?:, )?)+)`).FindAllSubmatch(text, -1) {
+			for section := range strings.SplitSeq(strings.TrimSuffix(string(m[1]), ", "), ", ") {
+				require.True(t, sections[section], "%s cites spec %s", at, section)
+			}
+		}
+		return err
+	}))
+}

@@ -34,7 +34,7 @@ func (e *Engine) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (Deli
 	if err != nil {
 		return Delivery{}, err
 	}
-	if d.Woken {
+	if d.Runnable {
 		e.nudge(d.Queue)
 	}
 	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate}, nil

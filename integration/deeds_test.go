@@ -1,5 +1,21 @@
 package integration
 
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
 // What worker processes run. A deed is a step that leaves a trace in a table of its own.
 
 type deed struct {
@@ -115,7 +131,7 @@ type scene struct {
 
 func newScene(t *testing.T, url string) *scene {
 	t.Helper()
-	pool := poolOn(t, url)
+	pool := pgtest.Pool(t, url)
 	for _, table := range []string{
 		`deeds (id bigint GENERATED ALWAYS AS IDENTITY, instance bigint, name text, key text, visit bigint, attempt int, crashes int,
 			idempotency text, token bigint, process int, began timestamptz DEFAULT clock_timestamp(), ended timestamptz)`,

@@ -20,7 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/fsm"
 )
 
 // roleVariable makes the test binary play a worker process; its value says how.
@@ -139,7 +138,12 @@ func (p *process) hear() string {
 	case line := <-p.said:
 		return line
 	case <-p.exited:
-		return ""
+		select {
+		case line := <-p.said:
+			return line
+		default:
+			return ""
+		}
 	case <-time.After(patience):
 		p.t.Fatalf("process %d said nothing", p.cmd.Process.Pid)
 		return ""

@@ -118,10 +118,16 @@ func get(t *testing.T, eng *engine.Engine, of fsm.Target) fsm.RawInstance {
 	return i
 }
 
-// eventually polls until a condition holds.
+// eventually polls until a condition holds: in the test's own goroutine, so that the condition may require.
 func eventually(t *testing.T, holds func() bool, message ...any) {
 	t.Helper()
-	require.Eventually(t, holds, patience, 5*time.Millisecond, message...)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); !holds(); <-tick.C {
+		if time.Now().After(late) {
+			require.Fail(t, "it never happened", message...)
+		}
+	}
 }
 
 func eventuallyStatus(t *testing.T, eng *engine.Engine, of fsm.Target, want fsm.Status) {

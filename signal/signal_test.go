@@ -29,7 +29,7 @@ func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, in
 	if n := len(s.to) - 1; n < len(s.errs) {
 		return store.Delivery{}, s.errs[n]
 	}
-	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true}, nil
+	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true, Runnable: true}, nil
 }
 
 func (s *script) Holder(context.Context, store.Address) (store.Holder, bool, error) {
@@ -50,7 +50,7 @@ func TestSendRepeatsTransientFaults(t *testing.T) {
 	s := &script{errs: []error{refused("40P01"), refused("55P03"), refused("57P01"), errors.New("connection reset")}}
 	d, log, err := send(t.Context(), s)
 	require.NoError(t, err)
-	require.Equal(t, store.Delivery{Target: 7, Queue: "inbox 10", Woken: true}, d)
+	require.Equal(t, store.Delivery{Target: 7, Queue: "inbox 10", Woken: true, Runnable: true}, d)
 	require.Len(t, s.to, 5)
 	require.Equal(t, store.Address{Key: "k"}, s.to[4])
 	require.Equal(t, 3, strings.Count(log, "level=WARN"), "attempts 1, 2 and 4")

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -161,7 +162,15 @@ func (c *committer) slowly(batch []*pending) {
 
 // process commits a batch until every outcome in it is decided. Transient trouble is retried here, with the leases beaten meanwhile: it
 // never reaches a step (T30). A data error bisects the batch down to the culprit; the others commit (T65).
+//
+// Two outcomes of one instance may meet here: of a claim whose lease was lost while its step went on, and of its successor in this same
+// process. They must not share a batch: the riders go by the batch's mark, so that the stale one would consume, spawn and drop along with
+// the other.
 func (c *committer) process(batch []*pending, slow bool) {
+	batch, repeated := distinct(batch)
+	if len(repeated) > 0 {
+		defer c.process(repeated, slow)
+	}
 	for n := 0; len(batch) > 0; n++ {
 		if !sleep(c.w.base, backoff(n, 10*time.Millisecond, 5*time.Second)) {
 			return // stopped for good: the lease decides
@@ -197,6 +206,30 @@ func (c *committer) process(batch []*pending, slow bool) {
 			}
 		}
 	}
+}
+
+// distinct splits off the outcomes of instances that have one before them in the batch.
+func distinct(batch []*pending) (first, repeated []*pending) {
+	if len(batch) < 2 {
+		return batch, nil
+	}
+	seen := make(map[int64]bool, len(batch))
+	for i, p := range batch {
+		id := p.entry.Claim.ID
+		switch {
+		case !seen[id] && repeated != nil:
+			first = append(first, p)
+		case seen[id] && repeated == nil:
+			first, repeated = slices.Clone(batch[:i]), []*pending{p}
+		case seen[id]:
+			repeated = append(repeated, p)
+		}
+		seen[id] = true
+	}
+	if repeated == nil {
+		first = batch
+	}
+	return first, repeated
 }
 
 func (c *committer) applied(done *store.Committed, took time.Duration) {

@@ -248,7 +248,7 @@ func (x *execution) refuse(err error) *step.Commit {
 // release gives the claim back as it was: attempt, crashes, visit and state untouched. If it is not ours any more, nothing happens.
 func (x *execution) release() {
 	x.report("")
-	x.w.giveBack([]*flight{x.f})
+	x.w.giveBack(x.w.base, []*flight{x.f}) // as long as it takes: meanwhile its lease is extended
 }
 
 // stuck leaves an instance that Postgres does not even let fail to its lease: the reaper's growing delays keep what is tried again in vain

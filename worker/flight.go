@@ -82,12 +82,6 @@ func (fs *flights) all() []*flight {
 	return out
 }
 
-func (fs *flights) len() int {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	return len(fs.byID)
-}
-
 // launch makes flights of what a claim brought; sent is when the claim was sent, from which the lease counts at the latest.
 func (w *Worker) launch(q *scheduler, claims []*step.Claim, sent time.Duration) []*flight {
 	out := make([]*flight, len(claims))

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,8 +125,8 @@ func (w *Worker) Start(context.Context) error {
 
 // Stop drains, in this order (spec §6): no more claims and no more run-ahead; what was never started goes back untouched; running steps
 // may finish for DrainTimeout, then their contexts are cancelled, and they have DrainGrace; outcomes are committed all the while; heartbeat
-// and key locks end last. A step that still runs then falls to its lease, and Stop returns an error that says how many. The end of ctx
-// shortens the first wait.
+// and key locks end last. A step that still runs then falls to its lease, and Stop returns an error that names them. The end of
+// ctx shortens the first wait.
 func (w *Worker) Stop(ctx context.Context) error {
 	close(w.draining)
 	w.stopLooking()
@@ -139,7 +140,9 @@ func (w *Worker) Stop(ctx context.Context) error {
 			unstarted = append(unstarted, f)
 		}
 	}
-	w.giveBack(unstarted)
+	giving, cancel := context.WithTimeout(w.base, max(w.c.DrainGrace, 5*time.Second))
+	w.giveBack(giving, unstarted)
+	cancel()
 	for _, f := range unstarted {
 		w.land(f)
 	}
@@ -147,21 +150,35 @@ func (w *Worker) Stop(ctx context.Context) error {
 	await(ctx, landed, w.c.DrainTimeout)
 	w.cancelSteps(fsm.ErrDraining)
 	await(context.WithoutCancel(ctx), landed, w.c.DrainGrace)
-	abandoned := w.flights.len()
+	abandoned := w.flights.all()
 	w.abort()
 	w.commits.stop()
 	w.endLife()
 	w.lifelines.Wait()
 	w.each(func(h *Hooks) {
 		if h.Drain != nil {
-			h.Drain(context.WithoutCancel(ctx), len(unstarted), abandoned)
+			h.Drain(context.WithoutCancel(ctx), len(unstarted), len(abandoned))
 		}
 	})
-	w.log.Info("stopped", slog.Int("released", len(unstarted)), slog.Int("abandoned", abandoned))
-	if abandoned > 0 {
-		return fmt.Errorf("stop: %d steps ignored their cancelled context: their instances run again when the leases expire", abandoned)
+	w.log.Info("stopped", slog.Int("released", len(unstarted)), slog.Int("abandoned", len(abandoned)))
+	if len(abandoned) > 0 {
+		return fmt.Errorf("stop: %d steps did not end, or could not be committed, in time: their instances run again when the leases expire: %s",
+			len(abandoned), names(abandoned))
 	}
 	return nil
+}
+
+// names lists some flights: whose code it is that does not listen.
+func names(fs []*flight) string {
+	const most = 10
+	var list []string
+	for _, f := range fs[:min(most, len(fs))] {
+		list = append(list, fmt.Sprintf("%d (%s)", f.beat.ID, f.beat.Machine))
+	}
+	if len(fs) > most {
+		list = append(list, "…")
+	}
+	return strings.Join(list, ", ")
 }
 
 // wait turns a group's end into a channel.
@@ -202,8 +219,8 @@ func (w *Worker) Nudge(queues ...string) {
 // Serves reports whether this worker works on a queue.
 func (w *Worker) Serves(queue string) bool { return w.queues[queue] != nil }
 
-// giveBack releases claims whose step has no outcome. Trouble is retried for a while; then the lease decides.
-func (w *Worker) giveBack(fs []*flight) {
+// giveBack releases claims whose step has no outcome. Trouble is retried until ctx ends; then the lease decides.
+func (w *Worker) giveBack(ctx context.Context, fs []*flight) {
 	if len(fs) == 0 {
 		return
 	}
@@ -211,10 +228,10 @@ func (w *Worker) giveBack(fs []*flight) {
 	for i, f := range fs {
 		claims[i] = f.claim
 	}
-	ctx, cancel := context.WithTimeout(w.base, max(w.c.DrainGrace, 5*time.Second))
-	defer cancel()
 	for n := 0; sleep(ctx, backoff(n, 50*time.Millisecond, time.Second)); n++ {
-		_, p, err := w.db.Release(ctx, w.id, claims)
+		timed, cancel := context.WithTimeout(ctx, statementTimeout)
+		_, p, err := w.db.Release(timed, w.id, claims)
+		cancel()
 		if err == nil {
 			w.promotions.add(p.Missed)
 			w.Nudge(p.Queues...)

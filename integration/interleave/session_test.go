@@ -37,7 +37,8 @@ type session struct {
 	facts   facts
 	after   []func(context.Context) error
 	faults  []string
-	leftOut int // outcomes, claims and beats that met a lock and went without
+	leftOut int // outcomes and beats that met a lock and went without
+	emptyHanded bool // a claim found nothing
 }
 
 func newSession(t testing.TB, url, name string, m *mutant) *session {
@@ -77,7 +78,7 @@ func (s *session) begin(ctx context.Context, v verb) {
 	s.mu.Lock()
 	s.gated, s.over = true, false
 	s.mu.Unlock()
-	s.facts, s.after, s.faults, s.leftOut = facts{}, nil, nil, 0
+	s.facts, s.after, s.faults, s.leftOut, s.emptyHanded = facts{}, nil, nil, 0, false
 	go func() {
 		v.run(ctx, s)
 		s.mu.Lock()

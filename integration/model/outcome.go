@@ -141,7 +141,9 @@ func (w *World) consumeOne(id int) {
 	w.deleteSignals(func(s *Signal) bool { return s.ID == id && s.DedupKey == "" })
 }
 
-func (w *World) deleteSignals(where func(*Signal) bool) { w.signals = slices.DeleteFunc(w.signals, where) }
+func (w *World) deleteSignals(where func(*Signal) bool) {
+	w.signals = slices.DeleteFunc(w.signals, where)
+}
 
 // recheck wakes at once what has parked for a signal that is there already. An instance that parks towards its own step is collecting a
 // set: what it has been given does not count, else it would spin.

@@ -110,6 +110,7 @@ type Committed struct {
 }
 
 // Commit applies a batch of outcomes as one transaction in one round trip (spec §8): each whole or not at all, each under its own fence.
+// No instance may occur twice, be it under different claims: the riders go by the mark of the batch.
 // mark must be new for each call. In the slow lane it waits for rows that others hold, up to the lock timeout; then, and only then, the
 // batch may hold children with correlation keys, at the price of further round trips.
 //

@@ -36,8 +36,9 @@ func (a Address) String() string {
 // Delivery is what became of a signal. A duplicate inserted nothing and woke nobody.
 type Delivery struct {
 	Target    int64
-	Queue     string // of the target: what to nudge if Woken
-	Woken     bool
+	Queue     string // of the target: what to nudge if Runnable
+	Woken     bool   // by this signal
+	Runnable  bool   // woken now, or runnable already: a claim may have passed over the row while this delivery had it locked
 	Duplicate bool
 }
 
@@ -78,6 +79,7 @@ type delivery struct {
 	target    int64 // 0: none
 	queue     string
 	awaits    bool
+	runnable  bool
 	duplicate bool
 	full      bool
 	sent      bool
@@ -89,7 +91,8 @@ func (d *delivery) statements(s *Store) []entpgx.Stmt {
 }
 
 func (d *delivery) verdict() (Delivery, error) {
-	got := Delivery{Target: d.target, Queue: d.queue, Woken: d.sent && d.awaits}
+	woken := d.sent && d.awaits
+	got := Delivery{Target: d.target, Queue: d.queue, Woken: woken, Runnable: woken || d.runnable}
 	switch {
 	case d.target == 0:
 		return Delivery{}, ErrNoTarget
@@ -110,17 +113,19 @@ func (d *delivery) verdict() (Delivery, error) {
 //
 // The setting is cleared where there is no target: a transaction may deliver more than once.
 const deliverLockByIDSQL = `
-SELECT l.id, l.queue, l.awaits, set_config('gendurable.target', coalesce(l.id::text, ''), true)
+SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
-  SELECT g.id, g.queue, coalesce(g.status = 'awaiting_signal' AND $2::text = ANY(g.awaits), false) AS awaits
+  SELECT g.id, g.queue, coalesce(g.status = 'awaiting_signal' AND $2::text = ANY(g.awaits), false) AS awaits,
+    g.status = 'runnable' AS runnable
   FROM {s}.gen_durable g WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
 
 // By key the guard itself is locked and re-checked in one statement: an id looked up first may belong to an instance that has meanwhile
 // ended while another holds the key (T4).
 const deliverLockByKeySQL = `
-SELECT l.id, l.queue, l.awaits, set_config('gendurable.target', coalesce(l.id::text, ''), true)
+SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
-  SELECT g.id, g.queue, coalesce(g.status = 'awaiting_signal' AND $2::text = ANY(g.awaits), false) AS awaits
+  SELECT g.id, g.queue, coalesce(g.status = 'awaiting_signal' AND $2::text = ANY(g.awaits), false) AS awaits,
+    g.status = 'runnable' AS runnable
   FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
 
 func (d *delivery) lock(s *Store) entpgx.Stmt {
@@ -128,12 +133,12 @@ func (d *delivery) lock(s *Store) entpgx.Stmt {
 		for rows.Next() {
 			var id *int64
 			var queue *string
-			var awaits *bool
-			if err := rows.Scan(&id, &queue, &awaits, nil); err != nil {
+			var awaits, runnable *bool
+			if err := rows.Scan(&id, &queue, &awaits, &runnable, nil); err != nil {
 				return err
 			}
 			if id != nil {
-				d.target, d.queue, d.awaits = *id, *queue, *awaits
+				d.target, d.queue, d.awaits, d.runnable = *id, *queue, *awaits, *runnable
 			}
 		}
 		return rows.Err()

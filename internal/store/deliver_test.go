@@ -143,7 +143,7 @@ func TestDeliverWakesWhoAwaitsTheName(t *testing.T) {
 
 	d, err := b.Deliver(t.Context(), byID(id), named("go"), cap10)
 	require.NoError(t, err)
-	require.Equal(t, store.Delivery{Target: id, Queue: "q", Woken: true}, d)
+	require.Equal(t, store.Delivery{Target: id, Queue: "q", Woken: true, Runnable: true}, d)
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE id = $1 AND status = 'runnable' AND await_deadline IS NULL
 		AND awaits = '{stop,go}' AND pick_lane = 0 AND eligible_at BETWEEN now() - interval '1 minute' AND now()`, id))
 	require.Equal(t, `{"n": 1}`, b.text(`SELECT payload::text FROM gendurable.signals WHERE target_id = $1 AND name = 'go'`, id))
@@ -199,7 +199,7 @@ func TestDeliverDuplicate(t *testing.T) {
 	for _, to := range []int64{id, other} { // the key is the target's own
 		d, err := b.Deliver(t.Context(), byID(to), deduped("go", "evt-1"), cap10)
 		require.NoError(t, err)
-		require.Equal(t, store.Delivery{Target: to, Queue: "default", Woken: true}, d)
+		require.Equal(t, store.Delivery{Target: to, Queue: "default", Woken: true, Runnable: true}, d)
 	}
 	for _, consumed := range []bool{false, true} {
 		if consumed {
@@ -397,7 +397,7 @@ func TestDeliverInEveryMode(t *testing.T) {
 			id := b.row("status, awaits, correlation_key, correlation_scope", "'awaiting_signal', '{go}', '"+mode.String()+"', "+liveScope)
 			d, err := b.Deliver(t.Context(), byKey(mode.String()), deduped("go", "evt"), cap10)
 			require.NoError(t, err)
-			require.Equal(t, store.Delivery{Target: id, Queue: "default", Woken: true}, d)
+			require.Equal(t, store.Delivery{Target: id, Queue: "default", Woken: true, Runnable: true}, d)
 			d, err = b.Deliver(t.Context(), byID(id), deduped("go", "evt"), cap10)
 			require.NoError(t, err)
 			require.True(t, d.Duplicate)

@@ -92,16 +92,18 @@ func hasCode(err error, code string) bool {
 	return errors.As(err, &pg) && pg.Code == code
 }
 
-// LostConnection reports whether the connection itself broke or the server went down, rather than one statement failing. After it the
-// reaper holds off: heartbeats go first (T20). Behind some proxies a dead server is a server error of class 08 on a live connection.
+// LostConnection reports whether the connection itself broke or the server went down or takes no writes, rather than one statement
+// failing: nobody's heartbeat was heard meanwhile. After it the reaper holds off: heartbeats go first (T20). Behind some proxies a dead
+// server is a server error of class 08 on a live connection; a network that swallows is only noticed by our own timeout.
 func LostConnection(err error) bool {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		return hasClass(pg.Code, "08", "57P")
+		return hasClass(pg.Code, "08", "57P", codeReadOnly)
 	}
 	var dial *pgconn.ConnectError
 	var network *net.OpError
-	return errors.As(err, &dial) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return errors.As(err, &dial) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // unknown reports whether err leaves open if the transaction was committed.

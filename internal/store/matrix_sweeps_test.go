@@ -152,5 +152,5 @@ func (s *scene) requireDelivered(name string, woken bool) {
 	s.t.Helper()
 	d, err := s.Deliver(s.t.Context(), byID(s.id), named(name), cap10)
 	require.NoError(s.t, err)
-	require.Equal(s.t, store.Delivery{Target: s.id, Queue: s.queue(), Woken: woken}, d)
+	require.Equal(s.t, store.Delivery{Target: s.id, Queue: s.queue(), Woken: woken, Runnable: woken}, d)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/store"
@@ -148,15 +149,20 @@ func TestPruneNarrowsALockDown(t *testing.T) {
 	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
 }
 
-// T6: an instance that someone is busy with is left for later, without waiting.
+// T6: instances that someone is busy with are left for later, without waiting and narrowing down: a look, a delete, the tombstones.
 func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	b := newBench(t)
-	held := b.ended("done", 30, "", "")
-	b.ended("done", 30, "", "")
+	count := &interloper{}
+	sweeper := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer = count })
+	held := []int64{b.ended("done", 30, "", ""), b.ended("done", 30, "", "")}
 	stranger := b.begin()
-	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held)
-	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
-	require.Equal(t, []int64{held}, b.left())
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable FOR NO KEY UPDATE`)
+	require.Equal(t, store.Pruned{}, sweeper.prune(aDay))
+	require.EqualValues(t, 3, count.sent.Load())
+
+	b.ended("done", 30, "", "")
+	require.Equal(t, store.Pruned{Instances: 1}, sweeper.prune(aDay))
+	require.Equal(t, held, b.left())
 }
 
 // T45: one sweeper at a time; the others return at once.

@@ -1,0 +1,61 @@
+package integration
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// cluster is a server of the test's own, for faults of a server.
+type cluster struct {
+	*pgdev.Cluster
+
+	t *testing.T
+}
+
+// ownCluster starts one, with the engine's schema in its database. fsync stays on: a crash loses nothing that was committed.
+func ownCluster(t *testing.T) cluster {
+	t.Helper()
+	c, err := pgdev.Start(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Stop()) })
+	pool := pgtest.Pool(t, c.URL(""))
+	_, err = migrations.Migrator{Pool: pool}.Up(t.Context())
+	require.NoError(t, err)
+	pool.Close()
+	return cluster{c, t}
+}
+
+// crash takes the server down, with everybody's connection.
+func (c cluster) crash() { require.NoError(c.t, c.StopImmediate()) }
+
+// comeBack restarts it, after crash recovery.
+func (c cluster) comeBack() { require.NoError(c.t, c.Restart(c.t.Context())) }
+
+// readOnly makes the server refuse to write, as a standby does, or lets it again.
+func (c cluster) readOnly(on bool) {
+	c.t.Helper()
+	pool := pgtest.Pool(c.t, c.URL(""))
+	defer pool.Close()
+	value := map[bool]string{true: "on", false: "off"}[on]
+	execute(c.t, pool, "SET default_transaction_read_only = off")
+	execute(c.t, pool, "ALTER SYSTEM SET default_transaction_read_only = "+value)
+	execute(c.t, pool, "SELECT pg_reload_conf()")
+	eventually(c.t, func() bool {
+		fresh := pgtest.Pool(c.t, c.URL(""))
+		defer fresh.Close()
+		return query[string](c.t, fresh, "SHOW default_transaction_read_only") == value
+	})
+}
+
+// hangUp ends every other session.
+func (c cluster) hangUp() {
+	c.t.Helper()
+	pool := pgtest.Pool(c.t, c.URL(""))
+	defer pool.Close()
+	execute(c.t, pool, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+}

@@ -1,0 +1,281 @@
+package interleave
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+const schema = "gendurable"
+
+//go:embed invariants.sql
+var invariantsSQL string
+
+// rig is a database with the invariants in it, its sessions, and a monitor that sets up, watches and judges.
+type rig struct {
+	t       testing.TB
+	monitor *pgx.Conn
+	cast    []*session
+	played  int
+}
+
+const names = "ABC"
+
+func newRig(t testing.TB, m *mutant) *rig {
+	t.Helper()
+	url := pgtest.Migrated(t)
+	monitor, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = monitor.Close(context.Background()) })
+	_, err = monitor.Exec(t.Context(), invariantsSQL)
+	require.NoError(t, err)
+	// Setting up is not part of the history. The invariants are planned once.
+	_, err = monitor.Exec(t.Context(), `SET session_replication_role = replica; SET plan_cache_mode = force_generic_plan; SET jit = off`)
+	require.NoError(t, err)
+	r := &rig{t: t, monitor: monitor}
+	for _, name := range names {
+		r.cast = append(r.cast, newSession(t, url, string(name), m))
+	}
+	return r
+}
+
+// resetSQL empties the tables. New ids start above those that worlds use, in every schedule at the same number.
+var resetSQL = []string{
+	`DELETE FROM gendurable.gen_durable`, `DELETE FROM gendurable.signals`, `DELETE FROM interleave.reference`,
+	`DELETE FROM interleave.change`, `DELETE FROM interleave.letter`, `DELETE FROM interleave.outcome`, `DELETE FROM interleave.held`,
+	`DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
+	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
+	  setval('gendurable.gen_durable_token', 1000), setval('interleave.clock', 1)`,
+}
+
+// vacuumEvery schedules the dead rows of the resets are cleared away; autovacuum is off for these tables.
+const vacuumEvery = 200
+
+func (r *rig) reset(ctx context.Context, w *world) error {
+	if r.played++; r.played%vacuumEvery == 0 {
+		if _, err := r.monitor.Exec(ctx, `VACUUM gendurable.gen_durable, gendurable.signals, interleave.change, interleave.letter,
+		  interleave.outcome, interleave.claimed, interleave.sent, interleave.held, interleave.stale, interleave.inserted`); err != nil {
+			return fmt.Errorf("vacuum: %w", err)
+		}
+	}
+	b := &pgx.Batch{}
+	for _, sql := range append(resetSQL, w.setup...) {
+		b.Queue(sql)
+	}
+	if err := r.monitor.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("set up world %s: %w", w.name, err)
+	}
+	return nil
+}
+
+// outcome of one schedule.
+type verdict struct {
+	trace    []string // what passed in which order, and who waited
+	effect   string   // the order in which units passed: schedules with the same one were the same
+	counts   []int    // units per session
+	broken   []string
+	slowed   int // outcomes that went through the slow lane
+	waitings int
+}
+
+// play runs one schedule from set-up to judgement.
+func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := r.reset(ctx, s.world); err != nil {
+		return nil, err
+	}
+	p := &play{rig: r, schedule: s, verdict: &verdict{counts: make([]int, len(s.verbs))}, credit: make([]int, len(s.verbs))}
+	if err := p.run(ctx); err != nil {
+		return p.verdict, fmt.Errorf("%s: %w\n%s", s, err, strings.Join(p.verdict.trace, "\n"))
+	}
+	for i := range s.verbs {
+		actor := r.cast[i]
+		actor.open()
+		// What is noted while the list is worked off belongs to it.
+		for n := 0; n < len(actor.after); n++ {
+			if err := actor.after[n](ctx); err != nil {
+				actor.fault("afterwards: %v", err)
+			}
+		}
+		p.verdict.slowed += actor.leftOut
+	}
+	return p.verdict, p.judge(ctx)
+}
+
+type play struct {
+	*verdict
+	rig      *rig
+	schedule schedule
+	credit   []int // turns that a session may take
+	waits    []bool
+}
+
+func (p *play) run(ctx context.Context) error {
+	p.waits = make([]bool, len(p.schedule.verbs))
+	for i, v := range p.schedule.verbs {
+		p.rig.cast[i].begin(ctx, v)
+		if _, err := p.settle(ctx, i); err != nil {
+			return err
+		}
+	}
+	for _, name := range p.schedule.order {
+		p.credit[strings.IndexRune(names, name)]++
+		if _, err := p.pump(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range p.credit {
+		p.credit[i] = 1 << 20 // the order is at its end: who is left goes on, the first one first
+	}
+	for over := false; !over; {
+		var err error
+		if over, err = p.pump(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pump lets every session take the turns it has, until none can.
+func (p *play) pump(ctx context.Context) (over bool, err error) {
+	for progress := true; progress; {
+		progress, over = false, true
+		for i := range p.schedule.verbs {
+			state, err := p.settle(ctx, i)
+			if err != nil {
+				return false, err
+			}
+			over = over && state == ended
+			if state != ready || p.credit[i] == 0 {
+				continue
+			}
+			p.credit[i]--
+			if err := p.release(ctx, i); err != nil {
+				return false, err
+			}
+			progress = true
+		}
+	}
+	return over, nil
+}
+
+func (p *play) release(ctx context.Context, i int) error {
+	s := p.rig.cast[i]
+	next, _, _ := s.at()
+	p.trace = append(p.trace, s.name+" "+next)
+	p.effect += s.name
+	p.counts[i]++
+	if err := s.release(); err != nil {
+		return err
+	}
+	_, err := p.settle(ctx, i)
+	return err
+}
+
+type state int
+
+const (
+	ready   state = iota // waits for its turn
+	waiting              // for a lock that another session holds
+	ended
+)
+
+// patience is how long a unit may take before the monitor is asked if it waits: most are done by then.
+const patience = time.Millisecond
+
+// settle waits until a session stands still: at the gate, at somebody's lock, or at its end.
+func (p *play) settle(ctx context.Context, i int) (state, error) {
+	s := p.rig.cast[i]
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		next, pid, over := s.at()
+		switch {
+		case over:
+			return ended, nil
+		case next != "":
+			p.waits[i] = false
+			return ready, nil
+		case pid != 0 && p.waits[i]:
+			blocked, err := p.blocked(ctx, i, pid)
+			if err != nil || blocked {
+				return waiting, err
+			}
+			p.waits[i] = false
+		}
+		timer.Reset(patience)
+		select {
+		case <-ctx.Done():
+			return 0, fmt.Errorf("session %s came to no end: %w", s.name, ctx.Err())
+		case <-s.turn:
+		case <-timer.C:
+			if pid != 0 {
+				var err error
+				if p.waits[i], err = p.blocked(ctx, i, pid); err != nil {
+					return 0, err
+				}
+				if p.waits[i] {
+					return waiting, nil
+				}
+			}
+		}
+	}
+}
+
+// A session that waits for a row holds that row's tuple lock or queues for it; one that waits for a unique index entry does neither.
+const blockedSQL = `SELECT cardinality(pg_blocking_pids($1)) > 0, EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'tuple')`
+
+func (p *play) blocked(ctx context.Context, i int, pid uint32) (bool, error) {
+	var blocked, row bool
+	if err := p.rig.monitor.QueryRow(ctx, blockedSQL, int32(pid)).Scan(&blocked, &row); err != nil { //nolint:gosec // a pid
+		return false, fmt.Errorf("ask whom session %s waits for: %w", p.rig.cast[i].name, err)
+	}
+	if blocked && !p.waits[i] {
+		p.waitings++
+		p.trace = append(p.trace, fmt.Sprintf("%s waits (row: %t)", p.rig.cast[i].name, row))
+		v := p.schedule.verbs[i]
+		if v.quick && (row || !v.mayMeetKey) {
+			p.broken = append(p.broken, fmt.Sprintf("waited: %s is of the fast lane", v.name))
+		}
+	}
+	return blocked, nil
+}
+
+// judge asks the invariants.
+func (p *play) judge(ctx context.Context) error {
+	b := &pgx.Batch{}
+	for i, v := range p.schedule.verbs {
+		s := p.rig.cast[i]
+		p.broken = append(p.broken, s.faults...)
+		s.facts.save(b)
+		// Only a foreign key's check holds the row: nobody may take notice.
+		if v.harmless {
+			for j := range p.schedule.verbs {
+				if other := p.rig.cast[j]; j != i && len(p.schedule.verbs) == 2 && (other.leftOut > 0 || other.emptyHanded && p.schedule.world.claimable) {
+					p.broken = append(p.broken, fmt.Sprintf("hidden: %s did not get a row of which only the key is locked", p.schedule.verbs[j].name))
+				}
+			}
+		}
+	}
+	b.Queue(`SELECT name || ': ' || detail FROM interleave.broken ORDER BY 1`).Query(func(rows pgx.Rows) error {
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		p.broken = append(p.broken, found...)
+		return err
+	})
+	if err := p.rig.monitor.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("judge %s: %w", p.schedule, err)
+	}
+	return nil
+}
+
+var errReplay = errors.New("not a schedule")

@@ -1,0 +1,117 @@
+package interleave
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+)
+
+// schedule is verbs of a world and the order in which their units pass: one letter per turn. When a session cannot take its turn, since it
+// waits for a lock, it takes it as soon as it can.
+type schedule struct {
+	world *world
+	verbs []verb
+	order string
+}
+
+// String is what a schedule can be rerun by.
+func (s schedule) String() string {
+	return s.world.name + "/" + strings.Join(s.verbNames(), "|") + "/" + s.order
+}
+
+func (s schedule) verbNames() (names []string) {
+	for _, v := range s.verbs {
+		names = append(names, v.name)
+	}
+	return names
+}
+
+// parse is the reverse of String.
+func parse(text string) (schedule, error) {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return schedule{}, fmt.Errorf("%q: %w: want world/verb|verb/order", text, errReplay)
+	}
+	for _, w := range worlds() {
+		if w.name != parts[0] {
+			continue
+		}
+		s := schedule{world: &w, order: parts[2]}
+		for _, name := range strings.Split(parts[1], "|") {
+			v, ok := w.verb(name)
+			if !ok {
+				return schedule{}, fmt.Errorf("%q: %w: world %q has no verb %q", text, errReplay, w.name, name)
+			}
+			s.verbs = append(s.verbs, v)
+		}
+		if len(s.verbs) > len(names) || strings.Trim(s.order, names[:len(s.verbs)]) != "" {
+			return schedule{}, fmt.Errorf("%q: %w: the order names sessions that it has not", text, errReplay)
+		}
+		return s, nil
+	}
+	return schedule{}, fmt.Errorf("%q: %w: no such world", text, errReplay)
+}
+
+func (w *world) verb(name string) (verb, bool) {
+	for _, v := range w.verbs {
+		if v.name == name {
+			return v, true
+		}
+	}
+	return verb{}, false
+}
+
+// pairs are all pairs of verbs of a world that can make a difference to each other.
+func (w *world) pairs() (out [][]verb) {
+	for i, a := range w.verbs {
+		for _, b := range w.verbs[i:] {
+			switch {
+			case a.sole && b.sole && a.name != b.name:
+				// Two different outcomes of one claim meet as those of the other kinds do.
+			case (a.harmless || a.family == "host's lock") && (b.harmless || b.family == "host's lock"):
+				// Two hosts: nothing of the engine's.
+			default:
+				out = append(out, []verb{a, b})
+			}
+		}
+	}
+	return out
+}
+
+// orders calls f with every order of so many turns per session.
+func orders(turns []int, f func(string)) {
+	left := append([]int{}, turns...)
+	total := 0
+	for _, n := range turns {
+		total += n
+	}
+	order := make([]byte, 0, total)
+	var rec func()
+	rec = func() {
+		if len(order) == total {
+			f(string(order))
+			return
+		}
+		for i := range left {
+			if left[i] == 0 {
+				continue
+			}
+			left[i]--
+			order = append(order, names[i])
+			rec()
+			order = order[:len(order)-1]
+			left[i]++
+		}
+	}
+	rec()
+}
+
+// anyOrder is one of those orders, each as likely.
+func anyOrder(random *rand.Rand, turns []int) string {
+	var order []byte
+	for i, n := range turns {
+		order = append(order, strings.Repeat(names[i:i+1], n)...)
+	}
+	random.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+	return string(order)
+}

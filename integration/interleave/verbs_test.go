@@ -1,0 +1,263 @@
+package interleave
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// verb is what one session does in a schedule.
+type verb struct {
+	name       string
+	family     string
+	quick      bool // may wait for nobody's row
+	mayMeetKey bool // but may meet another's partition key in the index
+	harmless   bool // locks the subject's key only: nobody may take notice
+	sole       bool // an outcome of the subject's claim that need not be met with every other one
+	run        func(ctx context.Context, s *session)
+}
+
+// inTurn is several verbs of one session.
+func inTurn(name string, verbs ...verb) verb {
+	v := verb{name: name, family: name, quick: true, run: func(ctx context.Context, s *session) {
+		for _, one := range verbs {
+			one.run(ctx, s)
+		}
+	}}
+	for _, one := range verbs {
+		v.quick, v.mayMeetKey = v.quick && one.quick, v.mayMeetKey || one.mayMeetKey
+	}
+	return v
+}
+
+// commits applies outcomes as one batch.
+func commits(name string, slow bool, entries ...store.Entry) verb {
+	family := "commit"
+	for _, e := range entries {
+		slow = slow || e.Slow()
+	}
+	if slow {
+		family = "commit, slow lane"
+	}
+	return verb{name: name, family: family, quick: !slow, run: func(ctx context.Context, s *session) {
+		s.commit(ctx, owner, entries, slow)
+	}}
+}
+
+// claims takes up to limit rows of the queue.
+func claims(name, worker string, limit int) verb {
+	return verb{name: name, family: "claim", quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
+		if len(s.claim(ctx, worker, limit)) == 0 {
+			s.emptyHanded = true
+		}
+	}}
+}
+
+// delivers sends a signal.
+func delivers(name string, to store.Address, signal, dedup string) verb {
+	return verb{name: name, family: "deliver", run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			d, err := s.db.Deliver(ctx, to, &step.Signal{Name: signal, DedupKey: dedup}, 100)
+			if err == nil || errors.Is(err, store.ErrNoTarget) {
+				s.facts.delivery(s.name, to, signal, d, err)
+				return nil
+			}
+			return err
+		}
+		s.insist("deliver", once(ctx), once)
+	}}
+}
+
+func beats(c *step.Claim) verb {
+	return verb{name: "beat", family: "heartbeat", quick: true, run: func(ctx context.Context, s *session) {
+		s.facts.holds(s.name, owner, c)
+		once := func(ctx context.Context) error {
+			b, err := s.line.Beat(ctx, owner, []*step.Claim{c}, time.Minute)
+			if err == nil && len(b.Lost) > 0 {
+				s.facts.gone(s.name, owner, c)
+			}
+			if err == nil && len(b.Lost)+len(b.Extended) == 0 {
+				s.leftOut++
+			}
+			return err
+		}
+		s.insist("beat", once(ctx), once)
+	}}
+}
+
+func releases(c *step.Claim) verb {
+	return verb{name: "release", family: "release", run: func(ctx context.Context, s *session) {
+		s.facts.holds(s.name, owner, c)
+		once := func(ctx context.Context) error {
+			_, p, err := s.db.Release(ctx, owner, []*step.Claim{c})
+			s.promoteMissed(p.Missed)
+			return err
+		}
+		s.insist("release", once(ctx), once)
+	}}
+}
+
+// reaps sweeps expired leases; the crash limit of the machine decides whether the subject fails.
+func reaps(name string, limit int32) verb {
+	return verb{name: name, family: "reap", quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			mark := uuid.NewString()
+			s.facts.mark(mark, s.name, kindReap)
+			r, err := s.db.Reap(ctx, mark, store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{limit}}, 100)
+			if len(r.Poisoned) > 0 {
+				s.fault("rows that cannot be reaped: %v", r.Poisoned)
+			}
+			s.promoteMissed(r.Missed)
+			return err
+		}
+		s.insist("reap", once(ctx), once)
+	}}
+}
+
+func timesOut() verb {
+	return verb{name: "time out", family: "await timeout", quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			_, err := s.db.TimeOut(ctx, 100)
+			return err
+		}
+		s.insist("time out", once(ctx), once)
+	}}
+}
+
+func inserts(name string, specs ...step.Spec) verb {
+	return verb{name: name, family: "insert", run: func(ctx context.Context, s *session) {
+		list := make([]*step.Spec, len(specs))
+		for i := range specs {
+			x := specs[i]
+			x.UID = uuid.New()
+			list[i] = &x
+		}
+		once := func(ctx context.Context) error {
+			in, err := s.db.Insert(ctx, list)
+			for i := range in {
+				s.facts.insertion(s.name, list[i].Key, in[i])
+			}
+			return err
+		}
+		s.insist("insert", once(ctx), once)
+	}}
+}
+
+func prunes() verb {
+	return verb{name: "prune", family: "prune", quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			_, err := s.db.Prune(ctx, store.PruneParams{Done: time.Hour, Failed: time.Hour, Tombstones: 1, Limit: 100})
+			return err
+		}
+		s.insist("prune", once(ctx), once)
+	}}
+}
+
+func promotes() verb {
+	return verb{name: "promote", family: "promote, sweep", quick: true, run: func(ctx context.Context, s *session) {
+		p, err := s.db.Promote(ctx, []string{"k"})
+		s.promoteMissed(p.Missed)
+		s.insist("promote", err, func(ctx context.Context) error {
+			_, err := s.db.Promote(ctx, []string{"k"})
+			return err
+		})
+	}}
+}
+
+func sweeps() verb {
+	return verb{name: "sweep", family: "promote, sweep", quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			_, p, err := s.db.Sweep(ctx, "", 100)
+			s.promoteMissed(p.Missed)
+			return err
+		}
+		s.insist("sweep", once(ctx), once)
+	}}
+}
+
+// The verbs of an operator, in the form that such a write must have: rows locked in ascending id, the change as a compare-and-set, then
+// what follows a terminal outcome or a key's freed head.
+const (
+	lockForAdminSQL = `SELECT x.id FROM gendurable.gen_durable x
+		WHERE x.id IN (SELECT $1::bigint UNION SELECT g.parent_id FROM gendurable.gen_durable g WHERE g.id = $1) ORDER BY x.id FOR NO KEY UPDATE`
+	cancelSQL = `UPDATE gendurable.gen_durable g SET status = 'failed', failure = 'cancelled', finished_at = clock_timestamp(), pick_lane = 0,
+		locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL, commit_id = $2::text::uuid,
+		joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::text::uuid ELSE g.joined END
+		WHERE g.id = $1 AND g.status NOT IN ('done', 'failed')`
+	cancelJoinSQL = `UPDATE gendurable.gen_durable p SET children_pending = p.children_pending - 1,
+		status = CASE WHEN p.children_pending <= 1 THEN 'runnable' ELSE p.status END, pick_lane = 0
+		FROM gendurable.gen_durable k WHERE k.id = $1 AND k.joined = $2::text::uuid AND p.id = k.parent_id AND p.round = k.parent_round
+		AND p.status = 'awaiting_children'`
+	reviveSQL = `UPDATE gendurable.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, pick_lane = 0,
+		eligible_at = clock_timestamp() WHERE g.id = $1 AND g.status = 'failed'`
+)
+
+func cancels(name string, id int64) verb {
+	return verb{name: name, family: "cancel, retry", run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			mark := uuid.NewString()
+			s.facts.mark(mark, s.name, kindCancel)
+			s.promoteMissed([]string{"k"})
+			return s.pipeline(ctx, "admin",
+				entpgx.Stmt{Name: "admin lock", SQL: lockForAdminSQL, Args: []any{id}},
+				entpgx.Stmt{Name: "cancel", SQL: cancelSQL, Args: []any{id, mark}},
+				entpgx.Stmt{Name: "cancel join", SQL: cancelJoinSQL, Args: []any{id, mark}})
+		}
+		s.insist(name, once(ctx), once)
+	}}
+}
+
+func revives(name string, id int64) verb {
+	return verb{name: name, family: "cancel, retry", run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			s.promoteMissed([]string{"k"})
+			return s.pipeline(ctx, "admin", entpgx.Stmt{Name: "retry", SQL: reviveSQL, Args: []any{id}})
+		}
+		s.insist(name, once(ctx), once)
+	}}
+}
+
+// holds is a host's transaction that keeps rows locked, one after the other in ascending order, as an open SignalTx does.
+func holds(name string, ids ...int64) verb {
+	return verb{name: name, family: "host's lock", run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			var stmts []entpgx.Stmt
+			for _, id := range ids {
+				stmts = append(stmts, entpgx.Stmt{Name: "hold", SQL: `SELECT id FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, Args: []any{id}})
+			}
+			return s.pipeline(ctx, "host", stmts...)
+		}
+		s.insist(name, once(ctx), once)
+	}}
+}
+
+// refers is a host's transaction that inserts a row which refers to the subject.
+func refers(id int64) verb {
+	return verb{name: "refer", family: "host's foreign key", harmless: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			return s.pipeline(ctx, "host", entpgx.Stmt{Name: "refer",
+				SQL: `INSERT INTO interleave.reference SELECT id FROM gendurable.gen_durable WHERE id = $1`, Args: []any{id}})
+		}
+		s.insist("refer", once(ctx), once)
+	}}
+}
+
+// claimed claims the subject and commits an outcome for it.
+func claimed(name string, outcome func(*step.Claim) store.Entry) verb {
+	return verb{name: name, family: "claim", quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
+		for _, c := range s.claim(ctx, owner, 1) {
+			s.commit(ctx, owner, []store.Entry{outcome(c)}, false)
+		}
+	}}
+}
+
+// reclaimed reaps, claims, and commits an outcome.
+func reclaimed(name string, limit int32, outcome func(*step.Claim) store.Entry) verb {
+	return inTurn(name, reaps("", limit), claimed("", outcome))
+}

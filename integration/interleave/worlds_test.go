@@ -1,0 +1,266 @@
+package interleave
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// world is a handful of rows and the verbs that meet on them.
+type world struct {
+	name      string
+	setup     []string
+	verbs     []verb
+	claimable bool // the subject is runnable: a claim finds something
+}
+
+// owner is the worker that holds the claims of a world, and that claims again: so a fence by worker alone is not enough.
+const owner = "w"
+
+// The rows of all worlds. The parent's id is the lowest: whoever waits locks in ascending order.
+const (
+	parentID   = 1
+	subjectID  = 2
+	siblingID  = 3
+	followerID = 4 // waits behind the subject's partition key
+	strangerID = 5 // a child of a round that is over
+	secondID   = 6 // another parent
+	nephewID   = 7 // and its child
+)
+
+func row(id int64, columns ...string) string {
+	names, values := []string{"id", "fsm", "step"}, []string{fmt.Sprint(id), "'m'", "'s'"}
+	for i := 0; i < len(columns); i += 2 {
+		names, values = append(names, columns[i]), append(values, columns[i+1])
+	}
+	return fmt.Sprintf(`INSERT INTO gendurable.gen_durable (%s) OVERRIDING SYSTEM VALUE VALUES (%s)`,
+		strings.Join(names, ", "), strings.Join(values, ", "))
+}
+
+func with(columns []string, more ...string) []string { return append(append([]string{}, columns...), more...) }
+
+func signal(id, target int64, name, dedup string) string {
+	return fmt.Sprintf(`INSERT INTO gendurable.signals (id, target_id, name, dedup_key) OVERRIDING SYSTEM VALUE VALUES (%d, %d, '%s', nullif('%s', ''))`,
+		id, target, name, dedup)
+}
+
+var (
+	executing = []string{"status", "'executing'", "locked_by", "'w'", "lease_expires_at", "now() + interval '30 s'"}
+	expired   = []string{"status", "'executing'", "locked_by", "'w'", "lease_expires_at", "now() - interval '1 s'"}
+	addressed = []string{"partition_key", "'k'", "correlation_key", "'x'",
+		"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'", "visit", "3", "depth", "1", "claim_token", "11",
+		"eligible_at", "now() - interval '10 s'"}
+	ofParent = []string{"parent_id", "1", "parent_round", "1"}
+	parked   = row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "2")
+	sibling  = row(siblingID, with(with(executing, ofParent...), "claim_token", "12", "visit", "1", "depth", "1")...)
+	inbox    = []string{signal(21, subjectID, "go", ""), signal(22, subjectID, "go", "d"), signal(23, subjectID, "noise", "")}
+)
+
+func follower(lane string) string {
+	return row(followerID, "partition_key", "'k'", "pick_lane", lane, "eligible_at", "now() - interval '5 s'")
+}
+
+// The claims of the rows above, as the worker that made them has them.
+var (
+	subjectClaim = &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default", PartitionKey: "k", CorrelationKey: "x",
+		Parent: parentID, ParentRound: 1, Depth: 1, Awaits: []string{"go"},
+		Awaited: []step.Signal{{ID: 21, Name: "go"}, {ID: 22, Name: "go", DedupKey: "d"}}}
+	siblingClaim = &step.Claim{ID: siblingID, Token: 12, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
+)
+
+func entry(c *step.Claim, o step.Commit) store.Entry {
+	if o.Kind != step.Done && o.Kind != step.Stop {
+		o.State = json.RawMessage(`{}`)
+	}
+	return store.Entry{Claim: c, Commit: &o}
+}
+
+func kept(c *step.Claim) store.Entry {
+	e := entry(c, step.Commit{Kind: step.Next, Step: "t"})
+	e.Keep = true
+	return e
+}
+
+func done(c *step.Claim) store.Entry { return entry(c, step.Commit{Kind: step.Done, Result: json.RawMessage(`{}`)}) }
+
+func stopped(c *step.Claim) store.Entry {
+	return entry(c, step.Commit{Kind: step.Stop, Failure: "stopped", Err: "no"})
+}
+
+func next(c *step.Claim) store.Entry { return entry(c, step.Commit{Kind: step.Next, Step: "t"}) }
+
+func awaits(c *step.Claim, to string, names ...string) store.Entry {
+	return entry(c, step.Commit{Kind: step.Await, Step: to, Names: names})
+}
+
+func spec(correlation, partition string) step.Spec {
+	return step.Spec{UID: uuid.New(), Machine: "m", Version: 1, Step: "s", Queue: "default", State: json.RawMessage(`{}`), Key: correlation, PartitionKey: partition}
+}
+
+func spawns(c *step.Claim, children ...step.Spec) store.Entry {
+	return entry(c, step.Commit{Kind: step.Children, Step: "t", Spawn: children})
+}
+
+// again is the claim after a kept Next.
+func again(c *step.Claim) *step.Claim {
+	d := *c
+	d.Visit, d.Step, d.Awaits, d.Awaited = c.Visit+1, "t", nil, nil
+	return &d
+}
+
+func byID(id int64) store.Address   { return store.Address{ID: id} }
+func byKey(key string) store.Address { return store.Address{Key: key} }
+
+func sole(v verb) verb {
+	v.sole = true
+	return v
+}
+
+// outcomes are those of the subject's claim, of each kind.
+func outcomes() []verb {
+	c := subjectClaim
+	delayed := entry(c, step.Commit{Kind: step.Next, Step: "t", Delay: time.Hour})
+	retry := entry(c, step.Commit{Kind: step.Retry, Step: "s", Delay: time.Hour, Err: "again"})
+	due := awaits(c, "t", "stop")
+	due.Commit.At = time.Unix(1, 0)
+	return []verb{
+		commits("next, kept", false, kept(c)),
+		sole(inTurn("next, kept twice", commits("", false, kept(c)), commits("", false, kept(again(c))))),
+		commits("next", false, next(c)),
+		sole(commits("next, delayed", false, delayed)),
+		sole(commits("retry", false, retry)),
+		sole(commits("park at itself", false, awaits(c, "s", "go", "stop"))),
+		sole(commits("park, a signal is there", false, awaits(c, "t", "go"))),
+		sole(commits("park, over at once", false, due)),
+		commits("spawn", false, spawns(c, spec("", "k"), spec("", "k"), spec("", ""))),
+		sole(commits("spawn nothing", false, spawns(c))),
+		sole(commits("spawn, keyed", true, spawns(c, spec("c1", ""), spec("c2", "k")))),
+		commits("done", false, done(c)),
+		sole(commits("stop", false, stopped(c))),
+		sole(commits("park, slow", true, awaits(c, "t", "stop"))),
+		sole(commits("done, slow", true, done(c))),
+		sole(commits("batch: done, done", false, done(c), done(siblingClaim))),
+		sole(commits("batch: next, done", false, next(c), done(siblingClaim))),
+		sole(commits("batch: done, kept, slow", true, done(c), kept(siblingClaim))),
+	}
+}
+
+func worlds() []world {
+	family := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'")...), sibling, follower("1")}
+	lost := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'")...), sibling, follower("1")}
+	crashed := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "crashes", "1")...), sibling, follower("1")}
+	runnable := []string{parked, row(subjectID, with(with(ofParent, addressed...), "awaits", "'{go}'")...), sibling, follower("1")}
+	asleep := []string{parked, row(subjectID, with(with(ofParent, addressed...), "status", "'awaiting_signal'", "awaits", "'{go,stop}'",
+		"await_deadline", "now() - interval '1 s'")...), sibling, follower("0")}
+	inserted := []verb{
+		inserts("insert, same key", spec("x", "")),
+		inserts("insert many", spec("y", "k"), spec("x", "k"), spec("", "k")),
+	}
+	delivered := []verb{
+		delivers("signal go", byID(subjectID), "go", ""),
+		delivers("signal stop", byID(subjectID), "stop", ""),
+		delivers("signal go by key", byKey("x"), "go", ""),
+		delivers("signal again", byID(subjectID), "go", "d"),
+	}
+	beside := []verb{cancels("cancel", subjectID), holds("hold", subjectID), refers(subjectID)}
+
+	return []world{
+		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(), delivered, beside, inserted, []verb{
+			beats(subjectClaim), releases(subjectClaim), claims("claim", owner, 10), reaps("reap", 0), timesOut(), prunes(), promotes(), sweeps(),
+			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
+			holds("hold parent", parentID), cancels("cancel parent", parentID),
+		})},
+		{name: "lost", setup: append(lost, inbox...), verbs: join(outcomes(), delivered[:1], beside, []verb{
+			beats(subjectClaim), releases(subjectClaim), reaps("reap", 0),
+			inTurn("reap, claim", reaps("", 0), claims("", owner, 10)),
+			reclaimed("reap, claim, next", 0, func(c *step.Claim) store.Entry { return awaits(c, "t", "stop") }),
+		})},
+		{name: "crashed", setup: append(crashed, inbox...), verbs: join(outcomes(), delivered[:1], beside, inserted[:1], []verb{
+			beats(subjectClaim), reaps("reap to the limit", 1), claims("claim", owner, 10),
+			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parentID), cancels("cancel parent", parentID),
+		})},
+		{name: "runnable", setup: append(runnable, inbox...), claimable: true, verbs: join(delivered, beside, inserted, []verb{
+			claims("claim", owner, 10), claims("claim one", "w2", 1), promotes(), sweeps(), prunes(), timesOut(),
+			inserts("insert, more urgent", urgent(spec("", "k"))), commits("sibling done", false, done(siblingClaim)),
+			claimed("claim, done", done), claimed("claim, park", func(c *step.Claim) store.Entry { return awaits(c, "s", "go") }),
+		})},
+		{name: "asleep", setup: asleep, verbs: join(delivered, beside, inserted, []verb{
+			timesOut(), claims("claim", owner, 10), claimed("claim, done", done), promotes(), prunes(), commits("sibling done", false, done(siblingClaim)),
+			inTurn("time out, claim", timesOut(), claims("", owner, 10)),
+		})},
+		families(), graveyard(),
+	}
+}
+
+// families is about joins: two parents, a child of a round that is over.
+func families() world {
+	child := with(executing, "visit", "1", "depth", "1")
+	setup := []string{parked,
+		row(subjectID, with(child, "parent_id", "1", "parent_round", "1", "claim_token", "11", "correlation_key", "'x'",
+			"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'")...),
+		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1")...),
+		row(strangerID, with(child, "parent_id", "1", "parent_round", "0", "claim_token", "15")...),
+		row(secondID, "status", "'awaiting_children'", "visit", "4", "round", "4", "children_pending", "2"),
+		row(nephewID, with(child, "parent_id", "6", "parent_round", "4", "claim_token", "17")...),
+		row(nephewID+1, with(child, "parent_id", "6", "parent_round", "4", "claim_token", "18")...),
+	}
+	claim := func(id, token, parent, round int64) *step.Claim {
+		return &step.Claim{ID: id, Token: token, Visit: 1, Step: "s", Queue: "default", Parent: parent, ParentRound: round, Depth: 1}
+	}
+	subject, last := claim(subjectID, 11, 1, 1), claim(siblingID, 12, 1, 1)
+	stranger, nephew, niece := claim(strangerID, 15, 1, 0), claim(nephewID, 17, 6, 4), claim(nephewID+1, 18, 6, 4)
+	return world{name: "families", setup: setup, verbs: []verb{
+		commits("done", false, done(subject)), commits("stop", false, stopped(subject)), commits("done, slow", true, done(subject)),
+		commits("sibling done", false, done(last)), commits("stranger done", false, done(stranger)),
+		commits("both parents", false, done(subject), done(nephew)), commits("both parents, slow", true, done(subject), done(nephew)),
+		commits("both parents, others", false, done(last), done(niece)), commits("both parents, others, slow", true, done(last), done(niece)),
+		commits("all", false, done(subject), done(last), done(nephew), done(niece), done(stranger)),
+		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
+		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)),
+		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parentID, secondID), claims("claim", owner, 10), refers(parentID),
+		inserts("insert, same key", spec("x", "")), prunes(),
+	}}
+}
+
+// graveyard is about what is over: a failed subject with an inbox that holds its key still, and a child of its own.
+func graveyard() world {
+	over := []string{"status", "'failed'", "failure", "'error'", "finished_at", "now() - interval '2 h'", "visit", "3", "round", "3"}
+	grandchild := &step.Claim{ID: nephewID, Token: 17, Visit: 1, Step: "s", Queue: "default", Parent: subjectID, ParentRound: 3, Depth: 1}
+	setup := []string{
+		row(subjectID, with(over, "correlation_key", "'x'", "correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children,failed}'",
+			"awaits", "'{go}'")...),
+		row(siblingID, "status", "'done'", "finished_at", "now() - interval '2 h'", "parent_id", "2", "parent_round", "3",
+			"joined", "'00000000-0000-0000-0000-000000000001'"),
+		row(followerID, "status", "'done'", "finished_at", "now() - interval '2 h'"),
+		row(nephewID, with(executing, "parent_id", "2", "parent_round", "3", "claim_token", "17", "visit", "1")...),
+		row(strangerID, with(over, "correlation_key", "'z'", "correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children,failed}'")...),
+		signal(21, strangerID, "go", ""), signal(22, strangerID, "go", "d"),
+		"UPDATE gendurable.signals SET consumed_at = now() WHERE id = 22",
+	}
+	return world{name: "graveyard", setup: setup, verbs: []verb{
+		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""),
+		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
+		inTurn("retry, cancel", revives("", strangerID), cancels("", strangerID)), revives("retry parent", subjectID),
+		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),
+		inTurn("retry, claim", revives("", strangerID), claims("", owner, 10)),
+		refers(strangerID), holds("hold", strangerID), cancels("cancel grandchild", nephewID),
+	}}
+}
+
+func join[T any](lists ...[]T) (all []T) {
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
+
+func urgent(x step.Spec) step.Spec {
+	x.Priority = -1
+	return x
+}

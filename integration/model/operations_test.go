@@ -1,0 +1,388 @@
+package model_test
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// insert inserts instances, in one call. Uids are given here.
+func (p *pair) insert(specs ...model.Spec) []model.ID {
+	p.logf("insert(%+v)", specs)
+	reals := make([]*step.Spec, len(specs))
+	for n := range specs {
+		specs[n].UID = p.uid()
+		reals[n] = realSpec(&specs[n])
+	}
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.Insert(ctx, reals)
+	require.NoError(p, err)
+	ids := make([]model.ID, len(specs))
+	for n, want := range p.model.Insert(specs) {
+		require.Equal(p, want.Duplicate, got[n].Duplicate, "insert %d", n)
+		p.met(want.ID, got[n].ID)
+		ids[n] = want.ID
+	}
+	return ids
+}
+
+// fleet is a worker: who it is and what it knows.
+type worker struct {
+	name     string
+	machines []model.Machine
+}
+
+func (w *worker) knows(m model.Machine) bool { return slices.Contains(w.machines, m) }
+
+func (w *worker) ids() []string {
+	ids := make([]string, len(w.machines))
+	for n, m := range w.machines {
+		ids[n] = store.MachineID(m.Name, m.Version)
+	}
+	return ids
+}
+
+// claim claims until the limit is reached or nothing more comes: a claim that only moved rows out of the way is repeated, as the
+// scheduler does. With a wide window, which sees the whole queue, the order must be that of the model; with a narrow one each
+// claim must be one that the model allows, and none may be missing in the end.
+func (p *pair) claim(w *worker, queue string, limit int, wide bool) []claim {
+	p.logf("claim(%s, %q, %d, %t)", w.name, queue, limit, wide)
+	window := limit
+	if wide {
+		window = 1000
+	}
+	var claims []claim
+	for rounds := 0; ; rounds++ {
+		require.Less(p, rounds, 100, "a claim that moves rows without end")
+		ctx, cancel := p.context()
+		got, err := p.Claim(ctx, store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit - len(claims),
+			Window: window, Lease: lease, Inbox: inboxCap})
+		cancel()
+		require.NoError(p, err)
+		before := p.newest
+		for _, real := range got.Claims {
+			require.Greater(p, real.Token, before, "claim tokens grow")
+			p.newest = max(p.newest, real.Token)
+			claims = append(claims, p.claimed(w, queue, real, wide))
+		}
+		if len(claims) == limit {
+			return claims
+		}
+		if got.Moved == 0 {
+			require.Empty(p, p.left(w, queue), "claimable, but not claimed")
+			require.Equal(p, p.model.NextDue(queue), model.Moment(max(got.NextDue, time.Duration(model.Never))), "next due")
+			return claims
+		}
+	}
+}
+
+func (p *pair) left(w *worker, queue string) (ids []model.ID) {
+	for _, i := range p.model.Claimable(queue, w.knows) {
+		ids = append(ids, i.ID)
+	}
+	return ids
+}
+
+func (p *pair) claimed(w *worker, queue string, real *step.Claim, inOrder bool) claim {
+	id, known := p.models[real.ID]
+	if !known {
+		i := p.model.Instances(func(i *model.Instance) bool { return i.UID == modelUID(real.UID) })
+		require.Len(p, i, 1, "claimed instance with uid %x", real.UID)
+		id = i[0].ID
+		p.met(id, real.ID)
+	}
+	left := p.left(w, queue)
+	if inOrder {
+		require.Equal(p, left[:min(1, len(left))], []model.ID{id}, "next to be claimed")
+	}
+	want, ok := p.model.ClaimOnly(id, w.name, queue, w.knows, lease)
+	require.True(p, ok, "instance %d is not claimable, of %v", id, left)
+	require.Equal(p, seenModel(&want), p.seenReal(real))
+	p.tokens[real.Token] = want.Token
+	p.logf("  claimed %+v", seenModel(&want))
+	if want.Round > 0 && want.Round == want.Visit {
+		p.compareChildren(&want.Instance, real)
+	}
+	return claim{want, real}
+}
+
+func (p *pair) compareChildren(parent *model.Instance, real *step.Claim) {
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.Children(ctx, real.ID, real.Round)
+	require.NoError(p, err)
+	want := p.model.Children(parent)
+	require.Len(p, got, len(want), "children of instance %d", parent.ID)
+	for n, c := range want {
+		require.Equal(p, step.Child{
+			ID: p.ids[c.ID], Machine: c.Machine.Name, Version: c.Machine.Version, Status: string(c.Status), State: []byte(c.State),
+			Result: result(c.Result), Failure: c.Failure, LastError: c.LastError,
+		}, got[n])
+	}
+}
+
+func result(text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return []byte(text)
+}
+
+// decision is an outcome for a claim.
+type decision struct {
+	claim
+	outcome model.Outcome
+	keep    bool
+}
+
+// commit commits outcomes of one worker's claims in one batch, and returns the claims that were kept. What was not applied must have
+// been stale.
+func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
+	entries, batch := make([]store.Entry, len(decisions)), make([]model.Entry, len(decisions))
+	var parents []int64
+	for n := range decisions {
+		d := &decisions[n]
+		p.logf("commit(slow %t, of %s, claim %d of %d at visit %d, keep %t, %+v)", slow, d.Worker, d.Token, d.ID, d.Visit, d.keep, d.outcome)
+		for c := range d.outcome.Children {
+			d.outcome.Children[c].UID = p.uid()
+		}
+		entries[n] = store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}
+		batch[n] = model.Entry{Claim: d.Claim, Outcome: d.outcome, Keep: d.keep}
+		slow = slow || entries[n].Slow()
+		if len(d.outcome.Children) > 0 {
+			parents = append(parents, d.real.ID)
+		}
+	}
+	ctx, cancel := p.context()
+	defer cancel()
+	m := mark()
+	name := decisions[0].Worker
+	got, err := p.Commit(ctx, name, m, entries, slow)
+	require.NoError(p, err)
+	require.Empty(p, got.Missed)
+	var stale []store.Entry
+	for n, want := range p.model.Commit(batch) {
+		d := &decisions[n]
+		require.Equal(p, want, got.Applied[d.real.ID], "outcome %d applied", n)
+		switch {
+		case !want:
+			stale = append(stale, entries[n])
+		case d.keep:
+			kept = append(kept, claim{batch[n].Advanced(&p.model), advanced(d.real, entries[n].Commit)})
+		}
+	}
+	if len(stale) > 0 {
+		verdicts, err := p.Resolve(ctx, name, []string{m}, stale, false)
+		require.NoError(p, err)
+		for _, e := range stale {
+			require.Equal(p, store.Stale, verdicts[e.Claim.ID])
+		}
+	}
+	p.meetChildren(parents)
+	return kept
+}
+
+// advanced is a kept claim as its executor goes on with it.
+func advanced(c *step.Claim, o *step.Commit) *step.Claim {
+	next := *c
+	next.Step, next.State = o.Step, o.State
+	next.Visit++
+	next.Attempt, next.Crashes = 0, 0
+	next.Awaits, next.TimedOut, next.Awaited = nil, false, nil
+	next.Children, next.Dropped = nil, nil
+	return &next
+}
+
+func (p *pair) meetChildren(parents []int64) {
+	if len(parents) == 0 {
+		return
+	}
+	ctx, cancel := p.context()
+	defer cancel()
+	rows, err := p.pool.Query(ctx, `SELECT id, uid FROM gendurable.gen_durable WHERE parent_id = ANY($1)`, parents)
+	require.NoError(p, err)
+	defer rows.Close()
+	byUID := map[int]model.ID{}
+	for _, i := range p.model.Instances(func(i *model.Instance) bool { return i.Parent != 0 }) {
+		byUID[i.UID] = i.ID
+	}
+	for rows.Next() {
+		var id int64
+		var uid [16]byte
+		require.NoError(p, rows.Scan(&id, &uid))
+		require.Contains(p, byUID, modelUID(uid), "a child that should not be")
+		p.met(byUID[modelUID(uid)], id)
+	}
+	require.NoError(p, rows.Err())
+}
+
+// deliver sends a signal whose payload is its number.
+func (p *pair) deliver(to model.Address, name, dedupKey string) {
+	p.logf("deliver(%+v, %q, %q)", to, name, dedupKey)
+	ctx, cancel := p.context()
+	defer cancel()
+	real := store.Address{ID: p.ids[to.ID], Key: to.Key}
+	payload := number(p.uid())
+	want, wantErr := p.model.Deliver(to, name, payload, dedupKey, inboxCap)
+	got, err := p.Deliver(ctx, real, &step.Signal{Name: name, Payload: []byte(payload), DedupKey: dedupKey}, inboxCap)
+	switch {
+	case errors.Is(wantErr, model.ErrNoTarget):
+		require.ErrorIs(p, err, store.ErrNoTarget)
+	case errors.Is(wantErr, model.ErrInboxFull):
+		require.ErrorIs(p, err, store.ErrInboxFull)
+	default:
+		require.NoError(p, err)
+		require.Equal(p, want, model.Delivery{Target: p.models[got.Target], Woken: got.Woken, Duplicate: got.Duplicate})
+		require.Equal(p, p.model.Get(want.Target).Queue, got.Queue)
+	}
+}
+
+func columns(claims []claim) (models []model.Claim, reals []*step.Claim) {
+	for _, c := range claims {
+		models, reals = append(models, c.Claim), append(reals, c.real)
+	}
+	return models, reals
+}
+
+// beat extends leases.
+func (p *pair) beat(w *worker, claims ...claim) {
+	p.logf("beat(%s, %d claims)", w.name, len(claims))
+	models, reals := columns(claims)
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.line.Beat(ctx, w.name, reals, lease)
+	require.NoError(p, err)
+	lost := p.ofRows(got.Lost)
+	want := p.model.Beat(models, lease)
+	slices.Sort(want)
+	require.Equal(p, want, lost, "claims lost")
+	require.Len(p, got.Extended, len(claims)-len(lost))
+}
+
+// release gives claims back.
+func (p *pair) release(w *worker, claims ...claim) {
+	for _, c := range claims {
+		p.logf("release(%s, claim %d of %d)", w.name, c.Token, c.ID)
+	}
+	models, reals := columns(claims)
+	ctx, cancel := p.context()
+	defer cancel()
+	got, promotion, err := p.Release(ctx, w.name, reals)
+	require.NoError(p, err)
+	require.Empty(p, promotion.Missed)
+	require.Equal(p, p.model.Release(models), got, "claims released")
+}
+
+// crashLimit of every machine that the reaper knows.
+const crashLimit = 2
+
+// reap sweeps expired leases, by a worker that knows the limits of its own machines only.
+func (p *pair) reap(w *worker) {
+	p.logf("reap(%s)", w.name)
+	ctx, cancel := p.context()
+	defer cancel()
+	limits := store.CrashLimits{Machines: w.ids(), Limits: make([]int32, len(w.machines))}
+	for n := range limits.Limits {
+		limits.Limits[n] = crashLimit
+	}
+	got, err := p.Reap(ctx, mark(), limits, 1000)
+	require.NoError(p, err)
+	released, failed := p.model.Reap(func(m model.Machine) int {
+		if w.knows(m) {
+			return crashLimit
+		}
+		return 0
+	})
+	require.Equal(p, released, got.Released, "reaped")
+	require.Equal(p, failed, p.ofRows(got.Failed), "over the crash limit")
+	require.Empty(p, got.Poisoned)
+	require.Empty(p, got.Missed)
+}
+
+// timeOut wakes whose await is over.
+func (p *pair) timeOut() {
+	p.logf("timeOut()")
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.TimeOut(ctx, 1000)
+	require.NoError(p, err)
+	require.Len(p, got, p.model.TimeOut(), "awaits timed out")
+}
+
+// prune collects garbage, page by page, until nothing is left to collect.
+func (p *pair) prune(keep model.Retention, page int) {
+	p.logf("prune(%+v, %d)", keep, page)
+	ctx, cancel := p.context()
+	defer cancel()
+	var instances, tombstones int
+	for {
+		got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: keep.Tombstones, Limit: page})
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		if got.Instances+got.Tombstones == 0 {
+			break
+		}
+		instances, tombstones = instances+got.Instances, tombstones+got.Tombstones
+	}
+	wantInstances, wantTombstones := p.model.Prune(keep)
+	require.Equal(p, []int{wantInstances, wantTombstones}, []int{instances, tombstones}, "instances and tombstones collected")
+}
+
+// sweep must find no key that stands still: the engine's own statements have brought its next row forward. What it would do, promote
+// what waits behind a key that is busy, is harmless at any time.
+func (p *pair) sweep(partitionKeys ...string) {
+	p.logf("sweep(%q)", partitionKeys)
+	ctx, cancel := p.context()
+	defer cancel()
+	_, got, err := p.Sweep(ctx, "", 1000)
+	require.NoError(p, err)
+	require.Equal(p, store.Promotion{}, got, "a partition key stood still")
+	_, err = p.Promote(ctx, partitionKeys)
+	require.NoError(p, err)
+}
+
+// redrive is an operator's Retry of a failed instance, in the SQL of whoever has no better tool.
+func (p *pair) redrive(id model.ID) {
+	p.logf("redrive(%d)", id)
+	if p.model.Redrive(id) {
+		p.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', eligible_at = clock_timestamp(), failure = NULL,
+			finished_at = NULL, attempt = 0, crashes = 0, pick_lane = 0 WHERE id = $1`, p.ids[id])
+		p.moved(id)
+	}
+}
+
+// cancel ends an instance that is nobody's child.
+func (p *pair) cancel(id model.ID) {
+	p.logf("cancel(%d)", id)
+	if p.model.Cancel(id) {
+		p.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'cancelled', last_error = 'cancelled',
+			finished_at = clock_timestamp(), locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL WHERE id = $1`, p.ids[id])
+		p.moved(id)
+	}
+}
+
+// moved promotes after a change past the engine, as whoever makes one has to.
+func (p *pair) moved(id model.ID) {
+	if key := p.model.Get(id).PartitionKey; key != "" {
+		ctx, cancel := p.context()
+		defer cancel()
+		_, err := p.Promote(ctx, []string{key})
+		require.NoError(p, err)
+	}
+}
+
+// ofRows names rows of the database, in order.
+func (p *pair) ofRows(rows []int64) (ids []model.ID) {
+	for _, row := range rows {
+		ids = append(ids, p.models[row])
+	}
+	slices.Sort(ids)
+	return ids
+}

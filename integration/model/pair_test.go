@@ -1,0 +1,243 @@
+package model_test
+
+import (
+	"context"
+	"encoding/binary"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	schema   = "gendurable"
+	lease    = time.Minute
+	inboxCap = 4 // small, so that histories meet it
+	patience = 30 * time.Second
+)
+
+// clockSQL gives the database a clock that stands still unless it is set. Functions of a schema that is before pg_catalog in the
+// search_path hide the built-in ones, and the engine's statements name clock_timestamp() without a schema. So every time in the tables
+// can be foretold to the microsecond, and ties, which a real clock hardly ever makes, are common.
+const clockSQL = `
+CREATE SCHEMA clock;
+CREATE SEQUENCE clock.hand MINVALUE 0;
+CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
+  RETURN timestamptz '2030-01-01 00:00Z' + pg_sequence_last_value('clock.hand') * interval '1 microsecond';
+CREATE FUNCTION clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
+  RETURN clock.clock_timestamp();`
+
+var beginning = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func moment(t *time.Time) model.Moment {
+	if t == nil {
+		return model.Never
+	}
+	return model.Moment(t.Sub(beginning))
+}
+
+func at(m model.Moment) time.Time {
+	if m == model.Never {
+		return time.Time{}
+	}
+	return beginning.Add(time.Duration(m))
+}
+
+// world is a database with the real store, to run histories on one after another.
+type world struct {
+	*store.Store
+	pool *pgxpool.Pool
+	line *store.Line
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	url := pgtest.Migrated(t)
+	_, err := pgtest.Pool(t, url).Exec(t.Context(), clockSQL)
+	require.NoError(t, err)
+	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.ConnConfig.RuntimeParams["search_path"] = "clock, pg_catalog"
+		c.ConnConfig.RuntimeParams["timezone"] = "UTC"
+	})
+	w := &world{Store: store.New(entpgx.New(pool), schema), pool: pool}
+	w.line = w.Line()
+	t.Cleanup(func() { _ = w.line.Close(context.Background()) })
+	return w
+}
+
+// pair is one history: the model and the real store, to which the same happens, with what is needed to tell who is who in the other.
+// Each of its verbs does one operation to both and compares what they answer.
+type pair struct {
+	require.TestingT
+	*world
+	model model.World
+
+	ids     map[model.ID]int64 // of the database
+	models  map[int64]model.ID
+	tokens  map[int64]int64 // of the database → of the model
+	newest  int64           // token of the database
+	lastUID int
+
+	logf func(format string, args ...any) // tells the history
+}
+
+// claim is a claim of both, held by somebody or forgotten by a process that died.
+type claim struct {
+	model.Claim
+	real *step.Claim
+}
+
+type logger interface {
+	require.TestingT
+	Logf(format string, args ...any)
+}
+
+func newPair(t logger, w *world) *pair {
+	p := &pair{TestingT: t, logf: t.Logf, world: w, ids: map[model.ID]int64{}, models: map[int64]model.ID{}, tokens: map[int64]int64{0: 0}}
+	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals`)
+	p.setClock()
+	return p
+}
+
+func (p *pair) exec(sql string, args ...any) {
+	ctx, cancel := p.context()
+	defer cancel()
+	_, err := p.pool.Exec(ctx, sql, args...)
+	require.NoError(p, err, sql)
+}
+
+func (p *pair) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
+func (p *pair) setClock() {
+	p.exec(`SELECT setval('clock.hand', $1)`, time.Duration(p.model.Now).Microseconds())
+}
+
+// advance lets time pass.
+func (p *pair) advance(d time.Duration) {
+	p.logf("advance(%v)", d)
+	p.model.Advance(d)
+	p.setClock()
+}
+
+func (p *pair) uid() int {
+	p.lastUID++
+	return p.lastUID
+}
+
+// The number of a uid is in its tail, and its head is so that uids are not ordered as the ids are.
+func realUID(n int) (uid [16]byte) {
+	uid[0], uid[6], uid[8] = byte(n*167), 0x40, 0x80 //nolint:gosec // any byte does
+	binary.BigEndian.PutUint64(uid[8:], uint64(n))   //nolint:gosec // counted from 1
+	uid[8] = 0x80
+	return uid
+}
+
+func modelUID(uid [16]byte) int {
+	uid[8] = 0
+	return int(binary.BigEndian.Uint64(uid[8:])) //nolint:gosec // see realUID
+}
+
+// met notes which row of the database an instance is.
+func (p *pair) met(id model.ID, real int64) {
+	if known, ok := p.ids[id]; ok {
+		require.Equal(p, known, real, "row of instance %d", id)
+		return
+	}
+	p.ids[id], p.models[real] = real, id
+}
+
+func realSpec(s *model.Spec) *step.Spec {
+	return &step.Spec{
+		UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue,
+		Priority: int16(s.Priority), State: []byte(s.State), Key: s.Key, Scope: step.Scope(s.Scope), PartitionKey: s.PartitionKey, //nolint:gosec // small
+		Delay: s.Delay, At: at(s.At),
+	}
+}
+
+func realCommit(o *model.Outcome) *step.Commit {
+	c := &step.Commit{Step: o.Step, Delay: o.Delay, At: at(o.At), Timeout: o.Timeout, Names: o.Names, Err: o.Err, Failure: o.Failure}
+	c.Kind = map[model.Kind]step.Kind{model.Next: step.Next, model.Retry: step.Retry, model.Await: step.Await,
+		model.ScheduleChildren: step.Children, model.Finish: step.Done, model.Stop: step.Stop}[o.Kind]
+	if o.State != "" {
+		c.State = []byte(o.State)
+	}
+	if o.Result != "" {
+		c.Result = []byte(o.Result)
+	}
+	for n := range o.Children {
+		c.Spawn = append(c.Spawn, *realSpec(&o.Children[n]))
+	}
+	return c
+}
+
+// seen is a claim as a worker sees it, without what differs between model and database.
+type seen struct {
+	ID           model.ID
+	UID          int
+	Machine      model.Machine
+	Step         string
+	Queue        string
+	Priority     int
+	Key          string
+	PartitionKey string
+	State        string
+	Attempt      int
+	Crashes      int
+	Visit        int64
+	Parent       model.ID
+	ParentRound  int64
+	Depth        int
+	Round        int64
+	Awaits       []string
+	TimedOut     bool
+	Awaited      []string
+	Dropped      []model.Dropped
+}
+
+func seenModel(c *model.Claim) seen {
+	s := seen{
+		ID: c.ID, UID: c.UID, Machine: c.Machine, Step: c.Step, Queue: c.Queue, Priority: c.Priority, Key: c.Key,
+		PartitionKey: c.PartitionKey, State: c.State, Attempt: c.Attempt, Crashes: c.Crashes, Visit: c.Visit, Parent: c.Parent,
+		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, Awaits: c.Awaits, TimedOut: c.TimedOut,
+	}
+	if c.Round == c.Visit { // only the joining step asks
+		s.Dropped = c.Dropped
+	}
+	for _, g := range c.Awaited {
+		s.Awaited = append(s.Awaited, g.Name+" "+g.Payload+" "+g.DedupKey)
+	}
+	return s
+}
+
+func (p *pair) seenReal(c *step.Claim) seen {
+	s := seen{
+		ID: p.models[c.ID], UID: modelUID(c.UID), Machine: model.Machine{Name: c.Machine, Version: c.Version}, Step: c.Step, Queue: c.Queue,
+		Priority: c.Priority, Key: c.CorrelationKey, PartitionKey: c.PartitionKey, State: string(c.State), Attempt: c.Attempt,
+		Crashes: c.Crashes, Visit: c.Visit, Parent: p.models[c.Parent], ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round,
+		Awaits: c.Awaits, TimedOut: c.TimedOut,
+	}
+	for _, g := range c.Awaited {
+		s.Awaited = append(s.Awaited, g.Name+" "+string(g.Payload)+" "+g.DedupKey)
+	}
+	for _, d := range c.Dropped {
+		s.Dropped = append(s.Dropped, model.Dropped{Index: d.Index, Key: d.Key, Occupant: p.models[d.Occupant]})
+	}
+	return s
+}
+
+// mark is a new batch's.
+func mark() string { return uuid.NewString() }
+
+func number(n int) string { return strconv.Itoa(n) }

@@ -1,0 +1,426 @@
+package model_test
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/gendurable/gendurable/integration/model"
+)
+
+const (
+	histories    = 500 // of both tests together, unless N says otherwise
+	operations   = 200 // of one history, on average
+	compareEvery = 10  // operations: the whole tables
+	population   = 30  // instances from which a history inserts no more
+)
+
+var (
+	machines   = []model.Machine{{Name: "a", Version: 1}, {Name: "a", Version: 2}, {Name: "b", Version: 1}}
+	queues     = []string{"mail", "pay"}
+	names      = []string{"go", "halt", "tick"}
+	partitions = []string{"", "", "north", "south"}
+	keys       = []string{"", "", "red", "green", "blue"}
+	steps      = []string{"first", "second"}
+	dedupKeys  = []string{"", "", "x", "y", "z"}
+	delays     = []time.Duration{0, 0, 0, time.Second, time.Minute, time.Hour}
+	retention  = model.Retention{Done: time.Hour, Failed: 24 * time.Hour, Tombstones: 2}
+)
+
+// TestOneWorker: histories of a lone worker.
+func TestOneWorker(t *testing.T) { check(t, worker{name: "one", machines: machines}) }
+
+// TestThreeWorkers: two of them do not know all machines.
+func TestThreeWorkers(t *testing.T) {
+	check(t, worker{name: "one", machines: machines}, worker{name: "two", machines: machines[:1]}, worker{name: "three", machines: machines[1:]})
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	n := histories
+	if text := os.Getenv("N"); text != "" {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil || n < 1 {
+			_, _ = os.Stderr.WriteString("N: want the number of histories\n")
+			os.Exit(2)
+		}
+	}
+	defaults := map[string]string{"rapid.checks": strconv.Itoa((n + 1) / 2), "rapid.steps": strconv.Itoa(operations), "rapid.nofailfile": "true"}
+	flag.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
+	for name, value := range defaults {
+		if err := flag.Set(name, value); err != nil {
+			_, _ = os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(2)
+		}
+	}
+	os.Exit(m.Run())
+}
+
+func check(t *testing.T, workers ...worker) {
+	t.Parallel()
+	w := newWorld(t)
+	count := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		h := &history{pair: newPair(t, w), t: t, count: count}
+		for n := range workers {
+			h.actors = append(h.actors, &actor{worker: workers[n]})
+		}
+		for range 3 {
+			h.inserts()
+		}
+		t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { h.compare() }, "operation": func(t *rapid.T) { h.t = t; h.operate() }})
+		h.end()
+	})
+	if !t.Failed() {
+		t.Log("operations:", count)
+		for _, o := range possible {
+			require.Positive(t, count[o.name], "%s never happened", o.name)
+		}
+	}
+}
+
+// actor is a worker with the claims it holds, and some that are spent: committed already, or lost with a process. Whether a held one is
+// still current only the fence knows.
+type actor struct {
+	worker
+	held  []claim
+	spent []claim
+}
+
+// history is a pair with those who act on it.
+type history struct {
+	*pair
+	t      *rapid.T
+	actors []*actor
+	done   int
+	count  map[string]int
+}
+
+// possible are the operations with their weights. An operation reports whether there was anything to operate on.
+var possible = []struct {
+	name   string
+	weight int
+	do     func(*history) bool
+}{
+	{"insert", 4, (*history).inserts},
+	{"claim", 8, (*history).claims},
+	{"commit", 14, (*history).commits},
+	{"commit late", 2, (*history).commitsLate},
+	{"deliver", 10, (*history).delivers},
+	{"crash", 1, (*history).crashes},
+	{"beat", 1, (*history).beats},
+	{"release", 2, (*history).releases},
+	{"reap", 2, func(h *history) bool { h.reap(&one(h, h.actors, "reaper").worker); return true }},
+	{"time out", 2, func(h *history) bool { h.timeOut(); return true }},
+	{"prune", 1, func(h *history) bool { h.prune(retention, one(h, []int{2, 1000}, "page")); return true }},
+	{"sweep", 1, func(h *history) bool { h.sweep("north", "south"); return true }},
+	{"advance", 4, (*history).advances},
+	{"redrive", 1, (*history).redrives},
+	{"cancel", 1, (*history).cancels},
+	{"read", 1, (*history).reads},
+}
+
+var weighted = func() (all []int) {
+	for n, o := range possible {
+		for range o.weight {
+			all = append(all, n)
+		}
+	}
+	return all
+}()
+
+func one[T any](h *history, of []T, label string) T {
+	return of[rapid.IntRange(0, len(of)-1).Draw(h.t, label)]
+}
+
+func (h *history) flip(label string) bool { return rapid.Bool().Draw(h.t, label) }
+
+// rarely is true one time in four.
+func (h *history) rarely(label string) bool { return rapid.IntRange(0, 3).Draw(h.t, label) == 3 }
+
+func (h *history) upTo(n int, label string) int { return rapid.IntRange(1, n).Draw(h.t, label) }
+
+// operate does one operation, trying the next where there is nothing to do.
+func (h *history) operate() {
+	n := one(h, weighted, "operation")
+	for !possible[n].do(h) {
+		n = (n + 1) % len(possible)
+	}
+	h.count[possible[n].name]++
+}
+
+func (h *history) compare() {
+	if h.done++; h.done%compareEvery == 0 {
+		h.compareTables()
+	}
+}
+
+// end: whatever the history left must still be able to run.
+func (h *history) end() {
+	h.compareTables()
+	h.advance(2 * time.Hour)
+	h.reap(&h.actors[0].worker)
+	h.timeOut()
+	for _, q := range queues {
+		h.claim(&h.actors[0].worker, q, 1000, true)
+	}
+	h.compareTables()
+}
+
+func (h *history) room() bool {
+	return len(h.model.Instances(func(*model.Instance) bool { return true })) < population
+}
+
+func (h *history) spec() model.Spec {
+	s := model.Spec{
+		Machine: one(h, machines, "machine"), Step: "first", Queue: one(h, queues, "queue"), Priority: one(h, []int{0, 0, 5, -5}, "priority"),
+		State: number(h.uid()), PartitionKey: one(h, partitions, "partition key"), Key: one(h, keys, "key"),
+		Scope: model.Scope(rapid.IntRange(0, 4).Draw(h.t, "scope")), At: model.Never,
+	}
+	if h.rarely("delayed") {
+		s.Delay = one(h, delays, "delay")
+	} else if h.rarely("timed") {
+		s.At = h.time()
+	}
+	return s
+}
+
+// time is absolute: past, now or to come.
+func (h *history) time() model.Moment {
+	return max(0, h.model.Now+model.Moment(one(h, []time.Duration{-time.Second, 0, time.Second, time.Hour}, "time")))
+}
+
+func (h *history) specs(most int) []model.Spec {
+	specs := make([]model.Spec, h.upTo(most, "specs"))
+	for n := range specs {
+		specs[n] = h.spec()
+	}
+	return specs
+}
+
+func (h *history) inserts() bool {
+	if !h.room() {
+		return false
+	}
+	h.insert(h.specs(4)...)
+	return true
+}
+
+func (h *history) claims() bool {
+	a := one(h, h.actors, "worker")
+	a.held = append(a.held, h.claim(&a.worker, one(h, queues, "queue"), h.upTo(4, "limit"), h.flip("wide"))...)
+	return true
+}
+
+// busy returns an actor that holds claims, or nil.
+func (h *history) busy() *actor {
+	var busy []*actor
+	for _, a := range h.actors {
+		if len(a.held) > 0 {
+			busy = append(busy, a)
+		}
+	}
+	if len(busy) == 0 {
+		return nil
+	}
+	return one(h, busy, "worker")
+}
+
+// take takes some of an actor's claims, at least one.
+func (h *history) take(a *actor) []claim {
+	var taken []claim
+	for range h.upTo(min(4, len(a.held)), "claims") {
+		n := rapid.IntRange(0, len(a.held)-1).Draw(h.t, "claim")
+		taken = append(taken, a.held[n])
+		a.held = slices.Delete(a.held, n, n+1)
+	}
+	return taken
+}
+
+func (h *history) commits() bool {
+	a := h.busy()
+	if a == nil {
+		return false
+	}
+	taken := h.take(a)
+	if len(a.spent) > 0 && h.rarely("with a late one") {
+		taken = append(taken, one(h, a.spent, "late"))
+	}
+	h.decide(a, distinct(taken))
+	return true
+}
+
+// commitsLate commits outcomes of claims that have been committed already, or belong to a process that was thought dead.
+func (h *history) commitsLate() bool {
+	for _, a := range h.actors {
+		if len(a.spent) > 0 {
+			h.decide(a, []claim{one(h, a.spent, "late")})
+			return true
+		}
+	}
+	return false
+}
+
+func (h *history) decide(a *actor, claims []claim) {
+	decisions := make([]decision, len(claims))
+	for n, c := range claims {
+		decisions[n].claim = c
+		decisions[n].outcome, decisions[n].keep = h.outcome(&c)
+	}
+	a.held = append(a.held, h.commit(h.rarely("slow"), decisions...)...)
+	a.spend(claims...)
+}
+
+func (a *actor) spend(claims ...claim) {
+	a.spent = append(a.spent, claims...)
+	a.spent = a.spent[max(0, len(a.spent)-4):]
+}
+
+func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
+	o = model.Outcome{Kind: one(h, []model.Kind{model.Next, model.Next, model.Next, model.Retry, model.Retry, model.Await, model.Await,
+		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop}, "outcome"),
+		At: model.Never}
+	if o.Kind == model.ScheduleChildren && !h.room() {
+		o.Kind = model.Finish
+	}
+	switch o.Kind {
+	case model.Next:
+		o.Step, o.State = one(h, steps, "step"), number(h.uid())
+		switch {
+		case h.rarely("kept"):
+			keep = true
+		case h.rarely("delayed"):
+			o.Delay = one(h, delays, "delay")
+		case h.rarely("timed"):
+			o.At = h.time()
+		}
+	case model.Retry:
+		o.State, o.Delay = number(h.uid()), one(h, delays, "delay")
+		if h.flip("with an error") {
+			o.Err = "try " + number(c.Attempt)
+		}
+	case model.Await:
+		o.Step, o.State, o.Names = one(h, steps, "step"), number(h.uid()), []string{one(h, names, "name")}
+		if second := one(h, names, "name"); h.flip("set") && second != o.Names[0] {
+			o.Names = append(o.Names, second)
+		}
+		if h.rarely("timeout") {
+			o.Timeout = one(h, []time.Duration{time.Second, time.Minute}, "timeout")
+		} else if h.rarely("until") {
+			o.At = h.time()
+		}
+	case model.ScheduleChildren:
+		o.Step, o.State = one(h, steps, "step"), number(h.uid())
+		if !h.rarely("childless") {
+			o.Children = h.specs(3)
+		}
+	case model.Finish:
+		o.Result = number(h.uid())
+	case model.Stop:
+		o.Err, o.Failure = "stopped "+number(h.uid()), "stopped"
+	}
+	return o, keep
+}
+
+// someID is the id of an instance, or 0.
+func (h *history) someID(where func(*model.Instance) bool) model.ID {
+	all := h.model.Instances(func(i *model.Instance) bool { return h.ids[i.ID] != 0 && where(i) })
+	if len(all) == 0 {
+		return 0
+	}
+	return one(h, all, "instance").ID
+}
+
+func (h *history) address() model.Address {
+	if h.rarely("by key") {
+		return model.Address{Key: one(h, keys[2:], "key")}
+	}
+	if h.flip("to a parked one") {
+		if id := h.someID(func(i *model.Instance) bool { return i.Status == model.AwaitingSignal }); id != 0 {
+			return model.Address{ID: id}
+		}
+	}
+	return model.Address{ID: h.someID(func(*model.Instance) bool { return true })}
+}
+
+func (h *history) delivers() bool {
+	h.deliver(h.address(), one(h, names, "name"), one(h, dedupKeys, "dedup key"))
+	return true
+}
+
+// crashes: a process forgets what it holds, or is only thought to.
+func (h *history) crashes() bool {
+	a := h.busy()
+	if a == nil {
+		return false
+	}
+	a.spend(a.held...)
+	a.held = nil
+	return true
+}
+
+func (h *history) beats() bool {
+	a := h.busy()
+	if a == nil {
+		return false
+	}
+	h.beat(&a.worker, distinct(a.held)...)
+	return true
+}
+
+func (h *history) releases() bool {
+	a := h.busy()
+	if a == nil {
+		return false
+	}
+	taken := h.take(a)
+	h.release(&a.worker, taken...)
+	a.spend(taken...)
+	return true
+}
+
+// distinct keeps the newest claim of each instance: a newer one voids the older in the same process.
+func distinct(claims []claim) []claim {
+	var out []claim
+	for n, c := range claims {
+		if !slices.ContainsFunc(claims[n+1:], func(newer claim) bool { return newer.ID == c.ID }) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (h *history) advances() bool {
+	h.advance(one(h, []time.Duration{time.Microsecond, time.Second, time.Second, 30 * time.Second, lease + time.Second, time.Hour,
+		25 * time.Hour}, "time"))
+	return true
+}
+
+func (h *history) redrives() bool {
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Failed })
+	if id == 0 {
+		return false
+	}
+	h.redrive(id)
+	return true
+}
+
+func (h *history) cancels() bool {
+	id := h.someID(func(i *model.Instance) bool { return !i.Status.Terminal() && i.Parent == 0 })
+	if id == 0 {
+		return false
+	}
+	h.cancel(id)
+	return true
+}
+
+func (h *history) reads() bool {
+	h.read(h.address())
+	return true
+}

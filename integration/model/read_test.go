@@ -1,0 +1,57 @@
+package model_test
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// read compares what can be read of an instance: itself, its inbox, and when there is something to do next.
+func (p *pair) read(of model.Address) {
+	ctx, cancel := p.context()
+	defer cancel()
+	want := p.model.Find(of)
+	got, err := p.Get(ctx, store.Address{ID: p.ids[of.ID], Key: of.Key})
+	if want == nil {
+		require.ErrorIs(p, err, store.ErrNotFound)
+		return
+	}
+	require.NoError(p, err)
+	require.Equal(p, []any{want.ID, string(want.Status), want.Visit, want.State, want.Result, want.Failure, want.LastError},
+		[]any{p.models[got.ID], got.Status, got.Visit, string(got.State), string(got.Result), got.Failure, got.LastError})
+
+	inbox, err := p.Inbox(ctx, got.ID)
+	require.NoError(p, err)
+	signals := p.model.Inbox(want.ID)
+	require.Len(p, inbox, len(signals), "inbox of instance %d", want.ID)
+	for n, s := range signals {
+		require.Equal(p, []string{s.Name, s.Payload, s.DedupKey}, []string{inbox[n].Name, string(inbox[n].Payload), inbox[n].DedupKey})
+	}
+	p.poll()
+}
+
+// poll may say that a queue has something when it only looks so, never the reverse.
+func (p *pair) poll() {
+	all := worker{machines: machines}
+	ctx, cancel := p.context()
+	defer cancel()
+	due, deadline, have, err := p.Poll(ctx, queues, all.ids())
+	require.NoError(p, err)
+	next := p.model.NextDeadline()
+	require.Equal(p, next != model.Never, have, "a deadline")
+	if have {
+		require.Equal(p, time.Duration(next-p.model.Now), deadline)
+	}
+	for _, q := range queues {
+		if len(p.left(&all, q)) > 0 {
+			require.Contains(p, due, q, "something is claimable")
+			require.LessOrEqual(p, due[q], time.Duration(0))
+		} else if next := p.model.NextDue(q); next != model.Never {
+			require.Contains(p, due, q, "something becomes eligible")
+			require.LessOrEqual(p, due[q], time.Duration(next))
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package model_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/integration/model"
+)
+
+const instancesSQL = `SELECT id, uid, fsm, fsm_version, queue, priority, coalesce(partition_key, ''), coalesce(correlation_key, ''),
+  correlation_scope::text, coalesce(correlation_guard, ''), status::text, step, state::text, coalesce(result::text, ''), eligible_at,
+  finished_at, coalesce(failure, ''), coalesce(last_error, ''), attempt, crashes, visit, coalesce(locked_by, ''), claim_token,
+  lease_expires_at, awaits, await_deadline, timed_out, coalesce(parent_id, 0), parent_round, depth, joined IS NOT NULL, round,
+  children_pending, dropped::text
+FROM gendurable.gen_durable ORDER BY id`
+
+const signalsSQL = `SELECT target_id, name, payload::text, coalesce(dedup_key, ''), consumed_at FROM gendurable.signals ORDER BY id`
+
+// compareTables compares all that is in the tables with the model.
+func (p *pair) compareTables() {
+	want := p.model.Instances(func(*model.Instance) bool { return true })
+	got := p.readInstances(want)
+	for n := range min(len(got), len(want)) {
+		if !reflect.DeepEqual(want[n], got[n]) {
+			require.Equal(p, want[n], got[n], "row of instance %d", want[n].ID)
+		}
+	}
+	require.Len(p, got, len(want), "rows")
+	p.compareSignals()
+}
+
+func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
+	byUID := map[int]model.ID{}
+	for _, i := range want {
+		byUID[i.UID] = i.ID
+	}
+	ctx, cancel := p.context()
+	defer cancel()
+	rows, err := p.pool.Query(ctx, instancesSQL)
+	require.NoError(p, err)
+	defer rows.Close()
+	var got []*model.Instance
+	for rows.Next() {
+		var (
+			i                         model.Instance
+			id, parent                int64
+			uid                       [16]byte
+			scope, guard, status      string
+			eligible                  time.Time
+			finished, lease, deadline *time.Time
+			dropped                   *string
+		)
+		require.NoError(p, rows.Scan(&id, &uid, &i.Machine.Name, &i.Machine.Version, &i.Queue, &i.Priority, &i.PartitionKey, &i.Key, &scope,
+			&guard, &status, &i.Step, &i.State, &i.Result, &eligible, &finished, &i.Failure, &i.LastError, &i.Attempt, &i.Crashes, &i.Visit,
+			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round,
+			&i.Pending, &dropped))
+		i.UID = modelUID(uid)
+		require.Contains(p, byUID, i.UID, "row %d should not be", id)
+		i.ID = byUID[i.UID]
+		p.met(i.ID, id)
+		i.Status, i.Parent, i.Scope = model.Status(status), p.models[parent], scopeOf(scope)
+		require.Equal(p, guard, guardOf(&i), "guard of instance %d", i.ID)
+		i.EligibleAt, i.FinishedAt, i.Lease, i.Deadline = moment(&eligible), moment(finished), moment(lease), moment(deadline)
+		require.Contains(p, p.tokens, i.Token, "token of instance %d", i.ID)
+		i.Token = p.tokens[i.Token]
+		i.Dropped = p.readDropped(dropped)
+		got = append(got, &i)
+	}
+	require.NoError(p, rows.Err())
+	return got
+}
+
+func (p *pair) readDropped(text *string) (out []model.Dropped) {
+	if text == nil {
+		return nil
+	}
+	var dropped []struct {
+		I int
+		K string
+		O int64
+	}
+	require.NoError(p, json.Unmarshal([]byte(*text), &dropped))
+	for _, d := range dropped {
+		out = append(out, model.Dropped{Index: d.I, Key: d.K, Occupant: p.models[d.O]})
+	}
+	return out
+}
+
+func scopeOf(text string) model.Scope {
+	done, failed := strings.Contains(text, "done"), strings.Contains(text, "failed")
+	switch {
+	case text == "{}":
+		return model.ScopeNone
+	case done && failed:
+		return model.ScopeAll
+	case done:
+		return model.ScopeLiveOrDone
+	case failed:
+		return model.ScopeLiveOrFailed
+	default:
+		return model.ScopeLive
+	}
+}
+
+// guardOf is what the generated column holds: the key while it is occupied.
+func guardOf(i *model.Instance) string {
+	covered := !i.Status.Terminal() || i.Scope == model.ScopeAll ||
+		i.Status == model.Done && i.Scope == model.ScopeLiveOrDone || i.Status == model.Failed && i.Scope == model.ScopeLiveOrFailed
+	if i.Scope == model.ScopeNone || !covered {
+		return ""
+	}
+	return i.Key
+}
+
+func (p *pair) compareSignals() {
+	ctx, cancel := p.context()
+	defer cancel()
+	rows, err := p.pool.Query(ctx, signalsSQL)
+	require.NoError(p, err)
+	defer rows.Close()
+	var got []model.Signal
+	for rows.Next() {
+		var s model.Signal
+		var target int64
+		var consumed *time.Time
+		require.NoError(p, rows.Scan(&target, &s.Name, &s.Payload, &s.DedupKey, &consumed))
+		s.Target, s.Consumed = p.models[target], moment(consumed)
+		if s.Consumed != model.Never && s.Payload == "{}" {
+			s.Payload = ""
+		}
+		got = append(got, s)
+	}
+	require.NoError(p, rows.Err())
+	want := p.model.Signals(func(*model.Signal) bool { return true })
+	for n := range want {
+		want[n].ID = 0
+	}
+	if !slices.Equal(want, got) {
+		require.Equal(p, want, got, "signals")
+	}
+}

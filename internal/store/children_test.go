@@ -1,0 +1,202 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// executing inserts a claimed row and its claim.
+func (b bench) executing(more columns) *step.Claim {
+	b.t.Helper()
+	id := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "status": `'executing'`, "locked_by": quote(me), "claim_token": `7`,
+		"lease_expires_at": `now() + interval '1 hour'`}.with(more))
+	return &step.Claim{ID: id, Step: "s", Queue: "default", Token: 7, Visit: int64(b.number(`SELECT visit FROM gendurable.gen_durable WHERE id = $1`, id))}
+}
+
+// kidOf inserts a claimed child of a parent's round.
+func (b bench) kidOf(parent int64, round int) *step.Claim {
+	b.t.Helper()
+	c := b.executing(columns{"parent_id": fmt.Sprint(parent), "parent_round": fmt.Sprint(round)})
+	c.Parent = parent
+	return c
+}
+
+// joiner inserts a parent that waits for n children.
+func (b bench) joiner(n int) int64 {
+	b.t.Helper()
+	return b.insert(columns{"fsm": `'m'`, "step": `'join'`, "status": `'awaiting_children'`, "children_pending": fmt.Sprint(n), "round": `3`})
+}
+
+func kids(n int) []step.Spec { return (&scene{}).nChildren(n) }
+
+func spawnOf(c *step.Claim, specs []step.Spec) store.Entry {
+	return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Children, Step: "join", State: json.RawMessage(`{}`), Spawn: specs}}
+}
+
+func (b bench) column(sql string, args ...any) []string {
+	b.t.Helper()
+	rows, err := b.pool.Query(b.t.Context(), sql, args...)
+	require.NoError(b.t, err)
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(b.t, err)
+	return out
+}
+
+// T89: ids go up in the order in which the outcome names the children, though rows go in in key order.
+func TestSpawnOrderIsIdOrder(t *testing.T) {
+	b := newBench(t)
+	for _, keyed := range []bool{false, true} {
+		one, two := b.executing(nil), b.executing(nil)
+		var batch []store.Entry
+		var want []string
+		for _, c := range []*step.Claim{one, two} {
+			specs := kids(20)
+			for i := range specs {
+				if keyed && i%3 > 0 {
+					specs[i].Key = fmt.Sprintf("key %d of %d", 99-i, c.ID)
+				}
+				want = append(want, uuid.UUID(specs[i].UID).String())
+			}
+			batch = append(batch, spawnOf(c, specs))
+		}
+		b.commit(newMark(), keyed, batch...)
+		require.Equal(t, want, b.column(`SELECT uid::text FROM gendurable.gen_durable WHERE parent_id IN ($1, $2) ORDER BY id`, one.ID, two.ID))
+	}
+}
+
+func TestChildrenTakeEveryOption(t *testing.T) {
+	b := newBench(t)
+	c := b.executing(columns{"visit": `4`, "depth": `6`})
+	c.Depth = 6
+	soon, at := kids(1)[0], kids(1)[0]
+	soon.Machine, soon.Version, soon.Step, soon.Queue, soon.Priority = "other", 3, "second", "elsewhere", -9
+	soon.State, soon.PartitionKey, soon.Delay = json.RawMessage(`{"a": 1}`), "partition", time.Hour
+	at.Key, at.Scope, at.At = "address", step.ScopeLiveOrFailed, tomorrow
+	b.commit(newMark(), true, spawnOf(c, []step.Spec{soon, at}))
+
+	require.Equal(t, []string{
+		"other 3 second elsewhere -9 {\"a\": 1} partition - - {} 7 5 in 60 min",
+		"kid 1 start kids 0 {} - address address {runnable,executing,awaiting_signal,awaiting_children,failed} 7 5 tomorrow",
+	}, b.column(`SELECT concat_ws(' ', fsm, fsm_version, step, queue, priority, state, coalesce(partition_key, '-'), coalesce(correlation_key, '-'),
+			coalesce(correlation_guard, '-'), correlation_scope, depth, parent_round,
+			CASE WHEN eligible_at = $2 THEN 'tomorrow' ELSE 'in ' || round(extract(epoch FROM eligible_at - now()) / 60) || ' min' END)
+		FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY id`, c.ID, tomorrow))
+}
+
+// Which children were dropped, and for whom, is the joining step's to see; the first of two equal keys wins, also across parents.
+func TestDroppedChildren(t *testing.T) {
+	b := newBench(t)
+	occupant := b.keyed("taken")
+	first, second := b.executing(nil), b.executing(nil)
+	b.commit(newMark(), true,
+		spawnOf(first, withKeys(kids(5), "mine", "taken", "mine", "", "shared")),
+		spawnOf(second, withKeys(kids(2), "shared", "hers")))
+	require.Equal(t, []string{"mine", "-", "shared"},
+		b.column(`SELECT coalesce(correlation_key, '-') FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY id`, first.ID))
+	require.Equal(t, []string{"3 awaiting_children", "1 awaiting_children"}, b.column(
+		`SELECT children_pending || ' ' || status FROM gendurable.gen_durable WHERE id IN ($1, $2) ORDER BY id`, first.ID, second.ID))
+
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', eligible_at = now() WHERE id IN ($1, $2)`, first.ID, second.ID)
+	got := b.claim()
+	require.Len(t, got.Claims, 2)
+	holder := func(key string) int64 {
+		return int64(b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = $1`, key))
+	}
+	require.Equal(t, []step.Dropped{{Index: 1, Key: "taken", Occupant: occupant}, {Index: 2, Key: "mine", Occupant: holder("mine")}},
+		got.Claims[0].Dropped)
+	require.Equal(t, []step.Dropped{{Index: 0, Key: "shared", Occupant: holder("shared")}}, got.Claims[1].Dropped)
+	require.True(t, got.Claims[0].Joins())
+
+	b.outcome(got.Claims[0], step.Commit{Kind: step.Next, Step: "on"})
+	require.Empty(t, b.claimOne().Dropped, "only the joining step sees them")
+}
+
+func ending(kind step.Kind) *step.Commit {
+	if kind == step.Stop {
+		return &step.Commit{Kind: kind, Err: "no", Failure: "error"}
+	}
+	return &step.Commit{Kind: kind, Result: json.RawMessage(`{}`)}
+}
+
+// T13, T42, T43: one decrement per child, one aggregated write per parent, one wake.
+func TestManySiblingsEndInOneBatch(t *testing.T) {
+	b := newBench(t)
+	for _, slow := range []bool{false, true} {
+		whole, part := b.joiner(60), b.joiner(60)
+		var batch []store.Entry
+		for i := range 60 {
+			kind := step.Done
+			if i%7 == 0 {
+				kind = step.Stop
+			}
+			batch = append(batch, store.Entry{Claim: b.kidOf(whole, 3), Commit: ending(kind)})
+			if i > 0 {
+				batch = append(batch, store.Entry{Claim: b.kidOf(part, 3), Commit: ending(kind)})
+			}
+		}
+		slices.Reverse(batch)
+		got := b.commit(newMark(), slow, batch...)
+		require.Equal(t, []string{"0 runnable", "1 awaiting_children"}, b.column(
+			`SELECT children_pending || ' ' || status FROM gendurable.gen_durable WHERE id IN ($1, $2) ORDER BY id`, whole, part))
+		require.Equal(t, []string{"default"}, got.Queues, "the parent's queue, once")
+	}
+}
+
+// A parent that was deleted keeps nobody: its child waits for nothing in the slow lane.
+func TestChildOfAParentThatIsGone(t *testing.T) {
+	b := newBench(t)
+	parent := b.joiner(1)
+	c := b.kidOf(parent, 3)
+	b.exec(`DELETE FROM gendurable.gen_durable WHERE id = $1`, parent)
+	entry := store.Entry{Claim: c, Commit: ending(step.Done)}
+
+	mark := newMark()
+	got, err := b.Commit(t.Context(), me, mark, []store.Entry{entry}, false)
+	require.NoError(t, err)
+	verdict, err := b.Resolve(t.Context(), me, []string{mark}, []store.Entry{entry}, false)
+	require.NoError(t, err)
+	if !got.Applied[c.ID] {
+		require.Equal(t, store.Current, verdict[c.ID], "left out is neither applied nor stale")
+		b.commit(newMark(), true, entry)
+	}
+	require.Equal(t, "done", b.status(c.ID))
+}
+
+// A kept row of children_pending never goes below what is left, whichever of two transactions ends the last children.
+func TestSiblingsEndSideBySide(t *testing.T) {
+	b := newBench(t)
+	const each, lanes = 25, 4
+	parent := b.joiner(each * lanes)
+	done := make(chan error, lanes)
+	for range lanes {
+		var batch []store.Entry
+		for range each {
+			batch = append(batch, store.Entry{Claim: b.kidOf(parent, 3), Commit: ending(step.Done)})
+		}
+		go func() {
+			for len(batch) > 0 {
+				got, err := b.Commit(t.Context(), me, newMark(), batch, true)
+				if err != nil {
+					done <- err
+					return
+				}
+				batch = slices.DeleteFunc(batch, func(e store.Entry) bool { return got.Applied[e.Claim.ID] })
+			}
+			done <- nil
+		}()
+	}
+	for range lanes {
+		require.NoError(t, <-done)
+	}
+	require.Equal(t, []string{"0 runnable"}, b.column(`SELECT children_pending || ' ' || status FROM gendurable.gen_durable WHERE id = $1`, parent))
+}

@@ -1,0 +1,294 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+func ids(claims []*step.Claim) (out []int64) {
+	for _, c := range claims {
+		out = append(out, c.ID)
+	}
+	return out
+}
+
+func most(n int) func(*store.ClaimParams)     { return func(p *store.ClaimParams) { p.Limit = n } }
+func window(n int) func(*store.ClaimParams)   { return func(p *store.ClaimParams) { p.Window = n } }
+func queue(q string) func(*store.ClaimParams) { return func(p *store.ClaimParams) { p.Queue = q } }
+func knowing(m ...string) func(*store.ClaimParams) {
+	return func(p *store.ClaimParams) { p.Machines = m }
+}
+func withInbox(most int) func(*store.ClaimParams) {
+	return func(p *store.ClaimParams) { p.Inbox = most }
+}
+func (b bench) next(queueName string, n int) []int64 {
+	return ids(b.claim(queue(queueName), most(n)).Claims)
+}
+
+// The order of the pick: priority, eligible_at, id.
+func TestClaimOrder(t *testing.T) {
+	b := newBench(t)
+	type row struct {
+		priority, age int
+		id            int64
+	}
+	var rows []row
+	for range 60 {
+		r := row{priority: rand.IntN(5) - 2, age: rand.IntN(3)}
+		r.id = b.row("priority, eligible_at", "$1, '2020-01-01'::timestamptz - $2 * interval '1 s'", r.priority, r.age)
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(x, y row) int {
+		return slices.Compare([]int64{int64(x.priority), -int64(x.age), x.id}, []int64{int64(y.priority), -int64(y.age), y.id})
+	})
+	var got []int64
+	for len(got) < 60 {
+		claimed := b.claim(most(7)).Claims
+		require.Len(t, claimed, min(7, 60-len(got)))
+		got = append(got, ids(claimed)...)
+	}
+	for i, r := range rows {
+		require.Equal(t, r.id, got[i], "place %d", i)
+	}
+}
+
+// T89: ties of one insert, and of one round of children, go in the order in which they were given, whatever their keys.
+func TestClaimOrderOfTies(t *testing.T) {
+	b := newBench(t)
+	var specs []*step.Spec
+	var want []string
+	for i := range 30 {
+		s := newSpec("")
+		if i%2 == 0 {
+			s.Key = fmt.Sprint("key ", 99-i)
+		}
+		specs, want = append(specs, s), append(want, uuid.UUID(s.UID).String())
+	}
+	_, err := b.Insert(t.Context(), specs)
+	require.NoError(t, err)
+	parent := b.executing(nil)
+	round := kids(10)
+	for i := range round {
+		round[i].Machine, round[i].Queue = "m", "default"
+		want = append(want, uuid.UUID(round[i].UID).String())
+	}
+	b.commit(newMark(), false, spawnOf(parent, round))
+	var got []string
+	for _, c := range b.claim(most(100)).Claims {
+		got = append(got, uuid.UUID(c.UID).String())
+	}
+	require.Equal(t, want, got)
+}
+
+// newSpec is an instance that b.claim would claim.
+func newSpec(key string) *step.Spec {
+	return &step.Spec{UID: uuid.New(), Machine: "m", Version: 1, Step: "s", Queue: "default", State: json.RawMessage(`{}`), Key: key}
+}
+
+func TestClaimCarriesTheRow(t *testing.T) {
+	b := newBench(t)
+	parent := b.row("queue", "'elsewhere'")
+	id := b.insert(usual.with(columns{"queue": `'default'`, "correlation_key": `'ck'`, "partition_key": `'pk'`, "parent_id": fmt.Sprint(parent),
+		"uid": quote(newUID), "round": `11`, "dropped": `'[{"i": 4, "k": "old", "o": 1}]'`}))
+	b.deliver(id, deduped("go", "evt"))
+	c := b.claim(knowing("other/1", "machine/3"), queue("default")).Claims[0]
+	require.Len(t, c.Awaited, 1)
+	require.WithinDuration(t, time.Now(), c.Awaited[0].At, time.Minute)
+	c.Awaited[0].At, c.Awaited[0].ID = time.Time{}, 0
+	require.WithinDuration(t, time.Now().Add(-24*time.Hour), c.InsertedAt, time.Minute)
+	require.Positive(t, c.Token)
+	require.Equal(t, &step.Claim{ID: id, UID: uuid.MustParse(newUID), Machine: "machine", Version: 3, Step: "here", Queue: "default", Priority: 7,
+		CorrelationKey: "ck", PartitionKey: "pk", State: json.RawMessage(`{"state": "old"}`), Attempt: 4, Crashes: 3, Visit: 11, Token: c.Token,
+		Parent: parent, ParentRound: 6, Depth: 2, Round: 11, Awaits: []string{"go", "late"}, TimedOut: true, InsertedAt: c.InsertedAt,
+		Awaited: []step.Signal{{Name: "go", Payload: json.RawMessage(`{}`), DedupKey: "evt"}},
+		Dropped: []step.Dropped{{Index: 4, Key: "old", Occupant: 1}}}, c)
+}
+
+func TestTokensGrowWithEveryClaim(t *testing.T) {
+	b := newBench(t)
+	b.row("", "")
+	b.row("", "")
+	b.row("", "")
+	var last int64
+	for range 3 {
+		claims := b.claim().Claims
+		require.Len(t, claims, 3)
+		highest := last
+		for _, c := range claims {
+			require.Greater(t, c.Token, last)
+			highest = max(highest, c.Token)
+		}
+		last = highest
+		_, _, err := b.Release(t.Context(), me, claims)
+		require.NoError(t, err)
+	}
+	require.EqualValues(t, 9, last, "drawn for claimed rows only")
+}
+
+// What is delayed, paused, parked, ended, claimed or in another queue is not there for a pick; what someone holds is passed over.
+func TestClaimPassesOver(t *testing.T) {
+	b := newBench(t)
+	b.row("priority, eligible_at", "-9, now() + interval '1 hour'")
+	b.row("priority, paused", "-9, true")
+	b.row("priority, queue", "-9, 'elsewhere'")
+	b.row("priority, status, awaits", "-9, 'awaiting_signal', '{go}'")
+	b.row("priority, status, finished_at", "-9, 'done', now()")
+	b.executing(columns{"priority": `-9`})
+	held, free := b.row("", ""), b.row("", "")
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held)
+	require.Equal(t, []int64{free}, ids(b.claim().Claims))
+	require.NoError(t, stranger.Rollback(t.Context()))
+	require.Equal(t, []int64{held}, ids(b.claim().Claims))
+	require.Empty(t, b.claim().Claims)
+}
+
+// T8: the foreign key of somebody's open signal keeps no row from the pick.
+func TestClaimBesideAForeignKeysLock(t *testing.T) {
+	b := newBench(t)
+	id := b.row("", "")
+	stranger := b.begin()
+	b.inTx(stranger, `INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, id)
+	require.Equal(t, []int64{id}, ids(b.claim().Claims))
+}
+
+func TestNextDue(t *testing.T) {
+	b := newBench(t)
+	require.Negative(t, b.claim().NextDue)
+	b.row("priority, eligible_at", "9, now() + interval '1 minute'")
+	b.row("priority, eligible_at", "1, now() + interval '1 hour'")
+	b.row("priority, eligible_at, paused", "1, now() + interval '1 second', true")
+	b.row("priority, eligible_at, queue", "1, now() + interval '1 second', 'elsewhere'")
+	b.row("", "")
+	got := b.claim()
+	require.Len(t, got.Claims, 1)
+	require.Greater(t, got.NextDue, 50*time.Second)
+	require.LessOrEqual(t, got.NextDue, time.Minute)
+}
+
+func TestClaimTakesWhatHasComeDue(t *testing.T) {
+	b := newBench(t)
+	b.row("eligible_at", "clock_timestamp() + interval '50 ms'")
+	due := b.claim().NextDue
+	require.LessOrEqual(t, due, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.claim().Claims) == 1 }, 10*time.Second, 5*time.Millisecond)
+}
+
+func TestAwaitedSignalsComeWithTheClaim(t *testing.T) {
+	b := newBench(t)
+	one, two, none := b.row("awaits", "'{a,b}'"), b.row("awaits", "'{b}'"), b.row("", "")
+	for _, id := range []int64{one, two, none} {
+		for _, name := range []string{"b", "a", "x", "b"} {
+			b.deliver(id, named(name))
+		}
+	}
+	claims := b.claim().Claims
+	require.Equal(t, []int64{one, two, none}, ids(claims))
+	require.Equal(t, []string{"b", "a", "b"}, namesOf(claims[0].Awaited))
+	require.Equal(t, []string{"b", "b"}, namesOf(claims[1].Awaited))
+	require.Empty(t, claims[2].Awaited)
+	require.Less(t, claims[0].Awaited[0].ID, claims[0].Awaited[2].ID, "oldest first")
+
+	_, _, err := b.Release(t.Context(), me, claims)
+	require.NoError(t, err)
+	claims = b.claim(withInbox(2)).Claims
+	require.Equal(t, []string{"b", "a"}, namesOf(claims[0].Awaited), "the oldest, up to the limit")
+}
+
+// T74: rows of a machine or version that this worker does not know are set aside once, reported, and burn nothing; one who knows them
+// takes them in their place of the order.
+func TestUnknownMachines(t *testing.T) {
+	b := newBench(t)
+	var unknown []int64
+	for i := range 5 {
+		unknown = append(unknown, b.row("priority, fsm_version", "$1, 2", i))
+	}
+	known := b.row("priority", "2")
+	got := b.claim()
+	require.Equal(t, []int64{known}, ids(got.Claims))
+	require.Equal(t, 5, got.Moved)
+	require.Equal(t, []string{"m/2", "m/2", "m/2", "m/2", "m/2"}, got.Aside)
+	got = b.claim()
+	require.Zero(t, got.Moved, "they are out of the way")
+	due, _, _, err := b.Poll(t.Context(), []string{"default"}, []string{"m/1"})
+	require.NoError(t, err)
+	require.Empty(t, due)
+	due, _, _, err = b.Poll(t.Context(), []string{"default"}, []string{"m/2"})
+	require.NoError(t, err)
+	require.Contains(t, due, "default")
+
+	require.Equal(t, unknown[:3], ids(b.claim(knowing("m/2", "x/1"), most(3)).Claims))
+	require.Equal(t, unknown[3:], ids(b.claim(knowing("m/2", "x/1")).Claims))
+	require.Zero(t, b.number(`SELECT sum(attempt + crashes) FROM gendurable.gen_durable`))
+}
+
+// A set-aside row that was parked or retried comes back visible, for whoever knows it by then.
+func TestSetAsideIsOnlyAHint(t *testing.T) {
+	b := newBench(t)
+	aside := b.row("pick_lane, priority", "2, 5")
+	visible := b.row("priority", "7")
+	require.Equal(t, []int64{aside, visible}, ids(b.claim().Claims), "in the order, as if it had never been aside")
+}
+
+// T60, T94: what cannot run does not starve what can, and each pick is bounded: it moves a window of them out of the way.
+func TestBlockedRowsDoNotStarveOthers(t *testing.T) {
+	b := newBench(t)
+	for name, columns := range map[string]string{
+		"unknown machine":   "'x', 's', 'unknown machine', 0, now(), NULL",
+		"one key":           "'m', 's', 'one key', 0, now(), 'hot'",
+		"future":            "'m', 's', 'future', n % 3 - 9, now() + interval '1 hour', NULL",
+		"future of a key":   "'m', 's', 'future of a key', -9, now() + interval '1 hour', 'hot'",
+		"many idle keys":    "'m', 's', 'many idle keys', 0, now(), 'k' || n % 5",
+		"unknown and keyed": "'x', 's', 'unknown and keyed', 0, now(), 'u' || n % 5",
+	} {
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, priority, eligible_at, partition_key)
+			SELECT ` + columns + ` FROM generate_series(1, 500) n`)
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, priority) SELECT 'm', 's', $1, 1 FROM generate_series(1, 10)`, name)
+		got, claims := 0, 0
+		for ; got < 10; claims++ {
+			require.Less(t, claims, 9, "%s: %d of 10 after %d claims", name, got, claims)
+			for _, c := range b.claim(queue(name), most(20), window(100)).Claims {
+				if c.Priority == 1 {
+					got++
+				}
+			}
+		}
+	}
+}
+
+// Two workers share a queue without ever sharing a row.
+func TestWorkersSideBySide(t *testing.T) {
+	b := newBench(t)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step) SELECT 'm', 's' FROM generate_series(1, 400)`)
+	found := make(chan []int64, 4)
+	for i := range 4 {
+		go func() {
+			var mine []int64
+			for empty := 0; empty < 3; {
+				got, err := b.Claim(t.Context(), store.ClaimParams{Queue: "default", Worker: fmt.Sprint("w", i), Machines: []string{"m/1"}, Limit: 9,
+					Window: 20, Lease: lease, Inbox: 1})
+				if err != nil || len(got.Claims) == 0 {
+					empty++
+				}
+				mine = append(mine, ids(got.Claims)...)
+			}
+			found <- mine
+		}()
+	}
+	var all []int64
+	for range 4 {
+		all = append(all, <-found...)
+	}
+	slices.Sort(all)
+	require.Len(t, slices.Compact(all), 400)
+}

@@ -1,0 +1,226 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// What of the fake looks after rows rather than moving them on: polls and sweeps, and a worker's two connections of its own.
+
+func (db *fake) Poll(ctx context.Context, queues, machines []string) (due map[string]time.Duration, deadline time.Duration, have bool, err error) {
+	due = map[string]time.Duration{}
+	queues = slices.Clone(queues)
+	slices.Sort(queues)
+	err = db.send(ctx, "poll", strings.Join(queues, " "), func() error {
+		for _, r := range db.rows {
+			if r.status == fsm.StatusRunnable && slices.Contains(queues, r.Queue) && (r.lane == 0 || r.lane == 2 && slices.Contains(machines, r.machine())) {
+				if at, ok := due[r.Queue]; !ok || time.Until(r.eligible) < at {
+					due[r.Queue] = time.Until(r.eligible)
+				}
+			}
+			if r.status == fsm.StatusAwaitingSignal && (!have || time.Until(r.deadline) < deadline) {
+				deadline, have = time.Until(r.deadline), true
+			}
+		}
+		return nil
+	})
+	return due, deadline, have, err
+}
+
+func (db *fake) TimeOut(ctx context.Context, limit int) (queues []string, err error) {
+	err = db.send(ctx, "time out", "", func() error {
+		for _, r := range db.rows {
+			if r.status == fsm.StatusAwaitingSignal && !r.deadline.After(time.Now()) && !r.locked() && len(queues) < limit {
+				r.status, r.eligible, r.TimedOut = fsm.StatusRunnable, time.Now(), true
+				queues = append(queues, r.Queue)
+			}
+		}
+		return nil
+	})
+	return queues, err
+}
+
+func (db *fake) Reap(ctx context.Context, _ string, limits store.CrashLimits, limit int) (out store.Reaped, err error) {
+	err = db.send(ctx, "reap", "", func() error {
+		for _, r := range db.sorted(func(r *row) bool {
+			return r.status == fsm.StatusExecuting && r.lease.Before(time.Now()) && !r.locked()
+		}) {
+			if out.Released+len(out.Failed) == limit {
+				break
+			}
+			r.Attempt, r.Crashes = r.Attempt+1, r.Crashes+1
+			r.status, r.lane = fsm.StatusRunnable, 0
+			if i := slices.Index(limits.Machines, r.machine()); i >= 0 && limits.Limits[i] > 0 && r.Crashes > int(limits.Limits[i]) {
+				r.status, r.failure = fsm.StatusFailed, string(fsm.FailureCrashes)
+				out.Failed = append(out.Failed, r.ID)
+			} else {
+				out.Released++
+				out.Queues = append(out.Queues, r.Queue)
+			}
+			db.release(r, &out.Promotion)
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (db *fake) Uptime(ctx context.Context) (up time.Duration, err error) {
+	err = db.send(ctx, "uptime", "", func() error { up = time.Since(db.booted); return nil })
+	return up, err
+}
+
+func (db *fake) Promote(ctx context.Context, keys []string) (p store.Promotion, err error) {
+	err = db.send(ctx, "promote", fmt.Sprint(keys), func() error { db.promote(keys, &p); return nil })
+	return p, err
+}
+
+func (db *fake) Sweep(ctx context.Context, _ string, _ int) (last string, p store.Promotion, err error) {
+	err = db.send(ctx, "sweep", "", func() error {
+		var still []string
+		for _, r := range db.rows {
+			if r.PartitionKey != "" && r.due() && r.lane == 1 && !slices.Contains(still, r.PartitionKey) {
+				if anchor, _ := db.anchor(r); anchor.status != fsm.StatusExecuting {
+					still = append(still, r.PartitionKey)
+				}
+			}
+		}
+		db.promote(still, &p)
+		return nil
+	})
+	return "", p, err
+}
+
+func (db *fake) Prune(ctx context.Context, _ store.PruneParams) (store.Pruned, error) {
+	return store.Pruned{}, db.send(ctx, "prune", "", func() error { return nil })
+}
+
+func (db *fake) Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error) {
+	err = db.send(ctx, "holder", "", func() error {
+		r := db.rows[of.ID]
+		h, ok = store.Holder{PID: 4711, State: "idle in transaction"}, r != nil && r.locked()
+		return nil
+	})
+	return h, ok, err
+}
+
+func (db *fake) Inbox(ctx context.Context, _ int64) ([]step.Signal, error) {
+	return nil, db.send(ctx, "inbox", "", func() error { return nil })
+}
+
+func (db *fake) Children(ctx context.Context, parent, _ int64) (out []step.Child, err error) {
+	err = db.send(ctx, "children", fmt.Sprint(parent), func() error {
+		for _, r := range db.rows {
+			if r.Parent == parent {
+				out = append(out, step.Child{ID: r.ID, Status: r.status.String()})
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// fakeLine is a worker's heartbeat connection.
+type fakeLine struct {
+	db     *fake
+	closed time.Time
+}
+
+func (l *fakeLine) Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (out store.Beaten, err error) {
+	ids := make([]string, len(claims))
+	for i, c := range claims {
+		ids[i] = fmt.Sprint(c.ID)
+	}
+	err = l.db.send(ctx, "beat", strings.Join(ids, " "), func() error {
+		for _, c := range claims {
+			switch r := l.db.rows[c.ID]; {
+			case !r.fence(c, worker):
+				out.Lost = append(out.Lost, c.ID)
+			case !r.locked():
+				r.lease = time.Now().Add(lease)
+				out.Extended = append(out.Extended, c.ID)
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (l *fakeLine) Close(context.Context) error {
+	l.closed = time.Now()
+	return nil
+}
+
+// fakeKeys is a worker's session of advisory locks.
+type fakeKeys struct {
+	db     *fake
+	broken bool
+	misuse func(format string, args ...any)
+	closed time.Time
+}
+
+func (k *fakeKeys) TryLock(ctx context.Context, hashes []int64) ([]bool, error) {
+	got := make([]bool, len(hashes))
+	err := k.send(ctx, "lock", hashes, func() error {
+		for i, h := range hashes {
+			if k.db.locks[h] == k {
+				k.misuse("asked for hash %d, which this session has already: such locks are re-entrant", h)
+			}
+			if got[i] = k.db.locks[h] == nil; got[i] {
+				k.db.locks[h] = k
+			}
+		}
+		return nil
+	})
+	return got, err
+}
+
+func (k *fakeKeys) Unlock(ctx context.Context, hashes []int64) error {
+	return k.send(ctx, "unlock", hashes, func() error {
+		for _, h := range hashes {
+			if k.db.locks[h] == k {
+				delete(k.db.locks, h)
+			}
+		}
+		return nil
+	})
+}
+
+func (k *fakeKeys) Alive(ctx context.Context) error {
+	return k.send(ctx, "alive", nil, func() error { return nil })
+}
+
+func (k *fakeKeys) send(ctx context.Context, verb string, hashes []int64, do func() error) error {
+	return k.db.send(ctx, verb, fmt.Sprint(hashes), func() error {
+		if k.broken {
+			return errLost
+		}
+		return do()
+	})
+}
+
+func (k *fakeKeys) Close(context.Context) error {
+	k.cut()
+	k.db.mu.Lock()
+	defer k.db.mu.Unlock()
+	k.broken, k.closed = false, time.Now()
+	return nil
+}
+
+// cut ends the session on the server: its locks are gone, and whoever uses it learns that.
+func (k *fakeKeys) cut() {
+	k.db.mu.Lock()
+	defer k.db.mu.Unlock()
+	for h, session := range k.db.locks {
+		if session == k {
+			delete(k.db.locks, h)
+		}
+	}
+	k.broken = true
+}

@@ -1,0 +1,341 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// fake is the database that workers are tested on: rows in memory, with the rules of the statements that package store sends, and with
+// answers that come late, wrong or never (see weather). Where a statement's form matters to a worker it is kept: a claim sees a window,
+// rows that cannot run are moved out of it, followers of a key come forward by promotion only.
+type fake struct {
+	weather weather
+	locks   map[int64]*fakeKeys // advisory locks, by the session that has them
+
+	mu      sync.Mutex
+	rows    map[int64]*row
+	ids     int64
+	tokens  int64
+	booted  time.Time
+	sent    []statement
+	commits []batchSent
+	over    func(c *step.Claim) // told of each claim that ends
+}
+
+// row is an instance: as its next claim will have it, and what a claim does not show.
+type row struct {
+	step.Claim
+	status   fsm.Status
+	lane     int
+	worker   string
+	lease    time.Time
+	eligible time.Time
+	deadline time.Time // of an await
+	held     time.Time // a stranger's transaction has the row locked until then
+	mark     string
+	pending  int // children
+	failure  string
+	err      string
+	outcomes []step.Kind // committed
+}
+
+// batchSent is one commit as it was sent.
+type batchSent struct {
+	from, to time.Time
+	ids      []int64
+	parents  []int64 // that it joins
+	slow     bool
+}
+
+func newFake() *fake {
+	return &fake{rows: map[int64]*row{}, locks: map[int64]*fakeKeys{}, booted: time.Now().Add(-24 * time.Hour), over: func(*step.Claim) {}}
+}
+
+// insert adds runnable rows; edit them by the functions given.
+func (db *fake) insert(edits ...func(r *row)) *row {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.ids++
+	r := &row{Claim: step.Claim{ID: db.ids, Machine: "m", Version: 1, Step: "s", Queue: "q"}, status: fsm.StatusRunnable, eligible: time.Now()}
+	for _, edit := range edits {
+		edit(r)
+	}
+	db.rows[r.ID] = r
+	return r
+}
+
+// look reads a row.
+func (db *fake) look(id int64) row {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return *db.rows[id]
+}
+
+// change writes to a row as a stranger would.
+func (db *fake) change(id int64, edit func(r *row)) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	edit(db.rows[id])
+}
+
+// sorted are the rows that a test accepts, in claim order. mu is held.
+func (db *fake) sorted(accept func(r *row) bool) []*row {
+	var out []*row
+	for _, r := range db.rows {
+		if accept(r) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.eligible.Compare(b.eligible), cmp.Compare(a.ID, b.ID))
+	})
+	return out
+}
+
+func (r *row) due() bool       { return r.status == fsm.StatusRunnable && !r.eligible.After(time.Now()) }
+func (r *row) locked() bool    { return r.held.After(time.Now()) }
+func (r *row) terminal() bool  { return r.status == fsm.StatusDone || r.status == fsm.StatusFailed }
+func (r *row) machine() string { return store.MachineID(r.Machine, r.Version) }
+func (r *row) fence(c *step.Claim, worker string) bool {
+	return r != nil && r.status == fsm.StatusExecuting && r.worker == worker && r.Token == c.Token
+}
+
+func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, error) {
+	out := store.Claimed{NextDue: -1}
+	err := db.send(ctx, "claim", p.Queue, func() error {
+		if db.weather.happens(db.weather.collision) {
+			return refusal("23505")
+		}
+		db.claim(p, &out)
+		return nil
+	})
+	if err != nil {
+		return store.Claimed{}, err
+	}
+	return out, nil
+}
+
+func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
+	known := func(r *row) bool { return slices.Contains(p.Machines, r.machine()) }
+	seen := db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 0 && !r.locked() })
+	seen = seen[:min(len(seen), p.Window)]
+	seen = append(seen, db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 2 && !r.locked() && known(r) })...)
+	for _, r := range seen {
+		switch anchor, head := db.anchor(r); {
+		case !known(r):
+			r.lane = 2
+			out.Moved, out.Aside = out.Moved+1, append(out.Aside, r.machine())
+		case head && len(out.Claims) < p.Limit:
+			db.tokens++
+			r.status, r.lane, r.worker, r.Token, r.lease = fsm.StatusExecuting, 0, p.Worker, db.tokens, time.Now().Add(p.Lease)
+			claim := r.Claim
+			out.Claims = append(out.Claims, &claim)
+		case head:
+		case anchor.lane == 1:
+			anchor.lane = 0
+			out.Moved++
+		case !anchor.locked():
+			r.lane = 1
+			out.Moved++
+		}
+	}
+	for _, r := range db.sorted(func(r *row) bool {
+		return r.Queue == p.Queue && r.status == fsm.StatusRunnable && !r.due() && r.lane == 0
+	}) {
+		if d := time.Until(r.eligible); out.NextDue < 0 || d < out.NextDue {
+			out.NextDue = d
+		}
+	}
+}
+
+// anchor is what a row of a key has to wait for: whichever executes, or the head of the key in this queue.
+func (db *fake) anchor(of *row) (anchor *row, head bool) {
+	if of.PartitionKey == "" {
+		return nil, true
+	}
+	for _, r := range db.rows {
+		if r.PartitionKey == of.PartitionKey && r.status == fsm.StatusExecuting {
+			return r, false
+		}
+	}
+	first := db.head(of.PartitionKey, of.Queue)
+	return first, first == of
+}
+
+func (db *fake) head(key, queue string) *row {
+	rows := db.sorted(func(r *row) bool { return r.PartitionKey == key && r.Queue == queue && r.due() })
+	if len(rows) == 0 {
+		return nil
+	}
+	return rows[0]
+}
+
+// promote brings the heads of keys forward. mu is held.
+func (db *fake) promote(keys []string, p *store.Promotion) {
+	for _, key := range keys {
+		queues := map[string]bool{}
+		for _, r := range db.rows {
+			queues[r.Queue] = queues[r.Queue] || r.PartitionKey == key
+		}
+		for queue, has := range queues {
+			switch head := db.head(key, queue); {
+			case !has, head == nil, head.lane != 1:
+			case head.locked() || db.weather.happens(db.weather.missed):
+				p.Missed = append(p.Missed, key)
+			default:
+				head.lane = 0
+				p.Queues = append(p.Queues, queue)
+			}
+		}
+	}
+}
+
+func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store.Entry, slow bool) (store.Committed, error) {
+	out := store.Committed{Applied: map[int64]bool{}}
+	sent := batchSent{from: time.Now(), slow: slow}
+	entries = slices.Clone(entries)
+	for _, e := range entries {
+		sent.ids = append(sent.ids, e.Claim.ID)
+		if e.Claim.Parent != 0 && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop) {
+			sent.parents = append(sent.parents, e.Claim.Parent)
+		}
+	}
+	err := db.lockAll(ctx, slow, append(slices.Clone(sent.ids), sent.parents...))
+	if err == nil {
+		err = db.sendBatch(ctx, "commit", entries, func() error {
+			for _, e := range entries {
+				if r := db.rows[e.Claim.ID]; r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit && poisonous(e.Commit) {
+					return refusal("22P02")
+				}
+			}
+			for _, e := range entries {
+				db.apply(worker, mark, &e, slow, &out)
+			}
+			return nil
+		})
+	}
+	db.mu.Lock()
+	sent.to = time.Now()
+	db.commits = append(db.commits, sent)
+	db.mu.Unlock()
+	if err != nil {
+		return store.Committed{}, err
+	}
+	return out, nil
+}
+
+// apply is one outcome under its fence.
+func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store.Committed) {
+	c, o, r := e.Claim, e.Commit, db.rows[e.Claim.ID]
+	parent := db.rows[c.Parent]
+	ends := o.Kind == step.Done || o.Kind == step.Stop
+	if !r.fence(c, worker) || r.Visit != c.Visit || r.mark == mark {
+		return
+	}
+	if !slow && (r.locked() || ends && parent != nil && parent.locked() || db.weather.happens(db.weather.leftOut)) {
+		return
+	}
+	out.Applied[r.ID] = true
+	r.mark, r.outcomes = mark, append(r.outcomes, o.Kind)
+	if o.Kind == step.Retry {
+		r.Attempt++
+	} else if !ends {
+		r.Attempt, r.Crashes, r.Visit = 0, 0, r.Visit+1
+		r.Step, r.State, r.TimedOut = cmp.Or(o.Step, r.Step), o.State, false
+	}
+	if e.Keep {
+		return
+	}
+	r.status, r.eligible, r.lane = fsm.StatusRunnable, time.Now().Add(o.Delay), 0
+	switch o.Kind {
+	case step.Next, step.Retry:
+		if o.Delay == 0 {
+			out.Queues = append(out.Queues, r.Queue)
+		}
+	case step.Await:
+		r.status, r.deadline = fsm.StatusAwaitingSignal, time.Now().Add(o.Timeout)
+	case step.Children:
+		r.status, r.pending, r.Round = fsm.StatusAwaitingChildren, len(o.Spawn), r.Visit
+		for range o.Spawn {
+			db.ids++
+			db.rows[db.ids] = &row{Claim: step.Claim{ID: db.ids, Machine: r.Machine, Version: r.Version, Step: "s", Queue: r.Queue, Parent: r.ID, Depth: 1},
+				status: fsm.StatusRunnable, eligible: time.Now()}
+		}
+		out.Queues = append(out.Queues, r.Queue)
+	case step.Done:
+		r.status = fsm.StatusDone
+	case step.Stop:
+		r.status, r.failure, r.err = fsm.StatusFailed, o.Failure, o.Err
+	}
+	if ends && parent != nil {
+		if parent.pending--; parent.pending == 0 {
+			parent.status, parent.eligible = fsm.StatusRunnable, time.Now()
+			out.Queues = append(out.Queues, parent.Queue)
+		}
+	}
+	var p store.Promotion
+	db.release(r, &p)
+	out.Queues, out.Missed = append(out.Queues, p.Queues...), append(out.Missed, p.Missed...)
+}
+
+// release ends a row's claim. mu is held.
+func (db *fake) release(r *row, p *store.Promotion) {
+	r.worker, r.lease = "", time.Time{}
+	db.over(&r.Claim)
+	if r.PartitionKey != "" {
+		db.promote([]string{r.PartitionKey}, p)
+	}
+}
+
+func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, settle bool) (map[int64]store.Verdict, error) {
+	out := map[int64]store.Verdict{}
+	ids := make([]int64, len(entries))
+	for i := range entries {
+		ids[i] = entries[i].Claim.ID
+	}
+	if err := db.lockAll(ctx, settle, ids); err != nil {
+		return nil, err
+	}
+	return out, db.send(ctx, "resolve", fmt.Sprint(ids), func() error {
+		for _, e := range entries {
+			switch r := db.rows[e.Claim.ID]; {
+			case slices.Contains(marks, r.mark):
+				out[r.ID] = store.Mine
+			case r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit:
+				out[r.ID] = store.Current
+			default:
+				out[r.ID] = store.Stale
+			}
+		}
+		return nil
+	})
+}
+
+func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim) (n int, p store.Promotion, err error) {
+	ids := make([]int64, len(claims))
+	for i, c := range claims {
+		ids[i] = c.ID
+	}
+	if err := db.lockAll(ctx, true, ids); err != nil {
+		return 0, p, err
+	}
+	err = db.send(ctx, "release", fmt.Sprint(ids), func() error {
+		for _, c := range claims {
+			if r := db.rows[c.ID]; r.fence(c, worker) {
+				r.status, r.lane = fsm.StatusRunnable, 0
+				db.release(r, &p)
+				n++
+			}
+		}
+		return nil
+	})
+	return n, p, err
+}

@@ -1,0 +1,185 @@
+package worker
+
+import (
+	"context"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// answer is how a statement ends: what it does, and what its sender learns of it.
+type answer int
+
+const (
+	fair      answer = iota
+	deadlock         // 40P01: nothing done
+	cut              // the connection breaks before it was sent: nothing done
+	lostDone         // done, and the answer lost
+	lostNever        // not done, and the answer lost: the sender cannot tell the difference
+	lostLate         // the answer lost; a commit's old backend takes effect a second later, holding the rows until then
+	silent           // never answers
+)
+
+// weather is what the fake does to those who use it. The zero value is fair, and takes no time.
+type weather struct {
+	mu                         sync.Mutex
+	rand                       *rand.Rand                                  // nil: nothing below happens by chance
+	answers                    func(verb, about string) answer             // nil: fair
+	latency                    func(verb string) time.Duration             // nil: none
+	instead                    func(verb, about string, ids []int64) error // what is reported instead of doing anything, unless nil
+	leftOut, missed, collision float64
+}
+
+// happens by chance.
+func (w *weather) happens(probability float64) bool {
+	if probability == 0 {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rand.Float64() < probability
+}
+
+// statement is one that was sent.
+type statement struct {
+	verb, about string
+	at          time.Time
+}
+
+// poison in a state or an error's text is what the fake refuses, as Postgres refuses data.
+const poison = "poison"
+
+func poisonous(o *step.Commit) bool {
+	return strings.Contains(string(o.State), poison) || strings.Contains(string(o.Result), poison)
+}
+
+func refusal(code string) error { return &pgconn.PgError{Code: code, Message: "fake"} }
+
+// errLost is a broken connection.
+var errLost error = &net.OpError{Op: "read", Net: "tcp", Err: io.ErrUnexpectedEOF}
+
+// lostAnswer leaves open whether a commit took effect.
+type lostAnswer struct{ error }
+
+func (lostAnswer) Unknown() bool   { return true }
+func (l lostAnswer) Unwrap() error { return l.error }
+
+// send is the way of every statement: it travels, takes effect as a whole, and its answer travels back.
+func (db *fake) send(ctx context.Context, verb, about string, do func() error) error {
+	return db.travel(ctx, verb, about, nil, do)
+}
+
+func (db *fake) sendBatch(ctx context.Context, verb string, entries []store.Entry, do func() error) error {
+	ids := make([]int64, len(entries))
+	for i, e := range entries {
+		ids[i] = e.Claim.ID
+	}
+	return db.travel(ctx, verb, "", ids, do)
+}
+
+func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do func() error) error {
+	db.mu.Lock()
+	db.sent = append(db.sent, statement{verb: verb, about: about, at: time.Now()})
+	w := &db.weather
+	var half time.Duration
+	if w.latency != nil {
+		half = w.latency(verb) / 2
+	}
+	what := fair
+	if w.answers != nil {
+		what = w.answers(verb, about)
+	}
+	var instead error
+	if w.instead != nil {
+		instead = w.instead(verb, about, ids)
+	}
+	db.mu.Unlock()
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case what == silent:
+		<-ctx.Done()
+		return lostAnswer{ctx.Err()}
+	case !sleep(ctx, half):
+		return lostAnswer{ctx.Err()}
+	case instead != nil:
+		return instead
+	}
+	if err := db.act(what, ids, do); err != nil {
+		return err
+	}
+	if !sleep(ctx, half) {
+		return lostAnswer{ctx.Err()}
+	}
+	return nil
+}
+
+// act is the moment at which a statement takes effect, or does not.
+func (db *fake) act(what answer, ids []int64, do func() error) error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	switch what {
+	case deadlock:
+		return refusal("40P01")
+	case cut:
+		return errLost
+	case lostDone:
+		if err := do(); err != nil {
+			return err
+		}
+		return lostAnswer{errLost}
+	case lostNever:
+		return lostAnswer{errLost}
+	case lostLate:
+		db.later(ids, do)
+		return lostAnswer{errLost}
+	case fair, silent:
+	}
+	return do()
+}
+
+// later lets an old backend finish what it was told, a second after everybody has given it up. mu is held.
+func (db *fake) later(ids []int64, do func() error) {
+	until := time.Now().Add(time.Second)
+	for _, id := range ids {
+		db.rows[id].held = until
+	}
+	time.AfterFunc(time.Second, func() {
+		db.mu.Lock()
+		defer db.mu.Unlock()
+		_ = do()
+	})
+}
+
+// lockLimit is how long the slow lane waits for a lock.
+const lockLimit = 2 * time.Second
+
+// lockAll waits for rows that strangers hold, where waiting is what is wanted.
+func (db *fake) lockAll(ctx context.Context, waits bool, ids []int64) error {
+	if !waits {
+		return nil
+	}
+	db.mu.Lock()
+	var until time.Duration
+	for _, id := range ids {
+		if r := db.rows[id]; r != nil {
+			until = max(until, time.Until(r.held))
+		}
+	}
+	db.mu.Unlock()
+	if !sleep(ctx, min(until, lockLimit)) {
+		return ctx.Err()
+	}
+	if until > lockLimit {
+		return refusal("55P03")
+	}
+	return nil
+}
