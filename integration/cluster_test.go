@@ -17,10 +17,11 @@ type cluster struct {
 	t *testing.T
 }
 
-// ownCluster starts one, with the engine's schema in its database. fsync stays on: a crash loses nothing that was committed.
+// ownCluster starts one, with the engine's schema in its database. A crash of the server loses nothing that was committed; one of the
+// machine might, but no test does that.
 func ownCluster(t *testing.T) cluster {
 	t.Helper()
-	c, err := pgdev.Start(t.Context())
+	c, err := pgdev.Start(t.Context(), pgdev.WithSetting("fsync", "off"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Stop()) })
 	pool := pgtest.Pool(t, c.URL(""))

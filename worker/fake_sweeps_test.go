@@ -118,7 +118,7 @@ func (db *fake) Children(ctx context.Context, parent, _ int64) (out []step.Child
 	err = db.send(ctx, "children", fmt.Sprint(parent), func() error {
 		for _, r := range db.rows {
 			if r.Parent == parent {
-				out = append(out, step.Child{ID: r.ID, Status: r.status.String()})
+				out = append(out, step.Child{ID: r.ID, Status: string(r.status)})
 			}
 		}
 		return nil

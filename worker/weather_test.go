@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,7 +29,6 @@ const (
 
 // weather is what the fake does to those who use it. The zero value is fair, and takes no time.
 type weather struct {
-	mu                         sync.Mutex
 	rand                       *rand.Rand                                  // nil: nothing below happens by chance
 	answers                    func(verb, about string) answer             // nil: fair
 	latency                    func(verb string) time.Duration             // nil: none
@@ -38,14 +36,9 @@ type weather struct {
 	leftOut, missed, collision float64
 }
 
-// happens by chance.
+// happens by chance. The fake's mu is held, as for all of this.
 func (w *weather) happens(probability float64) bool {
-	if probability == 0 {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.rand.Float64() < probability
+	return probability > 0 && w.rand.Float64() < probability
 }
 
 // statement is one that was sent.
@@ -148,13 +141,15 @@ func (db *fake) act(what answer, ids []int64, do func() error) error {
 
 // later lets an old backend finish what it was told, a second after everybody has given it up. mu is held.
 func (db *fake) later(ids []int64, do func() error) {
-	until := time.Now().Add(time.Second)
 	for _, id := range ids {
-		db.rows[id].held = until
+		db.rows[id].held = time.Now().Add(time.Second + time.Millisecond)
 	}
 	time.AfterFunc(time.Second, func() {
 		db.mu.Lock()
 		defer db.mu.Unlock()
+		for _, id := range ids {
+			db.rows[id].held = time.Time{}
+		}
 		_ = do()
 	})
 }

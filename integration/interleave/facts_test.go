@@ -76,11 +76,11 @@ func (f *facts) insertion(actor, key string, i store.Inserted) {
 func (f *facts) save(b *pgx.Batch) {
 	for table, rows := range map[string][][]any{
 		`outcome VALUES ($1::text::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`: f.outcomes,
-		`held VALUES ($1, $2, $3, $4)`:                                             f.held,
-		`stale VALUES ($1, $2, $3, $4, $5)`:                                        f.stale,
-		`claimed VALUES ($1, $2, $3, $4, $5)`:                                      f.claimed,
-		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                             f.sent,
-		`inserted VALUES ($1, $2, $3, $4)`:                                         f.inserted,
+		`held VALUES ($1, $2, $3, $4)`:                                              f.held,
+		`stale VALUES ($1, $2, $3, $4, $5)`:                                         f.stale,
+		`claimed VALUES ($1, $2, $3, $4, $5)`:                                       f.claimed,
+		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                              f.sent,
+		`inserted VALUES ($1, $2, $3, $4)`:                                          f.inserted,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

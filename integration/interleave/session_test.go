@@ -34,10 +34,10 @@ type session struct {
 	over   bool // the verb has returned
 
 	// Written by the verb, read when it is over.
-	facts   facts
-	after   []func(context.Context) error
-	faults  []string
-	leftOut int // outcomes and beats that met a lock and went without
+	facts       facts
+	after       []func(context.Context) error
+	faults      []string
+	leftOut     int  // outcomes and beats that met a lock and went without
 	emptyHanded bool // a claim found nothing
 }
 

@@ -43,7 +43,9 @@ func row(id int64, columns ...string) string {
 		strings.Join(names, ", "), strings.Join(values, ", "))
 }
 
-func with(columns []string, more ...string) []string { return append(append([]string{}, columns...), more...) }
+func with(columns []string, more ...string) []string {
+	return append(append([]string{}, columns...), more...)
+}
 
 func signal(id, target int64, name, dedup string) string {
 	return fmt.Sprintf(`INSERT INTO gendurable.signals (id, target_id, name, dedup_key) OVERRIDING SYSTEM VALUE VALUES (%d, %d, '%s', nullif('%s', ''))`,
@@ -87,7 +89,9 @@ func kept(c *step.Claim) store.Entry {
 	return e
 }
 
-func done(c *step.Claim) store.Entry { return entry(c, step.Commit{Kind: step.Done, Result: json.RawMessage(`{}`)}) }
+func done(c *step.Claim) store.Entry {
+	return entry(c, step.Commit{Kind: step.Done, Result: json.RawMessage(`{}`)})
+}
 
 func stopped(c *step.Claim) store.Entry {
 	return entry(c, step.Commit{Kind: step.Stop, Failure: "stopped", Err: "no"})
@@ -114,7 +118,7 @@ func again(c *step.Claim) *step.Claim {
 	return &d
 }
 
-func byID(id int64) store.Address   { return store.Address{ID: id} }
+func byID(id int64) store.Address    { return store.Address{ID: id} }
 func byKey(key string) store.Address { return store.Address{Key: key} }
 
 func sole(v verb) verb {

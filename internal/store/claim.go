@@ -19,7 +19,7 @@ import (
 //   - level: the queue's distinct priorities, by a loose index scan; per priority only rows that are due are walked (T94).
 //   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal transaction,
 //     whose foreign key holds KEY SHARE, does not hide its target (T8).
-//   - back: rows set aside whose machine this worker does know.
+//   - back: rows set aside whose machine this worker does know, a window of each: those that wait for their key are among them.
 //   - probe: per key in the window, what executes it, in any queue, and its head in this queue.
 //   - held: that anchor, locked. A row goes to lane 1 only behind an anchor this transaction holds: whoever ends the anchor runs
 //     promoteSQL afterwards, and sees the row. An anchor that is itself in lane 1 comes forward (act 3).
@@ -61,7 +61,7 @@ back AS MATERIALIZED (
     FROM {s}.gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
-    ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $5) r
+    ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r
   WHERE (aside.f || '/' || aside.v) = ANY($4::text[])),
 seen AS MATERIALIZED (SELECT * FROM front UNION ALL SELECT * FROM back),
 keyed AS MATERIALIZED (

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -41,15 +40,9 @@ func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, nil
 	}
-	config := l.s.db.Pool().Config()
-	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	conn, err := l.s.db.Dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	if config.AfterConnect != nil {
-		if err := config.AfterConnect(ctx, conn); err != nil {
-			return nil, errors.Join(fmt.Errorf("set up the connection: %w", err), conn.Close(ctx))
-		}
+		return nil, err
 	}
 	l.conn = conn
 	return conn, nil

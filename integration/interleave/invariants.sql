@@ -1,0 +1,252 @@
+-- What the invariants are asked of: a history of every change, kept by triggers, and what the verbs intended and were told.
+CREATE SCHEMA interleave;
+CREATE SEQUENCE interleave.clock;
+
+CREATE UNLOGGED TABLE interleave.change (
+  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  actor text NOT NULL DEFAULT current_setting('application_name'),
+  role text NOT NULL DEFAULT coalesce(current_setting('interleave.role', true), ''),
+  overtook bigint, -- a claim: the row of the same key that was due before it
+  o gendurable.gen_durable, n gendurable.gen_durable);
+CREATE UNLOGGED TABLE interleave.letter (
+  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  actor text NOT NULL DEFAULT current_setting('application_name'),
+  o gendurable.signals, n gendurable.signals);
+
+CREATE FUNCTION interleave.note_change() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE before bigint;
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    INSERT INTO interleave.change (n) VALUES (NEW);
+  ELSIF TG_OP = 'DELETE' THEN
+    INSERT INTO interleave.change (o) VALUES (OLD);
+  ELSE
+    IF OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.partition_key IS NOT NULL THEN
+      SELECT g.id INTO before FROM gendurable.gen_durable g
+      WHERE g.partition_key = NEW.partition_key AND g.queue = NEW.queue AND g.status = 'runnable' AND NOT g.paused
+        AND g.eligible_at <= statement_timestamp() AND (g.priority, g.eligible_at, g.id) < (OLD.priority, OLD.eligible_at, OLD.id) LIMIT 1;
+    END IF;
+    INSERT INTO interleave.change (overtook, o, n) VALUES (before, OLD, NEW);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.gen_durable FOR EACH ROW EXECUTE FUNCTION interleave.note_change();
+
+CREATE FUNCTION interleave.note_letter() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    INSERT INTO interleave.letter (n) VALUES (NEW);
+  ELSIF TG_OP = 'DELETE' THEN
+    INSERT INTO interleave.letter (o) VALUES (OLD);
+  ELSE
+    INSERT INTO interleave.letter (o, n) VALUES (OLD, NEW);
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.signals FOR EACH ROW EXECUTE FUNCTION interleave.note_letter();
+
+ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = false);
+ALTER TABLE gendurable.signals SET (autovacuum_enabled = false);
+ALTER TABLE interleave.change SET (autovacuum_enabled = false);
+ALTER TABLE interleave.letter SET (autovacuum_enabled = false);
+
+CREATE TABLE interleave.reference (instance bigint REFERENCES gendurable.gen_durable (id) ON DELETE CASCADE);
+
+-- Every attempt to commit: the fence it was sent with, what it was given, and whether it was reported as applied. Kinds are those of the
+-- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row.
+CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind int,
+  presented bigint[], ignored bigint[], children int, applied boolean);
+CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
+CREATE UNLOGGED TABLE interleave.stale (actor text, worker text, id bigint, token bigint, visit bigint);
+CREATE UNLOGGED TABLE interleave.claimed (actor text, worker text, id bigint, token bigint, awaited bigint[]);
+CREATE UNLOGGED TABLE interleave.sent (actor text, to_id bigint, to_key text, name text, target bigint, woken boolean, duplicate boolean,
+  accepted boolean);
+CREATE UNLOGGED TABLE interleave.inserted (actor text, id bigint, duplicate boolean, key text);
+
+-- A move of a row, flat.
+CREATE VIEW interleave.move AS
+SELECT seq, xid, actor, role, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
+  (o).locked_by AS worker, (o).claim_token AS token, (o).visit AS visit,
+  (n).commit_id IS DISTINCT FROM (o).commit_id AS marked
+FROM interleave.change WHERE (o).id IS NOT NULL AND (n).id IS NOT NULL AND o IS DISTINCT FROM n;
+
+-- The fences. One outcome per claim and visit; a stale one changes nothing; who is told "applied" or "stale" is told the truth.
+CREATE VIEW interleave.broken_fence AS
+SELECT 'unfenced outcome' AS name, format('%s of instance %s by %s, which was %s', u.kind, m.id, m.actor, m.was) AS detail
+FROM interleave.move m LEFT JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND (u.id = m.id OR u.kind >= 7)
+WHERE m.marked AND NOT coalesce(CASE u.kind
+  WHEN 7 THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
+  WHEN 8 THEN m.was NOT IN ('done', 'failed')
+  ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
+UNION ALL
+SELECT 'outcome applied twice', format('instance %s token %s visit %s', id, token, visit)
+FROM interleave.move WHERE marked AND was = 'executing' GROUP BY id, token, visit HAVING count(*) > 1
+UNION ALL
+SELECT 'untold', format('instance %s was reported as applied: %s', u.id, u.applied)
+FROM interleave.outcome u WHERE u.kind < 7
+  AND u.applied <> EXISTS (SELECT FROM interleave.move m WHERE m.marked AND (m.n).commit_id = u.mark AND m.id = u.id)
+UNION ALL
+SELECT 'given up', format('instance %s token %s visit %s was reported as stale', s.id, s.token, s.visit)
+FROM interleave.stale s WHERE EXISTS (SELECT FROM gendurable.gen_durable g
+  WHERE g.id = s.id AND g.status = 'executing' AND g.locked_by = s.worker AND g.claim_token = s.token AND g.visit = s.visit)
+UNION ALL
+SELECT 'unfinished', format('instance %s token %s visit %s is neither applied nor stale', u.id, u.token, u.visit)
+FROM interleave.outcome u WHERE u.kind < 7
+  AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.id = u.id AND v.actor = u.actor AND v.token = u.token AND v.visit = u.visit AND v.applied)
+  AND NOT EXISTS (SELECT FROM interleave.stale s WHERE s.id = u.id AND s.actor = u.actor AND s.token = u.token AND s.visit = u.visit);
+
+-- Every move of a row has a cause that the specification knows.
+CREATE VIEW interleave.broken_move AS
+SELECT 'claim ended by a stranger' AS name, format('instance %s by %s', m.id, m.actor) AS detail
+FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'runnable' AND NOT m.marked
+  AND NOT ((m.n).crashes = (m.o).crashes + 1 AND (m.n).attempt = (m.o).attempt + 1 AND (m.o).lease_expires_at < (m.n).updated_at)
+  AND NOT ((m.n).crashes = (m.o).crashes AND (m.n).attempt = (m.o).attempt AND (m.n).visit = m.visit AND (m.n).eligible_at = (m.o).eligible_at
+    AND EXISTS (SELECT FROM interleave.held h WHERE h.actor = m.actor AND h.worker = m.worker AND h.id = m.id AND h.token = m.token))
+UNION ALL
+SELECT 'lease extended by a stranger', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o).lease_expires_at <> (m.n).lease_expires_at
+  AND NOT EXISTS (SELECT FROM interleave.held h WHERE h.actor = m.actor AND h.worker = m.worker AND h.id = m.id AND h.token = m.token)
+UNION ALL
+SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was IN ('done', 'failed') AND m.role <> 'admin'
+UNION ALL
+SELECT 'strange move', format('instance %s from %s to %s by %s', m.id, m.was, m.is, m.actor)
+FROM interleave.move m WHERE m.role <> 'admin' AND m.was <> m.is AND NOT m.marked
+  AND (m.was, m.is) NOT IN (('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'))
+UNION ALL
+SELECT 'row out of shape', format('instance %s %s', g.id, g.status)
+FROM gendurable.gen_durable g
+WHERE (g.status = 'executing') <> (g.locked_by IS NOT NULL) OR (g.status = 'executing') <> (g.lease_expires_at IS NOT NULL)
+  OR g.await_deadline IS NOT NULL AND g.status <> 'awaiting_signal';
+
+-- Signals: none lost, none consumed twice, none at the dead; a wake has a cause, and a cause a wake.
+CREATE VIEW interleave.broken_signal AS
+SELECT 'lost wake' AS name, format('instance %s sleeps with signal %s', g.id, s.id) AS detail
+FROM gendurable.gen_durable g JOIN gendurable.signals s ON s.target_id = g.id AND s.name = ANY (g.awaits) AND s.consumed_at IS NULL
+WHERE g.status = 'awaiting_signal'
+  AND NOT EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = g.commit_id AND u.id = g.id AND s.id = ANY (u.ignored))
+UNION ALL
+SELECT 'woken by nothing', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'awaiting_signal' AND m.is = 'runnable'
+  AND NOT ((m.n).timed_out AND (m.o).await_deadline <= (m.n).eligible_at)
+  AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.xid = m.xid AND (l.o).id IS NULL AND (l.n).target_id = m.id AND (l.n).name = ANY ((m.o).awaits))
+  AND NOT EXISTS (SELECT FROM interleave.move p JOIN interleave.outcome u ON u.mark = (p.n).commit_id AND u.id = p.id
+    WHERE p.xid = m.xid AND p.id = m.id AND p.is = 'awaiting_signal' AND u.kind = 3)
+UNION ALL
+SELECT 'signal of the dead', format('signal %s of %s', s.id, g.id)
+FROM gendurable.signals s JOIN gendurable.gen_durable g ON g.id = s.target_id WHERE g.status = 'done'
+UNION ALL
+SELECT 'accepted by the dead', format('signal %s of %s', (l.n).id, (l.n).target_id)
+FROM interleave.letter l WHERE (l.o).id IS NULL AND coalesce((SELECT CASE WHEN (c.n).id IS NULL THEN 'failed' ELSE (c.n).status END
+  FROM interleave.change c WHERE coalesce((c.n).id, (c.o).id) = (l.n).target_id AND c.seq < l.seq ORDER BY c.seq DESC LIMIT 1) IN ('done', 'failed'), false)
+UNION ALL
+SELECT 'signal lost', format('signal %s of %s taken by %s', (l.o).id, (l.o).target_id, l.actor)
+FROM interleave.letter l WHERE (l.o).id IS NOT NULL AND (l.o).consumed_at IS NULL AND ((l.n).id IS NULL OR (l.n).consumed_at IS NOT NULL)
+  AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
+    WHERE m.xid = l.xid AND m.id = (l.o).target_id AND m.marked AND (u.kind = 5 OR u.kind IN (0, 1, 4) AND (l.o).id = ANY (u.presented)))
+  AND NOT EXISTS (SELECT FROM interleave.change c WHERE c.xid = l.xid AND (c.n).id IS NULL AND (c.o).id = (l.o).target_id)
+UNION ALL
+SELECT 'signal not consumed', format('signal %s of %s', s.id, s.target_id)
+FROM gendurable.signals s JOIN interleave.outcome u ON u.id = s.target_id AND u.kind IN (0, 1, 4) AND s.id = ANY (u.presented)
+JOIN interleave.move m ON m.marked AND m.id = u.id AND (m.n).commit_id = u.mark WHERE s.consumed_at IS NULL
+UNION ALL
+SELECT 'told delivered', format('a signal to %s, of which nothing is known', t.target)
+FROM interleave.sent t WHERE t.accepted AND NOT t.duplicate
+  AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.actor = t.actor AND (l.o).id IS NULL AND (l.n).target_id = t.target AND (l.n).name = t.name)
+UNION ALL
+SELECT 'told undelivered', format('a signal to %s by %s, which was inserted', t.to_id, t.actor)
+FROM interleave.sent t JOIN interleave.letter l ON l.actor = t.actor AND (l.o).id IS NULL WHERE NOT t.accepted OR t.duplicate
+UNION ALL
+SELECT 'no target though alive', format('%s %s', t.to_id, t.to_key)
+FROM interleave.sent t JOIN gendurable.gen_durable g ON g.id = t.to_id OR g.correlation_guard = t.to_key
+WHERE NOT t.accepted AND g.status NOT IN ('done', 'failed')
+  AND NOT EXISTS (SELECT FROM interleave.change c WHERE coalesce((c.o).id, (c.n).id) = g.id AND coalesce((c.o).status IN ('done', 'failed'), true))
+UNION ALL
+SELECT 'duplicate inserted', format('signal %s of %s', (a.n).dedup_key, (a.n).target_id)
+FROM interleave.letter a WHERE (a.o).id IS NULL AND EXISTS (SELECT FROM interleave.letter b
+  WHERE (b.o).id <> (a.n).id AND (b.o).target_id = (a.n).target_id AND (b.o).dedup_key = (a.n).dedup_key AND b.seq < a.seq
+    AND (b.o).consumed_at IS NULL AND (b.n).id IS NULL)
+UNION ALL
+SELECT 'inbox paired with another claim', format('claim %s of instance %s was not given signal %s', c.token, c.id, (l.n).id)
+FROM interleave.claimed c JOIN interleave.move m ON m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token AND m.was = 'runnable'
+JOIN interleave.letter l ON (l.o).id IS NULL AND (l.n).target_id = c.id AND l.seq < m.seq AND (l.n).name = ANY ((m.n).awaits)
+WHERE NOT (l.n).id = ANY (c.awaited)
+  AND NOT EXISTS (SELECT FROM interleave.letter d WHERE (d.o).id = (l.n).id AND d.seq < m.seq);
+
+-- Children: a barrier counts the children of its round that have not joined, each once; nobody is left behind.
+CREATE VIEW interleave.broken_barrier AS
+SELECT 'barrier' AS name, format('parent %s has %s pending', g.id, g.children_pending) AS detail
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND (g.children_pending = 0 OR g.children_pending <>
+  (SELECT count(*) FROM gendurable.gen_durable c WHERE c.parent_id = g.id AND c.parent_round = g.round AND c.joined IS NULL))
+UNION ALL
+SELECT 'woke early', format('parent %s before child %s', m.id, c.id)
+FROM interleave.move m JOIN gendurable.gen_durable c ON c.parent_id = m.id AND c.parent_round = (m.n).round
+WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND (c.joined IS NULL
+  OR EXISTS (SELECT FROM interleave.move j WHERE j.id = c.id AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.seq > m.seq))
+UNION ALL
+SELECT 'woke twice', format('parent %s in round %s', m.id, (m.n).round)
+FROM interleave.move m WHERE m.was = 'awaiting_children' AND m.is = 'runnable' GROUP BY m.id, (m.n).round HAVING count(*) > 1
+UNION ALL
+SELECT 'joined twice', format('child %s', m.id) FROM interleave.move m WHERE (m.o).joined IS NOT NULL AND (m.n).joined IS DISTINCT FROM (m.o).joined
+UNION ALL
+SELECT 'not joined', format('child %s', g.id)
+FROM gendurable.gen_durable g WHERE g.parent_id IS NOT NULL AND g.status IN ('done', 'failed') AND g.joined IS NULL
+UNION ALL
+SELECT 'miscounted', format('parent %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'awaiting_children' AND NOT m.marked
+  AND NOT EXISTS (SELECT FROM interleave.move p WHERE p.xid = m.xid AND p.id = m.id AND p.marked)
+  AND (m.o).children_pending - (m.n).children_pending <> (SELECT count(*) FROM interleave.move j WHERE j.xid = m.xid
+    AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND (j.n).parent_id = m.id AND (j.n).parent_round = (m.o).round)
+UNION ALL
+SELECT 'orphan child', format('%s of %s', (c.n).id, (c.n).parent_id)
+FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).parent_id IS NOT NULL
+  AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
+    WHERE m.xid = c.xid AND m.id = (c.n).parent_id AND m.marked AND u.kind = 4 AND (m.n).round = (c.n).parent_round)
+UNION ALL
+SELECT 'children missing', format('parent %s', m.id)
+FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id AND u.kind = 4
+WHERE m.marked AND u.children <> (SELECT count(*) FROM interleave.change c WHERE c.xid = m.xid AND (c.o).id IS NULL AND (c.n).parent_id = m.id)
+  + coalesce((SELECT jsonb_array_length((d.n).dropped) FROM interleave.move d WHERE d.xid = m.xid AND d.id = m.id AND (d.n).dropped IS NOT NULL
+      ORDER BY d.seq DESC LIMIT 1), 0)
+UNION ALL
+SELECT 'parent gone before its child', format('%s', (c.o).id)
+FROM interleave.change c JOIN gendurable.gen_durable k ON k.depth > 0 AND k.parent_id IS NULL AND (c.n).id IS NULL WHERE k.id <> (c.o).id;
+
+-- Keys: one executes at a time, the head first, and none stands still. Claims are what they said.
+CREATE VIEW interleave.broken_key AS
+SELECT 'key stands still' AS name, format('%s in %s: %s waits', h.partition_key, h.queue, h.id) AS detail
+FROM (SELECT DISTINCT ON (partition_key, queue) * FROM gendurable.gen_durable
+  WHERE partition_key IS NOT NULL AND status = 'runnable' AND NOT paused AND eligible_at <= clock_timestamp()
+  ORDER BY partition_key, queue, priority, eligible_at, id) h
+WHERE h.pick_lane = 1
+  AND NOT EXISTS (SELECT FROM gendurable.gen_durable b WHERE b.partition_key = h.partition_key AND b.status = 'executing')
+UNION ALL
+SELECT 'overtook', format('%s went before %s', m.id, m.overtook) FROM interleave.move m WHERE m.overtook IS NOT NULL
+UNION ALL
+SELECT 'two of a key', g.partition_key FROM gendurable.gen_durable g WHERE g.status = 'executing' AND g.partition_key IS NOT NULL
+GROUP BY g.partition_key HAVING count(*) > 1
+UNION ALL
+SELECT 'two guards', g.correlation_guard FROM gendurable.gen_durable g WHERE g.correlation_guard IS NOT NULL GROUP BY g.correlation_guard HAVING count(*) > 1
+UNION ALL
+SELECT 'claim untold', format('instance %s token %s', m.id, (m.n).claim_token)
+FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing'
+  AND NOT EXISTS (SELECT FROM interleave.claimed c WHERE c.actor = m.actor AND c.id = m.id AND c.token = (m.n).claim_token AND c.worker = (m.n).locked_by)
+UNION ALL
+SELECT 'claim that is none', format('instance %s token %s', c.id, c.token)
+FROM interleave.claimed c WHERE NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token)
+UNION ALL
+SELECT 'token fell', format('instance %s', m.id) FROM interleave.move m WHERE (m.n).claim_token < (m.o).claim_token
+UNION ALL
+SELECT 'insert untold', format('instance %s', i.id)
+FROM interleave.inserted i WHERE NOT i.duplicate AND NOT EXISTS (SELECT FROM interleave.change c WHERE c.actor = i.actor AND (c.o).id IS NULL AND (c.n).id = i.id)
+UNION ALL
+SELECT 'duplicate of nobody', format('key %s', i.key)
+FROM interleave.inserted i WHERE i.duplicate
+  AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = i.id AND g.correlation_key = i.key)
+  AND NOT EXISTS (SELECT FROM interleave.change c WHERE (c.o).id = i.id AND (c.o).correlation_guard = i.key);
+
+CREATE VIEW interleave.broken AS
+SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
+UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key;

@@ -1,0 +1,162 @@
+package interleave
+
+import (
+	"context"
+	"hash/fnv"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The suite's settings, from the environment.
+const (
+	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many is run; default 3, 1 is all of them
+	seedVariable   = "INTERLEAVE_SEED"   // decides which; default 1
+	replayVariable = "INTERLEAVE_REPLAY" // only this schedule, with its trace
+	worldVariable  = "INTERLEAVE_WORLD"  // only this world
+)
+
+func number(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(t, err, variable)
+	return n
+}
+
+// triplesPerPair schedules of three verbs are sampled for each pair, of all orders as likely.
+const triplesPerPair = 3
+
+// rigs work at a time: one per core that a small machine has.
+const rigs = 2
+
+// TestEveryInterleaving is the proof: all pairs of all worlds in every order, and a sample of triples.
+func TestEveryInterleaving(t *testing.T) {
+	t.Parallel()
+	proof := &proof{t: t, share: uint64(number(t, shareVariable, 3)), seed: uint64(number(t, seedVariable, 1))} //nolint:gosec // small
+	if text := os.Getenv(replayVariable); text != "" {
+		s, err := parse(text)
+		require.NoError(t, err)
+		proof.trace = true
+		proof.check(newRig(t, nil), s)
+		return
+	}
+	began := time.Now()
+	work := make(chan func(*rig))
+	var group sync.WaitGroup
+	for range rigs {
+		r := newRig(t, nil)
+		group.Go(func() {
+			for do := range work {
+				do(r)
+			}
+		})
+	}
+	for _, w := range worlds() {
+		if only := os.Getenv(worldVariable); only != "" && only != w.name {
+			continue
+		}
+		for n, pair := range w.pairs() {
+			work <- func(r *rig) { proof.pair(r, &w, pair) }
+			for i := range triplesPerPair {
+				work <- func(r *rig) { proof.triple(r, &w, pair, n*triplesPerPair+i) }
+			}
+		}
+	}
+	close(work)
+	group.Wait()
+	t.Logf("%d of %d schedules of 2 sessions, %d of them different in effect, and %d of 3, in %s; %d waited, %d outcomes took the slow lane; seed %d, one in %d",
+		proof.two.Load(), proof.all.Load(), proof.different.Load(), proof.three.Load(), time.Since(began).Round(time.Second), proof.waited.Load(), proof.slowed.Load(),
+		proof.seed, proof.share)
+}
+
+// proof runs schedules and counts them. Safe for concurrent use.
+type proof struct {
+	t           *testing.T
+	share, seed uint64
+	trace       bool
+
+	all, two, three, different, waited, slowed, failed atomic.Int64
+}
+
+// mostFailures are reported in full; one bug makes thousands.
+const mostFailures = 25
+
+func (p *proof) check(r *rig, s schedule) *verdict {
+	v, err := r.play(context.Background(), s)
+	if err != nil {
+		p.t.Errorf("%v", err)
+		return nil
+	}
+	if v.waitings > 0 {
+		p.waited.Add(1)
+	}
+	p.slowed.Add(int64(v.slowed))
+	if p.trace {
+		p.t.Logf("%s\n%s", s, strings.Join(v.trace, "\n"))
+	}
+	if len(v.broken) > 0 && p.failed.Add(1) <= mostFailures {
+		p.t.Errorf("%s\n  %s\nrerun with %s='%s'\n%s", s, strings.Join(v.broken, "\n  "), replayVariable, s, strings.Join(v.trace, "\n"))
+	}
+	return v
+}
+
+// turns finds how many turns each session takes: the most that it takes when the others have gone before, or come after.
+func (p *proof) turns(r *rig, w *world, verbs []verb) []int {
+	most := make([]int, len(verbs))
+	for first := range verbs {
+		order := strings.Repeat(names[first:first+1], 50)
+		v := p.check(r, schedule{world: w, verbs: verbs, order: order})
+		if v == nil {
+			return most
+		}
+		for i, n := range v.counts {
+			most[i] = max(most[i], n)
+		}
+	}
+	return most
+}
+
+func (p *proof) pair(r *rig, w *world, verbs []verb) {
+	effects := map[string]bool{}
+	orders(p.turns(r, w, verbs), func(order string) {
+		s := schedule{world: w, verbs: verbs, order: order}
+		p.all.Add(1)
+		if !p.picked(s) {
+			return
+		}
+		p.two.Add(1)
+		if v := p.check(r, s); v != nil {
+			effects[v.effect] = true
+		}
+	})
+	p.different.Add(int64(len(effects)))
+}
+
+// picked says whether a schedule is in the share of this run.
+func (p *proof) picked(s schedule) bool {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strconv.FormatUint(p.seed, 10) + s.String()))
+	return h.Sum64()%p.share == 0
+}
+
+// triple adds a third verb to a pair, in a random order.
+func (p *proof) triple(r *rig, w *world, pair []verb, n int) {
+	if uint64(n)%p.share != p.seed%p.share { //nolint:gosec // not negative
+		return
+	}
+	random := rand.New(rand.NewPCG(p.seed, uint64(n))) //nolint:gosec // reproducible
+	verbs := append(append([]verb{}, pair...), w.verbs[random.IntN(len(w.verbs))])
+	p.three.Add(1)
+	p.check(r, schedule{world: w, verbs: verbs, order: anyOrder(random, []int{5, 5, 5})})
+}

@@ -1,0 +1,317 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// client undertakes things: it inserts, signals, waits for the end and keeps at it through every fault, as a host must.
+type client struct {
+	eng *engine.Engine
+	log *journal
+	r   role
+}
+
+const (
+	undertakings = 400              // at a time
+	patience     = 10 * time.Second // with one call; then it is made again
+	finishWithin = 90 * time.Second // with all that is under way, once nothing new is begun
+)
+
+// playClient begins new undertakings until SIGTERM, and ends when all of them have.
+func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal) error {
+	eng, err := engine.New(engine.Config{Pool: pool})
+	if err != nil {
+		return err
+	}
+	c := &client{eng: eng, log: log, r: r}
+	life, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	fmt.Fprintln(os.Stdout, saysReady)
+	var running sync.WaitGroup
+	slots := make(chan struct{}, undertakings)
+	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
+	defer tick.Stop()
+	random := rand.New(rand.NewPCG(r.Seed, 1)) //nolint:gosec // repeatable
+	for n := 0; ctx.Err() == nil; n++ {
+		select {
+		case <-ctx.Done():
+			continue
+		case <-tick.C:
+		}
+		select {
+		case <-ctx.Done():
+			continue
+		case slots <- struct{}{}:
+		}
+		u := &undertaking{client: c, name: fmt.Sprintf("%s-%d", r.Name, n),
+			Rand: rand.New(rand.NewPCG(r.Seed, random.Uint64()))} //nolint:gosec // repeatable
+		running.Go(func() {
+			u.pursue(life)
+			<-slots
+		})
+	}
+	time.AfterFunc(finishWithin, func() { cancel(errFinished) })
+	running.Wait()
+	if errors.Is(context.Cause(life), errFinished) {
+		return fmt.Errorf("not all that was begun came to its end within %v", finishWithin)
+	}
+	return eng.Stop(context.Background())
+}
+
+// undertaking is what one goroutine of a client cares for.
+type undertaking struct {
+	*client
+	*rand.Rand
+	name string
+}
+
+// kinds of undertakings, with how many of a hundred they are.
+var kinds = []struct {
+	share  int
+	pursue func(*undertaking, context.Context)
+}{
+	{10, (*undertaking).single},
+	{8, (*undertaking).queueUp},
+	{6, (*undertaking).reserve},
+	{12, (*undertaking).chain},
+	{36, (*undertaking).correspond},
+	{18, (*undertaking).collect},
+	{5, (*undertaking).clock},
+	{5, (*undertaking).raise},
+}
+
+func (u *undertaking) pursue(ctx context.Context) {
+	for n, i := u.IntN(100), 0; ; i++ {
+		if n -= kinds[i].share; n < 0 {
+			kinds[i].pursue(u, ctx)
+			return
+		}
+	}
+}
+
+func (u *undertaking) work() work {
+	w := work{Label: u.name, Fate: "done", Seed: u.Uint64(), Busy: u.IntN(60), Deaf: u.IntN(10) == 0}
+	if u.IntN(12) == 0 {
+		w.Busy = 300 + u.IntN(500)
+	}
+	if u.IntN(8) == 0 {
+		w.Fails = 1 + u.IntN(2)
+	}
+	return w
+}
+
+// single is a job, of any fate.
+func (u *undertaking) single(ctx context.Context) {
+	w := u.work()
+	spec := job.New(w)
+	switch u.IntN(8) {
+	case 0:
+		w.Fate = "error"
+		spec = job.New(w)
+	case 1:
+		w.Fate = "exhausted"
+		spec = doomed.New(w)
+	case 2:
+		spec = spec.After(time.Duration(u.IntN(1000)) * time.Millisecond)
+	case 3:
+		spec = spec.Queue("narrow").Priority(u.IntN(5) - 2)
+	}
+	if id, ok := u.insert(ctx, spec); ok {
+		u.outcome(ctx, id)
+	}
+}
+
+// queueUp inserts jobs of one partition key one after the other, or several at once: they must run in this order.
+func (u *undertaking) queueUp(ctx context.Context) {
+	key := u.name
+	place := 0
+	for range 1 + u.IntN(3) {
+		var specs []fsm.Spec
+		for range 1 + u.IntN(3) {
+			place++
+			w := u.work()
+			w.Place, w.Label, w.Busy = place, fmt.Sprintf("%s/%d", u.name, place), u.IntN(80)
+			specs = append(specs, job.New(w).PartitionKey(key))
+		}
+		// A lost answer ends the queue: what was sent then may take effect at any time.
+		if _, ok := u.insertMany(ctx, specs); !ok {
+			return
+		}
+	}
+	// Another queue of the same key: no order between the two, and never side by side.
+	w := u.work()
+	w.Label = u.name + "/elsewhere"
+	if id, ok := u.insert(ctx, job.New(w).PartitionKey(key).Queue("post")); ok {
+		u.outcome(ctx, id)
+	}
+}
+
+// scopes of the keys that are contended, by the first part of their names.
+var scopes = []struct {
+	name  string
+	keys  int
+	scope fsm.Scope
+}{
+	{"live", 4, fsm.ScopeLive},
+	{"good", 200, fsm.ScopeLiveOrDone},
+	{"bad", 200, fsm.ScopeLiveOrFailed},
+	{"once", 400, fsm.ScopeAll},
+	{"none", 2, fsm.ScopeNone},
+}
+
+// reserve inserts under a key that others want, too.
+func (u *undertaking) reserve(ctx context.Context) {
+	s := scopes[u.IntN(len(scopes))]
+	w := u.work()
+	if u.IntN(4) == 0 {
+		w.Fate = "error"
+	}
+	key := fsm.Key(fmt.Sprintf("%s:%d", s.name, u.IntN(s.keys)))
+	if id, ok := u.insert(ctx, job.New(w).Key(key).Scope(s.scope)); ok {
+		u.outcome(ctx, id)
+	}
+}
+
+// chain is many steps of either version.
+func (u *undertaking) chain(ctx context.Context) {
+	w := u.work()
+	w.Steps = 3 + u.IntN(8)
+	if u.IntN(3) == 0 {
+		w.Nap = 50 + u.IntN(800)
+	}
+	if u.IntN(6) == 0 {
+		w.Fate = string(fsm.FailureStopped)
+	}
+	machine := chainOne
+	if u.IntN(2) == 0 {
+		machine = chainTwo
+	}
+	spec := machine.New(w).Priority(u.IntN(3) - 1)
+	if u.IntN(5) == 0 {
+		spec = spec.PartitionKey(fmt.Sprintf("chains:%d", u.IntN(10)))
+	}
+	if id, ok := u.insert(ctx, spec); ok {
+		u.outcome(ctx, id)
+	}
+}
+
+// correspond sends letters to a mailbox, which takes them as they come.
+func (u *undertaking) correspond(ctx context.Context) {
+	w := u.work()
+	w.Want = 3 + u.IntN(7)
+	if u.IntN(4) == 0 {
+		w.Within = 100 + u.IntN(1000)
+	}
+	u.send(ctx, mailbox, w)
+}
+
+// collect sends letters to a collector, which waits until it has them all.
+func (u *undertaking) collect(ctx context.Context) {
+	w := u.work()
+	w.Want = 3 + u.IntN(7)
+	if u.IntN(4) == 0 {
+		w.Until = time.Now().Add(time.Duration(u.IntN(1500)) * time.Millisecond)
+	}
+	u.send(ctx, collector, w)
+}
+
+// send inserts an instance that wants signals, and sends them.
+func (u *undertaking) send(ctx context.Context, to fsm.Machine[work, ending], w work) {
+	key := fsm.Key("letters:" + u.name)
+	spec := to.New(w).Key(key)
+	if u.IntN(6) == 0 {
+		spec = spec.PartitionKey(fmt.Sprintf("letters:%d", u.IntN(10)))
+	}
+	id, ok := u.insert(ctx, spec)
+	if !ok {
+		return
+	}
+	for i := range w.Want {
+		var target fsm.Target = id
+		if u.IntN(2) == 0 {
+			target = key
+		}
+		if !u.deliver(ctx, target, i, u.IntN(3) > 0) {
+			return
+		}
+		if u.IntN(3) == 0 {
+			pause(ctx, time.Duration(u.IntN(150))*time.Millisecond)
+		}
+	}
+	u.outcome(ctx, id)
+	u.tooLate(ctx, id, key)
+}
+
+// clock is an await that times out, if not for a signal that races with it.
+func (u *undertaking) clock(ctx context.Context) {
+	w := u.work()
+	w.Within = 50 + u.IntN(1500)
+	id, ok := u.insert(ctx, timer.New(w))
+	if !ok {
+		return
+	}
+	if u.IntN(2) == 0 {
+		pause(ctx, time.Duration(w.Within)*time.Millisecond)
+		u.stray(ctx, id)
+	}
+	u.outcome(ctx, id)
+}
+
+// raise is a family of several generations.
+func (u *undertaking) raise(ctx context.Context) {
+	w := u.work()
+	w.Brood, w.Rounds, w.Depth = 2+u.IntN(6), 1+u.IntN(2), 2
+	if u.IntN(2) == 0 {
+		w.Want = 1
+	}
+	key := fsm.Key("family:" + u.name)
+	id, ok := u.insert(ctx, family.New(w).Key(key))
+	if !ok {
+		return
+	}
+	if w.Want > 0 && !u.deliver(ctx, key, 0, true) {
+		return
+	}
+	u.outcome(ctx, id)
+}
+
+// tooLate signals to an instance that has ended: nothing may be there to receive it.
+func (u *undertaking) tooLate(ctx context.Context, id fsm.ID, key fsm.Key) {
+	if ctx.Err() != nil || u.IntN(4) > 0 {
+		return
+	}
+	u.stray(ctx, id)
+	u.stray(ctx, key)
+}
+
+// outcome waits for the end of an instance.
+func (u *undertaking) outcome(ctx context.Context, id fsm.ID) {
+	for ctx.Err() == nil {
+		waiting, cancel := context.WithTimeout(ctx, patience)
+		i, err := u.eng.Wait(waiting, id)
+		cancel()
+		if err == nil {
+			u.log.write(event{Kind: evResult, ID: int64(id), Label: u.name, Outcome: string(i.Status), Detail: string(i.Failure)})
+			return
+		}
+		u.again(ctx, "wait", err)
+	}
+}
+
+// again is the pause before a call is made again.
+func (u *undertaking) again(ctx context.Context, doing string, err error) {
+	slog.Warn("again", slog.String("doing", doing), slog.String("undertaking", u.name), slog.Any("error", err))
+	pause(ctx, time.Duration(50+u.IntN(200))*time.Millisecond)
+}

@@ -1,0 +1,115 @@
+package soak
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// event is a line of the log. Fields mean what they mean in fsm.Info, unless said otherwise; each kind of event has some of them.
+type event struct {
+	At      int64  `json:"at"` // µs since 1970
+	Process string `json:"process"`
+	Kind    string `json:"kind"`
+
+	ID          int64    `json:"id,omitempty"`
+	Visit       int64    `json:"visit,omitempty"`
+	Token       int64    `json:"token,omitempty"`
+	Machine     string   `json:"machine,omitempty"`
+	Version     int      `json:"version,omitempty"`
+	Step        string   `json:"step,omitempty"`
+	Attempt     int      `json:"attempt,omitempty"`
+	Crashes     int      `json:"crashes,omitempty"`
+	N           int      `json:"n,omitempty"` // of the state
+	Label       string   `json:"label,omitempty"`
+	Key         string   `json:"key,omitempty"` // partition key; of insertions: correlation key
+	Idempotency string   `json:"idempotency,omitempty"`
+	Outcome     string   `json:"outcome,omitempty"`
+	To          string   `json:"to,omitempty"`      // step, of an outcome
+	ToN         int      `json:"to_n,omitempty"`    // of the state, of an outcome
+	Signals     []int64  `json:"signals,omitempty"` // ids of the awaited
+	Tags        []string `json:"tags,omitempty"`    // of the awaited
+	Target      int64    `json:"target,omitempty"`  // of a signal; the occupant of a key
+	Tag         string   `json:"tag,omitempty"`     // of a signal: unique for each one that is sent
+	Dedup       string   `json:"dedup,omitempty"`
+	Duplicate   bool     `json:"duplicate,omitempty"`
+	Children    []int64  `json:"children,omitempty"`
+	Count       int64    `json:"count,omitempty"`
+	Detail      string   `json:"detail,omitempty"`
+}
+
+// The kinds of event that the checks go by.
+const (
+	evStarted   = "started"   // a step runs
+	evEnded     = "ended"     // and returns
+	evHandled   = "handled"   // its handler returns
+	evCommitted = "committed" // the engine says that an outcome is durable
+	evStale     = "stale"     // or that it came too late
+	evJoined    = "joined"    // a step sees its children
+	evAccepted  = "accepted"  // an insert is acknowledged
+	evDuplicate = "duplicate" // or its key is occupied
+	evAcked     = "acked"     // a signal is acknowledged
+	evRefused   = "refused"   // or there is no such target
+	evResult    = "result"    // Wait has returned
+	evUnknown   = "unknown"   // nobody can tell whether an insert or a signal took effect
+	evDied      = "died"      // a process has ended
+	evFault     = "fault"     // begins
+	evHealed    = "healed"    // and is over
+	evRolled    = "rolled"    // a process ended in order
+	evExhausted = "exhausted" // a process's pool had no connection left
+	evWrong     = "wrong"     // a step saw what it must not see
+)
+
+// journal appends to the log that all processes share. A line is one write to a file in append mode: a process that is killed leaves whole
+// lines, and the order of the lines is that of the writes, whoever wrote them.
+type journal struct {
+	file    *os.File
+	process string
+}
+
+func openJournal(path, process string) (*journal, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	return &journal{file: f, process: process}, nil
+}
+
+// write appends an event. Without its log a soak is worth nothing: the error is the process's end.
+func (j *journal) write(e event) {
+	e.Process = j.process
+	e.At = time.Now().UnixMicro()
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = j.file.Write(append(line, '\n'))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "write the log:", err)
+		os.Exit(exitLog)
+	}
+}
+
+func (j *journal) close() error { return j.file.Close() }
+
+// readJournal hands out the events in order.
+func readJournal(path string, each func(seq int64, e *event) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer f.Close() //nolint:errcheck // only read
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for seq := int64(1); lines.Scan(); seq++ {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("line %d of the log: %w", seq, err)
+		}
+		if err := each(seq, &e); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

@@ -1,0 +1,230 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// job is the one function of the two job machines. What becomes of its errors is the retry policy's affair.
+func (p player) job(ctx context.Context, s work) (ending, error) {
+	i, _ := fsm.InfoFrom(ctx)
+	began := of(&i, &s)
+	began.Kind = evStarted
+	p.log.write(began)
+	err := s.toil(ctx)
+	switch {
+	case err != nil:
+	case s.Fate == "exhausted":
+		err = errFatal
+	case s.Fate == "error":
+		err = fsm.Permanent(errFatal)
+	case i.Attempt < s.Fails && s.Fails%2 == 0:
+		err = fsm.RetryAfter(10*time.Millisecond, errPassing)
+	case i.Attempt < s.Fails:
+		err = errPassing
+	}
+	ended := of(&i, &s)
+	ended.Kind, ended.Outcome, ended.To, ended.ToN = evEnded, "done", i.Step, s.N
+	if err != nil {
+		ended.Outcome, ended.Detail = failure(ctx, err)
+	}
+	p.log.write(ended)
+	return ending{s.Label, s.N}, err
+}
+
+// advance leads on.
+func (p player) advance(to string) func(context.Context, *run) (fsm.Outcome, error) {
+	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
+		if err := r.attempt(ctx); err != nil {
+			return nil, err
+		}
+		return r.next(to, r.moved()), nil
+	}
+}
+
+// link is a step that leads to itself, until the chain is long enough; half-way it takes a nap, and one with another fate stops there.
+func (p player) link(self string) func(context.Context, *run) (fsm.Outcome, error) {
+	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
+		if err := r.attempt(ctx); err != nil {
+			return nil, err
+		}
+		s := r.moved()
+		half := s.N == 1+s.Steps/2
+		switch {
+		case half && s.Fate != "done":
+			return nil, errFatal
+		case s.N > s.Steps:
+			return r.next("end", s), nil
+		case half && s.Nap > 0:
+			return r.next(self, s).After(time.Duration(s.Nap) * time.Millisecond), nil
+		}
+		return r.next(self, s), nil
+	}
+}
+
+func (p player) finish(ctx context.Context, r *run) (fsm.Outcome, error) {
+	if err := r.State.toil(ctx); err != nil {
+		return nil, err
+	}
+	return r.done(), nil
+}
+
+// park waits for the first signal.
+func (p player) park(to string) func(context.Context, *run) (fsm.Outcome, error) {
+	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
+		if err := r.attempt(ctx); err != nil {
+			return nil, err
+		}
+		return r.wait(to, r.moved()), nil
+	}
+}
+
+// wait awaits as the state says.
+func (r *run) wait(to string, s work) fsm.Outcome {
+	o := r.await(to, s)
+	switch {
+	case !s.Until.IsZero():
+		o.Until(s.Until)
+	case s.Within > 0:
+		o.Timeout(time.Duration(s.Within) * time.Millisecond)
+	}
+	return o
+}
+
+// take takes what has come out of the mailbox: Next consumes it.
+func (p player) take(ctx context.Context, r *run) (fsm.Outcome, error) {
+	if err := r.attempt(ctx); err != nil {
+		return nil, err
+	}
+	got, err := pings.All(r.visit)
+	if err != nil {
+		return nil, err
+	}
+	if len(got) == 0 && !r.TimedOut() {
+		r.wrong("woken for nothing")
+	}
+	s := r.moved()
+	s.Got = slices.Clone(s.Got)
+	for _, g := range got {
+		if !slices.Contains(s.Got, g.Index) {
+			s.Got = append(s.Got, g.Index)
+		}
+	}
+	return r.next("more", s), nil
+}
+
+func (p player) more(_ context.Context, r *run) (fsm.Outcome, error) {
+	if len(r.State.Got) >= r.State.Want {
+		return r.done(), nil
+	}
+	return r.wait("take", r.moved()), nil
+}
+
+// gather awaits towards itself: what was presented stays in the inbox, until all that it wants is there.
+func (p player) gather(ctx context.Context, r *run) (fsm.Outcome, error) {
+	if err := r.attempt(ctx); err != nil {
+		return nil, err
+	}
+	all, err := pings.All(r.visit)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[int]bool{}
+	for _, g := range all {
+		seen[g.Index] = true
+	}
+	s := r.moved()
+	if len(seen) >= s.Want {
+		return r.next("sum", s), nil
+	}
+	if r.TimedOut() {
+		s.Until = time.Time{} // it has had its time: now it waits without end
+	}
+	return r.wait("gather", s), nil
+}
+
+func (p player) rang(ctx context.Context, r *run) (fsm.Outcome, error) {
+	if err := r.State.toil(ctx); err != nil {
+		return nil, err
+	}
+	if !r.TimedOut() && len(r.Awaited()) == 0 {
+		r.wrong("neither a signal nor a timeout")
+	}
+	return r.done(), nil
+}
+
+// found begins a family: some wait to be told.
+func (p player) found(ctx context.Context, r *run) (fsm.Outcome, error) {
+	if err := r.attempt(ctx); err != nil {
+		return nil, err
+	}
+	if r.State.Want > 0 {
+		return r.await("spawn", r.moved()), nil
+	}
+	return r.next("spawn", r.moved()), nil
+}
+
+func (p player) spawn(_ context.Context, r *run) (fsm.Outcome, error) {
+	s := r.moved()
+	r.decide("children", "join", s.N)
+	return r.ScheduleChildren("join", s, s.brood()...), nil
+}
+
+func (p player) join(_ context.Context, r *run) (fsm.Outcome, error) {
+	saw := of(&r.Info, &r.State)
+	saw.Kind, saw.Count = evJoined, int64(len(r.Dropped()))
+	for _, c := range r.Children() {
+		saw.Children = append(saw.Children, int64(c.ID))
+		if !c.Status.Terminal() {
+			r.wrong(fmt.Sprintf("child %d is %s", c.ID, c.Status))
+		}
+	}
+	if len(saw.Children)+len(r.Dropped()) != r.State.Brood {
+		r.wrong(fmt.Sprintf("%d children and %d dropped of %d", len(saw.Children), len(r.Dropped()), r.State.Brood))
+	}
+	p.log.write(saw)
+	if r.State.Rounds <= 1 {
+		return r.done(), nil
+	}
+	s := r.moved()
+	s.Rounds--
+	r.decide("children", "join", s.N)
+	return r.ScheduleChildren("join", s, s.brood()...), nil
+}
+
+// brood makes the children of a round: the same each time it is asked.
+func (s *work) brood() []fsm.Spec {
+	r := rand.New(rand.NewPCG(s.Seed, uint64(s.N))) //nolint:gosec // repeatable
+	specs := make([]fsm.Spec, s.Brood)
+	for i := range specs {
+		child := work{Label: fmt.Sprintf("%s.%d.%d", s.Label, s.N, i), Fate: "done", Seed: r.Uint64(), Busy: r.IntN(40)}
+		switch kind := r.IntN(10); {
+		case kind < 3:
+			specs[i] = job.New(child)
+		case kind == 3:
+			child.Fate = "error"
+			specs[i] = job.New(child)
+		case kind == 4: // its key may be occupied
+			specs[i] = job.New(child).Key(fsm.Key(fmt.Sprintf("child:%d", r.IntN(8))))
+		case kind == 5:
+			specs[i] = job.New(child).PartitionKey(fmt.Sprintf("family:%d", r.IntN(8))).Priority(r.IntN(3) - 1)
+		case kind == 6:
+			specs[i] = job.New(child).After(time.Duration(r.IntN(300)) * time.Millisecond)
+		case kind == 7 && s.Depth > 0:
+			child.Brood, child.Rounds, child.Depth = 1+r.IntN(3), 1, s.Depth-1
+			specs[i] = family.New(child)
+		case kind == 8:
+			child.Steps, child.Fate = 2+r.IntN(3), string(fsm.FailureStopped)
+			specs[i] = chainOne.New(child).Queue("post")
+		default:
+			child.Steps = 2 + r.IntN(3)
+			specs[i] = chainTwo.New(child)
+		}
+	}
+	return specs
+}

@@ -1,0 +1,73 @@
+package soak
+
+import (
+	"io"
+	"time"
+)
+
+// The engine's times in a soak: short, so that leases expire often.
+const (
+	lease     = 3 * time.Second
+	heartbeat = time.Second
+	reap      = time.Second
+	pollMax   = time.Second // the engine's own default: the cap of its poll's back-off
+)
+
+// How many processes there are.
+const (
+	workers = 12
+	clients = 2
+)
+
+// Options of a soak.
+type Options struct {
+	// Seconds of faults. Starting, healing and checking come on top, and up to twice as many where the machine is too busy to reach the
+	// floors in time.
+	Seconds int
+	// Seed of all that is random. What the processes make of it also depends on the machine: a seed repeats a plan, not a run.
+	Seed uint64
+	// Out is told what happens.
+	Out io.Writer
+	// Program plays a worker or a client when it is started with the environment that Play looks for.
+	Program string
+	// Recovery has the time between a kill and the next run of what was killed checked, not only printed: for machines that have nothing
+	// else to do.
+	Recovery bool
+	// Keep leaves the log and the processes' output in their directory; after a violation they stay anyway.
+	Keep bool
+}
+
+func (o Options) duration() time.Duration { return time.Duration(o.Seconds) * time.Second }
+
+// scaled is a count that is given for a soak of 180 seconds.
+func (o Options) scaled(of180 int) int { return max(1, of180*o.Seconds/180) }
+
+// floors are what a soak of 180 seconds must reach at least, by what is counted.
+var floors = map[string]int{
+	killed:     60,
+	stopped:    30,
+	restarted:  5,
+	cut:        60,
+	swallowed:  20,
+	unanswered: 20,
+	terminated: 100,
+	readOnly:   5,
+	exhausted:  10,
+	rolled:     workers,
+	"instances": 10_000,
+	"signals":   20_000,
+}
+
+// The kinds of fault.
+const (
+	killed     = "SIGKILL"
+	stopped    = "SIGSTOP"
+	restarted  = "restart of Postgres"
+	cut        = "cut connection"
+	swallowed  = "black hole"
+	unanswered = "cut after COMMIT"
+	terminated = "pg_terminate_backend"
+	readOnly   = "read-only"
+	exhausted  = "pool exhausted"
+	rolled     = "SIGTERM"
+)

@@ -1,0 +1,185 @@
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// roleVariable makes the program play a worker or a client; its value says how.
+const roleVariable = "GENDURABLE_SOAK_ROLE"
+
+// role is what a process is told.
+type role struct {
+	Name   string
+	Client bool
+	URL    string // of the proxy
+	Log    string
+	Seed   uint64
+	Old    bool    // a worker that does not know the newest version of a machine
+	Pace   float64 // of a client: undertakings a second
+}
+
+// Exit codes of a process.
+const (
+	exitOrderly  = 0
+	exitFault    = 1
+	exitOrphaned = 3
+	exitLog      = 4
+)
+
+// saysReady is what a process says when it works.
+const saysReady = "ready"
+
+// Play plays a role, if the environment has one, and reports whether it had. A program calls it first of all.
+func Play() (code int, played bool) {
+	told := os.Getenv(roleVariable)
+	if told == "" {
+		return exitOrderly, false
+	}
+	var r role
+	err := json.Unmarshal([]byte(told), &r)
+	if err == nil {
+		err = r.play()
+	}
+	if err != nil {
+		slog.Error("ended", slog.Any("error", err))
+		return exitFault, true
+	}
+	return exitOrderly, true
+}
+
+// play works until SIGTERM, or until the soak itself is gone, which the end of the standard input tells.
+func (r role) play() error {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(exitOrphaned)
+	}()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	signal.Ignore(syscall.SIGINT) // typed at the terminal: the soak ends us
+	log, err := openJournal(r.Log, r.Name)
+	if err != nil {
+		return err
+	}
+	defer log.close() //nolint:errcheck // written through
+	pool, err := r.pool()
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if r.Client {
+		return r.playClient(ctx, pool, log)
+	}
+	return r.playWorker(ctx, pool, log)
+}
+
+// poolSize is small, so that connections are scarce.
+const poolSize = 5
+
+func (r role) pool() (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = poolSize
+	config.ConnConfig.ConnectTimeout = 2 * time.Second
+	config.ConnConfig.RuntimeParams["application_name"] = r.Name
+	return pgxpool.NewWithConfig(context.Background(), config)
+}
+
+func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal) error {
+	eng, err := engine.New(engine.Config{
+		Pool: pool, Machines: player{log}.definitions(r.Old),
+		Queues: map[string]engine.Queue{"default": {Concurrency: 10}, "post": {Concurrency: 10}, "narrow": {Concurrency: 2}},
+		Lease:  lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
+		Hooks: []engine.Hooks{{
+			Step: func(_ context.Context, i fsm.Info, outcome string, _ time.Duration, _ error) {
+				if outcome != "" {
+					log.write(event{Kind: evCommitted, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Outcome: outcome})
+				}
+			},
+			Stale: func(_ context.Context, i fsm.Info) {
+				log.write(event{Kind: evStale, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken})
+			},
+		}},
+	})
+	if err != nil {
+		return err
+	}
+	for n := 1; ; n++ {
+		err := eng.Start(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		slog.Warn("cannot start", slog.Any("error", err))
+		pause(ctx, 200*time.Millisecond)
+	}
+	go exhaust(ctx, pool, log)
+	fmt.Fprintln(os.Stdout, saysReady)
+	<-ctx.Done()
+	stopping, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	return eng.Stop(stopping)
+}
+
+// exhaust takes the pool's connections away for a while, all of them, whenever it is asked to by SIGUSR1. Heartbeats must not need one.
+func exhaust(ctx context.Context, pool *pgxpool.Pool, log *journal) {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-asked:
+		}
+		before := pool.Stat().EmptyAcquireCount()
+		taking, cancel := context.WithTimeout(ctx, time.Second)
+		var held []*pgxpool.Conn
+		for range poolSize {
+			c, err := pool.Acquire(taking)
+			if err != nil {
+				break
+			}
+			held = append(held, c)
+		}
+		cancel()
+		pause(ctx, lease*2/3)
+		for _, c := range held {
+			c.Release()
+		}
+		e := event{Kind: evExhausted, Count: pool.Stat().EmptyAcquireCount() - before}
+		if len(held) < poolSize {
+			e.Count, e.Detail = 0, fmt.Sprintf("only %d connections", len(held))
+		}
+		log.write(e)
+	}
+}
+
+// pause waits, or not if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+var errFinished = errors.New("finished")

@@ -1,0 +1,214 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// work is the state of every machine of the soak. It says how the instance is to end, so that the checks know.
+type work struct {
+	Label string // unique; a child's begins with its parent's
+	Fate  string // "done", or why it fails
+	N     int    // grows with every progress: the state's place in the instance's history
+	Seed  uint64 // of what its children are
+
+	Busy  int // ms that a step takes
+	Deaf  bool
+	Fails int // runs of each visit that fail before one succeeds
+	Steps int // of a chain
+	Nap   int // ms of a chain's delayed step
+
+	Want     int // signals
+	Got      []int
+	Within   int       // ms after which an await times out
+	Until    time.Time // or when it does
+	TimedOut int
+
+	Brood  int // children of each round
+	Rounds int
+	Depth  int // how deep children may have children
+
+	Place int // among those of its partition key, from 1; 0: it has none
+}
+
+// ending is the result of every machine.
+type ending struct {
+	Label string
+	N     int
+}
+
+// ping is the payload of every signal.
+type ping struct {
+	Index int    // which of those that its target wants
+	Tag   string // unique; the label of the target, a slash and the index, then # and what tells repetitions apart
+}
+
+type visit = fsm.Visit[work, ending]
+
+var (
+	job       = fsm.Declare[work, ending]("job")
+	doomed    = fsm.Declare[work, ending]("doomed")
+	chainOne  = fsm.Declare[work, ending]("chain")
+	chainTwo  = fsm.Declare[work, ending]("chain", fsm.Version(2))
+	mailbox   = fsm.Declare[work, ending]("mailbox", fsm.Queue("post"))
+	collector = fsm.Declare[work, ending]("collector", fsm.Queue("post"))
+	timer     = fsm.Declare[work, ending]("timer", fsm.Queue("post"))
+	family    = fsm.Declare[work, ending]("family")
+
+	pings = fsm.DeclareSignal[ping]("ping")
+	pongs = fsm.DeclareSignal[ping]("pong") // awaited beside ping, and never sent
+)
+
+// doomedAttempts is how often the doomed run: each run fails.
+const doomedAttempts = 3
+
+var (
+	errPassing = errors.New("a fault that passes")
+	errFatal   = errors.New("a fault that stays")
+)
+
+// player is a worker process's side of the machines: what they log to.
+type player struct{ log *journal }
+
+// definitions of all machines; an old process does not know the second version.
+func (p player) definitions(old bool) []fsm.Definition {
+	patient := fsm.RetryPolicy{MaxAttempts: 1000, Base: 20 * time.Millisecond, Max: 200 * time.Millisecond}
+	all := []fsm.Definition{
+		job.Job(p.job).Retry(patient),
+		doomed.Job(p.job).Retry(fsm.RetryPolicy{MaxAttempts: doomedAttempts, Base: 20 * time.Millisecond}),
+		chainOne.Define(p.step("start", p.advance("work")), p.step("work", p.link("work")), p.step("end", p.finish)).OnError(p.handle),
+		mailbox.Define(p.step("start", p.park("take")), p.step("take", p.take), p.step("more", p.more)).OnError(p.handle),
+		collector.Define(p.step("start", p.park("gather")), p.step("gather", p.gather), p.step("sum", p.finish)).OnError(p.handle),
+		timer.Define(p.step("start", p.park("rang")), p.step("rang", p.rang)).OnError(p.handle),
+		family.Define(p.step("start", p.found), p.step("spawn", p.spawn), p.step("join", p.join)).OnError(p.handle),
+	}
+	if old {
+		return all
+	}
+	return append(all, chainTwo.Define(p.step("start", p.advance("labour")), p.step("labour", p.link("labour")),
+		p.step("end", p.finish)).OnError(p.handle))
+}
+
+// run is one execution of a step, and what it decides.
+type run struct {
+	*visit
+	log     *journal
+	decided event
+}
+
+// step logs when a step begins and what it returns. A step that is interrupted leaves only the first.
+func (p player) step(name string, body func(ctx context.Context, r *run) (fsm.Outcome, error)) fsm.StepDef[work, ending] {
+	return fsm.Step(name, func(ctx context.Context, v *visit) (fsm.Outcome, error) {
+		r := &run{visit: v, log: p.log}
+		began := of(&v.Info, &v.State)
+		began.Kind = evStarted
+		for _, s := range v.Awaited() {
+			payload, err := pings.Decode(v, s)
+			if err != nil {
+				return nil, err
+			}
+			began.Signals, began.Tags = append(began.Signals, s.ID), append(began.Tags, payload.Tag)
+		}
+		p.log.write(began)
+		out, err := body(ctx, r)
+		ended := of(&v.Info, &v.State)
+		ended.Kind, ended.Outcome, ended.To, ended.ToN = evEnded, r.decided.Outcome, r.decided.To, r.decided.ToN
+		if err != nil {
+			ended.Outcome, ended.Detail = failure(ctx, err)
+		}
+		p.log.write(ended)
+		return out, err
+	})
+}
+
+// failure tells a step's own error from what it returns because the engine cancelled it.
+func failure(ctx context.Context, err error) (outcome, detail string) {
+	if cause := context.Cause(ctx); cause != nil {
+		return "cancelled", cause.Error()
+	}
+	return "error", err.Error()
+}
+
+func of(i *fsm.Info, s *work) event {
+	return event{ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Machine: i.Machine, Version: i.Version, Step: i.Step,
+		Attempt: i.Attempt, Crashes: i.Crashes, N: s.N, Label: s.Label, Key: i.PartitionKey, Idempotency: i.IdempotencyKey()}
+}
+
+// moved is the state of the next visit.
+func (r *run) moved() work {
+	s := r.State
+	s.N++
+	return s
+}
+
+func (r *run) decide(outcome, to string, n int) {
+	r.decided = event{Outcome: outcome, To: to, ToN: n}
+}
+
+func (r *run) next(to string, s work) *fsm.Transition {
+	r.decide("next", to, s.N)
+	return r.Next(to, s)
+}
+
+func (r *run) await(to string, s work) *fsm.Parking {
+	r.decide("await", to, s.N)
+	return r.Await(to, s, pings, pongs)
+}
+
+func (r *run) done() fsm.Outcome {
+	r.decide("done", r.Step, r.State.N)
+	return r.Done(ending{r.State.Label, r.State.N})
+}
+
+// wrong logs what a step must not see.
+func (r *run) wrong(what string) {
+	e := of(&r.Info, &r.State)
+	e.Kind, e.Detail = evWrong, what
+	r.log.write(e)
+}
+
+// toil is the time that a step takes. Deaf ones finish what they began, whatever their context says.
+func (s *work) toil(ctx context.Context) error {
+	if s.Deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
+	t := time.NewTimer(time.Duration(s.Busy) * time.Millisecond)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}
+
+// attempt is what every step begins with: work, and failures as many as the state says.
+func (r *run) attempt(ctx context.Context) error {
+	if err := r.State.toil(ctx); err != nil {
+		return err
+	}
+	if r.Attempt < r.State.Fails {
+		return errPassing
+	}
+	return nil
+}
+
+// handle retries what passes and stops at what does not.
+func (p player) handle(ctx context.Context, v *visit, failed error) (fsm.Outcome, error) {
+	e := of(&v.Info, &v.State)
+	e.Kind, e.Detail, e.To, e.ToN = evHandled, failed.Error(), v.Step, v.State.N
+	defer func() { p.log.write(e) }()
+	if errors.Is(failed, errPassing) {
+		e.Outcome = "retry"
+		return v.Retry(v.State, 20*time.Millisecond), nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		e.Outcome = "cancelled"
+		return nil, cause
+	}
+	e.Outcome = "stop"
+	return v.Stop(failed), nil
+}

@@ -1,0 +1,289 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// ofKey inserts a runnable row with a partition key, minutes old.
+func (b bench) ofKey(key string, minutes int, more columns) int64 {
+	b.t.Helper()
+	return b.insert(columns{"fsm": `'m'`, "step": `'s'`, "partition_key": quote(key),
+		"eligible_at": fmt.Sprintf("now() - interval '%d min'", minutes)}.with(more))
+}
+
+// finish ends a claim with Done.
+func (b bench) finish(c *step.Claim) {
+	b.t.Helper()
+	b.outcome(c, *ending(step.Done))
+}
+
+// One at a time per key and queue, in the order of the pick, whatever the order of insertion.
+func TestOnlyTheHeadOfAKey(t *testing.T) {
+	b := newBench(t)
+	want := make([]int64, 8)
+	for _, spot := range []int{5, 2, 7, 0, 3, 6, 1, 4} {
+		want[spot] = b.ofKey("k", 100-spot%4, columns{"priority": fmt.Sprint(spot / 4)})
+	}
+	free := b.ofKey("other", 1, columns{"priority": `9`})
+	require.Equal(t, []int64{want[0], free}, ids(b.claim().Claims))
+	require.Empty(t, b.claim().Claims, "the key is busy")
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE id = ANY($1)`, []int64{want[0], free})
+	var got []int64
+	for range want {
+		c := b.claim(most(1)).Claims
+		require.Len(t, c, 1)
+		got = append(got, c[0].ID)
+		b.finish(c[0])
+	}
+	require.Equal(t, want, got)
+}
+
+// A key is busy in all queues, but has a head of its own in each.
+func TestAKeyAcrossQueues(t *testing.T) {
+	b := newBench(t)
+	first := b.ofKey("k", 9, columns{"queue": `'a'`})
+	second := b.ofKey("k", 8, columns{"queue": `'a'`})
+	elsewhere := b.ofKey("k", 1, columns{"queue": `'b'`})
+	claimed := b.claim(queue("a")).Claims
+	require.Equal(t, []int64{first}, ids(claimed))
+	require.Empty(t, b.claim(queue("b")).Claims)
+	b.finish(claimed[0])
+
+	claimed = b.claim(queue("b")).Claims
+	require.Equal(t, []int64{elsewhere}, ids(claimed), "the head of its own queue, though an older row waits in another")
+	require.Empty(t, b.claim(queue("a")).Claims)
+	b.finish(claimed[0])
+	require.Equal(t, []int64{second}, ids(b.claim(queue("a")).Claims))
+}
+
+// T58: the order is the promise: a head that someone has locked is waited for, not overtaken. Other keys go on.
+func TestALockedHeadIsNotOvertaken(t *testing.T) {
+	b := newBench(t)
+	head := b.ofKey("k", 9, nil)
+	b.ofKey("k", 8, nil)
+	free := b.ofKey("other", 1, nil)
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, head)
+	require.Equal(t, []int64{free}, ids(b.claim().Claims))
+	require.Empty(t, b.claim().Claims)
+	require.NoError(t, stranger.Rollback(t.Context()))
+	require.Equal(t, []int64{head}, ids(b.claim().Claims))
+}
+
+// A head that this worker cannot run holds its key, and no other.
+func TestAnUnknownHeadHoldsItsKey(t *testing.T) {
+	b := newBench(t)
+	head := b.ofKey("k", 9, columns{"fsm": `'x'`})
+	next := b.ofKey("k", 8, nil)
+	free := b.ofKey("other", 1, nil)
+	require.Equal(t, []int64{free}, ids(b.claim().Claims))
+	require.Empty(t, b.claim().Claims)
+	claimed := b.claim(knowing("x/1")).Claims
+	require.Equal(t, []int64{head}, ids(claimed))
+	b.finish(claimed[0])
+	require.Equal(t, []int64{next}, ids(b.claim().Claims))
+}
+
+func TestWhatDoesNotHoldAKey(t *testing.T) {
+	b := newBench(t)
+	for name, ahead := range map[string]columns{
+		"parked":   {"status": `'awaiting_signal'`, "awaits": `'{go}'`},
+		"children": {"status": `'awaiting_children'`, "children_pending": `1`},
+		"paused":   {"paused": `true`},
+		"delayed":  {"eligible_at": `now() + interval '1 hour'`},
+		"ended":    {"status": `'done'`, "finished_at": `now()`},
+	} {
+		b.ofKey(name, 9, ahead.with(columns{"priority": `-5`}))
+		id := b.ofKey(name, 1, nil)
+		require.Equal(t, []int64{id}, ids(b.claim().Claims), name)
+	}
+}
+
+// A row that comes due at a more urgent priority is the head from then on.
+func TestAHeadThatComesDue(t *testing.T) {
+	b := newBench(t)
+	late := b.ofKey("k", -60, columns{"priority": `-5`})
+	first, second := b.ofKey("k", 9, nil), b.ofKey("k", 8, nil)
+	claimed := b.claim(most(1)).Claims
+	require.Equal(t, []int64{first}, ids(claimed))
+	require.Empty(t, b.claim().Claims)
+	b.exec(`UPDATE gendurable.gen_durable SET eligible_at = now() WHERE id = $1`, late)
+	b.finish(claimed[0])
+	claimed = b.claim().Claims
+	require.Equal(t, []int64{late}, ids(claimed))
+	b.finish(claimed[0])
+	require.Equal(t, []int64{second}, ids(b.claim().Claims))
+}
+
+// A bulk insert for one key lets only its first row be seen, behind which the others wait; but not behind one that may be dropped, or
+// that is not due.
+func TestInsertChainsAKey(t *testing.T) {
+	b := newBench(t)
+	list := []*step.Spec{newSpec("ck"), newSpec(""), newSpec(""), newSpec(""), newSpec(""), newSpec("")}
+	for _, s := range list {
+		s.PartitionKey = "k"
+	}
+	list[2].Queue = "elsewhere"
+	list[3].Priority = -1
+	list[4].At = tomorrow
+	list[5].PartitionKey = ""
+	_, err := b.Insert(t.Context(), list)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "1", "0", "0", "0", "0"}, b.column(`SELECT pick_lane::text FROM gendurable.gen_durable ORDER BY id`))
+	for _, i := range []int{3, 0, 1} {
+		claimed := b.claim(most(1)).Claims
+		require.Len(t, claimed, 1)
+		if claimed[0].PartitionKey == "" { // in between, by age
+			claimed = b.claim(most(1)).Claims
+		}
+		require.Equal(t, list[i].UID, claimed[0].UID)
+		b.finish(claimed[0])
+	}
+}
+
+func TestOutcomesThatPassTheKeyOn(t *testing.T) {
+	b := newBench(t)
+	for i, o := range []step.Commit{
+		{Kind: step.Next, Step: "two"}, {Kind: step.Next, Step: "two", At: tomorrow}, {Kind: step.Retry, Delay: aDay.Done}, {Kind: step.Await, Step: "two", Names: []string{"x"}},
+		{Kind: step.Children, Step: "two", Spawn: kids(1)}, *ending(step.Done), *ending(step.Stop),
+	} {
+		key := fmt.Sprint("key ", i)
+		b.ofKey(key, 9, nil)
+		claimed := b.claim().Claims
+		require.Len(t, claimed, 1)
+		b.ofKey(key, 8, columns{"pick_lane": `1`})
+		urgent := b.ofKey(key, 7, columns{"pick_lane": `1`, "priority": `-1`})
+		b.outcome(claimed[0], o)
+		require.Equal(t, []int64{urgent}, ids(b.claim().Claims), "%s", o.Kind)
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+	}
+}
+
+// A head that someone has locked when its turn comes is reported, and brought forward by a later attempt, or by the sweep.
+func TestPromotionThatMissedItsHead(t *testing.T) {
+	b := newBench(t)
+	for _, sweep := range []bool{false, true} {
+		key := fmt.Sprint("k ", sweep)
+		b.ofKey(key, 9, nil)
+		claimed := b.claim().Claims
+		require.Len(t, claimed, 1)
+		next := b.ofKey(key, 8, columns{"pick_lane": `1`})
+		stranger := b.begin()
+		b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, next)
+		got := b.commit(newMark(), false, store.Entry{Claim: claimed[0], Commit: ending(step.Done)})
+		require.Equal(t, []string{key}, got.Missed)
+		require.NoError(t, stranger.Rollback(t.Context()))
+		require.Empty(t, b.claim().Claims)
+
+		if sweep {
+			last, p, err := b.Sweep(t.Context(), "", 100)
+			require.NoError(t, err)
+			require.Empty(t, last)
+			require.Equal(t, store.Promotion{Queues: []string{"default"}}, p)
+		} else {
+			p, err := b.Promote(t.Context(), got.Missed)
+			require.NoError(t, err)
+			require.Equal(t, store.Promotion{Queues: []string{"default"}}, p)
+		}
+		require.Equal(t, []int64{next}, ids(b.claim().Claims))
+	}
+}
+
+func TestSweepVisitsKeysInSlices(t *testing.T) {
+	b := newBench(t)
+	var want []int64
+	for i := range 5 {
+		want = append(want, b.ofKey(fmt.Sprint("still ", i), 9-i, columns{"pick_lane": `1`}))
+		b.executing(columns{"partition_key": quote(fmt.Sprint("busy ", i))})
+		b.ofKey(fmt.Sprint("busy ", i), 5, columns{"pick_lane": `1`})
+	}
+	var slices int
+	for last, more := "", true; more; slices++ {
+		var err error
+		last, _, err = b.Sweep(t.Context(), last, 3)
+		require.NoError(t, err)
+		more = last != ""
+	}
+	require.Equal(t, 4, slices)
+	require.Equal(t, want, ids(b.claim().Claims))
+	require.Equal(t, 5, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE pick_lane = 1`), "busy keys are left alone")
+}
+
+// Four pickers in two queues: never two of a key at once, nothing lost or left standing, and each key in its order per queue.
+func TestPickersSideBySideOnFewKeys(t *testing.T) {
+	b := newBench(t)
+	const rows, keys = 240, 12
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, partition_key, queue)
+		SELECT 'm', 's', 'k' || n % $1, 'q' || n / $1 % 2 FROM generate_series(0, $2 - 1) n`, keys, rows)
+	var mu sync.Mutex
+	running, order := map[string]int64{}, map[string][]int64{}
+	enter := func(c *step.Claim) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if by, ok := running[c.PartitionKey]; ok {
+			return fmt.Errorf("%d runs beside %d of %s", c.ID, by, c.PartitionKey)
+		}
+		running[c.PartitionKey] = c.ID
+		at := c.Queue + c.PartitionKey
+		order[at] = append(order[at], c.ID)
+		return nil
+	}
+	leave := func(c *step.Claim) {
+		mu.Lock()
+		defer mu.Unlock()
+		delete(running, c.PartitionKey)
+	}
+	left := func() int {
+		return b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status <> 'done'`)
+	}
+	picker := func(n int) error {
+		var missed []string
+		for left() > 0 {
+			got, err := b.Claim(t.Context(), store.ClaimParams{Queue: fmt.Sprint("q", n%2), Worker: me, Machines: []string{"m/1"}, Limit: 5,
+				Window: 50, Lease: lease, Inbox: 1})
+			if err != nil && !store.IsUniqueViolation(err) {
+				return err
+			}
+			for _, c := range got.Claims {
+				if err := enter(c); err != nil {
+					return err
+				}
+			}
+			for _, c := range got.Claims {
+				leave(c) // before the commit, which lets the next one in
+				done, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: ending(step.Done)}}, true)
+				if err != nil || !done.Applied[c.ID] {
+					return errors.Join(err, fmt.Errorf("%d not applied", c.ID))
+				}
+				missed = append(missed, done.Missed...)
+			}
+			p, err := b.Promote(t.Context(), missed)
+			if err != nil {
+				return err
+			}
+			missed = p.Missed
+		}
+		return nil
+	}
+	failed := make(chan error, 4)
+	for n := range 4 {
+		go func() { failed <- picker(n) }()
+	}
+	for range 4 {
+		require.NoError(t, <-failed)
+	}
+	require.Len(t, order, 2*keys)
+	for at, ids := range order {
+		require.True(t, slices.IsSorted(ids), "%s ran as %v", at, ids)
+		require.Len(t, ids, rows/keys/2)
+	}
+}

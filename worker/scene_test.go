@@ -1,0 +1,228 @@
+package worker
+
+import (
+	"context"
+	"hash/fnv"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scene is a database and the processes that work on it, in a bubble of package synctest: time passes only while everybody waits, so what
+// takes minutes takes none, and a bubble ends only when no goroutine is left.
+type scene struct {
+	t       *testing.T
+	db      *fake
+	witness *witness
+	journal *journal
+	// What every process of the scene is made with; change it before start.
+	config  Config
+	machine step.Machine
+	hash    func(key string) int64
+	run     func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error)
+
+	running []*process
+}
+
+// process is a running worker.
+type process struct {
+	*Worker
+	s    *scene
+	line *fakeLine
+	keys *fakeKeys
+}
+
+// newScene has one queue "q" of so many slots, one machine "m" with one step "s", and the engine's default times.
+func newScene(t *testing.T, slots int) *scene {
+	t.Helper()
+	s := &scene{t: t, db: newFake(), journal: &journal{}, hash: func(key string) int64 {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(key))
+		return int64(h.Sum64())
+	}}
+	s.db.locks = map[int64]*fakeKeys{}
+	s.witness = newWitness(s)
+	s.machine = step.Machine{Name: "m", Version: 1, Queue: "q", Initial: "s", OnError: func(_ context.Context, _ *step.Claim, err error) (*step.Commit, error) {
+		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureStopped)}, nil
+	}}
+	s.config = Config{
+		Env: &step.Env{Limits: step.Limits{}.WithDefaults()}, Queues: map[string]Queue{"q": usual(slots)},
+		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, DrainTimeout: 30 * time.Second, DrainGrace: 5 * time.Second,
+		RunAheadFor: time.Second, RunAheadSteps: 100, Logger: slog.New(s.journal),
+	}
+	s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return done(), nil }
+	t.Cleanup(s.end)
+	return s
+}
+
+// end stops whatever still runs, so that a test that fails leaves nothing, and asks the witness.
+func (s *scene) end() {
+	s.db.mu.Lock()
+	s.db.weather = weather{}
+	s.db.mu.Unlock()
+	for _, p := range slices.Clone(s.running) {
+		_, _ = p.stop()
+	}
+	require.Empty(s.t, s.witness.all())
+	if s.t.Failed() {
+		s.dump()
+		s.t.Log(strings.Join(s.journal.saying(""), "\n"))
+	}
+}
+
+func usual(slots int) Queue {
+	return Queue{Concurrency: slots, PollMin: 250 * time.Millisecond, PollMax: time.Second}
+}
+
+// start starts one more process. The scene's end stops it, if nobody else does.
+func (s *scene) start() *process {
+	p := &process{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
+	m := s.machine
+	m.Steps = map[string]step.Step{"s": {Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
+		defer s.witness.begin(p, c)()
+		return s.run(ctx, p, c)
+	}}}
+	c := s.config
+	c.Machines = []*step.Machine{&m}
+	var locks keyLocks = p.keys
+	if c.LockByLease {
+		locks = nil
+	}
+	p.Worker = assemble(c, s.db, p.line, locks, s.hash)
+	require.NoError(s.t, p.Start(s.t.Context()))
+	s.running = append(s.running, p)
+	return p
+}
+
+// stop stops a process in order, and returns what Stop returned and how long it took.
+func (p *process) stop() (time.Duration, error) {
+	began := time.Now()
+	p.s.running = slices.DeleteFunc(p.s.running, func(other *process) bool { return other == p })
+	err := p.Stop(context.WithoutCancel(p.s.t.Context()))
+	return time.Since(began), err
+}
+
+func (p *process) stopped() {
+	_, err := p.stop()
+	require.NoError(p.s.t, err)
+}
+
+// pass lets time pass.
+func (s *scene) pass(d time.Duration) { sleep(s.t.Context(), d) }
+
+// until lets time pass until something holds.
+func (s *scene) until(most time.Duration, holds func() bool, what string) {
+	s.t.Helper()
+	for began := time.Now(); !holds(); s.pass(5 * time.Millisecond) {
+		require.Less(s.t, time.Since(began), most, what)
+	}
+}
+
+// ended waits until every row is terminal.
+func (s *scene) ended(most time.Duration) {
+	s.t.Helper()
+	s.until(most, func() bool { return len(s.left()) == 0 }, "something never ends")
+}
+
+// left are the ids that have not ended.
+func (s *scene) left() (ids []int64) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	for _, r := range s.db.rows {
+		if !r.terminal() {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
+}
+
+// sent are the statements of some kind so far, or since a time.
+func (s *scene) sent(verb string, since ...time.Time) (out []statement) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	for _, one := range s.db.sent {
+		if one.verb == verb && (len(since) == 0 || !one.at.Before(since[0])) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+func done() *step.Commit { return &step.Commit{Kind: step.Done, Result: []byte("{}")} }
+func next() *step.Commit { return &step.Commit{Kind: step.Next, Step: "s", State: []byte("{}")} }
+
+// keyed, urgent and in edit a row that is inserted.
+func keyed(key string) func(*row)      { return func(r *row) { r.PartitionKey = key } }
+func priority(p int) func(*row)        { return func(r *row) { r.Priority = p } }
+func in(queue string) func(*row)       { return func(r *row) { r.Queue = queue } }
+func child(parent int64) func(*row)    { return func(r *row) { r.Parent = parent } }
+func after(d time.Duration) func(*row) { return func(r *row) { r.eligible = time.Now().Add(d) } }
+
+// held is a time that no test lives to see.
+func forever() time.Time { return time.Now().Add(1000 * time.Hour) }
+
+// takes is a step that works for so long unless its context ends.
+func takes(d time.Duration) func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+	return func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+		if !sleep(ctx, d) {
+			return nil, ctx.Err()
+		}
+		return done(), nil
+	}
+}
+
+// deaf is a step that works for so long, whatever its context says.
+func deaf(d time.Duration) func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+	return func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+		sleep(context.WithoutCancel(ctx), d)
+		return done(), nil
+	}
+}
+
+// journal keeps what is logged.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) Enabled(context.Context, slog.Level) bool { return true }
+func (j *journal) WithAttrs([]slog.Attr) slog.Handler       { return j }
+func (j *journal) WithGroup(string) slog.Handler            { return j }
+
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	line := r.Level.String() + " " + r.Message
+	r.Attrs(func(a slog.Attr) bool { line += " " + a.String(); return true })
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, line)
+	return nil
+}
+
+// saying are the lines with some text.
+func (j *journal) saying(text string) (out []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range j.lines {
+		if strings.Contains(line, text) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+var (
+	_ backend  = (*fake)(nil)
+	_ beater   = (*fakeLine)(nil)
+	_ keyLocks = (*fakeKeys)(nil)
+)

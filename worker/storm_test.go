@@ -1,0 +1,256 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// seeds is how many storms there are: SEEDS, or 300, or few in short mode.
+func seeds(t *testing.T) uint64 {
+	t.Helper()
+	if testing.Short() {
+		return 30
+	}
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("SEEDS"), "300"))
+	require.NoError(t, err, "SEEDS")
+	return uint64(n)
+}
+
+// TestStorm runs random work on two or three processes that come and go, in random weather. Nothing may be lost, overlap in a key, take
+// more than its slots or stay behind; and unless a lease was really over, no attempt may be spent. The seed is in the name of the subtest:
+// it fixes work and weather, though not which goroutine goes first.
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	for seed := range seeds(t) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newStorm(t, seed).blow() })
+		})
+	}
+}
+
+// storm is a scene where chance decides.
+type storm struct {
+	*scene
+	seed  uint64
+	rand  *rand.Rand // of the test's own goroutine
+	fleet []*process
+	rough bool // the weather makes leases expire
+}
+
+func newStorm(t *testing.T, seed uint64) *storm {
+	st := &storm{scene: newScene(t, 0), seed: seed, rand: rand.New(rand.NewPCG(seed, 0))}
+	st.rough = st.chance(0.3)
+	st.config.Queues = map[string]Queue{"q": usual(1 + st.rand.IntN(8)), "slow": usual(1 + st.rand.IntN(2))}
+	if st.chance(0.3) {
+		q := st.config.Queues["q"]
+		q.Buffer = st.rand.IntN(10)
+		st.config.Queues["q"] = q
+	}
+	st.config.RunAheadSteps = []int{1, 3, 100}[st.rand.IntN(3)]
+	st.config.LockByLease = st.chance(0.2)
+	st.machine.CrashLimit = []int{0, 20}[st.rand.IntN(2)]
+	st.machine.OnError = st.handle
+	st.run = st.behave
+	st.witness.lax = st.rough
+	if st.chance(0.1) { // all keys are one lock
+		st.hash = func(string) int64 { return 1 }
+	}
+	st.brew()
+	return st
+}
+
+func (st *storm) chance(p float64) bool { return st.rand.Float64() < p }
+
+// brew makes the weather.
+func (st *storm) brew() {
+	w := &st.db.weather
+	w.rand = rand.New(rand.NewPCG(st.seed, 1))
+	slowest := []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond}[st.rand.IntN(4)]
+	w.latency = func(string) time.Duration { return rand.N(slowest + 1) }
+	if st.chance(0.5) {
+		w.leftOut, w.missed, w.collision = 0.1, 0.1, 0.05
+	}
+	ill := []float64{0, 0.05, 0.3}[st.rand.IntN(3)]
+	w.answers = func(verb, _ string) answer {
+		if !w.happens(ill) {
+			return fair
+		}
+		what := []answer{deadlock, cut, lostDone, lostNever, lostLate}[w.rand.IntN(5)]
+		switch {
+		case verb == "commit":
+		case what == lostLate, what == lostDone && verb == "claim" && !st.rough: // what nobody knows to be claimed waits for its lease
+			what = lostNever
+		case verb == "lock" || verb == "unlock" || verb == "alive":
+			what = fair // the session's own faults are cut's
+		}
+		return what
+	}
+}
+
+// blow inserts work, lets processes come and go until all of it has ended, and stops them.
+func (st *storm) blow() {
+	for range 2 + st.rand.IntN(2) {
+		st.fleet = append(st.fleet, st.start())
+	}
+	for range 100 {
+		st.event()
+	}
+	st.db.mu.Lock()
+	st.db.weather.answers = nil // else lost connections keep the reaper from its work
+	st.db.mu.Unlock()
+	for began := time.Now(); len(st.left()) > 0; st.pass(time.Second) {
+		require.Less(st.t, time.Since(began), 20*time.Minute, "instances %v never end", st.left())
+	}
+	for _, p := range st.fleet {
+		_, err := p.stop()
+		require.NoError(st.t, err)
+	}
+	st.judge()
+}
+
+// work inserts an instance.
+func (st *storm) work() {
+	r := st.db.insert(priority(st.rand.IntN(3)), after(time.Duration(max(0, st.rand.IntN(4)-2))*time.Second))
+	st.db.change(r.ID, func(r *row) {
+		if st.chance(0.4) {
+			r.PartitionKey = fmt.Sprint("key ", st.rand.IntN(3))
+		}
+		if st.chance(0.2) {
+			r.Queue = "slow"
+		}
+	})
+	if st.chance(0.5) {
+		st.fleet[st.rand.IntN(len(st.fleet))].Nudge("q", "slow")
+	}
+}
+
+// event is something that happens, and some time.
+func (st *storm) event() {
+	i := st.rand.IntN(len(st.fleet))
+	switch p := st.fleet[i]; st.rand.IntN(30) {
+	case 0: // a rolling restart
+		_, err := p.stop()
+		require.NoError(st.t, err)
+		st.fleet[i] = st.start()
+	case 1:
+		if st.rough {
+			p.keys.cut()
+		}
+	case 2: // a stranger's transaction
+		if left := st.left(); len(left) > 0 {
+			until := time.Now().Add(time.Duration(st.rand.IntN(5)) * time.Second)
+			st.db.change(left[st.rand.IntN(len(left))], func(r *row) { r.held = until })
+		}
+	case 3:
+		st.outage()
+	default:
+		st.work()
+	}
+	st.pass(time.Duration(st.rand.IntN(1000)) * time.Millisecond)
+}
+
+// outage takes the database away: for a moment, or for longer than the leases.
+func (st *storm) outage() {
+	w, kind := &st.db.weather, cut
+	lasts := time.Duration(st.rand.IntN(8)) * time.Second
+	if st.rough && st.chance(0.2) {
+		lasts, kind = 2*time.Minute, []answer{cut, silent}[st.rand.IntN(2)]
+	}
+	st.db.mu.Lock()
+	before := w.answers
+	w.answers = func(string, string) answer { return kind }
+	st.db.mu.Unlock()
+	st.pass(lasts)
+	st.db.mu.Lock()
+	w.answers = before
+	if st.chance(0.5) {
+		st.db.booted = time.Now()
+	}
+	st.db.mu.Unlock()
+}
+
+// behave is a step: what it does depends on the seed, the instance and how often that has run.
+func (st *storm) behave(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+	runs := uint64(len(st.witness.runs(c.ID)))
+	r := rand.New(rand.NewPCG(st.seed<<32|uint64(c.ID), runs))
+	if d := time.Duration(r.IntN(300)) * time.Millisecond; r.IntN(3) == 0 && !sleep(ctx, d) {
+		return nil, ctx.Err()
+	}
+	if c.Queue == "slow" && !sleep(ctx, 3*time.Second) {
+		return nil, ctx.Err()
+	}
+	if runs > 12 {
+		return done(), nil
+	}
+	o := next()
+	switch r.IntN(20) {
+	case 0:
+		o.Delay = time.Duration(r.IntN(5000)) * time.Millisecond
+	case 1:
+		o.Kind, o.State, o.Delay = step.Retry, nil, time.Duration(r.IntN(3))*time.Second
+	case 2:
+		o.Kind, o.Names, o.Timeout = step.Await, []string{"x"}, time.Duration(1+r.IntN(3000))*time.Millisecond
+	case 3:
+		if c.Depth == 0 {
+			o.Kind, o.Spawn = step.Children, make([]step.Spec, 1+r.IntN(3))
+		}
+	case 4:
+		return nil, fmt.Errorf("an error of run %d", runs)
+	case 5:
+		panic("a panic")
+	case 6:
+		runtime.Goexit()
+	case 7:
+		o.State = []byte(`"` + poison + `"`)
+	case 8:
+		sleep(context.WithoutCancel(ctx), 2*time.Second) // does not listen
+	case 9, 10, 11, 12, 13:
+		return done(), nil
+	}
+	return o, nil
+}
+
+// handle is the machine's handler: it retries, gives up, fails, or answers with what Postgres refuses.
+func (st *storm) handle(_ context.Context, c *step.Claim, failed error) (*step.Commit, error) {
+	r := rand.New(rand.NewPCG(st.seed<<32|uint64(c.ID), uint64(len(st.witness.runs(c.ID)))<<32))
+	switch r.IntN(8) {
+	case 0:
+		panic("the handler's")
+	case 1:
+		runtime.Goexit()
+	case 2:
+		return &step.Commit{Kind: step.Retry, State: []byte(`"` + poison + `"`)}, nil
+	case 3:
+		return &step.Commit{Kind: step.Stop, Err: failed.Error(), Failure: string(fsm.FailureStopped)}, nil
+	}
+	return &step.Commit{Kind: step.Retry, Delay: time.Second, Err: step.SanitizeError(failed)}, nil
+}
+
+// judge looks at what the storm has left.
+func (st *storm) judge() {
+	st.db.mu.Lock()
+	defer st.db.mu.Unlock()
+	for id, r := range st.db.rows {
+		require.Empty(st.t, r.worker, "instance %d is still claimed", id)
+		if !st.rough {
+			require.Zero(st.t, r.Crashes, "instance %d lost its worker, which nothing in this weather explains", id)
+		}
+		ends := slices.IndexFunc(r.outcomes, func(k step.Kind) bool { return k == step.Done || k == step.Stop })
+		require.Equal(st.t, len(r.outcomes)-1, ends, "instance %d: outcomes after its end", id)
+	}
+	require.Empty(st.t, st.db.locks, "a key is still locked")
+}

@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// witness sees what runs, and says what must never be.
+type witness struct {
+	s        *scene
+	mu       sync.Mutex
+	inKey    map[string][]*visit
+	inSlot   map[claimed]*visit // begun, and its outcome not durable
+	visits   []*visit
+	problems []string
+	// lax keys may overlap: their lock's connection is cut on purpose, or there is none.
+	lax bool
+}
+
+type claimed struct{ id, token int64 }
+
+// visit is one run of a step.
+type visit struct {
+	claim    step.Claim
+	worker   string
+	from, to time.Time
+	durable  time.Time // when the claim ended in the database
+	cause    error     // of the end of its context, as seen when it returned
+}
+
+func newWitness(s *scene) *witness {
+	w := &witness{s: s, inKey: map[string][]*visit{}, inSlot: map[claimed]*visit{}}
+	s.db.over = w.over
+	return w
+}
+
+func (w *witness) problem(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.problems = append(w.problems, time.Now().Format("04:05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (w *witness) all() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.problems)
+}
+
+// begin is called where a step begins; what it returns, where it returns.
+func (w *witness) begin(p *process, c *step.Claim) (end func()) {
+	v := &visit{claim: *c, worker: p.id, from: time.Now()}
+	r := w.s.db.look(c.ID)
+	if ours := r.fence(c, p.id); ours && r.lease.Before(time.Now()) || !ours && r.Token != c.Token {
+		w.problem("instance %d begins a step under a lease that is over", c.ID)
+	}
+	key, slot := c.PartitionKey, claimed{c.ID, c.Token}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.visits = append(w.visits, v)
+	if key != "" {
+		if others := w.inKey[key]; len(others) > 0 && !w.lax {
+			w.problems = append(w.problems, fmt.Sprintf("instances %d and %d overlap in key %q", others[0].claim.ID, c.ID, key))
+		}
+		w.inKey[key] = append(w.inKey[key], v)
+	}
+	w.inSlot[slot] = v
+	busy := 0
+	for _, other := range w.inSlot {
+		if other.worker == p.id && other.claim.Queue == c.Queue {
+			busy++
+		}
+	}
+	if most := w.s.config.Queues[c.Queue].Concurrency; busy > most {
+		w.problems = append(w.problems, fmt.Sprintf("%d steps of queue %q run or are not durable: it has %d slots", busy, c.Queue, most))
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		v.to = time.Now()
+		w.inKey[key] = slices.DeleteFunc(w.inKey[key], func(other *visit) bool { return other == v })
+	}
+}
+
+// over is told by the database that a claim has ended there.
+func (w *witness) over(c *step.Claim) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	slot := claimed{c.ID, c.Token}
+	if v := w.inSlot[slot]; v != nil {
+		v.durable = time.Now()
+		delete(w.inSlot, slot)
+	}
+}
+
+// runs are the visits of an instance, or all of them, in the order in which they began.
+func (w *witness) runs(ids ...int64) (out []*visit) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, v := range w.visits {
+		if len(ids) == 0 || slices.Contains(ids, v.claim.ID) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
