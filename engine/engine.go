@@ -91,10 +91,10 @@ func (e *Engine) workerConfig() worker.Config {
 	}
 }
 
-// Start checks the schema and starts working; ctx bounds the start only. A client need not be started; if it is, only the schema is
-// checked. After an error of ErrSchema, of the context or of Postgres it may be called again.
+// Start checks the way to Postgres and the schema, and starts working; ctx bounds the start only. A client need not be started; if it
+// is, it only checks. After an error of ErrSchema, of the context or of Postgres it may be called again.
 //
-// Errors: ErrSchema, ErrStarted, ErrStopped.
+// Errors: ErrPooler, ErrSchema, ErrStarted, ErrStopped.
 func (e *Engine) Start(ctx context.Context) error {
 	if err := e.take(ctx); err != nil {
 		return err
@@ -106,6 +106,10 @@ func (e *Engine) Start(ctx context.Context) error {
 	case stopped:
 		return ErrStopped
 	case created:
+	}
+	// First of all: what follows goes through the same proxy.
+	if err := e.checkPooler(ctx); err != nil {
+		return err
 	}
 	if err := migrations.Check(ctx, e.config.Pool, e.config.Schema); err != nil {
 		if _, wrong := errors.AsType[*migrations.SchemaError](err); wrong {

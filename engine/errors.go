@@ -22,6 +22,9 @@ var (
 	ErrNotFound = store.ErrNotFound
 	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
 	ErrSchema = errors.New("gendurable: schema not current")
+	// ErrPooler: a proxy between here and Postgres pools transactions, and the Config relies on sessions. Of Start; it wraps a
+	// *[ConfigError] per field, which says what to set instead.
+	ErrPooler = errors.New("gendurable: the proxy before Postgres pools transactions")
 	// ErrReadOnly: the client of Ent only queries; the text names the verb to use.
 	ErrReadOnly = errors.New("gendurable: use the verb")
 	// ErrStopped: the engine is stopped, or was while one waited. Of Start and Wait.

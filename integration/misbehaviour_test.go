@@ -182,8 +182,7 @@ func TestTheHandlerSeesTheStateAsItWasCommitted(t *testing.T) {
 		return v.Done(v.State["n"]), nil
 	})
 	eng := start(t, config(t, def))
-	got, err := m.Wait(t.Context(), eng, insert(t, eng, m.New(map[string]int{"n": 1})))
-	require.NoError(t, err)
+	got := result(t, eng, m, insert(t, eng, m.New(map[string]int{"n": 1})))
 	require.Equal(t, 1, got)
 }
 

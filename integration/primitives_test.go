@@ -27,8 +27,7 @@ func TestAJobRunsToItsResult(t *testing.T) {
 		ids = append(ids, id)
 	}
 	for n, id := range ids {
-		got, err := double.Wait(t.Context(), eng, id)
-		require.NoError(t, err)
+		got := result(t, eng, double, id)
 		require.Equal(t, 2*n, got)
 	}
 }
@@ -45,8 +44,7 @@ func TestNextRunsAheadAndCommitsEveryStep(t *testing.T) {
 	eng := start(t, config(t, def))
 	id, err := eng.Insert(t.Context(), count.New(counter{}))
 	require.NoError(t, err)
-	got, err := count.Wait(t.Context(), eng, id)
-	require.NoError(t, err)
+	got := result(t, eng, count, id)
 	require.Equal(t, 250, got)
 	i, err := eng.Get(t.Context(), id)
 	require.NoError(t, err)
@@ -75,8 +73,7 @@ func TestASignalWakesAParkedInstance(t *testing.T) {
 	d, err := eng.Signal(t.Context(), fsm.Key("order:1"), paid.With(4200).DedupKey("evt"))
 	require.NoError(t, err)
 	require.Equal(t, id, d.To)
-	got, err := order.Wait(t.Context(), eng, id)
-	require.NoError(t, err)
+	got := result(t, eng, order, id)
 	require.Equal(t, 4200, got)
 	_, err = eng.Signal(t.Context(), fsm.Key("order:1"), paid.With(1))
 	require.ErrorIs(t, err, engine.ErrNoTarget)
@@ -96,8 +93,7 @@ func TestAnAwaitTimesOut(t *testing.T) {
 	eng := start(t, config(t, def))
 	id, err := eng.Insert(t.Context(), m.New(counter{}))
 	require.NoError(t, err)
-	got, err := m.Wait(t.Context(), eng, id)
-	require.NoError(t, err)
+	got := result(t, eng, m, id)
 	require.Equal(t, "true 0", got)
 }
 
@@ -139,8 +135,7 @@ func TestChildrenJoinOnceAllHaveEnded(t *testing.T) {
 	for _, n := range []int{0, 1, 50, 300} {
 		id, err := eng.Insert(t.Context(), tree.New(counter{n}))
 		require.NoError(t, err)
-		got, err := tree.Wait(t.Context(), eng, id)
-		require.NoError(t, err)
+		got := result(t, eng, tree, id)
 		want := n * (n - 1) / 2
 		if n > 13 {
 			want += 1000 - 13

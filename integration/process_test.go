@@ -72,7 +72,7 @@ func (r role) play() error {
 	eng, err := engine.New(engine.Config{
 		Pool: pool, Machines: deeds{pool}.definitions(),
 		Queues: map[string]engine.Queue{r.Queue: quick(r.Concurrency)},
-		Lease:  r.Lease, Heartbeat: r.Lease / 6, Reap: min(300*time.Millisecond, r.Lease/2),
+		Lease:  r.Lease, Heartbeat: r.Lease / 3, Reap: min(300*time.Millisecond, r.Lease/2),
 		DrainTimeout: r.DrainTimeout, DrainGrace: r.DrainGrace,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})

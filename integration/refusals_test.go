@@ -54,8 +54,7 @@ func TestWhatPostgresRefusesReachesTheHandlerAndSparesTheBatch(t *testing.T) {
 	ids := insertAll(t, eng, specs)
 	close(gate)
 	for n, id := range ids {
-		got, err := m.Wait(t.Context(), eng, id)
-		require.NoError(t, err)
+		got := result(t, eng, m, id)
 		if n == 13 {
 			require.Equal(t, "refused: commit", got)
 		} else {

@@ -41,7 +41,7 @@ func quick(concurrency int) engine.Queue {
 
 // hasty makes the times of a configuration so short that a test can wait for a lease to expire.
 func hasty(c engine.Config) engine.Config {
-	c.Lease, c.Heartbeat, c.Reap = 2*time.Second, 300*time.Millisecond, 300*time.Millisecond
+	c.Lease, c.Heartbeat, c.Reap = 2400*time.Millisecond, 800*time.Millisecond, 300*time.Millisecond
 	c.DrainTimeout, c.DrainGrace = 5*time.Second, time.Second
 	return c
 }
@@ -100,6 +100,16 @@ func ended(t *testing.T, eng *engine.Engine, id fsm.ID) fsm.RawInstance {
 	i, err := eng.Wait(ctx, id)
 	require.NoError(t, err, "instance %d", id)
 	return i
+}
+
+// result waits for the result of an instance.
+func result[S, R any](t *testing.T, eng *engine.Engine, m fsm.Machine[S, R], id fsm.ID) R {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	got, err := m.Wait(ctx, eng, id)
+	require.NoError(t, err)
+	return got
 }
 
 // allDone waits until every instance is done.

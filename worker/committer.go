@@ -18,6 +18,7 @@ const (
 	bulkMost    = 100 // children from which an outcome takes the bulk lane, so that it does not hold up the others
 	slowAtOnce  = 2   // transactions of the slow lane at a time: each may wait for a stranger's lock
 	commitLanes = 2
+	stubborn    = 3 // tries after which trouble that passes is taken for trouble of one entry, that may not
 )
 
 // committer makes outcomes durable, many in one transaction. There is no timer: a lane takes whatever waits, commits it, and takes what
@@ -38,9 +39,10 @@ type committer struct {
 
 // pending is an outcome on its way.
 type pending struct {
-	entry store.Entry
-	marks []string // of every attempt to commit it
-	reply chan commitReply
+	flight *flight
+	entry  store.Entry
+	marks  []string // of every attempt to commit it
+	reply  chan commitReply
 }
 
 func (p *pending) terminal() bool {
@@ -66,7 +68,7 @@ func newCommitter(w *Worker) *committer {
 
 // commit blocks until the outcome is durable, or cannot be.
 func (c *committer) commit(f *flight, o *step.Commit, keep bool) commitReply {
-	p := &pending{entry: store.Entry{Claim: f.claim, Commit: o, Keep: keep}, reply: make(chan commitReply, 1)}
+	p := &pending{flight: f, entry: store.Entry{Claim: f.claim, Commit: o, Keep: keep}, reply: make(chan commitReply, 1)}
 	lane := c.any
 	switch parent := f.claim.Parent; {
 	case p.entry.Slow(), len(o.Spawn) > bulkMost:
@@ -147,17 +149,25 @@ func (c *committer) lane(own chan *pending) {
 	}
 }
 
-// slowly hands a batch to the slow lane, where transactions wait for rows that others hold: not more of them than slots.
+// slowly hands a batch to the slow lane, where transactions wait for rows that others hold.
 func (c *committer) slowly(batch []*pending) {
-	c.running.Go(func() {
-		select {
-		case c.slots <- struct{}{}:
-		case <-c.quit:
-			return
+	c.running.Go(func() { c.process(batch, true) })
+}
+
+// apart takes outcomes out of the way of the others, into the slow lane. Siblings go together: they wait for one lock. Others each alone,
+// so that a stranger's lock delays no more than its own row.
+func (c *committer) apart(batch []*pending) {
+	families := map[int64][]*pending{}
+	for _, p := range batch {
+		if parent := p.entry.Claim.Parent; parent != 0 && p.terminal() {
+			families[parent] = append(families[parent], p)
+		} else {
+			c.slowly([]*pending{p})
 		}
-		defer func() { <-c.slots }()
-		c.process(batch, true)
-	})
+	}
+	for _, family := range families {
+		c.slowly(family)
+	}
 }
 
 // process commits a batch until every outcome in it is decided. Transient trouble is retried here, with the leases beaten meanwhile: it
@@ -175,6 +185,11 @@ func (c *committer) process(batch []*pending, slow bool) {
 		if !sleep(c.w.base, backoff(n, 10*time.Millisecond, 5*time.Second)) {
 			return // stopped for good: the lease decides
 		}
+		if n > 0 {
+			if batch = c.unvoided(batch); len(batch) == 0 {
+				return
+			}
+		}
 		mark := uuid.NewString()
 		entries := make([]store.Entry, len(batch))
 		for i, p := range batch {
@@ -182,9 +197,7 @@ func (c *committer) process(batch []*pending, slow bool) {
 			entries[i] = p.entry
 		}
 		began := c.w.since()
-		ctx, cancel := context.WithTimeout(c.w.base, statementTimeout)
-		done, err := c.w.db.Commit(ctx, c.w.id, mark, entries, slow)
-		cancel()
+		done, err := c.send(mark, entries, slow)
 		switch fault := store.Classify(err); {
 		case err == nil:
 			c.applied(&done, c.w.since()-began)
@@ -204,8 +217,47 @@ func (c *committer) process(batch []*pending, slow bool) {
 			if slow {
 				c.w.reportHolder(batch[0].entry.Claim, err)
 			}
+			switch {
+			case slow && store.IsLockTimeout(err):
+				n = -1 // it has waited: back into the row's queue, before a reaper that does not wait
+			case n+1 < stubborn || !store.MayNeverPass(err):
+			case !slow:
+				c.apart(batch)
+				return
+			case len(batch) > 1:
+				for _, p := range batch {
+					c.slowly([]*pending{p})
+				}
+				return
+			}
 		}
 	}
+}
+
+// send commits a batch, once. In the slow lane a turn is for one try only: what stays held for hours must not keep others from theirs.
+func (c *committer) send(mark string, entries []store.Entry, slow bool) (store.Committed, error) {
+	if slow {
+		select {
+		case c.slots <- struct{}{}:
+			defer func() { <-c.slots }()
+		case <-c.w.base.Done():
+			return store.Committed{}, c.w.base.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.w.base, statementTimeout)
+	defer cancel()
+	return c.w.db.Commit(ctx, c.w.id, mark, entries, slow)
+}
+
+// unvoided drops the outcomes of claims that a newer one of this process has voided while they were on their way.
+func (c *committer) unvoided(batch []*pending) []*pending {
+	return slices.DeleteFunc(slices.Clone(batch), func(p *pending) bool {
+		if c.w.flights.current(p.flight) {
+			return false
+		}
+		p.reply <- commitReply{stale: true}
+		return true
+	})
 }
 
 // distinct splits off the outcomes of instances that have one before them in the batch.
@@ -265,18 +317,7 @@ func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) 
 	if slow {
 		return current
 	}
-	// Siblings go together: they wait for one lock. Others each alone, so that a stranger's lock delays no more than its own row.
-	families := map[int64][]*pending{}
-	for _, p := range current {
-		if parent := p.entry.Claim.Parent; parent != 0 && p.terminal() {
-			families[parent] = append(families[parent], p)
-		} else {
-			c.slowly([]*pending{p})
-		}
-	}
-	for _, family := range families {
-		c.slowly(family)
-	}
+	c.apart(current)
 	return nil
 }
 

@@ -80,6 +80,10 @@ func (x *execution) visit() bool {
 		return false
 	}
 	for {
+		if !x.w.flights.current(x.f) {
+			x.stale()
+			return false
+		}
 		again := x.phase
 		x.phase = decided
 		keep := outcome.Kind == step.Next && x.mayRunAhead(outcome)
@@ -110,7 +114,7 @@ func (x *execution) visit() bool {
 	}
 }
 
-// decide runs the step and, if it fails, the handler. Nil: the engine cancelled the step, and what it returned is no outcome.
+// decide runs the step and, if it fails, the handler. Nil: there is no outcome, since the engine cancelled the step or does not begin any.
 func (x *execution) decide() *step.Commit {
 	var out *step.Commit
 	if x.phase == inStep { // continued after runtime.Goexit
@@ -120,7 +124,7 @@ func (x *execution) decide() *step.Commit {
 		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, goexit())
 	}
 	if x.phase == fresh {
-		if x.f.lost() != nil {
+		if x.f.lost() != nil || x.w.isDraining() { // also between two steps of a kept claim
 			return nil
 		}
 		if out = x.bound(); out != nil {

@@ -28,6 +28,7 @@ type fake struct {
 	sent    []statement
 	commits []batchSent
 	over    func(c *step.Claim) // told of each claim that ends
+	changed chan struct{}       // closed when a row was written to by a stranger
 }
 
 // row is an instance: as its next claim will have it, and what a claim does not show.
@@ -56,7 +57,7 @@ type batchSent struct {
 }
 
 func newFake() *fake {
-	return &fake{rows: map[int64]*row{}, locks: map[int64]*fakeKeys{}, booted: time.Now().Add(-24 * time.Hour), over: func(*step.Claim) {}}
+	return &fake{rows: map[int64]*row{}, changed: make(chan struct{}), locks: map[int64]*fakeKeys{}, booted: time.Now().Add(-24 * time.Hour), over: func(*step.Claim) {}}
 }
 
 // insert adds runnable rows; edit them by the functions given.
@@ -84,6 +85,8 @@ func (db *fake) change(id int64, edit func(r *row)) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	edit(db.rows[id])
+	close(db.changed)
+	db.changed = make(chan struct{})
 }
 
 // sorted are the rows that a test accepts, in claim order. mu is held.
@@ -102,7 +105,7 @@ func (db *fake) sorted(accept func(r *row) bool) []*row {
 
 func (r *row) due() bool       { return r.status == fsm.StatusRunnable && !r.eligible.After(time.Now()) }
 func (r *row) locked() bool    { return r.held.After(time.Now()) }
-func (r *row) terminal() bool  { return r.status == fsm.StatusDone || r.status == fsm.StatusFailed }
+func (r row) terminal() bool   { return r.status.Terminal() }
 func (r *row) machine() string { return store.MachineID(r.Machine, r.Version) }
 func (r *row) fence(c *step.Claim, worker string) bool {
 	return r != nil && r.status == fsm.StatusExecuting && r.worker == worker && r.Token == c.Token

@@ -12,8 +12,7 @@ import (
 // beatMost bounds one heartbeat statement.
 const beatMost = 1000
 
-// heartbeat extends the leases of every flight: buffered, waiting, running or committing. Between beats it tells steps whose lease is
-// doubtful by the local clock to stop.
+// heartbeat extends the leases of every flight: buffered, waiting, running or committing.
 func (w *Worker) heartbeat(ctx context.Context, line beater) {
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -23,7 +22,6 @@ func (w *Worker) heartbeat(ctx context.Context, line beater) {
 	tick := w.c.Heartbeat / 4
 	next := w.since() + w.c.Heartbeat
 	for sleep(ctx, tick) {
-		w.expire()
 		if w.since() < next {
 			continue
 		}
@@ -64,13 +62,15 @@ func (w *Worker) beatAll(ctx context.Context, line beater) error {
 	return nil
 }
 
-// expire cancels steps that this process no longer believes to hold: their rows may be someone else's. What they return is decided by the
-// fence all the same.
-func (w *Worker) expire() {
-	now := int64(w.since())
-	for _, f := range w.flights.all() {
-		if f.until.Load() < now {
-			f.cancel(fsm.ErrLeaseLost)
+// deadlines cancels steps that this process no longer believes to hold: their rows may be someone else's. What they return is decided by
+// the fence all the same. It is apart from the heartbeat, since a beat that is never answered is the very reason.
+func (w *Worker) deadlines(ctx context.Context) {
+	for sleep(ctx, w.c.Heartbeat/4) { // a third of the lease at most: within margin
+		now := int64(w.since())
+		for _, f := range w.flights.all() {
+			if f.until.Load() < now {
+				f.cancel(fsm.ErrLeaseLost)
+			}
 		}
 	}
 }

@@ -84,13 +84,14 @@ func (p *poller) poll(idle []string) error {
 	now := p.w.since()
 	for _, name := range idle {
 		s := p.w.queues[name]
+		at, ok := due[name]
+		if ok && at <= 0 {
+			s.nudge()
+			p.empty[name] = 0 // where there is work, more is expected
+		}
 		wait := jittered(min(s.conf.PollMax, s.conf.PollMin<<min(p.empty[name], 16)))
-		if at, ok := due[name]; ok {
-			if at <= 0 {
-				s.nudge()
-			} else {
-				wait = min(wait, at)
-			}
+		if ok && at > 0 {
+			wait = min(wait, at)
 		}
 		p.empty[name]++
 		p.next[name] = now + wait

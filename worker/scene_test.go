@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,13 @@ type process struct {
 	keys *fakeKeys
 }
 
+// play plays a scene in a bubble of its own.
+func play(t *testing.T, slots int, scene func(t *testing.T, s *scene)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { scene(t, newScene(t, slots)) })
+}
+
 // newScene has one queue "q" of so many slots, one machine "m" with one step "s", and the engine's default times.
 func newScene(t *testing.T, slots int) *scene {
 	t.Helper()
@@ -74,10 +82,11 @@ func (s *scene) end() {
 	for _, p := range slices.Clone(s.running) {
 		_, _ = p.stop()
 	}
+	sleep(context.Background(), 24*time.Hour) // for steps that do not listen
 	require.Empty(s.t, s.witness.all())
 	if s.t.Failed() {
-		s.dump()
-		s.t.Log(strings.Join(s.journal.saying(""), "\n"))
+		log := s.journal.saying("")
+		s.t.Log(strings.Join(log[max(0, len(log)-40):], "\n"))
 	}
 }
 

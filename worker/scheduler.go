@@ -101,7 +101,7 @@ func (s *scheduler) run() {
 
 // feed starts buffered flights while there are slots.
 func (s *scheduler) feed() {
-	for len(s.buffer) > 0 && s.running < s.conf.Concurrency {
+	for len(s.buffer) > 0 && s.running < s.conf.Concurrency && !s.w.isDraining() {
 		f := s.buffer[0]
 		s.buffer = s.buffer[1:]
 		s.running++

@@ -162,19 +162,26 @@ func (db *fake) lockAll(ctx context.Context, waits bool, ids []int64) error {
 	if !waits {
 		return nil
 	}
-	db.mu.Lock()
-	var until time.Duration
-	for _, id := range ids {
-		if r := db.rows[id]; r != nil {
-			until = max(until, time.Until(r.held))
+	limit := time.After(lockLimit)
+	for {
+		db.mu.Lock()
+		free, changed := time.Duration(0), db.changed
+		for _, id := range ids {
+			if r := db.rows[id]; r != nil {
+				free = max(free, time.Until(r.held))
+			}
+		}
+		db.mu.Unlock()
+		if free == 0 {
+			return nil
+		}
+		select {
+		case <-time.After(free):
+		case <-changed:
+		case <-limit:
+			return refusal("55P03")
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	db.mu.Unlock()
-	if !sleep(ctx, min(until, lockLimit)) {
-		return ctx.Err()
-	}
-	if until > lockLimit {
-		return refusal("55P03")
-	}
-	return nil
 }

@@ -19,6 +19,8 @@ type witness struct {
 	problems []string
 	// lax keys may overlap: their lock's connection is cut on purpose, or there is none.
 	lax bool
+	// leased is an instance that is left to its lease on purpose, outside of its slot.
+	leased int64
 }
 
 type claimed struct{ id, token int64 }
@@ -70,7 +72,7 @@ func (w *witness) begin(p *process, c *step.Claim) (end func()) {
 	w.inSlot[slot] = v
 	busy := 0
 	for _, other := range w.inSlot {
-		if other.worker == p.id && other.claim.Queue == c.Queue {
+		if other.worker == p.id && other.claim.Queue == c.Queue && other.claim.ID != w.leased {
 			busy++
 		}
 	}

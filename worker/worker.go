@@ -106,6 +106,7 @@ func (w *Worker) Start(context.Context) error {
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
 	w.lifelines.Go(func() { w.heartbeat(life, w.line) })
+	w.lifelines.Go(func() { w.deadlines(life) })
 	w.lifelines.Go(func() { w.keys.run(life) })
 	w.commits.start()
 	for _, s := range w.queues {
@@ -125,13 +126,15 @@ func (w *Worker) Start(context.Context) error {
 
 // Stop drains, in this order (spec §6): no more claims and no more run-ahead; what was never started goes back untouched; running steps
 // may finish for DrainTimeout, then their contexts are cancelled, and they have DrainGrace; outcomes are committed all the while; heartbeat
-// and key locks end last. A step that still runs then falls to its lease, and Stop returns an error that names them. The end of
-// ctx shortens the first wait.
+// and key locks end last. A step that still runs then falls to its lease, and Stop returns an error that names them. With or without a
+// database it takes no longer than DrainTimeout and DrainGrace; the end of ctx shortens the first.
 func (w *Worker) Stop(ctx context.Context) error {
 	close(w.draining)
 	w.stopLooking()
+	drain, cancel := context.WithTimeout(ctx, w.c.DrainTimeout)
+	defer cancel()
 	looped := wait(&w.loops)
-	await(ctx, looped, w.c.DrainTimeout)
+	await(drain, looped)
 	w.stopClaims() // with a database that does not answer, those under way are given up
 	<-looped
 	var unstarted []*flight
@@ -140,16 +143,18 @@ func (w *Worker) Stop(ctx context.Context) error {
 			unstarted = append(unstarted, f)
 		}
 	}
-	giving, cancel := context.WithTimeout(w.base, max(w.c.DrainGrace, 5*time.Second))
-	w.giveBack(giving, unstarted)
-	cancel()
-	for _, f := range unstarted {
-		w.land(f)
-	}
+	w.flying.Go(func() {
+		w.giveBack(w.base, unstarted)
+		for _, f := range unstarted {
+			w.land(f)
+		}
+	})
 	landed := wait(&w.flying)
-	await(ctx, landed, w.c.DrainTimeout)
+	await(drain, landed)
 	w.cancelSteps(fsm.ErrDraining)
-	await(context.WithoutCancel(ctx), landed, w.c.DrainGrace)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.c.DrainGrace)
+	defer cancel()
+	await(grace, landed)
 	abandoned := w.flights.all()
 	w.abort()
 	w.commits.stop()
@@ -191,13 +196,10 @@ func wait(group *sync.WaitGroup) chan struct{} {
 	return over
 }
 
-// await waits for something to be over, at most so long, or until ctx ends.
-func await(ctx context.Context, over chan struct{}, most time.Duration) {
-	t := time.NewTimer(most)
-	defer t.Stop()
+// await waits for something to be over, at most until ctx ends.
+func await(ctx context.Context, over chan struct{}) {
 	select {
 	case <-over:
-	case <-t.C:
 	case <-ctx.Done():
 	}
 }
@@ -221,14 +223,16 @@ func (w *Worker) Serves(queue string) bool { return w.queues[queue] != nil }
 
 // giveBack releases claims whose step has no outcome. Trouble is retried until ctx ends; then the lease decides.
 func (w *Worker) giveBack(ctx context.Context, fs []*flight) {
-	if len(fs) == 0 {
-		return
-	}
-	claims := make([]*step.Claim, len(fs))
-	for i, f := range fs {
-		claims[i] = f.claim
-	}
 	for n := 0; sleep(ctx, backoff(n, 50*time.Millisecond, time.Second)); n++ {
+		var claims []*step.Claim
+		for _, f := range fs {
+			if w.flights.current(f) {
+				claims = append(claims, f.claim)
+			}
+		}
+		if len(claims) == 0 {
+			return
+		}
 		timed, cancel := context.WithTimeout(ctx, statementTimeout)
 		_, p, err := w.db.Release(timed, w.id, claims)
 		cancel()

@@ -88,7 +88,8 @@ func (f *facts) save(b *pgx.Batch) {
 	}
 }
 
-func deadlock(err error) bool {
+// refused by a foreign key.
+func refused(err error) bool {
 	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "40P01"
+	return errors.As(err, &pg) && pg.Code == "23503"
 }

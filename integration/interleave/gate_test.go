@@ -165,6 +165,9 @@ func (g *gate) answer(kind byte, head []byte) error {
 			}
 		}
 	case toError:
+		if bytes.Contains(head, []byte("\x00C40P01\x00")) {
+			g.s.deadlocks++
+		}
 		if flying && !f.sync {
 			return g.abandon(f)
 		}
@@ -193,9 +196,12 @@ func (g *gate) landed() {
 	g.s.poke()
 }
 
+// keep is how much of a message the scanner keeps: enough for a pid, and for the code of an error.
+const keep = 128
+
 // scanner finds the messages in the server's stream.
 type scanner struct {
-	head []byte // of the message that is being read: kind, length and the first four bytes
+	head []byte // of the message that is being read: kind, length and what is kept of the body
 	left int    // bytes of the body still to come
 }
 
@@ -210,7 +216,7 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 			s.left = int(binary.BigEndian.Uint32(s.head[1:5])) - 4
 		}
 		take := min(s.left, len(p))
-		s.head = append(s.head, p[:min(take, max(0, 9-len(s.head)))]...)
+		s.head = append(s.head, p[:min(take, max(0, keep-len(s.head)))]...)
 		s.left, p = s.left-take, p[take:]
 		if s.left > 0 {
 			continue
@@ -223,9 +229,11 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 	return nil
 }
 
-// quiet are statements between which and the next one no other session can make a difference: they take no lock, no snapshot that lasts,
-// and nothing depends on what they read but a hint of when to look again. They pass together with the next one.
-var quiet = map[string]bool{"begin": true, "settings": true, "claim due": true, "prune due": true, "prune overgrown": true, "lost": true}
+// quiet are statements between which and the next one no other session can make a difference, so they pass together with it. BEGIN and
+// the settings take no lock, and at READ COMMITTED no snapshot; what the reads find is a hint that is verified later; the signals that
+// are consumed are named by id, and nobody else's statement names them.
+var quiet = map[string]bool{"begin": true, "settings": true, "claim due": true, "prune due": true, "prune overgrown": true, "lost": true,
+	"consume": true}
 
 // label names a statement for the trace.
 func label(sql string) string {
@@ -243,6 +251,8 @@ func label(sql string) string {
 		return "prune due"
 	case has("HAVING count(*) > $1::bigint"):
 		return "prune overgrown"
+	case has(".signals s\nWHERE s.id = ANY($1::bigint[])"), has(".signals s SET consumed_at"):
+		return "consume"
 	case strings.HasPrefix(sql, "SELECT u.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)"):
 		return "lost"
 	}

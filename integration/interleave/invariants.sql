@@ -116,6 +116,9 @@ SELECT 'strange move', format('instance %s from %s to %s by %s', m.id, m.was, m.
 FROM interleave.move m WHERE m.role <> 'admin' AND m.was <> m.is AND NOT m.marked
   AND (m.was, m.is) NOT IN (('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'))
 UNION ALL
+SELECT 'live row deleted', format('instance %s by %s', (c.o).id, c.actor)
+FROM interleave.change c WHERE (c.n).id IS NULL AND (c.o).status NOT IN ('done', 'failed')
+UNION ALL
 SELECT 'row out of shape', format('instance %s %s', g.id, g.status)
 FROM gendurable.gen_durable g
 WHERE (g.status = 'executing') <> (g.locked_by IS NOT NULL) OR (g.status = 'executing') <> (g.lease_expires_at IS NOT NULL)

@@ -2,24 +2,39 @@ package interleave
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
 )
 
-// mutant is a known-broken form of the engine's statements.
+// mutant is a known-broken form of the engine's statements, and a scenario in which some order must break the named invariant. A harness
+// that misses one is itself broken.
 type mutant struct {
-	name   string
-	change func(session string, queries []*pgx.QueuedQuery)
+	name      string
+	scenario  string // world/verb|verb, as schedules are named
+	invariant string
+	change    change
 }
 
-// mutator applies a mutant to what a session sends: pgx shows each batch to its tracer before it is prepared.
+// change rewrites a batch before it is sent; false if it found nothing to rewrite.
+type change func(session string, queries []*pgx.QueuedQuery) bool
+
+// mutator applies a mutant to what a session sends: pgx shows each batch to its tracer before it prepares it.
 type mutator struct {
 	*mutant
 	session string
+	applied *atomic.Bool
 }
 
 func (m *mutator) TraceBatchStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
-	m.change(m.session, data.Batch.QueuedQueries)
+	if m.change(m.session, data.Batch.QueuedQueries) {
+		m.applied.Store(true)
+	}
 	return ctx
 }
 
@@ -30,3 +45,201 @@ func (*mutator) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 	return ctx
 }
 func (*mutator) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// text replaces words, given in pairs, in the statements that have them.
+func text(pairs ...string) change {
+	return func(_ string, queries []*pgx.QueuedQuery) bool {
+		found := false
+		for _, q := range queries {
+			before := q.SQL
+			for i := 0; i < len(pairs); i += 2 {
+				q.SQL = strings.ReplaceAll(q.SQL, strings.ReplaceAll(pairs[i], "{s}", `"gendurable"`), strings.ReplaceAll(pairs[i+1], "{s}", `"gendurable"`))
+			}
+			found = found || q.SQL != before
+		}
+		return found
+	}
+}
+
+// of restricts a change to statements that have these words.
+func of(words string, c change) change {
+	return func(session string, queries []*pgx.QueuedQuery) bool {
+		found := false
+		for i := range queries {
+			if strings.Contains(queries[i].SQL, words) {
+				found = c(session, queries[i:i+1]) || found
+			}
+		}
+		return found
+	}
+}
+
+// by restricts a change to one session.
+func by(name string, c change) change {
+	return func(session string, queries []*pgx.QueuedQuery) bool { return session == name && c(session, queries) }
+}
+
+func find(queries []*pgx.QueuedQuery, words string) int {
+	return slices.IndexFunc(queries, func(q *pgx.QueuedQuery) bool { return strings.Contains(q.SQL, words) })
+}
+
+const (
+	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent IS NULL"
+	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
+	spawnUngated = "WHERE $16::uuid IS NOT NULL ORDER BY t.ord"
+)
+
+// deleteBeforeUpdate moves the end of the inbox in front of the terminal update.
+func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
+	drop, update := find(queries, dropInbox), find(queries, fencedUpdate)
+	if drop < 0 || update < 0 {
+		return false
+	}
+	queries[drop].SQL = `DELETE FROM gendurable.signals s WHERE s.target_id = ANY($1::bigint[]) AND $2::uuid IS NOT NULL`
+	queries[drop].SQL, queries[update].SQL = queries[update].SQL, queries[drop].SQL
+	queries[drop].Arguments, queries[update].Arguments = queries[update].Arguments, queries[drop].Arguments
+	return true
+}
+
+// spawnApart inserts the children in a transaction of their own, before the one that parks their parent.
+func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
+	spawn, settings := find(queries, "p.round, greatest("), find(queries, "set_config('lock_timeout'")
+	if spawn < 0 || settings < 0 {
+		return false
+	}
+	child := *queries[spawn]
+	child.SQL = strings.ReplaceAll(child.SQL, "WHERE p.commit_id = $16::uuid ORDER BY t.ord", spawnUngated)
+	child.SQL = strings.ReplaceAll(child.SQL, "SELECT x.round, x.commit_id FROM", "SELECT x.visit + 1 AS round, x.commit_id FROM")
+	moved := []*pgx.QueuedQuery{&child, {SQL: `COMMIT`}}
+	for i, q := range queries {
+		if i != spawn && i != settings && i > 0 {
+			copied := *q
+			moved = append(moved, &copied)
+		}
+	}
+	for i := range moved { // what reads the results stays where it is
+		queries[i+1].SQL, queries[i+1].Arguments = moved[i].SQL, moved[i].Arguments
+	}
+	return true
+}
+
+// withoutPredicate lets the GC delete by id what was due when it looked.
+func withoutPredicate(_ string, queries []*pgx.QueuedQuery) bool {
+	for _, q := range queries {
+		from, to := strings.Index(q.SQL, "AND (SELECT alone FROM c) AND"), strings.Index(q.SQL, "\n    AND NOT EXISTS (SELECT FROM \"gendurable\".gen_durable k")
+		if from >= 0 && to > from {
+			q.SQL = q.SQL[:from] + "AND (SELECT alone FROM c) AND $1::bigint IS NOT NULL AND $2::bigint IS NOT NULL" + q.SQL[to:]
+			return true
+		}
+	}
+	return false
+}
+
+var mutants = []mutant{
+	{"status test in the wake's WHERE", "executing/park at itself|signal stop", "lost wake", text(
+		"NOT IN ('done', 'failed') FOR NO KEY UPDATE) l", "NOT IN ('done', 'failed')) l",
+		"FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint",
+		"FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint AND g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits)")},
+	{"no re-check", "executing/park at itself|signal stop", "lost wake",
+		of("s.id NOT IN (SELECT unnest($3", text("WHERE g.id = ANY($1::bigint[])", "WHERE false AND g.id = ANY($1::bigint[])"))},
+	{"re-check by high-water mark", "reclaimed/park at itself|zombie: beat", "lost wake",
+		text("s.id NOT IN (SELECT unnest($3::bigint[]))", "s.id > (SELECT max(x) FROM unnest($3::bigint[]) x)")},
+	{"delivery without a lock", "executing/done|signal go", "signal of the dead",
+		text("NOT IN ('done', 'failed') FOR NO KEY UPDATE) l", "NOT IN ('done', 'failed')) l")},
+	{"delivery to an id looked up by key", "executing/done|signal go by key", "accepted by the dead", of("set_config('gendurable.target'", text(
+		"WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed')",
+		"WHERE g.id = (SELECT k.id FROM {s}.gen_durable k WHERE k.correlation_guard = $1::text)"))},
+	{"duplicate wakes", "executing/park at itself|signal again", "woken by nothing",
+		text("CASE WHEN sent.id IS NULL THEN '' ELSE seen.id::text END", "seen.id::text")},
+	{"consumption forgets the dedup key", "executing/next|signal again", "duplicate inserted",
+		text("UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'", "DELETE FROM {s}.signals s")},
+	{"terminal delete before update", "executing/done|signal go", "signal of the dead", deleteBeforeUpdate},
+
+	{"unfenced outcome", "runnable/zombie: next|claim", "unfenced outcome", text(
+		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent IS NULL",
+		"$4::text IS NOT NULL\n  AND (u.parent IS NULL")},
+	{"fence by worker only", "reclaimed/zombie: next|retry", "unfenced outcome",
+		text("AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent IS NULL", "\n  AND (u.parent IS NULL")},
+	{"kept claim without the visit in its fence", "executing/next, kept|next, kept", "unfenced outcome",
+		of("SET step = u.step, state = u.state::jsonb", text("AND g.visit = u.visit", ""))},
+	{"riders gated by the next fence", "reclaimed/zombie: next|park", "signal lost", text(
+		"(SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid",
+		"(SELECT g.visit FROM {s}.gen_durable g WHERE g.id = s.target_id) = 4 AND $2::uuid IS NOT NULL")},
+	{"unfenced heartbeat", "reclaimed/zombie: beat|next", "lease extended by a stranger",
+		of("lease_expires_at = (SELECT clock_timestamp()) + $4", text("AND g.claim_token = u.token", ""))},
+	{"unfenced release", "reclaimed/zombie: release|beat", "claim ended by a stranger",
+		of("pick_lane = 0, locked_by = NULL, lease_expires_at = NULL\nFROM unnest", text("AND g.claim_token = u.token", ""))},
+
+	{"commit that waits", "executing/next|hold", "waited",
+		of(fencedUpdate, text("FOR NO KEY UPDATE SKIP LOCKED) l", "FOR NO KEY UPDATE) l"))},
+	{"heartbeat that waits", "executing/beat|hold", "waited",
+		of("lease_expires_at = (SELECT clock_timestamp()) + $4", text("SKIP LOCKED", ""))},
+	{"reap that waits", "lost/reap|hold", "waited", of("AS over", text("FOR NO KEY UPDATE OF x SKIP LOCKED", "FOR NO KEY UPDATE OF x"))},
+	{"claim that waits", "runnable/claim|hold", "waited", text("FOR NO KEY UPDATE OF g SKIP LOCKED", "FOR NO KEY UPDATE OF g")},
+	{"time out that waits", "asleep/time out|hold", "waited", of("timed_out = true", text("SKIP LOCKED", ""))},
+	{"no gate for the parent", "executing/sibling done|hold parent", "waited",
+		text("OR u.parent = ANY(ARRAY(SELECT id FROM p))", "OR $19::bigint[] IS NOT NULL")},
+	{"join by ctid where it waits", "families/sibling done|signal parent", "barrier",
+		text("OR u.parent = ANY(ARRAY(SELECT id FROM p))", "OR $19::bigint[] IS NOT NULL")},
+	{"FOR UPDATE in the claim", "runnable/claim|refer", "hidden", text("FOR NO KEY UPDATE OF g SKIP LOCKED", "FOR UPDATE OF g SKIP LOCKED")},
+	{"FOR UPDATE in the commit", "executing/next|refer", "hidden", of(fencedUpdate, text("FOR NO KEY UPDATE", "FOR UPDATE"))},
+	{"FOR UPDATE in the delivery", "executing/signal go|refer", "hidden", of("set_config('gendurable.target'", text("FOR NO KEY UPDATE", "FOR UPDATE"))},
+	{"unordered parents in the slow lane", "families/both parents, slow|hold parents", "deadlock",
+		text("ORDER BY x.id FOR NO KEY UPDATE", "ORDER BY x.id DESC FOR NO KEY UPDATE")},
+	{"insert in input order", "executing/done|insert many|insert many, reversed", "deadlock", text("ORDER BY r.key NULLS FIRST, r.id", "ORDER BY r.id")},
+
+	{"spawn apart from park", "lost/spawn|reap", "orphan child", spawnApart},
+	{"join without round", "families/stranger done|done", "woke early", text("p.round = d.parent_round AND ", "")},
+	{"join of a stale outcome", "reclaimed/zombie: done|beat", "miscounted", text("WHERE k.joined = $2::uuid", "WHERE $2::uuid IS NOT NULL")},
+	{"barrier counts dropped children", "executing/spawn, keyed|insert, child's key", "barrier",
+		of("dropped = u.dropped::jsonb", text("AND g.commit_id = $2::uuid", "AND g.commit_id <> $2::uuid"))},
+
+	{"no promotion", "executing/done|beat", "key stands still", text("WHERE n.pick_lane = 1)", "WHERE n.pick_lane = 9)")},
+	{"behind an anchor that is not held", "followed/done|claim", "key stands still",
+		text("THEN 1 END AS act", "THEN 1 ELSE 1 END AS act")},
+	{"claim of what is not the head", "unsettled/claim|hold", "overtook",
+		text("p.busy IS NULL AND p.head = w.id", "p.busy IS NULL")},
+	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
+}
+
+// enough orders of three sessions to meet what two of them decide by chance.
+const enough = 300
+
+func TestEveryMutantIsFound(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			r := newRig(t, &m)
+			s, err := parse(m.scenario + "/")
+			require.NoError(t, err)
+			proof := &proof{t: t, seed: 1, mutant: true}
+			turns, found, played := proof.turns(r, s.world, s.verbs), "", 0
+			look := func(order string) bool {
+				s.order = order
+				v := proof.check(r, s)
+				played++
+				if v != nil && slices.ContainsFunc(v.broken, func(b string) bool { return strings.Contains(b, m.invariant) }) {
+					found = s.order
+				}
+				return found == ""
+			}
+			if len(s.verbs) == 2 {
+				orders(turns, func(order string) {
+					if found == "" {
+						look(order)
+					}
+				})
+			} else {
+				random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // reproducible
+				for range enough {
+					if !look(anyOrder(random, turns)) {
+						break
+					}
+				}
+			}
+			require.True(t, r.mutated.Load(), "the mutant changed nothing: the statement has another text now")
+			require.NotEmpty(t, found, "not found in %d orders", played)
+			t.Logf("found %q after %d orders, in %s", m.invariant, played, found)
+		})
+	}
+}

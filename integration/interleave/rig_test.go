@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,6 +27,7 @@ type rig struct {
 	monitor *pgx.Conn
 	cast    []*session
 	played  int
+	mutated atomic.Bool // a mutant has changed something
 }
 
 const names = "ABC"
@@ -43,7 +45,7 @@ func newRig(t testing.TB, m *mutant) *rig {
 	require.NoError(t, err)
 	r := &rig{t: t, monitor: monitor}
 	for _, name := range names {
-		r.cast = append(r.cast, newSession(t, url, string(name), m))
+		r.cast = append(r.cast, r.newSession(url, string(name), m))
 	}
 	return r
 }
@@ -82,6 +84,7 @@ type verdict struct {
 	trace    []string // what passed in which order, and who waited
 	effect   string   // the order in which units passed: schedules with the same one were the same
 	counts   []int    // units per session
+	dead     []string // effects after which a session could not take the turn it was given: no other order that begins so is a new one
 	broken   []string
 	slowed   int // outcomes that went through the slow lane
 	waitings int
@@ -116,12 +119,13 @@ type play struct {
 	*verdict
 	rig      *rig
 	schedule schedule
-	credit   []int // turns that a session may take
-	waits    []bool
+	credit   []int  // turns that a session may take
+	waits    []bool // for a lock, at the moment
+	waited   []bool // ever
 }
 
 func (p *play) run(ctx context.Context) error {
-	p.waits = make([]bool, len(p.schedule.verbs))
+	p.waits, p.waited = make([]bool, len(p.schedule.verbs)), make([]bool, len(p.schedule.verbs))
 	for i, v := range p.schedule.verbs {
 		p.rig.cast[i].begin(ctx, v)
 		if _, err := p.settle(ctx, i); err != nil {
@@ -129,9 +133,13 @@ func (p *play) run(ctx context.Context) error {
 		}
 	}
 	for _, name := range p.schedule.order {
-		p.credit[strings.IndexRune(names, name)]++
+		i, before := strings.IndexRune(names, name), p.effect
+		p.credit[i]++
 		if _, err := p.pump(ctx); err != nil {
 			return err
+		}
+		if p.credit[i] > 0 {
+			p.dead = append(p.dead, before+string(name))
 		}
 	}
 	for i := range p.credit {
@@ -242,6 +250,7 @@ func (p *play) blocked(ctx context.Context, i int, pid uint32) (bool, error) {
 	}
 	if blocked && !p.waits[i] {
 		p.waitings++
+		p.waited[i] = true
 		p.trace = append(p.trace, fmt.Sprintf("%s waits (row: %t)", p.rig.cast[i].name, row))
 		v := p.schedule.verbs[i]
 		if v.quick && (row || !v.mayMeetKey) {
@@ -257,14 +266,12 @@ func (p *play) judge(ctx context.Context) error {
 	for i, v := range p.schedule.verbs {
 		s := p.rig.cast[i]
 		p.broken = append(p.broken, s.faults...)
+		if s.deadlocks > 0 { // a worker repeats it, but no lock order of ours may lead there
+			p.broken = append(p.broken, fmt.Sprintf("deadlock: %s", v.name))
+		}
 		s.facts.save(b)
-		// Only a foreign key's check holds the row: nobody may take notice.
-		if v.harmless {
-			for j := range p.schedule.verbs {
-				if other := p.rig.cast[j]; j != i && len(p.schedule.verbs) == 2 && (other.leftOut > 0 || other.emptyHanded && p.schedule.world.claimable) {
-					p.broken = append(p.broken, fmt.Sprintf("hidden: %s did not get a row of which only the key is locked", p.schedule.verbs[j].name))
-				}
-			}
+		if v.harmless && len(p.schedule.verbs) == 2 {
+			p.unharmed(1 - i)
 		}
 	}
 	b.Queue(`SELECT name || ': ' || detail FROM interleave.broken ORDER BY 1`).Query(func(rows pgx.Rows) error {
@@ -276,6 +283,14 @@ func (p *play) judge(ctx context.Context) error {
 		return fmt.Errorf("judge %s: %w", p.schedule, err)
 	}
 	return nil
+}
+
+// unharmed: only a foreign key's check holds the row, and nobody may take notice.
+func (p *play) unharmed(i int) {
+	s := p.rig.cast[i]
+	if p.waited[i] || s.leftOut > 0 || s.emptyHanded && p.schedule.world.claimable {
+		p.broken = append(p.broken, fmt.Sprintf("hidden: %s did not get a row of which only the key is locked", p.schedule.verbs[i].name))
+	}
 }
 
 var errReplay = errors.New("not a schedule")

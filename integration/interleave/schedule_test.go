@@ -61,22 +61,23 @@ func (w *world) verb(name string) (verb, bool) {
 	return verb{}, false
 }
 
-// pairs are all pairs of verbs of a world that can make a difference to each other.
+// pairs are all pairs of verbs of a world that share something.
 func (w *world) pairs() (out [][]verb) {
 	for i, a := range w.verbs {
 		for _, b := range w.verbs[i:] {
-			switch {
-			case a.sole && b.sole && a.name != b.name:
-				// Two different outcomes of one claim meet as those of the other kinds do.
-			case (a.harmless || a.family == "host's lock") && (b.harmless || b.family == "host's lock"):
-				// Two hosts: nothing of the engine's.
-			default:
+			if a.touches&b.touches != 0 && !(foreign(a) && foreign(b)) && !(outcome(a) && outcome(b) && (a.sole || b.sole)) &&
+				(w.only == nil || w.only(a) || w.only(b)) {
 				out = append(out, []verb{a, b})
 			}
 		}
 	}
 	return out
 }
+
+// foreign verbs are a host's: two of them are no matter of ours.
+func foreign(v verb) bool { return strings.HasPrefix(v.family, "host") }
+
+func outcome(v verb) bool { return strings.HasPrefix(v.family, "commit") && v.touches&subject != 0 }
 
 // orders calls f with every order of so many turns per session.
 func orders(turns []int, f func(string)) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,11 +26,12 @@ type session struct {
 	line *store.Line
 	turn chan struct{} // something happened
 
-	mu     sync.Mutex
-	gated  bool // statements wait for release
-	gates  []*gate
-	flying *flight
-	over   bool // the verb has returned
+	mu        sync.Mutex
+	gated     bool // statements wait for release
+	gates     []*gate
+	flying    *flight
+	over      bool // the verb has returned
+	deadlocks int  // that the server reported, whoever repeats the transaction then
 
 	// Written by the verb, read when it is over.
 	facts       facts
@@ -41,7 +41,8 @@ type session struct {
 	emptyHanded bool // a claim found nothing
 }
 
-func newSession(t testing.TB, url, name string, m *mutant) *session {
+func (r *rig) newSession(url, name string, m *mutant) *session {
+	t := r.t
 	t.Helper()
 	s := &session{name: name, turn: make(chan struct{}, 1)}
 	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
@@ -56,7 +57,7 @@ func newSession(t testing.TB, url, name string, m *mutant) *session {
 			return g, nil
 		}
 		if m != nil {
-			c.ConnConfig.Tracer = &mutator{mutant: m, session: name}
+			c.ConnConfig.Tracer = &mutator{mutant: m, session: name, applied: &r.mutated}
 		}
 	})
 	s.db = store.New(entpgx.New(pool), schema)
@@ -76,7 +77,7 @@ func (s *session) poke() {
 // begin starts a verb behind the gate.
 func (s *session) begin(ctx context.Context, v verb) {
 	s.mu.Lock()
-	s.gated, s.over = true, false
+	s.gated, s.over, s.deadlocks = true, false, 0
 	s.mu.Unlock()
 	s.facts, s.after, s.faults, s.leftOut, s.emptyHanded = facts{}, nil, nil, 0, false
 	go func() {
@@ -133,12 +134,9 @@ func (s *session) later(f func(context.Context) error) { s.after = append(s.afte
 // tries bounds how often a worker's repetition may fail in a world where nobody else acts any more.
 const tries = 5
 
-// transient reports whether a worker would repeat what failed so. A deadlock is one to it, but no lock order of ours may meet one.
+// transient reports whether a worker would repeat what failed so.
 func (s *session) transient(verb string, err error) bool {
 	if store.IsUniqueViolation(err) || store.Classify(err) == store.FaultTransient {
-		if deadlock(err) {
-			s.fault("%s met a deadlock", verb)
-		}
 		return true
 	}
 	s.fault("%s: %v", verb, err)

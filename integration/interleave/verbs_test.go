@@ -12,14 +12,26 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
+// things are what verbs touch: two that share none cannot make a difference to each other.
+type things uint8
+
+const (
+	subject things = 1 << iota // its row and its inbox
+	key                        // the rows of its partition key
+	guard                      // who occupies its correlation key
+	parent                     // the parent's row
+	second                     // another parent's
+)
+
 // verb is what one session does in a schedule.
 type verb struct {
 	name       string
 	family     string
+	touches    things
 	quick      bool // may wait for nobody's row
 	mayMeetKey bool // but may meet another's partition key in the index
 	harmless   bool // locks the subject's key only: nobody may take notice
-	sole       bool // an outcome of the subject's claim that need not be met with every other one
+	sole       bool // an outcome of the subject's claim that meets no other outcome of it: four others stand for all there
 	run        func(ctx context.Context, s *session)
 }
 
@@ -31,6 +43,7 @@ func inTurn(name string, verbs ...verb) verb {
 		}
 	}}
 	for _, one := range verbs {
+		v.touches |= one.touches
 		v.quick, v.mayMeetKey = v.quick && one.quick, v.mayMeetKey || one.mayMeetKey
 	}
 	return v
@@ -39,20 +52,39 @@ func inTurn(name string, verbs ...verb) verb {
 // commits applies outcomes as one batch.
 func commits(name string, slow bool, entries ...store.Entry) verb {
 	family := "commit"
+	var touched things
 	for _, e := range entries {
 		slow = slow || e.Slow()
+		touched |= touches(&e)
 	}
 	if slow {
 		family = "commit, slow lane"
 	}
-	return verb{name: name, family: family, quick: !slow, run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: family, touches: touched, quick: !slow, run: func(ctx context.Context, s *session) {
 		s.commit(ctx, owner, entries, slow)
 	}}
 }
 
+func touches(e *store.Entry) (t things) {
+	c := e.Claim
+	if c.ID == subjectID {
+		t |= subject
+	}
+	if !e.Keep && c.PartitionKey != "" || len(e.Commit.Spawn) > 0 {
+		t |= key
+	}
+	if e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop {
+		if c.ID == subjectID {
+			t |= guard
+		}
+		t |= map[int64]things{parentID: parent, subjectID: subject, secondID: second}[c.Parent]
+	}
+	return t
+}
+
 // claims takes up to limit rows of the queue.
 func claims(name, worker string, limit int) verb {
-	return verb{name: name, family: "claim", quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		if len(s.claim(ctx, worker, limit)) == 0 {
 			s.emptyHanded = true
 		}
@@ -61,7 +93,7 @@ func claims(name, worker string, limit int) verb {
 
 // delivers sends a signal.
 func delivers(name string, to store.Address, signal, dedup string) verb {
-	return verb{name: name, family: "deliver", run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "deliver", touches: subject | guard, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			d, err := s.db.Deliver(ctx, to, &step.Signal{Name: signal, DedupKey: dedup}, 100)
 			if err == nil || errors.Is(err, store.ErrNoTarget) {
@@ -74,8 +106,8 @@ func delivers(name string, to store.Address, signal, dedup string) verb {
 	}}
 }
 
-func beats(c *step.Claim) verb {
-	return verb{name: "beat", family: "heartbeat", quick: true, run: func(ctx context.Context, s *session) {
+func beats(name string, c *step.Claim) verb {
+	return verb{name: name, family: "heartbeat", touches: subject, quick: true, run: func(ctx context.Context, s *session) {
 		s.facts.holds(s.name, owner, c)
 		once := func(ctx context.Context) error {
 			b, err := s.line.Beat(ctx, owner, []*step.Claim{c}, time.Minute)
@@ -91,8 +123,8 @@ func beats(c *step.Claim) verb {
 	}}
 }
 
-func releases(c *step.Claim) verb {
-	return verb{name: "release", family: "release", run: func(ctx context.Context, s *session) {
+func releases(name string, c *step.Claim) verb {
+	return verb{name: name, family: "release", touches: subject | key, run: func(ctx context.Context, s *session) {
 		s.facts.holds(s.name, owner, c)
 		once := func(ctx context.Context) error {
 			_, p, err := s.db.Release(ctx, owner, []*step.Claim{c})
@@ -105,7 +137,7 @@ func releases(c *step.Claim) verb {
 
 // reaps sweeps expired leases; the crash limit of the machine decides whether the subject fails.
 func reaps(name string, limit int32) verb {
-	return verb{name: name, family: "reap", quick: true, run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "reap", touches: subject | key | parent | guard, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			mark := uuid.NewString()
 			s.facts.mark(mark, s.name, kindReap)
@@ -121,7 +153,7 @@ func reaps(name string, limit int32) verb {
 }
 
 func timesOut() verb {
-	return verb{name: "time out", family: "await timeout", quick: true, run: func(ctx context.Context, s *session) {
+	return verb{name: "time out", family: "await timeout", touches: subject, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			_, err := s.db.TimeOut(ctx, 100)
 			return err
@@ -131,7 +163,7 @@ func timesOut() verb {
 }
 
 func inserts(name string, specs ...step.Spec) verb {
-	return verb{name: name, family: "insert", run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "insert", touches: key | guard, run: func(ctx context.Context, s *session) {
 		list := make([]*step.Spec, len(specs))
 		for i := range specs {
 			x := specs[i]
@@ -150,7 +182,7 @@ func inserts(name string, specs ...step.Spec) verb {
 }
 
 func prunes() verb {
-	return verb{name: "prune", family: "prune", quick: true, run: func(ctx context.Context, s *session) {
+	return verb{name: "prune", family: "prune", touches: subject | guard | parent, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			_, err := s.db.Prune(ctx, store.PruneParams{Done: time.Hour, Failed: time.Hour, Tombstones: 1, Limit: 100})
 			return err
@@ -160,7 +192,7 @@ func prunes() verb {
 }
 
 func promotes() verb {
-	return verb{name: "promote", family: "promote, sweep", quick: true, run: func(ctx context.Context, s *session) {
+	return verb{name: "promote", family: "promote, sweep", touches: key, quick: true, run: func(ctx context.Context, s *session) {
 		p, err := s.db.Promote(ctx, []string{"k"})
 		s.promoteMissed(p.Missed)
 		s.insist("promote", err, func(ctx context.Context) error {
@@ -171,7 +203,7 @@ func promotes() verb {
 }
 
 func sweeps() verb {
-	return verb{name: "sweep", family: "promote, sweep", quick: true, run: func(ctx context.Context, s *session) {
+	return verb{name: "sweep", family: "promote, sweep", touches: key, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			_, p, err := s.db.Sweep(ctx, "", 100)
 			s.promoteMissed(p.Missed)
@@ -199,7 +231,7 @@ const (
 )
 
 func cancels(name string, id int64) verb {
-	return verb{name: name, family: "cancel, retry", run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "cancel, retry", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			mark := uuid.NewString()
 			s.facts.mark(mark, s.name, kindCancel)
@@ -214,7 +246,7 @@ func cancels(name string, id int64) verb {
 }
 
 func revives(name string, id int64) verb {
-	return verb{name: name, family: "cancel, retry", run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "cancel, retry", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			s.promoteMissed([]string{"k"})
 			return s.pipeline(ctx, "admin", entpgx.Stmt{Name: "retry", SQL: reviveSQL, Args: []any{id}})
@@ -224,8 +256,8 @@ func revives(name string, id int64) verb {
 }
 
 // holds is a host's transaction that keeps rows locked, one after the other in ascending order, as an open SignalTx does.
-func holds(name string, ids ...int64) verb {
-	return verb{name: name, family: "host's lock", run: func(ctx context.Context, s *session) {
+func holds(name string, touches things, ids ...int64) verb {
+	return verb{name: name, family: "host's lock", touches: touches, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			var stmts []entpgx.Stmt
 			for _, id := range ids {
@@ -238,26 +270,16 @@ func holds(name string, ids ...int64) verb {
 }
 
 // refers is a host's transaction that inserts a row which refers to the subject.
-func refers(id int64) verb {
-	return verb{name: "refer", family: "host's foreign key", harmless: true, run: func(ctx context.Context, s *session) {
+func refers(touches things, id int64) verb {
+	return verb{name: "refer", family: "host's foreign key", touches: touches, harmless: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
-			return s.pipeline(ctx, "host", entpgx.Stmt{Name: "refer",
+			err := s.pipeline(ctx, "host", entpgx.Stmt{Name: "refer",
 				SQL: `INSERT INTO interleave.reference SELECT id FROM gendurable.gen_durable WHERE id = $1`, Args: []any{id}})
+			if refused(err) { // the GC was there first
+				return nil
+			}
+			return err
 		}
 		s.insist("refer", once(ctx), once)
 	}}
-}
-
-// claimed claims the subject and commits an outcome for it.
-func claimed(name string, outcome func(*step.Claim) store.Entry) verb {
-	return verb{name: name, family: "claim", quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
-		for _, c := range s.claim(ctx, owner, 1) {
-			s.commit(ctx, owner, []store.Entry{outcome(c)}, false)
-		}
-	}}
-}
-
-// reclaimed reaps, claims, and commits an outcome.
-func reclaimed(name string, limit int32, outcome func(*step.Claim) store.Entry) verb {
-	return inTurn(name, reaps("", limit), claimed("", outcome))
 }

@@ -17,7 +17,8 @@ type world struct {
 	name      string
 	setup     []string
 	verbs     []verb
-	claimable bool // the subject is runnable: a claim finds something
+	claimable bool            // the subject is runnable: a claim finds something
+	only      func(verb) bool // pairs that have such a verb, if not nil: the others met in another world
 }
 
 // owner is the worker that holds the claims of a world, and that claims again: so a fence by worker alone is not enough.
@@ -56,7 +57,7 @@ var (
 	executing = []string{"status", "'executing'", "locked_by", "'w'", "lease_expires_at", "now() + interval '30 s'"}
 	expired   = []string{"status", "'executing'", "locked_by", "'w'", "lease_expires_at", "now() - interval '1 s'"}
 	addressed = []string{"partition_key", "'k'", "correlation_key", "'x'",
-		"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'", "visit", "3", "depth", "1", "claim_token", "11",
+		"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'", "visit", "3", "depth", "1",
 		"eligible_at", "now() - interval '10 s'"}
 	ofParent = []string{"parent_id", "1", "parent_round", "1"}
 	parked   = row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "2")
@@ -73,8 +74,15 @@ var (
 	subjectClaim = &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default", PartitionKey: "k", CorrelationKey: "x",
 		Parent: parentID, ParentRound: 1, Depth: 1, Awaits: []string{"go"},
 		Awaited: []step.Signal{{ID: 21, Name: "go"}, {ID: 22, Name: "go", DedupKey: "d"}}}
-	siblingClaim = &step.Claim{ID: siblingID, Token: 12, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
+	successorClaim = successor()
+	siblingClaim   = &step.Claim{ID: siblingID, Token: 12, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
 )
+
+func successor() *step.Claim {
+	c := *subjectClaim
+	c.Token = 13
+	return &c
+}
 
 func entry(c *step.Claim, o step.Commit) store.Entry {
 	if o.Kind != step.Done && o.Kind != step.Stop {
@@ -127,8 +135,7 @@ func sole(v verb) verb {
 }
 
 // outcomes are those of the subject's claim, of each kind.
-func outcomes() []verb {
-	c := subjectClaim
+func outcomes(c *step.Claim) []verb {
 	delayed := entry(c, step.Commit{Kind: step.Next, Step: "t", Delay: time.Hour})
 	retry := entry(c, step.Commit{Kind: step.Retry, Step: "s", Delay: time.Hour, Err: "again"})
 	due := awaits(c, "t", "stop")
@@ -156,51 +163,80 @@ func outcomes() []verb {
 }
 
 func worlds() []world {
-	family := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'")...), sibling, follower("1")}
-	lost := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'")...), sibling, follower("1")}
-	crashed := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "crashes", "1")...), sibling, follower("1")}
-	runnable := []string{parked, row(subjectID, with(with(ofParent, addressed...), "awaits", "'{go}'")...), sibling, follower("1")}
+	family := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
+	lost := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
+	crashed := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11", "crashes", "1")...), sibling, follower("1")}
+	runnable := []string{parked, row(subjectID, with(with(ofParent, addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
+	unsettled := append(append([]string{}, runnable[:3]...), follower("0"))
 	asleep := []string{parked, row(subjectID, with(with(ofParent, addressed...), "status", "'awaiting_signal'", "awaits", "'{go,stop}'",
 		"await_deadline", "now() - interval '1 s'")...), sibling, follower("0")}
+	followed := append(append([]string{}, family[:3]...), follower("0"))
+	reclaimed := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "13")...), sibling, follower("1")}
 	inserted := []verb{
 		inserts("insert, same key", spec("x", "")),
 		inserts("insert many", spec("y", "k"), spec("x", "k"), spec("", "k")),
 	}
+	shuffled := []verb{inserts("insert many, reversed", spec("x", ""), spec("y", "")), inserts("insert, child's key", spec("c1", ""))}
 	delivered := []verb{
 		delivers("signal go", byID(subjectID), "go", ""),
 		delivers("signal stop", byID(subjectID), "stop", ""),
 		delivers("signal go by key", byKey("x"), "go", ""),
 		delivers("signal again", byID(subjectID), "go", "d"),
 	}
-	beside := []verb{cancels("cancel", subjectID), holds("hold", subjectID), refers(subjectID)}
+	beside := []verb{cancels("cancel", subjectID), holds("hold", subject, subjectID), refers(subject, subjectID)}
 
+	swept := func(v verb) bool { return v.family == "reap" }
+	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
-		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(), delivered, beside, inserted, []verb{
-			beats(subjectClaim), releases(subjectClaim), claims("claim", owner, 10), reaps("reap", 0), timesOut(), prunes(), promotes(), sweeps(),
+		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, beside, inserted, shuffled, []verb{
+			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(), sweeps(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
-			holds("hold parent", parentID), cancels("cancel parent", parentID),
+			holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
-		{name: "lost", setup: append(lost, inbox...), verbs: join(outcomes(), delivered[:1], beside, []verb{
-			beats(subjectClaim), releases(subjectClaim), reaps("reap", 0),
+		{name: "lost", setup: append(lost, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
+			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(),
 			inTurn("reap, claim", reaps("", 0), claims("", owner, 10)),
-			reclaimed("reap, claim, next", 0, func(c *step.Claim) store.Entry { return awaits(c, "t", "stop") }),
 		})},
-		{name: "crashed", setup: append(crashed, inbox...), verbs: join(outcomes(), delivered[:1], beside, inserted[:1], []verb{
-			beats(subjectClaim), reaps("reap to the limit", 1), claims("claim", owner, 10),
-			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parentID), cancels("cancel parent", parentID),
+		{name: "crashed", setup: append(crashed, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
+			reaps("reap to the limit", 1), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(),
+			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
-		{name: "runnable", setup: append(runnable, inbox...), claimable: true, verbs: join(delivered, beside, inserted, []verb{
-			claims("claim", owner, 10), claims("claim one", "w2", 1), promotes(), sweeps(), prunes(), timesOut(),
+		{name: "followed", setup: append(followed, inbox...), only: func(v verb) bool { return v.family == "claim" }, verbs: join(outcomes(subjectClaim), []verb{
+			claims("claim", owner, 10), releases("release", subjectClaim), cancels("cancel", subjectID), promotes(), sweeps(), inserted[1],
+		})},
+		{name: "reclaimed", setup: append(reclaimed, append(inbox, signal(20, subjectID, "stop", ""))...), only: isZombie, verbs: join(zombies(), []verb{
+			commits("next", false, next(successorClaim)), commits("retry", false, entry(successorClaim, step.Commit{Kind: step.Retry, Step: "s"})),
+			commits("park", false, awaits(successorClaim, "t", "stop")), commits("park at itself", false, awaits(successorClaim, "s", "go", "stop")),
+			commits("done", false, done(successorClaim)),
+			commits("next, kept", false, kept(successorClaim)), beats("beat", successorClaim), releases("release", successorClaim), delivered[0],
+		})},
+		{name: "runnable", setup: append(runnable, inbox...), claimable: true, verbs: join(delivered, beside, inserted, zombies()[:3], []verb{
+			claims("claim", owner, 10), claims("claim one", "w2", 1), promotes(), sweeps(),
 			inserts("insert, more urgent", urgent(spec("", "k"))), commits("sibling done", false, done(siblingClaim)),
-			claimed("claim, done", done), claimed("claim, park", func(c *step.Claim) store.Entry { return awaits(c, "s", "go") }),
 		})},
-		{name: "asleep", setup: asleep, verbs: join(delivered, beside, inserted, []verb{
-			timesOut(), claims("claim", owner, 10), claimed("claim, done", done), promotes(), prunes(), commits("sibling done", false, done(siblingClaim)),
+		{name: "unsettled", setup: append(unsettled, inbox...), claimable: true, verbs: join(delivered[:1], beside, []verb{
+			claims("claim", owner, 10), claims("claim one", "w2", 1), promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
+			inserted[1],
+		})},
+		{name: "asleep", setup: asleep, only: asleepOnly, verbs: join(delivered, beside, inserted, []verb{
+			timesOut(), claims("claim", owner, 10), promotes(),
 			inTurn("time out, claim", timesOut(), claims("", owner, 10)),
 		})},
 		families(), graveyard(),
 	}
 }
+
+// zombies are verbs of a claim that is over: its row was reaped, and maybe claimed again by the same worker.
+func zombies() []verb {
+	return []verb{
+		commits("zombie: next", false, next(subjectClaim)), commits("zombie: next, slow", true, next(subjectClaim)), beats("zombie: beat", subjectClaim),
+		commits("zombie: done", false, done(subjectClaim)), commits("zombie: next, kept", false, kept(subjectClaim)),
+		commits("zombie: park", false, awaits(subjectClaim, "t", "go")), commits("zombie: spawn", false, spawns(subjectClaim, spec("", ""))),
+		releases("zombie: release", subjectClaim),
+	}
+}
+
+func isZombie(v verb) bool { return strings.HasPrefix(v.name, "zombie") }
 
 // families is about joins: two parents, a child of a round that is over.
 func families() world {
@@ -227,7 +263,7 @@ func families() world {
 		commits("all", false, done(subject), done(last), done(nephew), done(niece), done(stranger)),
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
 		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)),
-		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parentID, secondID), claims("claim", owner, 10), refers(parentID),
+		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
 	}}
 }
@@ -250,10 +286,10 @@ func graveyard() world {
 	return world{name: "graveyard", setup: setup, verbs: []verb{
 		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""),
 		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
-		inTurn("retry, cancel", revives("", strangerID), cancels("", strangerID)), revives("retry parent", subjectID),
+		revives("retry parent", subjectID),
 		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),
 		inTurn("retry, claim", revives("", strangerID), claims("", owner, 10)),
-		refers(strangerID), holds("hold", strangerID), cancels("cancel grandchild", nephewID),
+		refers(subject, strangerID), holds("hold", subject, strangerID), cancels("cancel grandchild", nephewID),
 	}}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // insert inserts instances, in one call. Uids are given here.
 func (p *pair) insert(specs ...model.Spec) []model.ID {
-	p.logf("insert(%+v)", specs)
+	p.logf("insert(%s)", brief(specs))
 	reals := make([]*step.Spec, len(specs))
 	for n := range specs {
 		specs[n].UID = p.uid()
@@ -33,7 +33,7 @@ func (p *pair) insert(specs ...model.Spec) []model.ID {
 	return ids
 }
 
-// fleet is a worker: who it is and what it knows.
+// worker is a worker: who it is and what it knows.
 type worker struct {
 	name     string
 	machines []model.Machine
@@ -67,10 +67,13 @@ func (p *pair) claim(w *worker, queue string, limit int, wide bool) []claim {
 		cancel()
 		require.NoError(p, err)
 		before := p.newest
-		for _, real := range got.Claims {
-			require.Greater(p, real.Token, before, "claim tokens grow")
-			p.newest = max(p.newest, real.Token)
-			claims = append(claims, p.claimed(w, queue, real, wide))
+		for _, c := range got.Claims {
+			require.Greater(p, c.Token, before, "claim tokens grow")
+			p.newest = max(p.newest, c.Token)
+			claims = append(claims, p.claimed(w, queue, c, wide))
+		}
+		for _, c := range claims[len(claims)-len(got.Claims):] {
+			p.compareChildren(&c)
 		}
 		if len(claims) == limit {
 			return claims
@@ -90,40 +93,42 @@ func (p *pair) left(w *worker, queue string) (ids []model.ID) {
 	return ids
 }
 
-func (p *pair) claimed(w *worker, queue string, real *step.Claim, inOrder bool) claim {
-	id, known := p.models[real.ID]
+func (p *pair) claimed(w *worker, queue string, got *step.Claim, inOrder bool) claim {
+	id, known := p.models[got.ID]
 	if !known {
-		i := p.model.Instances(func(i *model.Instance) bool { return i.UID == modelUID(real.UID) })
-		require.Len(p, i, 1, "claimed instance with uid %x", real.UID)
+		i := p.model.Instances(func(i *model.Instance) bool { return i.UID == modelUID(got.UID) })
+		require.Len(p, i, 1, "claimed instance with uid %x", got.UID)
 		id = i[0].ID
-		p.met(id, real.ID)
+		p.met(id, got.ID)
 	}
 	left := p.left(w, queue)
+	require.NotEmpty(p, left, "instance %d is not claimable: nothing is", id)
 	if inOrder {
-		require.Equal(p, left[:min(1, len(left))], []model.ID{id}, "next to be claimed")
+		require.Equal(p, left[0], id, "next to be claimed, of %v", left)
 	}
 	want, ok := p.model.ClaimOnly(id, w.name, queue, w.knows, lease)
 	require.True(p, ok, "instance %d is not claimable, of %v", id, left)
-	require.Equal(p, seenModel(&want), p.seenReal(real))
-	p.tokens[real.Token] = want.Token
-	p.logf("  claimed %+v", seenModel(&want))
-	if want.Round > 0 && want.Round == want.Visit {
-		p.compareChildren(&want.Instance, real)
-	}
-	return claim{want, real}
+	require.Equal(p, seenModel(&want), p.seenReal(got))
+	p.tokens[got.Token] = want.Token
+	p.logf("  claimed %s", brief(seenModel(&want)))
+	return claim{want, got}
 }
 
-func (p *pair) compareChildren(parent *model.Instance, real *step.Claim) {
+// compareChildren: what a joining step reads, when it starts.
+func (p *pair) compareChildren(c *claim) {
+	if !c.real.Joins() {
+		return
+	}
 	ctx, cancel := p.context()
 	defer cancel()
-	got, err := p.Children(ctx, real.ID, real.Round)
+	got, err := p.Children(ctx, c.real.ID, c.real.Round)
 	require.NoError(p, err)
-	want := p.model.Children(parent)
-	require.Len(p, got, len(want), "children of instance %d", parent.ID)
-	for n, c := range want {
+	want := p.model.Children(&c.Instance)
+	require.Len(p, got, len(want), "children of instance %d", c.ID)
+	for n, child := range want {
 		require.Equal(p, step.Child{
-			ID: p.ids[c.ID], Machine: c.Machine.Name, Version: c.Machine.Version, Status: string(c.Status), State: []byte(c.State),
-			Result: result(c.Result), Failure: c.Failure, LastError: c.LastError,
+			ID: p.ids[child.ID], Machine: child.Machine.Name, Version: child.Machine.Version, Status: string(child.Status),
+			State: []byte(child.State), Result: result(child.Result), Failure: child.Failure, LastError: child.LastError,
 		}, got[n])
 	}
 }
@@ -149,7 +154,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
 	var parents []int64
 	for n := range decisions {
 		d := &decisions[n]
-		p.logf("commit(slow %t, of %s, claim %d of %d at visit %d, keep %t, %+v)", slow, d.Worker, d.Token, d.ID, d.Visit, d.keep, d.outcome)
+		p.logf("commit(slow %t, of %s, claim %d of %d at visit %d, keep %t, %s)", slow, d.Worker, d.Token, d.ID, d.Visit, d.keep, brief(d.outcome))
 		for c := range d.outcome.Children {
 			d.outcome.Children[c].UID = p.uid()
 		}
@@ -225,13 +230,13 @@ func (p *pair) meetChildren(parents []int64) {
 
 // deliver sends a signal whose payload is its number.
 func (p *pair) deliver(to model.Address, name, dedupKey string) {
-	p.logf("deliver(%+v, %q, %q)", to, name, dedupKey)
+	p.logf("deliver(%s, %q, %q)", brief(to), name, dedupKey)
 	ctx, cancel := p.context()
 	defer cancel()
-	real := store.Address{ID: p.ids[to.ID], Key: to.Key}
+	address := store.Address{ID: p.ids[to.ID], Key: to.Key}
 	payload := number(p.uid())
 	want, wantErr := p.model.Deliver(to, name, payload, dedupKey, inboxCap)
-	got, err := p.Deliver(ctx, real, &step.Signal{Name: name, Payload: []byte(payload), DedupKey: dedupKey}, inboxCap)
+	got, err := p.Deliver(ctx, address, &step.Signal{Name: name, Payload: []byte(payload), DedupKey: dedupKey}, inboxCap)
 	switch {
 	case errors.Is(wantErr, model.ErrNoTarget):
 		require.ErrorIs(p, err, store.ErrNoTarget)
@@ -318,7 +323,7 @@ func (p *pair) timeOut() {
 
 // prune collects garbage, page by page, until nothing is left to collect.
 func (p *pair) prune(keep model.Retention, page int) {
-	p.logf("prune(%+v, %d)", keep, page)
+	p.logf("prune(%s, %d)", brief(keep), page)
 	ctx, cancel := p.context()
 	defer cancel()
 	var instances, tombstones int

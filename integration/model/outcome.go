@@ -151,7 +151,7 @@ func (w *World) recheck(i *Instance, e *Entry) {
 	collecting := e.Outcome.Step == e.Claim.Step
 	for _, s := range w.Inbox(i.ID) {
 		given := slices.ContainsFunc(e.Claim.Awaited, func(g Signal) bool { return g.ID == s.ID })
-		if slices.Contains(i.Awaits, s.Name) && !(collecting && given) {
+		if slices.Contains(i.Awaits, s.Name) && (!collecting || !given) {
 			w.wake(i)
 			return
 		}

@@ -3,7 +3,10 @@ package model_test
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
+	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -136,32 +139,30 @@ func (p *pair) uid() int {
 	return p.lastUID
 }
 
-// The number of a uid is in its tail, and its head is so that uids are not ordered as the ids are.
+// A uid has its number in its tail, and a head that does not follow the order of insertion.
 func realUID(n int) (uid [16]byte) {
-	uid[0], uid[6], uid[8] = byte(n*167), 0x40, 0x80 //nolint:gosec // any byte does
-	binary.BigEndian.PutUint64(uid[8:], uint64(n))   //nolint:gosec // counted from 1
-	uid[8] = 0x80
+	uid[0] = byte(n * 167)
+	binary.BigEndian.PutUint64(uid[8:], uint64(n))
 	return uid
 }
 
 func modelUID(uid [16]byte) int {
-	uid[8] = 0
-	return int(binary.BigEndian.Uint64(uid[8:])) //nolint:gosec // see realUID
+	return int(binary.BigEndian.Uint64(uid[8:]))
 }
 
 // met notes which row of the database an instance is.
-func (p *pair) met(id model.ID, real int64) {
+func (p *pair) met(id model.ID, row int64) {
 	if known, ok := p.ids[id]; ok {
-		require.Equal(p, known, real, "row of instance %d", id)
+		require.Equal(p, known, row, "row of instance %d", id)
 		return
 	}
-	p.ids[id], p.models[real] = real, id
+	p.ids[id], p.models[row] = row, id
 }
 
 func realSpec(s *model.Spec) *step.Spec {
 	return &step.Spec{
 		UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue,
-		Priority: int16(s.Priority), State: []byte(s.State), Key: s.Key, Scope: step.Scope(s.Scope), PartitionKey: s.PartitionKey, //nolint:gosec // small
+		Priority: int16(s.Priority), State: []byte(s.State), Key: s.Key, Scope: step.Scope(s.Scope), PartitionKey: s.PartitionKey,
 		Delay: s.Delay, At: at(s.At),
 	}
 }
@@ -241,3 +242,24 @@ func (p *pair) seenReal(c *step.Claim) seen {
 func mark() string { return uuid.NewString() }
 
 func number(n int) string { return strconv.Itoa(n) }
+
+// brief formats a value without its zero fields.
+func brief(of any) string {
+	v := reflect.ValueOf(of)
+	var parts []string
+	switch v.Kind() {
+	case reflect.Slice:
+		for n := range v.Len() {
+			parts = append(parts, brief(v.Index(n).Interface()))
+		}
+	case reflect.Struct:
+		for n := range v.NumField() {
+			if f := v.Field(n); !f.IsZero() && f.Interface() != any(model.Never) {
+				parts = append(parts, v.Type().Field(n).Name+":"+brief(f.Interface()))
+			}
+		}
+	default:
+		return fmt.Sprint(of)
+	}
+	return "{" + strings.Join(parts, " ") + "}"
+}

@@ -18,19 +18,7 @@ const (
 	histories    = 500 // of both tests together, unless N says otherwise
 	operations   = 200 // of one history, on average
 	compareEvery = 10  // operations: the whole tables
-	population   = 40  // instances from which a history inserts no more
-)
-
-var (
-	machines   = []model.Machine{{Name: "a", Version: 1}, {Name: "a", Version: 2}, {Name: "b", Version: 1}}
-	queues     = []string{"mail", "pay"}
-	names      = []string{"go", "halt", "tick"}
-	partitions = []string{"", "", "north", "south"}
-	keys       = []string{"", "", "red", "green", "blue"}
-	steps      = []string{"first", "second"}
-	dedupKeys  = []string{"", "", "x", "y", "z"}
-	delays     = []time.Duration{0, 0, 0, time.Second, time.Minute, time.Hour}
-	retention  = model.Retention{Done: time.Minute, Failed: time.Hour, Tombstones: 2}
+	population   = 16  // instances from which a history inserts no more
 )
 
 // TestOneWorker: histories of a lone worker.
@@ -71,9 +59,7 @@ func check(t *testing.T, workers ...worker) {
 		for n := range workers {
 			h.actors = append(h.actors, &actor{worker: workers[n]})
 		}
-		for range 3 {
-			h.inserts()
-		}
+		h.inserts()
 		t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { h.compare() }, "operation": func(t *rapid.T) { h.t = t; h.operate() }})
 		h.end()
 	})
@@ -108,18 +94,18 @@ var possible = []struct {
 	weight int
 	do     func(*history) bool
 }{
-	{"insert", 5, (*history).inserts},
+	{"insert", 3, (*history).inserts},
 	{"commit", 16, (*history).commits},
 	{"claim", 8, (*history).claims},
+	{"advance", 3, (*history).advances},
 	{"deliver", 10, (*history).delivers},
-	{"crash", 1, (*history).crashes},
+	{"crash", 2, (*history).crashes},
 	{"beat", 1, (*history).beats},
 	{"release", 2, (*history).releases},
-	{"commit late", 2, (*history).commitsLate},
+	{"commit late", 3, (*history).commitsLate},
 	{"reap", 2, func(h *history) bool { h.reap(&one(h, h.actors, "reaper").worker); return true }},
 	{"cancel", 1, (*history).cancels},
-	{"redrive", 1, (*history).redrives},
-	{"advance", 4, (*history).advances},
+	{"redrive", 2, (*history).redrives},
 	{"prune", 1, func(h *history) bool { h.prune(retention, one(h, []int{2, 1000}, "page")); return true }},
 	{"time out", 2, func(h *history) bool { h.timeOut(); return true }},
 	{"sweep", 1, func(h *history) bool { h.sweep("north", "south"); return true }},
@@ -134,17 +120,6 @@ var weighted = func() (all []int) {
 	}
 	return all
 }()
-
-func one[T any](h *history, of []T, label string) T {
-	return of[rapid.IntRange(0, len(of)-1).Draw(h.t, label)]
-}
-
-func (h *history) flip(label string) bool { return rapid.Bool().Draw(h.t, label) }
-
-// rarely is true one time in four.
-func (h *history) rarely(label string) bool { return rapid.IntRange(0, 3).Draw(h.t, label) == 3 }
-
-func (h *history) upTo(n int, label string) int { return rapid.IntRange(1, n).Draw(h.t, label) }
 
 // operate does one operation, trying the next where there is nothing to do.
 func (h *history) operate() {
@@ -173,37 +148,6 @@ func (h *history) end() {
 	h.compareTables()
 }
 
-func (h *history) room() bool {
-	return len(h.model.Instances(func(*model.Instance) bool { return true })) < population
-}
-
-func (h *history) spec() model.Spec {
-	s := model.Spec{
-		Machine: one(h, machines, "machine"), Step: "first", Queue: one(h, queues, "queue"), Priority: one(h, []int{0, 0, 5, -5}, "priority"),
-		State: number(h.uid()), PartitionKey: one(h, partitions, "partition key"), Key: one(h, keys, "key"),
-		Scope: model.Scope(rapid.IntRange(0, 4).Draw(h.t, "scope")), At: model.Never,
-	}
-	if h.rarely("delayed") {
-		s.Delay = one(h, delays, "delay")
-	} else if h.rarely("timed") {
-		s.At = h.time()
-	}
-	return s
-}
-
-// time is absolute: past, now or to come.
-func (h *history) time() model.Moment {
-	return max(0, h.model.Now+model.Moment(one(h, []time.Duration{-time.Second, 0, time.Second, time.Hour}, "time")))
-}
-
-func (h *history) specs(most int) []model.Spec {
-	specs := make([]model.Spec, h.upTo(most, "specs"))
-	for n := range specs {
-		specs[n] = h.spec()
-	}
-	return specs
-}
-
 func (h *history) inserts() bool {
 	if !h.room() {
 		return false
@@ -214,7 +158,7 @@ func (h *history) inserts() bool {
 
 func (h *history) claims() bool {
 	a, queue := one(h, h.actors, "worker"), one(h, queues, "queue")
-	if len(h.left(&a.worker, queue)) == 0 && !h.rarely("in vain") {
+	if len(h.left(&a.worker, queue)) == 0 && rapid.IntRange(0, 9).Draw(h.t, "in vain") < 9 {
 		return false
 	}
 	a.held = append(a.held, h.claim(&a.worker, queue, h.upTo(4, "limit"), h.flip("wide"))...)
@@ -285,75 +229,12 @@ func (a *actor) spend(claims ...claim) {
 	a.spent = a.spent[max(0, len(a.spent)-4):]
 }
 
-func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
-	o = model.Outcome{Kind: one(h, []model.Kind{model.Next, model.Next, model.Next, model.Retry, model.Retry, model.Await, model.Await,
-		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop}, "outcome"),
-		At: model.Never}
-	if o.Kind >= model.Await && !h.room() {
-		o.Kind = model.Finish
-	}
-	switch o.Kind {
-	case model.Next:
-		o.Step, o.State = one(h, steps, "step"), number(h.uid())
-		switch {
-		case h.rarely("kept"):
-			keep = true
-		case h.rarely("delayed"):
-			o.Delay = one(h, delays, "delay")
-		case h.rarely("timed"):
-			o.At = h.time()
-		}
-	case model.Retry:
-		o.State, o.Delay = number(h.uid()), one(h, delays, "delay")
-		if h.flip("with an error") {
-			o.Err = "try " + number(c.Attempt)
-		}
-	case model.Await:
-		o.Step, o.State, o.Names = one(h, steps, "step"), number(h.uid()), []string{one(h, names, "name")}
-		if second := one(h, names, "name"); h.flip("set") && second != o.Names[0] {
-			o.Names = append(o.Names, second)
-		}
-		if h.rarely("timeout") {
-			o.Timeout = one(h, []time.Duration{time.Second, time.Minute}, "timeout")
-		} else if h.rarely("until") {
-			o.At = h.time()
-		}
-	case model.ScheduleChildren:
-		o.Step, o.State = one(h, steps, "step"), number(h.uid())
-		if !h.rarely("childless") {
-			o.Children = h.specs(3)
-		}
-	case model.Finish:
-		o.Result = number(h.uid())
-	case model.Stop:
-		o.Err, o.Failure = "stopped "+number(h.uid()), "stopped"
-	}
-	return o, keep
-}
-
-// someID is the id of an instance, or 0.
-func (h *history) someID(where func(*model.Instance) bool) model.ID {
-	all := h.model.Instances(func(i *model.Instance) bool { return h.ids[i.ID] != 0 && where(i) })
-	if len(all) == 0 {
-		return 0
-	}
-	return one(h, all, "instance").ID
-}
-
-func (h *history) address() model.Address {
-	if h.rarely("by key") {
-		return model.Address{Key: one(h, keys[2:], "key")}
-	}
-	if h.flip("to a parked one") {
-		if id := h.someID(func(i *model.Instance) bool { return i.Status == model.AwaitingSignal }); id != 0 {
-			return model.Address{ID: id}
-		}
-	}
-	return model.Address{ID: h.someID(func(*model.Instance) bool { return true })}
-}
-
 func (h *history) delivers() bool {
-	h.deliver(h.address(), one(h, names, "name"), one(h, dedupKeys, "dedup key"))
+	to, name := h.address(), one(h, names, "name")
+	if i := h.model.Find(to); i != nil && len(i.Awaits) > 0 && !h.rarely("not awaited") {
+		name = one(h, i.Awaits, "name")
+	}
+	h.deliver(to, name, one(h, dedupKeys, "dedup key"))
 	return true
 }
 
@@ -400,12 +281,15 @@ func distinct(claims []claim) []claim {
 }
 
 func (h *history) advances() bool {
-	h.advance(one(h, []time.Duration{time.Microsecond, time.Second, time.Second, 30 * time.Second, lease + time.Second, 2 * time.Hour}, "time"))
+	h.advance(one(h, []time.Duration{time.Microsecond, time.Second, 10 * time.Second, 10 * time.Second, lease + time.Second, 2 * time.Hour}, "time"))
 	return true
 }
 
 func (h *history) redrives() bool {
-	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Failed })
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Failed && i.Pending > 0 })
+	if id == 0 || h.rarely("any") {
+		id = h.someID(func(i *model.Instance) bool { return i.Status == model.Failed })
+	}
 	if id == 0 {
 		return false
 	}
@@ -414,7 +298,11 @@ func (h *history) redrives() bool {
 }
 
 func (h *history) cancels() bool {
-	id := h.someID(func(i *model.Instance) bool { return !i.Status.Terminal() && i.Parent == 0 })
+	root := func(i *model.Instance) bool { return !i.Status.Terminal() && i.Parent == 0 }
+	id := h.someID(func(i *model.Instance) bool { return root(i) && i.Status == model.AwaitingChildren })
+	if id == 0 || h.rarely("any") {
+		id = h.someID(root)
+	}
 	if id == 0 {
 		return false
 	}

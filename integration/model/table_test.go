@@ -80,9 +80,9 @@ func (p *pair) readDropped(text *string) (out []model.Dropped) {
 		return nil
 	}
 	var dropped []struct {
-		I int
-		K string
-		O int64
+		I int    `json:"i"`
+		K string `json:"k"`
+		O int64  `json:"o"`
 	}
 	require.NoError(p, json.Unmarshal([]byte(*text), &dropped))
 	for _, d := range dropped {

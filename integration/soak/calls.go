@@ -99,8 +99,11 @@ func (u *undertaking) deliver(ctx context.Context, to fsm.Target, index int, ded
 		tag := fmt.Sprintf("%s/%d#%d", u.name, index, try)
 		err := u.signal(ctx, to, ping{index, tag}, dedup)
 		switch {
-		case errors.Is(err, engine.ErrNoTarget) && repeats >= 0 && try > 0:
-			return true // an earlier one that nobody acknowledged has ended it
+		case errors.Is(err, engine.ErrNoTarget) && (try > 0 || deduped):
+			return true // it has what it wants: from an attempt that got no answer, ours or the engine's own
+		case errors.Is(err, engine.ErrNoTarget):
+			u.log.write(event{Kind: evWrong, Label: u.name, Tag: tag, Detail: "no target, though it wants this signal"})
+			return false
 		case err != nil:
 			u.again(ctx, "signal", err)
 		case repeats == 0:

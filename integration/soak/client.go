@@ -2,11 +2,9 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"time"
 
@@ -23,14 +21,19 @@ type client struct {
 	r   role
 }
 
+// quick bounds, in ms, the steps of those that share a partition key for long: they run one at a time.
+const quick = 30
+
 const (
 	undertakings = 400              // at a time
 	patience     = 10 * time.Second // with one call; then it is made again
 	finishWithin = 90 * time.Second // with all that is under way, once nothing new is begun
 )
 
+var errUnfinished = fmt.Errorf("not all that was begun came to its end within %v", finishWithin)
+
 // playClient begins new undertakings until SIGTERM, and ends when all of them have.
-func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal) error {
+func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
 	eng, err := engine.New(engine.Config{Pool: pool})
 	if err != nil {
 		return err
@@ -38,7 +41,7 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal) 
 	c := &client{eng: eng, log: log, r: r}
 	life, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
-	fmt.Fprintln(os.Stdout, saysReady)
+	ready()
 	var running sync.WaitGroup
 	slots := make(chan struct{}, undertakings)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
@@ -62,10 +65,11 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal) 
 			<-slots
 		})
 	}
-	time.AfterFunc(finishWithin, func() { cancel(errFinished) })
+	late := time.AfterFunc(finishWithin, func() { cancel(errUnfinished) })
+	defer late.Stop()
 	running.Wait()
-	if errors.Is(context.Cause(life), errFinished) {
-		return fmt.Errorf("not all that was begun came to its end within %v", finishWithin)
+	if err := context.Cause(life); err != nil {
+		return err
 	}
 	return eng.Stop(context.Background())
 }
@@ -200,7 +204,8 @@ func (u *undertaking) chain(ctx context.Context) {
 	}
 	spec := machine.New(w).Priority(u.IntN(3) - 1)
 	if u.IntN(5) == 0 {
-		spec = spec.PartitionKey(fmt.Sprintf("chains:%d", u.IntN(10)))
+		w.Busy %= quick
+		spec = machine.New(w).PartitionKey(fmt.Sprintf("chains:%d", u.IntN(10)))
 	}
 	if id, ok := u.insert(ctx, spec); ok {
 		u.outcome(ctx, id)
@@ -232,7 +237,8 @@ func (u *undertaking) send(ctx context.Context, to fsm.Machine[work, ending], w 
 	key := fsm.Key("letters:" + u.name)
 	spec := to.New(w).Key(key)
 	if u.IntN(6) == 0 {
-		spec = spec.PartitionKey(fmt.Sprintf("letters:%d", u.IntN(10)))
+		w.Busy %= quick
+		spec = to.New(w).Key(key).PartitionKey(fmt.Sprintf("letters:%d", u.IntN(10)))
 	}
 	id, ok := u.insert(ctx, spec)
 	if !ok {

@@ -3,7 +3,6 @@ package soak
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -81,10 +80,11 @@ func (r role) play() error {
 		return err
 	}
 	defer pool.Close()
+	ready := func() { fmt.Fprintln(os.Stdout, saysReady) }
 	if r.Client {
-		return r.playClient(ctx, pool, log)
+		return r.playClient(ctx, pool, log, ready)
 	}
-	return r.playWorker(ctx, pool, log)
+	return r.playWorker(ctx, pool, log, ready)
 }
 
 // poolSize is small, so that connections are scarce.
@@ -101,7 +101,7 @@ func (r role) pool() (*pgxpool.Pool, error) {
 	return pgxpool.NewWithConfig(context.Background(), config)
 }
 
-func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal) error {
+func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
 	eng, err := engine.New(engine.Config{
 		Pool: pool, Machines: player{log}.definitions(r.Old),
 		Queues: map[string]engine.Queue{"default": {Concurrency: 10}, "post": {Concurrency: 10}, "narrow": {Concurrency: 2}},
@@ -120,19 +120,15 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal) 
 	if err != nil {
 		return err
 	}
-	for n := 1; ; n++ {
-		err := eng.Start(ctx)
-		if err == nil {
-			break
-		}
+	for err := eng.Start(ctx); err != nil; err = eng.Start(ctx) {
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // told to end before it began
 		}
 		slog.Warn("cannot start", slog.Any("error", err))
 		pause(ctx, 200*time.Millisecond)
 	}
 	go exhaust(ctx, pool, log)
-	fmt.Fprintln(os.Stdout, saysReady)
+	ready()
 	<-ctx.Done()
 	stopping, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -181,5 +177,3 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	}
 }
-
-var errFinished = errors.New("finished")

@@ -91,17 +91,6 @@ func installBinaries(ctx context.Context, progress io.Writer) (string, error) {
 	return newestBinaries(debianBinaries)
 }
 
-func forbidMainCluster(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("forbid a system cluster: %w", err)
-	}
-	override := filepath.Join(dir, "gendurable.conf")
-	if err := os.WriteFile(override, []byte("create_main_cluster = false\n"), 0o644); err != nil {
-		return fmt.Errorf("forbid a system cluster: %w", err)
-	}
-	return nil
-}
-
 // newestServerPackage returns the package of the highest major version that the machine's sources offer.
 func newestServerPackage(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "apt-cache", "pkgnames", "postgresql-").Output()
@@ -118,15 +107,4 @@ func newestServerPackage(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%w, and apt offers none", errNoPostgres)
 	}
 	return "postgresql-" + strconv.Itoa(newest), nil
-}
-
-// apt runs apt-get without questions; several processes may come at the same time and wait for each other.
-func apt(ctx context.Context, progress io.Writer, arguments ...string) error {
-	fmt.Fprintf(progress, "apt-get %s\n", strings.Join(arguments, " "))
-	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "-o", "DPkg::Lock::Timeout=300"}, arguments...)...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(arguments, " "), err, out)
-	}
-	return nil
 }

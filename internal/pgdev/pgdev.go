@@ -42,6 +42,14 @@ type config struct {
 	directory string
 }
 
+func newConfig(options []Option) config {
+	cfg := config{progress: io.Discard}
+	for _, option := range options {
+		option(&cfg)
+	}
+	return cfg
+}
+
 // WithSetting sets a server parameter, e.g. WithSetting("max_connections", "300"). The last value of a name wins.
 func WithSetting(name, value string) Option {
 	return func(c *config) { c.settings = append(c.settings, [2]string{name, value}) }
@@ -92,10 +100,7 @@ type Cluster struct {
 // machine, root on Debian gets the distribution's server package installed; everyone else gets an error that names the
 // command to run. fsync is on unless [WithoutFsync] is given.
 func Start(ctx context.Context, options ...Option) (*Cluster, error) {
-	cfg := config{progress: io.Discard}
-	for _, option := range options {
-		option(&cfg)
-	}
+	cfg := newConfig(options)
 	binaries, err := findBinaries()
 	if errors.Is(err, errNoPostgres) {
 		binaries, err = installBinaries(ctx, cfg.progress)
@@ -239,8 +244,10 @@ func (c *Cluster) start(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) ping(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, c.url(""))
+func (c *Cluster) ping(ctx context.Context) error { return ping(ctx, c.url("")) }
+
+func ping(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect to the new server: %w", err)
 	}

@@ -23,7 +23,7 @@ const (
 	shutdownImmediate = syscall.SIGQUIT
 )
 
-// server is one run of the postgres process.
+// server is one run of a server's process.
 type server struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has ended and is reaped
@@ -33,16 +33,6 @@ type server struct {
 
 // launch starts the postgres process with the cluster's settings.
 func (c *Cluster) launch() (*server, error) {
-	logPath := filepath.Join(c.dir, "log")
-	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open the server's log: %w", err)
-	}
-	defer log.Close()
-	from, err := log.Seek(0, io.SeekEnd)
-	if err != nil {
-		return nil, fmt.Errorf("find the end of the server's log: %w", err)
-	}
 	arguments := []string{
 		"-D", c.data(),
 		"-c", "listen_addresses=127.0.0.1",
@@ -53,13 +43,31 @@ func (c *Cluster) launch() (*server, error) {
 		arguments = append(arguments, "-c", setting[0]+"="+setting[1])
 	}
 	cmd := c.account.command(context.Background(), filepath.Join(c.binaries, "postgres"), arguments...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dir, log, log
+	cmd.Dir = c.dir
 	cmd.ExtraFiles = []*os.File{c.lock}
-	dieWithParent(cmd)
+	started, err := launch(cmd, filepath.Join(c.dir, "log"))
+	if err != nil {
+		return nil, fmt.Errorf("start postgres: %w", err)
+	}
+	return started, nil
+}
 
+// launch starts a server's process, which writes to the end of a log.
+func launch(cmd *exec.Cmd, logPath string) (*server, error) {
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log: %w", err)
+	}
+	defer log.Close()
+	from, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("find the end of the log: %w", err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	dieWithParent(cmd)
 	s := &server{exited: make(chan struct{}), logPath: logPath, logFrom: from}
 	if err := s.run(cmd); err != nil {
-		return nil, fmt.Errorf("start postgres: %w", err)
+		return nil, err
 	}
 	return s, nil
 }
@@ -95,7 +103,7 @@ func (s *server) waitReady(ctx context.Context, ping func(context.Context) error
 		case <-s.exited:
 			return &earlyExitError{log: s.log()}
 		case <-ctx.Done():
-			return fmt.Errorf("wait for postgres: %w (last: %w)\n%s", ctx.Err(), err, s.log())
+			return fmt.Errorf("wait for the server: %w (last: %w)\n%s", ctx.Err(), err, s.log())
 		case <-tick.C:
 		}
 	}
@@ -104,7 +112,7 @@ func (s *server) waitReady(ctx context.Context, ping func(context.Context) error
 // stop sends the signal and waits for the end of the process, killing it when it takes too long.
 func (s *server) stop(how os.Signal) error {
 	if err := s.process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal postgres: %w", err)
+		return fmt.Errorf("signal the server: %w", err)
 	}
 	timeout := time.NewTimer(stopTimeout)
 	defer timeout.Stop()
@@ -114,10 +122,10 @@ func (s *server) stop(how os.Signal) error {
 	case <-timeout.C:
 	}
 	if err := s.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("kill postgres: %w", err)
+		return fmt.Errorf("kill the server: %w", err)
 	}
 	<-s.exited
-	return fmt.Errorf("postgres did not stop within %s and was killed\n%s", stopTimeout, s.log())
+	return fmt.Errorf("the server did not stop within %s and was killed\n%s", stopTimeout, s.log())
 }
 
 // log returns what this run wrote.

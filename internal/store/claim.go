@@ -29,6 +29,8 @@ import (
 // The token is drawn in SET, for claimed rows only. The ids of those with awaits go to inboxSQL through a setting of the transaction:
 // the inbox must be read by a later statement, since this one may pair a row it waited for with an old inbox (T7).
 //
+// array_remove fails on an array of several dimensions, which psql can write, and would take the whole queue's pick with it: hence ndims.
+//
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs. act: 0 claimed, 1 behind its key, 2 aside,
 // 3 brought forward.
 var claimSQL = `WITH RECURSIVE level(p) AS (
@@ -98,7 +100,7 @@ moved AS (
   FROM todo t WHERE g.ctid = ANY(ARRAY(SELECT tid FROM todo)) AND g.ctid = t.tid AND (t.act > 0 OR t.n <= $5)
   RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
-    array_remove(g.awaits, NULL) AS awaits, g.timed_out, g.inserted_at, CASE WHEN g.round = g.visit THEN g.dropped END AS dropped)
+    CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at, CASE WHEN g.round = g.visit THEN g.dropped END AS dropped)
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0) FROM moved ORDER BY act, n`
 

@@ -36,6 +36,8 @@ const (
 	codeCachedPlanChanged = "0A000"
 	codeStatementGone     = "26000"
 	codeUndefinedObject   = "42704"
+	codeCancelled         = "57014"
+	codeOutOfMemory       = "53200"
 )
 
 // Classify says what an error means. An error that is no server's report, and no end of ctx, is taken for a broken connection:
@@ -104,6 +106,13 @@ func LostConnection(err error) bool {
 	var network *net.OpError
 	return errors.As(err, &dial) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, context.DeadlineExceeded)
+}
+
+// MayNeverPass reports transient trouble that may be one entry's own doing: a time limit or a lock that it runs into each time, memory that
+// it takes, an internal error that it provokes. Others should not be kept waiting behind it.
+func MayNeverPass(err error) bool {
+	var pg *pgconn.PgError
+	return IsLockTimeout(err) || errors.As(err, &pg) && (pg.Code == codeCancelled || pg.Code == codeOutOfMemory || hasClass(pg.Code, "XX"))
 }
 
 // unknown reports whether err leaves open if the transaction was committed.

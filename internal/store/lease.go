@@ -82,11 +82,12 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 }
 
 // releaseSQL gives claims back as they were: attempt, crashes, visit, state and eligible_at untouched, so that a deploy burns nothing.
+// The rows are locked already: SKIP LOCKED skips none, and lets the join go by ctid (a join by id was planned as a walk over the table).
 // $1 ids $2 tokens $3 worker
 const releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
 FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
-CROSS JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE) l
-WHERE g.id = l.id AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
 RETURNING g.id`
 
 // Release gives back claims whose step has not run, or was cancelled by the engine before it returned an outcome. It may wait for rows

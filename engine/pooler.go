@@ -1,0 +1,167 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A proxy that pools transactions gives each transaction of a client to whichever session with Postgres is free. What outlives a
+// transaction is then in another session than the one that looks for it: prepared statements and advisory locks. Nothing says so: the
+// first come and go, and the second are granted to everybody. So Start looks, where the Config relies on either.
+
+const (
+	// poolerRounds: on a proxy with nothing else to do the first one tells. Others' traffic can hide it, but hardly so many times.
+	poolerRounds = 8
+	// poolerPatience: a proxy that has only one session to give never gives a second one.
+	poolerPatience = 10 * time.Second
+	// poolerStatement is one name for all engines: what a proxy leaks of it is one statement per session.
+	poolerStatement = "gendurable_pooler"
+)
+
+// checkPooler returns an ErrPooler if the connections lead through a proxy that pools transactions, and the Config cannot work so.
+func (e *Engine) checkPooler(ctx context.Context) error {
+	mode := e.config.Pool.Config().ConnConfig.DefaultQueryExecMode
+	named, unnamed := mode == pgx.QueryExecModeCacheStatement, mode == pgx.QueryExecModeDescribeExec
+	locks := e.worker != nil && e.config.PartitionLock == LockAdvisory
+	if !named && !unnamed && !locks {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, poolerPatience)
+	defer cancel()
+	found, err := e.pooler(limited, named)
+	switch {
+	case err == nil:
+	case limited.Err() != nil && ctx.Err() == nil:
+		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot tell whether the proxy before Postgres pools transactions: it has no second session to give")
+		return nil
+	default:
+		return fmt.Errorf("look for a proxy before Postgres: %w", err)
+	}
+	var f faults
+	if found.transactions && (unnamed || named && !found.statements) {
+		f.add("Pool", "pgx in mode %q relies on prepared statements: set ConnConfig.DefaultQueryExecMode to pgx.QueryExecModeExec, or let the "+
+			"proxy keep them (PgBouncer 1.21 with max_prepared_statements, for pgx.QueryExecModeCacheStatement)", mode.String())
+	}
+	if found.transactions && locks {
+		f.add("PartitionLock", "advisory locks need a session: set engine.LockLease")
+	}
+	if len(f) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrPooler, errors.Join(f...))
+}
+
+// pooler is what lies between a client and Postgres.
+type pooler struct {
+	transactions bool // it pools transactions
+	statements   bool // it keeps named statements all the same; only looked for if asked
+}
+
+// pooler asks one session for the process that serves it. Without a proxy that is the one which was named when the connection began; a
+// proxy that may exchange it names one of its own making, to have the say about cancellations. Only then it takes a second look.
+func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
+	conn, err := e.config.Pool.Acquire(ctx)
+	if err != nil {
+		return pooler{}, err
+	}
+	defer conn.Release()
+	a := conn.Conn().PgConn()
+	serving, err := backend(ctx, a, "")
+	if err != nil || serving == a.PID() {
+		return pooler{}, err
+	}
+	other, err := e.store.Driver().Dial(ctx)
+	if err != nil {
+		return pooler{}, err
+	}
+	defer other.Close(context.WithoutCancel(ctx))
+	b := other.PgConn()
+	var found pooler
+	for range poolerRounds {
+		if found.transactions, err = exchanges(ctx, a, b); err != nil || found.transactions {
+			break
+		}
+	}
+	if err == nil && found.transactions && named {
+		found.statements, err = keeps(ctx, a, b)
+	}
+	return found, err
+}
+
+// exchanges reports whether b is served by the session that a had between two of a's transactions, or a by another one because of that.
+// The first of it is asked first: with b in its only session, a proxy would let a wait.
+func exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+	before, err := backend(ctx, a, "")
+	if err != nil {
+		return false, err
+	}
+	held, err := backend(ctx, b, beginIdle)
+	if err != nil {
+		return false, err
+	}
+	after := held
+	if held != before {
+		after, err = backend(ctx, a, "")
+	}
+	return after != before || held == before, errors.Join(err, simple(ctx, b, "ROLLBACK"))
+}
+
+// keeps reports whether a named statement can be used wherever a transaction lands. It stops at the first sign that it cannot: a session
+// that does not know what its client has prepared, or knows what another one has.
+func keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+	const select1 = "SELECT 1"
+	run := func() error { return a.ExecPrepared(ctx, poolerStatement, nil, nil, nil).Read().Err }
+	_, err := a.Prepare(ctx, poolerStatement, select1, nil)
+	if err == nil {
+		err = run()
+	}
+	if err == nil {
+		err = simple(ctx, b, beginIdle)
+	}
+	if err == nil {
+		_, err = b.Prepare(ctx, poolerStatement, select1, nil)
+		err = errors.Join(err, simple(ctx, b, "ROLLBACK"))
+	}
+	for n := 0; err == nil && n < poolerRounds; n++ {
+		err = run()
+	}
+	if err == nil {
+		// The connection goes back to the pool as it was.
+		return true, a.Deallocate(ctx, poolerStatement)
+	}
+	var reported *pgconn.PgError
+	if errors.As(err, &reported) && (reported.Code == "26000" || reported.Code == "42P05") {
+		return false, nil
+	}
+	return false, err
+}
+
+// beginIdle opens a transaction that may wait for the other connection, whatever the role's limits are.
+const beginIdle = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'; "
+
+// backend is the process of Postgres that serves a connection, after some other statements. The simple protocol asks: it needs nothing
+// that a proxy might lose.
+func backend(ctx context.Context, conn *pgconn.PgConn, after string) (uint32, error) {
+	results, err := conn.Exec(ctx, after+"SELECT pg_backend_pid()").ReadAll()
+	if err != nil {
+		return 0, err
+	}
+	last := results[len(results)-1]
+	if len(last.Rows) != 1 {
+		return 0, errors.New("pg_backend_pid() has no row")
+	}
+	pid, err := strconv.ParseUint(string(last.Rows[0][0]), 10, 32)
+	return uint32(pid), err //nolint:gosec // ParseUint bounds it
+}
+
+func simple(ctx context.Context, conn *pgconn.PgConn, sql string) error {
+	_, err := conn.Exec(ctx, sql).ReadAll()
+	return err
+}

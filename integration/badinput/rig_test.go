@@ -1,0 +1,204 @@
+// Package badinput gives the engine what nobody should give it, on a real Postgres: through the public API and through the store. Whatever
+// it is, it is refused with a typed error or it reads back equal; no step runs over and over for it, and no other instance notices.
+//
+// Each property is a fuzz target. Its seeds, in the code and below testdata/fuzz, run with every test run; make fuzz looks for more.
+package badinput
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// The server's process is waited for as long as this one lives, where this one has started it.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/gendurable/gendurable/internal/pgdev.(*server).run.func1"))
+}
+
+const (
+	patience = 30 * time.Second
+	// fewRuns is what no instance of these tests needs: a step, its next one, a retry, and handlers that fail.
+	fewRuns = 8
+)
+
+// rig is an engine at work on a database of the fuzz process's own, with witnesses: innocent instances that must not notice anything.
+type rig struct {
+	pool *pgxpool.Pool
+	eng  *engine.Engine
+	log  *complaints
+
+	runs  sync.Map // fsm.ID → *atomic.Int64: how often steps of an instance ran
+	plans sync.Map // fsm.Key → *plan of an instance
+	gates sync.Map // int64 → chan struct{} of a witness
+	count atomic.Int64
+}
+
+// witness ends with the number it began with, once its gate opens.
+var witness = fsm.Declare[int64, int64]("witness")
+
+func newRig(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) *rig {
+	f.Helper()
+	r := &rig{pool: pgtest.Pool(f, pgtest.Migrated(f)), log: &complaints{}}
+	testify := witness.Job(func(ctx context.Context, n int64) (int64, error) {
+		gate, ok := r.gates.Load(n)
+		if !ok {
+			return 0, nil
+		}
+		select {
+		case <-gate.(chan struct{}): //nolint:forcetypeassert // nothing else is stored
+			return n, nil
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}).Retry(fsm.RetryPolicy{MaxAttempts: 1})
+	eng, err := engine.New(engine.Config{
+		Pool: r.pool, Codec: codec, Machines: append(machines, testify),
+		Queues:        map[string]engine.Queue{"default": {Concurrency: 8, PollMin: 20 * time.Millisecond, PollMax: 100 * time.Millisecond}},
+		RunAheadSteps: 1, // so that every step reads what was stored
+		Logger:        slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Hooks:         []engine.Hooks{{Step: r.ran}},
+	})
+	require.NoError(f, err)
+	require.NoError(f, eng.Start(f.Context()))
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		require.NoError(f, eng.Stop(ctx))
+	})
+	r.eng = eng
+	return r
+}
+
+func (r *rig) ran(_ context.Context, info fsm.Info, _ string, _ time.Duration, _ error) {
+	n, _ := r.runs.LoadOrStore(info.ID, new(atomic.Int64))
+	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // nothing else is stored
+}
+
+// number is new at each call.
+func (r *rig) number() int64 { return r.count.Add(1) }
+
+// trial is one input under test, beside its witness.
+type trial struct {
+	*rig
+	t       *testing.T
+	bad     []fsm.ID
+	gate    chan struct{}
+	witness fsm.ID
+	number  int64
+}
+
+// begin inserts the witness, whose outcome is held back until the trial's step has one, so that both are committed together.
+func (r *rig) begin(t *testing.T) *trial {
+	t.Helper()
+	x := &trial{rig: r, t: t, gate: make(chan struct{}), number: r.number()}
+	r.gates.Store(x.number, x.gate)
+	var err error
+	x.witness, err = r.eng.Insert(t.Context(), witness.New(x.number))
+	require.NoError(t, err)
+	return x
+}
+
+// finish requires that nobody else was harmed and that nothing ran over and over, and removes what the trial has left.
+func (x *trial) finish() {
+	x.t.Helper()
+	select {
+	case <-x.gate:
+	default:
+		close(x.gate)
+	}
+	i := x.ended(x.witness)
+	require.Equal(x.t, fsm.StatusDone, i.Status, "the witness: %s", i.LastError)
+	require.Zero(x.t, i.Attempt+i.Crashes, "the witness ran again")
+	n, err := witness.DecodeResult(x.eng.Codec(), i.Result)
+	require.NoError(x.t, err)
+	require.Equal(x.t, x.number, n, "the witness is another")
+	x.gates.Delete(x.number)
+	for _, id := range x.bad {
+		if n, ok := x.runs.LoadAndDelete(id); ok {
+			require.LessOrEqual(x.t, n.(*atomic.Int64).Load(), int64(fewRuns), "instance %d runs over and over", id) //nolint:forcetypeassert // as above
+		}
+	}
+	x.runs.Delete(x.witness)
+	var crashed int
+	require.NoError(x.t, x.pool.QueryRow(x.t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE crashes > 0`).Scan(&crashed))
+	require.Zero(x.t, crashed, "a process died")
+	require.Empty(x.t, x.log.take(), "the engine had to try something again that will never work")
+	_, err = x.pool.Exec(x.t.Context(), `DELETE FROM gendurable.gen_durable`)
+	require.NoError(x.t, err)
+}
+
+func (x *trial) insert(spec fsm.Spec) (fsm.ID, error) {
+	id, err := x.eng.Insert(x.t.Context(), spec)
+	if err == nil {
+		x.bad = append(x.bad, id)
+	}
+	return id, err
+}
+
+func (x *trial) ended(id fsm.ID) fsm.RawInstance {
+	x.t.Helper()
+	ctx, cancel := context.WithTimeout(x.t.Context(), patience)
+	defer cancel()
+	i, err := x.eng.Wait(ctx, id)
+	require.NoError(x.t, err, "instance %d never ended: %+v", id, i)
+	return i
+}
+
+// rested waits until an instance has ended, or sleeps: parked, or due only later.
+func (x *trial) rested(id fsm.ID) fsm.RawInstance {
+	x.t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.Now().Add(patience); ; <-tick.C {
+		i, err := x.eng.Get(x.t.Context(), id)
+		require.NoError(x.t, err)
+		switch {
+		case i.Status.Terminal(), i.Status == fsm.StatusAwaitingSignal:
+			return i
+		case i.Status == fsm.StatusRunnable && i.EligibleAt.After(time.Now().Add(soon)):
+			return i
+		case time.Now().After(late):
+			require.Fail(x.t, "an instance neither ends nor sleeps", "%+v", i)
+		}
+	}
+}
+
+// soon is so near that rested waits for it.
+const soon = time.Second
+
+// complaints are the warnings of an engine about what it will try again. Bad input never is a reason for one.
+type complaints struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Write takes one record.
+func (c *complaints) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("retrying")) || bytes.Contains(p, []byte("trying again")) || bytes.Contains(p, []byte("level=ERROR")) {
+		c.mu.Lock()
+		c.lines = append(c.lines, strings.TrimSpace(string(p)))
+		c.mu.Unlock()
+	}
+	return len(p), nil
+}
+
+func (c *complaints) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	lines := c.lines
+	c.lines = nil
+	return lines
+}

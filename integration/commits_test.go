@@ -1,0 +1,230 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// Every outcome meets a connection that breaks at its COMMIT: before Postgres has got it, or after Postgres has committed it but before
+// the engine knows. Either way it is applied once, and the step that made it does not run again for it.
+func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
+	t.Parallel()
+	type journey = fsm.Visit[string, string]
+	signal := fsm.DeclareSignal[string]("signal")
+	m := fsm.Declare[string, string]("journey")
+	leaf := fsm.Declare[string, string]("leaf")
+
+	// Per outcome: a step that makes it with the marker in it, once, and then the end.
+	for _, outcome := range []struct {
+		name  string
+		make  func(v *journey, marker string) fsm.Outcome
+		visit int64
+	}{
+		{"next that is due", func(v *journey, s string) fsm.Outcome { return v.Next("end", s).At(time.Unix(1, 0)) }, 1},
+		{"next that keeps its claim", func(v *journey, s string) fsm.Outcome { return v.Next("end", s) }, 1},
+		{"delayed next", func(v *journey, s string) fsm.Outcome { return v.Next("end", s).After(time.Millisecond) }, 1},
+		{"retry", func(v *journey, s string) fsm.Outcome { return v.Retry(s, time.Millisecond) }, 0},
+		{"await", func(v *journey, s string) fsm.Outcome {
+			return v.Await("end", s, signal).Timeout(100 * time.Millisecond)
+		}, 1},
+		{"children", func(v *journey, s string) fsm.Outcome {
+			return v.ScheduleChildren("end", s, leaf.New("a"), leaf.New("b"), leaf.New("c"))
+		}, 1},
+		{"keyed children", func(v *journey, s string) fsm.Outcome {
+			return v.ScheduleChildren("end", s, leaf.New("a").Key("a"), leaf.New("b").Key("b"), leaf.New("c").Key("a"))
+		}, 1},
+		{"done", func(v *journey, s string) fsm.Outcome { return v.Done(s) }, 0},
+		{"stop", func(v *journey, s string) fsm.Outcome { return v.Stop(fmt.Errorf("stopped: %s", s)) }, 0},
+	} {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s cut after %v", outcome.name, after), func(t *testing.T) {
+				t.Parallel()
+				database := pgtest.Migrated(t)
+				p, url := newProxy(t, database)
+				marker := marked(outcome.name)
+				var starts, ends, leaves atomic.Int64
+				def := m.Define(
+					fsm.Step("start", func(_ context.Context, v *journey) (fsm.Outcome, error) {
+						if v.Attempt > 0 {
+							return v.Done("retried"), nil
+						}
+						starts.Add(1)
+						return outcome.make(v, marker), nil
+					}),
+					fsm.Step("end", func(_ context.Context, v *journey) (fsm.Outcome, error) {
+						ends.Add(1)
+						return v.Done(fmt.Sprint(len(v.Children()))), nil
+					}))
+				log := newJournal(t)
+				stale := make(chan fsm.Info, 10)
+				c := configOn(t, url, def, leaf.Job(func(context.Context, string) (string, error) { leaves.Add(1); return "", nil }))
+				c.Logger = log.logger()
+				// The row is asked what became of the commit before a poll finds it: the next step's commit would leave its own mark.
+				c.Queues = map[string]engine.Queue{"default": {PollMin: 500 * time.Millisecond}}
+				c.Hooks = []engine.Hooks{{Stale: func(_ context.Context, i fsm.Info) { stale <- i }}}
+				cutting := p.cut(marker, after)
+				start(t, c)
+				direct := client(t, pgtest.Pool(t, database))
+				id := insert(t, direct, m.New("begin"))
+				i := ended(t, direct, id)
+
+				cutting.happened(t)
+				require.EqualValues(t, 1, starts.Load(), "the step ran again")
+				require.Equal(t, outcome.visit, i.Visit)
+				require.LessOrEqual(t, ends.Load(), int64(1))
+				require.Empty(t, stale)
+				require.Zero(t, i.Crashes)
+				switch outcome.name {
+				case "children":
+					require.JSONEq(t, `"3"`, string(i.Result))
+					require.EqualValues(t, 3, leaves.Load())
+				case "keyed children":
+					require.JSONEq(t, `"2"`, string(i.Result))
+					require.EqualValues(t, 2, leaves.Load())
+				case "retry":
+					require.JSONEq(t, `"retried"`, string(i.Result))
+					require.Equal(t, 1, i.Attempt)
+				case "stop":
+					require.Equal(t, fsm.StatusFailed, i.Status)
+					require.Contains(t, i.LastError, marker)
+				}
+				log.says(t, "level=WARN", "cannot commit")
+				log.isShort(t)
+			})
+		}
+	}
+}
+
+func TestAChildWhoseCommitIsCutOffJoinsOnce(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		t.Run(fmt.Sprint("after ", after), func(t *testing.T) {
+			t.Parallel()
+			database := pgtest.Migrated(t)
+			p, url := newProxy(t, database)
+			parent := fsm.Declare[string, int]("parent")
+			child := fsm.Declare[int, string]("child")
+			gate := make(chan struct{})
+			var joins atomic.Int64
+			c := configOn(t, url,
+				child.Job(func(_ context.Context, n int) (string, error) {
+					if n == 1 {
+						<-gate
+					}
+					return marked(fmt.Sprint(n)), nil
+				}),
+				parent.Define(
+					fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, int]) (fsm.Outcome, error) {
+						return v.ScheduleChildren("join", "", child.New(0), child.New(1)), nil
+					}),
+					fsm.Step("join", func(_ context.Context, v *fsm.Visit[string, int]) (fsm.Outcome, error) {
+						joins.Add(1)
+						return v.Done(len(v.Children())), nil
+					})))
+			cutting := p.cut(marked("0"), after)
+			eng := start(t, c)
+			direct := client(t, pgtest.Pool(t, database))
+			id := insert(t, direct, parent.New(""))
+			eventually(t, func() bool {
+				return query[int](t, c.Pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'`) == 1
+			})
+			// Had the first child joined twice, nothing would hold the parent now.
+			require.Equal(t, fsm.StatusAwaitingChildren, get(t, eng, id).Status)
+			close(gate)
+			allDone(t, direct, id)
+			cutting.happened(t)
+			require.EqualValues(t, 1, joins.Load())
+		})
+	}
+}
+
+func TestAnInsertWhoseCommitIsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		for _, keyed := range []bool{false, true} {
+			t.Run(fmt.Sprint("after ", after, " keyed ", keyed), func(t *testing.T) {
+				t.Parallel()
+				database := pgtest.Migrated(t)
+				p, url := newProxy(t, database)
+				pool := pgtest.Pool(t, url)
+				eng := client(t, pool)
+				m := fsm.Declare[string, string]("m")
+				spec := m.New(marked("insert"))
+				if keyed {
+					spec = spec.Key("k")
+				}
+				cutting := p.cut(marked("insert"), after)
+				inserted, err := eng.InsertMany(t.Context(), []fsm.Spec{spec})
+				cutting.happened(t)
+				rows := query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable`)
+				if keyed {
+					require.NoError(t, err)
+					require.False(t, inserted[0].Duplicate, "it took itself for another")
+					require.Equal(t, 1, rows)
+					return
+				}
+				// Without a key nobody could tell whether a repetition makes a twin: the caller is told.
+				require.Error(t, err)
+				require.Equal(t, map[bool]int{false: 0, true: 1}[after], rows)
+			})
+		}
+	}
+}
+
+func TestASignalWhoseCommitIsCutOff(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		for _, deduped := range []bool{false, true} {
+			t.Run(fmt.Sprint("after ", after, " deduped ", deduped), func(t *testing.T) {
+				t.Parallel()
+				database := pgtest.Migrated(t)
+				p, url := newProxy(t, database)
+				pool := pgtest.Pool(t, url)
+				eng := client(t, pool)
+				id := insert(t, eng, fsm.Declare[string, string]("m").New(""))
+				message := fsm.DeclareSignal[string]("signal").With(marked("signal"))
+				if deduped {
+					message = message.DedupKey("d")
+				}
+				cutting := p.cut(marked("signal"), after)
+				_, err := eng.Signal(t.Context(), id, message)
+				cutting.happened(t)
+				rows := query[int](t, pool, `SELECT count(*) FROM gendurable.signals`)
+				if deduped {
+					require.NoError(t, err)
+					require.Equal(t, 1, rows)
+					return
+				}
+				require.Error(t, err)
+				require.Equal(t, map[bool]int{false: 0, true: 1}[after], rows)
+			})
+		}
+	}
+}
+
+// What nobody was told of falls to its lease: a claim whose answer is lost.
+func TestAClaimWhoseAnswerIsLostRunsAfterItsLease(t *testing.T) {
+	t.Parallel()
+	database := pgtest.Migrated(t)
+	p, url := newProxy(t, database)
+	queue := marked("queue")
+	m := fsm.Declare[string, string]("m", fsm.Queue(queue))
+	c := hasty(configOn(t, url, m.Job(func(context.Context, string) (string, error) { return "", nil })))
+	c.Queues = map[string]engine.Queue{queue: {PollMin: time.Hour, PollMax: time.Hour}} // so that the first to name it is a claim
+	direct := client(t, pgtest.Pool(t, database))
+	id := insert(t, direct, m.New(""))
+	cutting := p.cut(queue, true)
+	start(t, c)
+	allDone(t, direct, id)
+	cutting.happened(t)
+	require.Equal(t, 1, get(t, direct, id).Crashes)
+}

@@ -1,0 +1,134 @@
+package model_test
+
+import (
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/gendurable/gendurable/integration/model"
+)
+
+// What random histories choose from: few names, so that they meet.
+var (
+	machines   = []model.Machine{{Name: "a", Version: 1}, {Name: "a", Version: 2}, {Name: "b", Version: 1}}
+	queues     = []string{"mail", "pay"}
+	names      = []string{"go", "halt", "tick"}
+	partitions = []string{"", "", "north", "south"}
+	keys       = []string{"", "", "red", "green", "blue"}
+	steps      = []string{"first", "second"}
+	dedupKeys  = []string{"", "", "x", "y", "z"}
+	delays     = []time.Duration{0, 0, 0, time.Second, time.Second, time.Minute, time.Hour}
+	retention  = model.Retention{Done: time.Minute, Failed: time.Hour, Tombstones: 2}
+)
+
+func one[T any](h *history, of []T, label string) T {
+	return of[rapid.IntRange(0, len(of)-1).Draw(h.t, label)]
+}
+
+func (h *history) flip(label string) bool { return rapid.Bool().Draw(h.t, label) }
+
+// rarely is true one time in four.
+func (h *history) rarely(label string) bool { return rapid.IntRange(0, 3).Draw(h.t, label) == 3 }
+
+func (h *history) upTo(n int, label string) int { return rapid.IntRange(1, n).Draw(h.t, label) }
+
+func (h *history) room() bool {
+	return len(h.model.Instances(func(*model.Instance) bool { return true })) < population
+}
+
+func (h *history) spec() model.Spec {
+	s := model.Spec{
+		Machine: one(h, machines, "machine"), Step: "first", Queue: one(h, queues, "queue"), Priority: one(h, []int{0, 0, 5, -5}, "priority"),
+		State: number(h.uid()), PartitionKey: one(h, partitions, "partition key"), Key: one(h, keys, "key"),
+		Scope: model.Scope(rapid.IntRange(0, 4).Draw(h.t, "scope")), At: model.Never,
+	}
+	if h.rarely("delayed") {
+		s.Delay = one(h, delays, "delay")
+	} else if h.rarely("timed") {
+		s.At = h.time()
+	}
+	return s
+}
+
+// time is absolute: past, now or to come.
+func (h *history) time() model.Moment {
+	return max(0, h.model.Now+model.Moment(one(h, []time.Duration{-time.Second, 0, time.Second, time.Hour}, "time")))
+}
+
+func (h *history) specs(most int) []model.Spec {
+	specs := make([]model.Spec, h.upTo(most, "specs"))
+	for n := range specs {
+		specs[n] = h.spec()
+	}
+	return specs
+}
+
+func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
+	o = model.Outcome{Kind: one(h, []model.Kind{model.Next, model.Next, model.Next, model.Retry, model.Retry, model.Await, model.Await,
+		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop}, "outcome"),
+		At: model.Never}
+	if c.Pending > 0 && h.flip("another round") { // of a redriven parent, whose last round is not over
+		o.Kind = model.ScheduleChildren
+	}
+	if o.Kind >= model.Await && !h.room() {
+		o.Kind = model.Finish
+	}
+	switch o.Kind {
+	case model.Next:
+		o.Step, o.State = one(h, steps, "step"), number(h.uid())
+		switch {
+		case h.rarely("kept"):
+			keep = true
+		case h.rarely("delayed"):
+			o.Delay = one(h, delays, "delay")
+		case h.rarely("timed"):
+			o.At = h.time()
+		}
+	case model.Retry:
+		o.State, o.Delay = number(h.uid()), one(h, delays, "delay")
+		if h.flip("with an error") {
+			o.Err = "try " + number(c.Attempt)
+		}
+	case model.Await:
+		o.Step, o.State, o.Names = one(h, steps, "step"), number(h.uid()), []string{one(h, names, "name")}
+		if second := one(h, names, "name"); h.flip("set") && second != o.Names[0] {
+			o.Names = append(o.Names, second)
+		}
+		if h.rarely("timeout") {
+			o.Timeout = one(h, []time.Duration{time.Second, time.Minute}, "timeout")
+		} else if h.rarely("until") {
+			o.At = h.time()
+		}
+	case model.ScheduleChildren:
+		o.Step, o.State = one(h, steps, "step"), number(h.uid())
+		if !h.rarely("childless") {
+			o.Children = h.specs(3)
+		}
+	case model.Finish:
+		o.Result = number(h.uid())
+	case model.Stop:
+		o.Err, o.Failure = "stopped "+number(h.uid()), "stopped"
+	}
+	return o, keep
+}
+
+// someID is the id of an instance, or 0.
+func (h *history) someID(where func(*model.Instance) bool) model.ID {
+	all := h.model.Instances(func(i *model.Instance) bool { return h.ids[i.ID] != 0 && where(i) })
+	if len(all) == 0 {
+		return 0
+	}
+	return one(h, all, "instance").ID
+}
+
+func (h *history) address() model.Address {
+	if h.rarely("by key") {
+		return model.Address{Key: one(h, keys[2:], "key")}
+	}
+	if h.flip("to a parked one") {
+		if id := h.someID(func(i *model.Instance) bool { return i.Status == model.AwaitingSignal }); id != 0 {
+			return model.Address{ID: id}
+		}
+	}
+	return model.Address{ID: h.someID(func(*model.Instance) bool { return true })}
+}

@@ -1,0 +1,100 @@
+//go:build mutants
+
+package model_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// mutants are ways to break the engine that are known to be wrong, each as one replacement in the source of package store. The histories
+// have to notice every one, or else a history told on purpose has to: a suite that misses one is itself broken.
+var mutants = []struct{ name, file, from, to string }{
+	{"no re-check at park", "riders.go", "AND (SELECT true FROM {s}.signals s", "AND false AND (SELECT true FROM {s}.signals s"},
+	{"re-check counts what was given", "riders.go", "AND s.id NOT IN (SELECT unnest($3::bigint[]))",
+		"AND (s.id NOT IN (SELECT unnest($3::bigint[])) OR true)"},
+	{"re-check never counts what was given", "batch.go", "if o.Step == c.Step {", "if o.Step != \"\" {"},
+	{"re-check counts tombstones", "riders.go", "s.name = ANY(g.awaits) AND s.consumed_at IS NULL", "s.name = ANY(g.awaits)"},
+	{"join without round", "riders.go", "AND p.round = d.parent_round", ""},
+	{"join more than once", "commit.go", "AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN", "AND g.parent_id IS NOT NULL THEN"},
+	{"join one child at a time", "riders.go", "count(*)::int AS n", "1 AS n"},
+	{"consume by name", "riders.go", "DELETE FROM {s}.signals s\nWHERE s.id = ANY($1::bigint[])",
+		"DELETE FROM {s}.signals s\nWHERE s.dedup_key IS NULL AND (s.target_id, s.name) IN (SELECT x.target_id, x.name FROM {s}.signals x WHERE x.id = ANY($1::bigint[]))"},
+	{"consume though stale", "riders.go", "WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid`\n\n// tombstoneSQL",
+		"WHERE s.id = ANY($1::bigint[]) AND $2::uuid IS NOT NULL`\n\n// tombstoneSQL"},
+	{"retry consumes", "batch.go", "case step.Retry, step.Stop:", "case step.Retry:\n\t\tb.consume(c)\n\tcase step.Stop:"},
+	{"retry forgets what it awaited", "commit.go", "awaits = CASE WHEN u.kind IN (2, 6)", "awaits = CASE WHEN u.kind IN (6)"},
+	{"retry forgets that it timed out", "commit.go", "timed_out = CASE WHEN u.kind IN (2, 6)", "timed_out = CASE WHEN u.kind IN (6)"},
+	{"attempt not reset", "commit.go", "WHEN 6 THEN g.attempt ELSE 0 END", "WHEN 6 THEN g.attempt ELSE g.attempt END"},
+	{"attempt not reset by Await", "commit.go", "WHEN 6 THEN g.attempt ELSE 0 END", "WHEN 6 THEN g.attempt WHEN 3 THEN g.attempt ELSE 0 END"},
+	{"crashes not reset by a kept claim", "commit.go", "attempt = 0, crashes = 0,\n", "attempt = 0,\n"},
+	{"visit of a retry moves", "commit.go", "CASE WHEN u.kind IN (0, 1, 3, 4) THEN 1", "CASE WHEN u.kind IN (0, 1, 2, 3, 4) THEN 1"},
+	{"fence without token", "commit.go", "g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND", "g.locked_by = $4 AND g.visit = u.visit\n  AND"},
+	{"fence without visit", "commit.go", "g.claim_token = u.token AND g.visit = u.visit\n  AND", "g.claim_token = u.token\n  AND"},
+	{"fence without worker and token", "commit.go", "g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND", "$4 <> '' AND g.visit = u.visit\n  AND"},
+	{"head without priority", "heads.go", "ORDER BY g.priority, g.eligible_at, g.id LIMIT 1) f", "ORDER BY g.eligible_at, g.id LIMIT 1) f"},
+	{"pick without priority", "claim.go", "PARTITION BY act ORDER BY priority, eligible_at, id)", "PARTITION BY act ORDER BY eligible_at, id)"},
+	{"pick without id", "claim.go", "PARTITION BY act ORDER BY priority, eligible_at, id)", "PARTITION BY act ORDER BY priority, eligible_at, id DESC)"},
+	{"no promotion after a commit", "commit.go", "if len(b.keys) > 0 {", "if len(b.keys) > 1000 {"},
+	{"no promotion after a release", "lease.go", "if len(keys) > 0 {", "if len(keys) > 1000 {"},
+	{"busy per queue", "claim.go", "WHERE g.partition_key = k AND g.status = 'executing' LIMIT 1) b", "WHERE g.partition_key = k AND g.queue = $1 AND g.status = 'executing' LIMIT 1) b"},
+	{"an unknown head holds nobody", "claim.go", "p.busy IS NULL AND p.head = w.id", "p.busy IS NULL AND (p.head = w.id OR p.first = w.id)"},
+	{"what was set aside comes late", "claim.go", "g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r", "g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $5) r"},
+	{"ids in key order", "insert.go", "CROSS JOIN c\n    ORDER BY t.ord) s)", "CROSS JOIN c\n    ORDER BY t.key, t.ord) s)"},
+	{"children without a version", "insert.go", "SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,\n  r.parent",
+		"SELECT r.id, r.uid::uuid, r.fsm, 1, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,\n  r.parent"},
+	{"a scope forgets done", "insert.go", "WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'", "WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children}'"},
+	{"barrier counts dropped children", "spawn.go", "children_pending = g.children_pending - u.n,", "children_pending = g.children_pending,"},
+	{"a duplicate wakes", "deliver.go", "CASE WHEN sent.id IS NULL THEN '' ELSE seen.id::text END", "coalesce(seen.id::text, '')"},
+	{"a consumed signal is no duplicate", "deliver.go", "AND d.dedup_key = $3::text)", "AND d.dedup_key = $3::text AND d.consumed_at IS NULL)"},
+	{"tombstones fill the inbox", "deliver.go", "WHERE i.target_id = t.id AND i.consumed_at IS NULL LIMIT", "WHERE i.target_id = t.id LIMIT"},
+	{"full outranks duplicate", "deliver.go", "case d.duplicate || !d.full:", "case !d.full:"},
+	{"delivery to the dead", "deliver.go", "WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR", "WHERE g.id = $1::bigint FOR"},
+	{"delivery to a dead key", "deliver.go", "WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed') FOR", "WHERE g.correlation_guard = $1::text FOR"},
+	{"a wake keeps the deadline", "deliver.go", "await_deadline = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN NULL ELSE g.await_deadline END,", ""},
+	{"a timeout forgets what was awaited", "poll.go", "await_deadline = NULL, timed_out = true", "await_deadline = NULL, timed_out = true, awaits = NULL"},
+	{"timed_out outlives progress", "commit.go", "THEN g.timed_out ELSE false END", "THEN g.timed_out ELSE g.timed_out END"},
+	{"done leaves its inbox", "commit.go", "if len(b.done) > 0 {", "if len(b.done) > 1000 {"},
+	{"stop ends the inbox's rows", "batch.go", "case step.Retry, step.Stop:", "case step.Stop:\n\t\tb.done = append(b.done, c.ID)\n\tcase step.Retry:"},
+	{"reap without backoff", "reap.go", "WHEN e.over OR g.crashes = 0 THEN g.eligible_at", "WHEN e.over OR g.crashes >= 0 THEN g.eligible_at"},
+	{"reap delays the first", "reap.go", "WHEN e.over OR g.crashes = 0 THEN g.eligible_at", "WHEN e.over THEN g.eligible_at"},
+	{"reap one crash too many", "reap.go", "x.crashes >= m.most", "x.crashes > m.most"},
+	{"reap without join", "reap.go", "joiners = append(joiners, id)\n", "_ = id\n"},
+	{"release as a retry", "lease.go", "SET status = 'runnable', pick_lane = 0,", "SET status = 'runnable', attempt = g.attempt + 1, pick_lane = 0,"},
+	{"GC takes the current round", "prune.go", "AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round", "AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE false AND p.id = g.parent_id AND p.round"},
+	{"GC with one retention", "prune.go", "(SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END", "(SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE least($1::bigint, $2::bigint) END"},
+	{"GC of the newest tombstones", "prune.go", "ORDER BY x.consumed_at DESC, x.id DESC OFFSET", "ORDER BY x.consumed_at, x.id OFFSET"},
+	{"lease of the claim only", "lease.go", "SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'", "SET lease_expires_at = g.lease_expires_at + 0 * $4::bigint * interval '1 microsecond'"},
+}
+
+func TestMutants(t *testing.T) {
+	store, err := filepath.Abs("../../internal/store")
+	require.NoError(t, err)
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			path := filepath.Join(store, m.file)
+			source, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Contains(t, string(source), m.from, "the mutant has lost its place")
+			mutant := filepath.Join(t.TempDir(), m.file)
+			require.NoError(t, os.WriteFile(mutant, []byte(strings.Replace(string(source), m.from, m.to, 1)), 0o600))
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: mutant}})
+			require.NoError(t, err)
+			plan := filepath.Join(t.TempDir(), "overlay.json")
+			require.NoError(t, os.WriteFile(plan, overlay, 0o600))
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-overlay", plan, "-rapid.shrinktime=1ms", ".").CombinedOutput()
+			require.Error(t, err, "not noticed")
+			require.Contains(t, string(out), "--- FAIL", "%s", out)
+			for _, told := range regexp.MustCompile(`--- FAIL: (\w+)|failed after (\d+) tests`).FindAllString(string(out), -1) {
+				t.Log(told)
+			}
+		})
+	}
+}

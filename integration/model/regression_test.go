@@ -1,0 +1,156 @@
+package model_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/integration/model"
+)
+
+// Histories that have once told the engine from its specification, or a broken engine from this one, told again in as few operations as
+// possible. Each verb compares both.
+
+func newHistory(t *testing.T) *pair {
+	t.Helper()
+	t.Parallel()
+	p := newPair(t, newWorld(t))
+	t.Cleanup(func() {
+		if !t.Failed() {
+			p.compareTables()
+		}
+	})
+	return p
+}
+
+var (
+	everyone = worker{name: "everyone", machines: machines}
+	newcomer = worker{name: "newcomer", machines: machines[1:]}
+	veteran  = worker{name: "veteran", machines: machines[:1]}
+)
+
+// plain is an instance of the first machine, in queue "pay".
+func plain(state string) model.Spec {
+	return model.Spec{Machine: machines[0], Step: "first", Queue: "pay", State: state, Scope: model.ScopeLive, At: model.Never}
+}
+
+func outcome(kind model.Kind, state string) model.Outcome {
+	return model.Outcome{Kind: kind, Step: "second", State: state, At: model.Never}
+}
+
+func next(state string) model.Outcome { return outcome(model.Next, state) }
+
+func awaitGo(to string) model.Outcome {
+	o := outcome(model.Await, "0")
+	o.Step, o.Names = to, []string{"go"}
+	return o
+}
+
+func spawn(children ...model.Spec) model.Outcome {
+	o := outcome(model.ScheduleChildren, "0")
+	o.Children = children
+	return o
+}
+
+func stop() model.Outcome {
+	return model.Outcome{Kind: model.Stop, Err: "stopped", Failure: "stopped", At: model.Never}
+}
+
+// claimOne claims the one instance that must be next.
+func (p *pair) claimOne(w *worker, want model.ID) claim {
+	claims := p.claim(w, "pay", 1, true)
+	require.Len(p, claims, 1)
+	require.Equal(p, want, claims[0].ID)
+	return claims[0]
+}
+
+func (p *pair) commitOne(c claim, o model.Outcome) { p.commit(false, decision{claim: c, outcome: o}) }
+
+// Rows that were set aside for an unknown machine, the first of which wait for their partition key, must not make a claim of few pass over
+// the next of them.
+func TestSetAsideKeepsItsPlaceBehindABusyKey(t *testing.T) {
+	p := newHistory(t)
+	busy, follower, free, visible := plain("1"), plain("2"), plain("3"), plain("4")
+	busy.PartitionKey, follower.PartitionKey = "north", "north"
+	follower.Machine, free.Machine, visible.Machine = machines[1], machines[1], machines[1]
+	p.claimOne(&everyone, p.insert(busy)[0])
+	ids := p.insert(follower, free)
+	require.Empty(t, p.claim(&veteran, "pay", 4, true), "which sets both aside")
+	p.insert(visible)
+	p.claimOne(&newcomer, ids[1])
+}
+
+// A child that was counted, and then redriven, is not counted again when it ends again (T42).
+func TestRedrivenChildIsCountedOnce(t *testing.T) {
+	p := newHistory(t)
+	parent := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, parent), spawn(plain("2"), plain("3")))
+	first, second := parent+1, parent+2
+	p.commitOne(p.claimOne(&everyone, first), stop())
+	p.advance(time.Second)
+	p.redrive(first)
+	p.claimOne(&everyone, second)
+	p.commitOne(p.claimOne(&everyone, first), stop())
+	require.Equal(t, model.AwaitingChildren, p.model.Get(parent).Status)
+}
+
+// Children of a round that its parent has given up do not open the barrier of the next (T87).
+func TestOldRoundDoesNotOpenTheNewBarrier(t *testing.T) {
+	p := newHistory(t)
+	parent := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, parent), spawn(plain("2")))
+	old := p.claimOne(&everyone, parent+1)
+	p.cancel(parent)
+	p.redrive(parent)
+	p.commitOne(p.claimOne(&everyone, parent), spawn(plain("3")))
+	p.commitOne(old, stop())
+	require.Equal(t, model.AwaitingChildren, p.model.Get(parent).Status)
+	p.commitOne(p.claimOne(&everyone, parent+2), stop())
+	p.claimOne(&everyone, parent)
+}
+
+// A consumed signal is still known as a duplicate, but wakes nobody (T5): neither by its redelivery nor by parking for its name.
+func TestTombstoneWakesNobody(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
+	p.deliver(model.Address{ID: id}, "go", "x")
+	p.commitOne(p.claimOne(&everyone, id), next("2"))
+	p.commitOne(p.claimOne(&everyone, id), awaitGo("first"))
+	p.deliver(model.Address{ID: id}, "go", "x")
+	require.Equal(t, model.AwaitingSignal, p.model.Get(id).Status)
+	p.deliver(model.Address{ID: id}, "go", "y")
+	p.claimOne(&everyone, id)
+}
+
+// The outcome of a claim that was lost consumes nothing, though the signals it was given are still there for its successor (T84).
+func TestLateOutcomeConsumesNothing(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
+	p.deliver(model.Address{ID: id}, "go", "")
+	lost := p.claimOne(&everyone, id)
+	p.advance(lease + time.Second)
+	p.reap(&everyone)
+	p.claimOne(&everyone, id)
+	p.commitOne(lost, next("2"))
+	require.Len(t, p.model.Inbox(id), 1)
+}
+
+// A set is collected by parking towards the same step: what was given already wakes nobody, each new signal does, all are given (T2).
+func TestCollectingASet(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, id), awaitGo("first"))
+	for n := 1; n <= 3; n++ {
+		p.deliver(model.Address{ID: id}, "go", "")
+		c := p.claimOne(&everyone, id)
+		require.Len(t, c.Awaited, n)
+		p.commitOne(c, awaitGo("first"))
+		require.Equal(t, model.AwaitingSignal, p.model.Get(id).Status)
+	}
+	p.deliver(model.Address{ID: id}, "go", "")
+	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
+	require.Equal(t, model.Runnable, p.model.Get(id).Status, "towards another step nothing is ignored")
+}

@@ -1,0 +1,99 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// runEverything has an engine do whatever it can do, and requires that nothing goes wrong on the way.
+func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], during func()) {
+	t.Helper()
+	log := newJournal(t)
+	c.Logger = log.logger()
+	eng := start(t, c)
+	var specs []fsm.Spec
+	for n := range 60 {
+		specs = append(specs, m.New(n).PartitionKey(fmt.Sprint(n%10)).Key(fsm.Key(fmt.Sprint("every ", n))))
+	}
+	ids := insertAll(t, eng, specs)
+	during()
+	for _, id := range ids {
+		i := ended(t, eng, id)
+		require.JSONEq(t, "3", string(i.Result), i.LastError)
+		require.Zero(t, i.Attempt+i.Crashes)
+	}
+	require.Empty(t, log.lines("level=ERROR"))
+	log.isShort(t)
+}
+
+// What a role or a database has set may be meant for others, and is hostile to short transactions with locks.
+func TestHostileSettingsOfTheDatabaseChangeNothing(t *testing.T) {
+	t.Parallel()
+	for setting, value := range map[string]string{
+		"default_transaction_isolation":       "serializable",
+		"statement_timeout":                   "500ms",
+		"lock_timeout":                        "1ms",
+		"idle_in_transaction_session_timeout": "100ms",
+		"search_path":                         "nowhere",
+		"plan_cache_mode":                     "force_custom_plan",
+		"DateStyle":                           "German",
+		"IntervalStyle":                       "sql_standard",
+		"TimeZone":                            "Asia/Kathmandu",
+		"bytea_output":                        "escape",
+		"standard_conforming_strings":         "on",
+		"default_transaction_deferrable":      "on",
+		"enable_indexscan":                    "off",
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			m, defs := everything()
+			database := pgtest.Migrated(t)
+			name := database[strings.LastIndex(database, "/")+1 : strings.Index(database, "?")]
+			setUp := pgtest.Pool(t, database)
+			execute(t, setUp, fmt.Sprintf("ALTER DATABASE %s SET %s = %s", pgx.Identifier{name}.Sanitize(), setting, "'"+value+"'"))
+			setUp.Close()
+			runEverything(t, configOn(t, database, defs...), m, func() {})
+		})
+	}
+}
+
+func TestEveryExecModeOfPgx(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
+		pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			m, defs := everything()
+			database := pgtest.Migrated(t)
+			c := configOn(t, database, defs...)
+			c.Pool = pgtest.Pool(t, database, func(p *pgxpool.Config) { p.ConnConfig.DefaultQueryExecMode = mode })
+			runEverything(t, c, m, func() {})
+		})
+	}
+}
+
+// Statements that were prepared before a migration must not fail after it, nor those that a proxy has lost.
+func TestTheTableChangesUnderARunningEngine(t *testing.T) {
+	t.Parallel()
+	m, defs := everything()
+	database := pgtest.Migrated(t)
+	outside := pgtest.Pool(t, database)
+	runEverything(t, configOn(t, database, defs...), m, func() {
+		for n := range 5 {
+			execute(t, outside, fmt.Sprintf(`ALTER TABLE gendurable.gen_durable ADD COLUMN note_%d text DEFAULT 'host'`, n))
+			execute(t, outside, fmt.Sprintf(`ALTER TABLE gendurable.signals ADD COLUMN note_%d text`, n))
+			execute(t, outside, `ANALYZE`)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package soak
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+//go:embed record.sql
+var recordSQL string
+
+//go:embed checks.sql
+var checksSQL string
+
+// load brings the processes' log into the database, and makes the checks.
+func load(ctx context.Context, db *pgxpool.Pool, path string) error {
+	var rows [][]any
+	flush := func() error {
+		_, err := db.CopyFrom(ctx, pgx.Identifier{"soak", "event"}, []string{"seq", "at", "process", "kind", "id", "visit", "token", "machine",
+			"version", "step", "attempt", "crashes", "n", "label", "key", "idempotency", "outcome", "to_step", "to_n", "signals", "tags", "target",
+			"tag", "dedup", "duplicate", "children", "count", "detail"}, pgx.CopyFromRows(rows))
+		rows = rows[:0]
+		return err
+	}
+	err := readJournal(path, func(seq int64, e *event) error {
+		rows = append(rows, []any{seq, time.UnixMicro(e.At), e.Process, e.Kind, given(e.ID), e.Visit, given(e.Token), given(e.Machine),
+			given(e.Version), given(e.Step), e.Attempt, e.Crashes, e.N, given(e.Label), given(e.Key), given(e.Idempotency),
+			given(e.Outcome), given(e.To), e.ToN, e.Signals, e.Tags, given(e.Target), given(e.Tag), given(e.Dedup), e.Duplicate, e.Children,
+			given(e.Count), given(e.Detail)})
+		if len(rows) < 10_000 {
+			return nil
+		}
+		return flush()
+	})
+	if err == nil {
+		err = flush()
+	}
+	if err != nil {
+		return fmt.Errorf("load the log: %w", err)
+	}
+	return prepare(ctx, db)
+}
+
+// prepare makes the checks over what is recorded.
+func prepare(ctx context.Context, db *pgxpool.Pool) error {
+	if _, err := db.Exec(ctx, checksSQL); err != nil {
+		return fmt.Errorf("make the checks: %w", err)
+	}
+	return nil
+}
+
+// given is nil for a zero value, which the log leaves out.
+func given[T comparable](v T) any {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return v
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+const checkPrefix = "check_"
+
+// checks lists the views, by name without the prefix, in the order in which they were made.
+func checks(ctx context.Context, db querier) ([]string, error) {
+	rows, err := db.Query(ctx, `SELECT substr(relname, $1) FROM pg_class
+		WHERE relnamespace = 'soak'::regnamespace AND relkind = 'v' AND relname LIKE $2 ORDER BY oid`, len(checkPrefix)+1, checkPrefix+"%")
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// violations are what a check finds, at most so many of them.
+func violations(ctx context.Context, db querier, check string, most int) ([]string, error) {
+	rows, err := db.Query(ctx, fmt.Sprintf("SELECT violation FROM soak.%s LIMIT %d", checkPrefix+check, most)) //nolint:gosec // a name of ours
+	if err == nil {
+		var found []string
+		if found, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {
+			return found, nil
+		}
+	}
+	return nil, fmt.Errorf("check %s: %w", check, err)
+}
+
+// shown is how many violations of a check are printed.
+const shown = 5
+
+// verify runs every check and prints what it finds.
+func (s *soak) verify(ctx context.Context) error {
+	names, err := checks(ctx, s.chaos.admin)
+	if err != nil {
+		return err
+	}
+	var broken []string
+	for _, name := range names {
+		found, err := violations(ctx, s.chaos.admin, name, 1000)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			continue
+		}
+		broken = append(broken, name)
+		s.say("VIOLATED %s, %d times, first:", name, len(found))
+		for _, v := range found[:min(shown, len(found))] {
+			s.say("    %s", v)
+		}
+	}
+	if len(broken) > 0 {
+		return fmt.Errorf("violated: %s", strings.Join(broken, ", "))
+	}
+	s.say("%d checks, no violation", len(names))
+	return nil
+}
+
+// recoverySQL is how long what was killed took to run again, in seconds: from the end of the process to the beginning of the next run.
+// Left out is what has reasons of its own to wait: a second loss of one visit, which the reaper delays; times in which Postgres was away,
+// refused to write or held the reapers off; and keyed instances while a process stood still that may have held the key.
+const recoverySQL = `
+WITH lost AS (
+  SELECT r.id, r.key, r.died_at, o.seq, o.old_crashes FROM soak.run r
+  JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.kind = 'reap' AND o.old_visit = r.visit
+  JOIN soak.event f ON f.kind = 'fault' AND f.detail = 'SIGKILL' AND f.label = r.process
+  WHERE r.interrupted),
+again AS (
+  SELECT l.*, n.at FROM lost l CROSS JOIN LATERAL (
+    SELECT e.at FROM soak.event e JOIN soak.change c ON c.id = e.id AND c.token = e.token
+    WHERE e.kind = 'started' AND e.id = l.id AND c.seq > l.seq AND c.status = 'executing' ORDER BY e.seq LIMIT 1) n),
+away AS (
+  SELECT f.at AS since, (SELECT min(h.at) FROM soak.event h WHERE h.kind = 'healed' AND h.detail = f.detail AND h.label IS NOT DISTINCT FROM f.label
+    AND h.seq > f.seq) AS until, f.detail FROM soak.event f WHERE f.kind = 'fault')
+SELECT count(*), coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY s), 0), coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY s), 0),
+  coalesce(max(s), 0)
+FROM (SELECT extract(epoch FROM a.at - a.died_at)::float8 AS s FROM again a
+  WHERE a.old_crashes = 0 AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
+    AND (w.detail IN ('restart of Postgres', 'read-only') OR w.detail = 'SIGSTOP' AND a.key IS NOT NULL))) t`
+
+// recovered prints how fast the fleet got over kills, and holds it to its bound where that was asked for.
+func (s *soak) recovered(ctx context.Context) error {
+	var count int64
+	var half, p99, most float64
+	holdOff := 2*heartbeat + reap
+	if err := s.chaos.admin.QueryRow(ctx, recoverySQL, holdOff).Scan(&count, &half, &p99, &most); err != nil {
+		return fmt.Errorf("measure the recovery: %w", err)
+	}
+	bound := lease + reap + pollMax + time.Second
+	s.say("recovery of %d killed steps: median %.1f s, p99 %.1f s (bound %v), longest %.1f s", count, half, p99, bound, most)
+	switch {
+	case !s.o.Recovery:
+		return nil
+	case count == 0:
+		return fmt.Errorf("no killed step whose recovery could be measured")
+	case p99 > bound.Seconds():
+		return fmt.Errorf("recovery p99 is %.1f s, over %v", p99, bound)
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// breaches are what each check must find: a recorded history, and one statement that makes it impossible. A check with several parts has
+// a breach for each.
+var breaches = map[string][]string{
+	"accepted_ended": {
+		`INSERT INTO soak.event (seq, at, process, kind, id, label) VALUES (1000000, now(), 'client', 'accepted', -1, 'lost')`,
+		`UPDATE gendurable.gen_durable SET status = 'runnable', failure = NULL, finished_at = NULL
+			WHERE id = (SELECT min(id) FROM soak.event WHERE kind = 'accepted')`,
+	},
+	"stuck": {`UPDATE gendurable.gen_durable SET status = 'runnable', finished_at = NULL
+		WHERE id = (SELECT min(id) FROM gendurable.gen_durable WHERE status = 'done')`},
+	"fate": {`UPDATE gendurable.gen_durable SET state = state || '{"Fate": "stopped"}'
+		WHERE id = (SELECT min(id) FROM gendurable.gen_durable WHERE status = 'done')`},
+	"result": {`UPDATE soak.event SET outcome = 'failed' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'result' AND outcome = 'done')`},
+	"wrong":  {`UPDATE soak.event SET kind = 'wrong', detail = 'seen' WHERE seq = 1`},
+
+	"one_outcome": {`INSERT INTO soak.change SELECT * FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'await')`},
+	"decided": {
+		`DELETE FROM soak.event WHERE seq = (SELECT min(e.seq) FROM soak.event e WHERE e.kind = 'ended' AND e.outcome = 'next')`,
+		`UPDATE soak.change SET n = n + 1 WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next')`,
+		`UPDATE soak.change SET step = 'elsewhere' WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'await')`,
+		`UPDATE soak.change SET status = 'done' WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'retry')`,
+	},
+	"acknowledged": {`DELETE FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next')`},
+	"chain": {
+		`DELETE FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I')`,
+		`UPDATE soak.change SET old_n = old_n + 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'U')`,
+		`UPDATE soak.change SET old_visit = visit - 2 WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next')`,
+		`UPDATE soak.change SET token = 0 WHERE seq = (SELECT max(seq) FROM soak.change WHERE op = 'U' AND status = 'executing')`,
+		`UPDATE soak.change SET token = token + 1 WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'await')`,
+		`UPDATE soak.change SET worker = 'another' WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next' AND worker IS NOT NULL)`,
+		`UPDATE soak.change SET old_status = 'runnable' WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next')`,
+		`UPDATE soak.change SET old_status = 'done' WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next')`,
+		`INSERT INTO soak.change (seq, xid, at, op, id) SELECT max(seq) + 1, 1, now(), 'D', min(id) FROM soak.change`,
+	},
+	"read_back": {
+		`UPDATE soak.event SET n = n + 1 WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'started')`,
+		`UPDATE soak.event SET token = token + 1000000 WHERE kind IN ('started', 'ended') AND id = (SELECT min(id) FROM soak.event WHERE kind = 'started')`,
+	},
+	"idempotency": {
+		`UPDATE soak.event SET idempotency = 'another' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'started' AND attempt > 0)`,
+		`UPDATE soak.event SET idempotency = 'the same' WHERE kind = 'started' AND attempt = 0`,
+	},
+
+	"reaped_early": {`UPDATE soak.change SET status = 'runnable', crashes = old_crashes + 1, visit = old_visit, at = old_lease - interval '1 ms'
+		WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'retry')`},
+	"instance_overlap": {`UPDATE soak.event SET seq = 1000000 WHERE seq = (SELECT min(a.ended) FROM soak.run a JOIN soak.run b ON b.id = a.id
+		AND b.token <> a.token AND b.began > a.began)`},
+	"key_overlap": {`UPDATE soak.event SET seq = 1000000 WHERE seq = (SELECT min(a.ended) FROM soak.run a JOIN soak.run b ON b.key = a.key
+		AND b.id <> a.id AND b.began > a.began)`},
+	"key_executing": {`DELETE FROM soak.change WHERE seq = (SELECT min(a.seq) FROM soak.outcome a JOIN soak.outcome b ON b.key = a.key AND b.id <> a.id
+		AND b.seq > a.seq WHERE a.status <> 'executing')`},
+	"key_order": {
+		`UPDATE soak.change SET place = 1000 - place WHERE place > 0`,
+		`DELETE FROM soak.change c WHERE c.status = 'executing' AND c.id IN (SELECT a.id FROM soak.change a JOIN soak.change b
+			ON b.key = a.key AND b.place > a.place AND b.queue = a.queue WHERE a.place > 0)`,
+	},
+
+	"signal_lost": {
+		`DELETE FROM soak.signal s USING soak.event e WHERE e.kind = 'acked' AND NOT e.duplicate AND s.tag = e.tag`,
+		`UPDATE soak.event SET signals = NULL WHERE kind = 'started' AND step = 'take'`,
+	},
+	"signal_twice": {
+		`UPDATE soak.event SET signals = (SELECT array_agg(signal) FROM soak.consumption) WHERE kind = 'started' AND step = 'take'`,
+		`INSERT INTO soak.signal SELECT * FROM soak.signal WHERE op = 'C'`,
+	},
+	"dedup_twice":     {`INSERT INTO soak.signal SELECT * FROM soak.signal WHERE op = 'I' AND dedup IS NOT NULL LIMIT 1`},
+	"consumed_unseen": {`UPDATE soak.signal SET xid = 1 WHERE seq = (SELECT min(seq) FROM soak.signal WHERE op = 'C')`},
+	"signal_to_dead": {
+		`UPDATE soak.signal SET seq = (SELECT max(seq) + 1 FROM soak.change) WHERE seq = (SELECT min(seq) FROM soak.signal WHERE op = 'I')`,
+		`INSERT INTO soak.event (seq, at, process, kind, tag) SELECT 1000000, now(), 'client', 'refused', min(tag) FROM soak.signal WHERE op = 'I'`,
+	},
+	"inbox_left": {`INSERT INTO gendurable.signals (name, target_id) SELECT 'ping', min(id) FROM gendurable.gen_durable WHERE status = 'done'`},
+
+	"spin": {`UPDATE gendurable.gen_durable SET visit = 1000 WHERE fsm = 'collector'`},
+	"timeout_early": {
+		`UPDATE soak.change SET at = old_deadline - interval '1 ms' WHERE timed_out AND NOT old_timed_out`,
+		`UPDATE soak.change SET old_deadline = NULL WHERE timed_out AND NOT old_timed_out`,
+	},
+
+	"parent_wakes": {
+		`INSERT INTO soak.change SELECT * FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status = 'runnable' LIMIT 1`,
+		`UPDATE soak.change SET seq = seq + 1000000 WHERE parent IS NOT NULL AND status IN ('done', 'failed')`,
+	},
+	"join": {`UPDATE soak.event SET children = children[2:] WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'joined' AND cardinality(children) > 0)`},
+	"orphan": {
+		`UPDATE soak.change SET xid = 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I' AND parent IS NOT NULL)`,
+		`UPDATE soak.change SET parent_round = parent_round + 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I' AND parent IS NOT NULL)`,
+		`UPDATE gendurable.gen_durable SET joined = NULL WHERE parent_id IS NOT NULL`,
+		`UPDATE gendurable.gen_durable SET children_pending = 1 WHERE fsm = 'family'`,
+	},
+
+	"guard": {
+		`INSERT INTO soak.change (seq, xid, at, op, id, guard) SELECT seq, xid, at, op, -1, guard FROM soak.change WHERE op = 'I' AND guard IS NOT NULL LIMIT 1`,
+		`INSERT INTO gendurable.gen_durable (fsm, step, correlation_key) VALUES ('job', 'start', 'once:more'), ('job', 'start', 'once:more')`,
+		`INSERT INTO soak.event (seq, at, process, kind, key, target) SELECT 1000000, now(), 'client', 'duplicate', 'free', min(id) FROM gendurable.gen_durable`,
+	},
+	"rolling": {
+		`INSERT INTO soak.event (seq, at, process, kind, label, detail) VALUES (1000000, now(), 'soak', 'rolled', 'worker0', 'exit status 1')`,
+		`WITH claim AS (UPDATE soak.change SET crashes = old_crashes + 1
+			WHERE seq = (SELECT min(o.seq) FROM soak.outcome o JOIN soak.run r ON r.id = o.id AND r.token = o.old_token WHERE r.process = 'worker0' AND o.kind = 'retry'))
+		INSERT INTO soak.event (seq, at, process, kind, label, detail) VALUES (0, '-infinity', 'soak', 'fault', NULL, 'SIGTERM'),
+			(1000000, 'infinity', 'soak', 'rolled', 'worker0', NULL), (1000001, 'infinity', 'soak', 'healed', NULL, 'SIGTERM')`,
+	},
+	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
+}
+
+// TestEveryCheckFires records a short history without faults, of which no check complains, and breaks it in every way that a check is for.
+func TestEveryCheckFires(t *testing.T) {
+	db := recorded(t)
+	names, err := checks(t.Context(), db)
+	require.NoError(t, err)
+	for _, name := range names {
+		found, err := violations(t.Context(), db, name, shown)
+		require.NoError(t, err)
+		require.Empty(t, found, "%s complains of a history without faults", name)
+		require.NotEmpty(t, breaches[name], "nothing proves that %s finds anything", name)
+	}
+	require.Len(t, breaches, len(names), "breaches of checks that do not exist")
+	for name, statements := range breaches {
+		for i, breach := range statements {
+			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
+				tx, err := db.Begin(t.Context())
+				require.NoError(t, err)
+				defer tx.Rollback(context.Background())
+				done, err := tx.Exec(t.Context(), breach)
+				require.NoError(t, err)
+				require.NotZero(t, done.RowsAffected(), "the history has nothing to break here")
+				for _, view := range []string{"run", "outcome", "consumption"} {
+					_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
+					require.NoError(t, err)
+				}
+				found, err := violations(t.Context(), tx, name, shown)
+				require.NoError(t, err)
+				require.NotEmpty(t, found)
+			})
+		}
+	}
+}
+
+// recorded is a database with the history of two workers and a client that met no fault, in this process.
+func recorded(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	address := pgtest.Migrated(t)
+	db := pgtest.Pool(t, address)
+	_, err := db.Exec(t.Context(), recordSQL)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "log.jsonl")
+	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+
+	play := func(ctx context.Context, r role) error {
+		log, err := openJournal(path, r.Name)
+		if err != nil {
+			return err
+		}
+		defer log.close()
+		r.URL = address
+		pool, err := r.pool()
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		if r.Client {
+			return r.playClient(ctx, pool, log, func() {})
+		}
+		return r.playWorker(ctx, pool, log, func() {})
+	}
+	working, home := context.WithCancel(t.Context())
+	defer home()
+	errs := make(chan error, workers)
+	var running sync.WaitGroup
+	for i := range 2 {
+		running.Go(func() { errs <- play(working, role{Name: fmt.Sprintf("worker%d", i), Old: i == 0}) })
+	}
+	begun, enough := context.WithTimeout(t.Context(), 4*time.Second)
+	defer enough()
+	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: 7, Pace: 40}))
+	require.Eventually(t, func() bool {
+		var left int
+		err := db.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`).Scan(&left)
+		return err == nil && left == 0
+	}, time.Minute, 50*time.Millisecond)
+	home()
+	running.Wait()
+	close(errs)
+	for err := range errs {
+		require.NoError(t, err)
+	}
+	require.NoError(t, load(t.Context(), db, path))
+	return db
+}

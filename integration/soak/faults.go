@@ -1,0 +1,313 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/internal/pgdev"
+)
+
+// chaos is all that goes wrong.
+type chaos struct {
+	o       Options
+	fleet   *fleet
+	proxy   *proxy
+	cluster *pgdev.Cluster
+	admin   *pgxpool.Pool // beside the proxy
+	log     *journal
+
+	calm   sync.RWMutex // write-held where there must be no faults; read-held by each
+	server sync.Mutex   // faults of the server come one at a time
+
+	counts  map[string]*atomic.Int64 // faults done, by kind
+	effects map[string]*atomic.Int64 // what they are known to have cost, where that is known at once
+}
+
+// fault is a kind of fault.
+type fault struct {
+	kind   string
+	of180  int // how many in 180 seconds
+	inject func(c *chaos, ctx context.Context, r *rand.Rand) error
+}
+
+// faults are more than the floors ask for: some come when all processes have one already.
+var faults = []fault{
+	{killed, 80, (*chaos).kill},
+	{stopped, 40, (*chaos).stall},
+	{restarted, 7, (*chaos).restart},
+	{cut, 90, (*chaos).cut},
+	{swallowed, 30, (*chaos).swallow},
+	{unanswered, 60, (*chaos).unanswer},
+	{terminated, 150, (*chaos).terminate},
+	{readOnly, 7, (*chaos).refuseWrites},
+	{exhausted, 20, (*chaos).exhaust},
+}
+
+// rollsOf180 is how often all workers are restarted in order.
+const rollsOf180 = 2
+
+func newChaos(o Options) *chaos {
+	c := &chaos{o: o, counts: map[string]*atomic.Int64{}, effects: map[string]*atomic.Int64{}}
+	for kind := range floors {
+		c.counts[kind], c.effects[kind] = &atomic.Int64{}, &atomic.Int64{}
+	}
+	return c
+}
+
+// reign injects faults until ctx ends. Those that are under way then are healed before it returns. An error of a fault ends the soak: it
+// means that the soak itself is broken.
+func (c *chaos) reign(ctx context.Context) error {
+	var running sync.WaitGroup
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for i, f := range faults {
+		r := rand.New(rand.NewPCG(c.o.Seed, uint64(i)+100)) //nolint:gosec // repeatable
+		running.Go(func() {
+			every := 180 * time.Second / time.Duration(f.of180)
+			pause(ctx, rand.N(every)) //nolint:gosec // where it begins
+			for ctx.Err() == nil {
+				began := time.Now()
+				if err := c.one(ctx, f, r); err != nil {
+					cancel(fmt.Errorf("%s: %w", f.kind, err))
+					return
+				}
+				// Half of the interval is chance; what a fault has taken is part of it.
+				pause(ctx, every/2+time.Duration(r.Int64N(int64(every)))-time.Since(began))
+			}
+		})
+	}
+	running.Go(func() {
+		every := c.o.duration() / time.Duration(c.o.scaled(rollsOf180)+1)
+		for {
+			pause(ctx, every)
+			if ctx.Err() != nil {
+				return
+			}
+			if err := c.roll(ctx); err != nil {
+				cancel(fmt.Errorf("rolling restart: %w", err))
+				return
+			}
+		}
+	})
+	running.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, errEnough) {
+		return err
+	}
+	return nil
+}
+
+// errEnough ends the reign: all floors are reached.
+var errEnough = errors.New("enough")
+
+func (c *chaos) one(ctx context.Context, f fault, r *rand.Rand) error {
+	c.calm.RLock()
+	defer c.calm.RUnlock()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return f.inject(c, ctx, r)
+}
+
+// note logs a fault and returns what logs its end.
+func (c *chaos) note(kind, process string) (healed func()) {
+	c.counts[kind].Add(1)
+	c.log.write(event{Kind: evFault, Label: process, Detail: kind})
+	return func() { c.log.write(event{Kind: evHealed, Label: process, Detail: kind}) }
+}
+
+// victim chooses a worker that works; nil: there is none that no other fault is at, or the reign is over.
+func (c *chaos) victim(ctx context.Context, r *rand.Rand) (*process, error) {
+	p := c.fleet.take(r)
+	if p == nil {
+		return nil, nil
+	}
+	err := p.wait(ctx, p.ready, 20*time.Second)
+	if err == nil {
+		return p, nil
+	}
+	c.fleet.giveBack(p)
+	if ctx.Err() != nil {
+		return nil, nil
+	}
+	return nil, fmt.Errorf("wait for %s: %w", p.name, err)
+}
+
+// kill is the power failure of a worker.
+func (c *chaos) kill(ctx context.Context, r *rand.Rand) error {
+	p, err := c.victim(ctx, r)
+	if p == nil {
+		return err
+	}
+	defer c.note(killed, p.name)()
+	return c.fleet.kill(p)
+}
+
+// stall stops a worker past its lease, and lets it go on.
+func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
+	p, err := c.victim(ctx, r)
+	if p == nil {
+		return err
+	}
+	defer c.fleet.giveBack(p)
+	defer c.note(stopped, p.name)()
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	pause(ctx, lease+reap+time.Duration(r.IntN(1000))*time.Millisecond)
+	return p.signal(syscall.SIGCONT)
+}
+
+// restart is the crash of Postgres: no checkpoint, open transactions are lost, what was committed is there.
+func (c *chaos) restart(ctx context.Context, r *rand.Rand) error {
+	c.server.Lock()
+	defer c.server.Unlock()
+	defer c.note(restarted, "")()
+	before := len(c.proxy.all())
+	if err := c.cluster.StopImmediate(); err != nil {
+		return err
+	}
+	c.effects[restarted].Add(int64(before))
+	pause(ctx, time.Duration(r.IntN(500))*time.Millisecond)
+	return c.cluster.Restart(context.WithoutCancel(ctx))
+}
+
+func (c *chaos) cut(_ context.Context, r *rand.Rand) error {
+	defer c.note(cut, "")()
+	if c.proxy.cut(r) {
+		c.effects[cut].Add(1)
+	}
+	return nil
+}
+
+func (c *chaos) swallow(ctx context.Context, r *rand.Rand) error {
+	defer c.note(swallowed, "")()
+	c.proxy.swallow(ctx, r, time.Duration(1000+r.IntN(3000))*time.Millisecond)
+	return nil
+}
+
+// unanswer has a COMMIT take effect whose answer never comes.
+func (c *chaos) unanswer(ctx context.Context, r *rand.Rand) error {
+	c.proxy.skip.Store(r.Int64N(20))
+	for c.proxy.skip.Load() >= 0 && ctx.Err() == nil {
+		pause(ctx, 10*time.Millisecond)
+	}
+	if ctx.Err() != nil {
+		c.proxy.skip.Store(-1)
+		return nil
+	}
+	c.note(unanswered, "")()
+	return nil
+}
+
+// terminate ends sessions as an administrator does: those that are at work, if there are any.
+func (c *chaos) terminate(ctx context.Context, _ *rand.Rand) error {
+	const sql = `SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM (SELECT pid FROM pg_stat_activity
+		WHERE application_name ~ '^(worker|client)' ORDER BY state = 'active' DESC, random() LIMIT 1) one`
+	var done bool
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if err := c.admin.QueryRow(ctx, sql).Scan(&done); err != nil || !done {
+		return nil //nolint:nilerr // the server is down: another fault's doing
+	}
+	c.note(terminated, "")()
+	return nil
+}
+
+// refuseWrites is what a fail-over to a server that is not primary yet looks like.
+func (c *chaos) refuseWrites(ctx context.Context, r *rand.Rand) error {
+	c.server.Lock()
+	defer c.server.Unlock()
+	defer c.note(readOnly, "")()
+	if err := c.set(ctx, `ALTER SYSTEM SET default_transaction_read_only = on`); err != nil {
+		return err
+	}
+	pause(ctx, time.Duration(500+r.IntN(1500))*time.Millisecond)
+	return c.set(context.WithoutCancel(ctx), `ALTER SYSTEM RESET default_transaction_read_only`)
+}
+
+// set changes a setting of the server, on a connection that no fault has broken.
+func (c *chaos) set(ctx context.Context, sql string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		_, err := c.admin.Exec(ctx, sql)
+		if err == nil {
+			_, err = c.admin.Exec(ctx, `SELECT pg_reload_conf()`)
+		}
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+}
+
+// exhaust takes all connections of a worker's pool away for a while.
+func (c *chaos) exhaust(ctx context.Context, r *rand.Rand) error {
+	p, err := c.victim(ctx, r)
+	if p == nil {
+		return err
+	}
+	defer c.fleet.giveBack(p)
+	defer c.note(exhausted, p.name)()
+	if err := p.signal(syscall.SIGUSR1); err != nil {
+		return err
+	}
+	pause(ctx, lease)
+	return nil
+}
+
+// rollAtOnce is how many workers are down together.
+const rollAtOnce = 2
+
+// roll restarts all workers in order, under load, with no other fault beside: what that costs is its own doing.
+func (c *chaos) roll(ctx context.Context) error {
+	c.calm.Lock()
+	defer c.calm.Unlock()
+	if ctx.Err() != nil {
+		return nil
+	}
+	pause(ctx, time.Second) // for the last faults' echo
+	c.log.write(event{Kind: evFault, Detail: rolled})
+	defer c.log.write(event{Kind: evHealed, Detail: rolled})
+	for slot := 0; slot < workers; slot += rollAtOnce {
+		var rolling sync.WaitGroup
+		errs := make([]error, rollAtOnce)
+		for i := range errs {
+			rolling.Go(func() { errs[i] = c.fleet.roll(context.WithoutCancel(ctx), slot+i) })
+		}
+		rolling.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		c.counts[rolled].Add(rollAtOnce)
+		c.effects[rolled].Add(rollAtOnce)
+	}
+	return nil
+}
+
+// missing says which floors are not reached yet.
+func (c *chaos) missing(instances, signals int64) (what []string) {
+	c.counts["instances"].Store(instances)
+	c.counts["signals"].Store(signals)
+	for kind, of180 := range floors {
+		if got, want := c.counts[kind].Load(), int64(c.floor(kind, of180)); got < want {
+			what = append(what, fmt.Sprintf("%s: %d of %d", kind, got, want))
+		}
+	}
+	return what
+}
+
+func (c *chaos) floor(kind string, of180 int) int {
+	if kind == rolled { // always all of them
+		return of180
+	}
+	return c.o.scaled(of180)
+}

@@ -1,0 +1,266 @@
+package soak
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// fleet is the processes of a soak, as a supervisor sees them.
+type fleet struct {
+	program string
+	dir     string // of their output
+	log     *journal
+	seed    uint64
+	pace    float64
+	url     string
+
+	mu     sync.Mutex
+	slots  [workers]*process
+	client [clients]*process
+	born   int
+}
+
+// process is one of them.
+type process struct {
+	name   string
+	slot   int
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	ready  chan struct{}
+	exited chan struct{}
+	busy   bool // some fault is at it; of the fleet's mu
+}
+
+// startAll starts everyone and waits until they work.
+func (f *fleet) startAll(ctx context.Context) error {
+	for i := range f.slots {
+		if _, err := f.startWorker(i); err != nil {
+			return err
+		}
+	}
+	for i := range f.client {
+		r := role{Name: fmt.Sprintf("client%d", i), Client: true, Seed: f.seed + uint64(i) + 1, Pace: f.pace / clients} //nolint:gosec // small
+		p, err := f.start(r)
+		if err != nil {
+			return err
+		}
+		f.client[i] = p
+	}
+	for _, p := range append(f.slots[:], f.client[:]...) {
+		if err := p.wait(ctx, p.ready, 30*time.Second); err != nil {
+			return fmt.Errorf("wait for %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+// startWorker starts a worker in a slot. Each third does not know the newest version of a machine, as in the middle of a deploy.
+func (f *fleet) startWorker(slot int) (*process, error) {
+	f.mu.Lock()
+	f.born++
+	r := role{Name: fmt.Sprintf("worker%d.%d", slot, f.born), Old: slot%3 == 0}
+	f.mu.Unlock()
+	p, err := f.start(r)
+	if err != nil {
+		return nil, err
+	}
+	p.slot = slot
+	f.mu.Lock()
+	f.slots[slot] = p
+	f.mu.Unlock()
+	return p, nil
+}
+
+func (f *fleet) start(r role) (*process, error) {
+	r.URL, r.Log = f.url, f.log.file.Name()
+	told, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	output, err := os.Create(filepath.Join(f.dir, r.Name+".txt"))
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", r.Name, err)
+	}
+	defer output.Close() //nolint:errcheck // the process has its own
+	p := &process{name: r.Name, cmd: exec.Command(f.program), ready: make(chan struct{}), exited: make(chan struct{})} //nolint:gosec,noctx // itself; it ends by a signal
+	p.cmd.Env = append(os.Environ(), roleVariable+"="+string(told), "GOMAXPROCS=2")
+	p.cmd.Stderr = output
+	// In a group of its own: what is typed at the terminal is for the soak. When that dies, in whatever way, the pipe ends, and the kernel
+	// wakes those that stand still.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", r.Name, err)
+	}
+	says, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", r.Name, err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", r.Name, err)
+	}
+	go func() {
+		for lines := bufio.NewScanner(says); lines.Scan(); {
+			if lines.Text() == saysReady {
+				close(p.ready)
+			}
+		}
+		_ = p.cmd.Wait() // how it ended is told by its state
+		f.log.write(event{Kind: evDied, Label: p.name, Detail: p.cmd.ProcessState.String()})
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+var errSlow = errors.New("it takes too long")
+
+// wait waits for a process to be ready or to end.
+func (p *process) wait(ctx context.Context, what chan struct{}, most time.Duration) error {
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-what:
+		return nil
+	case <-p.exited:
+		if what == p.ready {
+			return fmt.Errorf("it ended: %v", p.cmd.ProcessState)
+		}
+		return nil
+	case <-t.C:
+		return errSlow
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *process) signal(s syscall.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("send %v to %s: %w", s, p.name, err)
+	}
+	return nil
+}
+
+// take chooses a worker that no other fault is at; nil: there is none. Give it back, or replace it.
+func (f *fleet) take(r *rand.Rand) *process {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, i := range r.Perm(workers) {
+		if p := f.slots[i]; p != nil && !p.busy {
+			p.busy = true
+			return p
+		}
+	}
+	return nil
+}
+
+func (f *fleet) giveBack(p *process) {
+	f.mu.Lock()
+	p.busy = false
+	f.mu.Unlock()
+}
+
+// kill ends a process without warning and starts another in its place.
+func (f *fleet) kill(p *process) error {
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.exited
+	_ = p.stdin.Close()
+	_, err := f.startWorker(p.slot)
+	return err
+}
+
+// roll ends a worker as a deploy does, and starts another in its place.
+func (f *fleet) roll(ctx context.Context, slot int) error {
+	f.mu.Lock()
+	p := f.slots[slot]
+	f.mu.Unlock()
+	if err := p.wait(ctx, p.ready, 20*time.Second); err != nil {
+		return fmt.Errorf("roll %s before it works: %w", p.name, err)
+	}
+	if err := f.terminate(ctx, p); err != nil {
+		return err
+	}
+	next, err := f.startWorker(slot)
+	if err != nil {
+		return err
+	}
+	return next.wait(ctx, next.ready, 20*time.Second)
+}
+
+// terminate asks a process to end in order.
+func (f *fleet) terminate(ctx context.Context, p *process) error {
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	if err := p.wait(ctx, p.exited, 40*time.Second); err != nil {
+		return fmt.Errorf("end %s: %w", p.name, err)
+	}
+	_ = p.stdin.Close()
+	f.log.write(event{Kind: evRolled, Label: p.name, Detail: orderly(p)})
+	return nil
+}
+
+// orderly is empty for a process that ended as it should.
+func orderly(p *process) string {
+	if p.cmd.ProcessState.Success() {
+		return ""
+	}
+	return p.cmd.ProcessState.String()
+}
+
+// finish ends the clients, which see all that they have begun to its end.
+func (f *fleet) finish(ctx context.Context) error {
+	for _, p := range f.client {
+		if err := p.signal(syscall.SIGTERM); err != nil {
+			return err
+		}
+	}
+	for _, p := range f.client {
+		if err := p.wait(ctx, p.exited, finishWithin+patience); err != nil {
+			return fmt.Errorf("end %s: %w", p.name, err)
+		}
+		if !p.cmd.ProcessState.Success() {
+			return fmt.Errorf("%s ended with %v: see %s.txt", p.name, p.cmd.ProcessState, filepath.Join(f.dir, p.name))
+		}
+	}
+	return nil
+}
+
+// stop ends the workers in order.
+func (f *fleet) stop(ctx context.Context) error {
+	var ending sync.WaitGroup
+	errs := make([]error, workers)
+	for i, p := range f.slots {
+		ending.Go(func() {
+			if errs[i] = f.terminate(ctx, p); errs[i] == nil && orderly(p) != "" {
+				errs[i] = fmt.Errorf("%s did not stop in order: %s", p.name, orderly(p))
+			}
+		})
+	}
+	ending.Wait()
+	return errors.Join(errs...)
+}
+
+// slay ends whoever is left.
+func (f *fleet) slay() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range append(f.slots[:], f.client[:]...) {
+		if p != nil {
+			_ = p.cmd.Process.Kill() // maybe it has ended
+			<-p.exited
+			_ = p.stdin.Close()
+		}
+	}
+}

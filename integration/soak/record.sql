@@ -1,0 +1,68 @@
+-- What happens to the engine's tables, in the order in which it takes effect. A row's changes are numbered under that row's lock, which is
+-- held until the commit, and what rolls back takes its numbers along: so the numbers of one row's changes are in the order of their
+-- commits. So are those of two rows of one partition key, or with one guard, where the later change waits for the earlier one's commit:
+-- its trigger runs after the unique index has let it through.
+CREATE SCHEMA soak;
+CREATE SEQUENCE soak.seq;
+
+CREATE TABLE soak.change (
+  seq bigint NOT NULL, xid bigint NOT NULL, at timestamptz NOT NULL, op text NOT NULL, id bigint NOT NULL,
+  fsm text, version int, step text, status text, visit bigint, token bigint, worker text, attempt int, crashes int, n int, label text, place int,
+  queue text, priority int, key text, lease timestamptz, parent bigint, parent_round bigint, round bigint, pending int, joined uuid, guard text,
+  failure text, timed_out boolean,
+  old_status text, old_step text, old_visit bigint, old_token bigint, old_worker text, old_attempt int, old_crashes int, old_n int,
+  old_lease timestamptz, old_deadline timestamptz, old_round bigint, old_pending int, old_guard text, old_timed_out boolean);
+
+CREATE FUNCTION soak.record_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    INSERT INTO soak.change VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'I', NEW.id,
+      NEW.fsm, NEW.fsm_version, NEW.step, NEW.status, NEW.visit, NEW.claim_token, NEW.locked_by, NEW.attempt, NEW.crashes,
+      (NEW.state->>'N')::int, NEW.state->>'Label', (NEW.state->>'Place')::int, NEW.queue, NEW.priority, NEW.partition_key,
+      NEW.lease_expires_at, NEW.parent_id, NEW.parent_round, NEW.round, NEW.children_pending, NEW.joined, NEW.correlation_guard, NEW.failure,
+      NEW.timed_out);
+  ELSIF TG_OP = 'UPDATE' THEN
+    INSERT INTO soak.change VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'U', NEW.id,
+      NEW.fsm, NEW.fsm_version, NEW.step, NEW.status, NEW.visit, NEW.claim_token, NEW.locked_by, NEW.attempt, NEW.crashes,
+      (NEW.state->>'N')::int, NEW.state->>'Label', (NEW.state->>'Place')::int, NEW.queue, NEW.priority, NEW.partition_key,
+      NEW.lease_expires_at, NEW.parent_id, NEW.parent_round, NEW.round, NEW.children_pending, NEW.joined, NEW.correlation_guard, NEW.failure,
+      NEW.timed_out,
+      OLD.status, OLD.step, OLD.visit, OLD.claim_token, OLD.locked_by, OLD.attempt, OLD.crashes, (OLD.state->>'N')::int,
+      OLD.lease_expires_at, OLD.await_deadline, OLD.round, OLD.children_pending, OLD.correlation_guard, OLD.timed_out);
+  ELSE
+    INSERT INTO soak.change (seq, xid, at, op, id, old_status, old_token, old_visit)
+    VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'D', OLD.id, OLD.status, OLD.claim_token, OLD.visit);
+  END IF;
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.gen_durable
+  FOR EACH ROW EXECUTE FUNCTION soak.record_change();
+
+CREATE TABLE soak.signal (
+  seq bigint NOT NULL, xid bigint NOT NULL, op text NOT NULL, id bigint NOT NULL, target bigint NOT NULL, dedup text, tag text);
+
+-- op: I delivered, C consumed (deleted, or made a tombstone), E a tombstone's end.
+CREATE FUNCTION soak.record_signal() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  s gendurable.signals := coalesce(NEW, OLD);
+  what text := 'C';
+BEGIN
+  IF TG_OP = 'INSERT' THEN
+    what := 'I';
+  ELSIF TG_OP = 'DELETE' AND OLD.consumed_at IS NOT NULL THEN
+    what := 'E';
+  END IF;
+  INSERT INTO soak.signal VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, what, s.id, s.target_id, s.dedup_key,
+    CASE TG_OP WHEN 'INSERT' THEN NEW.payload->>'Tag' ELSE OLD.payload->>'Tag' END);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.signals
+  FOR EACH ROW EXECUTE FUNCTION soak.record_signal();
+
+-- The processes' log, once it is over; seq is the line.
+CREATE TABLE soak.event (
+  seq bigint NOT NULL, at timestamptz NOT NULL, process text NOT NULL, kind text NOT NULL, id bigint, visit bigint, token bigint, machine text,
+  version int, step text, attempt int, crashes int, n int, label text, key text, idempotency text, outcome text, to_step text, to_n int,
+  signals bigint[], tags text[], target bigint, tag text, dedup text, duplicate boolean, children bigint[], count bigint, detail text);

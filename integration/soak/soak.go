@@ -1,0 +1,271 @@
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// soak is one run.
+type soak struct {
+	o     Options
+	began time.Time
+	dir   string
+	chaos *chaos
+	fleet *fleet
+}
+
+// Run soaks the engine. It returns nil if every check holds, every floor is reached and no kind of fault was without effect. Whatever
+// happens, ctx's end included, no process and no cluster is left; the log stays where something was violated.
+func Run(ctx context.Context, o Options) (err error) {
+	s := &soak{o: o, began: time.Now(), chaos: newChaos(o)}
+	s.say("seed %d, %d s of faults, %d workers, %d clients", o.Seed, o.Seconds, workers, clients)
+	if s.dir, err = os.MkdirTemp("", "gendurable-soak-"); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil && !o.Keep || ctx.Err() != nil {
+			err = errors.Join(err, os.RemoveAll(s.dir))
+			return
+		}
+		s.say("log and output of the processes: %s", s.dir)
+	}()
+	cluster, err := pgdev.Start(ctx, pgdev.WithSetting("max_connections", "300"), pgdev.WithProgress(o.Out))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cluster.Stop()) }()
+	s.chaos.cluster = cluster
+	if err := s.setUp(ctx); err != nil {
+		return err
+	}
+	defer s.chaos.admin.Close()
+	defer s.chaos.log.close() //nolint:errcheck // written through
+	defer s.chaos.proxy.close()
+	defer s.fleet.slay()
+	if err := s.fleet.startAll(ctx); err != nil {
+		return err
+	}
+	s.say("everyone works")
+	if err := s.soak(ctx); err != nil {
+		return err
+	}
+	if err := s.settle(ctx); err != nil {
+		// What is recorded so far tells more than a timeout does.
+		return errors.Join(err, s.judge(ctx))
+	}
+	return s.judge(ctx)
+}
+
+// setUp makes the schema, with what records its changes, the proxy and the log.
+func (s *soak) setUp(ctx context.Context) error {
+	c := s.chaos
+	config, err := pgxpool.ParseConfig(c.cluster.URL(""))
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "off" // whatever the server's default is made
+	config.ConnConfig.RuntimeParams["application_name"] = "soak"
+	if c.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	if _, err := (migrations.Migrator{Pool: c.admin}).Up(ctx); err != nil {
+		return err
+	}
+	if _, err := c.admin.Exec(ctx, recordSQL); err != nil {
+		return fmt.Errorf("record changes: %w", err)
+	}
+	address := net.JoinHostPort(config.ConnConfig.Host, fmt.Sprint(config.ConnConfig.Port))
+	if c.proxy, err = startProxy(ctx, address); err != nil {
+		return err
+	}
+	if c.log, err = openJournal(filepath.Join(s.dir, "log.jsonl"), "soak"); err != nil {
+		return err
+	}
+	through, err := url.Parse(c.cluster.URL(""))
+	if err != nil {
+		return err
+	}
+	through.Host = c.proxy.address()
+	s.fleet = &fleet{program: s.o.Program, dir: s.dir, log: c.log, seed: s.o.Seed, url: through.String(), pace: pace}
+	c.fleet = s.fleet
+	return nil
+}
+
+// pace is how many undertakings the clients begin in a second, all together: a third more than the floors need.
+const pace = 44
+
+// soak lets the faults reign for the time that was asked for, and longer where the floors are not reached by then.
+func (s *soak) soak(ctx context.Context) error {
+	reign, over := context.WithCancelCause(ctx)
+	defer over(nil)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		s.watch(reign, over)
+	}()
+	err := s.chaos.reign(reign)
+	over(nil)
+	<-watched
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// watch ends the reign in time.
+func (s *soak) watch(ctx context.Context, over context.CancelCauseFunc) {
+	began := time.Now()
+	for last := began; ctx.Err() == nil; pause(ctx, time.Second) {
+		passed := time.Since(began)
+		if passed < s.o.duration() && time.Since(last) < 15*time.Second {
+			continue
+		}
+		last = time.Now()
+		instances, signals, err := s.volume(ctx)
+		if err != nil {
+			continue // the server is down for a moment
+		}
+		missing := s.chaos.missing(instances, signals)
+		s.say("%d instances, %d signals, %d kills", instances, signals, s.chaos.counts[killed].Load())
+		if passed >= s.o.duration() && len(missing) == 0 || passed >= 3*s.o.duration() {
+			over(errEnough)
+			return
+		}
+	}
+}
+
+func (s *soak) volume(ctx context.Context) (instances, signals int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err = s.chaos.admin.QueryRow(ctx, `SELECT (SELECT count(*) FROM gendurable.gen_durable), (SELECT count(*) FROM soak.signal WHERE op = 'I')`).
+		Scan(&instances, &signals)
+	return instances, signals, err
+}
+
+// settle lets everything that was begun come to its end, without faults, and then ends everyone in order.
+func (s *soak) settle(ctx context.Context) error {
+	s.say("faults are over; everything comes to its end")
+	if err := s.fleet.finish(ctx); err != nil {
+		return err
+	}
+	// An instance that was lost several times in one visit waits longer each time.
+	const within = 90 * time.Second
+	for began := time.Now(); ; pause(ctx, 200*time.Millisecond) {
+		var left int
+		if err := s.chaos.admin.QueryRow(ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`).Scan(&left); err != nil {
+			return err
+		}
+		if left == 0 {
+			break
+		}
+		if time.Since(began) > within {
+			return fmt.Errorf("%d instances have not ended %v after the last fault", left, within)
+		}
+	}
+	if err := s.fleet.stop(ctx); err != nil {
+		return err
+	}
+	var locks int
+	err := s.chaos.admin.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&locks)
+	if err == nil && locks > 0 {
+		err = fmt.Errorf("%d advisory locks are left", locks)
+	}
+	return err
+}
+
+// judge checks the history, the floors and the effects.
+func (s *soak) judge(ctx context.Context) error {
+	instances, signals, err := s.volume(ctx)
+	if err != nil {
+		return err
+	}
+	missing := s.chaos.missing(instances, signals)
+	if err := load(ctx, s.chaos.admin, s.chaos.log.file.Name()); err != nil {
+		return err
+	}
+	idle, err := s.effects(ctx)
+	if err != nil {
+		return err
+	}
+	var short error
+	if len(missing) > 0 {
+		short = fmt.Errorf("floors not reached: %s", strings.Join(missing, ", "))
+	}
+	if len(idle) > 0 {
+		short = errors.Join(short, fmt.Errorf("without effect: %s", strings.Join(idle, ", ")))
+	}
+	return errors.Join(s.verify(ctx), s.recovered(ctx), short)
+}
+
+// effectsSQL counts what faults have cost, where only the log tells: steps interrupted by kills, claims that a process had lost when it
+// went on, pools that kept somebody waiting. And what the engine did about it all.
+const effectsSQL = `
+SELECT (SELECT count(*) FROM soak.run WHERE interrupted),
+  (SELECT count(*) FROM soak.event WHERE kind = 'stale' OR kind = 'ended' AND detail LIKE '%lease lost'),
+  (SELECT count(*) FROM soak.event WHERE kind = 'exhausted' AND count > 0),
+  (SELECT count(*) FROM soak.run), (SELECT count(*) FROM soak.outcome WHERE kind = 'reap'),
+  (SELECT count(*) FROM soak.outcome WHERE kind = 'release'), (SELECT count(*) FROM soak.event WHERE kind = 'stale')`
+
+// effects prints the counts, and returns the kinds of fault that were without effect.
+func (s *soak) effects(ctx context.Context) (idle []string, err error) {
+	c := s.chaos
+	var interrupted, lost, waited, runs, reaped, released, stale int64
+	if err := c.admin.QueryRow(ctx, effectsSQL).Scan(&interrupted, &lost, &waited, &runs, &reaped, &released, &stale); err != nil {
+		return nil, fmt.Errorf("count effects: %w", err)
+	}
+	cost := map[string]struct {
+		n  int64
+		of string
+	}{
+		killed:     {interrupted, "steps interrupted"},
+		stopped:    {lost, "claims lost"},
+		restarted:  {c.effects[restarted].Load(), "connections lost"},
+		cut:        {c.proxy.counts.busy.Load(), "of them busy"},
+		swallowed:  {c.proxy.counts.swallowed.Load(), "bytes swallowed"},
+		unanswered: {c.proxy.counts.unanswered.Load(), "commits took effect"},
+		terminated: {int64(c.proxy.reported("57P01")), "errors 57P01"},
+		readOnly:   {int64(c.proxy.reported("25006")), "errors 25006"},
+		exhausted:  {waited, "pools kept someone waiting"},
+		rolled:     {c.effects[rolled].Load(), "ended in order"},
+	}
+	for _, kind := range slices.Sorted(maps.Keys(cost)) {
+		s.say("%-22s %4d  (%d %s)", kind, c.counts[kind].Load(), cost[kind].n, cost[kind].of)
+		if cost[kind].n == 0 {
+			idle = append(idle, kind)
+		}
+	}
+	s.say("%d instances, %d signals, %d steps run, %d reaped, %d released, %d stale outcomes",
+		c.counts["instances"].Load(), c.counts["signals"].Load(), runs, reaped, released, stale)
+	s.say("errors of the server: %s", c.proxy.codesText())
+	return idle, nil
+}
+
+func (p *proxy) codesText() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []string
+	for _, code := range slices.Sorted(maps.Keys(p.codes)) {
+		out = append(out, fmt.Sprintf("%s ×%d", code, p.codes[code]))
+	}
+	return strings.Join(out, ", ")
+}
+
+// say prints a line with the time since the beginning.
+func (s *soak) say(format string, args ...any) {
+	_, _ = io.WriteString(s.o.Out, fmt.Sprintf("%6.1f s  ", time.Since(s.began).Seconds())+fmt.Sprintf(format, args...)+"\n")
+}

@@ -1,0 +1,89 @@
+package pgdev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// errNoBouncer says that the machine has no PgBouncer.
+var errNoBouncer = errors.New("no pgbouncer found in PATH or /usr/sbin")
+
+// findBouncer returns the program's path. Debian keeps it where the PATH of an ordinary user does not lead.
+func findBouncer() (string, error) {
+	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errNoBouncer
+}
+
+// installBouncer installs the distribution's package where that needs nobody's consent: as root on Debian. Anywhere else the error says
+// what to run.
+func installBouncer(ctx context.Context, progress io.Writer) (string, error) {
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return "", fmt.Errorf("%w; install it, e.g. with: brew install pgbouncer", errNoBouncer)
+	}
+	if os.Geteuid() != 0 {
+		return "", fmt.Errorf("%w; install it with: sudo apt-get install pgbouncer", errNoBouncer)
+	}
+	if err := apt(ctx, progress, "update"); err != nil {
+		return "", err
+	}
+	allow, err := forbidServices("/usr/sbin/policy-rc.d")
+	if err != nil {
+		return "", err
+	}
+	err = apt(ctx, progress, "install", "--yes", "--no-install-recommends", "pgbouncer")
+	if err := errors.Join(err, allow()); err != nil {
+		return "", err
+	}
+	return findBouncer()
+}
+
+// forbidServices keeps packages from starting their service, by the script that Debian asks before it does so. A script that is there
+// already is the administrator's. The function it returns takes the ban back.
+func forbidServices(policy string) (allow func() error, err error) {
+	file, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("forbid a system service: %w", err)
+	}
+	_, err = file.WriteString("#!/bin/sh\nexit 101\n")
+	if err := errors.Join(err, file.Close()); err != nil {
+		return nil, errors.Join(fmt.Errorf("forbid a system service: %w", err), os.Remove(policy))
+	}
+	return func() error { return os.Remove(policy) }, nil
+}
+
+// apt runs apt-get without questions; several processes may come at the same time and wait for each other.
+func apt(ctx context.Context, progress io.Writer, arguments ...string) error {
+	fmt.Fprintf(progress, "apt-get %s\n", strings.Join(arguments, " "))
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "-o", "DPkg::Lock::Timeout=300"}, arguments...)...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(arguments, " "), err, out)
+	}
+	return nil
+}
+
+// forbidMainCluster keeps the package of Postgres from creating and starting a cluster of its own.
+func forbidMainCluster(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("forbid a system cluster: %w", err)
+	}
+	override := filepath.Join(dir, "gendurable.conf")
+	if err := os.WriteFile(override, []byte("create_main_cluster = false\n"), 0o644); err != nil {
+		return fmt.Errorf("forbid a system cluster: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// T30: what each class of SQLSTATE means for whoever sent the statement.
+var faults = []struct {
+	fault store.Fault
+	codes map[string]string
+}{
+	{store.FaultTransient, map[string]string{
+		"08000": "connection_exception", "08003": "connection_does_not_exist", "08006": "connection_failure", "08P01": "protocol_violation",
+		"0A000": "cached plan must not change result type, after a migration",
+		"25006": "read_only_sql_transaction, a standby", "25P02": "in_failed_sql_transaction", "25P03": "idle_in_transaction_session_timeout",
+		"26000": "prepared statement does not exist, behind a proxy",
+		"40001": "serialization_failure", "40003": "statement_completion_unknown", "40P01": "deadlock_detected",
+		"53000": "insufficient_resources", "53100": "disk_full", "53200": "out_of_memory", "53300": "too_many_connections",
+		"55000": "object_not_in_prerequisite_state", "55006": "object_in_use", "55P03": "lock_not_available",
+		"57014": "query_canceled, a statement timeout", "57P01": "admin_shutdown", "57P02": "crash_shutdown", "57P03": "cannot_connect_now",
+		"58030": "io_error", "XX000": "internal_error", "XX001": "data_corrupted",
+	}},
+	{store.FaultData, map[string]string{
+		"22001": "string_data_right_truncation", "22003": "numeric_value_out_of_range", "22008": "datetime_field_overflow",
+		"22021": "character_not_in_repertoire", "22P02": "invalid_text_representation", "22P05": "untranslatable_character",
+		"23502": "not_null_violation", "23503": "foreign_key_violation", "23505": "unique_violation", "23514": "check_violation",
+		"54000": "program_limit_exceeded",
+	}},
+	{store.FaultConfig, map[string]string{
+		"28000": "invalid_authorization", "28P01": "invalid_password", "3D000": "no such database", "3F000": "no such schema",
+		"42501": "insufficient_privilege", "42703": "undefined_column", "42704": "undefined_object", "42P01": "undefined_table",
+		"0LP01": "invalid_grant_operation", "0P000": "invalid_role",
+	}},
+}
+
+func TestClassifyServerErrors(t *testing.T) {
+	t.Parallel()
+	for _, f := range faults {
+		for code, name := range f.codes {
+			err := error(&pgconn.PgError{Severity: "ERROR", Code: code, Message: name})
+			require.Equal(t, f.fault, store.Classify(err), "%s %s", code, name)
+			require.Equal(t, f.fault, store.Classify(fmt.Errorf("commit: %w", &entpgx.StmtError{Name: "commit", Sent: true, Err: err})), "%s %s", code, name)
+			require.Equal(t, code == "23505", store.IsUniqueViolation(err))
+			require.Equal(t, code == "55P03", store.IsLockTimeout(err))
+			lost := code[:2] == "08" || code[:3] == "57P" || code == "25006" // nobody's heartbeat was heard meanwhile
+			require.Equal(t, lost, store.LostConnection(err), "%s %s", code, name)
+		}
+	}
+}
+
+func TestClassifyOtherErrors(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err  error
+		want store.Fault
+		lost bool
+	}{
+		{nil, store.FaultNone, false},
+		{context.Canceled, store.FaultCancelled, false},
+		{fmt.Errorf("acquire: %w", context.DeadlineExceeded), store.FaultCancelled, true},
+		{io.EOF, store.FaultTransient, true},
+		{&entpgx.StmtError{Sent: true, Err: io.ErrUnexpectedEOF}, store.FaultTransient, true},
+		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, store.FaultTransient, true},
+		{pgconn.ErrConnClosed, store.FaultTransient, false},
+	} {
+		require.Equal(t, c.want, store.Classify(c.err), "%v", c.err)
+		require.Equal(t, c.lost, store.LostConnection(c.err), "%v", c.err)
+	}
+	// The server's word outranks the context's: what it said has happened.
+	both := errors.Join(context.Canceled, &pgconn.PgError{Code: "23505"})
+	require.Equal(t, store.FaultData, store.Classify(both))
+}
+
+func TestFaultsHaveNames(t *testing.T) {
+	t.Parallel()
+	for fault, name := range map[store.Fault]string{store.FaultNone: "none", store.FaultTransient: "transient", store.FaultData: "data",
+		store.FaultConfig: "configuration", store.FaultCancelled: "cancelled"} {
+		require.Equal(t, name, fault.String())
+	}
+}
+
+// The error of a commit tells whether the batch may have been applied: only where the answer to COMMIT is missing.
+func TestUnknown(t *testing.T) {
+	t.Parallel()
+	server := &pgconn.PgError{Severity: "ERROR", Code: "40P01"}
+	for err, want := range map[error]bool{
+		error(&entpgx.StmtError{Sent: false, Err: io.EOF}):                        false,
+		error(&entpgx.StmtError{Sent: true, Err: io.EOF}):                         true,
+		error(&entpgx.StmtError{Sent: true, Err: server}):                         false,
+		error(&entpgx.StmtError{Sent: true, Err: &pgconn.PgError{Code: "08006"}}): true,
+		errors.New("of somebody else"):                                            false,
+	} {
+		require.Equal(t, want, store.Unknown(fmt.Errorf("commit: %w", err)), "%v", err)
+	}
+}

@@ -1,0 +1,195 @@
+package store_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+func specsOf(keys ...string) (out []*step.Spec) {
+	for _, k := range keys {
+		out = append(out, newSpec(k))
+	}
+	return out
+}
+
+func (b bench) insertSpecs(list []*step.Spec) []store.Inserted {
+	b.t.Helper()
+	got, err := b.Insert(b.t.Context(), list)
+	require.NoError(b.t, err)
+	require.Len(b.t, got, len(list))
+	return got
+}
+
+// Ids are drawn in input order, though rows go in in key order, and each result is its own spec's (T53, T89).
+func TestInsertResultsInInputOrder(t *testing.T) {
+	b := newBench(t)
+	for _, keyed := range []bool{false, true} {
+		list := newSpecs(100, keyed)
+		got := b.insertSpecs(list)
+		var last int64
+		for i, r := range got {
+			require.False(t, r.Duplicate)
+			require.Greater(t, r.ID, last)
+			last = r.ID
+			require.Equal(t, uuid.UUID(list[i].UID).String(), b.text(`SELECT uid::text FROM gendurable.gen_durable WHERE id = $1`, r.ID))
+		}
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+	}
+}
+
+// Of two equal keys the first wins; a duplicate carries the id of whoever holds the key.
+func TestInsertDuplicates(t *testing.T) {
+	b := newBench(t)
+	held := b.keyed("held")
+	b.row("correlation_key", "'no address'")
+	b.row("status, finished_at, correlation_key, correlation_scope", "'done', now(), 'ended', "+liveScope)
+	kept := b.row("status, finished_at, correlation_key, correlation_scope", "'done', now(), 'kept', enum_range(NULL::gendurable.durable_status)")
+	list := specsOf("z", "held", "", "a", "z", "no address", "kept", "a", "ended", "")
+	list[9].Key, list[9].Scope = "held", step.ScopeNone // a key that is no address collides with nobody
+	got := b.insertSpecs(list)
+	for i, want := range []store.Inserted{{}, {held, true}, {}, {}, {got[0].ID, true}, {}, {kept, true}, {got[3].ID, true}, {}, {}} {
+		require.Equal(t, want.Duplicate, got[i].Duplicate, "place %d", i)
+		if want.Duplicate {
+			require.Equal(t, want.ID, got[i].ID, "place %d", i)
+		}
+	}
+	require.Equal(t, 10, b.number(`SELECT count(*) FROM gendurable.gen_durable`), "4 were there, 6 are new")
+}
+
+// The scope decides in which statuses the key stays taken.
+func TestKeysByScope(t *testing.T) {
+	b := newBench(t)
+	for scope, free := range map[step.Scope][2]bool{ // after Done, after Stop
+		step.ScopeLive: {true, true}, step.ScopeLiveOrDone: {false, true}, step.ScopeLiveOrFailed: {true, false},
+		step.ScopeAll: {false, false}, step.ScopeNone: {true, true},
+	} {
+		for i, kind := range []step.Kind{step.Done, step.Stop} {
+			s := newSpec(fmt.Sprint("key ", scope, kind))
+			s.Scope = scope
+			b.insertSpecs([]*step.Spec{s})
+			c := b.claimOne()
+			again := newSpec(s.Key)
+			again.Queue = "elsewhere"
+			require.Equal(t, scope != step.ScopeNone, b.insertSpecs([]*step.Spec{again})[0].Duplicate, "while it executes")
+			b.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'elsewhere'`)
+			b.outcome(c, *ending(kind))
+			require.Equal(t, free[i], !b.insertSpecs([]*step.Spec{again})[0].Duplicate, "scope %d after %s", scope, kind)
+		}
+	}
+}
+
+// The occupant's end is not committed yet when the insert meets the key: it waits, and gets the key.
+func TestInsertBehindTheEndOfAnOccupant(t *testing.T) {
+	b := newBench(t)
+	id := b.keyed("k")
+	stranger := b.begin()
+	b.inTx(stranger, `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() WHERE id = $1`, id)
+	result := make(chan error, 1)
+	var got []store.Inserted
+	go func() {
+		var err error
+		got, err = b.Insert(t.Context(), specsOf("a", "k"))
+		result <- err
+	}()
+	b.waiting(1)
+	require.NoError(t, stranger.Commit(t.Context()))
+	require.NoError(t, <-result)
+	require.False(t, got[1].Duplicate)
+	require.EqualValues(t, got[1].ID, b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = 'k'`))
+}
+
+// T54: the key is freed after the row was dropped and before anyone looked for its occupant; here by a trigger in between.
+func TestInsertOnAKeyThatIsFreedMeanwhile(t *testing.T) {
+	b := newBench(t)
+	id := b.keyed("k")
+	b.exec(fmt.Sprintf(`CREATE FUNCTION free() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() WHERE id = %d; RETURN NULL; END $$`, id))
+	b.exec(`CREATE TRIGGER free AFTER INSERT ON gendurable.gen_durable FOR EACH STATEMENT EXECUTE FUNCTION free()`)
+	got := b.insertSpecs(specsOf("a", "k", "b"))
+	for _, r := range got {
+		require.False(t, r.Duplicate)
+		require.Positive(t, r.ID)
+	}
+	require.EqualValues(t, got[1].ID, b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = 'k'`))
+}
+
+// T52: two processes insert the same new keys in opposite orders, many times: no deadlock, and of each key one wins.
+func TestInsertOfTheSameKeysInOppositeOrders(t *testing.T) {
+	b := newBench(t)
+	b.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''5ms''', current_database()); END $$`)
+	b.pool.Reset()
+	for round := range 50 {
+		keys := make([]string, 30)
+		for i := range keys {
+			keys[i] = fmt.Sprintf("%d/%d", round, i*7%30)
+		}
+		backwards := slices.Clone(keys)
+		slices.Reverse(backwards)
+		var results [2][]store.Inserted
+		var errs [2]error
+		start := make(chan struct{})
+		var both sync.WaitGroup
+		for i, order := range [][]string{keys, backwards} {
+			both.Go(func() {
+				<-start
+				results[i], errs[i] = b.Insert(t.Context(), specsOf(order...))
+			})
+		}
+		close(start)
+		both.Wait()
+		require.NoError(t, errs[0])
+		require.NoError(t, errs[1])
+		slices.Reverse(results[1])
+		for i := range keys {
+			require.Equal(t, results[0][i].ID, results[1][i].ID)
+			require.True(t, results[0][i].Duplicate != results[1][i].Duplicate)
+		}
+	}
+}
+
+// T29, T95: an insert whose first attempt did take effect recognises its own rows: they are no duplicates.
+func TestInsertRecognisesItsOwn(t *testing.T) {
+	b := newBench(t)
+	held := b.keyed("held")
+	list := specsOf("a", "held", "b")
+	first := b.insertSpecs(list)
+	require.Equal(t, first, b.insertSpecs(list))
+	require.Equal(t, []bool{false, true, false}, []bool{first[0].Duplicate, first[1].Duplicate, first[2].Duplicate})
+	require.Equal(t, held, first[1].ID)
+	require.Equal(t, 3, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+}
+
+// The same when the answer to the COMMIT is lost: with keys it tries again by itself, without it says that it does not know.
+func TestInsertWithoutAnswer(t *testing.T) {
+	b := newBench(t)
+	got := b.cutting().insertSpecs(specsOf("a", "b"))
+	require.False(t, got[0].Duplicate || got[1].Duplicate)
+	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+
+	_, err := b.cutting().Insert(t.Context(), specsOf("c", ""))
+	require.ErrorIs(t, err, store.ErrInsertUnknown)
+	require.Equal(t, 4, b.number(`SELECT count(*) FROM gendurable.gen_durable`), "it had taken effect")
+}
+
+// All or nothing: one entry that Postgres refuses takes the others with it, and is a data fault.
+func TestInsertRefused(t *testing.T) {
+	b := newBench(t)
+	list := specsOf("a", "", "b")
+	list[1].State = []byte(`{"a": "\u0000"}`)
+	_, err := b.Insert(t.Context(), list)
+	require.Equal(t, store.FaultData, store.Classify(err), err)
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+}
+
+func TestInsertNothing(t *testing.T) {
+	b := newBench(t)
+	require.Empty(t, b.insertSpecs(nil))
+}

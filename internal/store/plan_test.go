@@ -1,0 +1,378 @@
+package store_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// planNode is a node of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
+type planNode struct {
+	Type     string     `json:"Node Type"`
+	Relation string     `json:"Relation Name"`
+	Index    string     `json:"Index Name"`
+	Hit      int        `json:"Shared Hit Blocks"`
+	Read     int        `json:"Shared Read Blocks"`
+	Plans    []planNode `json:"Plans"`
+}
+
+func (n *planNode) walk(visit func(*planNode)) {
+	visit(n)
+	for i := range n.Plans {
+		n.Plans[i].walk(visit)
+	}
+}
+
+// explained is a bench with one connection that reports how each of its statements was really executed.
+type explained struct {
+	bench
+	when  string // its statements were planned
+	plans *[]planNode
+	line  *store.Line
+}
+
+func (b bench) explained(when string) explained {
+	b.t.Helper()
+	e := explained{when: when, plans: &[]planNode{}}
+	e.bench = b.beside(func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+			_, text, ok := strings.Cut(n.Message, "plan:\n")
+			var p struct{ Plan planNode }
+			if ok && json.Unmarshal([]byte(text), &p) == nil {
+				*e.plans = append(*e.plans, p.Plan)
+			}
+		}
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_level = notice;
+				SET auto_explain.log_analyze = on; SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off;
+				SET auto_explain.log_format = json`)
+			return err
+		}
+	})
+	e.line = e.Line()
+	b.t.Cleanup(func() { require.NoError(b.t, e.line.Close(context.Background())) })
+	return e
+}
+
+// cost of what was executed since the last call.
+type cost struct {
+	buffers int
+	indexes map[string]bool
+	scanned []string // tables that were read from end to end
+}
+
+func (e explained) cost() cost {
+	c := cost{indexes: map[string]bool{}}
+	for _, p := range *e.plans {
+		c.buffers += p.Hit + p.Read
+		p.walk(func(n *planNode) {
+			if n.Index != "" {
+				c.indexes[n.Index] = true
+			}
+			if n.Type == "Seq Scan" && (n.Relation == "gen_durable" || n.Relation == "signals") {
+				c.scanned = append(c.scanned, n.Relation)
+			}
+		})
+	}
+	*e.plans = nil
+	return c
+}
+
+// measured is one use of a verb on a large table, and the most buffers that it may touch per row. The bounds have room above what was
+// found, but none for a plan that walks what it should not.
+type measured struct {
+	verb    string
+	rows    int
+	most    int    // buffers per row
+	indexes string // that it must go by
+	use     func(e explained, prepared any) (rows int)
+	prepare func(e explained) any
+}
+
+const planRows = 100 // of each use
+
+var measures = []measured{
+	{"claim", planRows, 25, "gen_durable_ready", claimMeasured("default"), nil},
+	{"claim of keyed rows", planRows, 45, "gen_durable_ready gen_durable_key gen_durable_busy", claimMeasured("keyed"), nil},
+	{"claim in front of a hot key", planRows, 25, "gen_durable_ready gen_durable_key", claimMeasured("hot"), nil},
+	{"claim behind urgent rows of the future", planRows, 25, "gen_durable_ready", claimMeasured("future"), nil},
+	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
+	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Next, true)},
+	{"commit of Next", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Next, false)},
+	{"commit of Retry", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Retry, false)},
+	{"commit of Await", planRows, 40, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Await, false)},
+	{"commit of Done by children", planRows, 50, "gen_durable_pkey", commitMeasured, ofParents},
+	{"commit of Stop, keyed", planRows, 45, "gen_durable_pkey gen_durable_key", commitMeasured, outcomesOf("keyed", step.Stop, false)},
+	{"commit of ScheduleChildren", planRows, 75, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Children, false)},
+	{"commit that is stale", 0, 1600, "gen_durable_pkey", func(e explained, entries any) int {
+		got, err := e.Commit(e.t.Context(), other, newMark(), entries.([]store.Entry), false)
+		require.NoError(e.t, err)
+		return len(got.Applied)
+	}, outcomesOf("default", step.Done, false)},
+	{"resolve", planRows, 20, "gen_durable_pkey", func(e explained, entries any) int {
+		got, err := e.Resolve(e.t.Context(), me, []string{newMark()}, entries.([]store.Entry), true)
+		require.NoError(e.t, err)
+		return len(got)
+	}, outcomesOf("default", step.Done, false)},
+	{"heartbeat", planRows, 40, "gen_durable_pkey", func(e explained, entries any) int {
+		got, err := e.line.Beat(e.t.Context(), me, claimsOf(entries), lease)
+		require.NoError(e.t, err)
+		return len(got.Extended)
+	}, outcomesOf("default", step.Done, false)},
+	{"release", planRows, 40, "gen_durable_pkey", func(e explained, entries any) int {
+		n, _, err := e.Release(e.t.Context(), me, claimsOf(entries))
+		require.NoError(e.t, err)
+		return n
+	}, outcomesOf("default", step.Done, false)},
+	{"reap", planRows, 25, "gen_durable_lease", reapMeasured, func(e explained) any {
+		entries := outcomesOf("default", step.Done, false)(e)
+		e.exec(`UPDATE gendurable.gen_durable SET lease_expires_at = now() - interval '1 s' WHERE id = ANY($1)`, ids(claimsOf(entries)))
+		return nil
+	}},
+	{"reap of nothing", 0, 40, "gen_durable_lease", reapMeasured, nil},
+	{"poll of ten queues", 10, 40, "gen_durable_ready gen_durable_deadline", func(e explained, _ any) int {
+		queues := []string{"default", "keyed", "hot", "future", "aside", "none", "none2", "none3", "none4", "none5"}
+		_, _, _, err := e.Poll(e.t.Context(), queues, []string{"m/1"})
+		require.NoError(e.t, err)
+		return len(queues)
+	}, nil},
+	{"promote", planRows, 65, "gen_durable_key", func(e explained, _ any) int {
+		keys := make([]string, planRows)
+		for i := range keys {
+			keys[i] = fmt.Sprint("waiting ", i)
+		}
+		p, err := e.Promote(e.t.Context(), keys)
+		require.NoError(e.t, err)
+		return len(p.Queues)
+	}, func(e explained) any {
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'waiting'`)
+		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, partition_key)
+			SELECT 'm', 's', 'waiting', 1, 'waiting ' || n % 100 FROM generate_series(1, 300) n`)
+		return nil
+	}},
+	{"promote of the hot key", 0, 60, "gen_durable_key", func(e explained, _ any) int {
+		_, err := e.Promote(e.t.Context(), []string{"hot"})
+		require.NoError(e.t, err)
+		return 0
+	}, nil},
+	{"sweep of a thousand keys", 1000, 30, "gen_durable_key gen_durable_busy", func(e explained, _ any) int {
+		_, _, err := e.Sweep(e.t.Context(), "key ", 1000)
+		require.NoError(e.t, err)
+		return 1000
+	}, nil},
+	{"time out awaits", planRows, 35, "gen_durable_deadline", func(e explained, _ any) int {
+		queues, err := e.TimeOut(e.t.Context(), planRows)
+		require.NoError(e.t, err)
+		return len(queues)
+	}, func(e explained) any {
+		e.exec(`UPDATE gendurable.gen_durable SET await_deadline = now() WHERE id IN (SELECT id FROM gendurable.gen_durable
+			WHERE await_deadline > now() + interval '1 min' ORDER BY await_deadline LIMIT $1)`, planRows)
+		return nil
+	}},
+	{"deliver by id", 1, 80, "gen_durable_pkey", func(e explained, to any) int {
+		_, err := e.Deliver(e.t.Context(), byID(to.([]int64)[0]), deduped("go", newMark()), 100)
+		return e.found(err)
+	}, parkedOnes},
+	{"deliver by key", 1, 80, "gen_durable_correlation", func(e explained, to any) int {
+		_, err := e.Deliver(e.t.Context(), byKey(fmt.Sprint("address ", to.([]int64)[1])), named("go"), 100)
+		return e.found(err)
+	}, parkedOnes},
+	{"insert with keys, half of them taken", planRows, 15, "gen_durable_correlation", func(e explained, specs any) int {
+		return len(e.insertSpecs(specs.([]*step.Spec)))
+	}, func(e explained) any {
+		list := newSpecs(planRows, true)
+		for i, n := range parkedOnes(e).([]int64)[:planRows/2] {
+			list[i].Key = fmt.Sprint("address ", n)
+		}
+		return list
+	}},
+}
+
+// found takes the missing target of an empty table for what it is.
+func (e explained) found(err error) int {
+	e.t.Helper()
+	if errors.Is(err, store.ErrNoTarget) {
+		return 0
+	}
+	require.NoError(e.t, err)
+	return 1
+}
+
+func claimMeasured(name string) func(explained, any) int {
+	return func(e explained, _ any) int {
+		got := e.claim(queue(name), most(planRows), window(planRows))
+		return len(got.Claims) + got.Moved
+	}
+}
+
+func commitMeasured(e explained, entries any) int {
+	got, err := e.Commit(e.t.Context(), me, newMark(), entries.([]store.Entry), false)
+	require.NoError(e.t, err)
+	return len(got.Applied)
+}
+
+func reapMeasured(e explained, _ any) int {
+	got, err := e.Reap(e.t.Context(), newMark(), store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{5}}, planRows)
+	require.NoError(e.t, err)
+	return got.Released
+}
+
+func claimsOf(entries any) (out []*step.Claim) {
+	for _, e := range entries.([]store.Entry) {
+		out = append(out, e.Claim)
+	}
+	return out
+}
+
+// outcomesOf claims rows of a queue and gives each an outcome. On an empty table the claims are made up, so that the statements are
+// planned all the same.
+func outcomesOf(name string, kind step.Kind, keep bool) func(e explained) any {
+	return func(e explained) any {
+		claims := e.bench.claim(queue(name), most(planRows), window(planRows)).Claims
+		for len(claims) < planRows {
+			claims = append(claims, &step.Claim{ID: int64(1_000_000 + len(claims)), PartitionKey: "none"})
+		}
+		var out []store.Entry
+		for _, c := range claims {
+			o := &step.Commit{Kind: kind, Step: "two", State: []byte(`{}`)}
+			switch kind {
+			case step.Await:
+				o.Names = []string{"go", "never"}
+			case step.Children:
+				o.Spawn = kids(2)
+			case step.Done, step.Stop:
+				o = ending(kind)
+			case step.Next, step.Retry:
+			}
+			out = append(out, store.Entry{Claim: c, Commit: o, Keep: keep})
+		}
+		return out
+	}
+}
+
+// ofParents makes claims children of ten parents, and ends them.
+func ofParents(e explained) any {
+	entries := outcomesOf("default", step.Done, false)(e).([]store.Entry)
+	parents := make([]int64, len(entries))
+	for i := range entries {
+		if i%10 == 0 {
+			parents[i] = e.joiner(10)
+		} else {
+			parents[i] = parents[i-1]
+		}
+		entries[i].Claim.Parent = parents[i]
+	}
+	e.exec(`UPDATE gendurable.gen_durable g SET parent_id = u.parent, parent_round = 3 FROM unnest($1::bigint[], $2::bigint[]) AS u(id, parent)
+		WHERE g.id = u.id`, ids(claimsOf(entries)), parents)
+	return entries
+}
+
+// parkedOnes are instances that await a signal; the key of each is "address " and its id.
+func parkedOnes(e explained) any {
+	rows, err := e.pool.Query(e.t.Context(), `SELECT id FROM gendurable.gen_durable WHERE status = 'awaiting_signal' ORDER BY random() LIMIT $1`, planRows)
+	require.NoError(e.t, err)
+	list, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	require.NoError(e.t, err)
+	for len(list) < planRows {
+		list = append(list, 1)
+	}
+	return list
+}
+
+// T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed while nothing executed, all hold on a
+// large table on which much executes: each verb goes by the index meant for it, and touches a bounded number of buffers per row.
+func TestPlansHold(t *testing.T) {
+	b := newBench(t)
+	for _, table := range []string{"gen_durable", "signals"} { // an ANALYZE of its own would let all plans be made anew
+		b.exec(`ALTER TABLE gendurable.` + table + ` SET (autovacuum_enabled = off)`)
+	}
+	empty := b.explained("planned on an empty table")
+	empty.useAll()
+	b.exec(`DELETE FROM gendurable.gen_durable`)
+
+	b.load(100_000)
+	unanalyzed := b.explained("planned on a table never analyzed")
+	unanalyzed.useAll()
+	b.execute(4000)
+	empty.measureAll()
+	unanalyzed.measureAll()
+
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE status = 'executing'`)
+	b.exec(`ANALYZE gendurable.gen_durable, gendurable.signals`)
+	idle := b.explained("planned while nothing executed")
+	idle.useAll()
+	b.execute(4000)
+	idle.measureAll()
+}
+
+func (e explained) useAll() {
+	e.t.Helper()
+	for i := range measures {
+		e.use(&measures[i])
+	}
+}
+
+func (e explained) use(m *measured) (cost, int) {
+	e.t.Helper()
+	var prepared any
+	if m.prepare != nil {
+		prepared = m.prepare(e)
+	}
+	e.cost()
+	rows := m.use(e, prepared)
+	return e.cost(), rows
+}
+
+func (e explained) measureAll() {
+	e.t.Helper()
+	for i := range measures {
+		m := &measures[i]
+		c, rows := e.use(m)
+		e.t.Logf("%-34s %-40s %5d buffers for %d", e.when, m.verb, c.buffers, rows)
+		require.GreaterOrEqual(e.t, rows, m.rows, "%s, %s", m.verb, e.when)
+		require.LessOrEqual(e.t, c.buffers, max(rows, 1)*m.most, "%s, %s: buffers for %d", m.verb, e.when, rows)
+		require.Empty(e.t, c.scanned, "%s, %s", m.verb, e.when)
+		for _, index := range strings.Fields(m.indexes) {
+			require.Contains(e.t, c.indexes, index, "%s, %s", m.verb, e.when)
+		}
+	}
+}
+
+// load fills the tables with n runnable rows and what surrounds them in a busy installation.
+func (b bench) load(n int) {
+	b.t.Helper()
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, priority, eligible_at, partition_key)
+		SELECT 'm', 's', q.name, q.priority, now() - n * interval '1 ms' + q.later * interval '1 hour', replace(q.key, '#', n::text)
+		FROM (VALUES ('default', 0, 0, NULL, 30), ('default', 3, 0, NULL, 25), ('keyed', 0, 0, 'key #', 10), ('hot', 0, 0, 'hot', 15),
+			('future', -5, 1, NULL, 15), ('future', 0, 0, NULL, 5)) AS q(name, priority, later, key, percent)
+		CROSS JOIN LATERAL generate_series(1, $1::int / 100 * q.percent) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane)
+		SELECT 'x' || n % 5, 's', 'aside', 2 FROM generate_series(1, $1::int / 50) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at)
+		SELECT 'm', 's', 'done', now() FROM generate_series(1, $1::int / 5) n`, n)
+	b.exec(`WITH g AS (
+			INSERT INTO gendurable.gen_durable (fsm, step, status, awaits, await_deadline) SELECT 'm', 's', 'awaiting_signal', '{go}',
+				now() + interval '1 day' FROM generate_series(1, $1::int / 10) n RETURNING id)
+		INSERT INTO gendurable.signals (target_id, name) SELECT g.id, 'unasked' FROM g CROSS JOIN generate_series(1, 2)`, n)
+	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'address ' || id, correlation_scope = ` + liveScope + `
+		WHERE status = 'awaiting_signal'`)
+}
+
+// execute lets some other worker hold n rows, spread over the table.
+func (b bench) execute(n int) {
+	b.t.Helper()
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'w', claim_token = id, lease_expires_at = now() + interval '1 hour'
+		WHERE id IN (SELECT id FROM gendurable.gen_durable WHERE status = 'runnable' AND queue = 'default' ORDER BY random() LIMIT $1)`, n)
+}

@@ -1,0 +1,267 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// wire counts round trips: how often what goes over it turns from sending to receiving.
+type wire struct {
+	mu     sync.Mutex
+	asking bool
+	turns  int
+}
+
+func (w *wire) sent() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.asking = true
+}
+
+func (w *wire) received() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.asking {
+		w.turns++
+	}
+	w.asking = false
+}
+
+func (w *wire) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.turns
+}
+
+type wireEnd struct {
+	net.Conn
+	wire *wire
+}
+
+func (e wireEnd) Write(p []byte) (int, error) {
+	e.wire.sent()
+	return e.Conn.Write(p)
+}
+
+func (e wireEnd) Read(p []byte) (int, error) {
+	n, err := e.Conn.Read(p)
+	if n > 0 {
+		e.wire.received()
+	}
+	return n, err
+}
+
+// wired is a bench with one connection, over a wire that counts.
+func (b bench) wired() (bench, *wire) {
+	b.t.Helper()
+	w := &wire{}
+	return b.beside(func(c *pgxpool.Config) {
+		c.MaxConns = 1
+		dial := c.ConnConfig.DialFunc
+		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := dial(ctx, network, address)
+			return wireEnd{conn, w}, err
+		}
+	}), w
+}
+
+// roundTrips is what one use of each verb costs, on a connection that knows the statements, for any number of instances.
+var roundTrips = []struct {
+	verb    string
+	want    int
+	prepare func(b bench, n int) any
+	do      func(b bench, prepared any) error
+}{
+	{"claim", 1, func(b bench, n int) any { b.runnable(n); return n }, func(b bench, n any) error {
+		got, err := b.Claim(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Window: 1000,
+			Lease: lease, Inbox: 10})
+		if err == nil && len(got.Claims) != n {
+			return fmt.Errorf("claimed %d of %d", len(got.Claims), n)
+		}
+		return err
+	}},
+	{"commit, claims kept", 1, func(b bench, n int) any { return b.entries(n, true) }, commitAll},
+	{"commit of all kinds", 1, func(b bench, n int) any { return b.mixture(n, false) }, commitAll},
+	{"commit in the slow lane", 1, func(b bench, n int) any { return b.mixture(n, false) }, commitSlowly},
+	{"commit with keyed children", 3, func(b bench, n int) any { return b.mixture(n, true) }, commitSlowly},
+	{"insert", 1, func(_ bench, n int) any { return newSpecs(n, false) }, insertAll},
+	{"insert with keys", 2, func(_ bench, n int) any { return newSpecs(n, true) }, insertAll},
+	{"heartbeat", 1, func(b bench, n int) any { return b.claimed(n) }, nil},
+	{"release", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
+		_, _, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
+		return err
+	}},
+	{"reap", 2, func(b bench, n int) any { return b.expired(n, false) }, reapAll},
+	{"reap of keyed rows and children", 3, func(b bench, n int) any { return b.expired(n, true) }, reapAll},
+	{"poll", 1, func(b bench, n int) any {
+		b.runnable(n)
+		queues := make([]string, n)
+		for i := range queues {
+			queues[i] = fmt.Sprint("queue ", i)
+		}
+		return queues
+	}, func(b bench, queues any) error {
+		_, _, _, err := b.Poll(b.t.Context(), queues.([]string), []string{"m/1"})
+		return err
+	}},
+	{"time out awaits", 1, func(b bench, n int) any {
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, awaits, await_deadline)
+			SELECT 'm', 's', 'awaiting_signal', '{x}', now() FROM generate_series(1, $1) n`, n)
+		return nil
+	}, func(b bench, _ any) error {
+		_, err := b.TimeOut(b.t.Context(), 1000)
+		return err
+	}},
+	{"promote", 1, func(b bench, n int) any {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = fmt.Sprint("k", i)
+			b.ofKey(keys[i], 1, columns{"pick_lane": `1`})
+		}
+		return keys
+	}, func(b bench, keys any) error {
+		_, err := b.Promote(b.t.Context(), keys.([]string))
+		return err
+	}},
+	{"deliver", 1, func(b bench, _ int) any { return b.parked("go") }, func(b bench, id any) error {
+		_, err := b.Deliver(b.t.Context(), byID(id.(int64)), named("go"), 100)
+		return err
+	}},
+	{"resolve", 1, func(b bench, n int) any { return b.entries(n, false) }, func(b bench, entries any) error {
+		_, err := b.Resolve(b.t.Context(), me, []string{newMark()}, entries.([]store.Entry), true)
+		return err
+	}},
+}
+
+func commitAll(b bench, entries any) error    { return b.commitOnce(entries.([]store.Entry), false) }
+func commitSlowly(b bench, entries any) error { return b.commitOnce(entries.([]store.Entry), true) }
+
+func (b bench) commitOnce(entries []store.Entry, slow bool) error {
+	got, err := b.Commit(b.t.Context(), me, newMark(), entries, slow)
+	if err == nil && len(got.Applied) != len(entries) {
+		return fmt.Errorf("applied %d of %d", len(got.Applied), len(entries))
+	}
+	return err
+}
+
+func insertAll(b bench, specs any) error {
+	_, err := b.Insert(b.t.Context(), specs.([]*step.Spec))
+	return err
+}
+
+func reapAll(b bench, n any) error {
+	got, err := b.Reap(b.t.Context(), newMark(), store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{3}}, 1000)
+	if err == nil && got.Released+len(got.Failed) != n {
+		return fmt.Errorf("reaped %d + %d of %d", got.Released, len(got.Failed), n)
+	}
+	return err
+}
+
+// P15: what a verb costs in round trips does not depend on how many instances it is used for.
+func TestRoundTrips(t *testing.T) {
+	b := newBench(t)
+	wired, w := b.wired()
+	line := wired.Line()
+	defer func() { require.NoError(t, line.Close(context.Background())) }()
+	for _, verb := range roundTrips {
+		do := verb.do
+		if do == nil {
+			do = func(_ bench, claims any) error {
+				got, err := line.Beat(t.Context(), me, claims.([]*step.Claim), lease)
+				if err == nil && len(got.Extended) != len(claims.([]*step.Claim)) {
+					return fmt.Errorf("extended %d", len(got.Extended))
+				}
+				return err
+			}
+		}
+		for i, n := range []int{20, 1, 20, 150} {
+			b.exec(`DELETE FROM gendurable.gen_durable`)
+			prepared := verb.prepare(b, n)
+			before := w.count()
+			require.NoError(t, do(wired, prepared), "%s of %d", verb.verb, n)
+			if i > 0 { // the first use meets the statements
+				require.Equal(t, verb.want, w.count()-before, "%s of %d", verb.verb, n)
+			}
+		}
+	}
+}
+
+func (b bench) runnable(n int) {
+	b.t.Helper()
+	b.exec(`WITH g AS (INSERT INTO gendurable.gen_durable (fsm, step, awaits, partition_key)
+			SELECT 'm', 's', '{go}', CASE WHEN n % 2 = 0 THEN 'key ' || n END FROM generate_series(1, $1) n RETURNING id)
+		INSERT INTO gendurable.signals (target_id, name) SELECT id, 'go' FROM g`, n)
+}
+
+func (b bench) claimed(n int) []*step.Claim {
+	b.t.Helper()
+	b.runnable(n)
+	got := b.claim(most(1000))
+	require.Len(b.t, got.Claims, n)
+	return got.Claims
+}
+
+func (b bench) entries(n int, keep bool) (out []store.Entry) {
+	b.t.Helper()
+	for _, c := range b.claimed(n) {
+		out = append(out, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Next, Step: "two", State: []byte(`{}`)}, Keep: keep})
+	}
+	return out
+}
+
+// mixture has an outcome of each kind in turn, terminal ones of children of one parent, all with signals to consume.
+func (b bench) mixture(n int, keyed bool) (out []store.Entry) {
+	b.t.Helper()
+	parent := b.joiner(n)
+	if keyed {
+		b.keyed("taken")
+	}
+	for i, c := range b.claimed(n) {
+		kind := []step.Kind{step.Done, step.Children, step.Stop, step.Await, step.Retry, step.Next}[(i+1)%6]
+		o := &step.Commit{Kind: kind, Step: "two", State: []byte(`{}`)}
+		switch kind {
+		case step.Done, step.Stop:
+			b.exec(`UPDATE gendurable.gen_durable SET parent_id = $2, parent_round = 3 WHERE id = $1`, c.ID, parent)
+			c.Parent, o = parent, ending(kind)
+		case step.Await:
+			o.Names = []string{"go"}
+		case step.Children:
+			o.Spawn = kids(2)
+			if keyed {
+				o.Spawn = withKeys(o.Spawn, fmt.Sprint("kid of ", i), "taken")
+			}
+		case step.Next, step.Retry:
+		}
+		out = append(out, store.Entry{Claim: c, Commit: o})
+	}
+	return out
+}
+
+func (b bench) expired(n int, related bool) int {
+	b.t.Helper()
+	parent := b.joiner(n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, locked_by, lease_expires_at, crashes, partition_key, parent_id, parent_round)
+		SELECT 'm', 's', 'executing', 'w', now() - interval '1 s', 3 * (n % 2), CASE WHEN $2 THEN 'key ' || n END,
+			CASE WHEN $2 THEN $3::bigint END, 3 FROM generate_series(1, $1) n`, n, related, parent)
+	return n
+}
+
+func newSpecs(n int, keyed bool) (out []*step.Spec) {
+	for i := range n {
+		s := newSpec("")
+		if keyed {
+			s.Key = fmt.Sprintf("key %d", (i*7)%n)
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,343 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// together makes so many instances end at the same moment: their outcomes meet in the committer.
+func together(s *scene, n int, edits ...func(r *row)) {
+	q := usual(n)
+	s.config.Queues["q"] = q
+	s.config.NoReaper = true
+	for range n {
+		s.db.insert(edits...)
+	}
+	s.run = takes(time.Second)
+	s.db.weather.latency = func(verb string) time.Duration {
+		if verb == "commit" {
+			return 10 * time.Millisecond
+		}
+		return 0
+	}
+}
+
+func TestOutcomesAreCommittedInGroups(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 400)
+		s.start()
+		s.ended(time.Minute)
+		require.LessOrEqual(t, len(s.db.commits), 6, "a lane takes what has gathered")
+		for _, v := range s.witness.runs() {
+			require.LessOrEqual(t, v.durable.Sub(v.to), 30*time.Millisecond)
+		}
+	})
+}
+
+func TestALoneOutcomeIsCommittedAtOnce(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		r := s.db.insert()
+		s.start()
+		s.ended(time.Minute)
+		v := s.witness.runs(r.ID)[0]
+		require.Equal(t, v.to, v.durable, "no timer gathers")
+	})
+}
+
+// One poisonous entry among a hundred is found by bisection. The others commit, and none of them twice.
+func TestPoisonIsIsolated(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 100)
+		var handled []error
+		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			sleep(ctx, time.Second)
+			if c.ID == 37 {
+				return &step.Commit{Kind: step.Done, Result: []byte(`"` + poison + `"`)}, nil
+			}
+			return done(), nil
+		}
+		s.machine.OnError = func(_ context.Context, c *step.Claim, failed error) (*step.Commit, error) {
+			require.EqualValues(t, 37, c.ID)
+			handled = append(handled, failed)
+			return &step.Commit{Kind: step.Stop, Err: "handled", Failure: "stopped"}, nil
+		}
+		s.start()
+		s.ended(2 * time.Second)
+		require.Len(t, handled, 1)
+		var refused *fsm.OutcomeError
+		require.ErrorAs(t, handled[0], &refused)
+		require.Equal(t, "commit", refused.Field)
+		require.Equal(t, "handled", s.db.look(37).err)
+		for id := int64(1); id <= 100; id++ {
+			require.Len(t, s.db.look(id).outcomes, 1)
+			require.Equal(t, id != 37, s.db.look(id).status == fsm.StatusDone)
+		}
+		require.LessOrEqual(t, len(s.db.commits), 2+2*7+2, "bisection, not one by one")
+	})
+}
+
+func TestWhatIsRefusedTwiceFailsWithASafeText(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		handled := 0
+		bad := &step.Commit{Kind: step.Next, Step: "s", State: []byte(`"` + poison + `"`)}
+		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return bad, nil }
+		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) { handled++; return bad, nil }
+		s.db.weather.instead = func(verb, _ string, _ []int64) error { return nil }
+		r := s.db.insert()
+		s.start()
+		s.ended(time.Minute)
+		require.Equal(t, 1, handled)
+		got := s.db.look(r.ID)
+		require.Equal(t, "error", got.failure)
+		require.Contains(t, got.err, "22P02")
+		require.Equal(t, []step.Kind{step.Stop}, got.outcomes)
+	})
+}
+
+// Where Postgres refuses even that, the instance is left to its lease and named in the log; its slot is free for others.
+func TestWhatCannotEvenFailIsLeftToItsLease(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		cursed := s.db.insert(priority(-1))
+		s.witness.leased = cursed.ID
+		s.db.weather.instead = func(verb, _ string, ids []int64) error {
+			if verb == "commit" && slices.Contains(ids, cursed.ID) {
+				return refusal("23514")
+			}
+			return nil
+		}
+		other := s.db.insert()
+		s.start()
+		s.pass(10 * time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(other.ID).status)
+		require.Equal(t, fsm.StatusExecuting, s.db.look(cursed.ID).status)
+		require.Len(t, s.journal.saying("refuses every outcome"), 1)
+		s.pass(10 * time.Minute)
+		require.Less(t, len(s.witness.runs(cursed.ID)), 15, "no busy loop")
+		s.change(func(w *weather) { w.instead = nil })
+		s.ended(10 * time.Minute)
+	})
+}
+
+// A commit whose answer was lost is resolved by its mark: what was applied is not applied again, what was not is sent again, also where
+// the old backend takes effect only after everybody has given it up.
+func TestAnUnknownCommitIsResolved(t *testing.T) {
+	for name, what := range map[string]answer{"applied": lostDone, "not applied": lostNever, "applied late": lostLate} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 0, func(t *testing.T, s *scene) {
+				together(s, 50)
+				s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+					if sleep(ctx, time.Second); c.Visit == 3 {
+						return done(), nil
+					}
+					return next(), nil
+				}
+				var times []int
+				s.config.Hooks = []Hooks{{Stale: func(context.Context, fsm.Info) { t.Error("taken for stale") }}}
+				s.db.weather.answers = func(verb, _ string) answer {
+					if verb == "commit" {
+						if times = append(times, 1); len(times)%2 == 1 {
+							return what
+						}
+					}
+					return fair
+				}
+				s.start()
+				s.ended(time.Minute)
+				for id := int64(1); id <= 50; id++ {
+					require.Equal(t, []step.Kind{step.Next, step.Next, step.Next, step.Done}, s.db.look(id).outcomes)
+					require.Len(t, s.witness.runs(id), 4, "no visit runs twice")
+				}
+				require.NotEmpty(t, s.sent("resolve"))
+			})
+		})
+	}
+}
+
+func TestTransientTroubleNeverReachesAStep(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 20)
+		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
+			t.Error("the handler was called")
+			return next(), nil
+		}
+		s.db.weather.answers = func(verb, _ string) answer {
+			switch {
+			case verb != "commit":
+				return fair
+			case time.Now().Second()%2 == 0:
+				return deadlock
+			default:
+				return cut
+			}
+		}
+		s.start()
+		s.pass(45 * time.Minute)
+		require.Less(t, len(s.db.commits), 2*45*60/3, "it backs off")
+		s.change(func(w *weather) { w.answers = nil })
+		s.ended(6 * time.Second)
+		for id := int64(1); id <= 20; id++ {
+			require.Equal(t, fsm.StatusDone, s.db.look(id).status)
+			require.Len(t, s.witness.runs(id), 1)
+			require.Zero(t, s.db.look(id).Attempt+s.db.look(id).Crashes)
+		}
+	})
+}
+
+// What a stranger holds goes to the slow lane: nobody else waits for it.
+func TestWhatIsHeldDelaysNobodyElse(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 100)
+		for _, id := range []int64{3, 50, 51, 99} {
+			s.db.change(id, func(r *row) { r.eligible = time.Now() })
+		}
+		s.start()
+		s.pass(500 * time.Millisecond)
+		held := []int64{3, 50, 51, 99}
+		for _, id := range held {
+			s.db.change(id, func(r *row) { r.held = forever() })
+		}
+		s.pass(600 * time.Millisecond)
+		require.ElementsMatch(t, held, s.left(), "all others are durable")
+		s.pass(time.Hour)
+		require.ElementsMatch(t, held, s.left())
+		require.NotEmpty(t, s.journal.saying("pid=4711"), "whoever holds them is named")
+		for _, c := range s.db.commits {
+			require.True(t, c.slow || c.from.Sub(c.to) < time.Second, "the fast lane never waits")
+		}
+		s.db.change(50, func(r *row) { r.held = time.Time{} })
+		s.pass(30 * time.Second)
+		require.ElementsMatch(t, []int64{3, 51, 99}, s.left(), "and those still held do not hold up one that is free again")
+		for _, id := range held {
+			s.db.change(id, func(r *row) { r.held = time.Time{} })
+		}
+		s.ended(30 * time.Second)
+		for _, id := range held {
+			require.Len(t, s.witness.runs(id), 1)
+		}
+	})
+}
+
+// The slow lane is narrow. While strangers hold some rows for hours, one that met a lock for a moment only gets through all the same.
+func TestRowsThatStayHeldDoNotFillTheSlowLane(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 10)
+		s.start()
+		s.pass(500 * time.Millisecond)
+		for id := int64(1); id <= 6; id++ {
+			s.db.change(id, func(r *row) { r.held = forever() })
+		}
+		s.pass(time.Minute)
+		require.Len(t, s.left(), 6)
+		for range 10 {
+			r := s.db.insert()
+			began := time.Now()
+			s.running[0].Nudge("q")
+			s.pass(500 * time.Millisecond)
+			s.db.change(r.ID, func(r *row) { r.held = time.Now().Add(600 * time.Millisecond) })
+			s.until(time.Hour, func() bool { return s.db.look(r.ID).terminal() }, "committed")
+			require.Less(t, time.Since(began), 20*time.Second)
+		}
+		for id := int64(1); id <= 6; id++ {
+			s.db.change(id, func(r *row) { r.held = time.Time{} })
+		}
+	})
+}
+
+// The children of one parent go to one lane, else two lanes would find the parent locked by each other.
+func TestSiblingsShareALane(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		parents := []*row{s.db.insert(), s.db.insert()}
+		for _, parent := range parents {
+			s.db.change(parent.ID, func(r *row) { r.status, r.pending = fsm.StatusAwaitingChildren, 200 })
+		}
+		together(s, 200, child(parents[0].ID))
+		for range 200 {
+			s.db.insert(child(parents[1].ID))
+		}
+		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			if c.Parent != 0 {
+				sleep(ctx, time.Second+time.Duration(c.ID)*100*time.Microsecond)
+			}
+			return done(), nil
+		}
+		q := s.config.Queues["q"]
+		q.Concurrency = 400
+		s.config.Queues["q"] = q
+		s.start()
+		s.ended(time.Minute)
+		for i, a := range s.db.commits {
+			for _, b := range s.db.commits[i+1:] {
+				if b.from.Before(a.to) && a.from.Before(b.to) {
+					for _, parent := range a.parents {
+						require.NotContains(t, b.parents, parent, "two transactions at once join parent %d", parent)
+					}
+				}
+			}
+		}
+		require.False(t, slices.ContainsFunc(s.db.commits, func(c batchSent) bool { return c.slow }))
+	})
+}
+
+// What takes long has a lane of its own: outcomes with many children, and with keys among them, for which an insertion may wait.
+func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
+	play(t, 10, func(t *testing.T, s *scene) {
+		s.config.RunAheadSteps = 1
+		spawning := map[int64]bool{}
+		s.db.weather.latency = func(verb string) time.Duration { return time.Millisecond }
+		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			o := done()
+			if c.Visit == 0 && c.Depth == 0 && c.ID <= 6 {
+				spawning[c.ID] = true
+				o = &step.Commit{Kind: step.Children, Step: "s", State: []byte("{}"), Spawn: make([]step.Spec, 101)}
+				if c.ID%2 == 0 {
+					o.Spawn = []step.Spec{{Key: fmt.Sprint("key ", c.ID)}}
+				}
+			}
+			return o, nil
+		}
+		for range 20 {
+			s.db.insert()
+		}
+		s.start()
+		s.ended(time.Minute)
+		require.Len(t, spawning, 6)
+		for _, c := range s.db.commits {
+			if slices.ContainsFunc(c.ids, func(id int64) bool { return id <= 6 && c.from.Before(s.witness.runs(id)[1].from) }) {
+				require.Len(t, c.ids, 1, "alone")
+				require.Equal(t, c.ids[0]%2 == 0, c.slow, "with keys it may have to wait")
+			}
+		}
+	})
+}
+
+// An entry that makes the server itself give up, each time, must not take those with it that it shares a batch with.
+func TestTroubleThatNeverPassesHitsItsOwnEntryOnly(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 100)
+		s.db.weather.instead = func(verb, _ string, ids []int64) error {
+			if verb == "commit" && slices.Contains(ids, 42) {
+				return refusal("57014") // a statement timeout, or XX000, or out of memory
+			}
+			return nil
+		}
+		s.start()
+		s.until(2*time.Minute, func() bool { return len(s.left()) == 1 }, "the others")
+		require.Equal(t, []int64{42}, s.left())
+		again := s.db.insert()
+		s.running[0].Nudge("q")
+		s.until(5*time.Second, func() bool { return s.db.look(again.ID).terminal() }, "nor those that come after")
+		s.change(func(w *weather) { w.instead = nil })
+		s.ended(time.Minute)
+		require.Len(t, s.witness.runs(42), 1)
+		require.NotEmpty(t, strings.Join(s.journal.saying("57014"), ""))
+	})
+}

@@ -1,0 +1,268 @@
+package worker
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// change changes the weather while others look at it.
+func (s *scene) change(edit func(w *weather)) {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	edit(&s.db.weather)
+}
+
+// Buffered, waiting for a key, running, waiting for the slow lane: all of them are beaten, and none of them is lost for hours.
+func TestEveryFlightIsBeaten(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		buffered(s, 2, 3)
+		p := s.start()
+		stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
+		_, err := stranger.TryLock(t.Context(), []int64{s.hash("taken")})
+		require.NoError(t, err)
+		waiting := s.db.insert(keyed("taken"), priority(-2))
+		committing := s.db.insert(priority(-1))
+		running := s.db.insert()
+		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+			if c.ID == committing.ID {
+				s.db.change(c.ID, func(r *row) { r.held = forever() })
+				return done(), nil
+			}
+			return takes(3*time.Hour)(ctx, p, c)
+		}
+		for range 5 {
+			s.db.insert(priority(1))
+		}
+		p.Nudge("q")
+		s.pass(time.Minute)
+		began := time.Now()
+		s.pass(2 * time.Hour)
+		beats := s.sent("beat", began)
+		require.InDelta(t, 360, len(beats), 15, "every 20 s")
+		ids := map[string]int{}
+		for _, b := range beats {
+			for _, id := range strings.Fields(b.about) {
+				ids[id]++
+			}
+		}
+		for name, r := range map[string]*row{"waiting for its key": waiting, "committing": committing, "running": running} {
+			require.Equal(t, len(beats), ids[strconv.FormatInt(r.ID, 10)], name)
+			require.Equal(t, fsm.StatusExecuting, s.db.look(r.ID).status, name)
+		}
+		require.Len(t, ids, 2+1+3, "slots, the one outside of them, buffer")
+		require.Zero(t, s.db.look(waiting.ID).Crashes)
+		require.Len(t, s.witness.runs(), 2)
+		s.db.change(committing.ID, func(r *row) { r.held = time.Time{} })
+		stranger.cut()
+		s.pass(20 * time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(committing.ID).status)
+		require.Len(t, s.witness.runs(waiting.ID), 1)
+	})
+}
+
+func TestALostLeaseCancelsTheStepAndItsLateOutcomeIsNoError(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		var stale []fsm.ID
+		s.config.Hooks = []Hooks{{Stale: func(_ context.Context, i fsm.Info) { stale = append(stale, i.ID) }}}
+		var cause error
+		var noticed time.Time
+		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			if c.Attempt > 0 {
+				return done(), nil
+			}
+			<-ctx.Done()
+			cause, noticed = context.Cause(ctx), time.Now()
+			return next(), nil // in spite of it
+		}
+		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
+			t.Error("the handler was called")
+			return next(), nil
+		}
+		r := s.db.insert()
+		p := s.start()
+		s.pass(5 * time.Second)
+		s.db.change(r.ID, func(r *row) { // another process reaped and claimed it
+			r.worker, r.Token, r.lease, r.Attempt = "another", r.Token+100, time.Now().Add(time.Hour), 1
+		})
+		began := time.Now()
+		s.pass(21 * time.Second)
+		require.Equal(t, fsm.ErrLeaseLost, cause)
+		require.LessOrEqual(t, noticed.Sub(began), 20*time.Second, "the next beat says so")
+		require.Empty(t, s.db.look(r.ID).outcomes, "what came late changed nothing")
+		require.Equal(t, []fsm.ID{1}, stale)
+		require.Len(t, s.journal.saying("came too late"), 1)
+		p.stopped()
+	})
+}
+
+func TestAStepThatReturnsBecauseItsLeaseIsLostIsReleasedOnlyIfItIsStillOurs(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		s.run = takes(10 * time.Minute)
+		r := s.db.insert()
+		p := s.start()
+		s.pass(5 * time.Second)
+		s.db.change(r.ID, func(r *row) { r.worker, r.lease = "another", time.Now().Add(time.Hour) })
+		s.pass(30 * time.Second)
+		require.Equal(t, "another", s.db.look(r.ID).worker)
+		require.Len(t, s.sent("release"), 1)
+		p.stopped()
+	})
+}
+
+// Past the local deadline a step is told to stop, whatever keeps the heartbeats from being answered: earlier than anyone may reap it.
+func TestLocalDeadline(t *testing.T) {
+	for name, what := range map[string]answer{"refused": cut, "black hole": silent, "deadlocks": deadlock} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 1, func(t *testing.T, s *scene) {
+				var cause error
+				var noticed time.Time
+				s.config.NoReaper = true
+				s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+					<-ctx.Done()
+					cause, noticed = context.Cause(ctx), time.Now()
+					return nil, ctx.Err()
+				}
+				r := s.db.insert()
+				s.start()
+				s.pass(30 * time.Second) // a beat has been answered
+				lease := s.db.look(r.ID).lease
+				s.change(func(w *weather) { w.answers = func(string, string) answer { return what } })
+				s.pass(5 * time.Minute)
+				require.Equal(t, fsm.ErrLeaseLost, cause)
+				require.True(t, noticed.Before(lease), "%v after the lease was over", noticed.Sub(lease))
+				require.Greater(t, noticed, lease.Add(-10*time.Second), "not for any hiccup")
+				s.change(func(w *weather) { w.answers = nil })
+				s.pass(90 * time.Second)
+				require.Zero(t, s.db.look(r.ID).Attempt, "released, not failed")
+				require.Len(t, s.witness.runs(r.ID), 2)
+			})
+		})
+	}
+}
+
+// A buffered claim whose lease became doubtful is given back, not begun (T23).
+func TestADoubtfulClaimIsNotBegun(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		buffered(s, 1, 1)
+		s.config.NoReaper = true
+		s.run = deaf(2 * time.Minute)
+		s.db.insert()
+		waiting := s.db.insert()
+		s.start()
+		s.pass(time.Second)
+		s.change(func(w *weather) {
+			w.answers = func(verb, _ string) answer {
+				if verb == "beat" {
+					return cut
+				}
+				return fair
+			}
+		})
+		s.pass(2*time.Minute - 2*time.Second)
+		require.Empty(t, s.witness.runs(waiting.ID))
+		s.pass(3 * time.Second)
+		require.Len(t, s.witness.runs(waiting.ID), 1, "claimed anew, under a lease of its own")
+		require.Greater(t, s.witness.runs(waiting.ID)[0].claim.Token, int64(2))
+		require.Zero(t, s.db.look(waiting.ID).Attempt)
+	})
+}
+
+// After a failover that lost commits an id and its token may come again, for another instance even. What this process then claims voids
+// what it had, whatever the token.
+func TestANewerClaimVoidsTheOlder(t *testing.T) {
+	for name, late := range map[string]func(ctx context.Context) (*step.Commit, error){
+		"outcome":  func(context.Context) (*step.Commit, error) { return done(), nil },
+		"released": func(ctx context.Context) (*step.Commit, error) { return nil, ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 2, func(t *testing.T, s *scene) {
+				var cause error
+				first := true
+				s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+					if !first {
+						return takes(10*time.Second)(ctx, p, c)
+					}
+					first = false
+					<-ctx.Done()
+					cause = context.Cause(ctx)
+					sleep(context.WithoutCancel(ctx), 5*time.Second)
+					return late(ctx)
+				}
+				r := s.db.insert()
+				p := s.start()
+				s.pass(time.Second)
+				s.db.change(r.ID, func(r *row) { r.status, r.worker = fsm.StatusRunnable, "" })
+				s.db.mu.Lock()
+				s.db.tokens-- // as before the failover
+				s.db.mu.Unlock()
+				p.Nudge("q")
+				s.pass(time.Second)
+				require.Equal(t, fsm.ErrLeaseLost, cause)
+				require.Len(t, s.witness.runs(), 2)
+				require.Equal(t, s.witness.runs()[0].claim.Token, s.witness.runs()[1].claim.Token)
+				s.pass(6 * time.Second)
+				require.Equal(t, fsm.StatusExecuting, s.db.look(r.ID).status, "the older one ended, and did nothing to the newer")
+				s.pass(5 * time.Second)
+				require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+				require.Len(t, s.db.look(r.ID).outcomes, 1)
+			})
+		})
+	}
+}
+
+// The outcome of the older claim was on its way already, in a database that was away, when the newer claim came.
+func TestANewerClaimVoidsAnOutcomeThatIsBeingRetried(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		r := s.db.insert()
+		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+			if len(s.witness.runs()) > 1 {
+				return takes(20*time.Second)(ctx, p, c)
+			}
+			return done(), nil
+		}
+		s.change(func(w *weather) {
+			w.answers = func(verb, _ string) answer {
+				if verb == "commit" {
+					return cut
+				}
+				return fair
+			}
+		})
+		p := s.start()
+		s.pass(10 * time.Second)
+		s.db.change(r.ID, func(r *row) { r.status, r.worker = fsm.StatusRunnable, "" })
+		s.db.mu.Lock()
+		s.db.tokens--
+		s.db.mu.Unlock()
+		p.Nudge("q")
+		s.pass(time.Second)
+		require.Len(t, s.witness.runs(), 2)
+		s.change(func(w *weather) { w.answers = nil })
+		s.pass(10 * time.Second)
+		require.Empty(t, s.db.look(r.ID).outcomes)
+		s.pass(10 * time.Second)
+		require.Len(t, s.db.look(r.ID).outcomes, 1)
+	})
+}
+
+// A beat skips what somebody has locked at the moment: skipped is not lost.
+func TestALockedRowIsNotALostLease(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.run = takes(50 * time.Second)
+		r := s.db.insert()
+		s.start()
+		s.pass(time.Second)
+		s.db.change(r.ID, func(r *row) { r.held = time.Now().Add(25 * time.Second) })
+		s.ended(55 * time.Second)
+		require.NoError(t, s.witness.runs()[0].cause)
+		require.Len(t, s.witness.runs(), 1)
+	})
+}

@@ -1,0 +1,137 @@
+package worker
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+func TestIdlePollingBacksOff(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.start()
+		s.pass(10 * time.Second)
+		var gaps []time.Duration
+		last := time.Time{}
+		for _, p := range s.sent("poll") {
+			if p.about == "" {
+				continue // of await deadlines alone
+			}
+			if !last.IsZero() {
+				gaps = append(gaps, p.at.Sub(last))
+			}
+			last = p.at
+		}
+		jittered := func(want time.Duration) func(time.Duration) bool {
+			return func(got time.Duration) bool { return got <= want && got >= want-want/4 }
+		}
+		require.Condition(t, func() bool { return jittered(500 * time.Millisecond)(gaps[0]) }, "first 500 ms: %v", gaps)
+		for _, gap := range gaps[1:] {
+			require.Condition(t, func() bool { return jittered(time.Second)(gap) }, "then 1 s, never longer: %v", gaps)
+		}
+		require.Len(t, s.sent("claim"), 1, "a queue where nothing is seen is not claimed from")
+	})
+}
+
+func TestPollingSnapsBackOnWork(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.start()
+		for range 10 {
+			s.pass(20*time.Second + 400*time.Millisecond)
+			r, at := s.db.insert(), time.Now() // by another process: no nudge
+			s.until(2*time.Second, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "found")
+			require.LessOrEqual(t, time.Since(at), time.Second+5*time.Millisecond)
+			r, at = s.db.insert(), time.Now()
+			s.until(2*time.Second, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "found")
+			require.LessOrEqual(t, time.Since(at), 250*time.Millisecond+10*time.Millisecond, "where there was work, more is expected")
+		}
+	})
+}
+
+func TestTenIdleQueuesCostAtMostTwoPollsASecond(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		for i := range 9 {
+			s.config.Queues[fmt.Sprint("q", i)] = usual(4)
+		}
+		s.start()
+		s.pass(5 * time.Second)
+		settled := time.Now()
+		s.pass(100 * time.Second)
+		polls := s.sent("poll", settled)
+		require.LessOrEqual(t, len(polls), 200)
+		require.GreaterOrEqual(t, len(polls), 95, "each queue every second at the latest")
+		for _, p := range polls {
+			if p.about != "" {
+				require.Len(t, strings.Fields(p.about), 10, "all of them in one statement")
+			}
+		}
+		require.Len(t, s.sent("claim"), 10)
+	})
+}
+
+func TestAPollFindsWhatAnotherProcessInserted(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Queues["other"] = usual(4)
+		s.start()
+		for i := range 50 {
+			s.pass(time.Duration(i) * 137 * time.Millisecond)
+			r, at := s.db.insert(in("other")), time.Now()
+			s.until(2*time.Second, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "found")
+			require.LessOrEqual(t, time.Since(at), time.Second+5*time.Millisecond)
+		}
+	})
+}
+
+func TestAnAwaitTimesOutWithinASecond(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.start()
+		for i := range 20 {
+			s.pass(3*time.Second + time.Duration(i)*77*time.Millisecond)
+			r := s.db.insert()
+			at := time.Now().Add(time.Duration(i) * 300 * time.Millisecond)
+			s.db.change(r.ID, func(r *row) { r.status, r.deadline = fsm.StatusAwaitingSignal, at })
+			s.until(time.Minute, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "woken")
+			require.LessOrEqual(t, time.Since(at), time.Second+10*time.Millisecond)
+			require.True(t, s.witness.runs(r.ID)[0].claim.TimedOut)
+		}
+	})
+}
+
+// More awaits than one sweep takes are over at the same time.
+func TestManyAwaitsTimeOutTogether(t *testing.T) {
+	play(t, 100, func(t *testing.T, s *scene) {
+		at := time.Now().Add(5 * time.Second)
+		for range 2500 {
+			s.db.insert(func(r *row) { r.status, r.deadline = fsm.StatusAwaitingSignal, at })
+		}
+		s.start()
+		s.ended(time.Minute)
+		require.LessOrEqual(t, time.Since(at), 1200*time.Millisecond)
+		require.Len(t, s.sent("time out"), 3)
+	})
+}
+
+// A poll that fails is not the end of polling, and does not become a flood of polls.
+func TestPollingGoesOnAfterAnOutage(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.start()
+		s.pass(10 * time.Second)
+		s.db.mu.Lock()
+		s.db.weather.answers = func(string, string) answer { return cut }
+		s.db.mu.Unlock()
+		gone := time.Now()
+		s.pass(10 * time.Minute)
+		require.Less(t, len(s.sent("poll", gone)), 200)
+		s.db.mu.Lock()
+		s.db.weather.answers = nil
+		s.db.mu.Unlock()
+		r := s.db.insert()
+		s.pass(10 * time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		require.GreaterOrEqual(t, len(s.sent("poll", time.Now().Add(-4*time.Second))), 4, "as often as before")
+	})
+}
