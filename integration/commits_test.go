@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 					}),
 					fsm.Step("end", func(_ context.Context, v *journey) (fsm.Outcome, error) {
 						ends.Add(1)
-						return v.Done(fmt.Sprint(len(v.Children()))), nil
+						return v.Done(strconv.Itoa(len(v.Children()))), nil
 					}))
 				log := newJournal(t)
 				stale := make(chan fsm.Info, 10)
@@ -120,7 +121,7 @@ func TestAChildWhoseCommitIsCutOffJoinsOnce(t *testing.T) {
 					if n == 1 {
 						<-gate
 					}
-					return marked(fmt.Sprint(n)), nil
+					return marked(strconv.Itoa(n)), nil
 				}),
 				parent.Define(
 					fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, int]) (fsm.Outcome, error) {

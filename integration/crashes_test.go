@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
+
+// short is a lease that a test can wait for.
+const short = 3 * time.Second
 
 func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 	t.Parallel()
@@ -24,7 +28,7 @@ func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("gated ", n), Gate: "go"}))
 	}
 	ids := insertAll(t, s.eng, specs)
-	s.until(20, "true")
+	s.until(20)
 	require.Equal(t, 2, query[int](t, s.pool, `SELECT count(DISTINCT process) FROM deeds`))
 	specs = nil
 	for n := range 200 {
@@ -47,13 +51,13 @@ func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 func TestAKilledProcessesStepsRunAgainElsewhere(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	first := spawn(t, role{URL: s.url})
+	first := spawn(t, role{URL: s.url, Lease: short})
 	id := insert(t, s.eng, deedMachine.New(deed{Name: "deed", Gate: "go"}))
 	keyed := insert(t, s.eng, deedMachine.New(deed{Name: "keyed", Gate: "go"}).PartitionKey("k"))
-	s.until(2, "true")
+	s.until(2)
 	first.kill()
-	second := spawn(t, role{URL: s.url})
-	s.until(4, "true")
+	second := spawn(t, role{URL: s.url, Lease: short})
+	s.until(4)
 	s.open("go")
 	allDone(t, s.eng, id, keyed)
 	for _, id := range []fsm.ID{id, keyed} {
@@ -74,9 +78,9 @@ func TestAStepThatKillsItsProcessIsStoppedByTheCrashLimit(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
 	parent := insert(t, s.eng, crowdMachine.New(deed{Name: "parent", Many: 1, Dies: true}))
-	undertaker := spawn(t, role{URL: s.url})
+	undertaker := spawn(t, role{URL: s.url, Lease: short})
 	for range mortalLimit + 1 {
-		<-spawn(t, role{URL: s.url, Queue: mortalMachine.New(deed{}).Options().Queue}).exited
+		<-spawn(t, role{URL: s.url, Lease: short, Queue: mortalMachine.New(deed{}).Options().Queue}).exited
 	}
 	allDone(t, s.eng, parent)
 	require.JSONEq(t, "1", string(get(t, s.eng, parent).Result))
@@ -93,19 +97,19 @@ func TestAStepThatKillsItsProcessIsStoppedByTheCrashLimit(t *testing.T) {
 func TestAStalledProcessesLateOutcomeChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	stalled := spawn(t, role{URL: s.url})
+	stalled := spawn(t, role{URL: s.url, Lease: short})
 	id := insert(t, s.eng, deedMachine.New(deed{Name: "deed", Gate: "go", Deaf: true}))
-	s.until(1, "true")
+	s.until(1)
 	stalled.freeze()
-	other := spawn(t, role{URL: s.url})
-	s.until(2, "true")
+	other := spawn(t, role{URL: s.url, Lease: short})
+	s.until(2)
 	s.open("go")
 	allDone(t, s.eng, id)
 	before := row(t, s, id)
 	stalled.thaw()
 	eventually(t, func() bool { return len(stalled.log.lines("too late")) > 0 })
 	require.Equal(t, before, row(t, s, id))
-	require.JSONEq(t, fmt.Sprint(other.pid()), string(get(t, s.eng, id).Result))
+	require.JSONEq(t, strconv.Itoa(other.pid()), string(get(t, s.eng, id).Result))
 	require.Len(t, s.executions(id), 2)
 	require.Equal(t, "<nil>", stalled.terminate())
 }
@@ -120,11 +124,11 @@ func row(t *testing.T, s *scene, id fsm.ID) string {
 func TestAStalledProcessKeepsItsPartitionKey(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	stalled := spawn(t, role{URL: s.url})
+	stalled := spawn(t, role{URL: s.url, Lease: short})
 	id := insert(t, s.eng, deedMachine.New(deed{Name: "deed", Gate: "go", Deaf: true}).PartitionKey("k"))
-	s.until(1, "true")
+	s.until(1)
 	stalled.freeze()
-	spawn(t, role{URL: s.url})
+	spawn(t, role{URL: s.url, Lease: short})
 	eventually(t, func() bool {
 		i := get(t, s.eng, id)
 		return i.Crashes == 1 && i.Status == fsm.StatusExecuting
@@ -144,24 +148,24 @@ func TestAStalledProcessKeepsItsPartitionKey(t *testing.T) {
 func TestTerminationBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	const many, endless = 100, time.Minute
-	// With a lease of a minute, only what was given back can run elsewhere within this test.
-	first := spawn(t, role{URL: s.url, Concurrency: many, Lease: endless, DrainTimeout: 200 * time.Millisecond, DrainGrace: 20 * time.Second})
+	const many = 100
+	// With the lease of a minute that is the default, only what was given back can run elsewhere within this test.
+	first := spawn(t, role{URL: s.url, Concurrency: many, DrainTimeout: 200 * time.Millisecond, DrainGrace: 20 * time.Second})
 	var specs []fsm.Spec
 	for n := range many {
-		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint(n), Gate: "go"}))
+		specs = append(specs, deedMachine.New(deed{Name: strconv.Itoa(n), Gate: "go"}))
 	}
 	for n := range 10 { // never started
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("later ", n), Gate: "go"}).Priority(1))
 	}
 	ids := insertAll(t, s.eng, specs)
-	s.until(many, "true")
+	s.until(many)
 	require.Equal(t, "<nil>", first.terminate())
 	require.Equal(t, len(ids), query[int](t, s.pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'runnable'
 		AND attempt = 0 AND crashes = 0 AND visit = 0 AND locked_by IS NULL AND lease_expires_at IS NULL AND last_error IS NULL`))
 	s.noneHandled()
 	s.open("go")
-	spawn(t, role{URL: s.url, Concurrency: many, Lease: endless})
+	spawn(t, role{URL: s.url, Concurrency: many})
 	allDone(t, s.eng, ids...)
 	require.Zero(t, s.count("attempt > 0 OR crashes > 0"))
 }
@@ -169,15 +173,15 @@ func TestTerminationBurnsNoAttempt(t *testing.T) {
 func TestTerminationLeavesADeafStepToItsLease(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
-	first := spawn(t, role{URL: s.url, DrainTimeout: 100 * time.Millisecond, DrainGrace: 100 * time.Millisecond})
+	first := spawn(t, role{URL: s.url, Lease: short, DrainTimeout: 100 * time.Millisecond, DrainGrace: 100 * time.Millisecond})
 	deaf := insert(t, s.eng, deedMachine.New(deed{Name: "deaf", Gate: "go", Deaf: true}))
-	s.until(1, "true")
+	s.until(1)
 	stopped := first.terminate()
 	require.Contains(t, stopped, "1 steps did not end")
 	require.Contains(t, stopped, fmt.Sprintf("%d (deed)", deaf), "it does not say which")
 	require.Equal(t, fsm.StatusExecuting, get(t, s.eng, deaf).Status)
-	spawn(t, role{URL: s.url})
-	s.until(2, "true")
+	spawn(t, role{URL: s.url, Lease: short})
+	s.until(2)
 	s.open("go")
 	allDone(t, s.eng, deaf)
 	require.Equal(t, 1, s.executions(deaf)[1].Crashes)

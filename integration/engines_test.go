@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,7 +44,7 @@ func TestEnginesOnDifferentDatabasesDoNotKnowOfEachOther(t *testing.T) {
 	for name, eng := range engines {
 		var specs []fsm.Spec
 		for n := range 30 {
-			specs = append(specs, m.New(fmt.Sprint(n)).Key(fsm.Key(fmt.Sprint("key ", n))).PartitionKey("everywhere"))
+			specs = append(specs, m.New(strconv.Itoa(n)).Key(fsm.Key(fmt.Sprint("key ", n))).PartitionKey("everywhere"))
 		}
 		for n, id := range insertAll(t, eng, specs) {
 			require.Equal(t, fmt.Sprint(n, " in ", name), result(t, eng, m, id))
@@ -86,7 +87,7 @@ func TestWaitersFindWhatEndsInAnotherProcess(t *testing.T) {
 	spawn(t, role{URL: s.url})
 	var specs []fsm.Spec
 	for n := range 30 {
-		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint(n), Gate: fmt.Sprint(n % 3)}))
+		specs = append(specs, deedMachine.New(deed{Name: strconv.Itoa(n), Gate: strconv.Itoa(n % 3)}))
 	}
 	ids := insertAll(t, s.eng, specs)
 	results := make(chan error, len(ids))
@@ -97,7 +98,7 @@ func TestWaitersFindWhatEndsInAnotherProcess(t *testing.T) {
 		}()
 	}
 	for gate := range 3 {
-		s.open(fmt.Sprint(gate))
+		s.open(strconv.Itoa(gate))
 	}
 	for range ids {
 		require.NoError(t, <-results)
@@ -194,7 +195,7 @@ func TestStopLeavesNoGoroutineAndNoConnection(t *testing.T) {
 		require.NoError(t, eng.Start(t.Context()))
 		var specs []fsm.Spec
 		for n := range 50 {
-			specs = append(specs, m.New(n).PartitionKey(fmt.Sprint(n%10)))
+			specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 		}
 		ids := insertAll(t, eng, specs)
 		allDone(t, eng, ids[:25]...)

@@ -3,8 +3,9 @@ package integration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -64,15 +65,15 @@ func TestSignalsThatWereNotAwaitedWaitForTheirTurn(t *testing.T) {
 			return v.Await("two", v.State, first, second), nil
 		}),
 		fsm.Step("two", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
-			all := v.State
+			all := []string{v.State}
 			for _, r := range v.Awaited() {
 				s, err := fsm.DeclareSignal[string](r.Name).Decode(v, r)
 				if err != nil {
 					return nil, err
 				}
-				all += " " + s
+				all = append(all, s)
 			}
-			return v.Done(all), nil
+			return v.Done(strings.Join(all, " ")), nil
 		}))
 	eng := start(t, config(t, def))
 	id := insert(t, eng, m.New(""))
@@ -131,7 +132,7 @@ func TestAFullInboxRefuses(t *testing.T) {
 	require.NoError(t, err)
 	id := insert(t, eng, m.New(0))
 	for n := range 3 {
-		_, err := eng.Signal(t.Context(), id, ping.With(n).DedupKey(fmt.Sprint(n)))
+		_, err := eng.Signal(t.Context(), id, ping.With(n).DedupKey(strconv.Itoa(n)))
 		require.NoError(t, err)
 	}
 	_, err = eng.Signal(t.Context(), id, ping.With(3))

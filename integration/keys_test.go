@@ -20,7 +20,7 @@ func TestStepsAreToldThatTheirPartitionKeyIsLost(t *testing.T) {
 	causes := make(chan error, 10)
 	gate := make(chan struct{})
 	var running atomic.Int64
-	c := hasty(config(t, m.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+	c := config(t, m.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
 		running.Add(1)
 		select {
 		case <-gate:
@@ -29,7 +29,7 @@ func TestStepsAreToldThatTheirPartitionKeyIsLost(t *testing.T) {
 			causes <- context.Cause(ctx)
 			return nil, ctx.Err()
 		}
-	}))))
+	})))
 	log := newJournal(t)
 	c.Logger = log.logger()
 	eng := start(t, c)

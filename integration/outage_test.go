@@ -3,7 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -73,7 +73,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 	for n := range specs {
 		specs[n] = legMachine.New(counter{})
 		if n%10 == 0 {
-			specs[n] = specs[n].PartitionKey(fmt.Sprint(n % 70))
+			specs[n] = specs[n].PartitionKey(strconv.Itoa(n % 70))
 		}
 	}
 	ids := insertAll(t, eng, specs)
@@ -84,7 +84,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 	}
 	allDone(t, eng, ids...)
 	for _, id := range ids {
-		require.JSONEq(t, fmt.Sprint(legs), string(get(t, eng, id).Result))
+		require.JSONEq(t, strconv.Itoa(legs), string(get(t, eng, id).Result))
 		require.EqualValues(t, legs, get(t, eng, id).Visit)
 	}
 	log.says(t, "level=WARN", "retrying")

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -28,7 +29,7 @@ func everything() (fsm.Machine[int, int], []fsm.Definition) {
 	return m, []fsm.Definition{
 		m.Define(
 			fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
-				return v.ScheduleChildren("joined", v.State, leaf.New(1).PartitionKey(fmt.Sprint(v.State%3)), leaf.New(2).Key(fsm.Key(fmt.Sprint("leaf ", v.ID)))), nil
+				return v.ScheduleChildren("joined", v.State, leaf.New(1).PartitionKey(strconv.Itoa(v.State%3)), leaf.New(2).Key(fsm.Key(fmt.Sprint("leaf ", v.ID)))), nil
 			}),
 			fsm.Step("joined", func(ctx context.Context, v *visit) (fsm.Outcome, error) {
 				if _, err := engine.FromContext(ctx).Signal(ctx, v.ID, ping.With(v.State)); err != nil {
@@ -57,7 +58,7 @@ func TestTheSmallestPoolIsEnough(t *testing.T) {
 	outside := client(t, pgtest.Pool(t, database))
 	var specs []fsm.Spec
 	for n := range 100 {
-		specs = append(specs, m.New(n).PartitionKey(fmt.Sprint(n%10)))
+		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 	}
 	for _, id := range insertAll(t, eng, specs) {
 		require.JSONEq(t, "3", string(ended(t, outside, id).Result))
@@ -79,7 +80,7 @@ func TestAHostThatHoldsAllButOneConnectionStopsNothing(t *testing.T) {
 	outside := client(t, pgtest.Pool(t, database))
 	var specs []fsm.Spec
 	for n := range 50 {
-		specs = append(specs, m.New(n).PartitionKey(fmt.Sprint(n%10)))
+		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)))
 	}
 	for _, id := range insertAll(t, outside, specs) {
 		require.JSONEq(t, "3", string(ended(t, outside, id).Result))

@@ -120,8 +120,7 @@ func TestChildrenJoinOnceAllHaveEnded(t *testing.T) {
 				sum := 0
 				for _, c := range leaf.Children(v) {
 					n, err := c.Result()
-					var failed *fsm.FailedError
-					if errors.As(err, &failed) {
+					if _, failed := errors.AsType[*fsm.FailedError](err); failed {
 						n = 1000
 					} else if err != nil {
 						return nil, err

@@ -27,12 +27,12 @@ const roleVariable = "GENDURABLE_INTEGRATION_WORKER"
 
 // role is what a worker process is told.
 type role struct {
-	URL          string
-	Queue        string
-	Concurrency  int
-	Lease        time.Duration
-	DrainTimeout time.Duration
-	DrainGrace   time.Duration
+	URL          string        `json:"url"`
+	Queue        string        `json:"queue"`
+	Concurrency  int           `json:"concurrency"`
+	Lease        time.Duration `json:"lease"`
+	DrainTimeout time.Duration `json:"drain_timeout"`
+	DrainGrace   time.Duration `json:"drain_grace"`
 }
 
 // What a worker process says on its standard output, a line each.
@@ -82,9 +82,9 @@ func (r role) play() error {
 	if err := eng.Start(ctx); err != nil {
 		return err
 	}
-	fmt.Println(saysReady)
+	fmt.Fprintln(os.Stdout, saysReady)
 	<-ctx.Done()
-	fmt.Printf("%s%v\n", saysStopped, eng.Stop(context.Background()))
+	fmt.Fprintf(os.Stdout, "%s%v\n", saysStopped, eng.Stop(context.Background()))
 	return nil
 }
 
@@ -107,7 +107,7 @@ func spawn(t *testing.T, r role) *process {
 		r.Concurrency = 10
 	}
 	if r.Lease == 0 {
-		r.Lease = 2 * time.Second
+		r.Lease = engine.DefaultLease
 	}
 	told, err := json.Marshal(r)
 	require.NoError(t, err)

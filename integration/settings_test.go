@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], durin
 	eng := start(t, c)
 	var specs []fsm.Spec
 	for n := range 60 {
-		specs = append(specs, m.New(n).PartitionKey(fmt.Sprint(n%10)).Key(fsm.Key(fmt.Sprint("every ", n))))
+		specs = append(specs, m.New(n).PartitionKey(strconv.Itoa(n%10)).Key(fsm.Key(fmt.Sprint("every ", n))))
 	}
 	ids := insertAll(t, eng, specs)
 	during()

@@ -16,7 +16,7 @@ import (
 )
 
 // patience bounds what a test waits for. It is generous: it is spent only where something never happens.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // config of an engine on a database of the test's own.
 func config(t *testing.T, machines ...fsm.Definition) engine.Config {
@@ -41,7 +41,7 @@ func quick(concurrency int) engine.Queue {
 
 // hasty makes the times of a configuration so short that a test can wait for a lease to expire.
 func hasty(c engine.Config) engine.Config {
-	c.Lease, c.Heartbeat, c.Reap = 2400*time.Millisecond, 800*time.Millisecond, 300*time.Millisecond
+	c.Lease, c.Heartbeat, c.Reap = 3*time.Second, time.Second, 300*time.Millisecond
 	c.DrainTimeout, c.DrainGrace = 5*time.Second, time.Second
 	return c
 }
@@ -157,18 +157,4 @@ func execute(t *testing.T, pool *pgxpool.Pool, sql string, arguments ...any) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), sql, arguments...)
 	require.NoError(t, err, sql)
-}
-
-// once is true the first time it is asked.
-func once() func() bool {
-	first := make(chan struct{}, 1)
-	first <- struct{}{}
-	return func() bool {
-		select {
-		case <-first:
-			return true
-		default:
-			return false
-		}
-	}
 }

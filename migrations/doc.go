@@ -14,7 +14,8 @@
 //
 // # Migrating a live database
 //
-// An engine works with exactly one version and says so when it starts. Writers of version 1, the base, have to stop before: from the
+// An engine works with exactly one version and says so when it starts. The engines that run go on: a migration only adds, and what the
+// release before still uses goes with the release after, unless CHANGELOG.md says to stop them. Writers of version 1, the base, have to stop before: from the
 // checks on, the database refuses what they write at the end of an instance.
 //
 // The backfill commits every thousand rows and waits for rows that others hold. Concurrent builds wait for every transaction that is

@@ -185,7 +185,7 @@ func (c *committer) process(batch []*pending, slow bool) {
 		if !sleep(c.w.base, backoff(n, 10*time.Millisecond, 5*time.Second)) {
 			return // stopped for good: the lease decides
 		}
-		if n > 0 {
+		if n > 0 || slow {
 			if batch = c.unvoided(batch); len(batch) == 0 {
 				return
 			}

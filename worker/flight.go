@@ -19,6 +19,7 @@ type flight struct {
 	claim *step.Claim // as it stands: a kept claim moves on. Owned by the goroutine that runs it
 
 	started atomic.Bool // it has had a slot
+	aside   bool        // it waits for a key that is somebody else's for now; the keyring's
 
 	ctx    context.Context //nolint:containedctx // a flight is a call that outlives its caller's stack
 	cancel context.CancelCauseFunc

@@ -2,13 +2,14 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Hooks are told what happened, after the fact. Nil ones cost nothing. They run on the engine's goroutines: a slow hook slows the engine,
-// a panicking one is logged and forgotten. Hosts know them as engine.Hooks.
+// Hooks are told what happened, after the fact. Nil ones cost next to nothing. The engine waits for each: a slow hook slows the engine; one
+// that panics, or calls runtime.Goexit, is logged and forgotten. Hosts know them as engine.Hooks.
 type Hooks struct {
 	// Step ran: its outcome ("next", "retry", "await", "children", "done", "stop"; "" where it was released) and, where the handler was
 	// called, the error that led there.
@@ -31,16 +32,24 @@ type Hooks struct {
 	Prune func(ctx context.Context, deleted int)
 }
 
-// each calls one hook of every set, and survives it.
+// each calls one hook of every set, and survives it: each on a goroutine of its own, since runtime.Goexit ends the one that it is called
+// on (T73), and with it a scheduler or a lane.
 func (w *Worker) each(call func(h *Hooks)) {
 	for i := range w.c.Hooks {
-		func() {
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			returned := false
 			defer func() {
 				if p := recover(); p != nil {
-					w.log.Error("a hook panicked", "panic", p)
+					w.log.Error("a hook panicked", slog.Any("panic", p))
+				} else if !returned {
+					w.log.Error("a hook called runtime.Goexit")
 				}
 			}()
 			call(&w.c.Hooks[i])
+			returned = true
 		}()
+		<-over
 	}
 }

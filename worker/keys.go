@@ -11,7 +11,8 @@ import (
 const (
 	keyRetryLeast = 5 * time.Millisecond // a holder that has just committed unlocks within a moment
 	keyRetryMost  = time.Second
-	keyCheck      = 5 * time.Second // how soon a dead connection is noticed
+	keyCheck      = 5 * time.Second  // how soon a dead connection is noticed
+	keyTimeout    = 10 * time.Second // of a statement: none of them waits for anyone, and all keys wait for the one under way
 )
 
 // keyring hands partition keys to flights: in this process one flight per key, by a map, since session locks are re-entrant (T90); across
@@ -75,6 +76,10 @@ func (k *keyring) drop(f *flight) {
 	for i, other := range k.waiting[key] {
 		if other == f {
 			k.waiting[key] = append(k.waiting[key][:i:i], k.waiting[key][i+1:]...)
+			if f.aside {
+				f.aside = false
+				f.queue.aside.Add(-1)
+			}
 			break
 		}
 	}
@@ -130,7 +135,7 @@ func (k *keyring) giveBack(ctx context.Context) {
 	if len(hashes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	if err := k.locks.Unlock(ctx, hashes); err != nil {
 		k.broken(err)
@@ -155,6 +160,7 @@ func (k *keyring) try(ctx context.Context) {
 		}
 		switch {
 		case k.holder[key] != nil: // its zombie runs here
+			k.putAside(key)
 		case k.locks == nil || k.session[key]:
 			granted = append(granted, k.grant(key, fs))
 		case k.next[key] <= now:
@@ -173,6 +179,17 @@ func (k *keyring) try(ctx context.Context) {
 	}
 }
 
+// putAside takes those who want a key out of what their schedulers count as work in hand: it may be long. mu is held.
+func (k *keyring) putAside(key string) {
+	for _, f := range k.waiting[key] {
+		if !f.aside {
+			f.aside = true
+			f.queue.aside.Add(1)
+			f.queue.nudge()
+		}
+	}
+}
+
 // grant makes the first who waits the holder. mu is held.
 func (k *keyring) grant(key string, fs []*flight) *flight {
 	f := fs[0]
@@ -181,7 +198,7 @@ func (k *keyring) grant(key string, fs []*flight) *flight {
 	return f
 }
 
-// lock tries advisory locks. Keys of equal hash would be one lock to Postgres: the second waits for another round.
+// lock tries advisory locks. Keys of equal hash would be one lock to Postgres: the second asks again later.
 func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 	asked := make([]string, 0, len(keys))
 	hashes := make([]int64, 0, len(keys))
@@ -190,17 +207,19 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 	for key := range k.session {
 		seen[k.hash(key)] = true
 	}
-	k.mu.Unlock()
 	for _, key := range keys {
 		if h := k.hash(key); !seen[h] {
 			seen[h] = true
 			asked, hashes = append(asked, key), append(hashes, h)
+		} else {
+			k.later(key)
 		}
 	}
+	k.mu.Unlock()
 	if len(asked) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
 	got, err := k.locks.TryLock(ctx, hashes)
 	if err != nil {
@@ -218,8 +237,7 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 			}
 			continue
 		}
-		k.tries[key]++
-		k.next[key] = k.w.since() + backoff(k.tries[key], keyRetryLeast, keyRetryMost)
+		k.later(key)
 		contended++
 	}
 	k.mu.Unlock()
@@ -231,6 +249,13 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 		})
 	}
 	return granted
+}
+
+// later says when to ask for a key again that was not to be had. mu is held.
+func (k *keyring) later(key string) {
+	k.tries[key]++
+	k.next[key] = k.w.since() + backoff(k.tries[key], keyRetryLeast, keyRetryMost)
+	k.putAside(key)
 }
 
 // check asks the connection whether it lives, while it holds anything.

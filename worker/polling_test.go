@@ -103,9 +103,9 @@ func TestAnAwaitTimesOutWithinASecond(t *testing.T) {
 
 // More awaits than one sweep takes are over at the same time.
 func TestManyAwaitsTimeOutTogether(t *testing.T) {
-	play(t, 100, func(t *testing.T, s *scene) {
+	play(t, 500, func(t *testing.T, s *scene) {
 		at := time.Now().Add(5 * time.Second)
-		for range 2500 {
+		for range 2001 {
 			s.db.insert(func(r *row) { r.status, r.deadline = fsm.StatusAwaitingSignal, at })
 		}
 		s.start()

@@ -30,11 +30,15 @@ type scene struct {
 	// What every process of the scene is made with; change it before start.
 	config  Config
 	machine step.Machine
+	timeout time.Duration // of the step
 	hash    func(key string) int64
-	run     func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error)
+	run     runFunc
 
 	running []*process
 }
+
+// runFunc is a step.
+type runFunc func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error)
 
 // process is a running worker.
 type process struct {
@@ -98,7 +102,7 @@ func usual(slots int) Queue {
 func (s *scene) start() *process {
 	p := &process{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
 	m := s.machine
-	m.Steps = map[string]step.Step{"s": {Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
+	m.Steps = map[string]step.Step{"s": {Timeout: s.timeout, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
 		defer s.witness.begin(p, c)()
 		return s.run(ctx, p, c)
 	}}}
@@ -133,7 +137,7 @@ func (s *scene) pass(d time.Duration) { sleep(s.t.Context(), d) }
 // until lets time pass until something holds.
 func (s *scene) until(most time.Duration, holds func() bool, what string) {
 	s.t.Helper()
-	for began := time.Now(); !holds(); s.pass(5 * time.Millisecond) {
+	for began := time.Now(); !holds(); s.pass(max(5*time.Millisecond, time.Since(began)/1000)) {
 		require.Less(s.t, time.Since(began), most, what)
 	}
 }
@@ -182,7 +186,7 @@ func after(d time.Duration) func(*row) { return func(r *row) { r.eligible = time
 func forever() time.Time { return time.Now().Add(1000 * time.Hour) }
 
 // takes is a step that works for so long unless its context ends.
-func takes(d time.Duration) func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+func takes(d time.Duration) runFunc {
 	return func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
 		if !sleep(ctx, d) {
 			return nil, ctx.Err()
@@ -192,7 +196,7 @@ func takes(d time.Duration) func(context.Context, *process, *step.Claim) (*step.
 }
 
 // deaf is a step that works for so long, whatever its context says.
-func deaf(d time.Duration) func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+func deaf(d time.Duration) runFunc {
 	return func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
 		sleep(context.WithoutCancel(ctx), d)
 		return done(), nil

@@ -17,6 +17,9 @@ const (
 	claimMost = 500
 	// windowMost is how far a claim looks when the rows in front of it cannot run.
 	windowMost = 1000
+	// asideMost is how many claims beyond the slots may wait for keys that stalled processes hold. Each is one that others could make when
+	// those processes are gone; but at the bound nothing is claimed any more.
+	asideMost = 100
 )
 
 // scheduler claims work of one queue and feeds it to slots. Its loop owns every field above the line.
@@ -41,6 +44,7 @@ type scheduler struct {
 	freed    chan struct{}   // a step has ended
 	admitted chan *flight    // a flight got its partition key
 	results  chan claimReply // of the claim under way
+	aside    atomic.Int64    // of the parked, those whose key is somebody else's for now
 	idle     atomic.Bool     // nothing to claim, as far as known: the poller looks
 	urgent   atomic.Int64    // priority of the most urgent buffered claim; MaxInt64: none
 }
@@ -118,10 +122,11 @@ func (s *scheduler) feed() {
 
 // demand is how many rows to claim now. A free slot is filled at once; the buffer is refilled by halves, so that claims stay large.
 func (s *scheduler) demand() int {
-	if !s.ready || s.claiming || s.parked >= s.conf.Concurrency {
+	aside := int(s.aside.Load())
+	if !s.ready || s.claiming || aside >= s.conf.Concurrency+asideMost {
 		return 0
 	}
-	have := s.running + len(s.buffer)
+	have := s.running + len(s.buffer) + s.parked - aside
 	want := s.conf.Concurrency + s.ahead - have
 	if have >= s.conf.Concurrency && want <= s.ahead/2 {
 		return 0

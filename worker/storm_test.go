@@ -107,7 +107,7 @@ func (st *storm) blow() {
 	for range 2 + st.rand.IntN(2) {
 		st.fleet = append(st.fleet, st.start())
 	}
-	for range 40 {
+	for range 25 {
 		st.event()
 	}
 	st.db.mu.Lock()

@@ -49,9 +49,10 @@ type rig struct {
 // witness ends with the number it began with, once its gate opens.
 var witness = fsm.Declare[int64, int64]("witness")
 
-func newRig(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) *rig {
+// start begins to run machines, which may ask the rig for their plans.
+func (r *rig) start(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) {
 	f.Helper()
-	r := &rig{pool: pgtest.Pool(f, pgtest.Migrated(f)), log: &complaints{}}
+	r.pool, r.log = pgtest.Pool(f, pgtest.Migrated(f)), &complaints{}
 	testify := witness.Job(func(ctx context.Context, n int64) (int64, error) {
 		gate, ok := r.gates.Load(n)
 		if !ok {
@@ -79,7 +80,6 @@ func newRig(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) *rig {
 		require.NoError(f, eng.Stop(ctx))
 	})
 	r.eng = eng
-	return r
 }
 
 func (r *rig) ran(_ context.Context, info fsm.Info, _ string, _ time.Duration, _ error) {
@@ -95,18 +95,20 @@ type trial struct {
 	*rig
 	t       *testing.T
 	bad     []fsm.ID
-	gate    chan struct{}
+	keys    []fsm.Key
+	open    func() // the witness's gate
 	witness fsm.ID
-	number  int64
+	n       int64
 }
 
 // begin inserts the witness, whose outcome is held back until the trial's step has one, so that both are committed together.
 func (r *rig) begin(t *testing.T) *trial {
 	t.Helper()
-	x := &trial{rig: r, t: t, gate: make(chan struct{}), number: r.number()}
-	r.gates.Store(x.number, x.gate)
+	gate := make(chan struct{})
+	x := &trial{rig: r, t: t, open: sync.OnceFunc(func() { close(gate) }), n: r.number()}
+	r.gates.Store(x.n, gate)
 	var err error
-	x.witness, err = r.eng.Insert(t.Context(), witness.New(x.number))
+	x.witness, err = r.eng.Insert(t.Context(), witness.New(x.n))
 	require.NoError(t, err)
 	return x
 }
@@ -114,18 +116,17 @@ func (r *rig) begin(t *testing.T) *trial {
 // finish requires that nobody else was harmed and that nothing ran over and over, and removes what the trial has left.
 func (x *trial) finish() {
 	x.t.Helper()
-	select {
-	case <-x.gate:
-	default:
-		close(x.gate)
-	}
+	x.open()
 	i := x.ended(x.witness)
 	require.Equal(x.t, fsm.StatusDone, i.Status, "the witness: %s", i.LastError)
 	require.Zero(x.t, i.Attempt+i.Crashes, "the witness ran again")
 	n, err := witness.DecodeResult(x.eng.Codec(), i.Result)
 	require.NoError(x.t, err)
-	require.Equal(x.t, x.number, n, "the witness is another")
-	x.gates.Delete(x.number)
+	require.Equal(x.t, x.n, n, "the witness is another")
+	x.gates.Delete(x.n)
+	for _, key := range x.keys {
+		x.plans.Delete(key)
+	}
 	for _, id := range x.bad {
 		if n, ok := x.runs.LoadAndDelete(id); ok {
 			require.LessOrEqual(x.t, n.(*atomic.Int64).Load(), int64(fewRuns), "instance %d runs over and over", id) //nolint:forcetypeassert // as above
@@ -177,7 +178,7 @@ func (x *trial) rested(id fsm.ID) fsm.RawInstance {
 }
 
 // soon is so near that rested waits for it.
-const soon = time.Second
+const soon = 200 * time.Millisecond
 
 // complaints are the warnings of an engine about what it will try again. Bad input never is a reason for one.
 type complaints struct {

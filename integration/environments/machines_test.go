@@ -56,7 +56,7 @@ func (s *scene) definitions() []fsm.Definition {
 			return "", fsm.Permanent(errors.New("hopeless: " + text))
 		}),
 		counter.Define(fsm.Step("start", count), fsm.Step("end", timed)),
-		patient.Define(fsm.Step("start", wait), fsm.Step("paid", waitInVain), fsm.Step("end", timedOut)),
+		patient.Define(fsm.Step("start", wait), fsm.Step("paid", book), fsm.Step("booked", waitInVain), fsm.Step("end", timedOut)),
 		puzzle.Define(fsm.Step("start", collect)),
 		family.Define(fsm.Step("start", spawn), fsm.Step("join", join)),
 		serial.Job(s.alone),
@@ -79,15 +79,19 @@ func wait(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Await("paid", v.State, paid, never).Timeout(time.Hour), nil
 }
 
-func waitInVain(_ context.Context, v *visit) (fsm.Outcome, error) {
+func book(_ context.Context, v *visit) (fsm.Outcome, error) {
 	o, ok, err := paid.First(v)
 	if err != nil || !ok || v.TimedOut() {
 		return nil, errors.Join(err, errors.New("woken without a payment"))
 	}
-	return v.Await("end", o, never).Timeout(20 * time.Millisecond), nil
+	return v.Next("booked", o), nil
 }
 
-// timedOut also finds the signal that nobody awaited, and that none is left of those consumed.
+func waitInVain(_ context.Context, v *visit) (fsm.Outcome, error) {
+	return v.Await("end", v.State, never).Timeout(20 * time.Millisecond), nil
+}
+
+// timedOut also finds the signal that nobody awaited, and none that was consumed.
 func timedOut(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	inbox, err := v.Inbox(ctx)
 	if err != nil {

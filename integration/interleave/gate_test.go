@@ -140,7 +140,7 @@ func (g *gate) Read(p []byte) (int, error) {
 		return n, failed
 	}
 	var timeout net.Error
-	if err != nil && !(errors.As(err, &timeout) && timeout.Timeout()) {
+	if err != nil && (!errors.As(err, &timeout) || !timeout.Timeout()) {
 		g.landed() // the connection is gone: nothing more will come
 	}
 	return n, err
@@ -235,26 +235,31 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 var quiet = map[string]bool{"begin": true, "settings": true, "claim due": true, "prune due": true, "prune overgrown": true, "lost": true,
 	"consume": true}
 
+// labels name statements by words that only they have; the first match counts.
+var labels = [][2]string{
+	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
+	{"min(n.eligible_at) - (SELECT clock_timestamp())", "claim due"}, {" AS act", "claim"},
+	{"current_setting('gendurable.awaiting')", "claim inbox"},
+	{"SET step = u.step", "outcomes, kept"}, {"OR u.parent = ANY(", "outcomes"},
+	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},
+	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
+	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
+	{"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
+	{"ORDER BY x.id FOR NO KEY UPDATE", "lock rows"},
+	{"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
+	{"SELECT l.id, l.queue", "lock target"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
+	{"(SELECT clock_timestamp()) + $4", "beat"}, {"LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token", "lost"},
+	{"locked_by = NULL, lease_expires_at = NULL\nFROM unnest", "release"}, {" AS over", "reap"}, {"timed_out = true", "time out"},
+	{"SELECT g.finished_at, g.id FROM", "prune due"}, {"HAVING count(*) >", "prune overgrown"},
+	{"FOR UPDATE SKIP LOCKED", "prune"}, {"x.consumed_at DESC", "prune tombstones"},
+}
+
 // label names a statement for the trace.
 func label(sql string) string {
-	has := func(words string) bool { return strings.Contains(sql, words) }
-	switch {
-	case strings.HasPrefix(sql, "BEGIN"):
-		return "begin"
-	case strings.HasPrefix(sql, "COMMIT"):
-		return "commit"
-	case has("set_config('lock_timeout'"):
-		return "settings"
-	case has("min(n.eligible_at) - (SELECT clock_timestamp())"):
-		return "claim due"
-	case has("g.finished_at, g.id FROM"):
-		return "prune due"
-	case has("HAVING count(*) > $1::bigint"):
-		return "prune overgrown"
-	case has(".signals s\nWHERE s.id = ANY($1::bigint[])"), has(".signals s SET consumed_at"):
-		return "consume"
-	case strings.HasPrefix(sql, "SELECT u.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)"):
-		return "lost"
+	for _, l := range labels {
+		if strings.Contains(sql, l[0]) {
+			return l[1]
+		}
 	}
 	text := strings.Join(strings.Fields(sql), " ")
 	return text[:min(len(text), 60)]

@@ -74,11 +74,6 @@ func of(words string, c change) change {
 	}
 }
 
-// by restricts a change to one session.
-func by(name string, c change) change {
-	return func(session string, queries []*pgx.QueuedQuery) bool { return session == name && c(session, queries) }
-}
-
 func find(queries []*pgx.QueuedQuery, words string) int {
 	return slices.IndexFunc(queries, func(q *pgx.QueuedQuery) bool { return strings.Contains(q.SQL, words) })
 }
@@ -230,7 +225,7 @@ func TestEveryMutantIsFound(t *testing.T) {
 					}
 				})
 			} else {
-				random := rand.New(rand.NewPCG(1, 1)) //nolint:gosec // reproducible
+				random := rand.New(rand.NewPCG(1, 1))
 				for range enough {
 					if !look(anyOrder(random, turns)) {
 						break

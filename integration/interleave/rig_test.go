@@ -99,18 +99,18 @@ func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 	}
 	p := &play{rig: r, schedule: s, verdict: &verdict{counts: make([]int, len(s.verbs))}, credit: make([]int, len(s.verbs))}
 	if err := p.run(ctx); err != nil {
-		return p.verdict, fmt.Errorf("%s: %w\n%s", s, err, strings.Join(p.verdict.trace, "\n"))
+		return p.verdict, fmt.Errorf("%s: %w\n%s", s, err, strings.Join(p.trace, "\n"))
 	}
 	for i := range s.verbs {
 		actor := r.cast[i]
 		actor.open()
 		// What is noted while the list is worked off belongs to it.
-		for n := 0; n < len(actor.after); n++ {
+		for n := 0; n < len(actor.after); n++ { //nolint:intrange // the list grows
 			if err := actor.after[n](ctx); err != nil {
 				actor.fault("afterwards: %v", err)
 			}
 		}
-		p.verdict.slowed += actor.leftOut
+		p.slowed += actor.leftOut
 	}
 	return p.verdict, p.judge(ctx)
 }
@@ -245,7 +245,7 @@ const blockedSQL = `SELECT cardinality(pg_blocking_pids($1)) > 0, EXISTS (SELECT
 
 func (p *play) blocked(ctx context.Context, i int, pid uint32) (bool, error) {
 	var blocked, row bool
-	if err := p.rig.monitor.QueryRow(ctx, blockedSQL, int32(pid)).Scan(&blocked, &row); err != nil { //nolint:gosec // a pid
+	if err := p.rig.monitor.QueryRow(ctx, blockedSQL, int32(pid)).Scan(&blocked, &row); err != nil {
 		return false, fmt.Errorf("ask whom session %s waits for: %w", p.rig.cast[i].name, err)
 	}
 	if blocked && !p.waits[i] {

@@ -37,7 +37,7 @@ func parse(text string) (schedule, error) {
 			continue
 		}
 		s := schedule{world: &w, order: parts[2]}
-		for _, name := range strings.Split(parts[1], "|") {
+		for name := range strings.SplitSeq(parts[1], "|") {
 			v, ok := w.verb(name)
 			if !ok {
 				return schedule{}, fmt.Errorf("%q: %w: world %q has no verb %q", text, errReplay, w.name, name)
@@ -65,8 +65,8 @@ func (w *world) verb(name string) (verb, bool) {
 func (w *world) pairs() (out [][]verb) {
 	for i, a := range w.verbs {
 		for _, b := range w.verbs[i:] {
-			if a.touches&b.touches != 0 && !(foreign(a) && foreign(b)) && !(outcome(a) && outcome(b) && (a.sole || b.sole)) &&
-				(w.only == nil || w.only(a) || w.only(b)) {
+			strangers, rivals := foreign(a) && foreign(b), outcome(a) && outcome(b) && (a.sole || b.sole)
+			if a.touches&b.touches != 0 && !strangers && !rivals && (w.only == nil || w.only(a) || w.only(b)) {
 				out = append(out, []verb{a, b})
 			}
 		}

@@ -93,7 +93,7 @@ func claims(name, worker string, limit int) verb {
 
 // delivers sends a signal.
 func delivers(name string, to store.Address, signal, dedup string) verb {
-	return verb{name: name, family: "deliver", touches: subject | guard, run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "deliver", touches: subject | key | guard, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			d, err := s.db.Deliver(ctx, to, &step.Signal{Name: signal, DedupKey: dedup}, 100)
 			if err == nil || errors.Is(err, store.ErrNoTarget) {
@@ -153,7 +153,7 @@ func reaps(name string, limit int32) verb {
 }
 
 func timesOut() verb {
-	return verb{name: "time out", family: "await timeout", touches: subject, quick: true, run: func(ctx context.Context, s *session) {
+	return verb{name: "time out", family: "await timeout", touches: subject | key, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			_, err := s.db.TimeOut(ctx, 100)
 			return err

@@ -3,6 +3,7 @@ package interleave
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ const (
 )
 
 func row(id int64, columns ...string) string {
-	names, values := []string{"id", "fsm", "step"}, []string{fmt.Sprint(id), "'m'", "'s'"}
+	names, values := []string{"id", "fsm", "step"}, []string{strconv.FormatInt(id, 10), "'m'", "'s'"}
 	for i := 0; i < len(columns); i += 2 {
 		names, values = append(names, columns[i]), append(values, columns[i+1])
 	}
@@ -169,7 +170,8 @@ func worlds() []world {
 	runnable := []string{parked, row(subjectID, with(with(ofParent, addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
 	unsettled := append(append([]string{}, runnable[:3]...), follower("0"))
 	asleep := []string{parked, row(subjectID, with(with(ofParent, addressed...), "status", "'awaiting_signal'", "awaits", "'{go,stop}'",
-		"await_deadline", "now() - interval '1 s'")...), sibling, follower("0")}
+		"await_deadline", "now() - interval '1 s'")...), sibling, follower("0"), signal(24, subjectID, "go", "d"), signal(25, subjectID, "go", "e"),
+		"UPDATE gendurable.signals SET consumed_at = now() - id * interval '-1 s'"}
 	followed := append(append([]string{}, family[:3]...), follower("0"))
 	reclaimed := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "13")...), sibling, follower("1")}
 	inserted := []verb{
@@ -189,7 +191,7 @@ func worlds() []world {
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
 		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, beside, inserted, shuffled, []verb{
-			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(), sweeps(),
+			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
@@ -219,7 +221,7 @@ func worlds() []world {
 			inserted[1],
 		})},
 		{name: "asleep", setup: asleep, only: asleepOnly, verbs: join(delivered, beside, inserted, []verb{
-			timesOut(), claims("claim", owner, 10), promotes(),
+			timesOut(), claims("claim", owner, 10), promotes(), prunes(),
 			inTurn("time out, claim", timesOut(), claims("", owner, 10)),
 		})},
 		families(), graveyard(),

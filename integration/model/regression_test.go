@@ -154,3 +154,18 @@ func TestCollectingASet(t *testing.T) {
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
 	require.Equal(t, model.Runnable, p.model.Get(id).Status, "towards another step nothing is ignored")
 }
+
+// That a signal is a duplicate, be it of a consumed one, outranks that the inbox is full.
+func TestDuplicateOutranksFullInbox(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
+	p.deliver(model.Address{ID: id}, "go", "x")
+	p.commitOne(p.claimOne(&everyone, id), next("2"))
+	for range inboxCap {
+		p.deliver(model.Address{ID: id}, "halt", "")
+	}
+	p.deliver(model.Address{ID: id}, "go", "x")
+	p.deliver(model.Address{ID: id}, "go", "y")
+	require.Len(t, p.model.Inbox(id), inboxCap)
+}

@@ -82,7 +82,7 @@ func checks(ctx context.Context, db querier) ([]string, error) {
 
 // violations are what a check finds, at most so many of them.
 func violations(ctx context.Context, db querier, check string, most int) ([]string, error) {
-	rows, err := db.Query(ctx, fmt.Sprintf("SELECT violation FROM soak.%s LIMIT %d", checkPrefix+check, most)) //nolint:gosec // a name of ours
+	rows, err := db.Query(ctx, fmt.Sprintf("SELECT violation FROM soak.%s LIMIT %d", checkPrefix+check, most))
 	if err == nil {
 		var found []string
 		if found, err = pgx.CollectRows(rows, pgx.RowTo[string]); err == nil {

@@ -1,4 +1,4 @@
--- What must not be. Each view soak.check_… returns a line per violation. The three materialized ones in front are what they go by.
+-- What must not be. Each view soak.check_… returns a line per violation. The four materialized ones in front are what they go by.
 
 CREATE INDEX ON soak.event (kind, id, token, visit);
 CREATE INDEX ON soak.event (kind, process);
@@ -46,7 +46,12 @@ SELECT o.xid, o.seq, r.id AS target, r.visit, s.id AS signal
 FROM soak.run r CROSS JOIN LATERAL unnest(r.signals) AS s(id)
 JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.old_visit = r.visit AND o.kind IN ('next', 'children', 'done');
 CREATE INDEX ON soak.consumption (signal);
-ANALYZE soak.consumption;
+
+-- Which process is which worker.
+CREATE MATERIALIZED VIEW soak.identity AS
+SELECT DISTINCT r.process, c.worker FROM soak.run r
+JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.visit = r.visit AND c.status = 'executing';
+ANALYZE soak.consumption, soak.identity;
 
 -- Accepted ⇒ terminal, and as it was meant to end.
 
@@ -273,8 +278,7 @@ FROM soak.event b
 JOIN soak.event h ON h.kind = 'healed' AND h.detail = 'SIGTERM'
   AND h.seq = (SELECT min(x.seq) FROM soak.event x WHERE x.kind = 'healed' AND x.detail = 'SIGTERM' AND x.seq > b.seq)
 JOIN soak.event e ON e.kind = 'rolled' AND e.seq BETWEEN b.seq AND h.seq
-JOIN LATERAL (SELECT DISTINCT c.worker FROM soak.event s JOIN soak.change c ON c.token = s.token AND c.worker IS NOT NULL
-  WHERE s.kind = 'started' AND s.process = e.label) w ON true
+JOIN soak.identity w ON w.process = e.label
 JOIN soak.outcome o ON o.kind = 'reap' AND o.old_worker = w.worker
 JOIN soak.change c ON c.id = o.id AND c.token = o.old_token AND c.old_token < c.token AND c.at BETWEEN b.at AND e.at
 WHERE b.kind = 'fault' AND b.detail = 'SIGTERM';

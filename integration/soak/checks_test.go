@@ -3,7 +3,6 @@ package soak
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -143,7 +142,7 @@ func TestEveryCheckFires(t *testing.T) {
 				done, err := tx.Exec(t.Context(), breach)
 				require.NoError(t, err)
 				require.NotZero(t, done.RowsAffected(), "the history has nothing to break here")
-				for _, view := range []string{"run", "outcome", "consumption"} {
+				for _, view := range []string{"run", "outcome", "consumption", "identity"} {
 					_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
 					require.NoError(t, err)
 				}
@@ -163,7 +162,7 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	_, err := db.Exec(t.Context(), recordSQL)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "log.jsonl")
-	slog.SetDefault(slog.New(slog.NewTextHandler(io.Discard, nil)))
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 
 	play := func(ctx context.Context, r role) error {
 		log, err := openJournal(path, r.Name)

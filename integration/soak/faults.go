@@ -129,15 +129,15 @@ func (c *chaos) victim(ctx context.Context, r *rand.Rand) (*process, error) {
 	if p == nil {
 		return nil, nil
 	}
-	err := p.wait(ctx, p.ready, 20*time.Second)
+	err := p.wait(ctx, p.ready, startWithin)
 	if err == nil {
 		return p, nil
 	}
 	c.fleet.giveBack(p)
-	if ctx.Err() != nil {
-		return nil, nil
+	if ctx.Err() == nil {
+		return nil, fmt.Errorf("wait for %s: %w", p.name, err)
 	}
-	return nil, fmt.Errorf("wait for %s: %w", p.name, err)
+	return nil, nil // the reign is over
 }
 
 // kill is the power failure of a worker.
@@ -199,11 +199,9 @@ func (c *chaos) unanswer(ctx context.Context, r *rand.Rand) error {
 	for c.proxy.skip.Load() >= 0 && ctx.Err() == nil {
 		pause(ctx, 10*time.Millisecond)
 	}
-	if ctx.Err() != nil {
-		c.proxy.skip.Store(-1)
-		return nil
+	if c.proxy.skip.Swap(-1) < 0 {
+		c.note(unanswered, "")()
 	}
-	c.note(unanswered, "")()
 	return nil
 }
 
@@ -214,10 +212,10 @@ func (c *chaos) terminate(ctx context.Context, _ *rand.Rand) error {
 	var done bool
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	if err := c.admin.QueryRow(ctx, sql).Scan(&done); err != nil || !done {
-		return nil //nolint:nilerr // the server is down: another fault's doing
+	// An error means that the server is down: another fault's doing.
+	if err := c.admin.QueryRow(ctx, sql).Scan(&done); err == nil && done {
+		c.note(terminated, "")()
 	}
-	c.note(terminated, "")()
 	return nil
 }
 

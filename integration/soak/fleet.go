@@ -50,7 +50,7 @@ func (f *fleet) startAll(ctx context.Context) error {
 		}
 	}
 	for i := range f.client {
-		r := role{Name: fmt.Sprintf("client%d", i), Client: true, Seed: f.seed + uint64(i) + 1, Pace: f.pace / clients} //nolint:gosec // small
+		r := role{Name: fmt.Sprintf("client%d", i), Client: true, Seed: f.seed + uint64(i) + 1, Pace: f.pace / clients}
 		p, err := f.start(r)
 		if err != nil {
 			return err
@@ -58,7 +58,7 @@ func (f *fleet) startAll(ctx context.Context) error {
 		f.client[i] = p
 	}
 	for _, p := range append(f.slots[:], f.client[:]...) {
-		if err := p.wait(ctx, p.ready, 30*time.Second); err != nil {
+		if err := p.wait(ctx, p.ready, startWithin); err != nil {
 			return fmt.Errorf("wait for %s: %w", p.name, err)
 		}
 	}
@@ -92,7 +92,7 @@ func (f *fleet) start(r role) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", r.Name, err)
 	}
-	defer output.Close() //nolint:errcheck // the process has its own
+	defer output.Close()
 	p := &process{name: r.Name, cmd: exec.Command(f.program), ready: make(chan struct{}), exited: make(chan struct{})} //nolint:gosec,noctx // itself; it ends by a signal
 	p.cmd.Env = append(os.Environ(), roleVariable+"="+string(told), "GOMAXPROCS=2")
 	p.cmd.Stderr = output
@@ -121,6 +121,9 @@ func (f *fleet) start(r role) (*process, error) {
 	}()
 	return p, nil
 }
+
+// startWithin bounds the start of a process: Postgres may just be down, and the machine busy.
+const startWithin = 60 * time.Second
 
 var errSlow = errors.New("it takes too long")
 
@@ -185,7 +188,7 @@ func (f *fleet) roll(ctx context.Context, slot int) error {
 	f.mu.Lock()
 	p := f.slots[slot]
 	f.mu.Unlock()
-	if err := p.wait(ctx, p.ready, 20*time.Second); err != nil {
+	if err := p.wait(ctx, p.ready, startWithin); err != nil {
 		return fmt.Errorf("roll %s before it works: %w", p.name, err)
 	}
 	if err := f.terminate(ctx, p); err != nil {
@@ -195,7 +198,7 @@ func (f *fleet) roll(ctx context.Context, slot int) error {
 	if err != nil {
 		return err
 	}
-	return next.wait(ctx, next.ready, 20*time.Second)
+	return next.wait(ctx, next.ready, startWithin)
 }
 
 // terminate asks a process to end in order.

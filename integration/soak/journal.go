@@ -99,7 +99,7 @@ func readJournal(path string, each func(seq int64, e *event) error) error {
 	if err != nil {
 		return fmt.Errorf("open the log: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for seq := int64(1); lines.Scan(); seq++ {

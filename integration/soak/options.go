@@ -44,16 +44,16 @@ func (o Options) scaled(of180 int) int { return max(1, of180*o.Seconds/180) }
 
 // floors are what a soak of 180 seconds must reach at least, by what is counted.
 var floors = map[string]int{
-	killed:     60,
-	stopped:    30,
-	restarted:  5,
-	cut:        60,
-	swallowed:  20,
-	unanswered: 20,
-	terminated: 100,
-	readOnly:   5,
-	exhausted:  10,
-	rolled:     workers,
+	killed:      60,
+	stopped:     30,
+	restarted:   5,
+	cut:         60,
+	swallowed:   20,
+	unanswered:  20,
+	terminated:  100,
+	readOnly:    5,
+	exhausted:   10,
+	rolled:      workers,
 	"instances": 10_000,
 	"signals":   20_000,
 }

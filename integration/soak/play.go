@@ -22,13 +22,13 @@ const roleVariable = "GENDURABLE_SOAK_ROLE"
 
 // role is what a process is told.
 type role struct {
-	Name   string
-	Client bool
-	URL    string // of the proxy
-	Log    string
-	Seed   uint64
-	Old    bool    // a worker that does not know the newest version of a machine
-	Pace   float64 // of a client: undertakings a second
+	Name   string  `json:"name"`
+	Client bool    `json:"client"`
+	URL    string  `json:"url"` // of the proxy
+	Log    string  `json:"log"`
+	Seed   uint64  `json:"seed"`
+	Old    bool    `json:"old"`  // a worker that does not know the newest version of a machine
+	Pace   float64 `json:"pace"` // of a client: undertakings a second
 }
 
 // Exit codes of a process.
@@ -74,7 +74,7 @@ func (r role) play() error {
 	if err != nil {
 		return err
 	}
-	defer log.close() //nolint:errcheck // written through
+	defer log.close()
 	pool, err := r.pool()
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	}
 	for err := eng.Start(ctx); err != nil; err = eng.Start(ctx) {
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // told to end before it began
+			return nil // told to end before it began
 		}
 		slog.Warn("cannot start", slog.Any("error", err))
 		pause(ctx, 200*time.Millisecond)

@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer s.chaos.admin.Close()
-	defer s.chaos.log.close() //nolint:errcheck // written through
+	defer s.chaos.log.close()
 	defer s.chaos.proxy.close()
 	defer s.fleet.slay()
 	if err := s.fleet.startAll(ctx); err != nil {
@@ -130,18 +130,21 @@ func (s *soak) soak(ctx context.Context) error {
 // watch ends the reign in time.
 func (s *soak) watch(ctx context.Context, over context.CancelCauseFunc) {
 	began := time.Now()
-	for last := began; ctx.Err() == nil; pause(ctx, time.Second) {
-		passed := time.Since(began)
-		if passed < s.o.duration() && time.Since(last) < 15*time.Second {
+	const between = 15 * time.Second
+	for told := began; ctx.Err() == nil; pause(ctx, time.Second) {
+		passed, quiet := time.Since(began), time.Since(told) < between
+		if passed < s.o.duration() && quiet {
 			continue
 		}
-		last = time.Now()
 		instances, signals, err := s.volume(ctx)
 		if err != nil {
 			continue // the server is down for a moment
 		}
 		missing := s.chaos.missing(instances, signals)
-		s.say("%d instances, %d signals, %d kills", instances, signals, s.chaos.counts[killed].Load())
+		if !quiet {
+			told = time.Now()
+			s.say("%d instances, %d signals, %d kills", instances, signals, s.chaos.counts[killed].Load())
+		}
 		if passed >= s.o.duration() && len(missing) == 0 || passed >= 3*s.o.duration() {
 			over(errEnough)
 			return

@@ -23,8 +23,9 @@ import (
 //   - probe: per key in the window, what executes it, in any queue, and its head in this queue.
 //   - held: that anchor, locked. A row goes to lane 1 only behind an anchor this transaction holds: whoever ends the anchor runs
 //     promoteSQL afterwards, and sees the row. An anchor that is itself in lane 1 comes forward (act 3).
-//   - The UPDATE goes in key order, against deadlocks on the busy index; it joins by ctid, which is right only because every row was
-//     locked above without waiting (T99). A bare LIMIT $2 would let the generic plan hash-join the table: hence LIMIT 1000 inside.
+//   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues that share keys (T85): todo drives
+//     it, row by row. It joins by ctid, which is right only because every row was locked above without waiting (T99). A bare LIMIT $2 would
+//     let the generic plan hash-join the table: hence LIMIT 1000 inside.
 //
 // The token is drawn in SET, for claimed rows only. The ids of those with awaits go to inboxSQL through a setting of the transaction:
 // the inbox must be read by a later statement, since this one may pair a row it waited for with an old inbox (T7).
@@ -97,7 +98,7 @@ moved AS (
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
     claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = ANY(ARRAY(SELECT tid FROM todo)) AND g.ctid = t.tid AND (t.act > 0 OR t.n <= $5)
+  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5)
   RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
     CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at, CASE WHEN g.round = g.visit THEN g.dropped END AS dropped)

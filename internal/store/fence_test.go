@@ -77,10 +77,7 @@ func TestStaleOutcomesAmongOthers(t *testing.T) {
 	b := newBench(t)
 	var stale, fresh []*scene
 	var batch []store.Entry
-	for _, how := range stalenesses {
-		if how.worker != me {
-			continue
-		}
+	for _, how := range stalenesses[:2] {
 		for _, g := range outcomes {
 			for _, x := range g.transitions {
 				s := b.newScene(&x)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -285,5 +286,35 @@ func TestPickersSideBySideOnFewKeys(t *testing.T) {
 	for at, ids := range order {
 		require.True(t, slices.IsSorted(ids), "%s ran as %v", at, ids)
 		require.Len(t, ids, rows/keys/2)
+	}
+}
+
+// T85: two picks of different queues meet on the same keys. They go through the keys in one order, so that they cannot deadlock.
+func TestPicksOfTwoQueuesMeetOnKeys(t *testing.T) {
+	b := newBench(t)
+	b.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''10ms''', current_database()); END $$`)
+	b.pool.Reset()
+	stalled := b.ofKey("z", 9, columns{"queue": `'c'`})
+	for _, at := range [][2]string{{"k1", "a"}, {"z", "a"}, {"k2", "a"}, {"k2", "b"}, {"k1", "b"}} {
+		b.ofKey(at[0], 5, columns{"queue": quote(at[1])})
+	}
+	stranger := b.begin()
+	b.inTx(stranger, `UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'x', lease_expires_at = now() WHERE id = $1`, stalled)
+	picks := make(chan error, 2)
+	pick := func(queue string) {
+		_, err := b.Claim(t.Context(), store.ClaimParams{Queue: queue, Worker: me, Machines: []string{"m/1"}, Limit: 10, Window: 100, Lease: lease, Inbox: 1})
+		picks <- err
+	}
+	go pick("a")
+	b.waiting(1)
+	go pick("b")
+	require.Eventually(t, func() bool {
+		return len(picks) > 0 || b.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 2
+	}, 10*time.Second, 2*time.Millisecond)
+	require.NoError(t, stranger.Rollback(t.Context()))
+	for range 2 {
+		if err := <-picks; err != nil { // the second one lost a key to the first, or gave up waiting for it
+			require.True(t, store.IsUniqueViolation(err) || store.IsLockTimeout(err), err)
+		}
 	}
 }

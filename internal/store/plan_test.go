@@ -302,7 +302,7 @@ func TestPlansHold(t *testing.T) {
 	empty.useAll()
 	b.exec(`DELETE FROM gendurable.gen_durable`)
 
-	b.load(100_000)
+	b.load(60_000)
 	unanalyzed := b.explained("planned on a table never analyzed")
 	unanalyzed.useAll()
 	b.execute(4000)

@@ -1,0 +1,37 @@
+package engine
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// A proxy that pools transactions and keeps named statements is to them what two sessions are: that is what PgBouncer does from 1.21 on.
+func TestKeepsStatements(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Database(t)
+	bouncer, err := pgdev.StartBouncer(t.Context(), direct)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, bouncer.Stop()) })
+	for url, want := range map[string]bool{direct: true, bouncer.URL(direct): false} {
+		a, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		b, err := pgx.Connect(t.Context(), url)
+		require.NoError(t, err)
+		for range 2 { // an engine that is started again finds what it left
+			kept, err := keeps(t.Context(), a.PgConn(), b.PgConn())
+			require.NoError(t, err)
+			require.Equal(t, want, kept)
+			require.NoError(t, b.Close(context.Background()))
+			b, err = pgx.Connect(t.Context(), url)
+			require.NoError(t, err)
+		}
+		require.NoError(t, a.Close(context.Background()))
+		require.NoError(t, b.Close(context.Background()))
+	}
+}

@@ -1,0 +1,388 @@
+package badinput
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// The outcomes of a step, in the numbers of the corpus.
+const (
+	next = iota
+	retry
+	retryBy
+	await
+	spawn
+	done
+	stop
+	kinds
+)
+
+// What makes an outcome of its fields, and what the handler does with a failure. Bits of the corpus.
+const (
+	withDelay   = 1 << iota // Next, Await
+	withTime                // Next, Await
+	toItself                // instead of to the fuzzed step's name
+	toTheEnd                // instead of to the fuzzed step's name
+	handlerToo              // the handler answers with the same outcome
+	handlerOut              // the handler fails, too
+	permanent               // RetryBy
+	retryAfter              // RetryBy
+	keyed                   // spawn: all children have the same key
+	partitioned             // spawn: and partition key
+	anyOutcome  = 1<<iota - 1
+)
+
+var (
+	unruly = fsm.Declare[json.RawMessage, json.RawMessage]("unruly")
+	small  = fsm.Declare[json.RawMessage, json.RawMessage]("small")
+)
+
+// FuzzOutcome: every kind of outcome with whatever in its fields is committed and does what it says, or goes to the handler as an
+// OutcomeError before Postgres gets to see it; and the handler's own is no better.
+func FuzzOutcome(f *testing.F) {
+	seedOutcomes(f)
+	r := &rig{}
+	r.start(f, verbatim{}, r.unruly(), small.Job(func(_ context.Context, s json.RawMessage) (json.RawMessage, error) { return s, nil }))
+	f.Fuzz(func(t *testing.T, kind uint8, to string, state []byte, text string, delay, at int64, names string, many uint32, priority int, flags uint16) {
+		x := r.begin(t)
+		defer x.finish()
+		key, p := x.put(input{kind: kind % kinds, to: to, state: state, text: text, delay: delay, at: at, names: list(names, many),
+			children: bounded(many), priority: priority, flags: flags & anyOutcome})
+		if p.bad.flags&toItself != 0 {
+			p.bad.to = "start"
+		} else if p.bad.flags&toTheEnd != 0 {
+			p.bad.to = "end"
+		}
+		began := x.clock()
+		id, err := x.insert(unruly.New(json.RawMessage(`"as inserted"`)).Key(key))
+		require.NoError(t, err)
+		i := x.rested(id)
+		if failures := p.failed(); len(failures) > 0 {
+			x.refused(p, i, failures)
+			return
+		}
+		require.NoError(t, p.bad.fault(), "it was accepted")
+		x.accepted(p, i, began)
+	})
+}
+
+// seedOutcomes are the cases that have names. The corpus below testdata has those that were found.
+func seedOutcomes(f *testing.F) {
+	f.Helper()
+	const good, year = `{"a":1}`, int64(365 * 24 * time.Hour)
+	add := func(kind int, to, state, text string, delay, at int64, names string, many uint32, priority int, flags uint16) {
+		f.Add(uint8(kind), to, []byte(state), text, delay, at, names, many, priority, flags) //nolint:gosec // a few
+	}
+	for kind := range kinds {
+		add(kind, "", good, "text", 0, 0, "letter", 1, 1, toTheEnd)
+		add(kind, "", good, "text", 0, 0, "letter", 1, 1, toItself)
+		for _, state := range []string{"", `"\u0000"`, `"\ud800"`, "\"\xff\"", "1e200000", "1e400", strings.Repeat("[", 10_000)} {
+			add(kind, "", state, "", 0, 0, "letter", 1, 1, toTheEnd)
+		}
+		add(kind, "", `"\u0000"`, "", 0, 0, "letter", 1, 1, toTheEnd|handlerToo)
+		add(kind, "", `"\u0000"`, "a\x00b", 0, 0, "letter", 1, 1, toTheEnd|handlerOut)
+	}
+	for _, kind := range []int{next, await, spawn} {
+		for _, to := range []string{"", "nowhere", "\x00", "\xff", strings.Repeat("x", 10_000)} {
+			add(kind, to, good, "", 0, 0, "letter", 1, 1, 0)
+		}
+	}
+	for _, kind := range []int{next, retry, retryBy, await} {
+		for _, n := range []int64{0, 1, -1, int64(time.Hour), 100 * year, 102 * year, math.MaxInt64, math.MinInt64} {
+			add(kind, "", good, "text", n, 0, "letter", 1, 1, toTheEnd|withDelay|retryAfter)
+			add(kind, "", good, "text", 0, n, "letter", 1, 1, toTheEnd|withTime)
+		}
+	}
+	for _, text := range []string{"", "a\x00b", "\xff", strings.Repeat("é", 5_000)} {
+		add(retryBy, "", good, text, 0, 0, "", 0, 3, 0)
+		add(retryBy, "", good, text, 0, 0, "", 0, 3, permanent)
+		add(stop, "", good, text, 0, 0, "", 0, 0, 0)
+	}
+	add(next, "", good, "", 1, 1, "", 0, 0, toTheEnd|withDelay|withTime)
+	add(next, "", good, "", 0, time.Now().Add(time.Hour).Unix(), "", 0, 0, toTheEnd|withTime)
+	for _, names := range []string{"", "a,b,a", ",", "\x00", "a,\xff", strings.Repeat("x", 10_000), strings.Repeat("x", 512)} {
+		add(await, "", good, "", 0, 0, names, 0, 0, toTheEnd)
+	}
+	for _, many := range []uint32{1_000, 1_001, 100_000} { // names, and in spawn children
+		add(await, "", good, "", 0, 0, "n", many, 0, toTheEnd)
+		add(spawn, "", good, "", 0, 0, "", many, 0, toTheEnd)
+	}
+	for _, priority := range []int{math.MaxInt16, math.MaxInt16 + 1, math.MinInt16 - 1, math.MaxInt64} {
+		add(spawn, "", good, "", 0, 0, "", 2, priority, toTheEnd|partitioned)
+		add(retryBy, "", good, "", 0, 0, "", 0, priority, 0)
+	}
+	add(spawn, "", good, "", 0, 0, "", 0, 0, toTheEnd)
+	add(spawn, "", good, "one", 0, 0, "", 5, 0, toTheEnd|keyed)
+	add(spawn, "", good, "\x00", 0, 0, "", 5, 0, toTheEnd|keyed)
+	add(spawn, "", good, "one\n'", 0, 0, "", 5, 0, toTheEnd|partitioned)
+	add(spawn, "", good, strings.Repeat("é", 257), 0, 0, "", 5, 0, toTheEnd|partitioned)
+}
+
+// list is names as a list, or so many of them.
+func list(names string, many uint32) []string {
+	if many > 1 && utf8.ValidString(names) && !strings.Contains(names, ",") && len(names) < 100 {
+		out := make([]string, min(many, 2_000))
+		for i := range out {
+			out[i] = names + string(rune('a'+i%20)) + strings.Repeat("z", i/20)
+		}
+		return out
+	}
+	if names == "" {
+		return nil
+	}
+	return strings.Split(names, ",")
+}
+
+// bounded spares the run of thousands of children what it would cost; those over the limit cost nothing.
+func bounded(many uint32) int {
+	if many > step.DefaultChildren {
+		return int(min(many, 100_000))
+	}
+	return int(many % 300)
+}
+
+// unruly does at its first run what its plan says.
+func (r *rig) unruly() fsm.Definition {
+	return unruly.Define(
+		fsm.Step("start", r.planned(func(p *plan, v *parcel) (fsm.Outcome, error) {
+			p.open()
+			if v.Attempt > 0 || v.Visit > 0 {
+				return r.last(p, v)
+			}
+			return p.bad.outcome(v), nil
+		})),
+		fsm.Step("end", r.planned(r.last)),
+	).OnError(func(_ context.Context, v *parcel, err error) (fsm.Outcome, error) {
+		p, unplanned := r.plan(v.Key)
+		if unplanned != nil {
+			return nil, unplanned
+		}
+		p.fail(err)
+		switch {
+		case p.bad.flags&handlerToo != 0:
+			return p.bad.outcome(v), nil
+		case p.bad.flags&handlerOut != 0:
+			return nil, errors.New(p.bad.text)
+		default:
+			return v.Stop(err), nil
+		}
+	})
+}
+
+// last notes what arrived, and ends.
+func (r *rig) last(p *plan, v *parcel) (fsm.Outcome, error) {
+	p.see("state", v.State)
+	for range v.Children() {
+		p.see("child", nil)
+	}
+	for range v.Dropped() {
+		p.see("dropped", nil)
+	}
+	return v.Done(json.RawMessage(`"the end"`)), nil
+}
+
+// outcome is the input as an outcome.
+func (b *input) outcome(v *parcel) fsm.Outcome {
+	delay, at := time.Duration(b.delay), time.Unix(b.at, 0)
+	switch b.kind {
+	case next:
+		o := v.Next(b.to, b.state)
+		if b.flags&withDelay != 0 {
+			o.After(delay)
+		}
+		if b.flags&withTime != 0 {
+			o.At(at)
+		}
+		return o
+	case retry:
+		return v.Retry(b.state, delay)
+	case retryBy:
+		return v.RetryBy(fsm.RetryPolicy{MaxAttempts: b.priority, Base: delay, Max: time.Duration(b.at)}, b.failure())
+	case await:
+		signals := make([]fsm.AnySignal, len(b.names))
+		for i, name := range b.names {
+			signals[i] = fsm.DeclareSignal[json.RawMessage](name)
+		}
+		o := v.Await(b.to, b.state, signals...)
+		if b.flags&withDelay != 0 {
+			o.Timeout(delay)
+		}
+		if b.flags&withTime != 0 {
+			o.Until(at)
+		}
+		return o
+	case spawn:
+		return v.ScheduleChildren(b.to, b.state, b.specs()...)
+	case done:
+		return v.Done(b.state)
+	default:
+		return v.Stop(errors.New(b.text))
+	}
+}
+
+func (b *input) failure() error {
+	err := errors.New(b.text)
+	if b.flags&retryAfter != 0 {
+		err = fsm.RetryAfter(time.Duration(b.delay), err)
+	}
+	if b.flags&permanent != 0 {
+		err = fsm.Permanent(err)
+	}
+	return err
+}
+
+func (b *input) specs() []fsm.Spec {
+	specs := make([]fsm.Spec, b.children)
+	for i := range specs {
+		specs[i] = small.New(b.state).Priority(b.priority)
+		if b.flags&keyed != 0 {
+			specs[i] = specs[i].Key(fsm.Key(b.text))
+		}
+		if b.flags&partitioned != 0 {
+			specs[i] = specs[i].PartitionKey(b.text)
+		}
+	}
+	return specs
+}
+
+// fault is why the outcome must not be accepted, by the documented rules; what is in states is FuzzStoredJSON's business.
+func (b *input) fault() error {
+	const century = 36_525 * 24 * time.Hour
+	delay := time.Duration(b.delay)
+	bad := delay < 0 || delay > century
+	both := b.flags&withDelay != 0 && b.flags&withTime != 0
+	late := b.flags&withTime != 0 && time.Unix(b.at, 0).After(time.Now().Add(century+time.Minute))
+	switch b.kind {
+	case retry:
+		if bad {
+			return errors.New("delay")
+		}
+		return nil
+	case retryBy, done, stop:
+		return nil
+	}
+	if b.to != "start" && b.to != "end" {
+		return errors.New("step")
+	}
+	switch {
+	case b.kind == next && (both || late || bad && b.flags&withDelay != 0):
+		return errors.New("delay or time")
+	case b.kind == await && (both || late || (bad || delay == 0) && b.flags&withDelay != 0):
+		return errors.New("timeout")
+	case b.kind == await && (len(b.names) == 0 || len(distinct(b.names)) > step.DefaultAwaitNames || slices.ContainsFunc(b.names, badName)):
+		return errors.New("names")
+	case b.kind == spawn && b.children > step.DefaultChildren:
+		return errors.New("children")
+	case b.kind == spawn && b.children > 0 && (b.priority < math.MinInt16 || b.priority > math.MaxInt16):
+		return errors.New("priority")
+	case b.kind == spawn && b.children > 0 && b.flags&(keyed|partitioned) != 0 && badName(b.text):
+		return errors.New("key")
+	}
+	return nil
+}
+
+func badName(name string) bool {
+	return name == "" || len(name) > 512 || !utf8.ValidString(name) || strings.Contains(name, "\x00")
+}
+
+func distinct(names []string) []string {
+	sorted := slices.Sorted(slices.Values(names))
+	return slices.Compact(sorted)
+}
+
+// refused requires of an outcome that reached the handler: the error is typed, and what the handler made of it has happened.
+func (x *trial) refused(p *plan, i fsm.RawInstance, failures []error) {
+	x.t.Helper()
+	require.Len(x.t, failures, 1)
+	wrong, ok := errors.AsType[*fsm.OutcomeError](failures[0])
+	require.True(x.t, ok, "%T: %v", failures[0], failures[0])
+	require.NotEqual(x.t, "commit", wrong.Field, "only Postgres has found it: %v", wrong)
+	require.Equal(x.t, fsm.StatusFailed, i.Status)
+	require.JSONEq(x.t, `"as inserted"`, string(i.State))
+	require.True(x.t, utf8.ValidString(i.LastError))
+	require.Equal(x.t, int64(0), i.Visit)
+	switch {
+	case p.bad.flags&handlerToo != 0:
+		require.Equal(x.t, fsm.FailureError, i.Failure)
+		require.Equal(x.t, storable(wrong.Error()+"; its handler: "+wrong.Error()), i.LastError)
+	case p.bad.flags&handlerOut != 0:
+		require.Equal(x.t, fsm.FailureError, i.Failure)
+		require.Equal(x.t, storable(wrong.Error()+"; its handler: "+p.bad.text), i.LastError)
+	default:
+		require.Equal(x.t, fsm.FailureStopped, i.Failure)
+		require.Equal(x.t, storable(wrong.Error()), i.LastError)
+	}
+}
+
+// accepted requires what the outcome says.
+func (x *trial) accepted(p *plan, i fsm.RawInstance, began time.Time) {
+	x.t.Helper()
+	b := &p.bad
+	switch b.kind {
+	case done:
+		require.Equal(x.t, fsm.StatusDone, i.Status)
+		requireSameJSON(x.t, b.state, i.Result, "result")
+		require.JSONEq(x.t, `"as inserted"`, string(i.State))
+		return
+	case stop:
+		require.Equal(x.t, fsm.FailureStopped, i.Failure)
+		require.Equal(x.t, storable(b.text), i.LastError)
+		return
+	case retryBy:
+		require.JSONEq(x.t, `"as inserted"`, string(i.State))
+		if i.Status == fsm.StatusFailed {
+			require.Contains(x.t, []fsm.Failure{fsm.FailureError, fsm.FailureExhausted}, i.Failure)
+		}
+		if i.Status != fsm.StatusDone { // of which the newest error is cleared
+			require.Equal(x.t, storable(b.text), i.LastError)
+		}
+		return
+	}
+	requireSameJSON(x.t, b.state, i.State, "state")
+	switch {
+	case i.Status == fsm.StatusRunnable:
+		due := began.Add(time.Duration(b.delay))
+		if b.flags&withTime != 0 {
+			due = time.Unix(b.at, 0)
+		}
+		require.False(x.t, i.EligibleAt.Before(due.Add(-time.Millisecond)), "due at %v, not at %v", due, i.EligibleAt)
+		require.True(x.t, i.EligibleAt.Before(due.Add(patience)), "due at %v, not at %v", due, i.EligibleAt)
+		return
+	case i.Status == fsm.StatusAwaitingSignal:
+		require.Equal(x.t, distinct(b.names), distinct(x.awaits(i.ID)))
+		_, err := x.eng.Signal(x.t.Context(), i.ID, fsm.DeclareSignal[json.RawMessage](b.names[len(b.names)-1]).With(json.RawMessage("1")))
+		require.NoError(x.t, err)
+		i = x.ended(i.ID)
+	}
+	require.Equal(x.t, fsm.StatusDone, i.Status, i.LastError)
+	seen := p.seen()
+	requireSameJSON(x.t, b.state, seen[0].raw, "state as the next step saw it")
+	if b.kind == spawn {
+		require.Len(x.t, seen, 1+b.children, "children")
+	}
+}
+
+// clock is the database's.
+func (x *trial) clock() (now time.Time) {
+	x.t.Helper()
+	require.NoError(x.t, x.pool.QueryRow(x.t.Context(), `SELECT clock_timestamp()`).Scan(&now))
+	return now
+}
+
+func (x *trial) awaits(id fsm.ID) (names []string) {
+	x.t.Helper()
+	require.NoError(x.t, x.pool.QueryRow(x.t.Context(), `SELECT awaits FROM gendurable.gen_durable WHERE id = $1`, id).Scan(&names))
+	return names
+}

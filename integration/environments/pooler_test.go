@@ -1,0 +1,56 @@
+package environments
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// bouncer is a PgBouncer that pools transactions before the tests' server.
+func bouncer(t *testing.T) *pgdev.Bouncer {
+	t.Helper()
+	b, err := pgdev.StartBouncer(t.Context(), pgtest.Database(t), pgdev.WithSetting("pool_mode", "transaction"),
+		pgdev.WithSetting("default_pool_size", "5"), pgdev.WithSetting("server_round_robin", "1"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Stop()) })
+	return b
+}
+
+// With fewer sessions than the engine has connections, each in its turn: hardly two transactions of a connection are in the same one.
+func TestBehindAPoolerOfTransactions(t *testing.T) {
+	t.Parallel()
+	b := bouncer(t)
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			direct := pgtest.Migrated(t)
+			scenario(t, environment{url: b.URL(direct), direct: direct, configure: inMode(mode),
+				change: func(c *engine.Config) { c.PartitionLock = engine.LockLease }})
+		})
+	}
+}
+
+// The two configurations that a pooler of transactions would break in silence are refused: engine's tests have all cases.
+func TestAPoolerOfTransactionsIsNoticed(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Migrated(t)
+	pool := pgtest.Pool(t, bouncer(t).URL(direct))
+	s := &scene{}
+	eng, err := engine.New(engine.Config{Pool: pool, Machines: s.definitions(), Queues: map[string]engine.Queue{"default": {}}})
+	require.NoError(t, err)
+	require.ErrorIs(t, eng.Start(t.Context()), engine.ErrPooler)
+}
+
+func TestBehindAPoolerOfSessions(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.Migrated(t)
+	b, err := pgdev.StartBouncer(t.Context(), direct, pgdev.WithSetting("pool_mode", "session"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, b.Stop()) })
+	scenario(t, environment{url: b.URL(direct), direct: direct})
+}

@@ -1,0 +1,121 @@
+package environments
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// role makes a role with settings of its own ("name = value"), which goes with the test. It is to be made before the databases that it
+// has rights in: those go first, then.
+func role(t *testing.T, settings ...string) (name string, as func(direct string) string) {
+	t.Helper()
+	pool := pgtest.Pool(t, pgtest.Database(t))
+	name = "app_" + strings.ToLower(rand.Text())
+	t.Cleanup(func() {
+		_, err := pool.Exec(context.Background(), "DROP ROLE "+name)
+		require.NoError(t, err)
+	})
+	execute(t, pool, "CREATE ROLE "+name+" LOGIN PASSWORD 'app'")
+	for _, setting := range settings {
+		execute(t, pool, "ALTER ROLE "+name+" SET "+setting)
+	}
+	return name, func(direct string) string {
+		u, err := url.Parse(direct)
+		require.NoError(t, err)
+		u.User = url.UserPassword(name, "app")
+		return u.String()
+	}
+}
+
+// app is a role with the rights that the guide gives it, and no others, in a migrated database.
+func app(t *testing.T, settings ...string) environment {
+	t.Helper()
+	name, as := role(t, settings...)
+	direct := pgtest.Migrated(t)
+	pool := pgtest.Pool(t, direct)
+	for statement := range strings.SplitSeq(rights(t), ";") {
+		execute(t, pool, regexp.MustCompile(`\bapp\b`).ReplaceAllString(statement, name))
+	}
+	return environment{url: as(direct), direct: direct}
+}
+
+// rights are the statements of the guide, for a role app.
+func rights(t *testing.T) string {
+	t.Helper()
+	guide, err := os.ReadFile("../../docs/guide/operations.md")
+	require.NoError(t, err)
+	found := regexp.MustCompile("(?s)## Rights\n.*?```sql\n(.*?)```").FindStringSubmatch(string(guide))
+	require.NotNil(t, found, "the guide does not say which rights")
+	return strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(found[1]), ";"))
+}
+
+func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), sql)
+	require.NoError(t, err, sql)
+}
+
+func TestTheRightsOfTheGuideAreEnough(t *testing.T) {
+	t.Parallel()
+	scenario(t, app(t))
+}
+
+func TestDefaultsOfIsolation(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"serializable", "repeatable read"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			scenario(t, app(t, "default_transaction_isolation = '"+level+"'"))
+		})
+	}
+}
+
+// 50 ms are enough for each of the engine's statements alone, and for none that waits or is sent while the machine is busy.
+var tight = []string{"statement_timeout = '50ms'", "lock_timeout = '50ms'", "idle_in_transaction_session_timeout = '50ms'"}
+
+func TestTightTimeouts(t *testing.T) {
+	t.Parallel()
+	scenario(t, app(t, tight...))
+}
+
+func TestForeignSearchPaths(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{"nothing": "''", "look-alikes": "host, pg_catalog, gendurable"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := app(t, "search_path = "+path)
+			pool := pgtest.Pool(t, e.direct)
+			execute(t, pool, `CREATE SCHEMA host; CREATE TABLE host.gen_durable (id text); CREATE TABLE host.signals (id text);
+				CREATE TYPE host.durable_status AS ENUM ('nonsense'); CREATE SEQUENCE host.gen_durable_token;
+				CREATE TABLE host.atlas_schema_revisions (version text); GRANT USAGE ON SCHEMA host TO public;
+				GRANT ALL ON ALL TABLES IN SCHEMA host TO public`)
+			scenario(t, e)
+		})
+	}
+}
+
+// A schema of another name, migrated by a role with the tightest of settings.
+func TestMigratedByTheTightestRole(t *testing.T) {
+	t.Parallel()
+	const schema = `Engine "2"`
+	name, as := role(t, append([]string{"default_transaction_isolation = serializable", "search_path = ''"}, tight...)...)
+	direct := pgtest.Database(t)
+	admin := pgtest.Pool(t, direct)
+	execute(t, admin, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize()+" AUTHORIZATION "+name)
+	pool := pgtest.Pool(t, as(direct))
+	_, err := migrations.Migrator{Pool: pool, Schema: schema}.Up(t.Context())
+	require.NoError(t, err)
+	scenario(t, environment{url: as(direct), direct: direct, schema: schema})
+}

@@ -1,0 +1,29 @@
+package environments
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// majorVariable is the version that "make environments" means to test.
+const majorVariable = "GENDURABLE_TEST_MAJOR"
+
+// oldest is the oldest major version of Postgres that is supported.
+const oldest = 15
+
+func TestTheServerIsOfTheVersionMeant(t *testing.T) {
+	t.Parallel()
+	var number int
+	pool := pgtest.Pool(t, pgtest.Database(t))
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int").Scan(&number))
+	major := number / 10000
+	require.GreaterOrEqual(t, major, oldest)
+	if meant := os.Getenv(majorVariable); meant != "" {
+		require.Equal(t, meant, strconv.Itoa(major))
+	}
+}

@@ -1,0 +1,117 @@
+package interleave
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// moved is a row of the history, from JSON objects of columns; {} stands for no row.
+func moved(o, n string) string {
+	return fmt.Sprintf(`INSERT INTO interleave.change (actor, o, n) VALUES ('A', jsonb_populate_record(NULL::gendurable.gen_durable, '%s'),
+		jsonb_populate_record(NULL::gendurable.gen_durable, '%s'))`, o, n)
+}
+
+func posted(o, n string) string {
+	return fmt.Sprintf(`INSERT INTO interleave.letter (actor, o, n) VALUES ('A', jsonb_populate_record(NULL::gendurable.signals, '%s'),
+		jsonb_populate_record(NULL::gendurable.signals, '%s'))`, o, n)
+}
+
+const (
+	nobody = `{}`
+	aMark  = "00000000-0000-0000-0000-00000000000a"
+)
+
+func intended(kind int, presented string, children int, applied bool) string {
+	return fmt.Sprintf(`INSERT INTO interleave.outcome VALUES ('%s', 'A', 2, 'w', 11, 3, %d, '%s', '{}', %d, %t)`, aMark, kind, presented, children, applied)
+}
+
+// violations break each invariant once.
+var violations = map[string][]string{
+	"unfenced outcome": {intended(1, "{}", 0, true), moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":13,"visit":3}`,
+		`{"id":2,"status":"runnable","commit_id":"`+aMark+`"}`)},
+	"outcome applied twice": {moved(`{"id":2,"status":"executing","claim_token":11,"visit":3}`, `{"id":2,"commit_id":"`+aMark+`"}`),
+		moved(`{"id":2,"status":"executing","claim_token":11,"visit":3}`, `{"id":2,"visit":9,"commit_id":"`+aMark+`"}`)},
+	"untold":     {intended(1, "{}", 0, true)},
+	"given up":   {row(subjectID, with(executing, "claim_token", "11", "visit", "3")...), `INSERT INTO interleave.stale VALUES ('A', 'w', 2, 11, 3)`},
+	"unfinished": {intended(1, "{}", 0, false)},
+
+	"claim ended by a stranger": {moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":11}`, `{"id":2,"status":"runnable"}`)},
+	"lease extended by a stranger": {moved(`{"id":2,"status":"executing","lease_expires_at":"2026-01-01"}`,
+		`{"id":2,"status":"executing","lease_expires_at":"2026-01-02"}`)},
+	"terminal row changed": {moved(`{"id":2,"status":"failed"}`, `{"id":2,"status":"runnable"}`)},
+	"strange move":         {moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"done"}`)},
+	"live row deleted":     {moved(`{"id":2,"status":"runnable"}`, nobody)},
+	"row out of shape":     {row(subjectID, "locked_by", "'w'")},
+
+	"lost wake":            {row(subjectID, "status", "'awaiting_signal'", "awaits", "'{go}'"), signal(21, subjectID, "go", "")},
+	"woken by nothing":     {moved(`{"id":2,"status":"awaiting_signal","awaits":["go"]}`, `{"id":2,"status":"runnable"}`)},
+	"signal of the dead":   {row(subjectID, "status", "'done'", "finished_at", "now()"), signal(21, subjectID, "go", "")},
+	"accepted by the dead": {moved(`{"id":2,"status":"executing"}`, `{"id":2,"status":"failed"}`), posted(nobody, `{"id":21,"target_id":2}`)},
+	"signal lost":          {posted(`{"id":21,"target_id":2}`, nobody)},
+	"signal not consumed": {row(subjectID), signal(21, subjectID, "go", ""), intended(1, "{21}", 0, true),
+		moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
+	"told delivered":         {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, true)`},
+	"told undelivered":       {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, false)`, posted(nobody, `{"id":21,"target_id":2}`)},
+	"no target though alive": {row(subjectID), `INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 0, false, false, false)`},
+	"duplicate inserted":     {posted(`{"id":21,"target_id":2,"dedup_key":"d"}`, nobody), posted(nobody, `{"id":22,"target_id":2,"dedup_key":"d"}`)},
+	"inbox paired with another claim": {posted(nobody, `{"id":21,"target_id":2,"name":"go"}`),
+		moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":11,"awaits":["go"]}`),
+		`INSERT INTO interleave.claimed VALUES ('A', 'w', 2, 11, '{}')`},
+
+	"barrier": {row(parentID, "status", "'awaiting_children'", "round", "1", "children_pending", "1")},
+	"woke early": {row(parentID, "round", "1"), row(subjectID, ofParent...),
+		moved(`{"id":1,"status":"awaiting_children","round":1}`, `{"id":1,"status":"runnable","round":1}`)},
+	"woke twice": {moved(`{"id":1,"status":"awaiting_children"}`, `{"id":1,"status":"runnable","round":1}`),
+		moved(`{"id":1,"status":"awaiting_children"}`, `{"id":1,"status":"runnable","round":1}`)},
+	"joined twice": {moved(`{"id":2,"joined":"`+aMark+`"}`, `{"id":2}`)},
+	"not joined":   {row(parentID), row(subjectID, with(ofParent, "status", "'done'", "finished_at", "now()")...)},
+	"miscounted":   {moved(`{"id":1,"status":"awaiting_children","children_pending":2}`, `{"id":1,"status":"awaiting_children","children_pending":1}`)},
+	"orphan child": {moved(nobody, `{"id":2,"parent_id":1}`)},
+	"children missing": {intended(4, "{}", 2, true), moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`),
+		moved(nobody, `{"id":3,"parent_id":2}`)},
+	"child lost its parent": {row(subjectID, "depth", "1")},
+
+	"key stands still": {row(subjectID, "partition_key", "'k'", "pick_lane", "1")},
+	"overtook":         {moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing"}`), `UPDATE interleave.change SET overtook = 2`},
+	"two of a key": {`DROP INDEX gendurable.gen_durable_busy`, row(subjectID, with(executing, "partition_key", "'k'")...),
+		row(followerID, with(executing, "partition_key", "'k'")...)},
+	"two guards":          {`DROP INDEX gendurable.gen_durable_correlation`, row(subjectID, addressed...), row(followerID, addressed...)},
+	"claim untold":        {moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":11}`)},
+	"claim that is none":  {`INSERT INTO interleave.claimed VALUES ('A', 'w', 2, 11, '{}')`},
+	"token fell":          {moved(`{"id":2,"claim_token":13}`, `{"id":2,"claim_token":11}`)},
+	"insert untold":       {`INSERT INTO interleave.inserted VALUES ('A', 2, false, '')`},
+	"duplicate of nobody": {`INSERT INTO interleave.inserted VALUES ('A', 2, true, 'x')`},
+}
+
+// Every invariant fires on a violation, and none on an empty database.
+func TestEveryInvariantFires(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, nil)
+	for _, match := range regexp.MustCompile(`(?m)SELECT '([^']+)'(?: AS name)?, `).FindAllStringSubmatch(invariantsSQL, -1) {
+		require.Contains(t, violations, match[1], "an invariant that nothing is known to break")
+	}
+	broken := func(tx pgx.Tx) []string {
+		rows, err := tx.Query(t.Context(), `SELECT DISTINCT name FROM interleave.broken`)
+		require.NoError(t, err)
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		require.NoError(t, err)
+		return found
+	}
+	for name, statements := range violations {
+		t.Run(name, func(t *testing.T) {
+			tx, err := r.monitor.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, tx.Rollback(t.Context())) }()
+			require.Empty(t, broken(tx))
+			for _, sql := range statements {
+				_, err := tx.Exec(t.Context(), sql)
+				require.NoError(t, err, sql)
+			}
+			require.Contains(t, broken(tx), name)
+		})
+	}
+}

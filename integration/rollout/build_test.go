@@ -1,0 +1,76 @@
+package rollout
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ariga.io/atlas/sql/migrate"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/migrations"
+)
+
+const (
+	nextVersion = "20991231000000"
+	nextName    = nextVersion + "_next.sql"
+	// What migrations do most, and what makes plans of statements obsolete that running engines have prepared.
+	nextUp = `SET LOCAL lock_timeout = '5s';
+
+ALTER TABLE "gen_durable" ADD COLUMN "next" text NOT NULL DEFAULT 'new', ALTER COLUMN "last_error" SET STORAGE MAIN;
+ALTER TABLE "signals" ADD COLUMN "next" bigint;
+ALTER TYPE "durable_status" ADD VALUE 'next';
+`
+	nextDown = "SELECT 1;\n"
+)
+
+// builds compiles the program as it is, and as it will be after one more migration.
+func builds(t *testing.T) (older, newer string) {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	require.NotContains(t, migrations.Versions(), nextVersion)
+
+	// A directory of migrations with one more.
+	all, err := migrate.NewLocalDir(filepath.Join(root, "migrations"))
+	require.NoError(t, err)
+	memory := &migrate.MemDir{}
+	files, err := all.Files()
+	require.NoError(t, err)
+	for _, file := range files {
+		require.NoError(t, memory.WriteFile(file.Name(), file.Bytes()))
+	}
+	require.NoError(t, memory.WriteFile(nextName, []byte(nextUp)))
+	sum, err := memory.Checksum()
+	require.NoError(t, err)
+	sums, err := sum.MarshalText()
+	require.NoError(t, err)
+
+	replace := map[string]string{}
+	for at, content := range map[string]string{
+		nextName: nextUp, "down/" + nextName: nextDown, migrate.HashFileName: string(sums),
+	} {
+		instead := filepath.Join(dir, strings.ReplaceAll(at, "/", "_"))
+		require.NoError(t, os.WriteFile(instead, []byte(content), 0o600))
+		replace[filepath.Join(root, "migrations", at)] = instead
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	overlayFile := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(overlayFile, overlay, 0o600))
+
+	older, newer = filepath.Join(dir, "older"), filepath.Join(dir, "newer")
+	compile(t, "-o", older)
+	compile(t, "-o", newer, "-overlay", overlayFile)
+	return older, newer
+}
+
+func compile(t *testing.T, arguments ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", append(append([]string{"build"}, arguments...), "./cmd")...).CombinedOutput()
+	require.NoError(t, err, string(out))
+}

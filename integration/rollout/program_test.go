@@ -1,0 +1,96 @@
+package rollout
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// patience bounds what a test waits for. It is generous: it is spent only where something never happens.
+const patience = 60 * time.Second
+
+// program is a running one.
+type program struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    *transcript
+	said   chan string   // lines of its standard output
+	exited chan struct{} // closed when it has ended
+}
+
+// run starts a program and waits for the first that it says; "" is its end.
+func run(t *testing.T, path string, arguments ...string) (p *program, said string) {
+	t.Helper()
+	p = &program{t: t, cmd: exec.Command(path, arguments...), log: &transcript{also: t.Output()},
+		said: make(chan string, 10), exited: make(chan struct{})}
+	p.cmd.Stderr = p.log
+	_, err := p.cmd.StdinPipe()
+	require.NoError(t, err)
+	output, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			p.said <- lines.Text()
+		}
+		close(p.said)
+		_ = p.cmd.Wait() // how it ended is told by its output
+		close(p.exited)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.exited
+	})
+	return p, p.hear()
+}
+
+func (p *program) hear() string {
+	p.t.Helper()
+	select {
+	case line := <-p.said:
+		return line
+	case <-time.After(patience):
+		p.t.Fatalf("process %d said nothing", p.cmd.Process.Pid)
+		return ""
+	}
+}
+
+// stop is the deploy's part: it waits until the program has stopped in order.
+func (p *program) stop() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(p.t, "stopped: <nil>", p.hear())
+	<-p.exited
+}
+
+func (p *program) pid() int { return p.cmd.Process.Pid }
+
+// transcript is what a program has logged.
+type transcript struct {
+	also io.Writer
+
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write also passes it on to the test's output.
+func (s *transcript) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Write(b)
+	return s.also.Write(b)
+}
+
+func (s *transcript) has(words string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Contains(s.text.String(), words)
+}

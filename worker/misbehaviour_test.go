@@ -1,0 +1,214 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// crimes are what user code may do instead of returning.
+var crimes = map[string]func(){
+	"panic":        func() { panic("alarm") },
+	"nil panic":    func() { panic(nil) }, //nolint:govet // on purpose
+	"Goexit":       runtime.Goexit,
+	"nil deref":    func() { var p *process; p.line.closed = time.Time{} },
+	"nested panic": func() { defer func() { panic("again") }(); panic("alarm") },
+}
+
+// afterwards asserts that a worker with one slot still works.
+func afterwards(t *testing.T, s *scene) {
+	t.Helper()
+	s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return done(), nil }
+	for range 3 {
+		r := s.db.insert()
+		s.running[0].Nudge("q")
+		s.until(5*time.Second, func() bool { return s.db.look(r.ID).terminal() }, "the slot is lost")
+	}
+}
+
+func TestAStepThatDoesNotReturnIsAnError(t *testing.T) {
+	for name, crime := range crimes {
+		t.Run(name, func(t *testing.T) {
+			play(t, 1, func(t *testing.T, s *scene) {
+				var failed error
+				s.machine.OnError = func(_ context.Context, _ *step.Claim, err error) (*step.Commit, error) {
+					failed = err
+					return &step.Commit{Kind: step.Stop, Failure: "stopped", Err: "handled"}, nil
+				}
+				s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { crime(); return done(), nil }
+				r := s.db.insert()
+				s.start()
+				s.ended(time.Second)
+				require.Equal(t, "handled", s.db.look(r.ID).err)
+				var p *fsm.PanicError
+				require.ErrorAs(t, failed, &p)
+				require.NotEmpty(t, p.Stack)
+				afterwards(t, s)
+			})
+		})
+	}
+}
+
+func TestAHandlerThatDoesNotReturnFailsTheInstance(t *testing.T) {
+	for name, crime := range crimes {
+		t.Run(name, func(t *testing.T) {
+			play(t, 1, func(t *testing.T, s *scene) {
+				handled := 0
+				s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
+					handled++
+					crime()
+					return next(), nil
+				}
+				s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+					return nil, errors.New("the first error")
+				}
+				r := s.db.insert()
+				s.start()
+				s.ended(time.Second)
+				require.Equal(t, 1, handled)
+				got := s.db.look(r.ID)
+				require.Equal(t, fsm.StatusFailed, got.status)
+				require.Equal(t, "error", got.failure)
+				require.Contains(t, got.err, "the first error")
+				require.Contains(t, got.err, "its handler: panic: ")
+				afterwards(t, s)
+			})
+		})
+	}
+}
+
+func TestNeitherOutcomeNorErrorIsAnError(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return nil, nil }
+		r := s.db.insert()
+		s.start()
+		s.ended(time.Second)
+		require.Contains(t, s.db.look(r.ID).err, "neither an outcome nor an error")
+	})
+}
+
+// A hook observes; whatever it does, work goes on, and no outcome is lost.
+func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
+	for name, crime := range crimes {
+		t.Run(name, func(t *testing.T) {
+			play(t, 2, func(t *testing.T, s *scene) {
+				s.config.Hooks = []Hooks{{
+					Step:       func(context.Context, fsm.Info, string, time.Duration, error) { crime() },
+					Pick:       func(context.Context, string, int, int, time.Duration) { crime() },
+					Saturation: func(context.Context, string, int, int, int) { crime() },
+					Contended:  func(context.Context, int) { crime() },
+					Commit:     func(context.Context, int, time.Duration) { crime() },
+					Reap:       func(context.Context, int, int) { crime() },
+					Stale:      func(context.Context, fsm.Info) { crime() },
+					Drain:      func(context.Context, int, int) { crime() },
+					Prune:      func(context.Context, int) { crime() },
+				}}
+				s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+					if c.Visit == 3 {
+						return done(), nil
+					}
+					return next(), nil
+				}
+				stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
+				_, err := stranger.TryLock(t.Context(), []int64{s.hash("k")})
+				require.NoError(t, err)
+				contended := s.db.insert(keyed("k"))
+				orphan := s.db.insert(func(r *row) { r.status, r.worker, r.lease = fsm.StatusExecuting, "gone", time.Now() })
+				for range 20 {
+					s.db.insert()
+				}
+				p := s.start()
+				s.pass(time.Second)
+				require.ElementsMatch(t, []int64{contended.ID, orphan.ID}, s.left())
+				stranger.cut()
+				s.pass(5 * time.Minute)
+				require.Empty(t, s.left())
+				require.Zero(t, s.db.look(contended.ID).Crashes)
+				for id := contended.ID; id <= 22; id++ {
+					require.Len(t, s.witness.runs(id), 4, "a kept claim goes on")
+				}
+				p.stopped()
+				require.NotEmpty(t, s.journal.saying("hook"))
+			})
+		})
+	}
+}
+
+// What is claimed over its limits fails without a run: a reaper that does not know the machine could not tell.
+func TestClaimsOverTheirLimitsFailUnrun(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.machine.CrashLimit, s.machine.MaxAttempts = 3, 5
+		crashed := s.db.insert(func(r *row) { r.Crashes = 4 })
+		tired := s.db.insert(func(r *row) { r.Attempt = 5 })
+		fine := s.db.insert(func(r *row) { r.Crashes, r.Attempt = 3, 4 })
+		s.start()
+		s.ended(time.Second)
+		require.Equal(t, "crashes", s.db.look(crashed.ID).failure)
+		require.Equal(t, "exhausted", s.db.look(tired.ID).failure)
+		require.Equal(t, fsm.StatusDone, s.db.look(fine.ID).status)
+		require.Len(t, s.witness.runs(), 1)
+	})
+}
+
+func TestAnUnknownStepGoesToTheHandler(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		r := s.db.insert(func(r *row) { r.Step = "renamed" })
+		s.start()
+		s.ended(time.Second)
+		require.Contains(t, s.db.look(r.ID).err, `no step "renamed"`)
+	})
+}
+
+// The join waits for a database that is away: it is not the step's error.
+func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		var children []step.Child
+		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			switch {
+			case c.Depth > 0:
+				return done(), nil
+			case c.Visit == 0:
+				return &step.Commit{Kind: step.Children, Step: "s", State: []byte("{}"), Spawn: make([]step.Spec, 3)}, nil
+			}
+			children = c.Children
+			return done(), nil
+		}
+		s.db.weather.answers = func(verb, _ string) answer {
+			if verb == "children" && len(s.db.sent) < 40 {
+				return cut
+			}
+			return fair
+		}
+		r := s.db.insert()
+		s.start()
+		s.ended(time.Minute)
+		require.Len(t, children, 3)
+		require.Equal(t, []step.Kind{step.Children, step.Done}, s.db.look(r.ID).outcomes)
+	})
+}
+
+// A step's own timeout is a cause of its own, and an error like others.
+func TestAStepTimeoutReachesTheHandler(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		var cause error
+		s.timeout = 3 * time.Second
+		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+			o, err := takes(time.Minute)(ctx, p, c)
+			cause = context.Cause(ctx)
+			return o, err
+		}
+		s.db.insert()
+		began := time.Now()
+		s.start()
+		s.ended(time.Minute)
+		require.Equal(t, fsm.ErrStepTimeout, cause)
+		require.LessOrEqual(t, time.Since(began), 3*time.Second+10*time.Millisecond)
+	})
+}

@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// A key whose next row was locked when it should have come forward is tried again: soon, and without waiting for the sweep.
+func TestMissedPromotionsAreRepeated(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Reap = 10 * time.Minute // and with it the sweep
+		first, second := s.db.insert(keyed("k")), s.db.insert(keyed("k"))
+		s.run = takes(time.Second)
+		s.start()
+		s.pass(500 * time.Millisecond)
+		require.Equal(t, 1, s.db.look(second.ID).lane, "behind its key")
+		s.db.change(second.ID, func(r *row) { r.held = time.Now().Add(3 * time.Second) })
+		s.pass(time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(first.ID).status)
+		require.NotEmpty(t, s.sent("promote"))
+		s.pass(2 * time.Second)
+		require.Less(t, len(s.sent("promote")), 60, "it backs off to 100 ms")
+		began := time.Now()
+		s.until(time.Minute, func() bool { return len(s.witness.runs(second.ID)) == 1 }, "promoted")
+		require.LessOrEqual(t, time.Since(began), 150*time.Millisecond)
+		s.pass(10 * time.Second)
+		began = time.Now()
+		s.pass(time.Minute)
+		require.Empty(t, s.sent("promote", began), "and then it is over")
+	})
+}
+
+func TestPromotionsSurviveAnOutage(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Reap = 10 * time.Minute
+		for range 5 {
+			for key := range 3 {
+				s.db.insert(keyed(fmt.Sprint(key)))
+			}
+		}
+		back := time.Now().Add(20 * time.Second)
+		s.change(func(w *weather) {
+			w.answers = func(verb, _ string) answer {
+				if verb == "promote" && time.Now().Before(back) {
+					return cut
+				}
+				return fair
+			}
+		})
+		s.run = takes(100 * time.Millisecond)
+		s.start()
+		s.pass(50 * time.Millisecond)
+		for _, id := range s.left() {
+			if s.db.look(id).lane == 1 {
+				s.db.change(id, func(r *row) { r.held = time.Now().Add(5 * time.Second) })
+			}
+		}
+		s.ended(30 * time.Second)
+	})
+}
+
+// Whoever dies between missing a promotion and repeating it leaves the key to the sweep of any process.
+func TestTheSweepFindsKeysThatStandStill(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		r := s.db.insert(keyed("k"), func(r *row) { r.lane = 1 })
+		s.start()
+		s.pass(20 * time.Second)
+		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status)
+		s.ended(11 * time.Second)
+	})
+}
+
+func orphan(s *scene) *row {
+	return s.db.insert(func(r *row) { r.status, r.worker, r.Token, r.lease = fsm.StatusExecuting, "gone", 999, time.Now() })
+}
+
+func TestTheReaperFindsExpiredLeases(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		var hooked []int
+		s.config.Hooks = []Hooks{{Reap: func(_ context.Context, released, failed int) { hooked = append(hooked, released, failed) }}}
+		var ended []int64
+		s.config.Terminal = func(ids []int64) { ended = append(ended, ids...) }
+		s.machine.CrashLimit = 3
+		r := orphan(s)
+		last := s.db.insert(func(r *row) { r.status, r.worker, r.lease, r.Crashes = fsm.StatusExecuting, "gone", time.Now(), 3 })
+		held := s.db.insert(func(r *row) { r.status, r.worker, r.lease = fsm.StatusExecuting, "alive", time.Now().Add(time.Hour) })
+		s.start()
+		s.pass(30*time.Second + 10*time.Millisecond)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status, "claimed at once, since the reaper nudges")
+		require.Equal(t, 1, s.witness.runs(r.ID)[0].claim.Crashes)
+		require.Equal(t, "crashes", s.db.look(last.ID).failure)
+		require.Equal(t, fsm.StatusExecuting, s.db.look(held.ID).status)
+		require.Equal(t, []int{1, 1}, hooked)
+		require.ElementsMatch(t, []int64{r.ID, last.ID}, ended)
+	})
+}
+
+// After an outage every lease has expired, held or not: those who hold theirs must come first (T20).
+func TestTheReaperHoldsOffAfterALostConnection(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Reap = 5 * time.Second
+		dead := orphan(s)
+		s.db.change(dead.ID, func(r *row) { r.lease = time.Now().Add(3 * time.Minute) })
+		p := s.start()
+		s.pass(time.Minute)
+		s.change(func(w *weather) { w.answers = func(string, string) answer { return cut } })
+		s.pass(4 * time.Minute)
+		s.change(func(w *weather) { w.answers = nil })
+		back := time.Now()
+		require.True(t, s.db.look(dead.ID).lease.Before(back))
+		s.pass(34 * time.Second)
+		require.Empty(t, s.sent("reap", back), "two heartbeats")
+		s.pass(12 * time.Second)
+		require.NotEmpty(t, s.sent("reap", back))
+		require.Equal(t, fsm.StatusDone, s.db.look(dead.ID).status)
+		p.stopped()
+	})
+}
+
+func TestTheReaperHoldsOffAfterARestartOfTheServer(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Reap = 5 * time.Second
+		s.db.booted = time.Now()
+		orphan(s)
+		s.start()
+		s.pass(39 * time.Second)
+		require.Empty(t, s.sent("reap"))
+		s.pass(7 * time.Second)
+		require.NotEmpty(t, s.sent("reap"))
+		require.Empty(t, s.left())
+	})
+}
+
+// The outage of all outages: longer than the leases, with every process working. No step that still runs is taken for dead.
+func TestAnOutageReapsNobodyWhoIsAlive(t *testing.T) {
+	play(t, 10, func(t *testing.T, s *scene) {
+		s.config.Reap = 5 * time.Second
+		s.run = takes(time.Hour)
+		for range 20 {
+			s.db.insert()
+		}
+		s.start()
+		s.start()
+		s.pass(time.Minute)
+		s.change(func(w *weather) { w.answers = func(string, string) answer { return cut } })
+		s.pass(3 * time.Minute)
+		s.change(func(w *weather) { w.answers, s.db.booted = nil, time.Now() })
+		s.pass(2 * time.Minute)
+		for id := int64(1); id <= 20; id++ {
+			require.Zero(t, s.db.look(id).Crashes+s.db.look(id).Attempt)
+		}
+	})
+}
+
+func TestReaperAndGCCanBeOff(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.NoReaper, s.config.NoGC = true, true
+		orphan(s)
+		s.start()
+		s.pass(time.Hour)
+		require.Empty(t, s.sent("reap"))
+		require.Empty(t, s.sent("prune"))
+		s.config.NoReaper, s.config.NoGC = false, false
+		s.start()
+		s.pass(time.Hour)
+		require.NotEmpty(t, s.sent("reap"))
+		require.InDelta(t, 70, len(s.sent("prune")), 11)
+	})
+}
