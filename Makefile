@@ -10,7 +10,7 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help test environments soak demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
+.PHONY: help test environments soak fuzz demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -23,7 +23,7 @@ soak: bin/soak ## Run the engine under faults on a Postgres of its own, and chec
 
 fuzz: bin/withpg ## Look for bad input that no test knows, TIME on each fuzz target in turn: make fuzz TIME=10m
 	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z]+' $(SOURCES) | sort | while IFS=: read -r file function; do \
-		bin/withpg go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$${function#func }$$" -fuzztime "$(TIME)"; done
+		bin/withpg go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$${function#func }$$" -fuzztime "$(TIME)" </dev/null; done
 
 TIME ?= 1m
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -53,12 +53,12 @@ func Example() {
 	defer stop()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	defer pool.Close()
 	if _, err := (migrations.Migrator{Pool: pool}).Up(ctx); err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	eng, err := engine.New(engine.Config{
@@ -67,11 +67,11 @@ func Example() {
 		Queues:   map[string]engine.Queue{"default": {Concurrency: 50}},
 	})
 	if err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	if err := eng.Run(ctx); err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 	}
 }
 
@@ -80,21 +80,21 @@ func Example_client() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	defer pool.Close()
 	eng, err := engine.New(engine.Config{Pool: pool})
 	if err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	if _, err := eng.Insert(ctx, checkout.New(order{ID: 42, Cents: 4200}).Key(orderKey(42))); err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	if _, err := eng.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7")); err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	done, err := checkout.Wait(ctx, eng, orderKey(42))
@@ -173,7 +173,7 @@ func ExampleEngine_Ent() {
 	rows, err := eng.Ent().Instance.Query().
 		Where(instance.Fsm(checkout.Name()), instance.StatusEQ(fsm.StatusFailed)).Limit(10).All(context.Background())
 	if err != nil {
-		log.Print(err)
+		slog.Error("example", slog.Any("error", err))
 		return
 	}
 	for _, row := range rows {

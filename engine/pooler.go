@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,8 +22,6 @@ const (
 	poolerRounds = 8
 	// poolerPatience: a proxy that has only one session to give never gives a second one.
 	poolerPatience = 10 * time.Second
-	// poolerStatement is one name for all engines: what a proxy leaks of it is one statement per session.
-	poolerStatement = "gendurable_pooler"
 )
 
 // checkPooler returns an ErrPooler if the connections lead through a proxy that pools transactions, and the Config cannot work so.
@@ -114,33 +113,41 @@ func exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 }
 
 // keeps reports whether a named statement can be used wherever a transaction lands. It stops at the first sign that it cannot: a session
-// that does not know what its client has prepared, or knows what another one has.
+// that does not know what its client has prepared, or knows what another one has. Each round has a name of its own: what an earlier one
+// left in some sessions would pass for a statement that is kept.
 func keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+	for range poolerRounds {
+		err := keepsOne(ctx, a, b, "gendurable_"+rand.Text())
+		var reported *pgconn.PgError
+		if errors.As(err, &reported) && (reported.Code == "26000" || reported.Code == "42P05") {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
 	const select1 = "SELECT 1"
-	run := func() error { return a.ExecPrepared(ctx, poolerStatement, nil, nil, nil).Read().Err }
-	_, err := a.Prepare(ctx, poolerStatement, select1, nil)
-	if err == nil {
-		err = run()
+	if _, err := a.Prepare(ctx, name, select1, nil); err != nil {
+		return err
 	}
-	if err == nil {
-		err = simple(ctx, b, beginIdle)
+	// As far as a proxy lets it reach what it closes, nothing stays behind.
+	defer func() { _ = errors.Join(a.Deallocate(ctx, name), b.Deallocate(ctx, name)) }()
+	run := func() error { return a.ExecPrepared(ctx, name, nil, nil, nil).Read().Err }
+	if err := errors.Join(run(), run()); err != nil { // twice: sessions may be given out in turns
+		return err
 	}
-	if err == nil {
-		_, err = b.Prepare(ctx, poolerStatement, select1, nil)
-		err = errors.Join(err, simple(ctx, b, "ROLLBACK"))
+	if err := simple(ctx, b, beginIdle); err != nil {
+		return err
 	}
-	for n := 0; err == nil && n < poolerRounds; n++ {
-		err = run()
+	_, err := b.Prepare(ctx, name, select1, nil)
+	if err := errors.Join(err, simple(ctx, b, "ROLLBACK")); err != nil {
+		return err
 	}
-	if err == nil {
-		// The connection goes back to the pool as it was.
-		return true, a.Deallocate(ctx, poolerStatement)
-	}
-	var reported *pgconn.PgError
-	if errors.As(err, &reported) && (reported.Code == "26000" || reported.Code == "42P05") {
-		return false, nil
-	}
-	return false, err
+	return run()
 }
 
 // beginIdle opens a transaction that may wait for the other connection, whatever the role's limits are.
@@ -158,7 +165,7 @@ func backend(ctx context.Context, conn *pgconn.PgConn, after string) (uint32, er
 		return 0, errors.New("pg_backend_pid() has no row")
 	}
 	pid, err := strconv.ParseUint(string(last.Rows[0][0]), 10, 32)
-	return uint32(pid), err //nolint:gosec // ParseUint bounds it
+	return uint32(pid), err
 }
 
 func simple(ctx context.Context, conn *pgconn.PgConn, sql string) error {

@@ -59,7 +59,7 @@ func (JSON) Decode(raw json.RawMessage, v any) error {
 
 // brokenText reports whether v holds a string that is not valid UTF-8 in a place that encoding/json writes. v has been encoded:
 // it is neither cyclic nor too deep.
-func brokenText(v reflect.Value) bool {
+func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind of value
 	if !v.IsValid() {
 		return false
 	}

@@ -63,7 +63,7 @@ func typed[S, R any](codec Codec, raw RawInstance) (Instance[S, R], error) {
 }
 
 func resultOf[R any](codec Codec, raw RawInstance) (result R, err error) {
-	switch raw.Status {
+	switch raw.Status { //nolint:exhaustive // the others have no result
 	case StatusDone:
 		if result, err = decode[R](codec, raw.Result, "result"); err != nil {
 			return result, fmt.Errorf("instance %d: %w", raw.ID, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -45,7 +46,7 @@ func checkJSON(raw json.RawMessage, limit int) error {
 			continue
 		case c == '-' || '0' <= c && c <= '9':
 			end := i + 1
-			for end < len(raw) && bytes.IndexByte([]byte("0123456789+-.eE"), raw[end]) >= 0 {
+			for end < len(raw) && strings.IndexByte("0123456789+-.eE", raw[end]) >= 0 {
 				end++
 			}
 			digits, err := checkNumber(raw[i:end])
@@ -114,12 +115,12 @@ func hexRune(raw []byte, from int) rune {
 	if err != nil {
 		return -1
 	}
-	return rune(r)
+	return rune(r) //nolint:gosec // four hexadecimal digits
 }
 
 // checkNumber returns how many characters Postgres will write for the number.
 func checkNumber(text []byte) (int, error) {
-	if len(text) < maxScale && bytes.IndexAny(text, "eE") < 0 {
+	if len(text) < maxScale && !bytes.ContainsAny(text, "eE") {
 		return len(text), nil
 	}
 	n := parseNumber(text)

@@ -67,7 +67,7 @@ func (p RetryPolicy) delay(attempt int) time.Duration {
 	if attempt < 63 && base <= limit>>attempt { // base << attempt neither overflows nor passes the limit
 		d = base << attempt
 	}
-	return min(MaxDelay, time.Duration(float64(d)*(0.8+0.4*rand.Float64())))
+	return min(MaxDelay, time.Duration(float64(d)*(0.8+0.4*rand.Float64()))) //nolint:gosec // jitter
 }
 
 // commit decides what becomes of a run that failed with err. The state is stored, encoded.

@@ -129,7 +129,7 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 		return nil, fmt.Errorf("make an instance's uid: %w", err)
 	}
 	return &step.Spec{
-		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, Priority: int16(s.o.Priority),
+		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, Priority: int16(s.o.Priority), //nolint:gosec // checked
 		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: s.o.Delay, At: at,
 	}, nil
 }

@@ -87,7 +87,7 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 		require.JSONEq(t, strconv.Itoa(legs), string(get(t, eng, id).Result))
 		require.EqualValues(t, legs, get(t, eng, id).Visit)
 	}
-	log.says(t, "level=WARN", "retrying")
+	log.says(t, "level=WARN", "cannot claim; retrying")
 	log.isShort(t)
 	require.Empty(t, log.lines("level=ERROR"))
 }
@@ -152,7 +152,7 @@ func TestAnOutageLongerThanTheLeaseCostsNoLiveClaim(t *testing.T) {
 			allDone(t, eng, ids...)
 			require.Zero(t, reaped.Load()+reapedByOther.Load(), "live claims were reaped")
 			require.EqualValues(t, 20, running.Load(), "steps ran twice")
-			log.says(t, "level=WARN", "cannot", "retrying")
+			log.says(t, "level=WARN", "cannot heartbeat; retrying")
 			log.isShort(t)
 			require.Empty(t, log.lines("level=ERROR"))
 		})

@@ -296,7 +296,7 @@ func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
 			o := done()
 			if c.Visit == 0 && c.Depth == 0 && c.ID <= 6 {
-				spawning[c.ID] = true
+				s.note(func() { spawning[c.ID] = true })
 				o = &step.Commit{Kind: step.Children, Step: "s", State: []byte("{}"), Spawn: make([]step.Spec, 101)}
 				if c.ID%2 == 0 {
 					o.Spawn = []step.Spec{{Key: fmt.Sprint("key ", c.ID)}}

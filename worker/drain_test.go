@@ -88,7 +88,7 @@ func TestAfterDrainTimeoutStepsAreToldToStopAndReleased(t *testing.T) {
 		var cause error
 		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
 			o, err := takes(time.Hour)(ctx, p, c)
-			cause = context.Cause(ctx)
+			s.note(func() { cause = context.Cause(ctx) })
 			return o, err
 		}
 		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
@@ -153,9 +153,8 @@ func TestHeartbeatsAndKeysOutliveTheDrain(t *testing.T) {
 		s.config.DrainTimeout = 10 * time.Minute
 		s.run = takes(8 * time.Minute)
 		r := s.db.insert(keyed("k"))
-		p, other := s.start(), s.start()
+		p := s.start()
 		s.pass(time.Second)
-		other.stopped() // it would reap, and does not claim
 		began := time.Now()
 		took, err := p.stop()
 		require.NoError(t, err)

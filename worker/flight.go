@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,12 +32,11 @@ type flight struct {
 
 // lost reports whether the engine itself ended the flight's context, and why.
 func (f *flight) lost() error {
-	switch cause := context.Cause(f.ctx); cause { //nolint:errorlint // set by us, never wrapped
-	case fsm.ErrDraining, fsm.ErrLeaseLost, fsm.ErrKeyLost:
+	cause := context.Cause(f.ctx)
+	if errors.Is(cause, fsm.ErrDraining) || errors.Is(cause, fsm.ErrLeaseLost) || errors.Is(cause, fsm.ErrKeyLost) {
 		return cause
-	default:
-		return nil
 	}
+	return nil
 }
 
 // flights are all claims of this process, by instance.

@@ -56,7 +56,7 @@ func (p *poller) nap() time.Duration {
 
 // due returns all idle queues if any of them is due: the others ride along, so that ten idle queues cost one statement.
 func (p *poller) due() (idle []string) {
-	now, any := p.w.since(), false
+	now, look := p.w.since(), false
 	for name, s := range p.w.queues {
 		if !s.idle.Load() {
 			p.empty[name] = 0
@@ -65,10 +65,10 @@ func (p *poller) due() (idle []string) {
 		if p.empty[name] == 0 {
 			p.empty[name], p.next[name] = 1, now+jittered(s.conf.PollMin)
 		}
-		any = any || p.next[name] <= now
+		look = look || p.next[name] <= now
 		idle = append(idle, name)
 	}
-	if !any {
+	if !look {
 		return nil
 	}
 	return idle

@@ -35,6 +35,7 @@ type scene struct {
 	run     runFunc
 
 	running []*process
+	notes   sync.Mutex
 }
 
 // runFunc is a step.
@@ -131,8 +132,18 @@ func (p *process) stopped() {
 	require.NoError(p.s.t, err)
 }
 
-// pass lets time pass.
-func (s *scene) pass(d time.Duration) { sleep(s.t.Context(), d) }
+// pass lets time pass, and everybody finish what there is to do then: what they did until now is seen by who calls this.
+func (s *scene) pass(d time.Duration) {
+	sleep(s.t.Context(), d)
+	synctest.Wait()
+}
+
+// note guards what steps and hooks of several goroutines write down.
+func (s *scene) note(f func()) {
+	s.notes.Lock()
+	defer s.notes.Unlock()
+	f()
+}
 
 // until lets time pass until something holds.
 func (s *scene) until(most time.Duration, holds func() bool, what string) {

@@ -182,12 +182,13 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	case r.NextDue >= 0:
 		due.Reset(r.NextDue)
 	}
-	if s.conf.Buffer > 0 {
+	switch {
+	case s.conf.Buffer > 0:
 		s.ahead = s.conf.Buffer
-	} else if !short {
-		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
-	} else {
+	case short:
 		s.ahead /= 2
+	default:
+		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
 	}
 	s.w.each(func(h *Hooks) {
 		if h.Saturation != nil {

@@ -27,14 +27,16 @@ func (w *Worker) reaper() {
 		limits.Machines = append(limits.Machines, id)
 		limits.Limits = append(limits.Limits, int32(min(m.CrashLimit, 1<<30))) //nolint:gosec // bounded here
 	}
+	refused := false
 	for w.pause(jittered(w.c.Reap)) {
-		if err := w.reap(limits); err != nil {
+		if err := w.reap(limits, &refused); err != nil {
 			w.trouble("reap", err)
 		}
 	}
 }
 
-func (w *Worker) reap(limits store.CrashLimits) error {
+// reap is one sweep. refused: the last attempt to reap failed, though the server answers.
+func (w *Worker) reap(limits store.CrashLimits, refused *bool) error {
 	ctx, cancel := context.WithTimeout(w.looking, statementTimeout)
 	defer cancel()
 	// After an outage every lease has expired, held or not: those who still hold theirs beat first (T20).
@@ -46,9 +48,19 @@ func (w *Worker) reap(limits store.CrashLimits) error {
 	if up < holdOff || w.since()-time.Duration(w.lostAt.Load()) < holdOff {
 		return nil
 	}
+	if *refused {
+		// A server that was read-only may take writes again from this very moment on: ask it by reaping nothing, and hold off from here.
+		if _, err := w.db.Reap(ctx, uuid.NewString(), limits, 0); err != nil {
+			return err
+		}
+		*refused = false
+		w.lostAt.Store(int64(w.since()))
+		return nil
+	}
 	for {
 		r, err := w.db.Reap(ctx, uuid.NewString(), limits, reapMost)
 		if err != nil {
+			*refused = true
 			return err
 		}
 		if r.Released+len(r.Failed) > 0 {

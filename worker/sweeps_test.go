@@ -85,7 +85,7 @@ func TestTheReaperFindsExpiredLeases(t *testing.T) {
 		var hooked []int
 		s.config.Hooks = []Hooks{{Reap: func(_ context.Context, released, failed int) { hooked = append(hooked, released, failed) }}}
 		var ended []int64
-		s.config.Terminal = func(ids []int64) { ended = append(ended, ids...) }
+		s.config.Terminal = func(ids []int64) { s.note(func() { ended = append(ended, ids...) }) }
 		s.machine.CrashLimit = 3
 		r := orphan(s)
 		last := s.db.insert(func(r *row) { r.status, r.worker, r.lease, r.Crashes = fsm.StatusExecuting, "gone", time.Now(), 3 })

@@ -16,17 +16,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// The server's process is waited for as long as this one lives, where this one has started it.
-func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/gendurable/gendurable/internal/pgdev.(*server).run.func1"))
-}
+func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
 
 const (
 	patience = 30 * time.Second

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -50,7 +51,7 @@ func (s *scene) definitions() []fsm.Definition {
 			if i.Attempt < 2 {
 				return "", fsm.RetryAfter(time.Millisecond, errors.New("not yet: "+text))
 			}
-			return fmt.Sprint(i.Attempt), nil
+			return strconv.Itoa(i.Attempt), nil
 		}),
 		hopeless.Job(func(context.Context, order) (string, error) {
 			return "", fsm.Permanent(errors.New("hopeless: " + text))

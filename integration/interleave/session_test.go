@@ -236,10 +236,10 @@ func (s *session) commit(ctx context.Context, worker string, entries []store.Ent
 }
 
 // claim claims like a scheduler and returns what it got.
-func (s *session) claim(ctx context.Context, worker string, limit int) []*step.Claim {
+func (s *session) claim(ctx context.Context, queue, worker string, limit int) []*step.Claim {
 	var got []*step.Claim
 	once := func(ctx context.Context) error {
-		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: "default", Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
+		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: queue, Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
 			Lease: time.Minute, Inbox: 10_000})
 		if err == nil {
 			got = c.Claims

@@ -82,10 +82,10 @@ func touches(e *store.Entry) (t things) {
 	return t
 }
 
-// claims takes up to limit rows of the queue.
-func claims(name, worker string, limit int) verb {
+// claims takes up to limit rows of a queue.
+func claims(name, queue, worker string, limit int) verb {
 	return verb{name: name, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
-		if len(s.claim(ctx, worker, limit)) == 0 {
+		if len(s.claim(ctx, queue, worker, limit)) == 0 {
 			s.emptyHanded = true
 		}
 	}}

@@ -33,7 +33,8 @@ const (
 	followerID = 4 // waits behind the subject's partition key
 	strangerID = 5 // a child of a round that is over
 	secondID   = 6 // another parent
-	nephewID   = 7 // and its child
+	nephewID   = 7 // and its child, as is the next id
+	abroadID   = 9 // waits behind the subject's partition key in another queue
 )
 
 func row(id int64, columns ...string) string {
@@ -66,8 +67,11 @@ var (
 	inbox    = []string{signal(21, subjectID, "go", ""), signal(22, subjectID, "go", "d"), signal(23, subjectID, "noise", "")}
 )
 
+// follower is the next of the subject's partition key, in its queue and in another: the order is per queue, the exclusion across queues.
 func follower(lane string) string {
-	return row(followerID, "partition_key", "'k'", "pick_lane", lane, "eligible_at", "now() - interval '5 s'")
+	return fmt.Sprintf(`INSERT INTO gendurable.gen_durable (id, fsm, step, partition_key, pick_lane, eligible_at, queue) OVERRIDING SYSTEM VALUE
+		VALUES (%d, 'm', 's', 'k', %s, now() - interval '5 s', 'default'), (%d, 'm', 's', 'k', %[2]s, now() - interval '4 s', 'other')`,
+		followerID, lane, abroadID)
 }
 
 // The claims of the rows above, as the worker that made them has them.
@@ -191,20 +195,20 @@ func worlds() []world {
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
 		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, beside, inserted, shuffled, []verb{
-			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(), sweeps(), timesOut(),
+			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
 		{name: "lost", setup: append(lost, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
-			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(),
-			inTurn("reap, claim", reaps("", 0), claims("", owner, 10)),
+			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
+			inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
 		})},
 		{name: "crashed", setup: append(crashed, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
-			reaps("reap to the limit", 1), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", owner, 10), promotes(),
+			reaps("reap to the limit", 1), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
 		{name: "followed", setup: append(followed, inbox...), only: func(v verb) bool { return v.family == "claim" }, verbs: join(outcomes(subjectClaim), []verb{
-			claims("claim", owner, 10), releases("release", subjectClaim), cancels("cancel", subjectID), promotes(), sweeps(), inserted[1],
+			claims("claim", "default", owner, 10), claims("claim elsewhere", "other", "w2", 10), releases("release", subjectClaim), cancels("cancel", subjectID), promotes(), sweeps(), inserted[1],
 		})},
 		{name: "reclaimed", setup: append(reclaimed, append(inbox, signal(20, subjectID, "stop", ""))...), only: isZombie, verbs: join(zombies(), []verb{
 			commits("next", false, next(successorClaim)), commits("retry", false, entry(successorClaim, step.Commit{Kind: step.Retry, Step: "s"})),
@@ -213,16 +217,17 @@ func worlds() []world {
 			commits("next, kept", false, kept(successorClaim)), beats("beat", successorClaim), releases("release", successorClaim), delivered[0],
 		})},
 		{name: "runnable", setup: append(runnable, inbox...), claimable: true, verbs: join(delivered, beside, inserted, zombies()[:3], []verb{
-			claims("claim", owner, 10), claims("claim one", "w2", 1), promotes(), sweeps(),
+			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), promotes(), sweeps(),
 			inserts("insert, more urgent", urgent(spec("", "k"))), commits("sibling done", false, done(siblingClaim)),
 		})},
 		{name: "unsettled", setup: append(unsettled, inbox...), claimable: true, verbs: join(delivered[:1], beside, []verb{
-			claims("claim", owner, 10), claims("claim one", "w2", 1), promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
+			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), claims("claim elsewhere", "other", "w2", 10),
+			promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
 			inserted[1],
 		})},
 		{name: "asleep", setup: asleep, only: asleepOnly, verbs: join(delivered, beside, inserted, []verb{
-			timesOut(), claims("claim", owner, 10), promotes(), prunes(),
-			inTurn("time out, claim", timesOut(), claims("", owner, 10)),
+			timesOut(), claims("claim", "default", owner, 10), promotes(), prunes(),
+			inTurn("time out, claim", timesOut(), claims("", "default", owner, 10)),
 		})},
 		families(), graveyard(),
 	}
@@ -265,7 +270,7 @@ func families() world {
 		commits("all", false, done(subject), done(last), done(nephew), done(niece), done(stranger)),
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
 		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)),
-		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", owner, 10), refers(parent, parentID),
+		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", "default", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
 	}}
 }
@@ -290,7 +295,7 @@ func graveyard() world {
 		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
 		revives("retry parent", subjectID),
 		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),
-		inTurn("retry, claim", revives("", strangerID), claims("", owner, 10)),
+		inTurn("retry, claim", revives("", strangerID), claims("", "default", owner, 10)),
 		refers(subject, strangerID), holds("hold", subject, strangerID), cancels("cancel grandchild", nephewID),
 	}}
 }

@@ -2,8 +2,8 @@ package rollout
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -78,7 +78,7 @@ func (t Traces) order(m, item fsm.Machine[Order, string]) fsm.Definition {
 					return nil, err
 				}
 			}
-			return v.Done(fmt.Sprint(v.Version)), nil
+			return v.Done(strconv.Itoa(v.Version)), nil
 		})),
 	).OnError(t.failed)
 }
@@ -87,7 +87,7 @@ func (t Traces) order(m, item fsm.Machine[Order, string]) fsm.Definition {
 func (t Traces) item(m fsm.Machine[Order, string]) fsm.Definition {
 	return m.Define(fsm.Step("start", t.traced(func(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		if !v.State.Long {
-			return v.Done(fmt.Sprint(v.Version)), nil
+			return v.Done(strconv.Itoa(v.Version)), nil
 		}
 		late := time.NewTimer(time.Second)
 		defer late.Stop()
@@ -95,7 +95,7 @@ func (t Traces) item(m fsm.Machine[Order, string]) fsm.Definition {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-late.C:
-			return v.Done(fmt.Sprint(v.Version)), nil
+			return v.Done(strconv.Itoa(v.Version)), nil
 		}
 	}))).OnError(t.failed)
 }

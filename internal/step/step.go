@@ -121,6 +121,7 @@ type Dropped struct {
 // Kind of an outcome. The values are those of the commit statement.
 type Kind int16
 
+// The kinds.
 const (
 	Next     Kind = iota + 1 // progress to Step
 	Retry                    // the same step again
@@ -152,6 +153,7 @@ type Commit struct {
 // Scope says in which statuses a correlation key is occupied. The order is that of fsm.Scope.
 type Scope uint8
 
+// The scopes.
 const (
 	ScopeLive Scope = iota
 	ScopeLiveOrDone

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -199,4 +201,30 @@ func TestSiblingsEndSideBySide(t *testing.T) {
 		require.NoError(t, <-done)
 	}
 	require.Equal(t, []string{"0 runnable"}, b.column(`SELECT children_pending || ' ' || status FROM gendurable.gen_durable WHERE id = $1`, parent))
+}
+
+// T52 for children: an insert and a spawn of the same new keys in opposite orders meet in the middle, and do not deadlock.
+func TestKeyedChildrenGoInInKeyOrder(t *testing.T) {
+	b := newBench(t)
+	attempts := &interloper{}
+	counted := b.beside(func(c *pgxpool.Config) {
+		c.ConnConfig.Tracer = attempts
+		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "5ms"
+	})
+	parent := b.executing(nil)
+	stranger := b.begin()
+	b.inTx(stranger, `INSERT INTO gendurable.gen_durable (fsm, step, correlation_key, correlation_scope) VALUES ('m', 's', 'k', `+liveScope+`)`)
+	done := make(chan error, 2)
+	go func() {
+		_, err := counted.Insert(t.Context(), specsOf("a", "k", "z"))
+		done <- err
+	}()
+	go func() {
+		done <- counted.commitOnce([]store.Entry{spawnOf(parent, withKeys(kids(3), "z", "k", "a"))}, true)
+	}()
+	b.waiting(2)
+	require.NoError(t, stranger.Rollback(t.Context()))
+	require.NoError(t, errors.Join(<-done, <-done))
+	const insert, commit, record = 2, 2, 1
+	require.Contains(t, []int64{insert + commit, insert + commit + record}, attempts.sent.Load(), "one attempt each")
 }

@@ -15,6 +15,7 @@ import (
 // looks at an SQLSTATE (T30).
 type Fault int
 
+// The faults.
 const (
 	FaultNone      Fault = iota
 	FaultTransient       // send the same again, later: lost connection, failover, deadlock, serialization, timeouts, full pool
@@ -46,8 +47,7 @@ func Classify(err error) Fault {
 	if err == nil {
 		return FaultNone
 	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return classifyCode(pg.Code)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

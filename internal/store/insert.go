@@ -81,7 +81,7 @@ type Inserted struct {
 	Duplicate bool
 }
 
-// ErrInsertUnknown: the connection broke after the insert was sent, and for specs without a correlation key nothing can tell whether it
+// ErrInsertUnknown says that the connection broke after the insert was sent, and for specs without a correlation key nothing can tell whether it
 // took effect. Specs that all have keys are repeated instead: what is in already is recognised by its uid (T29, T95).
 var ErrInsertUnknown = errors.New("the connection was lost before the answer came: the instances may or may not have been inserted")
 

@@ -137,9 +137,12 @@ func TestInsertChainsAKey(t *testing.T) {
 	list[3].Priority = -1
 	list[4].At = tomorrow
 	list[5].PartitionKey = ""
-	_, err := b.Insert(t.Context(), list)
-	require.NoError(t, err)
-	require.Equal(t, []string{"1", "1", "0", "0", "0", "0"}, b.column(`SELECT pick_lane::text FROM gendurable.gen_durable ORDER BY id`))
+	second := []*step.Spec{newSpec("may be dropped"), newSpec(""), newSpec("")}
+	for _, s := range second {
+		s.PartitionKey, s.Queue = "k2", "elsewhere"
+	}
+	b.insertSpecs(append(list, second...))
+	require.Equal(t, []string{"1", "1", "0", "0", "0", "0", "0", "0", "1"}, b.column(`SELECT pick_lane::text FROM gendurable.gen_durable ORDER BY id`))
 	for _, i := range []int{3, 0, 1} {
 		claimed := b.claim(most(1)).Claims
 		require.Len(t, claimed, 1)

@@ -20,6 +20,7 @@ LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commi
 // Verdict on an outcome that a commit did not report as applied.
 type Verdict int
 
+// The verdicts.
 const (
 	Stale   Verdict = iota // the claim is not current any more, and none of the marks is on the row: it changed nothing, as far as can be told
 	Mine                   // it was applied: the row bears one of the marks
