@@ -34,7 +34,7 @@ const (
 	DefaultDrainGrace    = 5 * time.Second
 	DefaultRunAheadSteps = 100
 	DefaultRunAheadFor   = time.Second
-	DefaultPollMin       = 250 * time.Millisecond
+	DefaultPollMin       = 250 * time.Millisecond //nolint:revive // the least, no minutes
 	DefaultPollMax       = time.Second
 )
 

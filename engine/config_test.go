@@ -52,7 +52,7 @@ func TestConfigDefaults(t *testing.T) {
 		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, RetainDone: 24 * time.Hour, RetainFailed: 24 * time.Hour,
 		DrainTimeout: 30 * time.Second, DrainGrace: 5 * time.Second, RunAheadSteps: 100, RunAheadFor: time.Second,
 		PartitionLock: engine.LockAdvisory,
-		Limits:        engine.Limits{PayloadBytes: 1 << 20, AwaitNames: 1000, Inbox: 10_000, Children: 20_000, Depth: 100},
+		Limits:        engine.Limits{PayloadBytes: 1 << 20, OutcomeBytes: 256 << 20, AwaitNames: 1000, Inbox: 10_000, Children: 20_000, Depth: 100},
 		Codec:         fsm.JSON{}, Logger: slog.Default(),
 	}, c)
 
@@ -97,6 +97,7 @@ func TestConfigFaults(t *testing.T) {
 		"unknown lock":         {func(c *engine.Config) { c.PartitionLock = "none" }, "PartitionLock", `"none", want "advisory" or "lease"`},
 		"negative payload":     {func(c *engine.Config) { c.Limits.PayloadBytes = -1 }, "Limits.PayloadBytes", "negative"},
 		"huge payload":         {func(c *engine.Config) { c.Limits.PayloadBytes = 1 << 28 }, "Limits.PayloadBytes", "at most 268435455"},
+		"huge outcome":         {func(c *engine.Config) { c.Limits.OutcomeBytes = 1<<29 + 1 }, "Limits.OutcomeBytes", "at most 536870912"},
 		"negative names":       {func(c *engine.Config) { c.Limits.AwaitNames = -1 }, "Limits.AwaitNames", "negative"},
 		"negative inbox":       {func(c *engine.Config) { c.Limits.Inbox = -1 }, "Limits.Inbox", "negative"},
 		"negative children":    {func(c *engine.Config) { c.Limits.Children = -1 }, "Limits.Children", "negative"},

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -34,18 +35,23 @@ func (e *Engine) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	return done[0].ID, nil
 }
 
-// InsertMany inserts any number of instances in one transaction and returns what became of each, in input order. An occupied key is no
-// error but a Duplicate; of two equal keys the first wins. A spec that is wrong refuses the whole call with a *[SpecError] before
-// anything is sent.
+// InsertMany inserts any number of instances, of Limits.OutcomeBytes together, in one transaction and returns what became of each, in input
+// order. An occupied key is no error but a Duplicate; of two equal keys the first wins. A spec that is wrong, or one too many, refuses the
+// whole call with a *[SpecError] before anything is sent.
 func (e *Engine) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
 	if len(specs) == 0 {
 		return nil, nil
 	}
 	erased := make([]*step.Spec, len(specs))
+	size := 0
 	for i, spec := range specs {
 		var err error
 		if erased[i], err = e.erase(ctx, i, spec); err != nil {
 			return nil, err
+		}
+		if size += erased[i].Bytes(); size > e.env.Limits.OutcomeBytes {
+			return nil, &SpecError{Index: i, Field: "state", Err: fmt.Errorf("over %d bytes together with those before it: %w",
+				e.env.Limits.OutcomeBytes, ErrTooLarge)}
 		}
 	}
 	return e.insert(ctx, erased...)

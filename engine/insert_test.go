@@ -113,6 +113,23 @@ func TestInsertManyInInputOrder(t *testing.T) {
 	require.Empty(t, none)
 }
 
+// Together they would be more than Postgres takes at once.
+func TestInsertOfTooMuch(t *testing.T) {
+	t.Parallel()
+	e, pool := client(t, func(c *engine.Config) { c.Limits.OutcomeBytes = 1000 })
+	spec := echoes.New(strings.Repeat("x", 400))
+	_, err := e.InsertMany(t.Context(), []fsm.Spec{spec, spec})
+	require.NoError(t, err)
+	_, err = e.InsertMany(t.Context(), []fsm.Spec{spec, spec, spec})
+	var wrong *engine.SpecError
+	require.ErrorAs(t, err, &wrong)
+	require.Equal(t, 2, wrong.Index)
+	require.ErrorIs(t, err, engine.ErrTooLarge)
+	var rows int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable`).Scan(&rows))
+	require.Equal(t, 2, rows)
+}
+
 func TestInsertOfWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	refusal := errors.New("no")

@@ -18,6 +18,8 @@ const (
 	schemaBytes = 63
 	// payloadBytes is the most that a jsonb can hold.
 	payloadBytes = 1<<28 - 1
+	// outcomeBytes is half of what Postgres takes in one message.
+	outcomeBytes = 1 << 29
 	// workerConns: while one claims or sweeps, another commits.
 	workerConns = 2
 	clientConns = 1
@@ -108,6 +110,7 @@ func (c Config) validateLimits(f *faults) {
 		value, max int
 	}{
 		{"Limits.PayloadBytes", c.Limits.PayloadBytes, payloadBytes},
+		{"Limits.OutcomeBytes", c.Limits.OutcomeBytes, outcomeBytes},
 		{"Limits.AwaitNames", c.Limits.AwaitNames, 0},
 		{"Limits.Inbox", c.Limits.Inbox, 0},
 		{"Limits.Children", c.Limits.Children, 0},

@@ -220,12 +220,17 @@ func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
 		return nil, outcomeFault("children", fmt.Errorf("nested %d deep, at most %d", depth, limits.Depth))
 	}
 	c := &step.Commit{Kind: step.Children, Step: s.to, State: state, Spawn: make([]step.Spec, 0, len(s.children))}
+	size := len(state)
 	for i, child := range s.children {
 		spec, err := child.Erase(&s.exec.env)
 		if bad, ok := errors.AsType[*SpecError](err); ok {
 			return nil, outcomeFault(fmt.Sprintf("children[%d].%s", i, bad.Field), bad.Err)
 		} else if err != nil {
 			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), err)
+		}
+		if size += spec.Bytes(); size > limits.OutcomeBytes {
+			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), fmt.Errorf("over %d bytes together with what is before it: %w",
+				limits.OutcomeBytes, ErrTooLarge))
 		}
 		c.Spawn = append(c.Spawn, *spec)
 	}

@@ -212,8 +212,9 @@ func TestTooLargeIsASentinel(t *testing.T) {
 
 func TestLimitsOfEnv(t *testing.T) {
 	t.Parallel()
-	env := &step.Env{Limits: step.Limits{PayloadBytes: 10, AwaitNames: 1, Children: 1, Depth: 2}}
+	env := &step.Env{Limits: step.Limits{PayloadBytes: 10, OutcomeBytes: 50, AwaitNames: 1, Children: 2, Depth: 2}}
 	spec := fsm.Declare[int, int]("n").New(1)
+	big := fsm.Declare[string, int]("n").New("12345678")
 	for name, c := range map[string]struct {
 		depth int
 		out   func(v *cartVisit) fsm.Outcome
@@ -223,7 +224,9 @@ func TestLimitsOfEnv(t *testing.T) {
 		"payload fits":   {0, func(v *cartVisit) fsm.Outcome { return v.Done("12345678") }, ""},
 		"names":          {0, func(v *cartVisit) fsm.Outcome { return v.Await("end", v.State, paid, other) }, "signals"},
 		"equal names":    {0, func(v *cartVisit) fsm.Outcome { return v.Await("end", v.State, paid, paid) }, ""},
-		"children":       {0, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, spec, spec) }, "children"},
+		"children":       {0, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, spec, spec, spec) }, "children"},
+		"all together":   {0, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, big, big) }, "children[1]"},
+		"together fits":  {0, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, big, spec) }, ""},
 		"depth fits":     {1, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, spec) }, ""},
 		"depth":          {2, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State, spec) }, "children"},
 		"depth, no kids": {2, func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("end", v.State) }, ""},

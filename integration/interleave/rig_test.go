@@ -79,10 +79,10 @@ func (r *rig) reset(ctx context.Context, w *world) error {
 	return nil
 }
 
-// outcome of one schedule.
+// verdict on one schedule.
 type verdict struct {
 	trace    []string // what passed in which order, and who waited
-	effect   string   // the order in which units passed: schedules with the same one were the same
+	effect   string   // the order in which units passed: schedules of one effect are one schedule
 	counts   []int    // units per session
 	dead     []string // effects after which a session could not take the turn it was given: no other order that begins so is a new one
 	broken   []string
@@ -293,4 +293,5 @@ func (p *play) unharmed(i int) {
 	}
 }
 
+// errReplay is what a text that names no schedule is answered with.
 var errReplay = errors.New("not a schedule")

@@ -35,9 +35,9 @@ type verb struct {
 	run        func(ctx context.Context, s *session)
 }
 
-// inTurn is several verbs of one session.
+// inTurn is several verbs of one session, counted to the family of the first.
 func inTurn(name string, verbs ...verb) verb {
-	v := verb{name: name, family: name, quick: true, run: func(ctx context.Context, s *session) {
+	v := verb{name: name, family: verbs[0].family, quick: true, run: func(ctx context.Context, s *session) {
 		for _, one := range verbs {
 			one.run(ctx, s)
 		}

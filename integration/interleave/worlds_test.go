@@ -68,10 +68,10 @@ var (
 )
 
 // follower is the next of the subject's partition key, in its queue and in another: the order is per queue, the exclusion across queues.
-func follower(lane string) string {
+func follower(lane, abroad string) string {
 	return fmt.Sprintf(`INSERT INTO gendurable.gen_durable (id, fsm, step, partition_key, pick_lane, eligible_at, queue) OVERRIDING SYSTEM VALUE
-		VALUES (%d, 'm', 's', 'k', %s, now() - interval '5 s', 'default'), (%d, 'm', 's', 'k', %[2]s, now() - interval '4 s', 'other')`,
-		followerID, lane, abroadID)
+		VALUES (%d, 'm', 's', 'k', %s, now() - interval '5 s', 'default'), (%d, 'm', 's', 'k', %s, now() - interval '4 s', 'other')`,
+		followerID, lane, abroadID, abroad)
 }
 
 // The claims of the rows above, as the worker that made them has them.
@@ -168,16 +168,16 @@ func outcomes(c *step.Claim) []verb {
 }
 
 func worlds() []world {
-	family := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
-	lost := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
-	crashed := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11", "crashes", "1")...), sibling, follower("1")}
-	runnable := []string{parked, row(subjectID, with(with(ofParent, addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1")}
-	unsettled := append(append([]string{}, runnable[:3]...), follower("0"))
+	family := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1", "1")}
+	lost := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1", "1")}
+	crashed := []string{parked, row(subjectID, with(with(with(expired, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "11", "crashes", "1")...), sibling, follower("1", "1")}
+	runnable := []string{parked, row(subjectID, with(with(ofParent, addressed...), "awaits", "'{go}'", "claim_token", "11")...), sibling, follower("1", "0")}
+	unsettled := append(append([]string{}, runnable[:3]...), follower("0", "0"))
 	asleep := []string{parked, row(subjectID, with(with(ofParent, addressed...), "status", "'awaiting_signal'", "awaits", "'{go,stop}'",
-		"await_deadline", "now() - interval '1 s'")...), sibling, follower("0"), signal(24, subjectID, "go", "d"), signal(25, subjectID, "go", "e"),
+		"await_deadline", "now() - interval '1 s'")...), sibling, follower("0", "0"), signal(24, subjectID, "go", "d"), signal(25, subjectID, "go", "e"),
 		"UPDATE gendurable.signals SET consumed_at = now() - id * interval '-1 s'"}
-	followed := append(append([]string{}, family[:3]...), follower("0"))
-	reclaimed := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "13")...), sibling, follower("1")}
+	followed := append(append([]string{}, family[:3]...), follower("0", "0"))
+	reclaimed := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "13")...), sibling, follower("1", "1")}
 	inserted := []verb{
 		inserts("insert, same key", spec("x", "")),
 		inserts("insert many", spec("y", "k"), spec("x", "k"), spec("", "k")),

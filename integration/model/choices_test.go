@@ -18,7 +18,7 @@ var (
 	steps      = []string{"first", "second"}
 	dedupKeys  = []string{"", "", "x", "y", "z"}
 	delays     = []time.Duration{0, 0, 0, time.Second, time.Second, time.Minute, time.Hour}
-	retention  = model.Retention{Done: time.Minute, Failed: time.Hour, Tombstones: 2}
+	retention  = model.Retention{Done: time.Minute, Failed: time.Hour, Tombstones: 1}
 )
 
 func one[T any](h *history, of []T, label string) T {

@@ -285,23 +285,23 @@ func (p *pair) release(w *worker, claims ...claim) {
 	require.Equal(p, p.model.Release(models), got, "claims released")
 }
 
-// crashLimit of every machine that the reaper knows.
-const crashLimit = 2
+// crashLimits of the machines; 0 is unlimited.
+var crashLimits = map[model.Machine]int{machines[0]: 1, machines[1]: 3, machines[2]: 0}
 
 // reap sweeps expired leases, by a worker that knows the limits of its own machines only.
 func (p *pair) reap(w *worker) {
 	p.logf("reap(%s)", w.name)
 	ctx, cancel := p.context()
 	defer cancel()
-	limits := store.CrashLimits{Machines: w.ids(), Limits: make([]int32, len(w.machines))}
-	for n := range limits.Limits {
-		limits.Limits[n] = crashLimit
+	limits := store.CrashLimits{Machines: w.ids()}
+	for _, m := range w.machines {
+		limits.Limits = append(limits.Limits, int32(crashLimits[m]))
 	}
 	got, err := p.Reap(ctx, mark(), limits, 1000)
 	require.NoError(p, err)
 	released, failed := p.model.Reap(func(m model.Machine) int {
 		if w.knows(m) {
-			return crashLimit
+			return crashLimits[m]
 		}
 		return 0
 	})

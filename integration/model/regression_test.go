@@ -169,3 +169,51 @@ func TestDuplicateOutranksFullInbox(t *testing.T) {
 	p.deliver(model.Address{ID: id}, "go", "y")
 	require.Len(t, p.model.Inbox(id), inboxCap)
 }
+
+// The crash that exceeds the limit ends the instance and settles its join; a reaper that does not know the machine knows no limit.
+func TestCrashLimit(t *testing.T) {
+	p := newHistory(t)
+	parent := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, parent), spawn(plain("2")))
+	child := parent + 1
+	for crashes := 1; crashes <= 3; crashes++ {
+		p.claimOne(&everyone, child)
+		p.advance(lease + time.Second)
+		p.reap(&newcomer)
+		require.Equal(t, crashes, p.model.Get(child).Crashes)
+		p.advance(5 * time.Minute)
+	}
+	p.claimOne(&everyone, child)
+	p.advance(lease + time.Second)
+	p.reap(&everyone)
+	require.Equal(t, "crashes", p.model.Get(child).Failure)
+	p.claimOne(&everyone, parent)
+}
+
+func TestCrashLimitIsExact(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	for crashes := range crashLimits[machines[0]] + 1 {
+		require.Equal(t, crashes, p.claimOne(&everyone, id).Crashes)
+		p.advance(lease + time.Second)
+		p.reap(&everyone)
+	}
+	require.Equal(t, model.Failed, p.model.Get(id).Status)
+}
+
+// Of too many tombstones the oldest go: what was consumed last is still a duplicate.
+func TestOldestTombstonesGoFirst(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	for _, key := range []string{"x", "y", "z"} {
+		p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
+		p.deliver(model.Address{ID: id}, "go", key)
+		p.commitOne(p.claimOne(&everyone, id), next("2"))
+		p.advance(time.Second)
+	}
+	p.prune(retention, 1000)
+	p.deliver(model.Address{ID: id}, "go", "z")
+	require.Empty(t, p.model.Inbox(id))
+	p.deliver(model.Address{ID: id}, "go", "x")
+	require.Len(t, p.model.Inbox(id), 1)
+}

@@ -21,6 +21,7 @@ type Codec interface {
 // Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not "unlimited": the engine fills in defaults.
 type Limits struct {
 	PayloadBytes int // state, result or signal payload, encoded; 1 MiB
+	OutcomeBytes int // one outcome with all of its children, or all specs of one InsertMany; 256 MiB
 	AwaitNames   int // distinct names of one Await; 1,000
 	Inbox        int // unconsumed signals of one instance; 10,000
 	Children     int // of one ScheduleChildren; 20,000
@@ -30,6 +31,7 @@ type Limits struct {
 // The defaults of Limits.
 const (
 	DefaultPayloadBytes = 1 << 20
+	DefaultOutcomeBytes = 256 << 20
 	DefaultAwaitNames   = 1_000
 	DefaultInbox        = 10_000
 	DefaultChildren     = 20_000
@@ -39,6 +41,7 @@ const (
 // WithDefaults returns a copy in which zero fields have their defaults.
 func (l Limits) WithDefaults() Limits {
 	l.PayloadBytes = cmp.Or(l.PayloadBytes, DefaultPayloadBytes)
+	l.OutcomeBytes = cmp.Or(l.OutcomeBytes, DefaultOutcomeBytes)
 	l.AwaitNames = cmp.Or(l.AwaitNames, DefaultAwaitNames)
 	l.Inbox = cmp.Or(l.Inbox, DefaultInbox)
 	l.Children = cmp.Or(l.Children, DefaultChildren)
@@ -176,6 +179,11 @@ type Spec struct {
 	PartitionKey string        // "": none
 	Delay        time.Duration // or
 	At           time.Time     // zero: now
+}
+
+// Bytes of the spec, as it travels to Postgres.
+func (s *Spec) Bytes() int {
+	return len(s.Machine) + len(s.Step) + len(s.Queue) + len(s.State) + len(s.Key) + len(s.PartitionKey)
 }
 
 // Machine is a definition with its types erased.

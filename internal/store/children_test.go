@@ -25,10 +25,10 @@ func (b bench) executing(more columns) *step.Claim {
 	return &step.Claim{ID: id, Step: "s", Queue: "default", Token: 7, Visit: int64(b.number(`SELECT visit FROM gendurable.gen_durable WHERE id = $1`, id))}
 }
 
-// kidOf inserts a claimed child of a parent's round.
-func (b bench) kidOf(parent int64, round int) *step.Claim {
+// kidOf inserts a claimed child of a joiner.
+func (b bench) kidOf(parent int64) *step.Claim {
 	b.t.Helper()
-	c := b.executing(columns{"parent_id": fmt.Sprint(parent), "parent_round": fmt.Sprint(round)})
+	c := b.executing(columns{"parent_id": number(parent), "parent_round": `3`})
 	c.Parent = parent
 	return c
 }
@@ -36,7 +36,7 @@ func (b bench) kidOf(parent int64, round int) *step.Claim {
 // joiner inserts a parent that waits for n children.
 func (b bench) joiner(n int) int64 {
 	b.t.Helper()
-	return b.insert(columns{"fsm": `'m'`, "step": `'join'`, "status": `'awaiting_children'`, "children_pending": fmt.Sprint(n), "round": `3`})
+	return b.insert(columns{"fsm": `'m'`, "step": `'join'`, "status": `'awaiting_children'`, "children_pending": number(n), "round": `3`})
 }
 
 func kids(n int) []step.Spec { return (&scene{}).nChildren(n) }
@@ -141,9 +141,9 @@ func TestManySiblingsEndInOneBatch(t *testing.T) {
 			if i%7 == 0 {
 				kind = step.Stop
 			}
-			batch = append(batch, store.Entry{Claim: b.kidOf(whole, 3), Commit: ending(kind)})
+			batch = append(batch, store.Entry{Claim: b.kidOf(whole), Commit: ending(kind)})
 			if i > 0 {
-				batch = append(batch, store.Entry{Claim: b.kidOf(part, 3), Commit: ending(kind)})
+				batch = append(batch, store.Entry{Claim: b.kidOf(part), Commit: ending(kind)})
 			}
 		}
 		slices.Reverse(batch)
@@ -158,7 +158,7 @@ func TestManySiblingsEndInOneBatch(t *testing.T) {
 func TestChildOfAParentThatIsGone(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(1)
-	c := b.kidOf(parent, 3)
+	c := b.kidOf(parent)
 	b.exec(`DELETE FROM gendurable.gen_durable WHERE id = $1`, parent)
 	entry := store.Entry{Claim: c, Commit: ending(step.Done)}
 
@@ -183,7 +183,7 @@ func TestSiblingsEndSideBySide(t *testing.T) {
 	for range lanes {
 		var batch []store.Entry
 		for range each {
-			batch = append(batch, store.Entry{Claim: b.kidOf(parent, 3), Commit: ending(step.Done)})
+			batch = append(batch, store.Entry{Claim: b.kidOf(parent), Commit: ending(step.Done)})
 		}
 		go func() {
 			for len(batch) > 0 {

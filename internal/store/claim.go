@@ -112,8 +112,9 @@ FROM {s}.gen_durable g CROSS JOIN LATERAL (
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[])
 ORDER BY s.target_id, s.id`
 
-// dueSQL says in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer. Rows that are due
-// already do not count: the claim before it has taken what it could. $1 queue
+// dueSQL says in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer. Rows that were
+// due when the transaction began do not count: the claim before it has taken what it could. One that came due since does, as 0: the claim
+// may not have seen it. $1 queue
 const dueSQL = `WITH RECURSIVE level(p) AS (
   (SELECT g.priority FROM {s}.gen_durable g
    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority LIMIT 1)
@@ -125,7 +126,7 @@ SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 10
 FROM level CROSS JOIN LATERAL (
   SELECT g.eligible_at FROM {s}.gen_durable g
   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
-    AND g.priority = level.p AND g.eligible_at > statement_timestamp()
+    AND g.priority = level.p AND g.eligible_at > now()
   ORDER BY g.eligible_at LIMIT 1) n
 WHERE level.p IS NOT NULL`
 

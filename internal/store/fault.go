@@ -31,12 +31,9 @@ func (f Fault) String() string {
 // SQLSTATEs that are told apart from their class.
 const (
 	codeUniqueViolation   = "23505"
-	codeForeignKey        = "23503"
-	codeDeadlock          = "40P01"
 	codeReadOnly          = "25006"
 	codeCachedPlanChanged = "0A000"
 	codeStatementGone     = "26000"
-	codeUndefinedObject   = "42704"
 	codeCancelled         = "57014"
 	codeOutOfMemory       = "53200"
 )
@@ -98,8 +95,7 @@ func hasCode(err error, code string) bool {
 // failing: nobody's heartbeat was heard meanwhile. After it the reaper holds off: heartbeats go first (T20). Behind some proxies a dead
 // server is a server error of class 08 on a live connection; a network that swallows is only noticed by our own timeout.
 func LostConnection(err error) bool {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return hasClass(pg.Code, "08", "57P", codeReadOnly)
 	}
 	var dial *pgconn.ConnectError

@@ -157,7 +157,7 @@ func TestInsertOfTheSameKeysInOppositeOrders(t *testing.T) {
 		slices.Reverse(back)
 		for i := range keys {
 			require.Equal(t, forth[i].ID, back[i].ID)
-			require.True(t, forth[i].Duplicate != back[i].Duplicate)
+			require.NotEqual(t, forth[i].Duplicate, back[i].Duplicate)
 		}
 	}
 	require.EqualValues(t, rounds*sides*tripsEach, attempts.sent.Load())

@@ -106,7 +106,7 @@ func TestReapLeavesToOthers(t *testing.T) {
 	unlimited := b.executing(columns{"fsm": `'m'`, "fsm_version": `2`, "crashes": `50`, "lease_expires_at": expired}).ID
 	live := b.executing(nil).ID
 	parent := b.joiner(1)
-	child := b.kidOf(parent, 3)
+	child := b.kidOf(parent)
 	b.exec(`UPDATE gendurable.gen_durable SET crashes = 1, lease_expires_at = now() - interval '1 s' WHERE id = $1`, child.ID)
 	locked := b.executing(columns{"lease_expires_at": expired}).ID
 	holder := b.begin()

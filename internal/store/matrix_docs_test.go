@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,7 @@ func TestOutcomesPage(t *testing.T) {
 	t.Parallel()
 	want := renderMatrix()
 	if *update {
-		require.NoError(t, os.WriteFile(outcomesPage, []byte(want), 0o644)) //nolint:gosec // a page of the documentation
+		require.NoError(t, os.WriteFile(outcomesPage, []byte(want), 0o644))
 	}
 	got, err := os.ReadFile(outcomesPage)
 	require.NoError(t, err)
@@ -51,7 +52,7 @@ func renderMatrix() string {
 			out.WriteString(" " + x.name + " |")
 		}
 		out.WriteString("\n|---|" + strings.Repeat("---|", len(g.transitions)) + "\n")
-		for _, name := range append(known[:len(known):len(known)], around...) {
+		for _, name := range slices.Concat(known, around) {
 			if cells, some := cellsOf(g, name); some {
 				fmt.Fprintf(&out, "| %s | %s |\n", name, strings.Join(cells, " | "))
 			}

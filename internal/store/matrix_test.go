@@ -111,7 +111,7 @@ func (b bench) allInOneBatch(all []*transition, scenes []*scene, slow bool) {
 	var members []int
 	together := newMark()
 	for i, x := range all {
-		scenes[i].bench.t = b.t
+		scenes[i].t = b.t
 		e := scenes[i].entry(x)
 		if e.Slow() && !slow {
 			continue
@@ -190,13 +190,11 @@ func withKeys(specs []step.Spec, keys ...string) []step.Spec {
 }
 
 // kid makes an executing child of the scene's row.
-func (s *scene) kid(more columns) *step.Claim {
+func (s *scene) kid(more columns) {
 	s.t.Helper()
 	id := s.insert(columns{"fsm": `'kid'`, "step": `'work'`, "status": `'executing'`, "locked_by": quote(me), "claim_token": `5`,
-		"lease_expires_at": `now() - interval '1 second'`, "parent_id": fmt.Sprint(s.id), "parent_round": `9`}.with(more))
-	c := &step.Claim{ID: id, Step: "work", Token: 5, Parent: s.id, ParentRound: 9}
-	s.kids = append(s.kids, c)
-	return c
+		"lease_expires_at": `now() - interval '1 second'`, "parent_id": number(s.id), "parent_round": `9`}.with(more))
+	s.kids = append(s.kids, &step.Claim{ID: id, Step: "work", Token: 5, Parent: s.id, ParentRound: 9})
 }
 
 func (s *scene) kidEnds(outcome step.Commit) {

@@ -32,7 +32,7 @@ func TestOnlyTheHeadOfAKey(t *testing.T) {
 	b := newBench(t)
 	want := make([]int64, 8)
 	for _, spot := range []int{5, 2, 7, 0, 3, 6, 1, 4} {
-		want[spot] = b.ofKey("k", 100-spot%4, columns{"priority": fmt.Sprint(spot / 4)})
+		want[spot] = b.ofKey("k", 100-spot%4, columns{"priority": number(spot / 4)})
 	}
 	free := b.ofKey("other", 1, columns{"priority": `9`})
 	require.Equal(t, []int64{want[0], free}, ids(b.claim().Claims))

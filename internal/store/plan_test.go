@@ -49,7 +49,9 @@ func (b bench) explained(when string) explained {
 		c.MaxConns = 1
 		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 			_, text, ok := strings.Cut(n.Message, "plan:\n")
-			var p struct{ Plan planNode }
+			var p struct {
+				Plan planNode `json:"Plan"`
+			}
 			if ok && json.Unmarshal([]byte(text), &p) == nil {
 				*e.plans = append(*e.plans, p.Plan)
 			}
@@ -281,7 +283,8 @@ func ofParents(e explained) any {
 
 // parkedOnes are instances that await a signal; the key of each is "address " and its id.
 func parkedOnes(e explained) any {
-	rows, err := e.pool.Query(e.t.Context(), `SELECT id FROM gendurable.gen_durable WHERE status = 'awaiting_signal' ORDER BY random() LIMIT $1`, planRows)
+	rows, err := e.pool.Query(e.t.Context(), `SELECT id FROM gendurable.gen_durable 
+		WHERE status = 'awaiting_signal' AND correlation_guard LIKE 'address %' ORDER BY random() LIMIT $1`, planRows)
 	require.NoError(e.t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	require.NoError(e.t, err)
@@ -344,7 +347,7 @@ func (e explained) measureAll() {
 		require.GreaterOrEqual(e.t, rows, m.rows, "%s, %s", m.verb, e.when)
 		require.LessOrEqual(e.t, c.buffers, max(rows, 1)*m.most, "%s, %s: buffers for %d", m.verb, e.when, rows)
 		require.Empty(e.t, c.scanned, "%s, %s", m.verb, e.when)
-		for _, index := range strings.Fields(m.indexes) {
+		for index := range strings.FieldsSeq(m.indexes) {
 			require.Contains(e.t, c.indexes, index, "%s, %s", m.verb, e.when)
 		}
 	}

@@ -2,7 +2,6 @@ package store_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"reflect"
 	"strconv"
@@ -106,7 +105,7 @@ var (
 	consumed = shown("the awaited ones consumed", `2†{} 3{"p": 1} 4{"p": 1}`)
 	emptied  = shown("deleted", "")
 	received = rule{"+1 signal", func(_ *scene, was, is *string) bool { return *is == *was+` new{"n": 1}` }}
-	spawned  = func(n int) rule { return shown("inserted", fmt.Sprint(n)) }
+	spawned  = func(n int) rule { return shown("inserted", number(n)) }
 	promoted = shown("visible", "runnable, lane 0")
 	joined   = rule{"−1", func(_ *scene, was, is *string) bool {
 		var before, after map[string]any

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +95,7 @@ func (b bench) newScene(x *transition) *scene {
 	row := fixtures[x.from]
 	if x.from != "" {
 		row = row.with(columns{"queue": quote(s.queue()), "partition_key": quote(s.key()), "correlation_key": quote(s.key()),
-			"parent_id": fmt.Sprint(s.parent)})
+			"parent_id": number(s.parent)})
 	}
 	s.id = b.insert(row.with(x.with))
 	if x.from != "" {
@@ -170,7 +171,7 @@ func (s *scene) photograph() image {
 	_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error { out[name] = value; return nil })
 	require.NoError(s.t, err)
 	out[itsInbox] = new(s.inbox())
-	out[itsChildren] = new(fmt.Sprint(s.bench.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id = $1`, s.id)))
+	out[itsChildren] = new(number(s.bench.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id = $1`, s.id)))
 	out[itsBarrier], out[itsNext] = nil, nil
 	if s.behind != 0 {
 		out[itsBarrier] = new(s.text(`SELECT to_jsonb(g)::text FROM gendurable.gen_durable g WHERE id = $1`, s.parent))
@@ -191,7 +192,7 @@ func (s *scene) inbox() string {
 	_, err = pgx.ForEachRow(rows, []any{&id, &consumed, &payload}, func() error {
 		item := "new"
 		if n, ok := s.signals[id]; ok {
-			item = fmt.Sprint(n)
+			item = number(n)
 		}
 		if consumed {
 			item += "†"
@@ -202,5 +203,8 @@ func (s *scene) inbox() string {
 	require.NoError(s.t, err)
 	return strings.Join(list, " ")
 }
+
+// number is n as SQL.
+func number[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
