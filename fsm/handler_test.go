@@ -32,7 +32,7 @@ func TestHandlerDecodesAnew(t *testing.T) {
 	}).OnError(func(_ context.Context, v *cartVisit, err error) (fsm.Outcome, error) {
 		seen = v.State
 		n, ok, decodeErr := paid.First(v)
-		return v.Stop(fmt.Errorf("%w %d %v %w", err, n, ok, decodeErr)), nil
+		return v.Stop(fmt.Errorf("%w %d %v %v", err, n, ok, decodeErr)), nil //nolint:errorlint // its text is nil
 	})
 	c := claim(`{"id":1,"items":{"x":1}}`)
 	c.Awaited = []step.Signal{{ID: 1, Name: "paid", Payload: json.RawMessage(`5`)}}
