@@ -1,4 +1,4 @@
-//go:build mutants
+//go:build proof && mutants
 
 package model_test
 
