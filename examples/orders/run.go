@@ -39,7 +39,7 @@ func (o Options) WithDefaults() Options {
 	o.Orders = cmp.Or(o.Orders, MaxOrders)
 	o.Concurrency = cmp.Or(o.Concurrency, max(2, o.Orders/300))
 	o.Latency = cmp.Or(o.Latency, 40*time.Millisecond)
-	o.PayWithin = cmp.Or(o.PayWithin, 10*time.Second)
+	o.PayWithin = cmp.Or(o.PayWithin, 25*time.Second)
 	o.Within = cmp.Or(o.Within, 3*time.Minute)
 	return o
 }
