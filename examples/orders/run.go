@@ -29,7 +29,7 @@ type Options struct {
 	Orders      int           // MaxOrders; at least MinOrders
 	Concurrency int           // of each worker; a slot for 300 orders, at least 2, so that there is always something in hand
 	Latency     time.Duration // of the world outside; 40 ms
-	PayWithin   time.Duration // 10 s, well over the time that any payment in the CSV file takes
+	PayWithin   time.Duration // 25 s, well over the time that any payment in the CSV file takes
 	Within      time.Duration // the whole run; 3 min
 	Progress    *run.Progress // required
 }
