@@ -112,6 +112,18 @@ func TestOldRoundDoesNotOpenTheNewBarrier(t *testing.T) {
 	p.claimOne(&everyone, parent)
 }
 
+// A child and its parent, which runs again before the join since it was redriven, end in one batch: neither is left out.
+func TestParentAndChildEndInOneBatch(t *testing.T) {
+	p := newHistory(t)
+	parent := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, parent), spawn(plain("2")))
+	p.cancel(parent)
+	p.advance(time.Second)
+	p.redrive(parent)
+	child := p.claimOne(&everyone, parent+1)
+	p.commit(false, decision{claim: p.claimOne(&everyone, parent), outcome: stop()}, decision{claim: child, outcome: stop()})
+}
+
 // A consumed signal is still known as a duplicate, but wakes nobody (T5): neither by its redelivery nor by parking for its name.
 func TestTombstoneWakesNobody(t *testing.T) {
 	p := newHistory(t)

@@ -55,6 +55,8 @@ RETURNING g.id`
 //
 // Nothing here waits for a stranger. A row that someone holds is left out (SKIP LOCKED), and so is a terminal child whose parent, to be
 // joined by a rider, someone holds. Lock and UPDATE are one statement: a later one could not know what was skipped, and would wait.
+// The parents are locked with the first row, be it a child or not, since the last condition asks for them first: one whose own outcome is
+// in this batch could not be locked any more once it is updated, and its child would be left out.
 // The join is by ctid, which is right only because the lock did not wait (T99). coalesce() hides status from the partial indexes:
 // planned while nothing executes, the literal would walk every executing row per entry (T98).
 //
@@ -95,7 +97,7 @@ UPDATE {s}.gen_durable g SET
   updated_at = u.now
 FROM u CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
-  AND (u.parent IS NULL OR u.parent = ANY(ARRAY(SELECT id FROM p)))
+  AND (u.parent = ANY(ARRAY(SELECT id FROM p)) OR u.parent IS NULL)
 RETURNING g.id`
 
 // slowSQL leads a transaction of the slow lane: own rows and the parents to join, together, in id order, waiting for whoever holds them
