@@ -2,6 +2,7 @@ package pgdev
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -46,4 +47,16 @@ func TestForbidMainCluster(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(dir, "gendurable.conf"))
 	require.NoError(t, err)
 	require.Equal(t, "create_main_cluster = false\n", string(content))
+}
+
+func TestAptWaitsForItsLists(t *testing.T) {
+	dir := t.TempDir()
+	tried := filepath.Join(dir, "tried")
+	script := "#!/bin/sh\n[ -e " + tried + " ] && exit 0\n: >" + tried + "\necho 'E: Could not get lock /var/lib/apt/lists/lock' >&2\nexit 100\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755))
+	t.Setenv("PATH", dir)
+	require.NoError(t, apt(t.Context(), io.Discard, "update"))
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "apt-get"), []byte("#!/bin/sh\necho 'E: no network'\nexit 100\n"), 0o755))
+	require.ErrorContains(t, apt(t.Context(), io.Discard, "update"), "no network")
 }

@@ -1,6 +1,7 @@
 package pgdev
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // errNoBouncer says that the machine has no PgBouncer.
@@ -65,15 +67,32 @@ func forbidServices(policy string) (allow func() error, err error) {
 	return func() error { return os.Remove(policy) }, nil
 }
 
-// apt runs apt-get without questions; several processes may come at the same time and wait for each other.
+// aptPatience is how long apt waits for another process that uses apt.
+const aptPatience = 5 * time.Minute
+
+// apt runs apt-get without questions; several processes may come at the same time and wait for each other. apt's own patience ends at
+// dpkg: whoever finds the lists of packages locked is sent away, and asks again here.
 func apt(ctx context.Context, progress io.Writer, arguments ...string) error {
 	fmt.Fprintf(progress, "apt-get %s\n", strings.Join(arguments, " "))
-	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "-o", "DPkg::Lock::Timeout=300"}, arguments...)...)
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("apt-get %s: %w\n%s", strings.Join(arguments, " "), err, out)
+	ctx, cancel := context.WithTimeout(ctx, aptPatience)
+	defer cancel()
+	for {
+		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-qq", "-o", "DPkg::Lock::Timeout=300"}, arguments...)...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("apt-get %s: %w\n%s", strings.Join(arguments, " "), err, out)
+		if !bytes.Contains(out, []byte("Could not get lock")) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
 	}
-	return nil
 }
 
 // forbidMainCluster keeps the package of Postgres from creating and starting a cluster of its own.
