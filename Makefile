@@ -10,7 +10,7 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help test interleave model environments soak fuzz demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
+.PHONY: help test interleave model proof environments soak fuzz demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -18,11 +18,16 @@ help: ## List the targets
 test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
 	bin/withpg go test $(RACE) -timeout 15m ./...
 
-interleave: bin/withpg ## Run the engine's statements from two sessions in every order that a seed picks
-	bin/withpg go test -tags proof -timeout 60m ./integration/interleave
+interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
+	INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 15m -v -run TestEveryInterleaving ./integration/interleave
 
-model: bin/withpg ## Drive the store and an in-memory reference of the specification through the same random histories
-	bin/withpg go test -tags proof -timeout 60m ./integration/model
+model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
+	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
+
+proof: bin/withpg ## All orders of two sessions and many of three, 5,000 histories, and every known-broken form of the statements
+	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'TestEveryInterleaving|Mutant' ./integration/interleave
+	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
+	N=60 bin/withpg go test -tags mutants -count=1 -timeout 120m -v -run TestMutants ./integration/model
 
 soak: bin/soak ## Run the engine under faults on a Postgres of its own, and check its history (SECONDS=180 SEED=)
 	bin/soak -recovery -seconds $(or $(SECONDS),180) -seed $(or $(SEED),0)

@@ -220,6 +220,7 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 		`visit = -1`:                                                      "counts",
 		`depth = 101`:                                                     "counts",
 		`pick_lane = 3`:                                                   "lane",
+		`pick_lane = 1, partition_key = NULL`:                             "lane",
 	} {
 		_, err := d.Exec(t.Context(), "UPDATE gen_durable SET "+set)
 		require.ErrorContains(t, err, `"gen_durable_`+check+`_check"`, set)

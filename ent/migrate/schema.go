@@ -201,7 +201,7 @@ func init() {
 		"gen_durable_failure_check":  "(status = 'failed'::durable_status) = (failure IS NOT NULL)",
 		"gen_durable_finished_check": "(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)",
 		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)",
-		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 2",
+		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)",
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",

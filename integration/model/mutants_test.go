@@ -1,4 +1,4 @@
-//go:build proof && mutants
+//go:build mutants
 
 package model_test
 
@@ -23,6 +23,8 @@ var mutants = []struct{ name, file, from, to string }{
 	{"re-check never counts what was given", "batch.go", "if o.Step == c.Step {", "if o.Step != \"\" {"},
 	{"re-check counts tombstones", "riders.go", "s.name = ANY(g.awaits) AND s.consumed_at IS NULL", "s.name = ANY(g.awaits)"},
 	{"join without round", "riders.go", "AND p.round = d.parent_round", ""},
+	{"parents locked too late", "commit.go", "(u.parent = ANY(ARRAY(SELECT id FROM p)) OR u.parent IS NULL)",
+		"(u.parent IS NULL OR u.parent = ANY(ARRAY(SELECT id FROM p)))"},
 	{"join more than once", "commit.go", "AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN", "AND g.parent_id IS NOT NULL THEN"},
 	{"join one child at a time", "riders.go", "count(*)::int AS n", "1 AS n"},
 	{"consume by name", "riders.go", "DELETE FROM {s}.signals s\nWHERE s.id = ANY($1::bigint[])",

@@ -49,7 +49,7 @@ CREATE TABLE "gen_durable" (
   CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed'::durable_status) = (failure IS NOT NULL)),
   CONSTRAINT "gen_durable_finished_check" CHECK ((status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)),
   CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)),
-  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 2),
+  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)),
   CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
   CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[])
