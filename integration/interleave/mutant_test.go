@@ -79,7 +79,7 @@ func find(queries []*pgx.QueuedQuery, words string) int {
 }
 
 const (
-	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent IS NULL"
+	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent = ANY("
 	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
 	spawnUngated = "WHERE $16::uuid IS NOT NULL ORDER BY t.ord"
 )
@@ -151,10 +151,10 @@ var mutants = []mutant{
 	{"terminal delete before update", "executing/done|signal go", "signal of the dead", deleteBeforeUpdate},
 
 	{"unfenced outcome", "runnable/zombie: next|claim", "unfenced outcome", text(
-		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent IS NULL",
-		"$4::text IS NOT NULL\n  AND (u.parent IS NULL")},
+		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
+		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
 	{"fence by worker only", "reclaimed/zombie: next|retry", "unfenced outcome",
-		text("AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent IS NULL", "\n  AND (u.parent IS NULL")},
+		text("AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(", "\n  AND (u.parent = ANY(")},
 	{"kept claim without the visit in its fence", "executing/next, kept|next, kept", "unfenced outcome",
 		of("SET step = u.step, state = u.state::jsonb", text("AND g.visit = u.visit", ""))},
 	{"riders gated by the next fence", "reclaimed/zombie: next|park", "signal lost", text(
@@ -173,9 +173,9 @@ var mutants = []mutant{
 	{"claim that waits", "runnable/claim|hold", "waited", text("FOR NO KEY UPDATE OF g SKIP LOCKED", "FOR NO KEY UPDATE OF g")},
 	{"time out that waits", "asleep/time out|hold", "waited", of("timed_out = true", text("SKIP LOCKED", ""))},
 	{"no gate for the parent", "executing/sibling done|hold parent", "waited",
-		text("OR u.parent = ANY(ARRAY(SELECT id FROM p))", "OR $19::bigint[] IS NOT NULL")},
+		text("(u.parent = ANY(ARRAY(SELECT id FROM p))", "($19::bigint[] IS NOT NULL")},
 	{"join by ctid where it waits", "families/sibling done|signal parent", "barrier",
-		text("OR u.parent = ANY(ARRAY(SELECT id FROM p))", "OR $19::bigint[] IS NOT NULL")},
+		text("(u.parent = ANY(ARRAY(SELECT id FROM p))", "($19::bigint[] IS NOT NULL")},
 	{"FOR UPDATE in the claim", "runnable/claim|refer", "hidden", text("FOR NO KEY UPDATE OF g SKIP LOCKED", "FOR UPDATE OF g SKIP LOCKED")},
 	{"FOR UPDATE in the commit", "executing/next|refer", "hidden", of(fencedUpdate, text("FOR NO KEY UPDATE", "FOR UPDATE"))},
 	{"FOR UPDATE in the delivery", "executing/signal go|refer", "hidden", of("set_config('gendurable.target'", text("FOR NO KEY UPDATE", "FOR UPDATE"))},
