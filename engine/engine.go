@@ -121,9 +121,7 @@ func (e *Engine) Start(ctx context.Context) error {
 		return err
 	}
 	if e.worker != nil {
-		if err := e.worker.Start(ctx); err != nil {
-			return fmt.Errorf("start the worker: %w", err)
-		}
+		e.worker.Start()
 	}
 	e.state = started
 	return nil

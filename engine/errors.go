@@ -16,6 +16,9 @@ var (
 	ErrNoTarget = store.ErrNoTarget
 	// ErrInboxFull: the instance holds as many unconsumed signals as it may (Limits.Inbox). Of Signal.
 	ErrInboxFull = store.ErrInboxFull
+	// ErrUnknown: the connection was lost before a COMMIT was answered, and to repeat it could insert or deliver twice. Of inserts without
+	// a correlation key, of Signal without a dedup key, and of Signal with one whose target has ended in between.
+	ErrUnknown = store.ErrUnknown
 	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
 	ErrTooLarge = fsm.ErrTooLarge
 	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get and Wait.

@@ -37,14 +37,20 @@ type Sender struct {
 // row another transaction keeps locked, which is logged with the holder's pid (T9).
 //
 // Errors: store.ErrNoTarget and store.ErrInboxFull; store.ErrUnknown where the commit got no answer and the message has no dedup key, so
-// that a repetition might deliver it twice. With one it is repeated, and may find itself as the duplicate.
+// that a repetition might deliver it twice. With one it is repeated, and may find itself as the duplicate; or nobody, if the target has
+// ended since, maybe by this very signal: that is an ErrUnknown too.
 func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store.Delivery, error) {
 	address, err := Resolve(to)
 	if err != nil {
 		return store.Delivery{}, fmt.Errorf("%w: %w", store.ErrNoTarget, err)
 	}
+	doubt := false
 	for n := 1; ; n++ {
 		d, err := s.Inboxes.Deliver(ctx, address, m, s.Inbox)
+		if doubt && errors.Is(err, store.ErrNoTarget) {
+			return d, fmt.Errorf("%w: an attempt before got no answer, and now: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
+		}
+		doubt = doubt || store.Unknown(err)
 		if err == nil || !repeatable(err) {
 			return d, err
 		}

@@ -72,6 +72,22 @@ func TestSendReturnsWhatNoRepetitionCures(t *testing.T) {
 	}
 }
 
+// lost is an error after which nobody knows whether the signal was delivered.
+type lost struct{}
+
+func (lost) Error() string { return "connection reset" }
+func (lost) Unknown() bool { return true }
+
+// The target may have consumed the signal and ended: that there is none now says nothing.
+func TestSendDoubtsThatThereWasNoTarget(t *testing.T) {
+	t.Parallel()
+	s := &script{errs: []error{lost{}, refused("40P01"), store.ErrNoTarget}}
+	_, _, err := send(t.Context(), s)
+	require.ErrorIs(t, err, store.ErrUnknown)
+	require.NotErrorIs(t, err, store.ErrNoTarget)
+	require.Len(t, s.to, 3)
+}
+
 func TestSendEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)

@@ -286,6 +286,11 @@ func distinct(batch []*pending) (first, repeated []*pending) {
 
 func (c *committer) applied(done *store.Committed, took time.Duration) {
 	c.w.Nudge(done.Queues...)
+	for queue, in := range done.Soon {
+		if s := c.w.queues[queue]; s != nil {
+			s.expect(in)
+		}
+	}
 	c.w.promotions.add(done.Missed)
 	c.w.each(func(h *Hooks) {
 		if h.Commit != nil {

@@ -50,6 +50,7 @@ type backend interface {
 	Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, error)
 	Commit(ctx context.Context, worker, mark string, entries []store.Entry, slow bool) (store.Committed, error)
 	Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, settle bool) (map[int64]store.Verdict, error)
+	Held(ctx context.Context, worker, queue string) ([]*step.Claim, error)
 	Release(ctx context.Context, worker string, claims []*step.Claim) (int, store.Promotion, error)
 	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
 	Uptime(ctx context.Context) (time.Duration, error)

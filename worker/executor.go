@@ -193,19 +193,23 @@ func (x *execution) run() (*step.Commit, error) {
 	return s.Run(ctx, c)
 }
 
-// loadChildren reads the round that has joined. A database that is away is waited for: it is not the step's error.
+// loadChildren reads the round that has joined.
 func (x *execution) loadChildren(ctx context.Context) error {
 	c := x.f.claim
+	return x.w.patiently(ctx, "read children", func() (err error) {
+		c.Children, err = x.w.db.Children(ctx, c.ID, c.Round)
+		return err
+	})
+}
+
+// patiently repeats what a step reads until ctx ends. A database that is away is waited for: it is not the step's error.
+func (w *Worker) patiently(ctx context.Context, doing string, read func() error) error {
 	for n := 1; ; n++ {
-		children, err := x.w.db.Children(ctx, c.ID, c.Round)
-		if err == nil {
-			c.Children = children
-			return nil
+		err := read()
+		if err == nil || ctx.Err() != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		x.w.trouble("read children", err)
+		w.trouble(doing, err)
 		if !sleep(ctx, backoff(n, 50*time.Millisecond, 5*time.Second)) {
 			return ctx.Err()
 		}

@@ -260,8 +260,13 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 	r.status, r.eligible, r.lane = fsm.StatusRunnable, time.Now().Add(o.Delay), 0
 	switch o.Kind {
 	case step.Next, step.Retry:
-		if o.Delay == 0 {
+		switch soon, known := out.Soon[r.Queue]; {
+		case o.Delay == 0:
 			out.Queues = append(out.Queues, r.Queue)
+		case out.Soon == nil:
+			out.Soon = map[string]time.Duration{r.Queue: o.Delay}
+		case !known || o.Delay < soon:
+			out.Soon[r.Queue] = o.Delay
 		}
 	case step.Await:
 		r.status, r.deadline = fsm.StatusAwaitingSignal, time.Now().Add(o.Timeout)
@@ -320,6 +325,16 @@ func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entr
 		}
 		return nil
 	})
+}
+
+func (db *fake) Held(ctx context.Context, worker, queue string) (held []*step.Claim, err error) {
+	err = db.send(ctx, "held", queue, func() error {
+		for _, r := range db.sorted(func(r *row) bool { return r.status == fsm.StatusExecuting && r.worker == worker && r.Queue == queue }) {
+			held = append(held, &step.Claim{ID: r.ID, Token: r.Token, Queue: r.Queue, PartitionKey: r.PartitionKey})
+		}
+		return nil
+	})
+	return held, err
 }
 
 func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim) (n int, p store.Promotion, err error) {

@@ -73,6 +73,14 @@ func (fs *flights) current(f *flight) bool {
 	return fs.byID[f.beat.ID] == f
 }
 
+// has reports whether a claim is in flight.
+func (fs *flights) has(c *step.Claim) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f := fs.byID[c.ID]
+	return f != nil && f.beat.Token == c.Token
+}
+
 func (fs *flights) all() []*flight {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -89,7 +97,13 @@ func (w *Worker) launch(q *scheduler, claims []*step.Claim, sent time.Duration) 
 	for i, c := range claims {
 		c.Env = w.c.Env
 		id := c.ID
-		c.Inbox = func(ctx context.Context) ([]step.Signal, error) { return w.db.Inbox(ctx, id) }
+		c.Inbox = func(ctx context.Context) (signals []step.Signal, err error) {
+			err = w.patiently(ctx, "read an inbox", func() (err error) {
+				signals, err = w.db.Inbox(ctx, id)
+				return err
+			})
+			return signals, err
+		}
 		ctx, cancel := context.WithCancelCause(w.steps)
 		f := &flight{beat: c, queue: q, claim: c, ctx: ctx, cancel: cancel}
 		f.until.Store(int64(sent + w.c.Lease - w.margin()))

@@ -268,3 +268,52 @@ func TestALockedRowIsNotALostLease(t *testing.T) {
 		require.Len(t, s.witness.runs(), 1)
 	})
 }
+
+// A claim whose answer is lost has taken rows that nobody here knows of. They go back, and count no crash.
+func TestWhatALostClaimTookGoesBack(t *testing.T) {
+	for name, lost := range map[string]answer{"taken": lostDone, "not taken": lostNever} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 2, func(t *testing.T, s *scene) {
+				claims := 0
+				s.db.weather.answers = func(verb, _ string) answer {
+					if verb == "claim" {
+						if claims++; claims == 2 {
+							return lost
+						}
+					}
+					return fair
+				}
+				s.run = takes(10 * time.Second)
+				running := s.db.insert()
+				p := s.start()
+				s.pass(time.Second)
+				r := s.db.insert(keyed("k"))
+				p.Nudge("q")
+				s.ended(15 * time.Second)
+				require.Len(t, s.witness.runs(running.ID), 1, "what is in flight is no stray")
+				require.Len(t, s.witness.runs(r.ID), 1)
+				require.Zero(t, s.db.look(r.ID).Crashes)
+				require.Len(t, s.sent("held"), 1)
+				p.stopped()
+			})
+		})
+	}
+}
+
+func TestWhatTheLastClaimTookGoesBackToo(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		r := s.db.insert()
+		s.db.weather.answers = func(verb, _ string) answer {
+			if verb == "claim" {
+				return lostDone
+			}
+			return fair
+		}
+		s.db.weather.latency = func(string) time.Duration { return 2 * time.Second }
+		p := s.start()
+		s.pass(time.Second)
+		p.stopped()
+		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status)
+		require.Empty(t, s.witness.runs())
+	})
+}

@@ -194,6 +194,30 @@ func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
 	})
 }
 
+// A step that reads its inbox while the database is away waits, and learns nothing of it.
+func TestAnInboxIsReadOnceTheDatabaseIsBack(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			_, err := c.Inbox(ctx)
+			return done(), err
+		}
+		reads := 0
+		s.db.weather.answers = func(verb, _ string) answer {
+			if verb == "inbox" {
+				if reads++; reads < 10 {
+					return cut
+				}
+			}
+			return fair
+		}
+		r := s.db.insert()
+		s.start()
+		s.ended(time.Minute)
+		require.Equal(t, 10, reads)
+		require.Equal(t, []step.Kind{step.Done}, s.db.look(r.ID).outcomes)
+	})
+}
+
 // A step's own timeout is a cause of its own, and an error like others.
 func TestAStepTimeoutReachesTheHandler(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 func TestIdlePollingBacksOff(t *testing.T) {
@@ -133,5 +135,29 @@ func TestPollingGoesOnAfterAnOutage(t *testing.T) {
 		s.pass(10 * time.Second)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
 		require.GreaterOrEqual(t, len(s.sent("poll", time.Now().Add(-4*time.Second))), 4, "as often as before")
+	})
+}
+
+// What an outcome makes runnable in less than a poll's interval is not left to the polls.
+func TestAShortDelayIsKept(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		const delay = 100 * time.Millisecond
+		for n, kind := range []step.Kind{step.Next, step.Retry} {
+			s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+				if c.Attempt+int(c.Visit) == 0 {
+					return &step.Commit{Kind: kind, Step: "s", Delay: delay}, nil
+				}
+				return done(), nil
+			}
+			r := s.db.insert()
+			if n == 0 {
+				s.start()
+			}
+			s.until(2*time.Second, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
+			runs := s.witness.runs(r.ID)
+			require.Len(t, runs, 2)
+			require.InDelta(t, delay, runs[1].from.Sub(runs[0].from), float64(10*time.Millisecond), kind)
+			s.pass(10 * time.Second)
+		}
 	})
 }

@@ -35,9 +35,10 @@ type scheduler struct {
 	wide     bool      // the last claim met rows in front that cannot run: look further
 	narrow   int       // after a collision on a partition key, claim at most so many; 0: as many as wanted
 	claiming bool
-	failures int // claims in a row that failed
-	ended    int // steps that ended since the claim under way was sent
-	ahead    int // how many to claim beyond the free slots: what ends while a claim is under way
+	failures int  // claims in a row that failed
+	doubt    bool // one of them got no answer, and may have taken effect
+	ended    int  // steps that ended since the claim under way was sent
+	ahead    int  // how many to claim beyond the free slots: what ends while a claim is under way
 
 	// ———
 	wake     chan struct{}   // something may have become runnable
@@ -70,6 +71,13 @@ func (s *scheduler) nudge() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
+	}
+}
+
+// expect says that something becomes runnable in a while. What the poller would find in time anyway is left to it.
+func (s *scheduler) expect(in time.Duration) {
+	if in < s.conf.PollMax {
+		time.AfterFunc(in, s.nudge)
 	}
 }
 
@@ -143,6 +151,7 @@ func (s *scheduler) claim(n int) {
 	if s.wide {
 		p.Window = windowMost
 	}
+	doubt := s.doubt
 	delay := backoff(s.failures, 50*time.Millisecond, 5*time.Second)
 	// What becomes runnable from here on may be missed by this claim: it sets ready again.
 	s.ready, s.claiming, s.ended = false, true, 0
@@ -154,6 +163,12 @@ func (s *scheduler) claim(n int) {
 		sent := s.w.since()
 		ctx, cancel := context.WithTimeout(s.w.claiming, statementTimeout)
 		defer cancel()
+		if doubt {
+			if err := s.w.releaseStrays(ctx, s.name); err != nil {
+				s.results <- claimReply{wanted: n, err: err}
+				return
+			}
+		}
 		got, err := s.w.db.Claim(ctx, p)
 		s.results <- claimReply{Claimed: got, wanted: n, sent: sent, took: s.w.since() - sent, err: err}
 	}()
@@ -171,7 +186,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		s.failed(r)
 		return
 	}
-	s.failures, s.narrow = 0, 0
+	s.failures, s.narrow, s.doubt = 0, 0, false
 	s.admit(s.w.launch(s, r.Claims, r.sent))
 	s.w.reportAside(s.name, r.Aside)
 	short := len(r.Claims) < r.wanted
@@ -207,6 +222,7 @@ func (s *scheduler) failed(r claimReply) {
 		}
 	}
 	s.failures++
+	s.doubt = s.doubt || store.Unknown(r.err)
 	s.w.trouble("claim", r.err)
 }
 
@@ -254,7 +270,14 @@ func (s *scheduler) drain() {
 	if !s.claiming {
 		return
 	}
-	if r := <-s.results; r.err == nil {
+	r := <-s.results
+	if r.err == nil {
 		s.w.launch(s, r.Claims, r.sent)
+		return
+	}
+	if s.doubt || store.Unknown(r.err) {
+		if err := s.w.releaseStrays(s.w.claiming, s.name); err != nil {
+			s.w.trouble("give claims back", err)
+		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -102,7 +103,7 @@ func assemble(c Config, db backend, line beater, locks keyLocks, hash func(strin
 func (w *Worker) ID() string { return w.id }
 
 // Start begins to work. It does not wait for the database: what fails is retried, and logged.
-func (w *Worker) Start(context.Context) error {
+func (w *Worker) Start() {
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
 	w.lifelines.Go(func() { w.heartbeat(life, w.line) })
@@ -121,7 +122,6 @@ func (w *Worker) Start(context.Context) error {
 	if !w.c.NoGC {
 		w.loops.Go(w.pruner)
 	}
-	return nil
 }
 
 // Stop drains, in this order (spec §6): no more claims and no more run-ahead; what was never started goes back untouched; running steps
@@ -246,6 +246,26 @@ func (w *Worker) giveBack(ctx context.Context, fs []*flight) {
 		}
 		w.trouble("give claims back", err)
 	}
+}
+
+// releaseStrays gives back what a claim took whose answer never came: nobody here knows of it, it would wait for its lease, and be counted as
+// a crash. No other claim of the queue may be under way. What is no stray any more when it is released is safe behind its token.
+func (w *Worker) releaseStrays(ctx context.Context, queue string) error {
+	held, err := w.db.Held(ctx, w.id, queue)
+	if err != nil {
+		return err
+	}
+	strays := slices.DeleteFunc(held, func(c *step.Claim) bool { return w.flights.has(c) })
+	if len(strays) == 0 {
+		return nil
+	}
+	_, p, err := w.db.Release(ctx, w.id, strays)
+	if err != nil {
+		return err
+	}
+	w.promotions.add(p.Missed)
+	w.Nudge(p.Queues...)
+	return nil
 }
 
 // ended tells whoever waits that instances are terminal.

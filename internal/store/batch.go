@@ -119,26 +119,39 @@ func (b *batch) consume(c *step.Claim) {
 	}
 }
 
-// queues are those where an applied outcome made something runnable at once, as far as the entries themselves tell.
-func (b *batch) queues(applied map[int64]bool) []string {
-	var out []string
+// runnable tells where the applied outcomes made something runnable, as far as the entries themselves know.
+func (b *batch) runnable(out *Committed) {
+	note := func(queue string, delay time.Duration, at time.Time) {
+		if !at.IsZero() {
+			delay = time.Until(at)
+		}
+		switch soonest, known := out.Soon[queue]; {
+		case delay <= 0:
+			if n := len(out.Queues); n == 0 || out.Queues[n-1] != queue {
+				out.Queues = append(out.Queues, queue)
+			}
+		case out.Soon == nil:
+			out.Soon = map[string]time.Duration{queue: delay}
+		case !known || delay < soonest:
+			out.Soon[queue] = delay
+		}
+	}
 	for i := range b.entries {
 		e := &b.entries[i]
-		if !applied[e.Claim.ID] {
+		if !out.Applied[e.Claim.ID] {
 			continue
 		}
 		switch o := e.Commit; {
-		case o.Kind == step.Next && !e.Keep && o.Delay == 0 && o.At.IsZero(), o.Kind == step.Children && len(o.Spawn) == 0:
-			out = append(out, e.Claim.Queue)
+		case o.Kind == step.Next && !e.Keep, o.Kind == step.Retry:
+			note(e.Claim.Queue, o.Delay, o.At)
+		case o.Kind == step.Children && len(o.Spawn) == 0:
+			note(e.Claim.Queue, 0, time.Time{})
 		case o.Kind == step.Children:
 			for j := range o.Spawn {
-				if q := o.Spawn[j].Queue; len(out) == 0 || out[len(out)-1] != q {
-					out = append(out, q)
-				}
+				note(o.Spawn[j].Queue, o.Spawn[j].Delay, o.Spawn[j].At)
 			}
 		}
 	}
-	return out
 }
 
 // droppedOf lists, per parent, the children that were not inserted.

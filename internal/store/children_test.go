@@ -154,6 +154,67 @@ func TestManySiblingsEndInOneBatch(t *testing.T) {
 	}
 }
 
+// What an outcome makes runnable is told: where at once, and where when at the earliest.
+func TestCommitTellsWhereAndWhenSomethingIsRunnable(t *testing.T) {
+	b := newBench(t)
+	claim := func() *step.Claim {
+		b.insert(columns{"fsm": `'machine'`, "fsm_version": `3`, "step": `'here'`})
+		got, err := b.Claim(t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"machine/3"}, Limit: 1, Window: 1, Lease: lease})
+		require.NoError(t, err)
+		require.Len(t, got.Claims, 1)
+		return got.Claims[0]
+	}
+	next := func(c step.Commit) store.Entry {
+		c.Step, c.State = "there", json.RawMessage(`{}`)
+		return store.Entry{Claim: claim(), Commit: &c}
+	}
+	stale := next(step.Commit{Kind: step.Next, Delay: time.Millisecond})
+	stale.Claim.Token--
+	got, err := b.Commit(t.Context(), me, newMark(), []store.Entry{stale,
+		next(step.Commit{Kind: step.Next, Delay: time.Minute}),
+		next(step.Commit{Kind: step.Retry, Delay: time.Second}),
+		next(step.Commit{Kind: step.Next, At: time.Now().Add(time.Hour)})}, false)
+	require.NoError(t, err)
+	require.Len(t, got.Applied, 3)
+	require.Empty(t, got.Queues)
+	require.Equal(t, map[string]time.Duration{"default": time.Second}, got.Soon)
+
+	got = b.commit(newMark(), false, next(step.Commit{Kind: step.Next, At: time.Now().Add(-time.Hour)}), next(step.Commit{Kind: step.Retry}))
+	require.Equal(t, []string{"default"}, got.Queues)
+	require.Empty(t, got.Soon)
+
+	got = b.commit(newMark(), false, next(step.Commit{Kind: step.Children, Spawn: []step.Spec{
+		{UID: uuid.New(), Machine: "machine", Version: 3, Step: "here", Queue: "now", State: json.RawMessage(`{}`)},
+		{UID: uuid.New(), Machine: "machine", Version: 3, Step: "here", Queue: "later", State: json.RawMessage(`{}`), Delay: time.Minute},
+	}}))
+	require.Equal(t, []string{"now"}, got.Queues)
+	require.Equal(t, map[string]time.Duration{"later": time.Minute}, got.Soon)
+}
+
+// A worker's claims in one queue, and nobody else's.
+func TestHeld(t *testing.T) {
+	b := newBench(t)
+	params := store.ClaimParams{Queue: "mine", Worker: me, Machines: []string{"machine/3"}, Limit: 10, Window: 10, Lease: lease}
+	for _, queue := range []string{"mine", "mine", "another"} {
+		b.insert(columns{"fsm": `'machine'`, "fsm_version": `3`, "step": `'here'`, "queue": `'` + queue + `'`, "partition_key": `gen_random_uuid()`})
+	}
+	got, err := b.Claim(t.Context(), params)
+	require.NoError(t, err)
+	require.Len(t, got.Claims, 2)
+	params.Queue = "another"
+	_, err = b.Claim(t.Context(), params)
+	require.NoError(t, err)
+	b.commit(newMark(), false, store.Entry{Claim: got.Claims[0], Commit: ending(step.Done)})
+
+	held, err := b.Held(t.Context(), me, "mine")
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	require.Equal(t, []any{got.Claims[1].ID, got.Claims[1].Token, got.Claims[1].PartitionKey}, []any{held[0].ID, held[0].Token, held[0].PartitionKey})
+	held, err = b.Held(t.Context(), other, "mine")
+	require.NoError(t, err)
+	require.Empty(t, held)
+}
+
 // A parent that was deleted keeps nobody: its child waits for nothing in the slow lane.
 func TestChildOfAParentThatIsGone(t *testing.T) {
 	b := newBench(t)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -106,9 +107,10 @@ const slowSQL = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[
 
 // Committed is what a batch did.
 type Committed struct {
-	Applied map[int64]bool // by instance id; what is missing was stale, or left out because someone held it: ask Resolve
-	Queues  []string       // where something became runnable: worth a nudge; with repeats
-	Missed  []string       // partition keys to promote again, soon
+	Applied map[int64]bool           // by instance id; what is missing was stale, or left out because someone held it: ask Resolve
+	Queues  []string                 // where something became runnable: worth a nudge; with repeats
+	Soon    map[string]time.Duration // and where something will, at the earliest
+	Missed  []string                 // partition keys to promote again, soon
 }
 
 // Commit applies a batch of outcomes as one transaction in one round trip (spec §8): each whole or not at all, each under its own fence.
@@ -133,11 +135,11 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit %d outcomes: %w", len(entries), err)
 	}
-	out.Queues = append(out.Queues, b.queues(out.Applied)...)
+	b.runnable(&out)
 	return out, nil
 }
 
-// Unknown reports whether an error of Commit leaves open if the batch took effect.
+// Unknown reports whether an error leaves open if what was sent took effect.
 func Unknown(err error) bool { return unknown(err) }
 
 // outcomes are the fenced update and the riders up to the insertion of children.

@@ -16,7 +16,8 @@ import (
 var (
 	ErrNoTarget  = errors.New("gendurable: no live target")
 	ErrInboxFull = errors.New("gendurable: inbox full")
-	// ErrUnknown is a delivery without a dedup key whose COMMIT got no answer: to send it again could deliver it twice.
+	// ErrUnknown is a COMMIT that got no answer, of what must not be sent again, since it could take effect twice: a delivery without a
+	// dedup key, an insert without a correlation key.
 	ErrUnknown = errors.New("gendurable: unknown whether it was committed")
 )
 

@@ -81,14 +81,11 @@ type Inserted struct {
 	Duplicate bool
 }
 
-// ErrInsertUnknown says that the connection broke after the insert was sent, and for specs without a correlation key nothing can tell whether it
-// took effect. Specs that all have keys are repeated instead: what is in already is recognised by its uid (T29, T95).
-var ErrInsertUnknown = errors.New("the connection was lost before the answer came: the instances may or may not have been inserted")
-
 // insertTries bounds the repetitions of an insert, and of the search for an occupant that keeps moving (T54).
 const insertTries = 3
 
-// Insert inserts all specs in one transaction and says of each, in input order, what became of it.
+// Insert inserts all specs in one transaction and says of each, in input order, what became of it. Specs that all have keys are repeated
+// after a COMMIT that got no answer: what is in already is recognised by its uid (T29, T95). With others that is an ErrUnknown.
 func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
 	var cols specs
 	recognisable := true
@@ -109,7 +106,7 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 			return out, nil
 		}
 		if unknown(err) && !recognisable {
-			return nil, fmt.Errorf("insert %d instances: %w: %w", len(list), ErrInsertUnknown, err)
+			return nil, fmt.Errorf("insert %d instances: %w: %w", len(list), ErrUnknown, err)
 		}
 		if Classify(err) != FaultTransient {
 			break

@@ -183,7 +183,7 @@ func TestInsertWithoutAnswer(t *testing.T) {
 	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
 
 	_, err := b.cutting().Insert(t.Context(), specsOf("c", ""))
-	require.ErrorIs(t, err, store.ErrInsertUnknown)
+	require.ErrorIs(t, err, store.ErrUnknown)
 	require.Equal(t, 4, b.number(`SELECT count(*) FROM gendurable.gen_durable`), "it had taken effect")
 }
 

@@ -117,6 +117,30 @@ func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim
 	return released, p, nil
 }
 
+// heldSQL finds what a worker executes in a queue. $1 worker $2 queue
+const heldSQL = `SELECT g.id, g.claim_token, coalesce(g.partition_key, '') FROM {s}.gen_durable g
+WHERE g.status = 'executing' AND g.locked_by = $1 AND g.queue = $2`
+
+// Held lists the claims of a worker in a queue, as far as Release needs to know them. It walks all that executes: for the rare moment after
+// a claim that got no answer.
+func (s *Store) Held(ctx context.Context, worker, queue string) ([]*step.Claim, error) {
+	var held []*step.Claim
+	err := s.one(ctx, fastLock, "held", heldSQL, func(rows pgx.Rows) error {
+		for rows.Next() {
+			c := step.Claim{Queue: queue}
+			if err := rows.Scan(&c.ID, &c.Token, &c.PartitionKey); err != nil {
+				return err
+			}
+			held = append(held, &c)
+		}
+		return rows.Err()
+	}, worker, queue)
+	if err != nil {
+		return nil, fmt.Errorf("look what worker %s holds in queue %q: %w", worker, queue, err)
+	}
+	return held, nil
+}
+
 func claimColumns(claims []*step.Claim) (ids, tokens []int64) {
 	ids, tokens = make([]int64, len(claims)), make([]int64, len(claims))
 	for i, c := range claims {

@@ -71,11 +71,13 @@ func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
 		}
 		return rows.Err()
 	}
-	stmt := s.stmt("get by id", getByIDSQL, read, of.ID)
-	if of.Key != "" {
-		stmt = s.stmt("get by key", getByKeySQL, read, of.Key)
+	var err error
+	if of.Key == "" {
+		err = s.one(ctx, fastLock, "get by id", getByIDSQL, read, of.ID)
+	} else {
+		err = s.one(ctx, fastLock, "get by key", getByKeySQL, read, of.Key)
 	}
-	if err := s.db.Pipeline(ctx, stmt); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("get %s: %w", of, err)
 	}
 	if found == nil {
@@ -94,7 +96,7 @@ WHERE g.status IS NULL OR g.status IN ('done', 'failed')`
 // Ended returns those of the ids that are terminal, or gone.
 func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	var ended []int64
-	err := s.db.Pipeline(ctx, s.stmt("ended", endedSQL, readIDs(&ended), ids))
+	err := s.one(ctx, fastLock, "ended", endedSQL, readIDs(&ended), ids)
 	if err != nil {
 		return nil, fmt.Errorf("look which of %d instances have ended: %w", len(ids), err)
 	}
@@ -111,7 +113,7 @@ ORDER BY i.id`
 // Inbox reads all unconsumed signals of an instance, oldest first.
 func (s *Store) Inbox(ctx context.Context, id int64) ([]step.Signal, error) {
 	var inbox []step.Signal
-	err := s.db.Pipeline(ctx, s.stmt("read inbox", readInboxSQL, func(rows pgx.Rows) error {
+	err := s.one(ctx, fastLock, "read inbox", readInboxSQL, func(rows pgx.Rows) error {
 		var target int64
 		for rows.Next() {
 			signal, err := scanSignal(rows, &target)
@@ -121,7 +123,7 @@ func (s *Store) Inbox(ctx context.Context, id int64) ([]step.Signal, error) {
 			inbox = append(inbox, signal)
 		}
 		return rows.Err()
-	}, id))
+	}, id)
 	if err != nil {
 		return nil, fmt.Errorf("read the inbox of instance %d: %w", id, err)
 	}
@@ -142,14 +144,14 @@ const childrenPage = 1000
 // nor those that were dropped: the claim brings them.
 func (s *Store) Children(ctx context.Context, parent, round int64) ([]step.Child, error) {
 	var ids []int64
-	if err := s.db.Pipeline(ctx, s.stmt("read round", roundSQL, readIDs(&ids), parent, round)); err != nil {
+	if err := s.one(ctx, fastLock, "read round", roundSQL, readIDs(&ids), parent, round); err != nil {
 		return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
 	}
 	children := make([]step.Child, 0, len(ids))
 	for len(ids) > 0 {
 		page := ids[:min(len(ids), childrenPage)]
 		ids = ids[len(page):]
-		if err := s.db.Pipeline(ctx, s.stmt("read children", childrenSQL, readChildren(&children), page)); err != nil {
+		if err := s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&children), page); err != nil {
 			return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
 		}
 	}
