@@ -36,8 +36,15 @@ type SQLTx interface {
 	Commit() error
 }
 
-// WithPgx is the engine inside a transaction of pgx, or a savepoint of one. Verbs take one round trip, or two.
-func (e *Engine) WithPgx(tx pgx.Tx) *Tx { return e.within(store.Pgx(tx)) }
+// WithPgx is the engine inside a transaction of pgx, or a savepoint of one. Verbs take one round trip, or two. In that of [InTx] the engine
+// nudges by itself.
+func (e *Engine) WithPgx(tx pgx.Tx) *Tx {
+	t := e.within(store.Pgx(tx))
+	if step, ok := tx.(*store.StepTx); ok {
+		t.wake = step.Note
+	}
+	return t
+}
 
 // WithSQL is the engine inside a transaction of database/sql or of an ent client. Verbs take one to four round trips.
 func (e *Engine) WithSQL(tx SQLTx) *Tx {
