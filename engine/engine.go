@@ -28,10 +28,10 @@ import (
 
 // Engine on one schema of one database. Safe for concurrent use.
 type Engine struct {
+	writer          // its verbs, each in a transaction of its own
 	config   Config // as New uses it
 	env      *step.Env
 	store    *store.Store
-	sender   *signal.Sender
 	queries  *ent.Client
 	machines []*step.Machine
 	worker   *worker.Worker // nil for a client
@@ -66,7 +66,10 @@ func New(c Config) (*Engine, error) {
 		machines: machines,
 		turn:     make(chan struct{}, 1),
 	}
-	e.sender = &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger}
+	e.writer = writer{
+		engine: e, rows: e.store, wake: e.nudge,
+		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
+	}
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
 	if len(c.Queues) > 0 {
 		e.worker = worker.New(e.workerConfig())

@@ -8,7 +8,22 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
 )
+
+// writer has the verbs that an Engine and a Tx share.
+type writer struct {
+	engine *Engine
+	rows   inserter
+	sender *signal.Sender
+	wake   func(queues ...string) // told where something became runnable
+}
+
+// inserter is the store, or the store inside a host's transaction.
+type inserter interface {
+	Insert(ctx context.Context, specs []*step.Spec) ([]store.Inserted, error)
+}
 
 // Inserted is the new instance, or with Duplicate the occupant of its key.
 type Inserted struct {
@@ -20,12 +35,12 @@ type Inserted struct {
 //
 // Errors: a *[DuplicateError] if its key is occupied, a *[SpecError] if the spec is wrong, which wraps ErrTooLarge for a state over the
 // limit.
-func (e *Engine) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
-	erased, err := e.erase(ctx, 0, spec)
+func (w writer) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
+	erased, err := w.erase(ctx, 0, spec)
 	if err != nil {
 		return 0, err
 	}
-	done, err := e.insert(ctx, erased)
+	done, err := w.insert(ctx, erased)
 	if err != nil {
 		return 0, err
 	}
@@ -38,7 +53,7 @@ func (e *Engine) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 // InsertMany inserts any number of instances, of Limits.OutcomeBytes together, in one transaction and returns what became of each, in input
 // order. An occupied key is no error but a Duplicate; of two equal keys the first wins. A spec that is wrong, or one too many, refuses the
 // whole call with a *[SpecError] before anything is sent.
-func (e *Engine) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
+func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
 	if len(specs) == 0 {
 		return nil, nil
 	}
@@ -46,53 +61,61 @@ func (e *Engine) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, 
 	size := 0
 	for i, spec := range specs {
 		var err error
-		if erased[i], err = e.erase(ctx, i, spec); err != nil {
+		if erased[i], err = w.erase(ctx, i, spec); err != nil {
 			return nil, err
 		}
-		if size += erased[i].Bytes(); size > e.env.Limits.OutcomeBytes {
+		if size += erased[i].Bytes(); size > w.engine.env.Limits.OutcomeBytes {
 			return nil, &SpecError{Index: i, Field: "state", Err: fmt.Errorf("over %d bytes together with those before it: %w",
-				e.env.Limits.OutcomeBytes, ErrTooLarge)}
+				w.engine.env.Limits.OutcomeBytes, ErrTooLarge)}
 		}
 	}
-	return e.insert(ctx, erased...)
+	return w.insert(ctx, erased...)
 }
 
 // GetOrInsert inserts an instance unless its key is occupied, and says which. The key is required, in any scope but fsm.ScopeNone.
 //
 // Errors: a *[SpecError] if the spec is wrong.
-func (e *Engine) GetOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error) {
-	erased, err := e.erase(ctx, 0, spec)
+func (w writer) GetOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error) {
+	erased, err := w.erase(ctx, 0, spec)
 	if err != nil {
 		return Inserted{}, err
 	}
-	switch {
-	case erased.Key == "":
-		return Inserted{}, &SpecError{Field: "key", Err: errors.New("none: GetOrInsert finds an instance by its key")}
-	case erased.Scope == step.ScopeNone:
-		return Inserted{}, &SpecError{Field: "scope", Err: errors.New("ScopeNone: such a key is never occupied")}
+	if err := addressed(erased); err != nil {
+		return Inserted{}, err
 	}
-	done, err := e.insert(ctx, erased)
+	done, err := w.insert(ctx, erased)
 	if err != nil {
 		return Inserted{}, err
 	}
 	return done[0], nil
 }
 
+// addressed refuses a spec that no other can find by its key.
+func addressed(spec *step.Spec) error {
+	switch {
+	case spec.Key == "":
+		return &SpecError{Field: "key", Err: errors.New("none: it is what finds the instance")}
+	case spec.Scope == step.ScopeNone:
+		return &SpecError{Field: "scope", Err: errors.New("ScopeNone: such a key is never occupied")}
+	}
+	return nil
+}
+
 // erase sends the i-th spec of a call through middleware and validation.
-func (e *Engine) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, error) {
-	spec, err := e.insertMiddleware(ctx, spec)
+func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, error) {
+	spec, err := w.engine.insertMiddleware(ctx, spec)
 	if err != nil {
 		return nil, &SpecError{Index: i, Field: "middleware", Err: err}
 	}
-	erased, err := spec.Erase(e.env)
+	erased, err := spec.Erase(w.engine.env)
 	if wrong, ok := errors.AsType[*fsm.SpecError](err); ok {
 		return nil, &SpecError{Index: i, Field: wrong.Field, Err: wrong.Err}
 	}
 	return erased, err
 }
 
-func (e *Engine) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, error) {
-	rows, err := e.store.Insert(ctx, specs)
+func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, error) {
+	rows, err := w.rows.Insert(ctx, specs)
 	if err != nil {
 		return nil, err
 	}
@@ -100,12 +123,12 @@ func (e *Engine) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, e
 	fresh := map[string]bool{}
 	for i, row := range rows {
 		done[i] = Inserted{ID: fsm.ID(row.ID), Duplicate: row.Duplicate}
-		if !row.Duplicate && e.soon(specs[i]) {
+		if !row.Duplicate && w.engine.soon(specs[i]) {
 			fresh[specs[i].Queue] = true
 		}
 	}
 	for queue := range fresh {
-		e.nudge(queue)
+		w.wake(queue)
 	}
 	return done, nil
 }

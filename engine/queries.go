@@ -27,8 +27,8 @@ func queries(db *entpgx.Driver, schema string) *ent.Client {
 	return client
 }
 
-// verbs by what was tried.
-var verbs = map[string]string{
+// instead names the verb to use, by what was tried.
+var instead = map[string]string{
 	"create " + ent.TypeInstance: "Engine.Insert inserts instances",
 	"create " + ent.TypeSignal:   "Engine.Signal sends signals",
 	ent.TypeInstance:             "instances change by their steps' outcomes, and end by the engine's GC",
@@ -37,9 +37,9 @@ var verbs = map[string]string{
 
 func refuse(ent.Mutator) ent.Mutator {
 	return ent.MutateFunc(func(_ context.Context, m ent.Mutation) (ent.Value, error) {
-		verb := verbs[m.Type()]
+		verb := instead[m.Type()]
 		if m.Op().Is(ent.OpCreate) {
-			verb = verbs["create "+m.Type()]
+			verb = instead["create "+m.Type()]
 		}
 		return nil, fmt.Errorf("%w: %s", ErrReadOnly, verb)
 	})

@@ -2,9 +2,12 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // Delivery is what became of a signal. A duplicate inserted nothing and woke nobody.
@@ -21,21 +24,59 @@ type Delivery struct {
 // have been delivered; one with a dedup key is, and may then be reported as the duplicate of itself.
 //
 // Errors: ErrNoTarget if there is no such instance or it has ended, ErrInboxFull, ErrTooLarge for a payload over the limit.
-func (e *Engine) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (Delivery, error) {
-	m, err := e.signalMiddleware(ctx, to, m)
-	if err != nil {
-		return Delivery{}, fmt.Errorf("middleware of signal %.80q: %w", m.Name(), err)
-	}
-	erased, err := m.Erase(e.env)
+func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (Delivery, error) {
+	erased, err := w.message(ctx, to, m)
 	if err != nil {
 		return Delivery{}, err
 	}
-	d, err := e.sender.Send(ctx, to, erased)
+	d, err := w.sender.Send(ctx, to, erased)
 	if err != nil {
 		return Delivery{}, err
 	}
 	if d.Runnable {
-		e.nudge(d.Queue)
+		w.wake(d.Queue)
 	}
 	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate}, nil
+}
+
+// SignalOrInsert delivers a message to the live instance that occupies the spec's key, as Signal does, or inserts the spec with the message
+// in its inbox already: one or the other, whatever others do with the key at the same time. Duplicate says that there was an occupant; a
+// dedup key that it knows is no error. The key is required, in any scope but fsm.ScopeNone.
+//
+// Transient faults are repeated as Signal does; a new instance is recognised where the answer to its insertion was lost.
+//
+// Errors: those of Signal, and a *[SpecError] if the spec is wrong. Where the occupant has ended and its scope keeps the key, the error is
+// ErrNoTarget and a *[DuplicateError] in one.
+func (w writer) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (Inserted, error) {
+	x, err := w.erase(ctx, 0, spec)
+	if err != nil {
+		return Inserted{}, err
+	}
+	if err := addressed(x); err != nil {
+		return Inserted{}, err
+	}
+	erased, err := w.message(ctx, fsm.Key(x.Key), m)
+	if err != nil {
+		return Inserted{}, err
+	}
+	d, err := w.sender.SendOrInsert(ctx, x, erased)
+	if ended, ok := errors.AsType[*store.EndedError](err); ok {
+		return Inserted{}, fmt.Errorf("%w: %w", ErrNoTarget, &DuplicateError{Key: fsm.Key(x.Key), Occupant: fsm.ID(ended.Occupant)})
+	}
+	if err != nil {
+		return Inserted{}, err
+	}
+	if d.Runnable || d.Inserted && w.engine.soon(x) {
+		w.wake(d.Queue)
+	}
+	return Inserted{ID: fsm.ID(d.Target), Duplicate: !d.Inserted}, nil
+}
+
+// message sends one through middleware and validation.
+func (w writer) message(ctx context.Context, to fsm.Target, m fsm.Message) (*step.Signal, error) {
+	m, err := w.engine.signalMiddleware(ctx, to, m)
+	if err != nil {
+		return nil, fmt.Errorf("middleware of signal %.80q: %w", m.Name(), err)
+	}
+	return m.Erase(w.engine.env)
 }

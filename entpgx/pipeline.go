@@ -35,14 +35,14 @@ func (d *Driver) Pipeline(ctx context.Context, stmts ...Stmt) error {
 		return nil
 	}
 	if d.tx != nil {
-		return pipeline(ctx, d.tx, d.tx.Conn(), stmts)
+		return pipeline(ctx, d.tx, d.tx.Conn(), stmts, false)
 	}
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
 		return &StmtError{Name: stmts[0].Name, Err: fmt.Errorf("acquire a connection: %w", err)}
 	}
 	defer conn.Release()
-	return pipeline(ctx, conn, conn.Conn(), stmts)
+	return pipeline(ctx, conn, conn.Conn(), stmts, isIdle(conn.Conn()))
 }
 
 // PipelineOn is [Driver.Pipeline] on a connection outside of a pool.
@@ -50,7 +50,7 @@ func PipelineOn(ctx context.Context, conn *pgx.Conn, stmts ...Stmt) error {
 	if len(stmts) == 0 {
 		return nil
 	}
-	return pipeline(ctx, conn, conn, stmts)
+	return pipeline(ctx, conn, conn, stmts, isIdle(conn))
 }
 
 // sender is what a batch goes through: the connection, or the wrapper that guards its transaction.
@@ -66,11 +66,14 @@ var (
 
 const idle = 'I' // the transaction status of a connection without one
 
-func pipeline(ctx context.Context, through sender, conn *pgx.Conn, stmts []Stmt) error {
+func isIdle(conn *pgx.Conn) bool { return !conn.IsClosed() && conn.PgConn().TxStatus() == idle }
+
+// pipeline: ours says that a transaction left open at its end is the pipeline's own. One that someone else began never is, not even if it
+// has ended meanwhile: its connection may be in another's hands by now.
+func pipeline(ctx context.Context, through sender, conn *pgx.Conn, stmts []Stmt, ours bool) error {
 	if conn.IsClosed() {
 		return &StmtError{Name: stmts[0].Name, Err: pgconn.ErrConnClosed}
 	}
-	ours := conn.PgConn().TxStatus() == idle
 	batch := &pgx.Batch{}
 	for _, stmt := range stmts {
 		batch.Queue(stmt.SQL, stmt.Args...)

@@ -19,17 +19,22 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Inboxes is where signals are put: the store, in a transaction of its own for each. In a host's transaction another takes its place,
-// and then nothing can be repeated.
+// Inboxes is where signals are put: a store.Store, in a transaction of its own for each, or a store.Hosted, in a host's.
 type Inboxes interface {
 	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
+	DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error)
+}
+
+// holders tells who holds a row that was waited for in vain.
+type holders interface {
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 }
 
 // Sender delivers signals. Safe for concurrent use.
 type Sender struct {
 	Inboxes Inboxes
-	Inbox   int // how many unconsumed signals an instance may hold
+	Inbox   int  // how many unconsumed signals an instance may hold
+	Once    bool // nothing is repeated: a statement that failed has aborted the host's transaction
 	Logger  *slog.Logger
 }
 
@@ -44,17 +49,30 @@ func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store
 	if err != nil {
 		return store.Delivery{}, fmt.Errorf("%w: %w", store.ErrNoTarget, err)
 	}
+	return s.repeat(ctx, address, m, func() (store.Delivery, error) { return s.Inboxes.Deliver(ctx, address, m, s.Inbox) })
+}
+
+// SendOrInsert delivers m to the instance that occupies the spec's key, or inserts the spec with m in its inbox.
+//
+// Errors: as of Send; store.EndedError where the key's occupant has ended and keeps it.
+func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal) (store.Delivery, error) {
+	return s.repeat(ctx, store.Address{Key: x.Key}, m, func() (store.Delivery, error) {
+		return s.Inboxes.DeliverOrInsert(ctx, x, m, s.Inbox)
+	})
+}
+
+func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func() (store.Delivery, error)) (store.Delivery, error) {
 	doubt := false
 	for n := 1; ; n++ {
-		d, err := s.Inboxes.Deliver(ctx, address, m, s.Inbox)
+		d, err := send()
 		if doubt && errors.Is(err, store.ErrNoTarget) {
 			return d, fmt.Errorf("%w: an attempt before got no answer, and now: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
 		}
 		doubt = doubt || store.Unknown(err)
-		if err == nil || !repeatable(err) {
+		if err == nil || s.Once || !repeatable(err) {
 			return d, err
 		}
-		s.complain(ctx, n, address, m, err)
+		s.complain(ctx, n, to, m, err)
 		if pause(ctx, n) != nil {
 			return d, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
 		}
@@ -78,8 +96,8 @@ func (s *Sender) complain(ctx context.Context, n int, to store.Address, m *step.
 	attributes := []slog.Attr{
 		slog.String("to", to.String()), slog.String("signal", m.Name), slog.Int("attempt", n), slog.Any("error", err),
 	}
-	if store.IsLockTimeout(err) {
-		if h, ok, err := s.Inboxes.Holder(ctx, to); err == nil && ok {
+	if known, ok := s.Inboxes.(holders); ok && store.IsLockTimeout(err) {
+		if h, ok, err := known.Holder(ctx, to); err == nil && ok {
 			attributes = append(attributes, slog.Group("held_by",
 				slog.Int("pid", int(h.PID)), slog.String("state", h.State), slog.String("application", h.Application)))
 		}

@@ -32,6 +32,12 @@ func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, in
 	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true, Runnable: true}, nil
 }
 
+func (s *script) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error) {
+	d, err := s.Deliver(ctx, store.Address{Key: x.Key}, m, inbox)
+	d.Inserted = true
+	return d, err
+}
+
 func (s *script) Holder(context.Context, store.Address) (store.Holder, bool, error) {
 	return store.Holder{PID: 4711, State: "idle in transaction", Application: "psql"}, true, nil
 }
@@ -86,6 +92,37 @@ func TestSendDoubtsThatThereWasNoTarget(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrUnknown)
 	require.NotErrorIs(t, err, store.ErrNoTarget)
 	require.Len(t, s.to, 3)
+}
+
+func TestSendOrInsertRepeatsAsSendDoes(t *testing.T) {
+	t.Parallel()
+	s := &script{errs: []error{refused("40P01"), errors.New("connection reset")}}
+	sender := signal.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.DiscardHandler)}
+	d, err := sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
+	require.NoError(t, err)
+	require.True(t, d.Inserted)
+	require.Equal(t, []store.Address{{Key: "k"}, {Key: "k"}, {Key: "k"}}, s.to)
+
+	ended := &store.EndedError{Occupant: 7}
+	s = &script{errs: []error{ended}}
+	sender.Inboxes = s
+	_, err = sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
+	require.ErrorIs(t, err, store.ErrNoTarget)
+	require.Len(t, s.to, 1)
+}
+
+// In a host's transaction a statement that failed has aborted it.
+func TestSendOnceRepeatsNothing(t *testing.T) {
+	t.Parallel()
+	for _, passing := range []error{refused("40P01"), refused("55P03"), errors.New("connection reset")} {
+		s := &script{errs: []error{passing, passing}}
+		sender := signal.Sender{Inboxes: s, Once: true, Logger: slog.New(slog.DiscardHandler)}
+		_, err := sender.Send(t.Context(), fsm.Key("k"), &step.Signal{Name: "go"})
+		require.ErrorIs(t, err, passing)
+		_, err = sender.SendOrInsert(t.Context(), &step.Spec{Key: "k"}, &step.Signal{Name: "go"})
+		require.ErrorIs(t, err, passing)
+		require.Len(t, s.to, 2)
+	}
 }
 
 func TestSendEndsWithItsContext(t *testing.T) {

@@ -55,6 +55,7 @@ type commitReply struct {
 	stale     bool
 	refused   error // by Postgres, for its data: nothing was written
 	abandoned bool  // the worker stopped first: the lease decides
+	again     bool  // of a step's own transaction: nothing was written, and the visit has to decide anew
 }
 
 func newCommitter(w *Worker) *committer {

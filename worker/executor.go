@@ -28,6 +28,7 @@ type execution struct {
 	refused bool  // Postgres has refused an outcome of this visit once already
 	last    bool  // and what is under way now is the last resort: to fail with a safe text
 	took    time.Duration
+	rerun   int // how often it ran again since its own transaction met what passes
 }
 
 // phase is where in a visit the user's code is, so that a goroutine that runtime.Goexit ended can be continued by another.
@@ -74,31 +75,30 @@ func (x *execution) visit() bool {
 	if x.phase == decided { // continued after a hook ended the goroutine
 		return false
 	}
-	outcome := x.decide()
-	if outcome == nil {
-		x.release()
-		return false
-	}
-	for {
+	for outcome := x.decide(); outcome != nil; {
 		if !x.w.flights.current(x.f) {
 			x.stale()
 			return false
 		}
 		again := x.phase
-		x.phase = decided
-		keep := outcome.Kind == step.Next && x.mayRunAhead(outcome)
-		r := x.w.commits.commit(x.f, outcome, keep)
+		var keep bool
+		var r commitReply
+		if outcome.Within != nil {
+			outcome, keep, r = x.transact(outcome)
+		} else {
+			x.phase = decided
+			keep = x.mayRunAhead(outcome)
+			r = x.w.commits.commit(x.f, outcome, keep)
+		}
 		switch {
+		case r.again:
+			outcome = x.decide()
 		case r.refused != nil && x.last:
 			x.stuck(r.refused)
 			return false
 		case r.refused != nil:
 			x.phase = again
 			outcome = x.refuse(r.refused)
-			if outcome == nil {
-				x.release()
-				return false
-			}
 		case r.abandoned:
 			return false
 		case r.stale:
@@ -112,6 +112,8 @@ func (x *execution) visit() bool {
 			return keep
 		}
 	}
+	x.release()
+	return false
 }
 
 // decide runs the step and, if it fails, the handler. Nil: there is no outcome, since the engine cancelled the step or does not begin any.
@@ -219,7 +221,7 @@ func (w *Worker) patiently(ctx context.Context, doing string, read func() error)
 // mayRunAhead: after a plain Next the claim may be kept, for so many steps and so long, while nothing says otherwise (spec §6).
 func (x *execution) mayRunAhead(o *step.Commit) bool {
 	w := x.w
-	return o.Delay == 0 && o.At.IsZero() && x.steps+1 < w.c.RunAheadSteps && w.since()-x.begun < w.c.RunAheadFor &&
+	return o.Kind == step.Next && o.Delay == 0 && o.At.IsZero() && x.steps+1 < w.c.RunAheadSteps && w.since()-x.begun < w.c.RunAheadFor &&
 		!w.isDraining() && x.f.lost() == nil &&
 		w.since()+w.c.Lease/4 < time.Duration(x.f.until.Load()) &&
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)
@@ -235,7 +237,7 @@ func (x *execution) advance(o *step.Commit) {
 	next.Children, next.Dropped = nil, nil
 	x.f.claim = &next
 	x.steps++
-	x.phase, x.failed, x.refused, x.last = fresh, nil, false, false
+	x.phase, x.failed, x.refused, x.last, x.rerun = fresh, nil, false, false, 0
 }
 
 // refuse answers an outcome that Postgres refused: once the handler decides, the second time the instance fails with a safe text.

@@ -303,6 +303,27 @@ func (db *fake) release(r *row, p *store.Promotion) {
 	}
 }
 
+// Transact calls the function between two statements of which either may meet the weather. There is no transaction to give it.
+func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, decide func(tx any) (store.Entry, error)) (t store.Transacted, err error) {
+	current := false
+	if err := db.send(ctx, "begin", fmt.Sprint(c.ID), func() error {
+		r := db.rows[c.ID]
+		current = r.fence(c, worker) && r.Visit == c.Visit
+		return nil
+	}); err != nil {
+		return t, err
+	}
+	if t.Begun = true; !current {
+		return t, nil
+	}
+	if t.Entry, err = decide(nil); err != nil {
+		return t, err
+	}
+	t.Decided = true
+	t.Committed, err = db.Commit(finish, worker, mark, []store.Entry{t.Entry}, true)
+	return t, err
+}
+
 func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, settle bool) (map[int64]store.Verdict, error) {
 	out := map[int64]store.Verdict{}
 	ids := make([]int64, len(entries))

@@ -138,8 +138,11 @@ func (k Kind) String() string {
 	return [...]string{"none", "next", "retry", "await", "children", "done", "stop"}[k]
 }
 
-// Commit is an outcome, validated and encoded.
+// Commit is an outcome, validated and encoded; or, with Within, one that is yet to be decided.
 type Commit struct {
+	// Within decides the outcome inside the transaction that commits it, a pgx.Tx; all other fields are zero then. Its own is not another.
+	Within func(ctx context.Context, tx any) (*Commit, error)
+
 	Kind    Kind
 	Step    string          // Next, Await, Children: where to
 	State   json.RawMessage // nil: as it is (Done, Stop)

@@ -124,7 +124,7 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	out := Committed{Applied: make(map[int64]bool, len(entries))}
 	var err error
 	if b.spawn.keyed {
-		err = s.commitKeyed(ctx, b, &out)
+		err = s.interactive(ctx, slowLock, func(send send) error { return s.commitKeyed(send, b, &out) })
 	} else {
 		lock := fastLock
 		if slow {

@@ -41,6 +41,7 @@ type Delivery struct {
 	Woken     bool   // by this signal
 	Runnable  bool   // woken now, or runnable already: a claim may have passed over the row while this delivery had it locked
 	Duplicate bool
+	Inserted  bool // by DeliverOrInsert: the target is new
 }
 
 // deliverAgain bounds the fresh looks at a key that moved from one instance to another under a delivery (T4).
@@ -50,23 +51,28 @@ const deliverAgain = 3
 // name. One transaction, one round trip. ErrNoTarget, ErrInboxFull and ErrUnknown tell what they say; after any other error nothing was
 // delivered, or a dedup key makes it safe to deliver again (the second time may then report its own first as the duplicate).
 func (s *Store) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
+	got, err := s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error {
+		return s.transaction(ctx, slowLock, stmts...)
+	})
+	if err != nil && m.DedupKey == "" && unknown(err) {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if err != nil {
+		return Delivery{}, fmt.Errorf("deliver signal %q to %s: %w", m.Name, to, err)
+	}
+	return got, nil
+}
+
+// deliver tries again, in whatever transaction send speaks to, while the key moves from one instance to another.
+func (s *Store) deliver(d *delivery, send send) (Delivery, error) {
 	for try := 0; ; try++ {
-		d := delivery{to: to, signal: m, inbox: inbox}
-		err := s.transaction(ctx, slowLock, d.statements(s)...)
-		if err != nil && m.DedupKey == "" && unknown(err) {
-			err = fmt.Errorf("%w: %w", ErrUnknown, err)
+		*d = delivery{to: d.to, signal: d.signal, inbox: d.inbox}
+		if err := send(d.lock(s), d.insert(s), d.flip(s)); err != nil {
+			return Delivery{}, err
 		}
-		if err != nil {
-			return Delivery{}, fmt.Errorf("deliver signal %q to %s: %w", m.Name, to, err)
+		if !d.moved || try == deliverAgain {
+			return d.verdict()
 		}
-		if d.moved && try < deliverAgain {
-			continue
-		}
-		got, err := d.verdict()
-		if err != nil {
-			return got, fmt.Errorf("deliver signal %q to %s: %w", m.Name, to, err)
-		}
-		return got, nil
 	}
 }
 
@@ -85,10 +91,6 @@ type delivery struct {
 	full      bool
 	sent      bool
 	moved     bool // no row was locked, and yet a live instance holds the key
-}
-
-func (d *delivery) statements(s *Store) []entpgx.Stmt {
-	return []entpgx.Stmt{d.lock(s), d.insert(s), d.flip(s)}
 }
 
 func (d *delivery) verdict() (Delivery, error) {
@@ -187,7 +189,8 @@ func (d *delivery) insert(s *Store) entpgx.Stmt {
 }
 
 // The condition is in SET: the row is ours already, and a WHERE that missed would lose the wake-up. awaits stays, so that the claim
-// finds what it was woken for. pick_lane 0: a parked row keeps no place in the scheduler's lanes.
+// finds what it was woken for. pick_lane 0: a parked row keeps no place in the scheduler's lanes. The last to need the setting clears it:
+// the transaction may be a host's, which is left without one of our targets.
 const deliverFlipSQL = `
 WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS at)
 UPDATE {s}.gen_durable g SET
@@ -196,7 +199,8 @@ UPDATE {s}.gen_durable g SET
   await_deadline = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN NULL ELSE g.await_deadline END,
   pick_lane = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN 0 ELSE g.pick_lane END,
   updated_at = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN clock.at ELSE g.updated_at END
-FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint`
+FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint
+RETURNING set_config('gendurable.target', '', true)`
 
 func (d *delivery) flip(s *Store) entpgx.Stmt {
 	return s.stmt("deliver_flip", deliverFlipSQL, nil, d.signal.Name)

@@ -83,6 +83,13 @@ func hasClass(code string, classes ...string) bool {
 	return false
 }
 
+// MayPass reports whether what a step's own function met in its transaction may not be met again: conflicts with others, and what befalls a
+// connection. Anything else that Postgres said to it is the step's error, and so is everything that Postgres did not say.
+func MayPass(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && hasClass(pg.Code, "08", "40", "53", "57", "55P03", codeReadOnly, codeStatementGone)
+}
+
 // IsUniqueViolation reports whether a unique index refused a row.
 func IsUniqueViolation(err error) bool { return hasCode(err, codeUniqueViolation) }
 

@@ -20,11 +20,10 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}' ELSE CASE r.scope
     WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'
     WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}' ELSE '{}' END END::{s}.durable_status[]`
 
-// insertSQL inserts instances. Ids are drawn in input order, which decides ties of the pick order; rows go in in key order, so that two
-// processes inserting the same new keys in opposite orders do not deadlock (T52, T89). An occupied key drops its row, the first of two
-// equal keys wins. $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys
+// insertRowsSQL is what the insertions have in common: one row of r per spec, with an id of its own. Ids are drawn in input order, which decides ties of the pick order; rows go in in key order, so that two
+// processes inserting the same new keys in opposite orders do not deadlock (T52, T89). $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys
 // $10 scopes $11 delays, µs $12 times $13 lanes
-const insertSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (
   SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
     SELECT t.*, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
@@ -36,12 +35,15 @@ INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, s
   eligible_at, pick_lane)
 OVERRIDING SYSTEM VALUE
 SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane
-FROM r ORDER BY r.key NULLS FIRST, r.id
+FROM r `
+
+// insertSQL inserts instances. An occupied key drops its row, the first of two equal keys wins. $1 … $13 as insertRowsSQL
+const insertSQL = insertRowsSQL + `ORDER BY r.key NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
 // spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of its parent that this commit has begun.
-// $1 … $13 as insertSQL $14 parents $15 depths $16 mark
+// $1 … $13 as insertRowsSQL $14 parents $15 depths $16 mark
 const spawnSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (
   SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
@@ -118,8 +120,8 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 // insertOnce is one round trip where no entry has a key. Else the occupants of the dropped ones must be found before the commit, and
 // two are needed.
 func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
-	fresh := map[uuid.UUID]int64{}
 	if !cols.keyed {
+		fresh := map[uuid.UUID]int64{}
 		if err := s.one(ctx, slowLock, "insert", insertSQL, readFresh(fresh), cols.insertArgs()...); err != nil {
 			return nil, err
 		}
@@ -127,26 +129,32 @@ func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) 
 		return out, nil
 	}
 	var out []Inserted
-	err := s.interactive(ctx, slowLock, func(send send) error {
-		todo := cols
-		for range insertTries {
-			held := map[string]occupant{}
-			if err := send(s.stmt("insert", insertSQL, readFresh(fresh), todo.insertArgs()...),
-				s.stmt("occupants", occupantsSQL, readOccupants(held), keysOf(list))); err != nil {
-				return err
-			}
-			var missing []*step.Spec
-			if out, missing = match(list, fresh, held); len(missing) == 0 {
-				return nil
-			}
-			todo = &specs{} // their keys were freed between the two statements: once more
-			for _, x := range missing {
-				todo.add(x)
-			}
-		}
-		return errors.New("correlation keys were taken and freed again at every attempt: try again")
+	err := s.interactive(ctx, slowLock, func(send send) (err error) {
+		out, err = s.insertKeyed(send, cols, list)
+		return err
 	})
 	return out, err
+}
+
+// insertKeyed inserts, and finds the occupants of the keys that were taken, in whatever transaction send speaks to.
+func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
+	fresh := map[uuid.UUID]int64{}
+	for range insertTries {
+		held := map[string]occupant{}
+		if err := send(s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...),
+			s.stmt("occupants", occupantsSQL, readOccupants(held), keysOf(list))); err != nil {
+			return nil, err
+		}
+		out, missing := match(list, fresh, held)
+		if len(missing) == 0 {
+			return out, nil
+		}
+		cols = &specs{} // their keys were freed between the two statements: once more
+		for _, x := range missing {
+			cols.add(x)
+		}
+	}
+	return nil, errors.New("correlation keys were taken and freed again at every attempt: try again")
 }
 
 // match puts ids to specs, and returns those that were neither inserted nor found occupied.
@@ -183,7 +191,7 @@ func keysOf(list []*step.Spec) []string {
 func readFresh(into map[uuid.UUID]int64) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
-		var uid [16]byte
+		var uid uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&id, &uid}, func() error { into[uid] = id; return nil })
 		return err
 	}
@@ -193,7 +201,7 @@ func readOccupants(into map[string]occupant) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var key string
 		var id int64
-		var uid [16]byte
+		var uid uuid.UUID
 		_, err := pgx.ForEachRow(rows, []any{&key, &id, &uid}, func() error { into[key] = occupant{id, uid}; return nil })
 		return err
 	}

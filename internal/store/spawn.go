@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 
 	"github.com/google/uuid"
@@ -19,39 +18,37 @@ RETURNING g.queue`
 
 // commitKeyed is a commit in the slow lane whose children have correlation keys: which of them were dropped, and for whom, is known only
 // after the insertion, so the transaction takes more than one round trip.
-func (s *Store) commitKeyed(ctx context.Context, b *batch, out *Committed) error {
-	return s.interactive(ctx, slowLock, func(send send) error {
-		fresh, held := map[uuid.UUID]int64{}, map[string]occupant{}
-		var keys []string
-		for _, k := range b.spawn.keys {
-			if k != nil {
-				keys = append(keys, *k)
-			}
+func (s *Store) commitKeyed(send send, b *batch, out *Committed) error {
+	fresh, held := map[uuid.UUID]int64{}, map[string]occupant{}
+	var keys []string
+	for _, k := range b.spawn.keys {
+		if k != nil {
+			keys = append(keys, *k)
 		}
-		if err := send(append(s.outcomes(b, out),
-			s.stmt("spawn", spawnSQL, readFresh(fresh), b.spawn.args(b.mark)...),
-			s.stmt("occupants", occupantsSQL, readOccupants(held), keys))...); err != nil {
+	}
+	if err := send(append(s.outcomes(b, out),
+		s.stmt("spawn", spawnSQL, readFresh(fresh), b.spawn.args(b.mark)...),
+		s.stmt("occupants", occupantsSQL, readOccupants(held), keys))...); err != nil {
+		return err
+	}
+	rest := s.settle(b, out)
+	var parents []int64
+	var counts []int32
+	var texts []string
+	for parent, dropped := range b.droppedOf(fresh, held) {
+		text, err := json.Marshal(dropped)
+		if err != nil {
 			return err
 		}
-		rest := s.settle(b, out)
-		var parents []int64
-		var counts []int32
-		var texts []string
-		for parent, dropped := range b.droppedOf(fresh, held) {
-			text, err := json.Marshal(dropped)
-			if err != nil {
-				return err
-			}
-			parents, counts, texts = append(parents, parent), append(counts, int32(len(dropped))), append(texts, string(text)) //nolint:gosec // bounded
-		}
-		if len(parents) > 0 {
-			rest = append(rest, s.stmt("dropped", droppedSQL, func(rows pgx.Rows) error {
-				return readQueues(&out.Queues)(rows)
-			}, parents, b.mark, counts, texts))
-		}
-		if len(rest) == 0 {
-			return nil
-		}
-		return send(rest...)
-	})
+		parents, counts, texts = append(parents, parent), append(counts, int32(len(dropped))), append(texts, string(text)) //nolint:gosec // bounded
+	}
+	if len(parents) > 0 {
+		rest = append(rest, s.stmt("dropped", droppedSQL, func(rows pgx.Rows) error {
+			return readQueues(&out.Queues)(rows)
+		}, parents, b.mark, counts, texts))
+	}
+	if len(rest) == 0 {
+		return nil
+	}
+	return send(rest...)
 }

@@ -24,12 +24,18 @@ type Store struct {
 	db       *entpgx.Driver
 	schema   string
 	quoted   string
-	rendered sync.Map // statement's text → the same with the schema in it
+	rendered sync.Map      // statement's text → the same with the schema in it
+	own      chan struct{} // a turn for each step's own transaction that may be open at a time
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
 func New(db *entpgx.Driver, schema string) *Store {
-	return &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize()}
+	s := &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), own: make(chan struct{}, 1)}
+	if pool := db.Pool(); pool != nil {
+		// One connection is left to claims and commits, and to what those steps themselves do outside of their transactions.
+		s.own = make(chan struct{}, max(1, pool.Config().MaxConns-1))
+	}
+	return s
 }
 
 // Schema is the Postgres schema's name, unquoted.

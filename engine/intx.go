@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// InTx is an outcome that is decided inside the transaction that commits it (spec §8): what f writes through tx, the outcome, what it
+// consumes, its children and the signals that f sends by FromContext(ctx).WithPgx(tx) take effect together, or not at all; so f's writes take
+// effect once. f returns any outcome of the visit but another InTx.
+//
+// The engine calls f after the step has returned, and begins and ends the transaction, which is READ COMMITTED, on a connection of the pool:
+// tx refuses Commit and Rollback, savepoints are f's own. To undo what was written, return an error: it goes to the machine's handler as the
+// step's. So does an error of Postgres that f passed over without a savepoint. What f does elsewhere happens at least once, as in any step.
+//
+// A conflict with another transaction (a deadlock, a serialization failure) or a broken connection runs the whole step again, under the same
+// claim and with the same attempt, up to ten times in a row; then it is an error like any other. The step's timeout begins anew for f.
+//
+// Use tx in f only, and not after f's return. All but one of the pool's connections may be taken by such transactions at a time.
+func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outcome { return inTx(f) }
+
+type inTx func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)
+
+// Erase is for the engine.
+func (f inTx) Erase(of *step.Claim) (*step.Commit, error) {
+	if f == nil {
+		return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx of a nil function")}
+	}
+	return &step.Commit{Within: func(ctx context.Context, tx any) (*step.Commit, error) {
+		native, ok := tx.(pgx.Tx)
+		if !ok {
+			return nil, fmt.Errorf("the transaction is a %T, want a pgx.Tx", tx)
+		}
+		out, err := f(ctx, native)
+		switch out.(type) {
+		case nil:
+			if err == nil {
+				err = &fsm.OutcomeError{Field: "outcome", Err: errors.New("nil, without an error")}
+			}
+		case inTx:
+			if err == nil {
+				err = &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx inside of InTx")}
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		return out.Erase(of)
+	}}, nil
+}

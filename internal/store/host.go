@@ -1,0 +1,94 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Transaction runs statements in order inside a transaction that someone else began and will end: [Pgx] or [SQL].
+type Transaction interface {
+	run(ctx context.Context, stmts ...entpgx.Stmt) error
+}
+
+// Pgx is a transaction of pgx: statements that need no answer in between go in one round trip.
+func Pgx(tx pgx.Tx) Transaction {
+	if tx == nil {
+		return nothing{}
+	}
+	return native{entpgx.Within(tx)}
+}
+
+type native struct{ *entpgx.Driver }
+
+func (t native) run(ctx context.Context, stmts ...entpgx.Stmt) error {
+	return t.Pipeline(ctx, stmts...)
+}
+
+type nothing struct{}
+
+func (nothing) run(context.Context, ...entpgx.Stmt) error {
+	return errors.New("the transaction is nil")
+}
+
+// Hosted are the store's writes inside a transaction of the host. They change no setting of it: lock_timeout, isolation and search_path are
+// the host's, so every statement must keep its plan without ours. An error of Postgres has aborted that transaction, as one of the host's
+// own statements would; what is told by ErrNoTarget, ErrInboxFull or a duplicate has not.
+type Hosted struct {
+	s  *Store
+	tx Transaction
+}
+
+// Within makes the store's writes those of a transaction.
+func (s *Store) Within(tx Transaction) *Hosted { return &Hosted{s, tx} }
+
+// Insert is [Store.Insert]. Nothing is repeated: the transaction is the host's to repeat.
+func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
+	var cols specs
+	for _, x := range list {
+		cols.add(x)
+	}
+	cols.chain()
+	out, err := h.insert(ctx, &cols, list)
+	if err != nil {
+		return nil, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
+	}
+	return out, nil
+}
+
+func (h *Hosted) insert(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
+	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) }
+	if cols.keyed {
+		return h.s.insertKeyed(send, cols, list)
+	}
+	fresh := map[uuid.UUID]int64{}
+	if err := send(h.s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)); err != nil {
+		return nil, err
+	}
+	out, _ := match(list, fresh, nil)
+	return out, nil
+}
+
+// Deliver is [Store.Deliver]. The target stays locked until the host's transaction ends: its outcome waits for that, and nobody else's.
+func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
+	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) })
+	if err != nil {
+		return Delivery{}, fmt.Errorf("deliver signal %q to %s in the host's transaction: %w", m.Name, to, err)
+	}
+	return got, nil
+}
+
+// DeliverOrInsert is [Store.DeliverOrInsert].
+func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (Delivery, error) {
+	got, err := h.s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) })
+	if err != nil {
+		return Delivery{}, fmt.Errorf("deliver signal %q to key %q or insert it in the host's transaction: %w", m.Name, x.Key, err)
+	}
+	return got, nil
+}

@@ -1,0 +1,161 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// ownFenceSQL leads a step's own transaction: a claim that is over does not even begin to write. It locks nothing, so that while the step's
+// function runs the row is beaten, signalled and joined as ever; that no zombie's writes are committed is the fenced update's business, in
+// the same transaction. $1 id $2 token $3 visit $4 worker
+const ownFenceSQL = `SELECT coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = $2 AND g.visit = $3
+FROM {s}.gen_durable g WHERE g.id = $1`
+
+// StepTx is a step's own transaction as its function sees it. The engine ends it.
+type StepTx struct {
+	pgx.Tx
+	queues []string
+}
+
+var errNotYours = errors.New("a step's own transaction is ended by the engine, after the function has returned")
+
+// Commit refuses.
+func (*StepTx) Commit(context.Context) error { return errNotYours }
+
+// Rollback refuses: to undo what was written, return an error.
+func (*StepTx) Rollback(context.Context) error { return errNotYours }
+
+// Note takes down queues to be nudged after the commit.
+func (t *StepTx) Note(queues ...string) { t.queues = append(t.queues, queues...) }
+
+// Transacted is what became of a step's own transaction.
+type Transacted struct {
+	Committed
+	Begun   bool  // the function was called
+	Decided bool  // and returned an outcome, this one: an error beside it is of the engine's own statements
+	Entry   Entry // without an error and not Applied, it was stale, and nothing was written
+	Lost    bool  // the connection broke under the function
+}
+
+// Transact commits one outcome together with what its function writes: begin, fence, the function, then the slow lane's statements and the
+// commit. ctx bounds the function, finish what comes after it: an outcome that was decided is committed though the step was cancelled.
+//
+// After an error nothing was written, unless Unknown says that this is open. A function that panics or ends its goroutine is rolled back.
+func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, decide func(tx any) (Entry, error)) (t Transacted, err error) {
+	select {
+	case s.own <- struct{}{}:
+		defer func() { <-s.own }()
+	case <-ctx.Done():
+		return t, ctx.Err()
+	}
+	conn, err := s.db.Pool().Acquire(ctx)
+	if err != nil {
+		return t, fmt.Errorf("begin a step's transaction: %w", err)
+	}
+	defer conn.Release()
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+	if err != nil {
+		return t, fmt.Errorf("begin a step's transaction: %w", err)
+	}
+	defer undo(finish, tx)
+	current := false
+	if err := entpgx.PipelineOn(ctx, conn.Conn(), s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&current}, func() error { return nil })
+		return err
+	}, c.ID, c.Token, c.Visit, worker)); err != nil {
+		return t, fmt.Errorf("begin a step's transaction: %w", err)
+	}
+	t.Begun = true
+	if !current {
+		return t, nil
+	}
+	own := &StepTx{Tx: tx}
+	t.Entry, err = decide(own)
+	t.Lost = conn.Conn().IsClosed()
+	if err == nil {
+		err = usable(conn)
+	}
+	if err != nil {
+		return t, err
+	}
+	t.Decided = true
+	timed, cancel := context.WithTimeout(finish, ownFinish)
+	defer cancel()
+	if err := s.finish(timed, conn.Conn(), tx, newBatch(worker, mark, []Entry{t.Entry}, true), &t.Committed); err != nil {
+		return t, fmt.Errorf("commit a step's transaction: %w", err)
+	}
+	t.Queues = append(t.Queues, own.queues...)
+	return t, nil
+}
+
+// ownFinish bounds the end of a step's transaction from the client's side, for networks that swallow.
+const ownFinish = 75 * time.Second
+
+// Transaction states of a connection, as the server reports them.
+const (
+	inTransaction = 'T'
+	inFailed      = 'E'
+)
+
+// usable says what a function has done to its transaction.
+func usable(conn *pgxpool.Conn) error {
+	switch status := conn.Conn().PgConn().TxStatus(); {
+	case conn.Conn().IsClosed():
+		return errors.New("the connection of the step's transaction broke")
+	case status == inFailed:
+		return errors.New("the step's transaction is aborted: an error of Postgres was passed over; set a savepoint where a statement may fail")
+	case status != inTransaction:
+		return errors.New("the step's function has ended its transaction itself: what it wrote is not undone, and its outcome does not count")
+	}
+	return nil
+}
+
+// finish applies the outcome and commits. Only now the settings of hot transactions apply: before, they would be the function's (T98).
+func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch, out *Committed) error {
+	out.Applied = map[int64]bool{}
+	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, slowLock, statementLimit)}
+	send := func(stmts ...entpgx.Stmt) error {
+		stmts, settings = append(settings, stmts...), nil
+		return entpgx.PipelineOn(ctx, conn, stmts...)
+	}
+	var err error
+	if b.spawn.keyed {
+		err = s.commitKeyed(send, b, out)
+	} else {
+		err = send(append(s.outcomes(b, out), s.settle(b, out)...)...)
+	}
+	if err != nil {
+		return notCommitted{err}
+	}
+	if len(out.Applied) == 0 {
+		return nil // stale: undone by whoever began it
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return &entpgx.StmtError{Name: "commit", Sent: true, Err: err}
+	}
+	b.runnable(out)
+	return nil
+}
+
+// notCommitted is an error before the COMMIT was sent: whatever else is unknown, nothing was committed.
+type notCommitted struct{ error }
+
+func (e notCommitted) Unwrap() error { return e.error }
+
+// Unknown is false.
+func (notCommitted) Unknown() bool { return false }
+
+// undo rolls back what is still open. A connection that cannot do even that is closed.
+func undo(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = tx.Rollback(ctx) // of one that has ended it says so
+}
