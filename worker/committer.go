@@ -14,27 +14,48 @@ import (
 )
 
 const (
-	commitMost  = 500 // outcomes of one batch
-	bulkMost    = 100 // children from which an outcome takes the bulk lane, so that it does not hold up the others
-	slowAtOnce  = 2   // transactions of the slow lane at a time: each may wait for a stranger's lock
+	commitMost  = 500                   // outcomes of one batch
+	worthwhile  = 250                   // outcomes for which a second lane begins beside one that is busy: smaller batches cost more than waiting for it
+	worthWait   = 10 * time.Millisecond // and how long fewer wait for it at most
+	bulkMost    = 100                   // children from which an outcome takes the bulk lane, so that it does not hold up the others
+	slowAtOnce  = 2                     // transactions of the slow lane at a time: each may wait for a stranger's lock
 	commitLanes = 2
 	stubborn    = 3 // tries after which trouble that passes is taken for trouble of one entry, that may not
 )
 
-// committer makes outcomes durable, many in one transaction. There is no timer: a lane takes whatever waits, commits it, and takes what
-// gathered meanwhile. So batches grow under load by themselves, and a lone step commits at once.
+// committer makes outcomes durable, many in one transaction with others. A lane takes whatever waits, commits it, and takes what gathered
+// meanwhile. So batches grow under load by themselves, and a lone step commits at once. The second lane helps where there is enough for
+// it, or where the first takes long.
 //
 // Outcomes of one parent's children always take the same lane: two lanes would find the parent locked by each other.
 type committer struct {
 	w     *Worker
-	any   chan *pending              // whichever lane is free
-	lanes [commitLanes]chan *pending // children of one parent
-	bulk  chan *pending
 	slots chan struct{} // of the slow lane
 
 	running sync.WaitGroup
 	quit    chan struct{} // ends the lanes
-	over    chan struct{} // they have ended: nobody will answer
+	lanes   [commitLanes]*lane
+	bulk    *lane
+
+	mu     sync.Mutex
+	any    []*pending // for whichever lane is free
+	busy   int        // lanes that are committing
+	closed bool
+}
+
+// lane is what only one of them may take, under the committer's mu.
+type lane struct {
+	own  []*pending
+	wake chan struct{}
+}
+
+func newLane() *lane { return &lane{wake: make(chan struct{}, 1)} }
+
+func (l *lane) signal() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
 }
 
 // pending is an outcome on its way.
@@ -42,7 +63,7 @@ type pending struct {
 	flight *flight
 	entry  store.Entry
 	marks  []string // of every attempt to commit it
-	reply  chan commitReply
+	to     interface{ answered(r commitReply) }
 }
 
 func (p *pending) terminal() bool {
@@ -58,58 +79,66 @@ type commitReply struct {
 	again     bool  // of a step's own transaction: nothing was written, and the visit has to decide anew
 }
 
+// answerOnce keeps an answer for whoever waits for it.
+type answerOnce chan commitReply
+
+func (a answerOnce) answered(r commitReply) { a <- r }
+
 func newCommitter(w *Worker) *committer {
-	c := &committer{w: w, any: make(chan *pending, commitMost), bulk: make(chan *pending, commitMost),
-		slots: make(chan struct{}, slowAtOnce), quit: make(chan struct{}), over: make(chan struct{})}
+	c := &committer{w: w, bulk: newLane(), slots: make(chan struct{}, slowAtOnce), quit: make(chan struct{})}
 	for i := range c.lanes {
-		c.lanes[i] = make(chan *pending, commitMost)
+		c.lanes[i] = newLane()
 	}
 	return c
 }
 
-// commit blocks until the outcome is durable, or cannot be.
-func (c *committer) commit(f *flight, o *step.Commit, keep bool) commitReply {
-	p := &pending{flight: f, entry: store.Entry{Claim: f.claim, Commit: o, Keep: keep}, reply: make(chan commitReply, 1)}
-	lane := c.any
-	switch parent := f.claim.Parent; {
-	case p.entry.Slow(), len(o.Spawn) > bulkMost:
-		lane = c.bulk
+// commit takes an outcome, and answers it once, when it is durable or cannot be. It does not wait.
+func (c *committer) commit(p *pending) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		p.to.answered(commitReply{abandoned: true})
+		return
+	}
+	defer c.mu.Unlock()
+	l := (*lane)(nil)
+	switch parent := p.entry.Claim.Parent; {
+	case p.entry.Slow(), len(p.entry.Commit.Spawn) > bulkMost:
+		l = c.bulk
 	case parent != 0 && p.terminal():
-		lane = c.lanes[parent%commitLanes]
+		l = c.lanes[parent%commitLanes]
 	}
-	select {
-	case lane <- p:
-	case <-c.over:
-		return commitReply{abandoned: true}
+	if l != nil {
+		l.own = append(l.own, p)
+		l.signal()
+		return
 	}
-	select {
-	case r := <-p.reply:
-		return r
-	case <-c.over:
-		select {
-		case r := <-p.reply:
-			return r
-		default:
-			return commitReply{abandoned: true}
+	c.any = append(c.any, p)
+	switch n := len(c.any); {
+	case n == 1, n == worthwhile, n == commitMost:
+		for _, l := range c.lanes {
+			l.signal()
 		}
 	}
 }
 
 // start runs the lanes until stop.
 func (c *committer) start() {
-	for i := range c.lanes {
-		c.running.Go(func() { c.lane(c.lanes[i]) })
+	for _, l := range c.lanes {
+		c.running.Go(func() { c.run(l) })
 	}
 	c.running.Go(func() {
 		for {
 			select {
 			case <-c.quit:
 				return
-			case p := <-c.bulk:
-				if p.entry.Slow() {
-					c.slowly([]*pending{p})
+			case <-c.bulk.wake:
+			}
+			for batch := c.takeBulk(); len(batch) > 0; batch = c.takeBulk() {
+				if batch[0].entry.Slow() {
+					c.slowly(batch)
 				} else {
-					c.process([]*pending{p}, false)
+					c.process(batch, false)
 				}
 			}
 		}
@@ -121,33 +150,81 @@ func (c *committer) start() {
 func (c *committer) stop() {
 	close(c.quit)
 	c.running.Wait()
-	close(c.over)
+	c.mu.Lock()
+	c.closed = true
+	left := slices.Concat(c.any, c.bulk.own)
+	for _, l := range c.lanes {
+		left = append(left, l.own...)
+	}
+	c.mu.Unlock()
+	abandon(left)
 }
 
-// lane commits what comes: its own, and what any lane may take.
-func (c *committer) lane(own chan *pending) {
+func abandon(batch []*pending) {
+	for _, p := range batch {
+		p.to.answered(commitReply{abandoned: true})
+	}
+}
+
+// run commits what comes to a lane.
+func (c *committer) run(l *lane) {
+	patience := time.NewTimer(0)
+	defer patience.Stop()
+	impatient := false
 	for {
-		batch := make([]*pending, 0, 16)
+		batch, wait := c.take(l, impatient)
+		impatient = false
+		if len(batch) > 0 {
+			c.process(batch, false)
+			c.mu.Lock()
+			c.busy--
+			c.mu.Unlock()
+			continue
+		}
+		var over <-chan time.Time
+		if wait {
+			patience.Reset(worthWait)
+			over = patience.C
+		}
 		select {
 		case <-c.quit:
 			return
-		case p := <-own:
-			batch = append(batch, p)
-		case p := <-c.any:
-			batch = append(batch, p)
+		case <-l.wake:
+		case <-over:
+			impatient = true
 		}
-		for waiting := true; waiting && len(batch) < commitMost; {
-			select {
-			case p := <-own:
-				batch = append(batch, p)
-			case p := <-c.any:
-				batch = append(batch, p)
-			default:
-				waiting = false
-			}
-		}
-		c.process(batch, false)
 	}
+}
+
+// take takes a batch for a lane: its own, and what any lane may take, unless that is better left to the other one for a moment.
+func (c *committer) take(l *lane, impatient bool) (batch []*pending, wait bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	l.own, batch = front(l.own, commitMost)
+	if c.busy == 0 || impatient || len(c.any) >= worthwhile || len(batch) > 0 {
+		var more []*pending
+		c.any, more = front(c.any, commitMost-len(batch))
+		batch = append(batch, more...)
+	}
+	if len(batch) > 0 {
+		c.busy++
+	}
+	return batch, len(c.any) > 0
+}
+
+func (c *committer) takeBulk() (batch []*pending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bulk.own, batch = front(c.bulk.own, 1)
+	return batch
+}
+
+// front takes up to n from the front of a queue.
+func front(queue []*pending, n int) (rest, taken []*pending) {
+	if n >= len(queue) {
+		return nil, queue
+	}
+	return queue[n:], slices.Clone(queue[:n])
 }
 
 // slowly hands a batch to the slow lane, where transactions wait for rows that others hold.
@@ -184,7 +261,8 @@ func (c *committer) process(batch []*pending, slow bool) {
 	}
 	for n := 0; len(batch) > 0; n++ {
 		if !sleep(c.w.base, backoff(n, 10*time.Millisecond, 5*time.Second)) {
-			return // stopped for good: the lease decides
+			abandon(batch) // stopped for good: the lease decides
+			return
 		}
 		if n > 0 || slow {
 			if batch = c.unvoided(batch); len(batch) == 0 {
@@ -211,7 +289,7 @@ func (c *committer) process(batch []*pending, slow bool) {
 			c.process(batch[:half], slow)
 			batch, n = batch[half:], -1
 		case fault == store.FaultData:
-			batch[0].reply <- commitReply{refused: err}
+			batch[0].to.answered(commitReply{refused: err})
 			return
 		default:
 			c.w.trouble("commit", err)
@@ -256,7 +334,7 @@ func (c *committer) unvoided(batch []*pending) []*pending {
 		if c.w.flights.current(p.flight) {
 			return false
 		}
-		p.reply <- commitReply{stale: true}
+		p.to.answered(commitReply{stale: true})
 		return true
 	})
 }
@@ -313,7 +391,7 @@ func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) 
 		if p.terminal() {
 			ended = append(ended, p.entry.Claim.ID)
 		}
-		p.reply <- commitReply{}
+		p.to.answered(commitReply{})
 	}
 	c.w.ended(ended)
 	if len(rest) == 0 {
@@ -350,7 +428,7 @@ func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) 
 				if p.terminal() {
 					ended = append(ended, p.entry.Claim.ID)
 				}
-				p.reply <- commitReply{}
+				p.to.answered(commitReply{})
 			case store.Current:
 				current = append(current, p)
 			case store.Stale:
@@ -358,11 +436,12 @@ func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) 
 					c.w.log.Warn("a commit whose answer was lost cannot be told from a stale one any more",
 						slog.Int64("instance", p.entry.Claim.ID), slog.Int64("visit", p.entry.Claim.Visit))
 				}
-				p.reply <- commitReply{stale: true}
+				p.to.answered(commitReply{stale: true})
 			}
 		}
 		c.w.ended(ended)
 		return current
 	}
+	abandon(batch)
 	return nil
 }

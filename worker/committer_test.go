@@ -46,11 +46,12 @@ func TestTwoClaimsOfOneInstanceNeverShareABatch(t *testing.T) {
 	w := assemble(Config{Logger: slog.New(slog.DiscardHandler)}, strict{t: t, current: map[int64]int64{7: 2, 8: 3, 9: 4}}, nil, nil, nil)
 	var batch []*pending
 	for _, c := range []step.Claim{{ID: 7, Token: 1}, {ID: 8, Token: 3}, {ID: 7, Token: 2}, {ID: 9, Token: 4}} {
-		batch = append(batch, &pending{entry: store.Entry{Claim: &c, Commit: &step.Commit{Kind: step.Retry}}, reply: make(chan commitReply, 1)})
+		batch = append(batch, &pending{entry: store.Entry{Claim: &c, Commit: &step.Commit{Kind: step.Retry}}, to: make(answerOnce, 1)})
 	}
 	w.commits.process(batch, false)
 	for n, stale := range []bool{true, false, false, false} {
-		require.Len(t, batch[n].reply, 1)
-		require.Equal(t, commitReply{stale: stale}, <-batch[n].reply, "outcome %d", n)
+		answer := batch[n].to.(answerOnce)
+		require.Len(t, answer, 1)
+		require.Equal(t, commitReply{stale: stale}, <-answer, "outcome %d", n)
 	}
 }

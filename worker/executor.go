@@ -14,6 +14,7 @@ import (
 )
 
 // execution is one flight in a slot: it runs the claimed step, has its outcome committed and, where the claim is kept, runs the next one.
+// It is a goroutine's only while it runs user code: an outcome on its way is the committer's, whose answer goes on with it.
 type execution struct {
 	w *Worker
 	f *flight
@@ -29,6 +30,10 @@ type execution struct {
 	last    bool  // and what is under way now is the last resort: to fail with a safe text
 	took    time.Duration
 	rerun   int // how often it ran again since its own transaction met what passes
+
+	sent   pending      // the outcome under way
+	before phase        // in which it was decided
+	answer *commitReply // what became of it, not yet considered
 }
 
 // phase is where in a visit the user's code is, so that a goroutine that runtime.Goexit ended can be continued by another.
@@ -43,77 +48,110 @@ const (
 	decided // there is an outcome
 )
 
-// fly runs a flight to its end and frees its slot. If user code ends the goroutine by runtime.Goexit, another takes over: to the machine
-// that is a step that failed (T73).
-func (w *Worker) fly(f *flight) {
-	x := &execution{w: w, f: f, m: w.machines[store.MachineID(f.claim.Machine, f.claim.Version)], begun: w.since()}
-	x.fly()
+// machineKey is the identity of a machine.
+type machineKey struct {
+	name    string
+	version int
 }
 
+// fly takes a flight into the air: its slot is free again when it has ended.
+func (w *Worker) fly(f *flight) {
+	w.runners.add(&execution{w: w, f: f, m: w.machines[machineKey{f.claim.Machine, f.claim.Version}], begun: w.since()})
+}
+
+// fly runs what there is to run: until the flight has ended, or until an outcome is on its way to the database. If user code ends the
+// goroutine by runtime.Goexit, another takes over: to the machine that is a step that failed (T73).
 func (x *execution) fly() {
 	returned := false
 	defer func() {
 		if !returned {
-			go x.fly()
-			return
+			x.w.runners.add(x)
 		}
-		x.w.land(x.f)
-		x.f.queue.freed <- struct{}{}
-		x.w.flying.Done()
 	}()
-	if x.phase == fresh && x.w.since() > time.Duration(x.f.until.Load()) {
+	over := x.run()
+	returned = true
+	if over {
+		x.land()
+	}
+}
+
+// land ends the flight and frees its slot.
+func (x *execution) land() {
+	x.w.land(x.f)
+	x.f.queue.freed <- struct{}{}
+	x.w.flying.Done()
+}
+
+// run reports whether the flight is over. If it is not, the execution is somebody else's already.
+func (x *execution) run() (over bool) {
+	if x.phase == fresh && x.steps == 0 && x.w.since() > time.Duration(x.f.until.Load()) {
 		// It waited in the buffer until the lease was doubtful: give it back, if it is still ours (T23).
 		x.f.cancel(fsm.ErrLeaseLost)
 	}
-	for x.visit() {
-	}
-	returned = true
-}
-
-// visit runs one step to its durable outcome and reports whether the claim was kept for the next.
-func (x *execution) visit() bool {
-	if x.phase == decided { // continued after a hook ended the goroutine
-		return false
-	}
-	for outcome := x.decide(); outcome != nil; {
-		if !x.w.flights.current(x.f) {
-			x.stale()
-			return false
+	var outcome *step.Commit
+	if r := x.answer; r != nil {
+		x.answer = nil
+		if outcome, over = x.consider(*r); over {
+			return true
 		}
-		again := x.phase
-		var keep bool
-		var r commitReply
-		if outcome.Within != nil {
-			outcome, keep, r = x.transact(outcome)
-		} else {
-			x.phase = decided
-			keep = x.mayRunAhead(outcome)
-			r = x.w.commits.commit(x.f, outcome, keep)
+	}
+	for {
+		if outcome == nil {
+			outcome = x.decide()
 		}
 		switch {
-		case r.again:
-			outcome = x.decide()
-		case r.refused != nil && x.last:
-			x.stuck(r.refused)
-			return false
-		case r.refused != nil:
-			x.phase = again
-			outcome = x.refuse(r.refused)
-		case r.abandoned:
-			return false
-		case r.stale:
+		case outcome == nil:
+			x.release()
+			return true
+		case !x.w.flights.current(x.f):
 			x.stale()
+			return true
+		case outcome.Within == nil:
+			x.before, x.phase = x.phase, decided
+			x.sent = pending{flight: x.f, entry: store.Entry{Claim: x.f.claim, Commit: outcome, Keep: x.mayRunAhead(outcome)}, to: x}
+			x.w.commits.commit(&x.sent)
 			return false
-		default:
-			x.report(outcome.Kind.String())
-			if keep {
-				x.advance(outcome)
-			}
-			return keep
+		}
+		x.before = x.phase
+		if outcome, over = x.consider(x.transact(outcome)); over {
+			return true
 		}
 	}
-	x.release()
-	return false
+}
+
+// answered is the committer's answer. The usual end of a flight needs nobody's code, and no goroutine.
+func (x *execution) answered(r commitReply) {
+	if r == (commitReply{}) && !x.sent.entry.Keep && len(x.w.stepHooks) == 0 {
+		x.land()
+		return
+	}
+	x.answer = &r
+	x.w.runners.add(x)
+}
+
+// consider decides what follows from what became of an outcome: another one, or the flight is over, or neither: decide anew.
+func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
+	switch {
+	case r.again:
+		return nil, false
+	case r.refused != nil && x.last:
+		x.stuck(r.refused)
+		return nil, true
+	case r.refused != nil:
+		return x.refuse(r.refused), false
+	case r.abandoned:
+		return nil, true
+	case r.stale:
+		x.stale()
+		return nil, true
+	}
+	o := x.sent.entry.Commit
+	x.report(o.Kind.String())
+	if x.sent.entry.Keep {
+		x.advance(o)
+		return nil, false
+	}
+	return nil, true
 }
 
 // decide runs the step and, if it fails, the handler. Nil: there is no outcome, since the engine cancelled the step or does not begin any.
@@ -134,7 +172,7 @@ func (x *execution) decide() *step.Commit {
 		}
 		began := x.w.since()
 		x.phase = inStep
-		out, x.failed = guard(x.run)
+		out, x.failed = guard(x.step)
 		x.took = x.w.since() - began
 		if x.failed == nil {
 			return out
@@ -173,8 +211,8 @@ func (x *execution) bound() *step.Commit {
 	return nil
 }
 
-// run is the step itself, with what it may read of its children.
-func (x *execution) run() (*step.Commit, error) {
+// step is the step itself, with what it may read of its children.
+func (x *execution) step() (*step.Commit, error) {
 	c := x.f.claim
 	s, ok := x.m.Steps[c.Step]
 	if !ok {
@@ -242,7 +280,7 @@ func (x *execution) advance(o *step.Commit) {
 
 // refuse answers an outcome that Postgres refused: once the handler decides, the second time the instance fails with a safe text.
 func (x *execution) refuse(err error) *step.Commit {
-	if x.refused || x.phase == spent {
+	if x.phase = x.before; x.refused || x.phase == spent {
 		err = fmt.Errorf("outcome refused by Postgres: %w", err)
 		if x.failed != nil {
 			err = fmt.Errorf("%w; then: %w", x.failed, err)
@@ -252,7 +290,7 @@ func (x *execution) refuse(err error) *step.Commit {
 	}
 	x.refused = true
 	x.phase, x.failed = failing, &fsm.OutcomeError{Field: "commit", Err: err}
-	return x.decide()
+	return nil
 }
 
 // release gives the claim back as it was: attempt, crashes, visit and state untouched. If it is not ours any more, nothing happens.
@@ -282,15 +320,13 @@ func (x *execution) stale() {
 }
 
 func (x *execution) report(outcome string) {
-	if len(x.w.c.Hooks) == 0 {
+	if len(x.w.stepHooks) == 0 {
 		return
 	}
 	info := fsm.InfoOf(x.f.claim)
-	x.w.each(func(h *Hooks) {
-		if h.Step != nil {
-			h.Step(x.f.ctx, info, outcome, x.took, x.failed)
-		}
-	})
+	for _, tell := range x.w.stepHooks {
+		x.w.survive(func() { tell(x.f.ctx, info, outcome, x.took, x.failed) })
+	}
 }
 
 // guard runs user code and makes a panic an error. runtime.Goexit passes through it: nothing can stop that, see execution.fly.

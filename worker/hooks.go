@@ -32,24 +32,29 @@ type Hooks struct {
 	Prune func(ctx context.Context, deleted int)
 }
 
-// each calls one hook of every set, and survives it: each on a goroutine of its own, since runtime.Goexit ends the one that it is called
-// on (T73), and with it a scheduler or a lane.
+// each calls one hook of every set.
 func (w *Worker) each(call func(h *Hooks)) {
 	for i := range w.c.Hooks {
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			returned := false
-			defer func() {
-				if p := recover(); p != nil {
-					w.log.Error("a hook panicked", slog.Any("panic", p))
-				} else if !returned {
-					w.log.Error("a hook called runtime.Goexit")
-				}
-			}()
-			call(&w.c.Hooks[i])
-			returned = true
-		}()
-		<-over
+		w.survive(func() { call(&w.c.Hooks[i]) })
 	}
+}
+
+// survive calls a hook, on a goroutine of its own, since runtime.Goexit ends the one that it is called on (T73), and with it a scheduler
+// or a lane.
+func (w *Worker) survive(hook func()) {
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		returned := false
+		defer func() {
+			if p := recover(); p != nil {
+				w.log.Error("a hook panicked", slog.Any("panic", p))
+			} else if !returned {
+				w.log.Error("a hook called runtime.Goexit")
+			}
+		}()
+		hook()
+		returned = true
+	}()
+	<-over
 }

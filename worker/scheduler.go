@@ -119,7 +119,7 @@ func (s *scheduler) feed() {
 		s.running++
 		f.started.Store(true)
 		s.w.flying.Add(1)
-		go s.w.fly(f)
+		s.w.fly(f)
 	}
 	if len(s.buffer) > 0 {
 		s.urgent.Store(int64(s.buffer[0].beat.Priority))

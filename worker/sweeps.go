@@ -23,8 +23,8 @@ const (
 // reaper sweeps expired leases. Every process may; rows someone else is at are skipped.
 func (w *Worker) reaper() {
 	var limits store.CrashLimits
-	for id, m := range w.machines {
-		limits.Machines = append(limits.Machines, id)
+	for key, m := range w.machines {
+		limits.Machines = append(limits.Machines, store.MachineID(key.name, key.version))
 		limits.Limits = append(limits.Limits, int32(min(m.CrashLimit, 1<<30))) //nolint:gosec // bounded here
 	}
 	refused := false

@@ -19,8 +19,8 @@ const rerunMost = 10
 
 // transact runs a step's own transaction (spec §8): the outcome is decided and committed inside it. It does not pass the committer: such
 // a transaction is one connection's, from the function's first statement to the commit. Whatever re-runs, re-runs the whole step.
-func (x *execution) transact(o *step.Commit) (outcome *step.Commit, keep bool, r commitReply) {
-	w, again := x.w, x.phase
+func (x *execution) transact(o *step.Commit) (r commitReply) {
+	w, again := x.w, x.before
 	for n := 0; sleep(x.f.ctx, backoff(n, 10*time.Millisecond, 5*time.Second)); n++ {
 		var expired error // why the function's own context ended
 		mark, began := uuid.NewString(), w.since()
@@ -37,7 +37,7 @@ func (x *execution) transact(o *step.Commit) (outcome *step.Commit, keep bool, r
 			continue
 		case err != nil && !t.Decided:
 			x.redecide(again, t.Lost, expired, err)
-			return nil, false, commitReply{again: true}
+			return commitReply{again: true}
 		case err != nil:
 			r = x.undecided(again, mark, t, err)
 		case !t.Applied[x.f.claim.ID]:
@@ -48,10 +48,11 @@ func (x *execution) transact(o *step.Commit) (outcome *step.Commit, keep bool, r
 				w.ended([]int64{x.f.claim.ID})
 			}
 		}
-		return t.Entry.Commit, t.Entry.Keep, r
+		x.sent.entry = t.Entry
+		return r
 	}
 	x.giveUp(again)
-	return nil, false, commitReply{again: true}
+	return commitReply{again: true}
 }
 
 // within calls the function, as a step is called: guarded, under the step's timeout, which begins anew.
@@ -92,14 +93,10 @@ func (x *execution) undecided(again phase, mark string, t store.Transacted, err 
 	switch {
 	case store.Unknown(err):
 		w.trouble("commit a step's transaction", err)
-		p := &pending{flight: x.f, entry: t.Entry, marks: []string{mark}, reply: make(chan commitReply, 1)}
+		answer := make(answerOnce, 1)
+		p := &pending{flight: x.f, entry: t.Entry, marks: []string{mark}, to: answer}
 		if len(w.commits.resolve([]*pending{p}, true)) == 0 {
-			select {
-			case r := <-p.reply:
-				return r
-			default:
-				return commitReply{abandoned: true}
-			}
+			return <-answer
 		}
 	case fault == store.FaultData:
 		return commitReply{refused: err}

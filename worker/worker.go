@@ -32,12 +32,13 @@ type Worker struct {
 	log *slog.Logger
 	db  backend
 
-	machines   map[string]*step.Machine // by store.MachineID
+	machines   map[machineKey]*step.Machine
 	machineIDs []string
 	queues     map[string]*scheduler
 
 	flights    flights
 	flying     sync.WaitGroup // flights in a slot
+	runners    runners
 	keys       *keyring
 	commits    *committer
 	promotions *promotions
@@ -59,7 +60,8 @@ type Worker struct {
 	lifelines   sync.WaitGroup // heartbeat and keyring: ended last
 	endLife     context.CancelFunc
 
-	quiet quiet
+	stepHooks []func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
+	quiet     quiet
 }
 
 // New makes a worker. c is complete and valid.
@@ -72,15 +74,19 @@ func New(c Config) *Worker {
 }
 
 func assemble(c Config, db backend, line beater, locks keyLocks, hash func(string) int64) *Worker {
-	w := &Worker{c: c, id: uuid.NewString(), db: db, line: line, machines: map[string]*step.Machine{}, queues: map[string]*scheduler{},
+	w := &Worker{c: c, id: uuid.NewString(), db: db, line: line, machines: map[machineKey]*step.Machine{}, queues: map[string]*scheduler{},
 		flights: flights{byID: map[int64]*flight{}}, began: time.Now(), draining: make(chan struct{})}
 	w.log = c.Logger.With(slog.String("worker", w.id))
 	w.quiet.last = map[string]time.Time{}
 	w.lostAt.Store(int64(-24 * time.Hour))
 	for _, m := range c.Machines {
-		id := store.MachineID(m.Name, m.Version)
-		w.machines[id] = m
-		w.machineIDs = append(w.machineIDs, id)
+		w.machines[machineKey{m.Name, m.Version}] = m
+		w.machineIDs = append(w.machineIDs, store.MachineID(m.Name, m.Version))
+	}
+	for i := range c.Hooks {
+		if tell := c.Hooks[i].Step; tell != nil {
+			w.stepHooks = append(w.stepHooks, tell)
+		}
 	}
 	for name, conf := range c.Queues {
 		w.queues[name] = newScheduler(w, name, conf)
