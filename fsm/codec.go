@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -43,6 +44,9 @@ func (JSON) Encode(v any) (json.RawMessage, error) {
 
 // Decode refuses an empty raw, a value of another type, and anything but space after the value.
 func (JSON) Decode(raw json.RawMessage, v any) error {
+	if !untyped(reflect.TypeOf(v)) && json.Unmarshal(raw, v) == nil {
+		return nil // what is wrong is better said below, and what may decode as a number is decoded there
+	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if err := d.Decode(v); err != nil {
@@ -55,6 +59,40 @@ func (JSON) Decode(raw json.RawMessage, v any) error {
 		return fmt.Errorf("more than one value: at byte %d", d.InputOffset())
 	}
 	return nil
+}
+
+// untyped reports whether values of a type can hold what encoding/json chooses a type for: then numbers need a decoder that is told which.
+func untyped(t reflect.Type) bool {
+	if t == nil {
+		return true
+	}
+	known, ok := untypedTypes.Load(t)
+	if !ok {
+		known, _ = untypedTypes.LoadOrStore(t, holdsInterface(t, map[reflect.Type]bool{}))
+	}
+	return known.(bool) //nolint:forcetypeassert // only booleans are stored
+}
+
+var untypedTypes sync.Map // reflect.Type → bool
+
+func holdsInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	switch t.Kind() {
+	case reflect.Interface:
+		return true
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		return holdsInterface(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if holdsInterface(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // brokenText reports whether v holds a string that is not valid UTF-8 in a place that encoding/json writes. v has been encoded:
@@ -112,7 +150,11 @@ func encode(env step.Env, v any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
-	if err := checkJSON(raw, env.Limits.PayloadBytes); err != nil {
+	err = checkJSONB(raw, env.Limits.PayloadBytes)
+	if err == nil && env.Codec != (JSON{}) && !json.Valid(raw) {
+		err = errNotJSON
+	}
+	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
 	return raw, nil

@@ -124,7 +124,7 @@ func runs[S, R any](m *step.Machine, run StepFunc[S, R]) func(context.Context, *
 		if err != nil {
 			return nil, err
 		}
-		out, err := run(withInfo(ctx, v.Info, v.exec.env.Logger), v)
+		out, err := run(v.exec.context(ctx), v)
 		return settle(v.exec, out, err)
 	}
 }
@@ -134,7 +134,7 @@ func handles[S, R any](m *step.Machine, handle HandlerFunc[S, R]) func(context.C
 		// A state that does not decode reaches the handler as the error that it is, with a zero state.
 		v, _ := newVisit[S, R](m, c)
 		v.exec.failed = failed
-		out, err := handle(withInfo(ctx, v.Info, v.exec.env.Logger), v, failed)
+		out, err := handle(v.exec.context(ctx), v, failed)
 		return settle(v.exec, out, err)
 	}
 }

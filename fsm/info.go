@@ -60,19 +60,17 @@ func (i Info) IdempotencyKey(effect ...string) string {
 
 type infoKey struct{}
 
+// running is what InfoFrom and Logger answer from.
 type running struct {
-	info   Info
+	claim  *step.Claim // nobody changes it any more
 	logger *slog.Logger
 }
 
 // WithClaim makes ctx answer [InfoFrom] and [Logger]. Steps and handlers get such a context already; this is for what
 // the engine runs around them.
 func WithClaim(ctx context.Context, c *step.Claim) context.Context {
-	return withInfo(ctx, InfoOf(c), envOf(c.Env).Logger)
-}
-
-func withInfo(ctx context.Context, i Info, l *slog.Logger) context.Context {
-	return context.WithValue(ctx, infoKey{}, &running{info: i, logger: l})
+	own := *c
+	return context.WithValue(ctx, infoKey{}, &running{claim: &own, logger: envOf(c.Env).Logger})
 }
 
 // InfoFrom is the Info of the step that ctx belongs to; !ok outside one.
@@ -81,7 +79,7 @@ func InfoFrom(ctx context.Context) (i Info, ok bool) {
 	if !ok {
 		return Info{}, false
 	}
-	return r.info, true
+	return InfoOf(r.claim), true
 }
 
 // Logger is the engine's logger with the attributes instance, machine, version, step, visit and attempt; slog.Default outside a step.
@@ -90,7 +88,7 @@ func Logger(ctx context.Context) *slog.Logger {
 	if !ok {
 		return slog.Default()
 	}
-	i := r.info
+	i := InfoOf(r.claim)
 	return r.logger.With(slog.Int64("instance", int64(i.ID)), slog.String("machine", i.Machine), slog.Int("version", i.Version),
 		slog.String("step", i.Step), slog.Int64("visit", i.Visit), slog.Int("attempt", i.Attempt))
 }

@@ -23,11 +23,24 @@ const (
 	maxExponent = 1_000_000_000
 )
 
+var errNotJSON = errors.New("not valid JSON")
+
 // checkJSON reports why Postgres would refuse raw as jsonb, or that it is over limit bytes.
+func checkJSON(raw json.RawMessage, limit int) error {
+	if err := checkJSONB(raw, limit); err != nil {
+		return err
+	}
+	if !json.Valid(raw) {
+		return errNotJSON
+	}
+	return nil
+}
+
+// checkJSONB is checkJSON for what is JSON, or is yet to be found to be.
 //
 // Postgres stores 1e99999 as its hundred thousand digits and returns them to every claim. So a number counts with the digits it has
 // without an exponent: else a row could be stored that is too large to be read again.
-func checkJSON(raw json.RawMessage, limit int) error {
+func checkJSONB(raw json.RawMessage, limit int) error {
 	if len(raw) > limit {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(raw), limit, ErrTooLarge)
 	}
@@ -67,9 +80,6 @@ func checkJSON(raw json.RawMessage, limit int) error {
 	}
 	if size > limit {
 		return fmt.Errorf("%d bytes with all digits of its numbers, at most %d: %w", size, limit, ErrTooLarge)
-	}
-	if !json.Valid(raw) {
-		return errors.New("not valid JSON")
 	}
 	return nil
 }

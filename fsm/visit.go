@@ -27,6 +27,7 @@ type execution struct {
 	env     step.Env
 	machine *step.Machine
 	failed  error // what a handler was called for
+	running running
 
 	unreadable bool // the stored state does not decode; the visit has
 	zero       any  // this one instead
@@ -34,9 +35,15 @@ type execution struct {
 
 // newVisit decodes the claim. The visit is usable even if the state does not decode: then its State is zero.
 func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
-	own := *c
-	x := &execution{claim: &own, env: envOf(c.Env), machine: m}
-	v := &Visit[S, R]{Info: InfoOf(c), exec: x}
+	own := &struct { // of one piece: a visit is made for each step that runs
+		visit Visit[S, R]
+		exec  execution
+		claim step.Claim
+	}{claim: *c}
+	x, v := &own.exec, &own.visit
+	x.claim, x.env, x.machine = &own.claim, envOf(c.Env), m
+	x.running = running{claim: x.claim, logger: x.env.Logger}
+	v.Info, v.exec = InfoOf(c), x
 	raw := c.State
 	if x.env.Codec != (JSON{}) {
 		raw = bytes.Clone(raw) // a codec may hand it out as the value; the handler must not see what a step did to it
@@ -54,6 +61,11 @@ func (v *Visit[S, R]) execution() *execution {
 		return &execution{claim: &step.Claim{}, env: envOf(nil), machine: &step.Machine{}}
 	}
 	return v.exec
+}
+
+// context is what the step gets.
+func (x *execution) context(of context.Context) context.Context {
+	return context.WithValue(of, infoKey{}, &x.running)
 }
 
 // AnyVisit is a *[Visit] of any machine.

@@ -267,13 +267,17 @@ func (x *execution) mayRunAhead(o *step.Commit) bool {
 
 // advance moves a kept claim on to what its commit has written.
 func (x *execution) advance(o *step.Commit) {
-	next := *x.f.claim
+	next := x.f.claim
+	if next == x.f.beat {
+		own := *next
+		next = &own
+	}
 	next.Step, next.State = o.Step, o.State
 	next.Visit++
 	next.Attempt, next.Crashes = 0, 0
 	next.Awaits, next.TimedOut, next.Awaited = nil, false, nil
 	next.Children, next.Dropped = nil, nil
-	x.f.claim = &next
+	x.f.claim = next
 	x.steps++
 	x.phase, x.failed, x.refused, x.last, x.rerun = fresh, nil, false, false, 0
 }
