@@ -44,11 +44,11 @@ func TestEveryHazardIsProven(t *testing.T) {
 			require.NotNil(t, p, "T%d: neither a test nor a mutant nor a check: %s", number, name)
 			switch {
 			case p[1] != "":
-				require.Contains(t, tests, p[1], "T%d", number)
+				require.True(t, tests[p[1]], "T%d: there is no %s", number, p[1])
 			case p[2] != "":
-				require.Contains(t, known[p[2]], p[3], "T%d", number)
+				require.True(t, known[p[2]][p[3]], "T%d: %s has no mutant %q", number, p[2], p[3])
 			default:
-				require.Contains(t, known["soak"], p[4], "T%d", number)
+				require.True(t, known["soak"][p[4]], "T%d: the soak has no check %s", number, p[4])
 			}
 		}
 	}
