@@ -24,9 +24,11 @@ interleave: bin/withpg ## Run the engine's statements from two sessions in a thi
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
 
-proof: bin/withpg ## All orders of two sessions and many of three, 5,000 histories, and every known-broken form of the statements
+proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories, 5,000 storms, 1,000 starts and stops, every mutant
 	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'TestEveryInterleaving|Mutant' ./integration/interleave
 	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
+	SEEDS=5000 go test -count=1 -timeout 60m -run TestStorm ./worker
+	CYCLES=1000 bin/withpg go test -count=1 -timeout 60m -v -run TestStartingAndStopping ./integration
 	N=60 bin/withpg go test -tags mutants -count=1 -timeout 120m -v -run TestMutants ./integration/model
 
 soak: bin/soak ## Run the engine under faults on a Postgres of its own, and check its history (SECONDS=180 SEED=)

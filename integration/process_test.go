@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
 // roleVariable makes the test binary play a worker process; its value says how.
@@ -44,7 +45,7 @@ const (
 func TestMain(m *testing.M) {
 	told := os.Getenv(roleVariable)
 	if told == "" {
-		os.Exit(m.Run())
+		pgtest.NoLeaks(m) // and exits
 	}
 	var r role
 	err := json.Unmarshal([]byte(told), &r)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -18,6 +19,21 @@ func (s *scene) change(edit func(w *weather)) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	edit(&s.db.weather)
+}
+
+// Processes of one configuration, on machines of one name, do not take each other's claims for their own (T15).
+func TestEveryWorkerHasANameOfItsOwn(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		names := map[string]bool{}
+		for range 3 {
+			name := s.start().ID()
+			id, err := uuid.Parse(name)
+			require.NoError(t, err)
+			require.EqualValues(t, 4, id.Version(), "random")
+			require.False(t, names[name])
+			names[name] = true
+		}
+	})
 }
 
 // Buffered, waiting for a key, running, waiting for the slow lane: all of them are beaten, and none of them is lost for hours.

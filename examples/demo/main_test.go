@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == orders.WorkerRole {
 		os.Exit(orders.WorkerMain())
 	}
-	os.Exit(m.Run())
+	pgtest.NoLeaks(m)
 }
 
 func TestDemoKeepsResumesAndLeavesNothingBehind(t *testing.T) {

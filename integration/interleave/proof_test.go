@@ -37,6 +37,9 @@ func number(t *testing.T, variable string, otherwise int) int {
 // triplesPerPair schedules of three verbs are sampled for each pair, of all orders as likely.
 const triplesPerPair = 3
 
+// fewest schedules are all of them; a run of a share has that share at least. One with fewer has lost its worlds.
+const fewest = 10_000
+
 // rigs work at a time: one per core that a small machine has.
 const rigs = 2
 
@@ -81,6 +84,9 @@ func TestEveryInterleaving(t *testing.T) {
 	t.Logf("%d schedules of 2 sessions of %d that can be written down, %d of them different in effect, and %d of 3, in %s; %d waited, %d outcomes took the slow lane; seed %d, one in %d",
 		proof.two.Load(), proof.all.Load(), proof.different.Load(), proof.three.Load(), time.Since(began).Round(time.Second), proof.waited.Load(), proof.slowed.Load(),
 		proof.seed, proof.share)
+	if os.Getenv(worldVariable) == "" {
+		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share))
+	}
 }
 
 // proof runs schedules and counts them. Safe for concurrent use.

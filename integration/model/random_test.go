@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
 const (
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 			os.Exit(2)
 		}
 	}
-	os.Exit(m.Run())
+	pgtest.NoLeaks(m)
 }
 
 func check(t *testing.T, workers ...worker) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // ownerVariable makes the test binary play the owner of a cluster, which then dies without Stop.
@@ -18,7 +19,7 @@ const ownerVariable = "PGDEV_TEST_OWNER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(ownerVariable) == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // and exits
 	}
 	cluster, err := Start(context.Background(), WithoutFsync())
 	if err != nil {

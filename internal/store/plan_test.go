@@ -24,6 +24,8 @@ type planNode struct {
 	Index    string     `json:"Index Name"`
 	Hit      int        `json:"Shared Hit Blocks"`
 	Read     int        `json:"Shared Read Blocks"`
+	Rows     float64    `json:"Actual Rows"` // of each loop
+	Loops    float64    `json:"Actual Loops"`
 	Plans    []planNode `json:"Plans"`
 }
 
@@ -73,6 +75,7 @@ type cost struct {
 	buffers int
 	indexes map[string]bool
 	scanned []string // tables that were read from end to end
+	sorted  int      // rows of the largest sort
 }
 
 func (e explained) cost() cost {
@@ -85,6 +88,11 @@ func (e explained) cost() cost {
 			}
 			if n.Type == "Seq Scan" && (n.Relation == "gen_durable" || n.Relation == "signals") {
 				c.scanned = append(c.scanned, n.Relation)
+			}
+			if strings.HasSuffix(n.Type, "Sort") {
+				for _, below := range n.Plans {
+					c.sorted = max(c.sorted, int(below.Rows*below.Loops))
+				}
 			}
 		})
 	}
@@ -103,13 +111,17 @@ type measured struct {
 	prepare func(e explained) any
 }
 
-const planRows = 100 // of each use
+const (
+	planRows   = 100 // of each use
+	mostSorted = 10  // rows that may be sorted for each
+)
 
 var measures = []measured{
 	{"claim", planRows, 25, "gen_durable_ready", claimMeasured("default"), nil},
 	{"claim of keyed rows", planRows, 45, "gen_durable_ready gen_durable_key gen_durable_busy", claimMeasured("keyed"), nil},
 	{"claim in front of a hot key", planRows, 25, "gen_durable_ready gen_durable_key", claimMeasured("hot"), nil},
 	{"claim behind urgent rows of the future", planRows, 25, "gen_durable_ready", claimMeasured("future"), nil},
+	{"claim among rows of one time", planRows, 25, "gen_durable_ready", claimMeasured("bulk"), nil},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Next, true)},
 	{"commit of Next", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Next, false)},
@@ -295,7 +307,8 @@ func parkedOnes(e explained) any {
 }
 
 // T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed while nothing executed, all hold on a
-// large table on which much executes: each verb goes by the index meant for it, and touches a bounded number of buffers per row.
+// large table on which much executes: each verb goes by the index meant for it, touches a bounded number of buffers per row, and sorts no
+// more than what it takes.
 func TestPlansHold(t *testing.T) {
 	b := newBench(t)
 	for _, table := range []string{"gen_durable", "signals"} { // an ANALYZE of its own would let all plans be made anew
@@ -347,6 +360,7 @@ func (e explained) measureAll() {
 		require.GreaterOrEqual(e.t, rows, m.rows, "%s, %s", m.verb, e.when)
 		require.LessOrEqual(e.t, c.buffers, max(rows, 1)*m.most, "%s, %s: buffers for %d", m.verb, e.when, rows)
 		require.Empty(e.t, c.scanned, "%s, %s", m.verb, e.when)
+		require.LessOrEqual(e.t, c.sorted, max(rows, planRows)*mostSorted, "%s, %s: rows sorted for %d", m.verb, e.when, rows)
 		for index := range strings.FieldsSeq(m.indexes) {
 			require.Contains(e.t, c.indexes, index, "%s, %s", m.verb, e.when)
 		}
@@ -361,6 +375,8 @@ func (b bench) load(n int) {
 		FROM (VALUES ('default', 0, 0, NULL, 30), ('default', 3, 0, NULL, 25), ('keyed', 0, 0, 'key #', 10), ('hot', 0, 0, 'hot', 15),
 			('future', -5, 1, NULL, 15), ('future', 0, 0, NULL, 5)) AS q(name, priority, later, key, percent)
 		CROSS JOIN LATERAL generate_series(1, $1::int / 100 * q.percent) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at)
+		SELECT 'm', 's', 'bulk', now() - interval '1 hour' FROM generate_series(1, $1::int / 5) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane)
 		SELECT 'x' || n % 5, 's', 'aside', 2 FROM generate_series(1, $1::int / 50) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at)

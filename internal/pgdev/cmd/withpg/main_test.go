@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // playVariable makes the test binary play withpg itself.
@@ -16,7 +17,7 @@ const playVariable = "WITHPG_TEST_PLAY"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(playVariable) == "" {
-		os.Exit(m.Run())
+		goleak.VerifyTestMain(m) // and exits
 	}
 	main()
 }

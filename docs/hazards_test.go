@@ -1,0 +1,69 @@
+package docs_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	hazardRow = regexp.MustCompile(`^\| T(\d+) \| [^|]+ \| [^|]+ \| ([^|]+) \|$`)
+	// proof is one thing that a row names: a test, a mutant of a suite, a check.
+	proof = regexp.MustCompile("^(?:`((?:Test|Fuzz)\\w+)`|(interleave|model) \"([^\"]+)\"|soak `(\\w+)`)$")
+)
+
+// A hazard's row names what fails without its cure, and that is there; or it says why the hazard does not apply.
+func TestEveryHazardIsProven(t *testing.T) {
+	t.Parallel()
+	_, tests := tree(t)
+	known := map[string]map[string]bool{
+		"interleave": listed(t, `(?m)^\t\{"([^"]+)", "\w[^"]*/[^"]+",`, "integration", "interleave", "mutant_test.go"),
+		"model":      listed(t, `(?m)^\t\{"([^"]+)", "\w+\.go",`, "integration", "model", "mutants_test.go"),
+		"soak":       listed(t, `CREATE VIEW soak\.check_(\w+) AS`, "integration", "soak", "checks.sql"),
+	}
+	number := 0
+	for i, line := range read(t, "docs/hazards.md").lines {
+		if !strings.HasPrefix(line, "| T") {
+			continue
+		}
+		m := hazardRow.FindStringSubmatch(line)
+		require.NotNil(t, m, "docs/hazards.md:%d: want four cells", i+1)
+		number++
+		require.Equal(t, strconv.Itoa(number), m[1], "docs/hazards.md:%d: the next number", i+1)
+		if reason, ok := strings.CutPrefix(m[2], "does not apply: "); ok {
+			require.NotEmpty(t, strings.TrimSpace(reason), "T%d: why?", number)
+			continue
+		}
+		for name := range strings.SplitSeq(m[2], ", ") {
+			p := proof.FindStringSubmatch(name)
+			require.NotNil(t, p, "T%d: neither a test nor a mutant nor a check: %s", number, name)
+			switch {
+			case p[1] != "":
+				require.True(t, tests[p[1]], "T%d: there is no %s", number, p[1])
+			case p[2] != "":
+				require.True(t, known[p[2]][p[3]], "T%d: %s has no mutant %q", number, p[2], p[3])
+			default:
+				require.True(t, known["soak"][p[4]], "T%d: the soak has no check %s", number, p[4])
+			}
+		}
+	}
+	require.NotZero(t, number)
+}
+
+// listed are the names in a file.
+func listed(t *testing.T, pattern string, path ...string) map[string]bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, filepath.Join(path...)))
+	require.NoError(t, err)
+	names := map[string]bool{}
+	for _, m := range regexp.MustCompile(pattern).FindAllSubmatch(text, -1) {
+		names[string(m[1])] = true
+	}
+	require.NotEmpty(t, names)
+	return names
+}
