@@ -17,6 +17,7 @@ help: ## List the targets
 
 test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
 	bin/withpg go test $(RACE) -timeout 15m ./...
+	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
 
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
 	INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 15m -v -run TestEveryInterleaving ./integration/interleave
@@ -72,6 +73,7 @@ demo: ## Run the demo
 
 vet: ## Look for suspicious constructs
 	go vet ./...
+	cd integration/hosts && go vet ./...
 
 format: ## Format the code
 	gofmt -w $(SOURCES)
@@ -84,6 +86,7 @@ SOURCES = $(filter-out bin,$(shell find . -mindepth 2 -name '*.go' -not -path '.
 
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
 	bin/golangci-lint run ./...
+	cd integration/hosts && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }
 
@@ -91,6 +94,7 @@ NOTIFICATIONS = pg_notify|WaitForNotification|OnNotification|(LISTEN|NOTIFY|UNLI
 
 generate: ## Write all generated files anew: ent's client and the desired schema
 	go generate ./...
+	cd integration/hosts && go generate ./...
 
 check-generated: ## Fail where a generated file is not what make generate writes
 	@before=$$($(FINGERPRINT)); $(MAKE) --no-print-directory generate; after=$$($(FINGERPRINT)); \

@@ -9,6 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/entpgx"
 )
 
@@ -25,6 +27,41 @@ func queries(db *entpgx.Driver, schema string) *ent.Client {
 	)
 	client.Use(refuse)
 	return client
+}
+
+// HasInstance is a predicate for queries of the host's own ent client: its rows whose column holds the id of an instance that all of these
+// predicates accept; without any, of one that is still there.
+//
+//	client.Order.Query().Where(order.Customer("ada"), eng.HasInstance(order.FieldInstanceID, instance.StatusEQ(fsm.StatusFailed)))
+//
+// The client has to be on the engine's database.
+func (e *Engine) HasInstance(column string, all ...predicate.Instance) func(*entsql.Selector) {
+	return func(s *entsql.Selector) {
+		s.Where(entsql.In(s.C(column), e.instances(s, instance.FieldID, all)))
+	}
+}
+
+// HasOccupant is HasInstance for rows that need no column: those whose id, behind a prefix, is the correlation key that such an instance
+// occupies. Prefix "order:" and id 42 are the key "order:42".
+func (e *Engine) HasOccupant(prefix, column string, all ...predicate.Instance) func(*entsql.Selector) {
+	return func(s *entsql.Selector) {
+		s.Where(entsql.P(func(b *entsql.Builder) {
+			b.WriteByte('(').Arg(prefix).WriteString("::text || ").Ident(s.C(column)).WriteString(") IN ")
+			b.Wrap(func(b *entsql.Builder) { b.Join(e.instances(s, instance.FieldCorrelationGuard, all)) })
+		}))
+	}
+}
+
+// instances selects one column of the instances that all predicates accept.
+func (e *Engine) instances(within *entsql.Selector, column string, all []predicate.Instance) *entsql.Selector {
+	builder := entsql.Dialect(within.Dialect())
+	table := builder.Table(instance.Table).Schema(pgx.Identifier{e.config.Schema}.Sanitize()).As("gendurable_instance")
+	found := builder.Select(table.C(column)).From(table)
+	found.WithContext(within.Context())
+	for _, accepts := range all {
+		accepts(found)
+	}
+	return found
 }
 
 // instead names the verb to use, by what was tried.

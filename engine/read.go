@@ -22,7 +22,7 @@ func (e *Engine) Get(ctx context.Context, of fsm.Target) (fsm.RawInstance, error
 	if err != nil {
 		return fsm.RawInstance{}, err
 	}
-	return instance(row), nil
+	return raw(row), nil
 }
 
 // Wait blocks until an instance has ended, by id or by the correlation key that it occupies at the call; fsm.Machine has the typed form.
@@ -42,7 +42,7 @@ func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, erro
 	}
 }
 
-func instance(row *store.Instance) fsm.RawInstance {
+func raw(row *store.Instance) fsm.RawInstance {
 	return fsm.RawInstance{
 		ID: fsm.ID(row.ID), Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: row.Priority,
 		Status: fsm.Status(row.Status), State: row.State, Result: row.Result, Attempt: row.Attempt, Crashes: row.Crashes,

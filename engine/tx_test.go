@@ -436,3 +436,39 @@ func TestTxThatHasEnded(t *testing.T) {
 		require.Zero(t, number(t, pool, countInstances))
 	})
 }
+
+// T10: two transactions of hosts that signal the same targets in opposite orders. Postgres ends one of them, which is told, and whose
+// signals are gone with it; the other's are delivered.
+func TestTxsThatSignalInOppositeOrders(t *testing.T) {
+	onEachHost(t, plainly, func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
+		targets := make([]fsm.ID, 2)
+		for n := range targets {
+			var err error
+			targets[n], err = e.Insert(t.Context(), ticket.New("x"))
+			require.NoError(t, err)
+		}
+		ends := make(chan error)
+		txs := []hostTx{begin(), begin()}
+		for n, tx := range txs {
+			require.NoError(t, tx.exec(`SET LOCAL deadlock_timeout = '10ms'`))
+			_, err := tx.Signal(t.Context(), targets[n], paid.With(n))
+			require.NoError(t, err)
+		}
+		for n, tx := range txs {
+			go func() {
+				_, err := tx.Signal(context.Background(), targets[1-n], paid.With(n))
+				if err == nil {
+					err = tx.commit()
+				} else {
+					_ = tx.rollback()
+				}
+				ends <- err
+			}()
+		}
+		failed := errors.Join(<-ends, <-ends)
+		pg, ok := errors.AsType[*pgconn.PgError](failed)
+		require.True(t, ok, "%v", failed)
+		require.Equal(t, "40P01", pg.Code)
+		require.Equal(t, 2, number(t, pool, countSignals))
+	})
+}

@@ -42,6 +42,7 @@ func (d deeds) definitions() []fsm.Definition {
 	return []fsm.Definition{
 		deedMachine.Define(fsm.Step("start", d.do)).OnError(d.handled),
 		mortalMachine.Define(fsm.Step("start", d.do)).OnError(d.handled).CrashLimit(mortalLimit),
+		d.bookings(),
 		crowdMachine.Define(fsm.Step("start", d.gather), fsm.Step("join", d.join)).OnError(d.handled),
 	}
 }
@@ -136,6 +137,7 @@ func newScene(t *testing.T, url string) *scene {
 		`deeds (id bigint GENERATED ALWAYS AS IDENTITY, instance bigint, name text, key text, visit bigint, attempt int, crashes int,
 			idempotency text, token bigint, process int, began timestamptz DEFAULT clock_timestamp(), ended timestamptz)`,
 		`gates (name text)`,
+		`bookings (instance bigint, what text, attempt int)`,
 		`handled (instance bigint, error text)`,
 	} {
 		execute(t, pool, "CREATE TABLE "+table)

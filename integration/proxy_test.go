@@ -26,7 +26,9 @@ type proxy struct {
 // cut ends the connection on which the engine sends a certain text: the marker of the outcome that the test is about.
 type cut struct {
 	marker string
-	after  bool // not before Postgres has answered the COMMIT that follows; the engine does not get to see it
+	after  bool   // not before Postgres has answered the COMMIT that follows; the engine does not get to see it
+	act    func() // instead of ending the connection, or before it
+	let    bool   // and the text passes then
 	made   chan struct{}
 }
 
@@ -54,6 +56,24 @@ func (p *proxy) cut(marker string, after bool) *cut {
 	defer p.mu.Unlock()
 	p.plans = append(p.plans, c)
 	return c
+}
+
+// at makes something happen when the marker passes, and then the connection end.
+func (p *proxy) at(marker string, after bool, act func()) *cut {
+	c := p.cut(marker, after)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.act = act
+	return c
+}
+
+// make makes the cut, and reports whether the connection goes on.
+func (c *cut) make() (goesOn bool) {
+	if c.act != nil {
+		c.act()
+	}
+	close(c.made)
+	return c.let
 }
 
 // happened requires that a cut was made.
@@ -132,13 +152,14 @@ func (w *wire) requests() {
 			return
 		}
 		if c := w.p.take(buffer[:n]); c != nil {
-			if !c.after {
-				close(c.made)
+			if !c.after && !c.make() {
 				return
 			}
-			w.mu.Lock()
-			w.plan = c
-			w.mu.Unlock()
+			if c.after {
+				w.mu.Lock()
+				w.plan = c
+				w.mu.Unlock()
+			}
 		}
 		if _, err := w.server.Write(buffer[:n]); err != nil {
 			return
@@ -160,7 +181,7 @@ func (w *wire) answers() {
 		w.mu.Unlock()
 		if plan != nil {
 			if tail = append(tail, buffer[:n]...); bytes.Contains(tail, committed) {
-				close(plan.made)
+				plan.make()
 				return
 			}
 			tail = tail[max(0, len(tail)-len(committed)):]

@@ -12,7 +12,7 @@ import (
 
 // facts are what the verbs of a schedule intended and were told, as rows of the tables that the invariants read.
 type facts struct {
-	outcomes, held, stale, claimed, sent, inserted [][]any
+	outcomes, held, stale, claimed, sent, inserted, owned [][]any
 }
 
 // Kinds of outcome beyond step.Kind.
@@ -81,6 +81,7 @@ func (f *facts) save(b *pgx.Batch) {
 		`claimed VALUES ($1, $2, $3, $4, $5)`:                                       f.claimed,
 		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                              f.sent,
 		`inserted VALUES ($1, $2, $3, $4)`:                                          f.inserted,
+		`owned VALUES ($1::text::uuid)`:                                             f.owned,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

@@ -78,7 +78,12 @@ func (g *gate) take(m []byte) error {
 		fields := bytes.SplitN(m[5:], []byte{0}, 3)
 		g.building.label = label(g.texts[string(fields[1])])
 	}
-	// A simple query is a ping, or the ROLLBACK of a transaction that an error has ended already: no step of a schedule.
+	// The COMMIT of a step's own transaction is a simple query. Any other is a ping, a BEGIN, or the ROLLBACK of what an error has ended
+	// already or of what was stale: no step of a schedule.
+	if g.s.gated && !g.skipping && m[0] == fromQuery && string(m[5:]) == "commit\x00" {
+		g.queue = append(g.queue, unit{bytes: m, label: "commit", answers: 1, sync: true})
+		return nil
+	}
 	if !g.s.gated || g.skipping || m[0] == fromQuery {
 		if m[0] == fromSync {
 			g.skipping = false
@@ -247,6 +252,7 @@ var labels = [][2]string{
 	{"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
 	{"ORDER BY x.id FOR NO KEY UPDATE", "lock rows"},
 	{"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
+	{"AND g.claim_token = $2 AND g.visit = $3", "own fence"}, {"interleave.booked", "write"}, {"g.correlation_guard = $1::text AND g.status IN", "ended holder"},
 	{"SELECT l.id, l.queue", "lock target"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
 	{"(SELECT clock_timestamp()) + $4", "beat"}, {"LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token", "lost"},
 	{"locked_by = NULL, lease_expires_at = NULL\nFROM unnest", "release"}, {" AS over", "reap"}, {"timed_out = true", "time out"},

@@ -65,6 +65,10 @@ CREATE UNLOGGED TABLE interleave.sent (actor text, to_id bigint, to_key text, na
   accepted boolean);
 CREATE UNLOGGED TABLE interleave.inserted (actor text, id bigint, duplicate boolean, key text);
 
+-- What the function of a step's own transaction has written, and the marks of all attempts at one.
+CREATE UNLOGGED TABLE interleave.booked (mark uuid);
+CREATE UNLOGGED TABLE interleave.owned (mark uuid);
+
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
 SELECT seq, xid, actor, role, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
@@ -87,6 +91,13 @@ UNION ALL
 SELECT 'untold', format('instance %s was reported as applied: %s', u.id, u.applied)
 FROM interleave.outcome u WHERE u.kind < 7
   AND u.applied <> EXISTS (SELECT FROM interleave.move m WHERE m.marked AND (m.n).commit_id = u.mark AND m.id = u.id)
+UNION ALL
+SELECT 'write without its outcome', format('of %s', b.mark)
+FROM interleave.booked b WHERE NOT EXISTS (SELECT FROM interleave.move m WHERE m.marked AND (m.n).commit_id = b.mark)
+UNION ALL
+SELECT 'outcome without its write', format('of %s', w.mark)
+FROM interleave.owned w WHERE NOT EXISTS (SELECT FROM interleave.booked b WHERE b.mark = w.mark)
+  AND EXISTS (SELECT FROM interleave.move m WHERE m.marked AND (m.n).commit_id = w.mark)
 UNION ALL
 SELECT 'given up', format('instance %s token %s visit %s was reported as stale', s.id, s.token, s.visit)
 FROM interleave.stale s WHERE EXISTS (SELECT FROM gendurable.gen_durable g

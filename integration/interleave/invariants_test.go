@@ -35,7 +35,10 @@ var violations = map[string][]string{
 		`{"id":2,"status":"runnable","commit_id":"`+aMark+`"}`)},
 	"outcome applied twice": {moved(`{"id":2,"status":"executing","claim_token":11,"visit":3}`, `{"id":2,"commit_id":"`+aMark+`"}`),
 		moved(`{"id":2,"status":"executing","claim_token":11,"visit":3}`, `{"id":2,"visit":9,"commit_id":"`+aMark+`"}`)},
-	"untold":     {intended(1, "{}", 0, true)},
+	"untold":                    {intended(1, "{}", 0, true)},
+	"write without its outcome": {`INSERT INTO interleave.booked VALUES ('` + aMark + `')`},
+	"outcome without its write": {`INSERT INTO interleave.owned VALUES ('` + aMark + `')`,
+		moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
 	"given up":   {row(subjectID, with(executing, "claim_token", "11", "visit", "3")...), `INSERT INTO interleave.stale VALUES ('A', 'w', 2, 11, 3)`},
 	"unfinished": {intended(1, "{}", 0, false)},
 

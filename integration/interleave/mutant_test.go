@@ -148,9 +148,16 @@ var mutants = []mutant{
 		text("CASE WHEN sent.id IS NULL THEN '' ELSE seen.id::text END", "seen.id::text")},
 	{"consumption forgets the dedup key", "executing/next|signal again", "duplicate inserted",
 		text("UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'", "DELETE FROM {s}.signals s")},
+	{"start without a lock", "executing/done|start", "signal of the dead",
+		text("NOT IN ('done', 'failed') FOR NO KEY UPDATE) l", "NOT IN ('done', 'failed')) l")},
+	{"start whose insert keeps the target to itself", "executing/start, free key|insert many", "told delivered",
+		text("RETURNING id, uid, set_config('gendurable.target', id::text, true)", "RETURNING id, uid, set_config('gendurable.target', '', true)")},
 	{"terminal delete before update", "executing/done|signal go", "signal of the dead", deleteBeforeUpdate},
 
 	{"unfenced outcome", "runnable/zombie: next|claim", "unfenced outcome", text(
+		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
+		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
+	{"own transaction whose look is its only fence", "lost/own: next|reap, claim", "unfenced outcome", text(
 		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
 		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
 	{"fence by worker only", "reclaimed/zombie: next|retry", "unfenced outcome",

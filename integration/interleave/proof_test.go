@@ -21,6 +21,7 @@ const (
 	seedVariable   = "INTERLEAVE_SEED"   // decides which; default 1
 	replayVariable = "INTERLEAVE_REPLAY" // only this schedule, with its trace
 	worldVariable  = "INTERLEAVE_WORLD"  // only this world
+	familyVariable = "INTERLEAVE_FAMILY" // only pairs with a verb of this family
 )
 
 func number(t *testing.T, variable string, otherwise int) int {
@@ -70,6 +71,9 @@ func TestEveryInterleaving(t *testing.T) {
 			continue
 		}
 		for n, pair := range w.pairs() {
+			if only := os.Getenv(familyVariable); only != "" && pair[0].family != only && pair[1].family != only {
+				continue
+			}
 			if !proof.picked(w.name+strconv.Itoa(n), max(1, proof.share/sparse)) {
 				continue
 			}

@@ -54,7 +54,7 @@ func newRig(t testing.TB, m *mutant) *rig {
 var resetSQL = []string{
 	`DELETE FROM gendurable.gen_durable`, `DELETE FROM gendurable.signals`, `DELETE FROM interleave.reference`,
 	`DELETE FROM interleave.change`, `DELETE FROM interleave.letter`, `DELETE FROM interleave.outcome`, `DELETE FROM interleave.held`,
-	`DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
+	`DELETE FROM interleave.booked`, `DELETE FROM interleave.owned`, `DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
 	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
 	  setval('gendurable.gen_durable_token', 1000), setval('interleave.clock', 1)`,
 }
@@ -65,7 +65,7 @@ const vacuumEvery = 200
 func (r *rig) reset(ctx context.Context, w *world) error {
 	if r.played++; r.played%vacuumEvery == 0 {
 		if _, err := r.monitor.Exec(ctx, `VACUUM gendurable.gen_durable, gendurable.signals, interleave.change, interleave.letter,
-		  interleave.outcome, interleave.claimed, interleave.sent, interleave.held, interleave.stale, interleave.inserted`); err != nil {
+		  interleave.outcome, interleave.claimed, interleave.sent, interleave.held, interleave.stale, interleave.inserted, interleave.booked, interleave.owned`); err != nil {
 			return fmt.Errorf("vacuum: %w", err)
 		}
 	}

@@ -235,6 +235,26 @@ func (s *session) commit(ctx context.Context, worker string, entries []store.Ent
 	})
 }
 
+// transact is what the executor does with a step's own transaction, whose function writes a row of the application.
+func (s *session) transact(ctx context.Context, worker string, e store.Entry) {
+	once := func(ctx context.Context) error {
+		mark := uuid.NewString()
+		s.facts.owned = append(s.facts.owned, []any{mark})
+		t, err := s.db.Transact(ctx, ctx, worker, mark, e.Claim, func(tx any) (store.Entry, error) {
+			_, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO interleave.booked VALUES ($1::text::uuid)`, mark)
+			return e, err
+		})
+		applied := t.Applied[e.Claim.ID]
+		s.facts.outcome(mark, s.name, worker, &e, applied)
+		if err == nil && !applied {
+			s.facts.gone(s.name, worker, e.Claim)
+		}
+		s.promoteMissed(t.Missed)
+		return err
+	}
+	s.insist("own transaction", once(ctx), once)
+}
+
 // claim claims like a scheduler and returns what it got.
 func (s *session) claim(ctx context.Context, queue, worker string, limit int) []*step.Claim {
 	var got []*step.Claim

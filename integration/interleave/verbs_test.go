@@ -106,6 +106,32 @@ func delivers(name string, to store.Address, signal, dedup string) verb {
 	}}
 }
 
+// arrives sends a signal with start.
+func arrives(name, at, signal, dedup string) verb {
+	return verb{name: name, family: "signal with start", touches: subject | key | guard, run: func(ctx context.Context, s *session) {
+		x := spec(at, "")
+		once := func(ctx context.Context) error {
+			d, err := s.db.DeliverOrInsert(ctx, &x, &step.Signal{Name: signal, DedupKey: dedup}, 100)
+			if err != nil && !errors.Is(err, store.ErrNoTarget) {
+				return err
+			}
+			s.facts.delivery(s.name, byKey(at), signal, d, err)
+			if d.Inserted {
+				s.facts.insertion(s.name, at, store.Inserted{ID: d.Target})
+			}
+			return nil
+		}
+		s.insist("arrive", once(ctx), once)
+	}}
+}
+
+// transacts applies an outcome in its step's own transaction.
+func transacts(name string, e store.Entry) verb {
+	return verb{name: name, family: "commit, own transaction", touches: touches(&e), run: func(ctx context.Context, s *session) {
+		s.transact(ctx, owner, e)
+	}}
+}
+
 func beats(name string, c *step.Claim) verb {
 	return verb{name: name, family: "heartbeat", touches: subject, quick: true, run: func(ctx context.Context, s *session) {
 		s.facts.holds(s.name, owner, c)

@@ -164,6 +164,11 @@ func outcomes(c *step.Claim) []verb {
 		sole(commits("batch: done, done", false, done(c), done(siblingClaim))),
 		sole(commits("batch: next, done", false, next(c), done(siblingClaim))),
 		sole(commits("batch: done, kept, slow", true, done(c), kept(siblingClaim))),
+		sole(transacts("own: next", next(c))),
+		sole(transacts("own: next, kept", kept(c))),
+		sole(transacts("own: park, a signal is there", awaits(c, "t", "go"))),
+		sole(transacts("own: spawn, keyed", spawns(c, spec("c1", ""), spec("c2", "k")))),
+		sole(transacts("own: done", done(c))),
 	}
 }
 
@@ -188,13 +193,16 @@ func worlds() []world {
 		delivers("signal stop", byID(subjectID), "stop", ""),
 		delivers("signal go by key", byKey("x"), "go", ""),
 		delivers("signal again", byID(subjectID), "go", "d"),
+		arrives("start", "x", "go", ""),
+		arrives("start again", "x", "go", "d"),
 	}
+	started := []verb{arrives("start, free key", "y", "go", ""), arrives("start, child's key", "c1", "go", "")}
 	beside := []verb{cancels("cancel", subjectID), holds("hold", subject, subjectID), refers(subject, subjectID)}
 
 	swept := func(v verb) bool { return v.family == "reap" }
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
-		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, beside, inserted, shuffled, []verb{
+		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
@@ -239,7 +247,7 @@ func zombies() []verb {
 		commits("zombie: next", false, next(subjectClaim)), commits("zombie: next, slow", true, next(subjectClaim)), beats("zombie: beat", subjectClaim),
 		commits("zombie: done", false, done(subjectClaim)), commits("zombie: next, kept", false, kept(subjectClaim)),
 		commits("zombie: park", false, awaits(subjectClaim, "t", "go")), commits("zombie: spawn", false, spawns(subjectClaim, spec("", ""))),
-		releases("zombie: release", subjectClaim),
+		releases("zombie: release", subjectClaim), transacts("zombie: own", next(subjectClaim)), transacts("zombie: own, done", done(subjectClaim)),
 	}
 }
 
@@ -270,6 +278,7 @@ func families() world {
 		commits("all", false, done(subject), done(last), done(nephew), done(niece), done(stranger)),
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
 		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)),
+		transacts("own: done", done(subject)), transacts("own: stop", stopped(subject)),
 		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", "default", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
 	}}
@@ -291,7 +300,7 @@ func graveyard() world {
 		"UPDATE gendurable.signals SET consumed_at = now() WHERE id = 22",
 	}
 	return world{name: "graveyard", setup: setup, verbs: []verb{
-		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""),
+		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""), arrives("start", "z", "go", ""),
 		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
 		revives("retry parent", subjectID),
 		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),

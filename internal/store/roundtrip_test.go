@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -134,6 +135,19 @@ var roundTrips = []struct {
 	}},
 	{"deliver", 1, func(b bench, _ int) any { return b.parked("go") }, func(b bench, id any) error {
 		_, err := b.Deliver(b.t.Context(), byID(id.(int64)), named("go"), 100)
+		return err
+	}},
+	{"deliver or insert", 1, func(bench, int) any { return newcomer() }, func(b bench, x any) error {
+		_, err := b.DeliverOrInsert(b.t.Context(), x.(*step.Spec), named("go"), 1000)
+		return err
+	}},
+	// Begin, fence, outcome, commit; and those of the step's function.
+	{"step's own transaction", 4, func(b bench, _ int) any { return b.mixture(1, false) }, func(b bench, entries any) error {
+		e := entries.([]store.Entry)[0]
+		got, err := b.Transact(b.t.Context(), b.t.Context(), me, newMark(), e.Claim, func(any) (store.Entry, error) { return e, nil })
+		if err == nil && !got.Applied[e.Claim.ID] {
+			return errors.New("not applied")
+		}
 		return err
 	}},
 	{"resolve", 1, func(b bench, n int) any { return b.entries(n, false) }, func(b bench, entries any) error {
