@@ -10,7 +10,7 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help test interleave model environments soak fuzz demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
+.PHONY: help test interleave model environments soak fuzz bench demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -36,6 +36,10 @@ fuzz: bin/withpg ## Look for bad input that no test knows, TIME on each fuzz tar
 OUT_OF_TIME = $$'\n    context deadline exceeded\n'
 
 TIME ?= 1m
+
+bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory
+	bin/bench -only "$(ONLY)" -rounds $(or $(ROUNDS),5) -scale $(or $(SCALE),1) $(if $(FULL),-full) \
+		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))")
 
 # On demand: the environments, the rolling deploy, and whatever else knows Postgres well, on each newer major version.
 environments: bin/withpg $(MAJORS:%=.cache/postgres/%) ## Run the tests that depend on the server on other versions of Postgres: MAJORS="16 17 18", SUITE=packages
@@ -110,6 +114,10 @@ clean: ## Remove what was built here
 # The go command knows by itself whether anything is to be done.
 bin/withpg: FORCE
 	@go build -o $@ ./internal/pgdev/cmd/withpg
+
+# A module of its own: what the peers need stays out of the library's.
+bin/bench: FORCE
+	@cd bench && go build -o ../$@ .
 
 bin/soak: FORCE
 	@go build -o $@ ./integration/soak/cmd
