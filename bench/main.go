@@ -23,6 +23,7 @@ import (
 var targets = []target{
 	{"P1", "drain no-op jobs, only concurrency set", drainNoops},
 	{"P2", "default settings against the best-tuned", drainTuned},
+	{"P3", "instances of ten steps", runChains},
 }
 
 func main() {

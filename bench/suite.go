@@ -112,9 +112,6 @@ type work func(ctx context.Context) (end func(context.Context) error, err error)
 
 // measure takes the time and cost of the work, per row.
 func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work) (report.Sample, error) {
-	if err := db.Quiet(ctx); err != nil {
-		return nil, err
-	}
 	updates, heapOnly, err := db.Updates(ctx)
 	if err != nil {
 		return nil, err
