@@ -24,6 +24,9 @@ var targets = []target{
 	{"P1", "drain no-op jobs, only concurrency set", drainNoops},
 	{"P2", "default settings against the best-tuned", drainTuned},
 	{"P3", "instances of ten steps", runChains},
+	{"P5", "insert to start, idle, same process", startLatency},
+	{"P6", "one instance alone, per step", stepLatency},
+	{"P7", "signal to woken step, same process", signalLatency},
 }
 
 func main() {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -139,4 +140,30 @@ func repeat(s string, n int) []string {
 		out[i] = s
 	}
 	return out
+}
+
+// Updates commits a lone row's update n times and says how long each took; a few more warm up.
+func Updates(ctx context.Context, pool *pgxpool.Pool, n int) ([]time.Duration, error) {
+	const warm = 50
+	var id int64
+	var state string
+	if err := pool.QueryRow(ctx, `UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'bench',
+		lease_expires_at = now() + interval '1 hour' RETURNING id, state::text`).Scan(&id, &state); err != nil {
+		return nil, err
+	}
+	took := make([]time.Duration, 0, n)
+	for i := range n + warm {
+		began := time.Now()
+		tag, err := pool.Exec(ctx, singleSQL, id, state)
+		if err != nil {
+			return nil, err
+		}
+		if tag.RowsAffected() != 1 {
+			return nil, errors.New("the row is not what it was")
+		}
+		if i >= warm {
+			took = append(took, time.Since(began))
+		}
+	}
+	return took, nil
 }

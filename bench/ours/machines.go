@@ -47,3 +47,44 @@ func ChainMachine(steps int, ran func()) fsm.Definition {
 	}
 	return Chain.Define(defs...)
 }
+
+// Loop is an instance that goes through one step again and again, Order.N times.
+var Loop = fsm.Declare[Order, Result]("loop", fsm.Initial("loop"))
+
+// LoopMachine tells ran of each step.
+func LoopMachine(ran func()) fsm.Definition {
+	return Loop.Define(fsm.Step("loop", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+		ran()
+		o := v.State
+		if o.N--; o.N == 0 {
+			return v.Done(Result{OK: true}), nil
+		}
+		return v.Next("loop", o), nil
+	}).To("loop"))
+}
+
+// Waiter is an instance that awaits Wake for ever, again and again.
+var (
+	Waiter = fsm.Declare[Order, Result]("waiter", fsm.Initial("park"))
+	Wake   = fsm.DeclareSignal[Order]("wake")
+)
+
+// WaiterMachine tells woken of the payload of each signal, and parked each time before it awaits one. It goes back through park, since
+// progress is what consumes a signal.
+func WaiterMachine(parked func(), woken func(Order)) fsm.Definition {
+	return Waiter.Define(
+		fsm.Step("park", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			parked()
+			return v.Await("woken", v.State, Wake), nil
+		}).To("woken"),
+		fsm.Step("woken", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			orders, err := Wake.All(v)
+			if err != nil {
+				return nil, err
+			}
+			for _, o := range orders {
+				woken(o)
+			}
+			return v.Next("park", v.State), nil
+		}).To("park"))
+}
