@@ -24,9 +24,13 @@ var targets = []target{
 	{"P1", "drain no-op jobs, only concurrency set", drainNoops},
 	{"P2", "default settings against the best-tuned", drainTuned},
 	{"P3", "instances of ten steps", runChains},
+	{"P4", "bulk insert", insertBulk},
 	{"P5", "insert to start, idle, same process", startLatency},
 	{"P6", "one instance alone, per step", stepLatency},
 	{"P7", "signal to woken step, same process", signalLatency},
+	{"P9", "one partition key's backlog ahead of other keys", hotKey},
+	{"P10", "rows that cannot run ahead of live work", deadRows},
+	{"P12", "fan-out, children, join", fanOut},
 }
 
 func main() {

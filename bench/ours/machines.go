@@ -2,6 +2,7 @@ package ours
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -87,4 +88,25 @@ func WaiterMachine(parked func(), woken func(Order)) fsm.Definition {
 			}
 			return v.Next("park", v.State), nil
 		}).To("park"))
+}
+
+// Parent is an instance that spawns Order.N no-op jobs and ends when they have.
+var Parent = fsm.Declare[Order, Result]("parent", fsm.Initial("spawn"))
+
+// ParentMachine checks that all children are there.
+func ParentMachine() fsm.Definition {
+	return Parent.Define(
+		fsm.Step("spawn", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			children := make([]fsm.Spec, v.State.N)
+			for i := range children {
+				children[i] = Noop.New(NewOrder(i))
+			}
+			return v.ScheduleChildren("join", v.State, children...), nil
+		}).To("join"),
+		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			if n := len(Noop.Children(v)); n != v.State.N {
+				return v.Stop(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
+			}
+			return v.Done(Result{OK: true}), nil
+		}).To())
 }
