@@ -28,9 +28,12 @@ var targets = []target{
 	{"P5", "insert to start, idle, same process", startLatency},
 	{"P6", "one instance alone, per step", stepLatency},
 	{"P7", "signal to woken step, same process", signalLatency},
+	{"P8", "pick of 100 on a large table and on a small one", pickSize},
 	{"P9", "one partition key's backlog ahead of other keys", hotKey},
 	{"P10", "rows that cannot run ahead of live work", deadRows},
+	{"P11", "idle with ten queues, a second", idleQueues},
 	{"P12", "fan-out, children, join", fanOut},
+	{"P15", "round trips of a batch of steps", roundTrips},
 }
 
 func main() {

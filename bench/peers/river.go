@@ -4,6 +4,7 @@ package peers
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,7 +47,9 @@ type RiverOptions struct {
 	Poll     time.Duration
 	PollOnly bool
 	Conns    int
+	Queues   int // beside the default one, to make so many
 	Ran      func(ours.Order)
+	Pool     func(config *pgxpool.Config) // what differs at the pool
 }
 
 // RiverTuned is what River's own benchmark sets, with the number of workers that it calls optimal.
@@ -82,14 +85,22 @@ func RiverSettle(ctx context.Context, db *lab.Database) error {
 
 // NewRiver makes a client and does not start it.
 func NewRiver(ctx context.Context, db *lab.Database, o RiverOptions) (*River, error) {
-	pool, err := db.Pool(ctx, o.Conns)
+	var configure []func(*pgxpool.Config)
+	if o.Pool != nil {
+		configure = append(configure, o.Pool)
+	}
+	pool, err := db.Pool(ctx, o.Conns, configure...)
 	if err != nil {
 		return nil, err
+	}
+	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: o.Workers}}
+	for i := 1; i < o.Queues; i++ {
+		queues["queue"+strconv.Itoa(i)] = river.QueueConfig{MaxWorkers: o.Workers}
 	}
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &riverWorker{ran: o.Ran})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues:            map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: o.Workers}},
+		Queues:            queues,
 		FetchCooldown:     o.Cooldown,
 		FetchPollInterval: o.Poll,
 		PollOnly:          o.PollOnly,
