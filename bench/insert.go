@@ -34,7 +34,7 @@ func (b *bench) insertOurs(ctx context.Context, n int, spec func(int) fsm.Spec) 
 	if err != nil {
 		return nil, err
 	}
-	e, err := ours.Client(ctx, db)
+	e, err := ours.Client(ctx, db, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -56,9 +56,10 @@ func (b *bench) insertRiver(ctx context.Context, n int) (report.Sample, error) {
 		return nil, err
 	}
 	if err := errors.Join(b.lab.Checkpoint(ctx), r.Insert(ctx, 10)); err != nil {
-		return nil, errors.Join(err, r.Close(ctx))
+		r.Release()
+		return nil, err
 	}
 	return b.measure(ctx, db, n, func(ctx context.Context) (func(context.Context) error, error) {
-		return r.Close, r.Insert(ctx, n)
+		return func(context.Context) error { r.Release(); return nil }, r.Insert(ctx, n)
 	})
 }

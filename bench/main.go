@@ -34,6 +34,7 @@ var targets = []target{
 	{"P11", "idle with ten queues, a second", idleQueues},
 	{"P12", "fan-out, children, join", fanOut},
 	{"P15", "round trips of a batch of steps", roundTrips},
+	{"P16", "insert in one process, start in another", crossing},
 }
 
 func main() {
@@ -47,6 +48,9 @@ func main() {
 }
 
 func run(ctx context.Context, arguments []string) error {
+	if len(arguments) > 0 && arguments[0] == workerCommand {
+		return workerMain(ctx, arguments[1:])
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	b := &bench{out: os.Stdout, databases: map[string]*lab.Database{}}
 	only := flags.String("only", "", "targets to measure, e.g. `P1,P3`; all if empty")

@@ -58,12 +58,17 @@ func Logger() *slog.Logger {
 
 // Migrate makes the tables.
 func Migrate(ctx context.Context, db *lab.Database) error {
+	return MigrateSchema(ctx, db, engine.DefaultSchema)
+}
+
+// MigrateSchema makes them in a schema of this name.
+func MigrateSchema(ctx context.Context, db *lab.Database, schema string) error {
 	pool, err := db.Pool(ctx, 0)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	_, err = (migrations.Migrator{Pool: pool}).Up(ctx)
+	_, err = (migrations.Migrator{Pool: pool, Schema: schema}).Up(ctx)
 	return err
 }
 
@@ -77,13 +82,17 @@ func Settle(ctx context.Context, db *lab.Database) error {
 	return db.Exec(ctx, "VACUUM (ANALYZE) gendurable.gen_durable", "VACUUM (ANALYZE) gendurable.signals")
 }
 
-// Client makes an engine that only inserts and signals.
-func Client(ctx context.Context, db *lab.Database) (*Engine, error) {
+// Client makes an engine that only inserts and signals; change is what differs from its defaults, or nil.
+func Client(ctx context.Context, db *lab.Database, change func(*engine.Config)) (*Engine, error) {
 	pool, err := db.Pool(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	e, err := engine.New(engine.Config{Pool: pool, Logger: Logger()})
+	c := engine.Config{Pool: pool, Logger: Logger()}
+	if change != nil {
+		change(&c)
+	}
+	e, err := engine.New(c)
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -101,6 +110,11 @@ func New(ctx context.Context, db *lab.Database, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	return OverPool(pool, o)
+}
+
+// OverPool makes an engine on a pool, which it then owns.
+func OverPool(pool *pgxpool.Pool, o Options) (*Engine, error) {
 	c := engine.Config{Pool: pool, Machines: o.Machines, Queues: map[string]engine.Queue{"default": {Concurrency: o.Concurrency}}, Logger: Logger()}
 	if o.Committed != nil {
 		c.Hooks = []engine.Hooks{{Commit: func(_ context.Context, outcomes int, _ time.Duration) { o.Committed(outcomes) }}}
@@ -161,7 +175,7 @@ func Insert(ctx context.Context, e *Engine, n int, spec func(i int) fsm.Spec) er
 
 // Fill inserts n instances by a client of its own.
 func Fill(ctx context.Context, db *lab.Database, n int, spec func(i int) fsm.Spec) error {
-	e, err := Client(ctx, db)
+	e, err := Client(ctx, db, nil)
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,8 @@ type RiverOptions struct {
 	Poll     time.Duration
 	PollOnly bool
 	Conns    int
-	Queues   int // beside the default one, to make so many
+	Queues   int           // beside the default one, to make so many
+	Retain   time.Duration // of completed jobs; 0: River's default
 	Ran      func(ours.Order)
 	Pool     func(config *pgxpool.Config) // what differs at the pool
 }
@@ -93,6 +94,11 @@ func NewRiver(ctx context.Context, db *lab.Database, o RiverOptions) (*River, er
 	if err != nil {
 		return nil, err
 	}
+	return OverPool(pool, o)
+}
+
+// OverPool makes a client on a pool, which it then owns.
+func OverPool(pool *pgxpool.Pool, o RiverOptions) (*River, error) {
 	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: o.Workers}}
 	for i := 1; i < o.Queues; i++ {
 		queues["queue"+strconv.Itoa(i)] = river.QueueConfig{MaxWorkers: o.Workers}
@@ -105,7 +111,9 @@ func NewRiver(ctx context.Context, db *lab.Database, o RiverOptions) (*River, er
 		FetchPollInterval: o.Poll,
 		PollOnly:          o.PollOnly,
 		Workers:           workers,
-		Logger:            ours.Logger(),
+
+		CompletedJobRetentionPeriod: o.Retain,
+		Logger:                      ours.Logger(),
 	})
 	if err != nil {
 		pool.Close()
@@ -132,6 +140,9 @@ func (r *River) Close(ctx context.Context) error {
 	r.pool.Close()
 	return err
 }
+
+// Release closes the pool of a client that was not started.
+func (r *River) Release() { r.pool.Close() }
 
 // Insert n jobs in batches as River's own benchmark does, but by its fastest call.
 func (r *River) Insert(ctx context.Context, n int) error {
@@ -160,7 +171,7 @@ func RiverFill(ctx context.Context, db *lab.Database, n int) error {
 	if err != nil {
 		return err
 	}
-	defer r.pool.Close()
+	defer r.Release()
 	return r.Insert(ctx, n)
 }
 
