@@ -58,7 +58,8 @@ func (b *bench) crossIdle(ctx context.Context) (report.Sample, error) {
 	if err != nil {
 		return nil, err
 	}
-	schemas := make([]string, crossSchemas)
+	few := min(b.scale, 1)
+	schemas, jobs := make([]string, max(2, int(crossSchemas*few))), max(1, int(crossJobs*few))
 	for i := range schemas {
 		schemas[i] = "gendurable_" + strconv.Itoa(i)
 		if err := ours.MigrateSchema(ctx, db, schemas[i]); err != nil {
@@ -74,9 +75,8 @@ func (b *bench) crossIdle(ctx context.Context) (report.Sample, error) {
 		all   sync.WaitGroup
 		mu    sync.Mutex
 		began = map[int]time.Time{}
-		errs  = make([]error, crossSchemas)
+		errs  = make([]error, len(schemas))
 	)
-	jobs := b.count(crossJobs)
 	for i, schema := range schemas {
 		all.Go(func() {
 			errs[i] = func() error {
@@ -101,7 +101,7 @@ func (b *bench) crossIdle(ctx context.Context) (report.Sample, error) {
 		})
 	}
 	var took []time.Duration
-	for range jobs * crossSchemas {
+	for range jobs * len(schemas) {
 		select {
 		case a := <-p.started:
 			mu.Lock()

@@ -4,19 +4,13 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"strings"
 	"syscall"
-	"time"
-
-	"github.com/gendurable/gendurable/bench/lab"
-	"github.com/gendurable/gendurable/bench/report"
 )
 
 // targets in the order of the list.
@@ -47,74 +41,69 @@ func main() {
 	}
 }
 
+// run is the program: the targets by default, or the command that comes first.
 func run(ctx context.Context, arguments []string) error {
-	if len(arguments) > 0 && arguments[0] == workerCommand {
-		return workerMain(ctx, arguments[1:])
+	command := ""
+	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "-") {
+		command, arguments = arguments[0], arguments[1:]
 	}
-	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	b := &bench{out: os.Stdout, databases: map[string]*lab.Database{}}
-	only := flags.String("only", "", "targets to measure, e.g. `P1,P3`; all if empty")
+	switch command {
+	case workerCommand:
+		return workerMain(ctx, arguments)
+	case "chart":
+		if len(arguments) != 2 {
+			return errors.New("usage: bench chart results.json directory")
+		}
+		return draw(arguments[0], arguments[1])
+	case "", "endurance":
+	default:
+		return fmt.Errorf("there is no command %q; there are endurance and chart", command)
+	}
+	flags := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
+	b := &bench{out: os.Stdout}
 	file := flags.String("json", "", "`file` to write the results to")
-	flags.BoolVar(&b.full, "full", false, "P8 at 10 M rows instead of 1 M")
-	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
 	flags.Float64Var(&b.scale, "scale", 1, "factor on all counts, for a quick look")
 	flags.StringVar(&b.profiles, "cpuprofile", "", "`directory` for CPU profiles of our side")
+	only := flags.String("only", "", "targets to measure, e.g. `P1,P3`; all if empty")
+	flags.BoolVar(&b.full, "full", false, "P8 at 10 M rows instead of 1 M")
+	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
+	minutes := flags.Float64("minutes", 30, "of endurance: how long the steady load lasts; the rest takes as long again")
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
 		return err
 	}
-	var ids []string
-	if *only != "" {
-		ids = strings.Split(*only, ",")
+	var d *document
+	var err error
+	if command == "endurance" {
+		d, err = b.endure(ctx, *minutes)
+	} else {
+		var list []target
+		if list, err = chosen(*only); err != nil {
+			return err
+		}
+		d, err = b.all(ctx, list)
 	}
-	list, err := chosen(ids)
-	if err != nil {
-		return err
-	}
-	results, err := b.all(ctx, list)
-	if *file != "" && results != nil {
-		raw, wrong := json.MarshalIndent(results, "", "\t")
-		err = errors.Join(err, wrong, os.WriteFile(*file, append(raw, '\n'), 0o644)) //nolint:gosec // to be read by anyone
+	if *file != "" && d != nil {
+		err = errors.Join(err, d.write(*file))
 	}
 	return err
 }
 
-// document is what the JSON file holds.
-type document struct {
-	Began    time.Time        `json:"began"`
-	Machine  string           `json:"machine"`
-	Settings []lab.Setting    `json:"settings"`
-	Results  []*report.Result `json:"results"`
-}
-
 // all measures the targets on one server and prints each as it comes, and at last one line for each.
 func (b *bench) all(ctx context.Context, list []target) (d *document, err error) {
-	if b.lab, err = lab.Open(ctx, os.Getenv("DATABASE_URL")); err != nil {
+	if d, err = b.open(ctx); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, b.lab.Close(context.WithoutCancel(ctx))) }()
-	d = &document{Began: time.Now().UTC(), Machine: fmt.Sprintf("%d cores, %s", runtime.NumCPU(), runtime.Version())}
-	if d.Settings, err = b.lab.Settings(ctx); err != nil {
-		return nil, err
-	}
-	fmt.Fprint(b.out, d.Machine)
-	for _, s := range d.Settings {
-		fmt.Fprintf(b.out, ", %s %s", s.Name, s.Value)
-	}
-	fmt.Fprintf(b.out, "\nmedians of %d interleaved rounds, with the least and the greatest ratio\n", b.rounds)
+	defer func() { err = errors.Join(err, b.close(ctx)) }()
+	fmt.Fprintf(b.out, "medians of %d interleaved rounds, with the least and the greatest ratio\n", b.rounds)
 	for _, t := range list {
 		result, err := b.run(ctx, t)
 		if err != nil {
 			return d, err
 		}
-		d.Results = append(d.Results, &result)
-		fmt.Fprintf(b.out, "\n%s  %s  (%.0f s)\n%s", t.id, t.title, result.Seconds, result.Table())
-		for _, note := range result.Notes {
-			fmt.Fprintln(b.out, "  "+note)
-		}
-		fmt.Fprintln(b.out, result.Line())
+		b.print(d, result)
 	}
 	fmt.Fprintln(b.out)
 	for _, r := range d.Results {

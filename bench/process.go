@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -33,12 +34,13 @@ type workerFlags struct {
 	concurrency int
 	retain      time.Duration // of ended instances; 0: the default
 	report      bool          // a line for each job, with the time when it started
+	progress    bool          // ten lines a second, with how many jobs have started
 }
 
 func (w *workerFlags) arguments() []string {
 	return []string{workerCommand, "-system", w.system, "-url", w.url, "-schemas", w.schemas, "-poll", w.poll.String(),
 		fmt.Sprintf("-poll-only=%t", w.pollOnly), "-concurrency", fmt.Sprint(w.concurrency), "-retain", w.retain.String(),
-		fmt.Sprintf("-report=%t", w.report)}
+		fmt.Sprintf("-report=%t", w.report), fmt.Sprintf("-progress=%t", w.progress)}
 }
 
 // workerMain is the worker's main.
@@ -53,10 +55,19 @@ func workerMain(ctx context.Context, arguments []string) error {
 	flags.IntVar(&w.concurrency, "concurrency", 0, "steps at once; 0: the default")
 	flags.DurationVar(&w.retain, "retain", 0, "of what has ended; 0: the default")
 	flags.BoolVar(&w.report, "report", false, "a line for each job")
+	flags.BoolVar(&w.progress, "progress", false, "ten lines a second, with how many jobs have started")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
-	ran := func(ours.Order) {}
+	var count atomic.Int64
+	ran := func(ours.Order) { count.Add(1) }
+	if w.progress {
+		go func() {
+			for range time.Tick(100 * time.Millisecond) {
+				fmt.Printf("%d %d\n", count.Load(), time.Now().UnixNano())
+			}
+		}()
+	}
 	if w.report {
 		lines := make(chan string, 1000)
 		defer close(lines)
@@ -137,7 +148,7 @@ type process struct {
 	started chan arrival // of jobs, where it reports them; closed when it ends
 }
 
-// arrival of a job at its step.
+// arrival of a job at its step, or how many have arrived.
 type arrival struct {
 	n  int
 	at time.Time

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime/pprof"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/bench/lab"
@@ -167,13 +168,13 @@ func (b *bench) profile(name string, do work) work {
 	}
 }
 
-// chosen are the targets of these ids, all without any.
-func chosen(ids []string) ([]target, error) {
-	if len(ids) == 0 {
+// chosen are the targets of these ids, by comma; all of none.
+func chosen(ids string) ([]target, error) {
+	if ids == "" {
 		return targets, nil
 	}
 	var out []target
-	for _, id := range ids {
+	for id := range strings.SplitSeq(ids, ",") {
 		i := slices.IndexFunc(targets, func(t target) bool { return t.id == id })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no target %q", id)

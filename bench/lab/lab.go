@@ -36,7 +36,6 @@ type Lab struct {
 	address    string         // of the superuser's own database
 	admin      *pgx.Conn
 	postmaster int // 0: its processes cannot be seen from here
-	made       []string
 }
 
 // Open starts a throwaway cluster, or with an address uses the server there, whose role has to be allowed to create databases.
@@ -67,17 +66,11 @@ func Open(ctx context.Context, address string) (*Lab, error) {
 	return l, nil
 }
 
-// Close drops the databases that were made, and stops the cluster if it is ours.
+// Close stops the cluster if it is ours. The databases are their owners' to close.
 func (l *Lab) Close(ctx context.Context) error {
 	var err error
 	if l.admin != nil {
-		for _, name := range l.made {
-			if l.cluster == nil {
-				_, dropped := l.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)+" WITH (FORCE)")
-				err = errors.Join(err, dropped)
-			}
-		}
-		err = errors.Join(err, l.admin.Close(ctx))
+		err = l.admin.Close(ctx)
 	}
 	if l.cluster != nil {
 		err = errors.Join(err, l.cluster.Stop())
@@ -114,7 +107,6 @@ func (l *Lab) Database(ctx context.Context, contender string) (*Database, error)
 			return nil, fmt.Errorf("make database %s: %w", name, err)
 		}
 	}
-	l.made = append(l.made, name)
 	u, err := url.Parse(l.address)
 	if err != nil {
 		return nil, fmt.Errorf("the server's address: %w", err)

@@ -57,7 +57,8 @@ type Spread struct {
 	Max    float64 `json:"max"`
 }
 
-func spread(values []float64) Spread {
+// SpreadOf values.
+func SpreadOf(values []float64) Spread {
 	values = slices.Sorted(slices.Values(values))
 	n := len(values)
 	if n == 0 {
@@ -73,6 +74,25 @@ type Verdict struct {
 	Bound  string `json:"bound,omitempty"` // e.g. "≥ 2"; empty: printed for comparison only
 	Met    bool   `json:"met"`
 }
+
+// Single is the verdict on one measurement.
+func Single(check string, value, atLeast, atMost float64) Verdict {
+	return verdict(check, Spread{Median: value, Min: value, Max: value}, atLeast, atMost)
+}
+
+func verdict(check string, s Spread, atLeast, atMost float64) Verdict {
+	v := Verdict{Check: check, Spread: s, Met: true}
+	switch {
+	case atLeast > 0:
+		v.Bound, v.Met = "≥ "+short(atLeast), s.Median >= atLeast
+	case atMost > 0:
+		v.Bound, v.Met = "≤ "+short(atMost), s.Median <= atMost
+	}
+	return v
+}
+
+// Median of values, 0 without any.
+func Median(values []float64) float64 { return SpreadOf(values).Median }
 
 // Series are the rounds of a contender.
 type Series struct {
@@ -93,15 +113,7 @@ type Result struct {
 // Judge applies the checks to the series.
 func (r *Result) Judge(checks []Check) {
 	for _, c := range checks {
-		v := Verdict{Check: c.Label, Spread: spread(r.compare(c)), Met: true}
-		m := v.Spread.Median
-		switch {
-		case c.AtLeast > 0:
-			v.Bound, v.Met = "≥ "+short(c.AtLeast), m >= c.AtLeast
-		case c.AtMost > 0:
-			v.Bound, v.Met = "≤ "+short(c.AtMost), m <= c.AtMost
-		}
-		r.Verdicts = append(r.Verdicts, v)
+		r.Verdicts = append(r.Verdicts, verdict(c.Label, SpreadOf(r.compare(c)), c.AtLeast, c.AtMost))
 	}
 }
 
@@ -137,7 +149,10 @@ func (r *Result) Line() string {
 	var missed []string
 	bounds := 0
 	for _, v := range r.Verdicts {
-		fmt.Fprintf(&b, " %s=%s (%s–%s)", v.Check, short(v.Spread.Median), short(v.Spread.Min), short(v.Spread.Max))
+		fmt.Fprintf(&b, " %s=%s", v.Check, short(v.Spread.Median))
+		if v.Spread.Min < v.Spread.Max {
+			fmt.Fprintf(&b, " (%s–%s)", short(v.Spread.Min), short(v.Spread.Max))
+		}
 		if v.Bound != "" {
 			bounds++
 		}
@@ -156,6 +171,9 @@ func (r *Result) Line() string {
 
 // Table has the medians of each contender.
 func (r *Result) Table() string {
+	if len(r.Series) == 0 {
+		return ""
+	}
 	header := []string{""}
 	for _, m := range metrics {
 		if r.has(m.name) {
@@ -177,7 +195,7 @@ func (r *Result) Table() string {
 			}
 			cell := ""
 			if len(values) > 0 {
-				cell = fmt.Sprintf(m.format, spread(values).Median)
+				cell = fmt.Sprintf(m.format, SpreadOf(values).Median)
 			}
 			row = append(row, cell)
 		}

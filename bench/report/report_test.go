@@ -25,7 +25,7 @@ func TestJudgeComparesRoundByRound(t *testing.T) {
 }
 
 func TestAnEvenNumberOfRoundsHasItsMedianBetweenTwo(t *testing.T) {
-	require.Equal(t, Spread{Median: 3, Min: 1, Max: 9}, spread([]float64{9, 1, 2, 4}))
+	require.Equal(t, Spread{Median: 3, Min: 1, Max: 9}, SpreadOf([]float64{9, 1, 2, 4}))
 }
 
 func TestQuantiles(t *testing.T) {
