@@ -95,7 +95,7 @@ func (b *bench) drainBehind(ctx context.Context, name string, ahead backlog, n i
 		}
 	}
 	return b.measure(ctx, db, n, b.profile(name, func(ctx context.Context) (func(context.Context) error, error) {
-		e, err := ours.Start(ctx, db, ours.Options{Concurrency: workers, Machines: []fsm.Definition{ours.NoopMachine(ran)}})
+		e, err := ours.Start(ctx, db, ours.Options{Concurrency: b.workers, Machines: []fsm.Definition{ours.NoopMachine(ran)}})
 		if err != nil {
 			return nil, err
 		}

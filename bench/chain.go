@@ -17,7 +17,7 @@ const chainSteps = 10
 
 // runChains is P3: instances of ten steps that do nothing. Rates are steps a second. DBOS and go-workflows are started and warm, and what
 // counts in are their inserts, since they are started by them: they are compared with our rate that counts our inserts in too.
-func runChains(ctx context.Context, b *bench) (*trial, error) {
+func runChains(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(20_000)
 	return &trial{
 		contenders: []contender{
@@ -52,7 +52,7 @@ func (b *bench) chainOurs(ctx context.Context, n int) (report.Sample, error) {
 	if err := ours.Settle(ctx, db); err != nil {
 		return nil, err
 	}
-	o := ours.Options{Concurrency: workers, Machines: []fsm.Definition{ours.ChainMachine(chainSteps, nil)}}
+	o := ours.Options{Concurrency: b.workers, Machines: []fsm.Definition{ours.ChainMachine(chainSteps, nil)}}
 	sample, err := b.measure(ctx, db, n*chainSteps, b.profile("P3", ours.Work(db, n*chainSteps, o)))
 	if err := errors.Join(err, ours.Check(ctx, db, n)); err != nil {
 		return nil, err

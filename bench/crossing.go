@@ -19,10 +19,10 @@ import (
 
 // crossing is P16: a job inserted by this process starts in another, which is idle: from before the insert to the first line of the step,
 // both by the machine's clock.
-func crossing(ctx context.Context, b *bench) (*trial, error) {
+func crossing(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(60)
 	return &trial{
-		rounds: 3,
+		rounds: 2,
 		contenders: []contender{
 			{"ours", b.crossIdle},
 			{"ours, poll 20 ms", func(ctx context.Context) (report.Sample, error) {

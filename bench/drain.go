@@ -14,16 +14,13 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// workers is the one thing that a user sets: as many steps at once as River is given workers.
-const workers = 1000
-
 // drainNoops is P1: jobs that do nothing, inserted before, from the start of the engine to the last durable end.
-func drainNoops(ctx context.Context, b *bench) (*trial, error) {
+func drainNoops(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(100_000)
 	return &trial{
 		contenders: []contender{
 			{"ours", func(ctx context.Context) (report.Sample, error) {
-				return b.drainOurs(ctx, "P1", n, ours.Options{Concurrency: workers})
+				return b.drainOurs(ctx, "P1", n, ours.Options{Concurrency: b.workers})
 			}},
 			{"river", func(ctx context.Context) (report.Sample, error) { return b.drainRiver(ctx, n, peers.RiverTuned) }},
 			{"river default", func(ctx context.Context) (report.Sample, error) {
@@ -40,8 +37,8 @@ func drainNoops(ctx context.Context, b *bench) (*trial, error) {
 }
 
 // drainTuned is P2: the same against our own best-tuned, which is the best of a few settings that a user could find.
-func drainTuned(ctx context.Context, b *bench) (*trial, error) {
-	n := b.count(100_000)
+func drainTuned(_ context.Context, b *bench) (*trial, error) {
+	n := b.count(50_000)
 	tuned := []ours.Options{
 		{Concurrency: 1000, Conns: 8, Change: buffered(2000)},
 		{Concurrency: 4000, Conns: 8},
@@ -50,7 +47,7 @@ func drainTuned(ctx context.Context, b *bench) (*trial, error) {
 	return &trial{
 		contenders: []contender{
 			{"default", func(ctx context.Context) (report.Sample, error) {
-				return b.drainOurs(ctx, "P2", n, ours.Options{Concurrency: workers})
+				return b.drainOurs(ctx, "P2", n, ours.Options{Concurrency: b.workers})
 			}},
 			{"tuned", func(ctx context.Context) (report.Sample, error) {
 				return best(tuned, func(o ours.Options) (report.Sample, error) { return b.drainOurs(ctx, "P2-tuned", n, o) })

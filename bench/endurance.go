@@ -41,7 +41,7 @@ func (b *bench) stationOurs(ctx context.Context, n int, retain time.Duration) (*
 	if err != nil {
 		return nil, err
 	}
-	w := workerFlags{system: "ours", url: db.URL, schemas: "gendurable", concurrency: workers, retain: retain, progress: true}
+	w := workerFlags{system: "ours", url: db.URL, schemas: "gendurable", concurrency: b.workers, retain: retain, progress: true}
 	return newStation(ctx, &station{name: "ours", db: db, end: e.Close, table: "gendurable.gen_durable",
 		insert: func(ctx context.Context, n int) error { return ours.Insert(ctx, e, n, noop) }}, n, w)
 }
@@ -55,7 +55,7 @@ func (b *bench) stationRiver(ctx context.Context, n int, retain time.Duration) (
 	if err != nil {
 		return nil, err
 	}
-	w := workerFlags{system: "river", url: db.URL, concurrency: workers, retain: retain, progress: true}
+	w := workerFlags{system: "river", url: db.URL, concurrency: b.workers, retain: retain, progress: true}
 	return newStation(ctx, &station{name: "river", db: db, end: func(context.Context) error { r.Release(); return nil }, table: "river_job",
 		insert: r.Insert}, n, w)
 }
@@ -272,7 +272,7 @@ func courseVerdicts(c Course) []report.Verdict {
 func (b *bench) flat(ctx context.Context, d *document, span time.Duration) (report.Result, error) {
 	r := report.Result{ID: "P14", Title: "sizes and rate over time, and with a pinned xmin"}
 	began := time.Now()
-	drained, err := b.drainOurs(ctx, "P14", b.count(100_000), ours.Options{Concurrency: workers})
+	drained, err := b.drainOurs(ctx, "P14", b.count(100_000), ours.Options{Concurrency: b.workers})
 	if err != nil {
 		return r, err
 	}

@@ -12,12 +12,12 @@ import (
 // fanOut is P12: one instance spawns children that do nothing, and goes on when all have ended. The rate is children a second, from the
 // start of the engine to the durable end of the parent.
 func fanOut(_ context.Context, b *bench) (*trial, error) {
-	children, jobs := b.count(10_000), b.count(100_000)
+	children, jobs := b.count(10_000), b.count(50_000)
 	return &trial{
 		contenders: []contender{
 			{"fan-out", func(ctx context.Context) (report.Sample, error) { return b.fanOut(ctx, children) }},
 			{"drain", func(ctx context.Context) (report.Sample, error) {
-				return b.drainOurs(ctx, "P12-drain", jobs, ours.Options{Concurrency: workers})
+				return b.drainOurs(ctx, "P12-drain", jobs, ours.Options{Concurrency: b.workers})
 			}},
 		},
 		checks: []report.Check{{Label: "drain", Of: "fan-out", Against: "drain", By: report.Rate, AtLeast: 0.5}},
@@ -34,7 +34,7 @@ func (b *bench) fanOut(ctx context.Context, children int) (report.Sample, error)
 		return nil, err
 	}
 	const parents = 2 // outcomes: it spawns, and it ends
-	o := ours.Options{Concurrency: workers, Machines: []fsm.Definition{ours.ParentMachine(), ours.NoopMachine(nil)}}
+	o := ours.Options{Concurrency: b.workers, Machines: []fsm.Definition{ours.ParentMachine(), ours.NoopMachine(nil)}}
 	sample, err := b.measure(ctx, db, children, b.profile("P12", ours.Work(db, children+parents, o)))
 	return sample, errors.Join(err, ours.Check(ctx, db, children+1))
 }

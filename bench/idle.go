@@ -34,11 +34,11 @@ const queues = 10
 
 // idle measures after the polls have slowed down.
 func (b *bench) idle(ctx context.Context, wire *lab.Wire) (report.Sample, error) {
-	if err := lab.Sleep(ctx, b.span(8*time.Second)); err != nil {
+	if err := lab.Sleep(ctx, b.span(6*time.Second)); err != nil {
 		return nil, err
 	}
 	trips, commands, began := wire.Trips(), wire.Commands(), time.Now()
-	if err := lab.Sleep(ctx, b.span(20*time.Second)); err != nil {
+	if err := lab.Sleep(ctx, b.span(15*time.Second)); err != nil {
 		return nil, err
 	}
 	took := time.Since(began).Seconds()

@@ -18,7 +18,7 @@ import (
 // startLatency is P5: from before the insert of one job to the first line of its step, in an engine with nothing to do. River is tuned, and
 // told by NOTIFY.
 func startLatency(_ context.Context, b *bench) (*trial, error) {
-	n := b.count(300)
+	n := b.count(200)
 	return &trial{
 		contenders: []contender{
 			{"ours", func(ctx context.Context) (report.Sample, error) { return b.startsOurs(ctx, n) }},
@@ -49,7 +49,7 @@ func stepLatency(_ context.Context, b *bench) (*trial, error) {
 
 // signalLatency is P7: from before the sending of a signal to the first line of the step that it wakes.
 func signalLatency(_ context.Context, b *bench) (*trial, error) {
-	n := b.count(300)
+	n := b.count(200)
 	return &trial{
 		contenders: []contender{
 			{"signal", func(ctx context.Context) (report.Sample, error) { return b.signals(ctx, n) }},

@@ -31,6 +31,9 @@ var targets = []target{
 	{"P16", "insert in one process, start in another", crossing},
 }
 
+// defaultWorkers is as many as River is given.
+const defaultWorkers = 1000
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:])
@@ -67,6 +70,7 @@ func run(ctx context.Context, arguments []string) error {
 	only := flags.String("only", "", "targets to measure, e.g. `P1,P3`; all if empty")
 	flags.BoolVar(&b.full, "full", false, "P8 at 10 M rows instead of 1 M")
 	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
+	flags.IntVar(&b.workers, "concurrency", defaultWorkers, "steps at once in our engine where throughput is measured")
 	minutes := flags.Float64("minutes", 30, "of endurance: how long the steady load lasts; the rest takes as long again")
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

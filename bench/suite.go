@@ -42,6 +42,7 @@ type bench struct {
 	lab      *lab.Lab
 	scale    float64 // of all counts
 	rounds   int
+	workers  int    // the one thing that a user sets: steps at once, by default as many as River is given workers
 	full     bool   // P8 at 10 M rows
 	profiles string // directory of CPU profiles of our side; empty: none
 	out      io.Writer
@@ -70,7 +71,7 @@ func (b *bench) run(ctx context.Context, t target) (report.Result, error) {
 	}
 	for range rounds {
 		for i, c := range trial.contenders {
-			sample, err := c.run(ctx)
+			sample, err := b.round(ctx, c)
 			if err != nil {
 				return r, fmt.Errorf("%s: %s: %w", t.id, c.name, err)
 			}
@@ -81,6 +82,15 @@ func (b *bench) run(ctx context.Context, t target) (report.Result, error) {
 	r.Notes = trial.notes
 	r.Seconds = time.Since(began).Seconds()
 	return r, nil
+}
+
+// roundLimit is far beyond any round that goes well.
+const roundLimit = 5 * time.Minute
+
+func (b *bench) round(ctx context.Context, c contender) (report.Sample, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("not over within %s", roundLimit))
+	defer cancel()
+	return c.run(ctx)
 }
 
 // database returns the contender's, made by the first who asks, emptied for each.

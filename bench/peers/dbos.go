@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -39,7 +40,7 @@ func DBOSClear(ctx context.Context, db *lab.Database) error {
 
 // NewDBOS launches it.
 func NewDBOS(ctx context.Context, db *lab.Database, steps int) (*DBOS, error) {
-	c, err := dbos.NewContext(ctx, dbos.Config{AppName: "bench", DatabaseURL: db.URL, Logger: ours.Logger()})
+	c, err := dbos.NewContext(ctx, dbos.Config{AppName: "bench", DatabaseURL: db.URL, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
