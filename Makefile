@@ -37,9 +37,9 @@ OUT_OF_TIME = $$'\n    context deadline exceeded\n'
 
 TIME ?= 1m
 
-bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory
+bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory STATEMENTS=1
 	bin/bench -only "$(ONLY)" -rounds $(or $(ROUNDS),5) -scale $(or $(SCALE),1) $(if $(FULL),-full) \
-		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))")
+		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))") $(if $(STATEMENTS),-statements)
 
 endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, with a worker of its own: MINUTES=30 JSON=file
 	bin/bench endurance -minutes $(or $(MINUTES),30) -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")

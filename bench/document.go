@@ -25,7 +25,7 @@ type document struct {
 // open starts the server and prints what the figures depend on.
 func (b *bench) open(ctx context.Context) (*document, error) {
 	var err error
-	if b.lab, err = lab.Open(ctx, os.Getenv("DATABASE_URL")); err != nil {
+	if b.lab, err = lab.Open(ctx, os.Getenv("DATABASE_URL"), b.account); err != nil {
 		return nil, err
 	}
 	b.databases = map[string]*lab.Database{}

@@ -123,7 +123,7 @@ func (b *bench) drainRiver(ctx context.Context, n int, o peers.RiverOptions) (re
 // drainCeiling takes n instances through so many steps without an engine, by one connection and by two: the better counts.
 func (b *bench) drainCeiling(ctx context.Context, n, steps int) (report.Sample, error) {
 	return best([]int{1, 2}, func(conns int) (report.Sample, error) {
-		db, err := b.ours(ctx)
+		db, err := b.database(ctx, "ceiling", ours.Migrate, ours.Clear)
 		if err != nil {
 			return nil, err
 		}

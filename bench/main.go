@@ -67,6 +67,7 @@ func run(ctx context.Context, arguments []string) error {
 	file := flags.String("json", "", "`file` to write the results to")
 	flags.Float64Var(&b.scale, "scale", 1, "factor on all counts, for a quick look")
 	flags.StringVar(&b.profiles, "cpuprofile", "", "`directory` for CPU profiles of our side")
+	flags.BoolVar(&b.account, "statements", false, "show which statements cost the server most, which itself costs some speed")
 	only := flags.String("only", "", "targets to measure, e.g. `P1,P3`; all if empty")
 	flags.BoolVar(&b.full, "full", false, "P8 at 10 M rows instead of 1 M")
 	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
@@ -108,6 +109,13 @@ func (b *bench) all(ctx context.Context, list []target) (d *document, err error)
 			return d, err
 		}
 		b.print(d, result)
+		if b.account {
+			account, err := b.lab.Account(ctx)
+			if err != nil {
+				return d, err
+			}
+			fmt.Fprint(b.out, account)
+		}
 	}
 	fmt.Fprintln(b.out)
 	for _, r := range d.Results {

@@ -45,6 +45,7 @@ type bench struct {
 	workers  int    // the one thing that a user sets: steps at once, by default as many as River is given workers
 	full     bool   // P8 at 10 M rows
 	profiles string // directory of CPU profiles of our side; empty: none
+	account  bool   // show after each target where the server's time went
 	out      io.Writer
 
 	databases map[string]*lab.Database

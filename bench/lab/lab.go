@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -38,12 +39,17 @@ type Lab struct {
 	postmaster int // 0: its processes cannot be seen from here
 }
 
-// Open starts a throwaway cluster, or with an address uses the server there, whose role has to be allowed to create databases.
-func Open(ctx context.Context, address string) (*Lab, error) {
+// Open starts a throwaway cluster, or with an address uses the server there, whose role has to be allowed to create databases. For [Lab.Account]
+// the cluster has to keep an account of its statements.
+func Open(ctx context.Context, address string, account bool) (*Lab, error) {
 	l := &Lab{address: address}
 	if address == "" {
 		options := []pgdev.Option{pgdev.WithProgress(os.Stderr)}
-		for _, s := range settings {
+		wanted := settings
+		if account {
+			wanted = slices.Concat(settings, withStatements)
+		}
+		for _, s := range wanted {
 			options = append(options, pgdev.WithSetting(s[0], s[1]))
 		}
 		cluster, err := pgdev.Start(ctx, options...)
