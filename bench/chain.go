@@ -52,8 +52,10 @@ func (b *bench) chainOurs(ctx context.Context, n int) (report.Sample, error) {
 	if err := ours.Settle(ctx, db); err != nil {
 		return nil, err
 	}
-	o := ours.Options{Concurrency: b.workers, Machines: []fsm.Definition{ours.ChainMachine(chainSteps, nil)}}
-	sample, err := b.measure(ctx, db, n*chainSteps, b.profile("P3", ours.Work(db, n*chainSteps, o)))
+	work := ours.Work(db, n*chainSteps, ours.Options{Concurrency: b.workers}, func(ran func()) []fsm.Definition {
+		return []fsm.Definition{ours.ChainMachine(chainSteps, ran)}
+	})
+	sample, err := b.measure(ctx, db, n*chainSteps, b.profile("P3", work))
 	if err := errors.Join(err, ours.Check(ctx, db, n)); err != nil {
 		return nil, err
 	}

@@ -84,6 +84,10 @@ func best[T any](ways []T, run func(T) (report.Sample, error)) (report.Sample, e
 
 func noop(i int) fsm.Spec { return ours.Noop.New(ours.NewOrder(i)) }
 
+func noops(ran func()) []fsm.Definition {
+	return []fsm.Definition{ours.NoopMachine(func(ours.Order) { ran() })}
+}
+
 // drainOurs inserts n jobs, then measures an engine from its start until all have ended.
 func (b *bench) drainOurs(ctx context.Context, name string, n int, o ours.Options) (report.Sample, error) {
 	db, err := b.ours(ctx)
@@ -93,8 +97,7 @@ func (b *bench) drainOurs(ctx context.Context, name string, n int, o ours.Option
 	if err := errors.Join(b.lab.Checkpoint(ctx), ours.Fill(ctx, db, n, noop), ours.Settle(ctx, db)); err != nil {
 		return nil, err
 	}
-	o.Machines = []fsm.Definition{ours.NoopMachine(nil)}
-	sample, err := b.measure(ctx, db, n, b.profile(name, ours.Work(db, n, o)))
+	sample, err := b.measure(ctx, db, n, b.profile(name, ours.Work(db, n, o, noops)))
 	return sample, errors.Join(err, ours.Check(ctx, db, n))
 }
 

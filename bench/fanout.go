@@ -33,8 +33,10 @@ func (b *bench) fanOut(ctx context.Context, children int) (report.Sample, error)
 	if err := errors.Join(b.lab.Checkpoint(ctx), ours.Fill(ctx, db, 1, parent), ours.Settle(ctx, db)); err != nil {
 		return nil, err
 	}
-	const parents = 2 // outcomes: it spawns, and it ends
-	o := ours.Options{Concurrency: b.workers, Machines: []fsm.Definition{ours.ParentMachine(), ours.NoopMachine(nil)}}
-	sample, err := b.measure(ctx, db, children, b.profile("P12", ours.Work(db, children+parents, o)))
+	const parents = 2 // steps: it spawns, and it ends
+	work := ours.Work(db, children+parents, ours.Options{Concurrency: b.workers}, func(ran func()) []fsm.Definition {
+		return append(noops(ran), ours.ParentMachine(ran))
+	})
+	sample, err := b.measure(ctx, db, children, b.profile("P12", work))
 	return sample, errors.Join(err, ours.Check(ctx, db, children+1))
 }

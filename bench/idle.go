@@ -11,7 +11,6 @@ import (
 	"github.com/gendurable/gendurable/bench/peers"
 	"github.com/gendurable/gendurable/bench/report"
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/fsm"
 )
 
 // idleQueues is P11: what a process with ten queues and nothing to do asks of the server.
@@ -59,7 +58,7 @@ func (b *bench) idleOurs(ctx context.Context) (report.Sample, error) {
 		return nil, err
 	}
 	var wire lab.Wire
-	e, err := ours.Start(ctx, db, ours.Options{Pool: wire.Tap, Machines: []fsm.Definition{ours.NoopMachine(nil)}, Change: func(c *engine.Config) {
+	e, err := ours.Start(ctx, db, ours.Options{Pool: wire.Tap, Machines: noops(func() {}), Change: func(c *engine.Config) {
 		for i := range queues - 1 {
 			c.Queues["queue"+strconv.Itoa(i)] = engine.Queue{}
 		}

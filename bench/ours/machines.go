@@ -16,25 +16,21 @@ var (
 
 type visit = fsm.Visit[Order, Result]
 
-// NoopMachine is a job that does nothing; ran is told each time, unless nil.
+// NoopMachine is a job that does nothing, but tells ran of each.
 func NoopMachine(ran func(Order)) fsm.Definition {
 	return Noop.Job(func(_ context.Context, o Order) (Result, error) {
-		if ran != nil {
-			ran(o)
-		}
+		ran(o)
 		return Result{OK: true}, nil
 	})
 }
 
-// ChainMachine goes through so many steps that do nothing; ran is told of each, unless nil.
+// ChainMachine goes through so many steps that do nothing, but tell ran of each.
 func ChainMachine(steps int, ran func()) fsm.Definition {
 	defs := make([]fsm.StepDef[Order, Result], steps)
 	for i := range steps {
 		next, last := "step"+strconv.Itoa(i+1), i == steps-1
 		def := fsm.Step("step"+strconv.Itoa(i), func(_ context.Context, v *visit) (fsm.Outcome, error) {
-			if ran != nil {
-				ran()
-			}
+			ran()
 			if last {
 				return v.Done(Result{OK: true}), nil
 			}
@@ -93,10 +89,11 @@ func WaiterMachine(parked func(), woken func(Order)) fsm.Definition {
 // Parent is an instance that spawns Order.N no-op jobs and ends when they have.
 var Parent = fsm.Declare[Order, Result]("parent", fsm.Initial("spawn"))
 
-// ParentMachine checks that all children are there.
-func ParentMachine() fsm.Definition {
+// ParentMachine checks that all children are there, and tells ran of each of its two steps.
+func ParentMachine(ran func()) fsm.Definition {
 	return Parent.Define(
 		fsm.Step("spawn", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			ran()
 			children := make([]fsm.Spec, v.State.N)
 			for i := range children {
 				children[i] = Noop.New(NewOrder(i))
@@ -104,6 +101,7 @@ func ParentMachine() fsm.Definition {
 			return v.ScheduleChildren("join", v.State, children...), nil
 		}).To("join"),
 		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			ran()
 			if n := len(Noop.Children(v)); n != v.State.N {
 				return v.Stop(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
 			}
