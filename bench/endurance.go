@@ -125,7 +125,8 @@ func (s *station) watch(ctx context.Context, phase string, span, every time.Dura
 		if err := s.listen(ctx, 50*time.Millisecond); err != nil {
 			return c, err
 		}
-		if since := time.Since(looked); since >= every {
+		done := s.ran >= s.inserted && next(span, s.inserted, 0) == 0
+		if since := time.Since(looked); since >= every || done {
 			m, err := s.look(ctx)
 			if err != nil {
 				return c, err
@@ -134,7 +135,7 @@ func (s *station) watch(ctx context.Context, phase string, span, every time.Dura
 			c.Moments = append(c.Moments, m)
 			looked, before = time.Now(), s.ran
 		}
-		if s.ran >= s.inserted && next(span, s.inserted, 0) == 0 {
+		if done {
 			break
 		}
 	}

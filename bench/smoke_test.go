@@ -38,3 +38,24 @@ func TestEveryTargetRunsAndPrints(t *testing.T) {
 	}
 	t.Log(out.String())
 }
+
+// The endurance run does, for seconds, and what it has seen can be drawn.
+func TestEnduranceRunsPrintsAndDraws(t *testing.T) {
+	var out bytes.Buffer
+	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers}
+	d, err := b.endure(context.Background(), 0.05)
+	require.NoError(t, err, out.String())
+	require.Contains(t, out.String(), "\nP13 MB=")
+	require.Contains(t, out.String(), "\nP14 rate-kept=")
+	require.Len(t, d.Courses, 5)
+	for _, c := range d.Courses {
+		require.NotEmpty(t, c.Moments, "%s %s", c.System, c.Phase)
+		require.Positive(t, c.most(rss), "%s %s", c.System, c.Phase)
+	}
+	file, charts := filepath.Join(t.TempDir(), "results.json"), t.TempDir()
+	require.NoError(t, d.write(file))
+	require.NoError(t, draw(file, charts))
+	drawn, err := filepath.Glob(filepath.Join(charts, "*.svg"))
+	require.NoError(t, err)
+	require.Len(t, drawn, 3*len(quantities), "of drain, steady and pinned xmin")
+}
