@@ -10,7 +10,8 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help test interleave model proof environments soak fuzz demo vet format check-format lint generate check-generated drift migration atlas ci clean FORCE
+.PHONY: help test interleave model proof environments soak fuzz bench endurance bench-smoke charts demo vet format check-format lint \
+	generate check-generated drift migration atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -44,6 +45,19 @@ fuzz: bin/withpg ## Look for bad input that no test knows, TIME on each fuzz tar
 OUT_OF_TIME = $$'\n    context deadline exceeded\n'
 
 TIME ?= 1m
+
+bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory STATEMENTS=1
+	bin/bench -only "$(ONLY)" -rounds $(or $(ROUNDS),5) -scale $(or $(SCALE),1) $(if $(FULL),-full) \
+		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))") $(if $(STATEMENTS),-statements)
+
+endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, with a worker of its own: MINUTES=30 JSON=file
+	bin/bench endurance -minutes $(or $(MINUTES),30) -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")
+
+bench-smoke: ## Run each benchmark with a few rows, to see that it still does
+	cd bench && go vet ./... && go test -count=1 -timeout 5m ./...
+
+charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INTO=directory
+	bin/bench chart "$(JSON)" "$(INTO)"
 
 # On demand: the environments, the rolling deploy, and whatever else knows Postgres well, on each newer major version.
 environments: bin/withpg $(MAJORS:%=.cache/postgres/%) ## Run the tests that depend on the server on other versions of Postgres: MAJORS="16 17 18", SUITE=packages
@@ -121,6 +135,10 @@ clean: ## Remove what was built here
 # The go command knows by itself whether anything is to be done.
 bin/withpg: FORCE
 	@go build -o $@ ./internal/pgdev/cmd/withpg
+
+# A module of its own: what the peers need stays out of the library's.
+bin/bench: FORCE
+	@cd bench && go build -o ../$@ .
 
 bin/soak: FORCE
 	@go build -o $@ ./integration/soak/cmd

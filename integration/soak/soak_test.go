@@ -25,7 +25,7 @@ func build(t *testing.T) string {
 
 // TestSoak is a short soak, with floors in proportion. GENDURABLE_SOAK_SEED repeats the plan of another one.
 func TestSoak(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), build(t), "-seconds", "60", "-seed", seed())
+	cmd := exec.CommandContext(t.Context(), build(t), "-seconds", "20", "-seed", seed())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it cleans up
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()

@@ -1,0 +1,104 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Database of one contender.
+type Database struct {
+	URL string
+
+	lab  *Lab
+	name string
+	conn *pgx.Conn // for what is not measured
+}
+
+// Close drops it.
+func (d *Database) Close(ctx context.Context) error {
+	if err := d.conn.Close(ctx); err != nil {
+		return err
+	}
+	_, err := d.lab.admin.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(d.name)+" WITH (FORCE)")
+	return err
+}
+
+// Pool opens a pool of this many connections; 0 is pgxpool's default. configure may change more of it.
+func (d *Database) Pool(ctx context.Context, conns int, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(d.URL)
+	if err != nil {
+		return nil, err
+	}
+	if conns > 0 {
+		config.MaxConns = int32(conns) //nolint:gosec // a handful
+	}
+	for _, change := range configure {
+		change(config)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool: %w", err)
+	}
+	return pool, nil
+}
+
+// Exec runs statements outside of what is measured.
+func (d *Database) Exec(ctx context.Context, statements ...string) error {
+	for _, s := range statements {
+		if _, err := d.conn.Exec(ctx, s); err != nil {
+			return fmt.Errorf("%.60s: %w", s, err)
+		}
+	}
+	return nil
+}
+
+// Int asks for one number.
+func (d *Database) Int(ctx context.Context, query string, args ...any) (int64, error) {
+	var n int64
+	if err := d.conn.QueryRow(ctx, query, args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("%.60s: %w", query, err)
+	}
+	return n, nil
+}
+
+// Row asks for one row.
+func (d *Database) Row(ctx context.Context, query string, into ...any) error {
+	return d.conn.QueryRow(ctx, query).Scan(into...)
+}
+
+// Quiet waits until all connections but this one are gone: a backend reports its statistics when it ends.
+func (d *Database) Quiet(ctx context.Context) error {
+	for range 300 {
+		others, err := d.Int(ctx, `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+		if err != nil || others == 0 {
+			return err
+		}
+		if err := Sleep(ctx, 10*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Updates of all tables so far, and how many of them were heap-only.
+func (d *Database) Updates(ctx context.Context) (all, heapOnly int64, err error) {
+	err = d.Row(ctx, "SELECT coalesce(sum(n_tup_upd), 0)::bigint, coalesce(sum(n_tup_hot_upd), 0)::bigint FROM pg_stat_user_tables", &all, &heapOnly)
+	return all, heapOnly, err
+}
+
+// Sleep waits unless ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

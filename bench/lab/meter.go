@@ -1,0 +1,137 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Meter measures what happens between its start and its stop.
+type Meter struct {
+	lab    *Lab
+	began  time.Time
+	client time.Duration
+	server time.Duration
+	wal    int64
+}
+
+// Cost of a run.
+type Cost struct {
+	Took   time.Duration
+	Client time.Duration // CPU of this process
+	Server time.Duration // CPU of all processes of the server; 0: cannot be seen from here
+	WAL    int64         // bytes
+}
+
+// Start begins to measure.
+func (l *Lab) Start(ctx context.Context) (*Meter, error) {
+	wal, err := l.wal(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Meter{lab: l, wal: wal, client: self(), server: l.server(), began: time.Now()}, nil
+}
+
+// Stop ends the measurement.
+func (m *Meter) Stop(ctx context.Context) (Cost, error) {
+	c := Cost{Took: time.Since(m.began), Client: self() - m.client, Server: m.lab.server() - m.server}
+	wal, err := m.lab.wal(ctx)
+	c.WAL = wal - m.wal
+	return c, err
+}
+
+func (l *Lab) wal(ctx context.Context) (n int64, err error) {
+	err = l.admin.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").Scan(&n)
+	return n, err
+}
+
+// self is the CPU time of this process.
+func self() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// server is the CPU time of the postmaster, of its children and of those that it has reaped.
+func (l *Lab) server() time.Duration {
+	if l.postmaster == 0 {
+		return 0
+	}
+	var ticks int64
+	processes, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range processes {
+		s, err := readStat(path)
+		switch {
+		case err != nil: // it has just ended
+		case s.pid == l.postmaster:
+			ticks += s.own + s.reaped
+		case s.parent == l.postmaster:
+			ticks += s.own
+		}
+	}
+	return time.Duration(ticks) * (time.Second / 100) // USER_HZ is 100 on every Linux that Go runs on
+}
+
+func parentOf(pid int) int {
+	s, err := readStat(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	return s.parent
+}
+
+type stat struct {
+	pid, parent int
+	own, reaped int64 // ticks
+}
+
+// readStat reads proc(5): after the parenthesised name come state, ppid and, from the 12th on, utime, stime, cutime, cstime.
+func readStat(path string) (s stat, err error) {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return s, err
+	}
+	end := bytes.LastIndexByte(raw, ')')
+	if end < 0 {
+		return s, fmt.Errorf("%s: no name", path)
+	}
+	fields := strings.Fields(string(raw[end+1:]))
+	if len(fields) < 15 {
+		return s, fmt.Errorf("%s: %d fields", path, len(fields))
+	}
+	number := func(text string) int64 {
+		n, wrong := strconv.ParseInt(text, 10, 64)
+		if wrong != nil {
+			err = wrong
+		}
+		return n
+	}
+	s.pid = int(number(strings.Fields(string(raw))[0]))
+	s.parent = int(number(fields[1]))
+	s.own = number(fields[11]) + number(fields[12])
+	s.reaped = number(fields[13]) + number(fields[14])
+	return s, err
+}
+
+// Memory is how much of a process is resident, in bytes.
+func Memory(pid int) (int64, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no resident size", pid)
+}

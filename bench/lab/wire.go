@@ -1,0 +1,66 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Wire counts what a pool's connections, and those dialled with its configuration, are answered by the server.
+type Wire struct {
+	trips    atomic.Int64
+	commands atomic.Int64
+}
+
+// Trips so far: answers that ended with the server being ready for more.
+func (w *Wire) Trips() int64 { return w.trips.Load() }
+
+// Commands completed so far, BEGIN and COMMIT among them.
+func (w *Wire) Commands() int64 { return w.commands.Load() }
+
+// Tap makes a pool count.
+func (w *Wire) Tap(c *pgxpool.Config) {
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &tapped{Conn: conn, wire: w}, nil
+	}
+}
+
+// tapped reads along: a message of the server is a byte of type and a length, which counts itself. Encrypted it would be noise.
+type tapped struct {
+	net.Conn
+	wire   *Wire
+	header []byte // of the message under way, as far as it has come
+	skip   int    // bytes of its body still to come
+}
+
+func (t *tapped) Read(p []byte) (int, error) {
+	n, err := t.Conn.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		if t.skip > 0 {
+			k := min(t.skip, len(rest))
+			t.skip, rest = t.skip-k, rest[k:]
+			continue
+		}
+		k := min(5-len(t.header), len(rest))
+		t.header, rest = append(t.header, rest[:k]...), rest[k:]
+		if len(t.header) < 5 {
+			break
+		}
+		switch t.header[0] {
+		case 'Z': // ReadyForQuery
+			t.wire.trips.Add(1)
+		case 'C': // CommandComplete
+			t.wire.commands.Add(1)
+		}
+		t.skip, t.header = int(binary.BigEndian.Uint32(t.header[1:]))-4, t.header[:0]
+	}
+	return n, err
+}

@@ -1,0 +1,125 @@
+// Command bench measures gendurable beside its peers and beside bare Postgres: each target of the list as one line, with the median of
+// its ratios and their range.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// targets in the order of the list.
+var targets = []target{
+	{"P1", "drain no-op jobs, only concurrency set", drainNoops},
+	{"P2", "default settings against the best-tuned", drainTuned},
+	{"P3", "instances of ten steps", runChains},
+	{"P4", "bulk insert", insertBulk},
+	{"P5", "insert to start, idle, same process", startLatency},
+	{"P6", "one instance alone, per step", stepLatency},
+	{"P7", "signal to woken step, same process", signalLatency},
+	{"P8", "pick of 100 on a large table and on a small one", pickSize},
+	{"P9", "one partition key's backlog ahead of other keys", hotKey},
+	{"P10", "rows that cannot run ahead of live work", deadRows},
+	{"P11", "idle with ten queues, a second", idleQueues},
+	{"P12", "fan-out, children, join", fanOut},
+	{"P15", "round trips of a batch of steps", roundTrips},
+	{"P16", "insert in one process, start in another", crossing},
+}
+
+// defaultWorkers is as many as River is given.
+const defaultWorkers = 1000
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// run is the program: the targets by default, or the command that comes first.
+func run(ctx context.Context, arguments []string) error {
+	command := ""
+	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "-") {
+		command, arguments = arguments[0], arguments[1:]
+	}
+	switch command {
+	case workerCommand:
+		return workerMain(ctx, arguments)
+	case "chart":
+		if len(arguments) != 2 {
+			return errors.New("usage: bench chart results.json directory")
+		}
+		return draw(arguments[0], arguments[1])
+	case "", "endurance":
+	default:
+		return fmt.Errorf("there is no command %q; there are endurance and chart", command)
+	}
+	flags := flag.NewFlagSet("bench "+command, flag.ContinueOnError)
+	b := &bench{out: os.Stdout}
+	file := flags.String("json", "", "`file` to write the results to")
+	flags.Float64Var(&b.scale, "scale", 1, "factor on all counts, for a quick look")
+	flags.StringVar(&b.profiles, "cpuprofile", "", "`directory` for CPU profiles of our side")
+	flags.BoolVar(&b.account, "statements", false, "show which statements cost the server most, which itself costs some speed")
+	only := flags.String("only", "", "targets to measure, e.g. `P1,P3`; all if empty")
+	flags.BoolVar(&b.full, "full", false, "P8 at 10 M rows instead of 1 M")
+	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
+	flags.IntVar(&b.workers, "concurrency", defaultWorkers, "steps at once in our engine where throughput is measured")
+	minutes := flags.Float64("minutes", 30, "of endurance: how long the steady load lasts; the rest takes as long again")
+	if err := flags.Parse(arguments); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return nil
+		}
+		return err
+	}
+	var d *document
+	var err error
+	if command == "endurance" {
+		d, err = b.endure(ctx, *minutes)
+	} else {
+		var list []target
+		if list, err = chosen(*only); err != nil {
+			return err
+		}
+		d, err = b.all(ctx, list)
+	}
+	if *file != "" && d != nil {
+		err = errors.Join(err, d.write(*file))
+	}
+	return err
+}
+
+// all measures the targets on one server and prints each as it comes, and at last one line for each.
+func (b *bench) all(ctx context.Context, list []target) (d *document, err error) {
+	if d, err = b.open(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.close(ctx)) }()
+	fmt.Fprintf(b.out, "medians of %d interleaved rounds, with the least and the greatest ratio\n", b.rounds)
+	for _, t := range list {
+		result, err := b.run(ctx, t)
+		if err != nil {
+			return d, err
+		}
+		b.print(d, result)
+		if b.account {
+			account, err := b.lab.Account(ctx)
+			if err != nil {
+				return d, err
+			}
+			fmt.Fprint(b.out, account)
+		}
+	}
+	fmt.Fprintln(b.out)
+	for _, r := range d.Results {
+		fmt.Fprintln(b.out, r.Line())
+	}
+	return d, nil
+}

@@ -1,0 +1,110 @@
+package ours
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// The machines' names.
+var (
+	Noop  = fsm.Declare[Order, Result]("noop")
+	Chain = fsm.Declare[Order, Result]("chain", fsm.Initial("step0"))
+)
+
+type visit = fsm.Visit[Order, Result]
+
+// NoopMachine is a job that does nothing, but tells ran of each.
+func NoopMachine(ran func(Order)) fsm.Definition {
+	return Noop.Job(func(_ context.Context, o Order) (Result, error) {
+		ran(o)
+		return Result{OK: true}, nil
+	})
+}
+
+// ChainMachine goes through so many steps that do nothing, but tell ran of each.
+func ChainMachine(steps int, ran func()) fsm.Definition {
+	defs := make([]fsm.StepDef[Order, Result], steps)
+	for i := range steps {
+		next, last := "step"+strconv.Itoa(i+1), i == steps-1
+		def := fsm.Step("step"+strconv.Itoa(i), func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			ran()
+			if last {
+				return v.Done(Result{OK: true}), nil
+			}
+			return v.Next(next, v.State), nil
+		})
+		if last {
+			defs[i] = def.To()
+		} else {
+			defs[i] = def.To(next)
+		}
+	}
+	return Chain.Define(defs...)
+}
+
+// Loop is an instance that goes through one step again and again, Order.N times.
+var Loop = fsm.Declare[Order, Result]("loop", fsm.Initial("loop"))
+
+// LoopMachine tells ran of each step.
+func LoopMachine(ran func()) fsm.Definition {
+	return Loop.Define(fsm.Step("loop", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+		ran()
+		o := v.State
+		if o.N--; o.N == 0 {
+			return v.Done(Result{OK: true}), nil
+		}
+		return v.Next("loop", o), nil
+	}).To("loop"))
+}
+
+// Waiter is an instance that awaits Wake for ever, again and again.
+var (
+	Waiter = fsm.Declare[Order, Result]("waiter", fsm.Initial("park"))
+	Wake   = fsm.DeclareSignal[Order]("wake")
+)
+
+// WaiterMachine tells woken of the payload of each signal, and parked each time before it awaits one. It goes back through park, since
+// progress is what consumes a signal.
+func WaiterMachine(parked func(), woken func(Order)) fsm.Definition {
+	return Waiter.Define(
+		fsm.Step("park", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			parked()
+			return v.Await("woken", v.State, Wake), nil
+		}).To("woken"),
+		fsm.Step("woken", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			orders, err := Wake.All(v)
+			if err != nil {
+				return nil, err
+			}
+			for _, o := range orders {
+				woken(o)
+			}
+			return v.Next("park", v.State), nil
+		}).To("park"))
+}
+
+// Parent is an instance that spawns Order.N no-op jobs and ends when they have.
+var Parent = fsm.Declare[Order, Result]("parent", fsm.Initial("spawn"))
+
+// ParentMachine checks that all children are there, and tells ran of each of its two steps.
+func ParentMachine(ran func()) fsm.Definition {
+	return Parent.Define(
+		fsm.Step("spawn", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			ran()
+			children := make([]fsm.Spec, v.State.N)
+			for i := range children {
+				children[i] = Noop.New(NewOrder(i))
+			}
+			return v.ScheduleChildren("join", v.State, children...), nil
+		}).To("join"),
+		fsm.Step("join", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			ran()
+			if n := len(Noop.Children(v)); n != v.State.N {
+				return v.Stop(fmt.Errorf("%d of %d children joined", n, v.State.N)), nil
+			}
+			return v.Done(Result{OK: true}), nil
+		}).To())
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/bench/ours"
+	"github.com/gendurable/gendurable/bench/peers"
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Some trials need a process of its own that works: this program again, with workerCommand as its first argument. It works on one or more
+// schemas of one database until its standard input ends.
+const workerCommand = "worker"
+
+type workerFlags struct {
+	system      string // ours or river
+	url         string
+	schemas     string // of ours, by comma
+	poll        time.Duration
+	pollOnly    bool
+	concurrency int
+	retain      time.Duration // of ended instances; 0: the default
+	report      bool          // a line for each job, with the time when it started
+	progress    bool          // ten lines a second, with how many jobs have started
+}
+
+func (w *workerFlags) arguments() []string {
+	return []string{workerCommand, "-system", w.system, "-url", w.url, "-schemas", w.schemas, "-poll", w.poll.String(),
+		fmt.Sprintf("-poll-only=%t", w.pollOnly), "-concurrency", fmt.Sprint(w.concurrency), "-retain", w.retain.String(),
+		fmt.Sprintf("-report=%t", w.report), fmt.Sprintf("-progress=%t", w.progress)}
+}
+
+// workerMain is the worker's main.
+func workerMain(ctx context.Context, arguments []string) error {
+	var w workerFlags
+	flags := flag.NewFlagSet(workerCommand, flag.ContinueOnError)
+	flags.StringVar(&w.system, "system", "ours", "ours or river")
+	flags.StringVar(&w.url, "url", "", "of the database")
+	flags.StringVar(&w.schemas, "schemas", engine.DefaultSchema, "of ours, by comma")
+	flags.DurationVar(&w.poll, "poll", 0, "interval of polling; 0: the default")
+	flags.BoolVar(&w.pollOnly, "poll-only", false, "River without NOTIFY")
+	flags.IntVar(&w.concurrency, "concurrency", 0, "steps at once; 0: the default")
+	flags.DurationVar(&w.retain, "retain", 0, "of what has ended; 0: the default")
+	flags.BoolVar(&w.report, "report", false, "a line for each job")
+	flags.BoolVar(&w.progress, "progress", false, "ten lines a second, with how many jobs have started")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
+	var count atomic.Int64
+	ran := func(ours.Order) { count.Add(1) }
+	if w.progress {
+		go func() {
+			for range time.Tick(100 * time.Millisecond) {
+				fmt.Printf("%d %d\n", count.Load(), time.Now().UnixNano())
+			}
+		}()
+	}
+	if w.report {
+		lines := make(chan string, 1000)
+		defer close(lines)
+		go func() {
+			for line := range lines {
+				fmt.Print(line)
+			}
+		}()
+		ran = func(o ours.Order) { lines <- fmt.Sprintf("%d %d\n", o.N, time.Now().UnixNano()) }
+	}
+	end, err := w.start(ctx, ran)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return errors.Join(err, end(context.WithoutCancel(ctx)))
+}
+
+// start the system and return how to stop it.
+func (w *workerFlags) start(ctx context.Context, ran func(ours.Order)) (func(context.Context) error, error) {
+	if w.system == "river" {
+		o := peers.RiverTuned
+		o.PollOnly, o.Retain, o.Ran = w.pollOnly, w.retain, ran
+		if w.poll > 0 {
+			o.Poll = w.poll
+		}
+		if w.concurrency > 0 {
+			o.Workers = w.concurrency
+		}
+		pool, err := pgxpool.New(ctx, w.url+"&pool_max_conns=10")
+		if err != nil {
+			return nil, err
+		}
+		r, err := peers.OverPool(pool, o)
+		if err != nil {
+			return nil, err
+		}
+		return r.Close, r.Client.Start(ctx)
+	}
+	var engines []*ours.Engine
+	end := func(ctx context.Context) error {
+		var err error
+		for _, e := range engines {
+			err = errors.Join(err, e.Close(ctx))
+		}
+		return err
+	}
+	for _, schema := range strings.Split(w.schemas, ",") {
+		pool, err := pgxpool.New(ctx, w.url)
+		if err != nil {
+			return nil, errors.Join(err, end(ctx))
+		}
+		e, err := ours.OverPool(pool, ours.Options{Concurrency: w.concurrency, Machines: []fsm.Definition{ours.NoopMachine(ran)},
+			Change: func(c *engine.Config) {
+				c.Schema, c.RetainDone = schema, w.retain
+				if w.poll > 0 {
+					q := c.Queues["default"]
+					q.PollMin, q.PollMax = w.poll, w.poll
+					c.Queues["default"] = q
+				}
+			}})
+		if err != nil {
+			return nil, errors.Join(err, end(ctx))
+		}
+		if err := e.Start(ctx); err != nil {
+			return nil, errors.Join(err, end(ctx))
+		}
+		engines = append(engines, e)
+	}
+	return end, nil
+}
+
+// process is such a worker as its parent sees it.
+type process struct {
+	cmd     *exec.Cmd
+	input   io.Closer
+	started chan arrival // of jobs, where it reports them; closed when it ends
+}
+
+// arrival of a job at its step, or how many have arrived.
+type arrival struct {
+	n  int
+	at time.Time
+}
+
+// launch starts a worker and waits until it works.
+func (w *workerFlags) launch(ctx context.Context) (*process, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, program, w.arguments()...)
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start a worker: %w", err)
+	}
+	p := &process{cmd: cmd, input: input, started: make(chan arrival, 1000)}
+	lines := bufio.NewScanner(output)
+	if !lines.Scan() || lines.Text() != "ready" {
+		return nil, errors.Join(fmt.Errorf("the worker said %q", lines.Text()), p.stop())
+	}
+	go func() {
+		defer close(p.started)
+		for lines.Scan() {
+			var a arrival
+			var nanos int64
+			if _, err := fmt.Sscan(lines.Text(), &a.n, &nanos); err == nil {
+				a.at = time.Unix(0, nanos)
+				p.started <- a
+			}
+		}
+	}()
+	return p, nil
+}
+
+// stop ends the worker and waits for it.
+func (p *process) stop() error {
+	err := p.input.Close()
+	return errors.Join(err, p.cmd.Wait())
+}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/bench/lab"
+	"github.com/gendurable/gendurable/bench/ours"
+	"github.com/gendurable/gendurable/bench/peers"
+	"github.com/gendurable/gendurable/bench/report"
+)
+
+// target is one line of the list of targets.
+type target struct {
+	id, title string
+	open      func(ctx context.Context, b *bench) (*trial, error)
+}
+
+// trial is a target made ready: its contenders run in turns, A B C A B C, and are then compared.
+type trial struct {
+	contenders []contender
+	checks     []report.Check
+	notes      []string
+	rounds     int // 0: as the bench has it
+}
+
+type contender struct {
+	name string
+	run  func(ctx context.Context) (report.Sample, error)
+}
+
+// bench is one run of the whole.
+type bench struct {
+	lab      *lab.Lab
+	scale    float64 // of all counts
+	rounds   int
+	workers  int    // the one thing that a user sets: steps at once, by default as many as River is given workers
+	full     bool   // P8 at 10 M rows
+	profiles string // directory of CPU profiles of our side; empty: none
+	account  bool   // show after each target where the server's time went
+	out      io.Writer
+
+	databases map[string]*lab.Database
+	profiled  int
+}
+
+// count scales a number of rows, and leaves enough to measure something.
+func (b *bench) count(n int) int { return max(int(float64(n)*b.scale), min(n, 20)) }
+
+// run measures one target.
+func (b *bench) run(ctx context.Context, t target) (report.Result, error) {
+	r := report.Result{ID: t.id, Title: t.title}
+	began := time.Now()
+	trial, err := t.open(ctx, b)
+	if err != nil {
+		return r, fmt.Errorf("%s: prepare: %w", t.id, err)
+	}
+	for _, c := range trial.contenders {
+		r.Series = append(r.Series, report.Series{Contender: c.name})
+	}
+	rounds := b.rounds
+	if trial.rounds > 0 {
+		rounds = min(rounds, trial.rounds)
+	}
+	for range rounds {
+		for i, c := range trial.contenders {
+			sample, err := b.round(ctx, c)
+			if err != nil {
+				return r, fmt.Errorf("%s: %s: %w", t.id, c.name, err)
+			}
+			r.Series[i].Samples = append(r.Series[i].Samples, sample)
+		}
+	}
+	r.Judge(trial.checks)
+	r.Notes = trial.notes
+	r.Seconds = time.Since(began).Seconds()
+	return r, nil
+}
+
+// roundLimit is far beyond any round that goes well.
+const roundLimit = 5 * time.Minute
+
+func (b *bench) round(ctx context.Context, c contender) (report.Sample, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, roundLimit, fmt.Errorf("not over within %s", roundLimit))
+	defer cancel()
+	return c.run(ctx)
+}
+
+// database returns the contender's, made by the first who asks, emptied for each.
+func (b *bench) database(ctx context.Context, name string, migrate, empty func(context.Context, *lab.Database) error) (*lab.Database, error) {
+	db := b.databases[name]
+	if db == nil {
+		var err error
+		if db, err = b.lab.Database(ctx, name); err != nil {
+			return nil, err
+		}
+		if err := migrate(ctx, db); err != nil {
+			return nil, fmt.Errorf("migrate database %s: %w", name, err)
+		}
+		b.databases[name] = db
+	}
+	return db, empty(ctx, db)
+}
+
+// ours is a database of gendurable with empty tables.
+func (b *bench) ours(ctx context.Context) (*lab.Database, error) {
+	return b.database(ctx, "ours", ours.Migrate, ours.Clear)
+}
+
+func (b *bench) river(ctx context.Context) (*lab.Database, error) {
+	return b.database(ctx, "river", peers.RiverMigrate, peers.RiverClear)
+}
+
+// work is what a contender is measured at. It returns how to end what it started, which is not measured.
+type work func(ctx context.Context) (end func(context.Context) error, err error)
+
+// measure takes the time and cost of the work, per row.
+func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work) (report.Sample, error) {
+	updates, heapOnly, err := db.Updates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	meter, err := b.lab.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	end, err := do(ctx)
+	cost, stopped := meter.Stop(ctx)
+	if end != nil {
+		stopped = errors.Join(stopped, end(ctx))
+	}
+	if err := errors.Join(err, stopped, db.Quiet(ctx)); err != nil {
+		return nil, err
+	}
+	n := float64(rows)
+	sample := report.Sample{
+		report.Rate:   n / cost.Took.Seconds(),
+		report.Client: cost.Client.Seconds() * 1e6 / n,
+		report.WAL:    float64(cost.WAL) / n,
+	}
+	if cost.Server > 0 {
+		sample[report.Server] = cost.Server.Seconds() * 1e6 / n
+	}
+	allUpdates, allHeapOnly, err := db.Updates(ctx)
+	if allUpdates > updates {
+		sample[report.HOT] = float64(allHeapOnly-heapOnly) / float64(allUpdates-updates)
+	}
+	return sample, err
+}
+
+// profile wraps our side's work: each run's profile is a file of its own, which go tool pprof takes together.
+func (b *bench) profile(name string, do work) work {
+	if b.profiles == "" {
+		return do
+	}
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		if err := os.MkdirAll(b.profiles, 0o755); err != nil { //nolint:gosec // for whoever looks at it
+			return nil, err
+		}
+		b.profiled++
+		file, err := os.Create(filepath.Join(b.profiles, fmt.Sprintf("%s-%d.pprof", name, b.profiled)))
+		if err != nil {
+			return nil, err
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		end, err := do(ctx)
+		pprof.StopCPUProfile()
+		return end, errors.Join(err, file.Close())
+	}
+}
+
+// chosen are the targets of these ids, by comma; all of none.
+func chosen(ids string) ([]target, error) {
+	if ids == "" {
+		return targets, nil
+	}
+	var out []target
+	for id := range strings.SplitSeq(ids, ",") {
+		i := slices.IndexFunc(targets, func(t target) bool { return t.id == id })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no target %q", id)
+		}
+		out = append(out, targets[i])
+	}
+	return out, nil
+}
