@@ -37,7 +37,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"attempt not reset", "commit.go", "WHEN 6 THEN g.attempt ELSE 0 END", "WHEN 6 THEN g.attempt ELSE g.attempt END"},
 	{"attempt not reset by Await", "commit.go", "WHEN 6 THEN g.attempt ELSE 0 END", "WHEN 6 THEN g.attempt WHEN 3 THEN g.attempt ELSE 0 END"},
 	{"crashes not reset by a kept claim", "commit.go", "attempt = 0, crashes = 0,\n", "attempt = 0,\n"},
-	{"visit of a retry moves", "commit.go", "CASE WHEN u.kind IN (0, 1, 3, 4) THEN 1", "CASE WHEN u.kind IN (0, 1, 2, 3, 4) THEN 1"},
+	{"visit of a retry moves", "commit.go", "CASE WHEN u.kind IN (1, 3, 4) THEN 1", "CASE WHEN u.kind IN (1, 2, 3, 4) THEN 1"},
 	{"fence without token", "commit.go", "g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND", "g.locked_by = $4 AND g.visit = u.visit\n  AND"},
 	{"fence without visit", "commit.go", "g.claim_token = u.token AND g.visit = u.visit\n  AND", "g.claim_token = u.token\n  AND"},
 	{"fence without worker and token", "commit.go", "g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND", "$4 <> '' AND g.visit = u.visit\n  AND"},

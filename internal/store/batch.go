@@ -17,11 +17,11 @@ import (
 type batch struct {
 	worker, mark string
 	slow         bool
-	allKept      bool
 	entries      []Entry
 
-	ids, tokens, visits []int64
-	kinds               []int16
+	kept kept
+	fences
+	kinds []int16
 
 	// Columns that stay nil until an entry needs them.
 	steps, states, results, errs, failures []*string
@@ -43,14 +43,31 @@ type batch struct {
 	spawn      specs
 }
 
+// fences are what a row must still be for its outcome to count.
+type fences struct{ ids, tokens, visits []int64 }
+
+func (f *fences) add(c *step.Claim) {
+	f.ids, f.tokens, f.visits = append(f.ids, c.ID), append(f.tokens, c.Token), append(f.visits, c.Visit)
+}
+
+// kept are the outcomes that keep their claim.
+type kept struct {
+	fences
+	steps, states []string
+}
+
 func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Claim.ID, b.Claim.ID) })
+	b := &batch{worker: worker, mark: mark, slow: slow, entries: entries}
 	n := len(entries)
-	b := &batch{worker: worker, mark: mark, slow: slow, allKept: true, entries: entries,
-		ids: make([]int64, n), tokens: make([]int64, n), visits: make([]int64, n), kinds: make([]int16, n)}
 	for i := range entries {
-		b.add(i, n, &entries[i])
+		if entries[i].Keep {
+			n--
+		}
+	}
+	for i := range entries {
+		b.add(n, &entries[i])
 	}
 	slices.Sort(b.parents)
 	b.parents = slices.Compact(b.parents)
@@ -58,10 +75,18 @@ func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	return b
 }
 
-func (b *batch) add(i, n int, e *Entry) {
+// add adds an entry; n are those that do not keep their claim.
+func (b *batch) add(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
-	b.ids[i], b.tokens[i], b.visits[i], b.kinds[i] = c.ID, c.Token, c.Visit, e.kind()
-	b.allKept = b.allKept && e.Keep
+	if e.Keep {
+		b.kept.add(c)
+		b.kept.steps, b.kept.states = append(b.kept.steps, o.Step), append(b.kept.states, string(o.State))
+		b.consume(c)
+		return
+	}
+	i := len(b.ids)
+	b.fences.add(c)
+	b.kinds = append(b.kinds, int16(o.Kind))
 	set(&b.steps, n, i, optional(o.Step))
 	set(&b.states, n, i, jsonText(o.State))
 	set(&b.results, n, i, jsonText(o.Result))
@@ -104,7 +129,7 @@ func (b *batch) add(i, n int, e *Entry) {
 			set(&b.parent, n, i, &c.Parent)
 		}
 	}
-	if !e.Keep && c.PartitionKey != "" {
+	if c.PartitionKey != "" {
 		b.keys, b.holders = append(b.keys, c.PartitionKey), append(b.holders, c.ID)
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,14 +19,6 @@ type Entry struct {
 	Keep   bool // Next only: the claim is kept, the row stays executing
 }
 
-// kind of an entry as commitSQL knows it: 0 is a kept Next, else step.Kind.
-func (e *Entry) kind() int16 {
-	if e.Keep {
-		return 0
-	}
-	return int16(e.Commit.Kind)
-}
-
 func (e *Entry) terminal() bool { return e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop }
 
 // Slow reports whether an entry may wait for a stranger and so belongs to the slow lane from the start: a child's correlation key makes
@@ -39,7 +32,7 @@ func (e *Entry) Slow() bool {
 	return false
 }
 
-// keptSQL commits a batch of Next outcomes that all keep their claim. It changes no indexed column, so Postgres updates in place (HOT)
+// keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so Postgres updates in place (HOT)
 // at half the cost: that is why the heartbeat, not the commit, extends leases. See commitSQL for the shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
@@ -50,7 +43,7 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id`
 
-// commitSQL applies a batch of outcomes of all kinds under the fence: id, executing, worker, claim token and visit (spec §6). A stale
+// commitSQL applies all other outcomes of a batch, of all kinds, under the fence: id, executing, worker, claim token and visit (spec §6). A stale
 // one changes nothing. Each applied row carries the batch's mark, commit_id: the riders that follow in the transaction go by it, never
 // by what the fence should be next, which a re-claimed row could match too (T84).
 //
@@ -72,7 +65,7 @@ u AS MATERIALIZED (
     AS t(id, token, visit, kind, step, state, result, us, at, err, failure, lo, hi, n, parent) CROSS JOIN c),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
-  status = CASE u.kind WHEN 0 THEN g.status WHEN 3 THEN 'awaiting_signal' WHEN 5 THEN 'done' WHEN 6 THEN 'failed'
+  status = CASE u.kind WHEN 3 THEN 'awaiting_signal' WHEN 5 THEN 'done' WHEN 6 THEN 'failed'
     WHEN 4 THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END ELSE 'runnable' END,
   step = coalesce(u.step, g.step),
   state = coalesce(u.state::jsonb, g.state),
@@ -86,9 +79,9 @@ UPDATE {s}.gen_durable g SET
   crashes = CASE WHEN u.kind IN (2, 5, 6) THEN g.crashes ELSE 0 END,
   last_error = CASE WHEN u.kind IN (2, 6) THEN coalesce(u.err, g.last_error) END,
   failure = u.failure,
-  locked_by = CASE u.kind WHEN 0 THEN g.locked_by END,
-  lease_expires_at = CASE u.kind WHEN 0 THEN g.lease_expires_at END,
-  visit = g.visit + CASE WHEN u.kind IN (0, 1, 3, 4) THEN 1 ELSE 0 END,
+  locked_by = NULL,
+  lease_expires_at = NULL,
+  visit = g.visit + CASE WHEN u.kind IN (1, 3, 4) THEN 1 ELSE 0 END,
   round = CASE u.kind WHEN 4 THEN g.visit + 1 ELSE g.round END,
   children_pending = CASE u.kind WHEN 4 THEN u.n ELSE g.children_pending END,
   dropped = CASE u.kind WHEN 4 THEN NULL ELSE g.dropped END,
@@ -146,16 +139,17 @@ func Unknown(err error) bool { return unknown(err) }
 func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	var stmts []entpgx.Stmt
 	if b.slow {
-		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, append(append([]int64{}, b.ids...), b.parents...)))
+		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, slices.Concat(b.kept.ids, b.ids, b.parents)))
 	}
 	applied := func(rows pgx.Rows) error {
 		var id int64
 		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { out.Applied[id] = true; return nil })
 		return err
 	}
-	if b.allKept {
-		stmts = append(stmts, s.stmt("commit kept", keptSQL, applied, b.ids, b.tokens, b.visits, b.worker, b.mark, b.steps, b.states))
-	} else {
+	if k := &b.kept; len(k.ids) > 0 {
+		stmts = append(stmts, s.stmt("commit kept", keptSQL, applied, k.ids, k.tokens, k.visits, b.worker, b.mark, k.steps, k.states))
+	}
+	if len(b.ids) > 0 {
 		gate := b.parents
 		if b.slow { // held by slowSQL; one may be gone
 			gate = nil
