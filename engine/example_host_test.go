@@ -15,10 +15,7 @@ import (
 
 // The order and what carries it out are committed together.
 func ExampleEngine_WithPgx() {
-	var (
-		eng      *engine.Engine // of New
-		hostPool *pgxpool.Pool
-	)
+	var hostPool *pgxpool.Pool
 	ctx := context.Background()
 	place := func(ctx context.Context, o order) error {
 		tx, err := hostPool.Begin(ctx)
@@ -44,10 +41,7 @@ func ExampleEngine_WithPgx() {
 
 // Any *sql.Tx, whatever its driver, and the *Tx of an ent client with the feature sql/execquery.
 func ExampleEngine_WithSQL() {
-	var (
-		eng *engine.Engine // of New
-		tx  *sql.Tx
-	)
+	var tx *sql.Tx
 	ctx := context.Background()
 	durable := eng.WithSQL(tx)
 	_, err := durable.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7"))
@@ -61,7 +55,6 @@ func ExampleEngine_WithSQL() {
 
 // Whoever comes first starts it: the signal is in the inbox either way.
 func ExampleEngine_SignalOrInsert() {
-	var eng *engine.Engine // of New
 	in, err := eng.SignalOrInsert(context.Background(), checkout.New(order{ID: 42}).Key(orderKey(42)),
 		received.With(payment{Cents: 4200}).DedupKey("evt-7"))
 	fmt.Println(in.ID, in.Duplicate, err)

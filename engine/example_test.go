@@ -30,6 +30,8 @@ var (
 	received = fsm.DeclareSignal[payment]("payment_received")
 )
 
+var eng *engine.Engine // of New
+
 func orderKey(id int64) fsm.Key { return fsm.Key(fmt.Sprintf("order:%d", id)) }
 
 func start(_ context.Context, v *fsm.Visit[order, receipt]) (fsm.Outcome, error) {
@@ -121,7 +123,6 @@ func ExampleNew() {
 }
 
 func ExampleEngine_Insert() {
-	var eng *engine.Engine // of New
 	id, err := eng.Insert(context.Background(), checkout.New(order{ID: 42}).Key(orderKey(42)).Priority(-5).After(time.Minute))
 	if duplicate, ok := errors.AsType[*engine.DuplicateError](err); ok {
 		id = duplicate.Occupant
@@ -130,7 +131,6 @@ func ExampleEngine_Insert() {
 }
 
 func ExampleEngine_InsertMany() {
-	var eng *engine.Engine // of New
 	specs := make([]fsm.Spec, 0, 1000)
 	for id := range int64(cap(specs)) {
 		specs = append(specs, checkout.New(order{ID: id}).Key(orderKey(id)))
@@ -146,14 +146,12 @@ func ExampleEngine_InsertMany() {
 }
 
 func ExampleEngine_GetOrInsert() {
-	var eng *engine.Engine // of New
 	got, err := eng.GetOrInsert(context.Background(), checkout.New(order{ID: 42}).KeyFromState())
 	fmt.Println(got.ID, got.Duplicate, err)
 }
 
 // A webhook: a redelivered event is no error.
 func ExampleEngine_Signal() {
-	var eng *engine.Engine // of New
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	d, err := eng.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7"))
@@ -169,7 +167,6 @@ func ExampleEngine_Signal() {
 
 // Queries go through the generated client; the machine's type decodes what they find.
 func ExampleEngine_Ent() {
-	var eng *engine.Engine // of New
 	rows, err := eng.Ent().Instance.Query().
 		Where(instance.Fsm(checkout.Name()), instance.StatusEQ(fsm.StatusFailed)).Limit(10).All(context.Background())
 	if err != nil {

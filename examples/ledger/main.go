@@ -149,7 +149,7 @@ func place(ctx context.Context, db *run.Database, eng *engine.Engine, o Order) e
 // disturb kills the session of a step that is in the middle of its transaction, if there is one.
 func disturb(ctx context.Context, db *run.Database) error {
 	_, err := db.Pool.Exec(ctx, `select pg_terminate_backend(pid) from pg_stat_activity
-		where datname = current_database() and pid <> pg_backend_pid() and query like 'update account%' limit $1`, 1+rand.IntN(2)) //nolint:gosec // any
+		where datname = current_database() and pid <> pg_backend_pid() and query like 'update account%' limit $1`, 1+rand.IntN(2))
 	if err != nil {
 		return fmt.Errorf("disturb: %w", err)
 	}

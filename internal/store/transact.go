@@ -133,7 +133,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 		err = send(append(s.outcomes(b, out), s.settle(b, out)...)...)
 	}
 	if err != nil {
-		return notCommitted{err}
+		return uncommittedError{err}
 	}
 	if len(out.Applied) == 0 {
 		return nil // stale: undone by whoever began it
@@ -145,13 +145,13 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	return nil
 }
 
-// notCommitted is an error before the COMMIT was sent: whatever else is unknown, nothing was committed.
-type notCommitted struct{ error }
+// uncommittedError is an error before the COMMIT was sent: whatever else is unknown, nothing was committed.
+type uncommittedError struct{ error }
 
-func (e notCommitted) Unwrap() error { return e.error }
+func (e uncommittedError) Unwrap() error { return e.error }
 
 // Unknown is false.
-func (notCommitted) Unknown() bool { return false }
+func (uncommittedError) Unknown() bool { return false }
 
 // undo rolls back what is still open. A connection that cannot do even that is closed.
 func undo(ctx context.Context, tx pgx.Tx) {
