@@ -145,7 +145,7 @@ func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind o
 }
 
 // encode makes of v what can be stored. It runs inside the guarded region of a step: what fails here reaches the handler.
-func encode(env step.Env, v any) (json.RawMessage, error) {
+func encode(env *step.Env, v any) (json.RawMessage, error) {
 	raw, err := env.Codec.Encode(v)
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)

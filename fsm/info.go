@@ -94,17 +94,21 @@ func Logger(ctx context.Context) *slog.Logger {
 }
 
 // envOf completes what the engine lends, so that a claim or a spec works without an engine, too.
-func envOf(e *step.Env) step.Env {
-	var env step.Env
-	if e != nil {
-		env = *e
+func envOf(e *step.Env) *step.Env {
+	if e == nil {
+		e = &step.Env{}
 	}
-	if env.Codec == nil {
-		env.Codec = JSON{}
+	limits := e.Limits.WithDefaults()
+	if e.Codec != nil && e.Logger != nil && e.Limits == limits {
+		return e
 	}
-	if env.Logger == nil {
-		env.Logger = slog.Default()
+	own := *e
+	own.Limits = limits
+	if own.Codec == nil {
+		own.Codec = JSON{}
 	}
-	env.Limits = env.Limits.WithDefaults()
-	return env
+	if own.Logger == nil {
+		own.Logger = slog.Default()
+	}
+	return &own
 }

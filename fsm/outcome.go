@@ -222,7 +222,7 @@ func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
 	c := &step.Commit{Kind: step.Children, Step: s.to, State: state, Spawn: make([]step.Spec, 0, len(s.children))}
 	size := len(state)
 	for i, child := range s.children {
-		spec, err := child.Erase(&s.exec.env)
+		spec, err := child.Erase(s.exec.env)
 		if bad, ok := errors.AsType[*SpecError](err); ok {
 			return nil, outcomeFault(fmt.Sprintf("children[%d].%s", i, bad.Field), bad.Err)
 		} else if err != nil {

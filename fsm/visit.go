@@ -24,7 +24,7 @@ type Visit[S, R any] struct {
 // execution is the part of a visit that does not depend on its types.
 type execution struct {
 	claim   *step.Claim // this visit's own copy: its address tells one execution from another
-	env     step.Env
+	env     *step.Env
 	machine *step.Machine
 	failed  error // what a handler was called for
 	running running

@@ -14,18 +14,15 @@ import (
 )
 
 const (
-	commitMost  = 500                   // outcomes of one batch
-	worthwhile  = 250                   // outcomes for which a second lane begins beside one that is busy: smaller batches cost more than waiting for it
-	worthWait   = 10 * time.Millisecond // and how long fewer wait for it at most
-	bulkMost    = 100                   // children from which an outcome takes the bulk lane, so that it does not hold up the others
-	slowAtOnce  = 2                     // transactions of the slow lane at a time: each may wait for a stranger's lock
+	commitMost  = 500 // outcomes of one batch
+	bulkMost    = 100 // children from which an outcome takes the bulk lane, so that it does not hold up the others
+	slowAtOnce  = 2   // transactions of the slow lane at a time: each may wait for a stranger's lock
 	commitLanes = 2
 	stubborn    = 3 // tries after which trouble that passes is taken for trouble of one entry, that may not
 )
 
 // committer makes outcomes durable, many in one transaction with others. A lane takes whatever waits, commits it, and takes what gathered
-// meanwhile. So batches grow under load by themselves, and a lone step commits at once. The second lane helps where there is enough for
-// it, or where the first takes long.
+// meanwhile. So batches grow under load by themselves, and a lone step commits at once.
 //
 // Outcomes of one parent's children always take the same lane: two lanes would find the parent locked by each other.
 type committer struct {
@@ -39,7 +36,6 @@ type committer struct {
 
 	mu     sync.Mutex
 	any    []*pending // for whichever lane is free
-	busy   int        // lanes that are committing
 	closed bool
 }
 
@@ -113,9 +109,7 @@ func (c *committer) commit(p *pending) {
 		l.signal()
 		return
 	}
-	c.any = append(c.any, p)
-	switch n := len(c.any); {
-	case n == 1, n == worthwhile, n == commitMost:
+	if c.any = append(c.any, p); len(c.any) == 1 {
 		for _, l := range c.lanes {
 			l.signal()
 		}
@@ -168,48 +162,27 @@ func abandon(batch []*pending) {
 
 // run commits what comes to a lane.
 func (c *committer) run(l *lane) {
-	patience := time.NewTimer(0)
-	defer patience.Stop()
-	impatient := false
 	for {
-		batch, wait := c.take(l, impatient)
-		impatient = false
-		if len(batch) > 0 {
+		if batch := c.take(l); len(batch) > 0 {
 			c.process(batch, false)
-			c.mu.Lock()
-			c.busy--
-			c.mu.Unlock()
 			continue
-		}
-		var over <-chan time.Time
-		if wait {
-			patience.Reset(worthWait)
-			over = patience.C
 		}
 		select {
 		case <-c.quit:
 			return
 		case <-l.wake:
-		case <-over:
-			impatient = true
 		}
 	}
 }
 
-// take takes a batch for a lane: its own, and what any lane may take, unless that is better left to the other one for a moment.
-func (c *committer) take(l *lane, impatient bool) (batch []*pending, wait bool) {
+// take takes a batch for a lane: its own, and what any lane may take.
+func (c *committer) take(l *lane) (batch []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var more []*pending
 	l.own, batch = front(l.own, commitMost)
-	if c.busy == 0 || impatient || len(c.any) >= worthwhile || len(batch) > 0 {
-		var more []*pending
-		c.any, more = front(c.any, commitMost-len(batch))
-		batch = append(batch, more...)
-	}
-	if len(batch) > 0 {
-		c.busy++
-	}
-	return batch, len(c.any) > 0
+	c.any, more = front(c.any, commitMost-len(batch))
+	return append(batch, more...)
 }
 
 func (c *committer) takeBulk() (batch []*pending) {

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -75,7 +76,7 @@ func New(c Config) *Worker {
 
 func assemble(c Config, db backend, line beater, locks keyLocks, hash func(string) int64) *Worker {
 	w := &Worker{c: c, id: uuid.NewString(), db: db, line: line, machines: map[machineKey]*step.Machine{}, queues: map[string]*scheduler{},
-		flights: flights{byID: map[int64]*flight{}}, began: time.Now(), draining: make(chan struct{})}
+		flights: flights{byID: map[int64]*flight{}}, runners: runners{atOnce: runtime.GOMAXPROCS(0)}, began: time.Now(), draining: make(chan struct{})}
 	w.log = c.Logger.With(slog.String("worker", w.id))
 	w.quiet.last = map[string]time.Time{}
 	w.lostAt.Store(int64(-24 * time.Hour))
