@@ -117,8 +117,8 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 	return nil, fmt.Errorf("insert %d instances: %w", len(list), err)
 }
 
-// insertOnce is one round trip where no entry has a key. Else the occupants of the dropped ones must be found before the commit, and
-// two are needed.
+// insertOnce is one round trip where no entry has a key, else two: those who occupy the keys of dropped ones must be found before the
+// commit. Where there are any, it is three.
 func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
 	if !cols.keyed {
 		fresh := map[uuid.UUID]int64{}
@@ -140,13 +140,18 @@ func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) 
 func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
 	fresh := map[uuid.UUID]int64{}
 	for range insertTries {
-		held := map[string]occupant{}
-		if err := send(s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...),
-			s.stmt("occupants", occupantsSQL, readOccupants(held), keysOf(list))); err != nil {
+		if err := send(s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)); err != nil {
 			return nil, err
 		}
-		out, missing := match(list, fresh, held)
+		out, missing := match(list, fresh, nil)
 		if len(missing) == 0 {
+			return out, nil
+		}
+		held := map[string]occupant{}
+		if err := send(s.stmt("occupants", occupantsSQL, readOccupants(held), keysOf(missing))); err != nil {
+			return nil, err
+		}
+		if out, missing = match(list, fresh, held); len(missing) == 0 {
 			return out, nil
 		}
 		cols = &specs{} // their keys were freed between the two statements: once more
