@@ -10,7 +10,7 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 .DEFAULT_GOAL := help
-.PHONY: help test interleave model proof environments soak fuzz bench endurance bench-smoke charts demo vet format check-format lint \
+.PHONY: help test interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
 	generate check-generated drift migration atlas ci clean FORCE
 
 help: ## List the targets
@@ -58,6 +58,9 @@ bench-smoke: ## Run each benchmark with a few rows, to see that it still does
 
 charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INTO=directory
 	bin/bench chart "$(JSON)" "$(INTO)"
+
+explain: bin/withpg ## Run the statements on large tables, and bound the buffers that they touch: ROWS=1000000
+	PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPlansHold ./internal/store
 
 # On demand: the environments, the rolling deploy, and whatever else knows Postgres well, on each newer major version.
 environments: bin/withpg $(MAJORS:%=.cache/postgres/%) ## Run the tests that depend on the server on other versions of Postgres: MAJORS="16 17 18", SUITE=packages
