@@ -245,7 +245,7 @@ var labels = [][2]string{
 	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
 	{"min(n.eligible_at) - (SELECT clock_timestamp())", "claim due"}, {" AS act", "claim"},
 	{"current_setting('gendurable.awaiting')", "claim inbox"},
-	{"SET step = u.step", "outcomes, kept"}, {"AND (u.parent = ANY(", "outcomes"},
+	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"AND (u.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},
 	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},

@@ -160,6 +160,10 @@ var mutants = []mutant{
 	{"own transaction whose look is its only fence", "lost/own: next|reap, claim", "unfenced outcome", text(
 		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
 		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
+	{"unfenced end", "orphan/done|reap, claim", "unfenced outcome", text("g.claim_token = u.token AND g.visit = u.visit\nRETURNING", "$4 <> ''\nRETURNING")},
+	{"end that waits", "orphan/done|hold", "waited",
+		of("SET status = 'done', result", text("FOR NO KEY UPDATE SKIP LOCKED) l", "FOR NO KEY UPDATE) l"))},
+	{"FOR UPDATE in the end", "orphan/done|refer", "hidden", of("SET status = 'done', result", text("FOR NO KEY UPDATE", "FOR UPDATE"))},
 	{"fence by worker only", "reclaimed/zombie: next|retry", "unfenced outcome",
 		text("AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(", "\n  AND (u.parent = ANY(")},
 	{"kept claim without the visit in its fence", "executing/next, kept|next, kept", "unfenced outcome",

@@ -79,9 +79,17 @@ var (
 	subjectClaim = &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default", PartitionKey: "k", CorrelationKey: "x",
 		Parent: parentID, ParentRound: 1, Depth: 1, Awaits: []string{"go"},
 		Awaited: []step.Signal{{ID: 21, Name: "go"}, {ID: 22, Name: "go", DedupKey: "d"}}}
+	orphanClaim    = orphaned()
 	successorClaim = successor()
 	siblingClaim   = &step.Claim{ID: siblingID, Token: 12, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
 )
+
+// orphaned is the subject's claim where it is nobody's child: its end is another statement's.
+func orphaned() *step.Claim {
+	c := *subjectClaim
+	c.Parent, c.ParentRound, c.Depth = 0, 0, 0
+	return &c
+}
 
 func successor() *step.Claim {
 	c := *subjectClaim
@@ -183,6 +191,9 @@ func worlds() []world {
 		"UPDATE gendurable.signals SET consumed_at = now() - id * interval '-1 s'"}
 	followed := append(append([]string{}, family[:3]...), follower("0", "0"))
 	reclaimed := []string{parked, row(subjectID, with(with(with(executing, ofParent...), addressed...), "awaits", "'{go}'", "claim_token", "13")...), sibling, follower("1", "1")}
+	orphan := []string{row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "1"),
+		row(subjectID, with(with(expired, addressed...), "awaits", "'{go}'", "claim_token", "11")...),
+		"UPDATE gendurable.gen_durable SET depth = 0", sibling, follower("1", "1")}
 	inserted := []verb{
 		inserts("insert, same key", spec("x", "")),
 		inserts("insert many", spec("y", "k"), spec("x", "k"), spec("", "k")),
@@ -199,6 +210,7 @@ func worlds() []world {
 	started := []verb{arrives("start, free key", "y", "go", ""), arrives("start, child's key", "c1", "go", "")}
 	beside := []verb{cancels("cancel", subjectID), holds("hold", subject, subjectID), refers(subject, subjectID)}
 
+	ends := func(v verb) bool { return strings.Contains(v.name, "done") }
 	swept := func(v verb) bool { return v.family == "reap" }
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
@@ -209,6 +221,13 @@ func worlds() []world {
 		})},
 		{name: "lost", setup: append(lost, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
 			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
+			inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
+		})},
+		{name: "orphan", setup: append(orphan, inbox...), only: ends, verbs: join(delivered, started, beside, inserted, shuffled, []verb{
+			commits("done", false, done(orphanClaim)), sole(commits("done, slow", true, done(orphanClaim))), sole(transacts("own: done", done(orphanClaim))),
+			sole(commits("batch: done, done", false, done(orphanClaim), done(siblingClaim))),
+			sole(commits("batch: done, kept", false, done(orphanClaim), kept(siblingClaim))),
+			reaps("reap", 0), beats("beat", orphanClaim), releases("release", orphanClaim), claims("claim", "default", owner, 10), promotes(), sweeps(),
 			inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
 		})},
 		{name: "crashed", setup: append(crashed, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{

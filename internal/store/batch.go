@@ -19,7 +19,8 @@ type batch struct {
 	slow         bool
 	entries      []Entry
 
-	kept kept
+	kept  kept
+	ended ended
 	fences
 	kinds []int16
 
@@ -56,13 +57,21 @@ type kept struct {
 	steps, states []string
 }
 
+// ended are outcomes that are Done, of instances that are nobody's children.
+type ended struct {
+	fences
+	results []*string
+}
+
+func (e *Entry) plainEnd() bool { return e.Commit.Kind == step.Done && e.Claim.Parent == 0 }
+
 func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Claim.ID, b.Claim.ID) })
 	b := &batch{worker: worker, mark: mark, slow: slow, entries: entries}
 	n := len(entries)
 	for i := range entries {
-		if entries[i].Keep {
+		if entries[i].Keep || entries[i].plainEnd() {
 			n--
 		}
 	}
@@ -75,15 +84,30 @@ func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	return b
 }
 
-// add adds an entry; n are those that do not keep their claim.
+// add adds an entry; n are those of the general statement.
 func (b *batch) add(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
-	if e.Keep {
+	switch {
+	case e.Keep:
 		b.kept.add(c)
 		b.kept.steps, b.kept.states = append(b.kept.steps, o.Step), append(b.kept.states, string(o.State))
 		b.consume(c)
 		return
+	case e.plainEnd():
+		b.ended.add(c)
+		b.ended.results = append(b.ended.results, jsonText(o.Result))
+		b.done = append(b.done, c.ID)
+	default:
+		b.addAny(n, e)
 	}
+	if c.PartitionKey != "" {
+		b.keys, b.holders = append(b.keys, c.PartitionKey), append(b.holders, c.ID)
+	}
+}
+
+// addAny adds an entry to the columns of the general statement.
+func (b *batch) addAny(n int, e *Entry) {
+	c, o := e.Claim, e.Commit
 	i := len(b.ids)
 	b.fences.add(c)
 	b.kinds = append(b.kinds, int16(o.Kind))
@@ -128,9 +152,6 @@ func (b *batch) add(n int, e *Entry) {
 		if !b.slow {
 			set(&b.parent, n, i, &c.Parent)
 		}
-	}
-	if c.PartitionKey != "" {
-		b.keys, b.holders = append(b.keys, c.PartitionKey), append(b.holders, c.ID)
 	}
 }
 
