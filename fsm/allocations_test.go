@@ -20,7 +20,9 @@ func TestAStepAllocatesLittle(t *testing.T) {
 	}
 	machine := fsm.Declare[state, state]("frugal")
 	defined := machine.Define(
-		fsm.Step("start", func(_ context.Context, v *fsm.Visit[state, state]) (fsm.Outcome, error) { return v.Next("end", v.State), nil }),
+		fsm.Step("start", func(_ context.Context, v *fsm.Visit[state, state]) (fsm.Outcome, error) {
+			return v.Next("end", v.State), nil
+		}),
 		fsm.Step("end", func(_ context.Context, v *fsm.Visit[state, state]) (fsm.Outcome, error) { return v.Done(v.State), nil }))
 	erased := defined.Erase()
 	claim := &step.Claim{ID: 1, Machine: "frugal", Version: 1, State: []byte(`{"N": 7, "Order": "ord_1", "Items": [1, 2, 3]}`)}
