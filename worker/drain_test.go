@@ -253,3 +253,24 @@ func TestTheNextProcessGoesOnAtOnce(t *testing.T) {
 		require.Less(t, time.Since(began), time.Second)
 	})
 }
+
+// A claim that is under way when the drain's time is over gets some of the grace to answer: cut off, it would take rows that nobody gives
+// back.
+func TestAClaimUnderWayMayAnswer(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		s.config.DrainTimeout, s.config.DrainGrace = time.Second, 10*time.Second
+		s.db.weather.latency = func(verb string) time.Duration {
+			if verb == "claim" {
+				return 1500 * time.Millisecond
+			}
+			return 0
+		}
+		r := s.db.insert()
+		p := s.start()
+		s.pass(time.Millisecond)
+		took, err := p.stop()
+		require.NoError(t, err)
+		require.LessOrEqual(t, took, 2*time.Second)
+		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status)
+	})
+}

@@ -140,9 +140,22 @@ func (w *Worker) Stop(ctx context.Context) error {
 	w.stopLooking()
 	drain, cancel := context.WithTimeout(ctx, w.c.DrainTimeout)
 	defer cancel()
+	grace, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	inTime := context.AfterFunc(drain, func() {
+		w.cancelSteps(fsm.ErrDraining)
+		if sleep(grace, w.c.DrainGrace) {
+			giveUp()
+		}
+	})
+	defer inTime()
 	looped := wait(&w.loops)
 	await(drain, looped)
-	w.stopClaims() // with a database that does not answer, those under way are given up
+	// A claim that is cut off may take effect all the same, after everyone has looked: it gets half of the grace to answer.
+	answer, cancel := context.WithTimeout(grace, w.c.DrainGrace/2)
+	defer cancel()
+	await(answer, looped)
+	w.stopClaims()
 	<-looped
 	var unstarted []*flight
 	for _, f := range w.flights.all() {
@@ -159,8 +172,6 @@ func (w *Worker) Stop(ctx context.Context) error {
 	landed := wait(&w.flying)
 	await(drain, landed)
 	w.cancelSteps(fsm.ErrDraining)
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.c.DrainGrace)
-	defer cancel()
 	await(grace, landed)
 	abandoned := w.flights.all()
 	w.abort()

@@ -119,7 +119,7 @@ const (
 )
 
 var measures = []measured{
-	{"claim", planRows, 25, "gen_durable_ready", claimMeasured("default"), nil},
+	{"claim", planRows, 45, "gen_durable_ready", claimMeasured("default"), nil},
 	{"claim of keyed rows", planRows, 45, "gen_durable_ready gen_durable_key gen_durable_busy", claimMeasured("keyed"), nil},
 	{"claim in front of a hot key", planRows, 25, "gen_durable_ready gen_durable_key", claimMeasured("hot"), nil},
 	{"claim behind urgent rows of the future", planRows, 25, "gen_durable_ready", claimMeasured("future"), nil},
@@ -127,7 +127,7 @@ var measures = []measured{
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("default", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {
-		entries := outcomesOf("default", step.Next, true)(e).([]store.Entry)
+		entries := outcomesOf("bulk", step.Next, true)(e).([]store.Entry)
 		for i := range entries {
 			entries[i].Keep = i%2 == 0
 		}
