@@ -142,9 +142,15 @@ func (l *fakeLine) Beat(ctx context.Context, worker string, claims []*step.Claim
 			switch r := l.db.rows[c.ID]; {
 			case !r.fence(c, worker):
 				out.Lost = append(out.Lost, c.ID)
+				if r != nil && r.failure == string(fsm.FailureCancelled) {
+					out.Cancelled = append(out.Cancelled, c.ID)
+				}
 			case !r.locked():
 				r.lease = time.Now().Add(lease)
 				out.Extended = append(out.Extended, c.ID)
+				if r.paused {
+					out.Paused = append(out.Paused, c.ID)
+				}
 			}
 		}
 		return nil

@@ -44,6 +44,7 @@ type row struct {
 	mark     string
 	pending  int // children
 	failure  string
+	paused   bool
 	err      string
 	outcomes []step.Kind // committed
 }
