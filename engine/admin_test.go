@@ -293,3 +293,52 @@ func TestBulkOfTheZeroFilter(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, engine.Applied{Changed: 1, Descendants: 1}, applied)
 }
+
+// Every process obeys, those too that start later, until the queue is resumed by anyone.
+func TestPauseQueue(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	c, ctx := open(t, pool), within(t)
+	soon := func(c *engine.Config) {
+		c.Queues = map[string]engine.Queue{"default": {PollMin: 10 * time.Millisecond, PollMax: 20 * time.Millisecond}, "other": {}}
+	}
+	changed, err := c.Admin().PauseQueue(ctx, "default")
+	require.NoError(t, err)
+	require.True(t, changed)
+	changed, err = c.Admin().PauseQueue(ctx, "default")
+	require.NoError(t, err)
+	require.False(t, changed)
+	e := working(t, pool, rarely, soon)
+	held, err := e.Insert(ctx, echoes.New("held"))
+	require.NoError(t, err)
+	free, err := e.Insert(ctx, echoes.New("free").Queue("other"))
+	require.NoError(t, err)
+	_, err = echoes.Wait(ctx, e, free)
+	require.NoError(t, err)
+	i, err := e.Get(ctx, held)
+	require.NoError(t, err)
+	require.Equal(t, fsm.StatusRunnable, i.Status)
+	paused, err := e.Admin().PausedQueues(ctx)
+	require.NoError(t, err)
+	require.Len(t, paused, 1)
+	require.Equal(t, "default", paused[0].Queue)
+	require.WithinDuration(t, time.Now(), paused[0].Since, time.Hour)
+	rows, err := e.Ent().PausedQueue.Query().IDs(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []string{"default"}, rows)
+	changed, err = c.Admin().ResumeQueue(ctx, "default")
+	require.NoError(t, err)
+	require.True(t, changed)
+	text, err := echoes.Wait(ctx, e, held)
+	require.NoError(t, err)
+	require.Equal(t, "held", text)
+	changed, err = c.Admin().ResumeQueue(ctx, "default")
+	require.NoError(t, err)
+	require.False(t, changed)
+	for _, name := range []string{"", strings.Repeat("x", 513)} {
+		_, err = c.Admin().PauseQueue(ctx, name)
+		wrong, ok := errors.AsType[*engine.VerbError](err)
+		require.True(t, ok)
+		require.Equal(t, "queue", wrong.Field)
+	}
+}
