@@ -10,19 +10,21 @@ import (
 
 // What callers ask for with errors.Is. Those with data also have a type, for errors.As.
 var (
-	// ErrDuplicate: the correlation key is occupied. Of Insert, as a *[DuplicateError].
+	// ErrDuplicate: the correlation key is occupied. Of Insert and [Admin.Retry], as a *[DuplicateError].
 	ErrDuplicate = errors.New("gendurable: key occupied")
 	// ErrNoTarget: no live instance at that address. Of Signal.
 	ErrNoTarget = store.ErrNoTarget
 	// ErrInboxFull: the instance holds as many unconsumed signals as it may (Limits.Inbox). Of Signal.
 	ErrInboxFull = store.ErrInboxFull
 	// ErrUnknown: the connection was lost before a COMMIT was answered, and to repeat it could insert or deliver twice. Of inserts without
-	// a correlation key, of Signal without a dedup key, and of Signal with one whose target has ended in between.
+	// a correlation key, of Signal without a dedup key, of Signal with one whose target has ended in between, and of Admin: look, then repeat.
 	ErrUnknown = store.ErrUnknown
 	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
 	ErrTooLarge = fsm.ErrTooLarge
 	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get and Wait.
 	ErrNotFound = store.ErrNotFound
+	// ErrConflict: an operator's verb does not apply to the instance as it is now, or as it was to be seen. Of Admin, as a *[ConflictError].
+	ErrConflict = errors.New("gendurable: conflict")
 	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
 	ErrSchema = errors.New("gendurable: schema not current")
 	// ErrPooler: a proxy between here and Postgres pools transactions, and the Config relies on sessions. Of Start; it wraps a
@@ -36,7 +38,8 @@ var (
 	ErrStarted = errors.New("gendurable: engine already started")
 )
 
-// DuplicateError is an insert with an occupied correlation key. It is an [ErrDuplicate].
+// DuplicateError is an insert with an occupied correlation key, or the retry of an instance whose key another one has. It is an
+// [ErrDuplicate].
 type DuplicateError struct {
 	Key      fsm.Key
 	Occupant fsm.ID // the instance that has the key
@@ -48,6 +51,36 @@ func (e *DuplicateError) Error() string {
 
 // Is makes it an ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+
+// ConflictError is an operator's verb that was not carried out, since the instance is not as the verb, or the caller, wants it. It is an
+// [ErrConflict].
+type ConflictError struct {
+	Verb   Verb
+	ID     fsm.ID
+	Status fsm.Status // as it is
+	Err    error      // why
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%v: %s of instance %d, which is %s: %v", ErrConflict, e.Verb, e.ID, e.Status, e.Err)
+}
+
+// Is makes it an ErrConflict.
+func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
+
+// VerbError is an operator's verb with bad input; nothing was sent.
+type VerbError struct {
+	Verb  Verb
+	Field string // e.g. "Reason", "at" or "Filter.Status[1]"
+	Err   error  // what is wrong, with the bound
+}
+
+func (e *VerbError) Error() string {
+	return fmt.Sprintf("gendurable: %s: %s: %v", e.Verb, e.Field, e.Err)
+}
+
+// Unwrap returns what is wrong.
+func (e *VerbError) Unwrap() error { return e.Err }
 
 // SpecError is a spec that cannot be inserted; nothing of the call was.
 type SpecError struct {

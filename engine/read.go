@@ -47,6 +47,6 @@ func raw(row *store.Instance) fsm.RawInstance {
 		ID: fsm.ID(row.ID), Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: row.Priority,
 		Status: fsm.Status(row.Status), State: row.State, Result: row.Result, Attempt: row.Attempt, Crashes: row.Crashes,
 		Visit: row.Visit, Failure: fsm.Failure(row.Failure), LastError: row.LastError, Key: fsm.Key(row.CorrelationKey),
-		PartitionKey: row.PartitionKey, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: row.FinishedAt,
+		PartitionKey: row.PartitionKey, Paused: row.Paused, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: row.FinishedAt,
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/signal"
 
 	stdsql "database/sql"
@@ -31,6 +32,8 @@ type Client struct {
 	Schema *migrate.Schema
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
+	// PausedQueue is the client for interacting with the PausedQueue builders.
+	PausedQueue *PausedQueueClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
 }
@@ -45,6 +48,7 @@ func NewClient(opts ...Option) *Client {
 func (c *Client) init() {
 	c.Schema = migrate.NewSchema(c.driver)
 	c.Instance = NewInstanceClient(c.config)
+	c.PausedQueue = NewPausedQueueClient(c.config)
 	c.Signal = NewSignalClient(c.config)
 }
 
@@ -138,10 +142,11 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	cfg := c.config
 	cfg.driver = tx
 	return &Tx{
-		ctx:      ctx,
-		config:   cfg,
-		Instance: NewInstanceClient(cfg),
-		Signal:   NewSignalClient(cfg),
+		ctx:         ctx,
+		config:      cfg,
+		Instance:    NewInstanceClient(cfg),
+		PausedQueue: NewPausedQueueClient(cfg),
+		Signal:      NewSignalClient(cfg),
 	}, nil
 }
 
@@ -159,10 +164,11 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	cfg := c.config
 	cfg.driver = &txDriver{tx: tx, drv: c.driver}
 	return &Tx{
-		ctx:      ctx,
-		config:   cfg,
-		Instance: NewInstanceClient(cfg),
-		Signal:   NewSignalClient(cfg),
+		ctx:         ctx,
+		config:      cfg,
+		Instance:    NewInstanceClient(cfg),
+		PausedQueue: NewPausedQueueClient(cfg),
+		Signal:      NewSignalClient(cfg),
 	}, nil
 }
 
@@ -192,6 +198,7 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	c.Instance.Use(hooks...)
+	c.PausedQueue.Use(hooks...)
 	c.Signal.Use(hooks...)
 }
 
@@ -199,6 +206,7 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	c.Instance.Intercept(interceptors...)
+	c.PausedQueue.Intercept(interceptors...)
 	c.Signal.Intercept(interceptors...)
 }
 
@@ -207,6 +215,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
 	case *InstanceMutation:
 		return c.Instance.mutate(ctx, m)
+	case *PausedQueueMutation:
+		return c.PausedQueue.mutate(ctx, m)
 	case *SignalMutation:
 		return c.Signal.mutate(ctx, m)
 	default:
@@ -404,6 +414,139 @@ func (c *InstanceClient) mutate(ctx context.Context, m *InstanceMutation) (Value
 	}
 }
 
+// PausedQueueClient is a client for the PausedQueue schema.
+type PausedQueueClient struct {
+	config
+}
+
+// NewPausedQueueClient returns a client for the PausedQueue from the given config.
+func NewPausedQueueClient(c config) *PausedQueueClient {
+	return &PausedQueueClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `pausedqueue.Hooks(f(g(h())))`.
+func (c *PausedQueueClient) Use(hooks ...Hook) {
+	c.hooks.PausedQueue = append(c.hooks.PausedQueue, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `pausedqueue.Intercept(f(g(h())))`.
+func (c *PausedQueueClient) Intercept(interceptors ...Interceptor) {
+	c.inters.PausedQueue = append(c.inters.PausedQueue, interceptors...)
+}
+
+// Create returns a builder for creating a PausedQueue entity.
+func (c *PausedQueueClient) Create() *PausedQueueCreate {
+	mutation := newPausedQueueMutation(c.config, OpCreate)
+	return &PausedQueueCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of PausedQueue entities.
+func (c *PausedQueueClient) CreateBulk(builders ...*PausedQueueCreate) *PausedQueueCreateBulk {
+	return &PausedQueueCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *PausedQueueClient) MapCreateBulk(slice any, setFunc func(*PausedQueueCreate, int)) *PausedQueueCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &PausedQueueCreateBulk{err: fmt.Errorf("calling to PausedQueueClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*PausedQueueCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &PausedQueueCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for PausedQueue.
+func (c *PausedQueueClient) Update() *PausedQueueUpdate {
+	mutation := newPausedQueueMutation(c.config, OpUpdate)
+	return &PausedQueueUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *PausedQueueClient) UpdateOne(_m *PausedQueue) *PausedQueueUpdateOne {
+	mutation := newPausedQueueMutation(c.config, OpUpdateOne, withPausedQueue(_m))
+	return &PausedQueueUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *PausedQueueClient) UpdateOneID(id string) *PausedQueueUpdateOne {
+	mutation := newPausedQueueMutation(c.config, OpUpdateOne, withPausedQueueID(id))
+	return &PausedQueueUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for PausedQueue.
+func (c *PausedQueueClient) Delete() *PausedQueueDelete {
+	mutation := newPausedQueueMutation(c.config, OpDelete)
+	return &PausedQueueDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *PausedQueueClient) DeleteOne(_m *PausedQueue) *PausedQueueDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *PausedQueueClient) DeleteOneID(id string) *PausedQueueDeleteOne {
+	builder := c.Delete().Where(pausedqueue.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &PausedQueueDeleteOne{builder}
+}
+
+// Query returns a query builder for PausedQueue.
+func (c *PausedQueueClient) Query() *PausedQueueQuery {
+	return &PausedQueueQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypePausedQueue},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a PausedQueue entity by its id.
+func (c *PausedQueueClient) Get(ctx context.Context, id string) (*PausedQueue, error) {
+	return c.Query().Where(pausedqueue.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *PausedQueueClient) GetX(ctx context.Context, id string) *PausedQueue {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *PausedQueueClient) Hooks() []Hook {
+	return c.hooks.PausedQueue
+}
+
+// Interceptors returns the client interceptors.
+func (c *PausedQueueClient) Interceptors() []Interceptor {
+	return c.inters.PausedQueue
+}
+
+func (c *PausedQueueClient) mutate(ctx context.Context, m *PausedQueueMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&PausedQueueCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&PausedQueueUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&PausedQueueUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&PausedQueueDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown PausedQueue mutation op: %q", m.Op())
+	}
+}
+
 // SignalClient is a client for the Signal schema.
 type SignalClient struct {
 	config
@@ -559,10 +702,10 @@ func (c *SignalClient) mutate(ctx context.Context, m *SignalMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Instance, Signal []ent.Hook
+		Instance, PausedQueue, Signal []ent.Hook
 	}
 	inters struct {
-		Instance, Signal []ent.Interceptor
+		Instance, PausedQueue, Signal []ent.Interceptor
 	}
 )
 

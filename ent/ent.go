@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/signal"
 )
 
@@ -74,8 +75,9 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
-			instance.Table: instance.ValidColumn,
-			signal.Table:   signal.ValidColumn,
+			instance.Table:    instance.ValidColumn,
+			pausedqueue.Table: pausedqueue.ValidColumn,
+			signal.Table:      signal.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/fsm"
@@ -29,8 +30,9 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
-	TypeInstance = "Instance"
-	TypeSignal   = "Signal"
+	TypeInstance    = "Instance"
+	TypePausedQueue = "PausedQueue"
+	TypeSignal      = "Signal"
 )
 
 // InstanceMutation represents an operation that mutates the Instance nodes in the graph.
@@ -3287,6 +3289,338 @@ func (m *InstanceMutation) ResetEdge(name string) error {
 		return nil
 	}
 	return fmt.Errorf("unknown Instance edge %s", name)
+}
+
+// PausedQueueMutation represents an operation that mutates the PausedQueue nodes in the graph.
+type PausedQueueMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *string
+	paused_at     *time.Time
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*PausedQueue, error)
+	predicates    []predicate.PausedQueue
+}
+
+var _ ent.Mutation = (*PausedQueueMutation)(nil)
+
+// pausedqueueOption allows management of the mutation configuration using functional options.
+type pausedqueueOption func(*PausedQueueMutation)
+
+// newPausedQueueMutation creates new mutation for the PausedQueue entity.
+func newPausedQueueMutation(c config, op Op, opts ...pausedqueueOption) *PausedQueueMutation {
+	m := &PausedQueueMutation{
+		config:        c,
+		op:            op,
+		typ:           TypePausedQueue,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withPausedQueueID sets the ID field of the mutation.
+func withPausedQueueID(id string) pausedqueueOption {
+	return func(m *PausedQueueMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *PausedQueue
+		)
+		m.oldValue = func(ctx context.Context) (*PausedQueue, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().PausedQueue.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withPausedQueue sets the old PausedQueue of the mutation.
+func withPausedQueue(node *PausedQueue) pausedqueueOption {
+	return func(m *PausedQueueMutation) {
+		m.oldValue = func(context.Context) (*PausedQueue, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m PausedQueueMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m PausedQueueMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of PausedQueue entities.
+func (m *PausedQueueMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *PausedQueueMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *PausedQueueMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().PausedQueue.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetPausedAt sets the "paused_at" field.
+func (m *PausedQueueMutation) SetPausedAt(t time.Time) {
+	m.paused_at = &t
+}
+
+// PausedAt returns the value of the "paused_at" field in the mutation.
+func (m *PausedQueueMutation) PausedAt() (r time.Time, exists bool) {
+	v := m.paused_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPausedAt returns the old "paused_at" field's value of the PausedQueue entity.
+// If the PausedQueue object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *PausedQueueMutation) OldPausedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPausedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPausedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPausedAt: %w", err)
+	}
+	return oldValue.PausedAt, nil
+}
+
+// ResetPausedAt resets all changes to the "paused_at" field.
+func (m *PausedQueueMutation) ResetPausedAt() {
+	m.paused_at = nil
+}
+
+// Where appends a list predicates to the PausedQueueMutation builder.
+func (m *PausedQueueMutation) Where(ps ...predicate.PausedQueue) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the PausedQueueMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *PausedQueueMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.PausedQueue, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *PausedQueueMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *PausedQueueMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (PausedQueue).
+func (m *PausedQueueMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *PausedQueueMutation) Fields() []string {
+	fields := make([]string, 0, 1)
+	if m.paused_at != nil {
+		fields = append(fields, pausedqueue.FieldPausedAt)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *PausedQueueMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case pausedqueue.FieldPausedAt:
+		return m.PausedAt()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *PausedQueueMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case pausedqueue.FieldPausedAt:
+		return m.OldPausedAt(ctx)
+	}
+	return nil, fmt.Errorf("unknown PausedQueue field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *PausedQueueMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case pausedqueue.FieldPausedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPausedAt(v)
+		return nil
+	}
+	return fmt.Errorf("unknown PausedQueue field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *PausedQueueMutation) AddedFields() []string {
+	return nil
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *PausedQueueMutation) AddedField(name string) (ent.Value, bool) {
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *PausedQueueMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	}
+	return fmt.Errorf("unknown PausedQueue numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *PausedQueueMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *PausedQueueMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *PausedQueueMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown PausedQueue nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *PausedQueueMutation) ResetField(name string) error {
+	switch name {
+	case pausedqueue.FieldPausedAt:
+		m.ResetPausedAt()
+		return nil
+	}
+	return fmt.Errorf("unknown PausedQueue field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *PausedQueueMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *PausedQueueMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *PausedQueueMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *PausedQueueMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *PausedQueueMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *PausedQueueMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *PausedQueueMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown PausedQueue unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *PausedQueueMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown PausedQueue edge %s", name)
 }
 
 // SignalMutation represents an operation that mutates the Signal nodes in the graph.

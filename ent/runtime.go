@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/schema"
 	"github.com/google/uuid"
@@ -98,6 +99,12 @@ func init() {
 	instanceDescPaused := instanceFields[38].Descriptor()
 	// instance.DefaultPaused holds the default value on creation for the paused field.
 	instance.DefaultPaused = instanceDescPaused.Default.(bool)
+	pausedqueueFields := schema.PausedQueue{}.Fields()
+	_ = pausedqueueFields
+	// pausedqueueDescPausedAt is the schema descriptor for paused_at field.
+	pausedqueueDescPausedAt := pausedqueueFields[1].Descriptor()
+	// pausedqueue.DefaultPausedAt holds the default value on creation for the paused_at field.
+	pausedqueue.DefaultPausedAt = pausedqueueDescPausedAt.Default.(func() time.Time)
 	signalFields := schema.Signal{}.Fields()
 	_ = signalFields
 	// signalDescPayload is the schema descriptor for payload field.

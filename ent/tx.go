@@ -16,6 +16,8 @@ type Tx struct {
 	config
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
+	// PausedQueue is the client for interacting with the PausedQueue builders.
+	PausedQueue *PausedQueueClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
 
@@ -150,6 +152,7 @@ func (tx *Tx) Client() *Client {
 
 func (tx *Tx) init() {
 	tx.Instance = NewInstanceClient(tx.config)
+	tx.PausedQueue = NewPausedQueueClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
 }
 

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// What cancels the context of a step; context.Cause tells which. After the first three the engine does not take the step's
-// error for one: the claim goes back as it was, or belongs to someone else already (spec §3).
+// What cancels the context of a step; context.Cause tells which. After the first four the engine does not take the step's
+// error for one: the claim goes back as it was, or belongs to someone else already, or the instance has ended (spec §3).
 var (
 	ErrDraining    = errors.New("gendurable: engine stopping")
 	ErrLeaseLost   = errors.New("gendurable: lease lost")
 	ErrKeyLost     = errors.New("gendurable: partition key's lock lost")
-	ErrStepTimeout = errors.New("gendurable: step timeout")
 	ErrCancelled   = errors.New("gendurable: instance cancelled")
+	ErrStepTimeout = errors.New("gendurable: step timeout")
 )
 
 var (

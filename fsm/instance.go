@@ -27,6 +27,7 @@ type Instance[S, R any] struct {
 	LastError    string  // the newest error, also a retried one; cleared by progress
 	Key          Key     // "": none
 	PartitionKey string  // "": none
+	Paused       bool    // by an operator: not claimed until it is resumed
 	EligibleAt   time.Time
 	InsertedAt   time.Time
 	FinishedAt   time.Time // zero unless terminal
@@ -49,7 +50,7 @@ func typed[S, R any](codec Codec, raw RawInstance) (Instance[S, R], error) {
 	i := Instance[S, R]{
 		ID: raw.ID, Machine: raw.Machine, Version: raw.Version, Step: raw.Step, Queue: raw.Queue, Priority: raw.Priority,
 		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
-		LastError: raw.LastError, Key: raw.Key, PartitionKey: raw.PartitionKey,
+		LastError: raw.LastError, Key: raw.Key, PartitionKey: raw.PartitionKey, Paused: raw.Paused,
 		EligibleAt: raw.EligibleAt, InsertedAt: raw.InsertedAt, FinishedAt: raw.FinishedAt,
 	}
 	var err error

@@ -134,6 +134,7 @@ var (
 		gen_durable_lease_check
 		gen_durable_names_check
 		gen_durable_scope_check
+		paused_queues_names_check
 		signals_finite_check
 		signals_names_check`)
 )

@@ -55,7 +55,7 @@ type backend interface {
 	Release(ctx context.Context, worker string, claims []*step.Claim) (int, store.Promotion, error)
 	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
 	Uptime(ctx context.Context) (time.Duration, error)
-	Poll(ctx context.Context, queues, machines []string) (due map[string]time.Duration, deadline time.Duration, have bool, err error)
+	Poll(ctx context.Context, queues, machines []string) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (queues []string, err error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Sweep(ctx context.Context, after string, limit int) (last string, p store.Promotion, err error)

@@ -260,7 +260,7 @@ func (w *Worker) patiently(ctx context.Context, doing string, read func() error)
 func (x *execution) mayRunAhead(o *step.Commit) bool {
 	w := x.w
 	return o.Kind == step.Next && o.Delay == 0 && o.At.IsZero() && x.steps+1 < w.c.RunAheadSteps && w.since()-x.begun < w.c.RunAheadFor &&
-		!w.isDraining() && x.f.lost() == nil &&
+		!w.isDraining() && x.f.lost() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		w.since()+w.c.Lease/4 < time.Duration(x.f.until.Load()) &&
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)
 }

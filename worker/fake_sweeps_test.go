@@ -14,24 +14,26 @@ import (
 
 // What of the fake looks after rows rather than moving them on: polls and sweeps, and a worker's two connections of its own.
 
-func (db *fake) Poll(ctx context.Context, queues, machines []string) (due map[string]time.Duration, deadline time.Duration, have bool, err error) {
-	due = map[string]time.Duration{}
+func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Polled, error) {
+	due := map[string]time.Duration{}
+	out := store.Polled{Due: due}
 	queues = slices.Clone(queues)
 	slices.Sort(queues)
-	err = db.send(ctx, "poll", strings.Join(queues, " "), func() error {
+	err := db.send(ctx, "poll", strings.Join(queues, " "), func() error {
 		for _, r := range db.rows {
 			if r.status == fsm.StatusRunnable && slices.Contains(queues, r.Queue) && (r.lane == 0 || r.lane == 2 && slices.Contains(machines, r.machine())) {
 				if at, ok := due[r.Queue]; !ok || time.Until(r.eligible) < at {
 					due[r.Queue] = time.Until(r.eligible)
 				}
 			}
-			if r.status == fsm.StatusAwaitingSignal && (!have || time.Until(r.deadline) < deadline) {
-				deadline, have = time.Until(r.deadline), true
+			if r.status == fsm.StatusAwaitingSignal && (!out.Awaits || time.Until(r.deadline) < out.Deadline) {
+				out.Deadline, out.Awaits = time.Until(r.deadline), true
 			}
 		}
+		out.Paused = slices.Clone(db.paused)
 		return nil
 	})
-	return due, deadline, have, err
+	return out, err
 }
 
 func (db *fake) TimeOut(ctx context.Context, limit int) (queues []string, err error) {
@@ -142,9 +144,15 @@ func (l *fakeLine) Beat(ctx context.Context, worker string, claims []*step.Claim
 			switch r := l.db.rows[c.ID]; {
 			case !r.fence(c, worker):
 				out.Lost = append(out.Lost, c.ID)
+				if r != nil && r.failure == string(fsm.FailureCancelled) {
+					out.Cancelled = append(out.Cancelled, c.ID)
+				}
 			case !r.locked():
 				r.lease = time.Now().Add(lease)
 				out.Extended = append(out.Extended, c.ID)
+				if r.paused {
+					out.Paused = append(out.Paused, c.ID)
+				}
 			}
 		}
 		return nil

@@ -27,6 +27,7 @@ type fake struct {
 	booted  time.Time
 	sent    []statement
 	commits []batchSent
+	paused  []store.PausedQueue
 	over    func(c *step.Claim) // told of each claim that ends
 	changed chan struct{}       // closed when a row was written to by a stranger
 }
@@ -44,6 +45,7 @@ type row struct {
 	mark     string
 	pending  int // children
 	failure  string
+	paused   bool
 	err      string
 	outcomes []step.Kind // committed
 }

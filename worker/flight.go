@@ -28,12 +28,15 @@ type flight struct {
 	// until is when this process, by its own clock, stops believing in the lease: nanoseconds of Worker.since. It can only make the
 	// worker give up earlier; what counts is the fence.
 	until atomic.Int64
+
+	paused atomic.Bool // an operator has paused the instance: no run-ahead
 }
 
 // lost reports whether the engine itself ended the flight's context, and why.
 func (f *flight) lost() error {
 	cause := context.Cause(f.ctx)
-	if errors.Is(cause, fsm.ErrDraining) || errors.Is(cause, fsm.ErrLeaseLost) || errors.Is(cause, fsm.ErrKeyLost) {
+	if errors.Is(cause, fsm.ErrDraining) || errors.Is(cause, fsm.ErrLeaseLost) || errors.Is(cause, fsm.ErrKeyLost) ||
+		errors.Is(cause, fsm.ErrCancelled) {
 		return cause
 	}
 	return nil
@@ -79,6 +82,18 @@ func (fs *flights) has(c *step.Claim) bool {
 	defer fs.mu.Unlock()
 	f := fs.byID[c.ID]
 	return f != nil && f.beat.Token == c.Token
+}
+
+// of returns the flights of some instances.
+func (fs *flights) of(ids []int64) (out []*flight) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, id := range ids {
+		if f := fs.byID[id]; f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 func (fs *flights) all() []*flight {

@@ -52,6 +52,12 @@ func (w *Worker) beatAll(ctx context.Context, line beater) error {
 		for _, id := range beaten.Extended {
 			byID[id].until.Store(int64(sent + w.c.Lease - w.margin()))
 		}
+		for _, id := range beaten.Paused {
+			byID[id].paused.Store(true)
+		}
+		for _, id := range beaten.Cancelled {
+			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost: the first cause stays
+		}
 		for _, id := range beaten.Lost {
 			// A flight that landed since the snapshot is lost in good order.
 			if f := byID[id]; w.flights.current(f) {

@@ -2,7 +2,10 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // timeoutMost bounds one sweep of awaits that are over.
@@ -15,6 +18,7 @@ type poller struct {
 	empty    map[string]int           // polls in a row that a queue has been idle
 	next     map[string]time.Duration // when to look there again
 	deadline time.Duration            // when to look for awaits that are over
+	asked    bool                     // it is known which queues are paused
 }
 
 func newPoller(w *Worker) *poller {
@@ -42,6 +46,9 @@ func (p *poller) run() {
 
 // nap is how long until something may have to be looked at. A busy queue that falls idle is first polled after its PollMin.
 func (p *poller) nap() time.Duration {
+	if !p.asked {
+		return 0
+	}
 	now := p.w.since()
 	d := p.deadline - now
 	for name, s := range p.w.queues {
@@ -77,14 +84,15 @@ func (p *poller) due() (idle []string) {
 func (p *poller) poll(idle []string) error {
 	ctx, cancel := context.WithTimeout(p.w.looking, statementTimeout)
 	defer cancel()
-	due, deadline, have, err := p.w.db.Poll(ctx, idle, p.w.machineIDs)
+	found, err := p.w.db.Poll(ctx, idle, p.w.machineIDs)
 	if err != nil {
 		return err
 	}
+	p.obey(found.Paused)
 	now := p.w.since()
 	for _, name := range idle {
 		s := p.w.queues[name]
-		at, ok := due[name]
+		at, ok := found.Due[name]
 		if ok && at <= 0 {
 			s.nudge()
 			p.empty[name] = 0 // where there is work, more is expected
@@ -98,11 +106,11 @@ func (p *poller) poll(idle []string) error {
 	}
 	p.align(idle)
 	p.deadline = now + deadlinePoll
-	if !have {
+	if !found.Awaits {
 		return nil
 	}
-	if deadline > 0 {
-		p.deadline = now + min(deadline, deadlinePoll)
+	if found.Deadline > 0 {
+		p.deadline = now + min(found.Deadline, deadlinePoll)
 		return nil
 	}
 	for {
@@ -117,7 +125,27 @@ func (p *poller) poll(idle []string) error {
 	}
 }
 
-// deadlinePoll is the resolution of await timeouts.
+// obey pauses the queues that are to be paused, and no others. Until the first poll, which is at once, all of them are: a process that is
+// restarted over and over must not begin with a claim each time.
+func (p *poller) obey(list []store.PausedQueue) {
+	paused := map[string]bool{}
+	for _, q := range list {
+		paused[q.Queue] = true
+	}
+	for name, s := range p.w.queues {
+		was := s.paused.Swap(paused[name])
+		if was == paused[name] {
+			continue
+		}
+		s.nudge()
+		if p.asked {
+			p.w.log.Info("a queue is paused, or resumed", slog.String("queue", name), slog.Bool("paused", paused[name]))
+		}
+	}
+	p.asked = true
+}
+
+// deadlinePoll is the resolution of await timeouts, and how soon a process knows that a queue is paused, however busy its queues are.
 const deadlinePoll = time.Second
 
 // align lets queues that would be polled at nearly the same time be polled together.

@@ -47,6 +47,7 @@ type scheduler struct {
 	results  chan claimReply // of the claim under way
 	aside    atomic.Int64    // of the parked, those whose key is somebody else's for now
 	idle     atomic.Bool     // nothing to claim, as far as known: the poller looks
+	paused   atomic.Bool     // an operator has paused the queue: nothing of it is claimed or started
 	urgent   atomic.Int64    // priority of the most urgent buffered claim; MaxInt64: none
 }
 
@@ -63,6 +64,7 @@ func newScheduler(w *Worker, name string, conf Queue) *scheduler {
 		wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency), admitted: make(chan *flight),
 		results: make(chan claimReply, 1)}
 	s.urgent.Store(math.MaxInt64)
+	s.paused.Store(true) // until the first poll
 	return s
 }
 
@@ -87,6 +89,9 @@ func (s *scheduler) run() {
 	due.Stop()
 	defer due.Stop()
 	for {
+		if s.paused.Load() {
+			s.handBack()
+		}
 		s.feed()
 		if n := s.demand(); n > 0 {
 			s.claim(n)
@@ -128,10 +133,27 @@ func (s *scheduler) feed() {
 	}
 }
 
+// handBack releases what is buffered: the queue is paused, maybe for days.
+func (s *scheduler) handBack() {
+	fs := s.buffer
+	s.buffer = nil
+	if len(fs) == 0 {
+		return
+	}
+	s.w.loops.Go(func() {
+		if s.w.giveBack(s.w.claiming, fs); s.w.claiming.Err() != nil {
+			return // they are Stop's, unstarted
+		}
+		for _, f := range fs {
+			s.w.land(f)
+		}
+	})
+}
+
 // demand is how many rows to claim now. A free slot is filled at once; the buffer is refilled by halves, so that claims stay large.
 func (s *scheduler) demand() int {
 	aside := int(s.aside.Load())
-	if !s.ready || s.claiming || aside >= s.conf.Concurrency+asideMost {
+	if !s.ready || s.claiming || s.paused.Load() || aside >= s.conf.Concurrency+asideMost {
 		return 0
 	}
 	have := s.running + len(s.buffer) + s.parked - aside

@@ -7,8 +7,9 @@ import "context"
 // SchemaConfig represents alternative schema names for all tables
 // that can be passed at runtime.
 type SchemaConfig struct {
-	Instance string // Instance table.
-	Signal   string // Signal table.
+	Instance    string // Instance table.
+	PausedQueue string // PausedQueue table.
+	Signal      string // Signal table.
 }
 
 type schemaCtxKey struct{}

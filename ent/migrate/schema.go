@@ -139,6 +139,17 @@ var (
 			},
 		},
 	}
+	// PausedQueuesColumns holds the columns for the "paused_queues" table.
+	PausedQueuesColumns = []*schema.Column{
+		{Name: "queue", Type: field.TypeString, Size: 2147483647},
+		{Name: "paused_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+	}
+	// PausedQueuesTable holds the schema information for the "paused_queues" table.
+	PausedQueuesTable = &schema.Table{
+		Name:       "paused_queues",
+		Columns:    PausedQueuesColumns,
+		PrimaryKey: []*schema.Column{PausedQueuesColumns[0]},
+	}
 	// SignalsColumns holds the columns for the "signals" table.
 	SignalsColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt64, Increment: true},
@@ -186,6 +197,7 @@ var (
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
 		GenDurableTable,
+		PausedQueuesTable,
 		SignalsTable,
 	}
 )
@@ -205,6 +217,12 @@ func init() {
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",
+	}
+	PausedQueuesTable.Annotation = &entsql.Annotation{
+		Table: "paused_queues",
+	}
+	PausedQueuesTable.Annotation.Checks = map[string]string{
+		"paused_queues_names_check": "octet_length(queue) BETWEEN 1 AND 512",
 	}
 	SignalsTable.ForeignKeys[0].RefTable = GenDurableTable
 	SignalsTable.Annotation = &entsql.Annotation{

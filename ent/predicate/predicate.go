@@ -9,5 +9,8 @@ import (
 // Instance is the predicate function for instance builders.
 type Instance func(*sql.Selector)
 
+// PausedQueue is the predicate function for pausedqueue builders.
+type PausedQueue func(*sql.Selector)
+
 // Signal is the predicate function for signal builders.
 type Signal func(*sql.Selector)

@@ -3,6 +3,7 @@ package interleave
 import (
 	"errors"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -20,6 +21,8 @@ const (
 	kindKept   = 0
 	kindReap   = 7
 	kindCancel = 8
+	kindRetry  = 9
+	kindFamily = 10
 )
 
 // outcome notes an attempt to commit an outcome, and whether it was reported as applied.
@@ -42,6 +45,11 @@ func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool
 // mark notes the mark of something that ends instances without an outcome of theirs.
 func (f *facts) mark(mark, actor string, kind int) {
 	f.outcomes = append(f.outcomes, []any{mark, actor, 0, "", 0, 0, kind, []int64{}, []int64{}, 0, false})
+}
+
+// cancelledFamily notes that an instance was cancelled with its descendants.
+func (f *facts) cancelledFamily(actor string, root int64) {
+	f.outcomes = append(f.outcomes, []any{uuid.NewString(), actor, root, "", 0, 0, kindFamily, []int64{}, []int64{}, 0, true})
 }
 
 // holds notes a claim that the actor may beat or release.

@@ -242,6 +242,9 @@ var quiet = map[string]bool{"begin": true, "settings": true, "claim due": true, 
 
 // labels name statements by words that only they have; the first match counts.
 var labels = [][2]string{
+	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
+	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
+	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
 	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
 	{"min(n.eligible_at) - (SELECT clock_timestamp())", "claim due"}, {" AS act", "claim"},
 	{"current_setting('gendurable.awaiting')", "claim inbox"},

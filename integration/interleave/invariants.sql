@@ -6,7 +6,6 @@ CREATE UNLOGGED TABLE interleave.change (
   seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
   xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
   actor text NOT NULL DEFAULT current_setting('application_name'),
-  role text NOT NULL DEFAULT coalesce(current_setting('interleave.role', true), ''),
   overtook bigint, -- a claim: the row of the same key that was due before it
   o gendurable.gen_durable, n gendurable.gen_durable);
 CREATE UNLOGGED TABLE interleave.letter (
@@ -55,7 +54,7 @@ ALTER TABLE interleave.letter SET (autovacuum_enabled = false);
 CREATE TABLE interleave.reference (instance bigint REFERENCES gendurable.gen_durable (id) ON DELETE CASCADE);
 
 -- Every attempt to commit: the fence it was sent with, what it was given, and whether it was reported as applied. Kinds are those of the
--- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row.
+-- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row; 9 an operator's retry; 10 a cancel with all descendants.
 CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind int,
   presented bigint[], ignored bigint[], children int, applied boolean);
 CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
@@ -71,7 +70,7 @@ CREATE UNLOGGED TABLE interleave.owned (mark uuid);
 
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
-SELECT seq, xid, actor, role, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
+SELECT seq, xid, actor, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
   (o).locked_by AS worker, (o).claim_token AS token, (o).visit AS visit,
   (n).commit_id IS DISTINCT FROM (o).commit_id AS marked
 FROM interleave.change WHERE (o).id IS NOT NULL AND (n).id IS NOT NULL AND o IS DISTINCT FROM n;
@@ -122,11 +121,12 @@ FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o
   AND NOT EXISTS (SELECT FROM interleave.held h WHERE h.actor = m.actor AND h.worker = m.worker AND h.id = m.id AND h.token = m.token)
 UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was IN ('done', 'failed') AND m.role <> 'admin'
+FROM interleave.move m WHERE m.was IN ('done', 'failed')
+  AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 9))
 UNION ALL
 SELECT 'strange move', format('instance %s from %s to %s by %s', m.id, m.was, m.is, m.actor)
-FROM interleave.move m WHERE m.role <> 'admin' AND m.was <> m.is AND NOT m.marked
-  AND (m.was, m.is) NOT IN (('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'))
+FROM interleave.move m WHERE m.was <> m.is AND NOT m.marked
+  AND (m.was, m.is) NOT IN (('failed', 'runnable'), ('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'))
 UNION ALL
 SELECT 'live row deleted', format('instance %s by %s', (c.o).id, c.actor)
 FROM interleave.change c WHERE (c.n).id IS NULL AND (c.o).status NOT IN ('done', 'failed')
@@ -225,6 +225,14 @@ FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND
 WHERE m.marked AND u.children <> (SELECT count(*) FROM interleave.change c WHERE c.xid = m.xid AND (c.o).id IS NULL AND (c.n).parent_id = m.id)
   + coalesce((SELECT jsonb_array_length((d.n).dropped) FROM interleave.move d WHERE d.xid = m.xid AND d.id = m.id AND (d.n).dropped IS NOT NULL
       ORDER BY d.seq DESC LIMIT 1), 0)
+UNION ALL
+SELECT 'descendant left', format('instance %s of family %s is %s', d.id, u.id, d.status)
+FROM interleave.outcome u CROSS JOIN LATERAL (
+  WITH RECURSIVE f(id, status) AS (
+    SELECT g.id, g.status FROM gendurable.gen_durable g WHERE g.id = u.id
+    UNION SELECT g.id, g.status FROM f JOIN gendurable.gen_durable g ON g.parent_id = f.id)
+  SELECT f.id, f.status FROM f) d
+WHERE u.kind = 10 AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 9)
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
 

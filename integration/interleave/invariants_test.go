@@ -76,6 +76,8 @@ var violations = map[string][]string{
 	"orphan child": {moved(nobody, `{"id":2,"parent_id":1}`)},
 	"children missing": {intended(4, "{}", 2, true), moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`),
 		moved(nobody, `{"id":3,"parent_id":2}`)},
+	"descendant left": {row(parentID, "status", "'failed'", "failure", "'cancelled'", "finished_at", "now()"), row(subjectID, ofParent...),
+		`INSERT INTO interleave.outcome VALUES ('` + aMark + `', 'A', 1, '', 0, 0, 10, '{}', '{}', 0, true)`},
 	"child lost its parent": {row(subjectID, "depth", "1")},
 
 	"key stands still": {row(subjectID, "partition_key", "'k'", "pick_lane", "1")},

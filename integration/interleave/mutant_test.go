@@ -205,6 +205,16 @@ var mutants = []mutant{
 		text("THEN 1 END AS act", "THEN 1 ELSE 1 END AS act")},
 	{"claim of what is not the head", "unsettled/claim|hold", "overtook",
 		text("p.busy IS NULL AND p.head = w.id", "p.busy IS NULL")},
+	{"cancel that locks nothing", "executing/done|cancel", "unfenced outcome", text("\nORDER BY g.id FOR NO KEY UPDATE OF g", "\nORDER BY g.id",
+		" AND coalesce(g.status NOT IN ('done', 'failed'), false)\nRETURNING g.id", "\nRETURNING g.id")},
+	{"cancel that does not lock the parent", "families/cancel child|signal parent", "barrier",
+		text("WHERE $12::boolean AND x.id = ANY", "WHERE NOT $12::boolean AND x.id = ANY")},
+	{"cancel that is not joined", "families/cancel child|sibling done", "not joined",
+		of("failure = 'cancelled'", text("AND g.joined IS NULL THEN $2::uuid ELSE", "AND false THEN $2::uuid ELSE"))},
+	{"retry that forgets the join", "families/cancel child, retry|sibling done", "joined twice",
+		text("status = 'runnable', failure = NULL,", "status = 'runnable', joined = NULL, failure = NULL,")},
+	{"pause in the lane behind the key", "runnable/pause, resume|claim", "key stands still",
+		text("SET paused = false, pick_lane = 0,", "SET paused = false, pick_lane = 1,")},
 	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
 }
 

@@ -272,10 +272,10 @@ func (s *session) claim(ctx context.Context, queue, worker string, limit int) []
 }
 
 // pipeline sends statements that are not the store's, in its shape.
-func (s *session) pipeline(ctx context.Context, role string, stmts ...entpgx.Stmt) error {
+func (s *session) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
 	all := []entpgx.Stmt{
 		{Name: "begin", SQL: `BEGIN ISOLATION LEVEL READ COMMITTED`},
-		{Name: "settings", SQL: `SELECT set_config('lock_timeout', '2s', true), set_config('interleave.role', $1, true)`, Args: []any{role}},
+		{Name: "settings", SQL: `SELECT set_config('lock_timeout', '2s', true)`},
 	}
 	all = append(all, stmts...)
 	return s.db.Driver().Pipeline(ctx, append(all, entpgx.Stmt{Name: "commit", SQL: `COMMIT`})...)

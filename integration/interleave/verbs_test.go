@@ -239,46 +239,37 @@ func sweeps() verb {
 	}}
 }
 
-// The verbs of an operator, in the form that such a write must have: rows locked in ascending id, the change as a compare-and-set, then
-// what follows a terminal outcome or a key's freed head.
-const (
-	lockForAdminSQL = `SELECT x.id FROM gendurable.gen_durable x
-		WHERE x.id IN (SELECT $1::bigint UNION SELECT g.parent_id FROM gendurable.gen_durable g WHERE g.id = $1) ORDER BY x.id FOR NO KEY UPDATE`
-	cancelSQL = `UPDATE gendurable.gen_durable g SET status = 'failed', failure = 'cancelled', finished_at = clock_timestamp(), pick_lane = 0,
-		locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL, commit_id = $2::text::uuid,
-		joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::text::uuid ELSE g.joined END
-		WHERE g.id = $1 AND g.status NOT IN ('done', 'failed')`
-	cancelJoinSQL = `UPDATE gendurable.gen_durable p SET children_pending = p.children_pending - 1,
-		status = CASE WHEN p.children_pending <= 1 THEN 'runnable' ELSE p.status END, pick_lane = 0
-		FROM gendurable.gen_durable k WHERE k.id = $1 AND k.joined = $2::text::uuid AND p.id = k.parent_id AND p.round = k.parent_round
-		AND p.status = 'awaiting_children'`
-	reviveSQL = `UPDATE gendurable.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, pick_lane = 0,
-		eligible_at = clock_timestamp() WHERE g.id = $1 AND g.status = 'failed'`
-)
-
-func cancels(name string, id int64) verb {
-	return verb{name: name, family: "cancel, retry", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
+// operates is a verb of an operator on one instance. What it must not do any more, or what another's key forbids, is a result like any other.
+func operates(name string, v store.Verb, id int64, change ...func(*store.Order)) verb {
+	return verb{name: name, family: "operator", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
+		if v == store.Retry {
+			s.facts.mark(uuid.NewString(), s.name, kindRetry)
+		}
 		once := func(ctx context.Context) error {
-			mark := uuid.NewString()
-			s.facts.mark(mark, s.name, kindCancel)
-			s.promoteMissed([]string{"k"})
-			return s.pipeline(ctx, "admin",
-				entpgx.Stmt{Name: "admin lock", SQL: lockForAdminSQL, Args: []any{id}},
-				entpgx.Stmt{Name: "cancel", SQL: cancelSQL, Args: []any{id, mark}},
-				entpgx.Stmt{Name: "cancel join", SQL: cancelJoinSQL, Args: []any{id, mark}})
+			o := store.Order{Verb: v, Mark: uuid.NewString(), Most: 100, At: time.Now()}
+			for _, f := range change {
+				f(&o)
+			}
+			s.facts.mark(o.Mark, s.name, kindCancel)
+			got, err := s.db.Operate(ctx, []int64{id}, &o)
+			if _, occupied := errors.AsType[*store.OccupiedError](err); occupied {
+				return nil
+			}
+			if o.Descendants && len(got.Changed) > 0 {
+				s.facts.cancelledFamily(s.name, id)
+			}
+			s.promoteMissed(got.Missed)
+			return err
 		}
 		s.insist(name, once(ctx), once)
 	}}
 }
 
-func revives(name string, id int64) verb {
-	return verb{name: name, family: "cancel, retry", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
-		once := func(ctx context.Context) error {
-			s.promoteMissed([]string{"k"})
-			return s.pipeline(ctx, "admin", entpgx.Stmt{Name: "retry", SQL: reviveSQL, Args: []any{id}})
-		}
-		s.insist(name, once(ctx), once)
-	}}
+func cancels(name string, id int64) verb { return operates(name, store.Cancel, id) }
+func revives(name string, id int64) verb { return operates(name, store.Retry, id) }
+
+func cancelsFamily(name string, id int64) verb {
+	return operates(name, store.Cancel, id, func(o *store.Order) { o.Descendants = true })
 }
 
 // holds is a host's transaction that keeps rows locked, one after the other in ascending order, as an open SignalTx does.
@@ -289,7 +280,7 @@ func holds(name string, touches things, ids ...int64) verb {
 			for _, id := range ids {
 				stmts = append(stmts, entpgx.Stmt{Name: "hold", SQL: `SELECT id FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, Args: []any{id}})
 			}
-			return s.pipeline(ctx, "host", stmts...)
+			return s.pipeline(ctx, stmts...)
 		}
 		s.insist(name, once(ctx), once)
 	}}
@@ -299,7 +290,7 @@ func holds(name string, touches things, ids ...int64) verb {
 func refers(touches things, id int64) verb {
 	return verb{name: "refer", family: "host's foreign key", touches: touches, harmless: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
-			err := s.pipeline(ctx, "host", entpgx.Stmt{Name: "refer",
+			err := s.pipeline(ctx, entpgx.Stmt{Name: "refer",
 				SQL: `INSERT INTO interleave.reference SELECT id FROM gendurable.gen_durable WHERE id = $1`, Args: []any{id}})
 			if refused(err) { // the GC was there first
 				return nil

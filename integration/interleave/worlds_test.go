@@ -34,6 +34,7 @@ const (
 	strangerID = 5 // a child of a round that is over
 	secondID   = 6 // another parent
 	nephewID   = 7 // and its child, as is the next id
+	freedID    = 8 // failed, its key is free
 	abroadID   = 9 // waits behind the subject's partition key in another queue
 )
 
@@ -208,7 +209,7 @@ func worlds() []world {
 		arrives("start again", "x", "go", "d"),
 	}
 	started := []verb{arrives("start, free key", "y", "go", ""), arrives("start, child's key", "c1", "go", "")}
-	beside := []verb{cancels("cancel", subjectID), holds("hold", subject, subjectID), refers(subject, subjectID)}
+	beside := []verb{cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), holds("hold", subject, subjectID), refers(subject, subjectID)}
 
 	ends := func(v verb) bool { return strings.Contains(v.name, "done") }
 	swept := func(v verb) bool { return v.family == "reap" }
@@ -217,7 +218,7 @@ func worlds() []world {
 		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
-			holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
+			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
 		})},
 		{name: "lost", setup: append(lost, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
 			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
@@ -235,7 +236,7 @@ func worlds() []world {
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
 		{name: "followed", setup: append(followed, inbox...), only: func(v verb) bool { return v.family == "claim" }, verbs: join(outcomes(subjectClaim), []verb{
-			claims("claim", "default", owner, 10), claims("claim elsewhere", "other", "w2", 10), releases("release", subjectClaim), cancels("cancel", subjectID), promotes(), sweeps(), inserted[1],
+			claims("claim", "default", owner, 10), claims("claim elsewhere", "other", "w2", 10), releases("release", subjectClaim), cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), promotes(), sweeps(), inserted[1],
 		})},
 		{name: "reclaimed", setup: append(reclaimed, append(inbox, signal(20, subjectID, "stop", ""))...), only: isZombie, verbs: join(zombies(), []verb{
 			commits("next", false, next(successorClaim)), commits("retry", false, entry(successorClaim, step.Commit{Kind: step.Retry, Step: "s"})),
@@ -246,11 +247,13 @@ func worlds() []world {
 		{name: "runnable", setup: append(runnable, inbox...), claimable: true, verbs: join(delivered, beside, inserted, zombies()[:3], []verb{
 			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), promotes(), sweeps(),
 			inserts("insert, more urgent", urgent(spec("", "k"))), commits("sibling done", false, done(siblingClaim)),
+			operates("reschedule", store.Reschedule, subjectID), operates("reschedule, late", store.Reschedule, subjectID, later),
+			inTurn("pause, resume", operates("", store.Pause, subjectID), operates("", store.Resume, subjectID)),
 		})},
 		{name: "unsettled", setup: append(unsettled, inbox...), claimable: true, verbs: join(delivered[:1], beside, []verb{
 			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), claims("claim elsewhere", "other", "w2", 10),
 			promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
-			inserted[1],
+			inserted[1], operates("reschedule, late", store.Reschedule, subjectID, later),
 		})},
 		{name: "asleep", setup: asleep, only: asleepOnly, verbs: join(delivered, beside, inserted, []verb{
 			timesOut(), claims("claim", "default", owner, 10), promotes(), prunes(),
@@ -297,6 +300,8 @@ func families() world {
 		commits("all", false, done(subject), done(last), done(nephew), done(niece), done(stranger)),
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
 		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)),
+		inTurn("cancel child, retry", cancels("", subjectID), revives("", subjectID)), cancelsFamily("cancel family", parentID),
+		commits("spawn", false, spawns(subject, spec("", ""))),
 		transacts("own: done", done(subject)), transacts("own: stop", stopped(subject)),
 		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", "default", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
@@ -315,13 +320,14 @@ func graveyard() world {
 		row(followerID, "status", "'done'", "finished_at", "now() - interval '2 h'"),
 		row(nephewID, with(executing, "parent_id", "2", "parent_round", "3", "claim_token", "17", "visit", "1")...),
 		row(strangerID, with(over, "correlation_key", "'z'", "correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children,failed}'")...),
+		row(freedID, with(over, "correlation_key", "'v'", "correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'")...),
 		signal(21, strangerID, "go", ""), signal(22, strangerID, "go", "d"),
 		"UPDATE gendurable.signals SET consumed_at = now() WHERE id = 22",
 	}
 	return world{name: "graveyard", setup: setup, verbs: []verb{
 		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""), arrives("start", "z", "go", ""),
 		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
-		revives("retry parent", subjectID),
+		revives("retry parent", subjectID), revives("retry, key free", freedID), inserts("insert, free key", spec("v", "")),
 		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),
 		inTurn("retry, claim", revives("", strangerID), claims("", "default", owner, 10)),
 		refers(subject, strangerID), holds("hold", subject, strangerID), cancels("cancel grandchild", nephewID),
@@ -334,6 +340,9 @@ func join[T any](lists ...[]T) (all []T) {
 	}
 	return all
 }
+
+// later is long after a schedule.
+func later(o *store.Order) { o.At = time.Now().Add(time.Hour) }
 
 func urgent(x step.Spec) step.Spec {
 	x.Priority = -1

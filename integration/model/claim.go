@@ -67,7 +67,9 @@ func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 // ready lists the runnable instances of a queue that are due, in the order of the pick: priority, the lower the more urgent; then how
 // long they have been eligible; then id.
 func (w *World) ready(queue string) []*Instance {
-	ready := w.Instances(func(i *Instance) bool { return i.Queue == queue && i.Status == Runnable && i.EligibleAt <= w.Now })
+	ready := w.Instances(func(i *Instance) bool {
+		return i.Queue == queue && i.Status == Runnable && !i.Paused && i.EligibleAt <= w.Now
+	})
 	slices.SortFunc(ready, func(a, b *Instance) int {
 		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.EligibleAt, b.EligibleAt), cmp.Compare(a.ID, b.ID))
 	})
@@ -82,7 +84,7 @@ func (w *World) busy(partitionKey string) bool {
 func (w *World) NextDue(queue string) Moment {
 	next := Never
 	for _, i := range w.instances {
-		if i.Queue == queue && i.Status == Runnable && i.EligibleAt > w.Now && (next == Never || i.EligibleAt-w.Now < next) {
+		if i.Queue == queue && i.Status == Runnable && !i.Paused && i.EligibleAt > w.Now && (next == Never || i.EligibleAt-w.Now < next) {
 			next = i.EligibleAt - w.Now
 		}
 	}

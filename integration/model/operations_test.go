@@ -353,36 +353,6 @@ func (p *pair) sweep(partitionKeys ...string) {
 	require.NoError(p, err)
 }
 
-// redrive is an operator's Retry of a failed instance, in the SQL of whoever has no better tool.
-func (p *pair) redrive(id model.ID) {
-	p.logf("redrive(%d)", id)
-	if p.model.Redrive(id) {
-		p.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', eligible_at = clock_timestamp(), failure = NULL,
-			finished_at = NULL, attempt = 0, crashes = 0, pick_lane = 0 WHERE id = $1`, p.ids[id])
-		p.moved(id)
-	}
-}
-
-// cancel ends an instance that is nobody's child.
-func (p *pair) cancel(id model.ID) {
-	p.logf("cancel(%d)", id)
-	if p.model.Cancel(id) {
-		p.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'cancelled', last_error = 'cancelled',
-			finished_at = clock_timestamp(), locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL WHERE id = $1`, p.ids[id])
-		p.moved(id)
-	}
-}
-
-// moved promotes after a change past the engine, as whoever makes one has to.
-func (p *pair) moved(id model.ID) {
-	if key := p.model.Get(id).PartitionKey; key != "" {
-		ctx, cancel := p.context()
-		defer cancel()
-		_, err := p.Promote(ctx, []string{key})
-		require.NoError(p, err)
-	}
-}
-
 // ofRows names rows of the database, in order.
 func (p *pair) ofRows(rows []int64) (ids []model.ID) {
 	for _, row := range rows {

@@ -107,6 +107,8 @@ var possible = []struct {
 	{"reap", 2, func(h *history) bool { h.reap(&one(h, h.actors, "reaper").worker); return true }},
 	{"cancel", 1, (*history).cancels},
 	{"redrive", 2, (*history).redrives},
+	{"pause", 1, (*history).pauses},
+	{"reschedule", 1, (*history).reschedules},
 	{"prune", 1, func(h *history) bool { h.prune(retention, one(h, []int{2, 1000}, "page")); return true }},
 	{"time out", 2, func(h *history) bool { h.timeOut(); return true }},
 	{"sweep", 1, func(h *history) bool { h.sweep("north", "south"); return true }},
@@ -299,15 +301,49 @@ func (h *history) redrives() bool {
 }
 
 func (h *history) cancels() bool {
-	root := func(i *model.Instance) bool { return !i.Status.Terminal() && i.Parent == 0 }
-	id := h.someID(func(i *model.Instance) bool { return root(i) && i.Status == model.AwaitingChildren })
+	live := func(i *model.Instance) bool { return !i.Status.Terminal() }
+	id := h.someID(func(i *model.Instance) bool { return live(i) && i.Status == model.AwaitingChildren })
 	if id == 0 || h.rarely("any") {
-		id = h.someID(root)
+		id = h.someID(live)
+	}
+	switch {
+	case id == 0:
+		return false
+	case h.flip("family"):
+		h.cancelFamily(id)
+	default:
+		h.cancel(id)
+	}
+	return true
+}
+
+// pauses mostly pauses what can run, and resumes what is paused.
+func (h *history) pauses() bool {
+	if id := h.someID(func(i *model.Instance) bool { return i.Paused }); id != 0 && h.flip("resume") {
+		h.resume(id)
+		return true
+	}
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Runnable })
+	if id == 0 || h.rarely("any") {
+		id = h.someID(func(*model.Instance) bool { return true })
 	}
 	if id == 0 {
 		return false
 	}
-	h.cancel(id)
+	h.pause(id)
+	return true
+}
+
+func (h *history) reschedules() bool {
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Runnable })
+	switch {
+	case id == 0:
+		return false
+	case h.flip("now"):
+		h.runNow(id)
+	default:
+		h.reschedule(id, one(h, []time.Duration{-time.Minute, 0, time.Microsecond, time.Second, time.Hour}, "in"))
+	}
 	return true
 }
 

@@ -38,20 +38,20 @@ func (p *pair) poll() {
 	all := worker{machines: machines}
 	ctx, cancel := p.context()
 	defer cancel()
-	due, deadline, have, err := p.Poll(ctx, queues, all.ids())
+	found, err := p.Poll(ctx, queues, all.ids())
 	require.NoError(p, err)
 	next := p.model.NextDeadline()
-	require.Equal(p, next != model.Never, have, "a deadline")
-	if have {
-		require.Equal(p, time.Duration(next-p.model.Now), deadline)
+	require.Equal(p, next != model.Never, found.Awaits, "a deadline")
+	if found.Awaits {
+		require.Equal(p, time.Duration(next-p.model.Now), found.Deadline)
 	}
 	for _, q := range queues {
 		if len(p.left(&all, q)) > 0 {
-			require.Contains(p, due, q, "something is claimable")
-			require.LessOrEqual(p, due[q], time.Duration(0))
+			require.Contains(p, found.Due, q, "something is claimable")
+			require.LessOrEqual(p, found.Due[q], time.Duration(0))
 		} else if next := p.model.NextDue(q); next != model.Never {
-			require.Contains(p, due, q, "something becomes eligible")
-			require.LessOrEqual(p, due[q], time.Duration(next))
+			require.Contains(p, found.Due, q, "something becomes eligible")
+			require.LessOrEqual(p, found.Due[q], time.Duration(next))
 		}
 	}
 }

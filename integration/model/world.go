@@ -100,6 +100,7 @@ type Instance struct {
 	EligibleAt Moment
 	FinishedAt Moment // Never, exactly while live
 	Failure    string // why it failed; "" unless failed
+	Paused     bool   // by an operator: not to be claimed
 	LastError  string
 
 	Attempt int   // runs of this visit that ended in Retry or a crash

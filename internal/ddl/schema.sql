@@ -72,6 +72,13 @@ CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE 
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
+-- Create "paused_queues" table
+CREATE TABLE "paused_queues" (
+  "queue" text NOT NULL,
+  "paused_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("queue"),
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512)
+);
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

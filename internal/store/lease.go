@@ -17,11 +17,13 @@ const beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_t
 FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
-RETURNING g.id`
+RETURNING g.id, g.paused`
 
-// lostSQL lists claims that are not current any more. $1 ids $2 tokens $3 worker
-const lostSQL = `SELECT u.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
-LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
+// lostSQL lists claims that are not current any more, and whether that is because an operator cancelled the instance. $1 ids $2 tokens
+// $3 worker
+const lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
+FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
 WHERE NOT coalesce(g.status = 'executing' AND g.locked_by = $3 AND g.claim_token = u.token, false)`
 
 // Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool that the host has exhausted, or that
@@ -60,8 +62,10 @@ func (l *Line) Close(ctx context.Context) error {
 
 // Beaten is what a heartbeat found.
 type Beaten struct {
-	Extended []int64 // leases that run from now
-	Lost     []int64 // claims that are not current any more; what is in neither was locked by someone at the moment
+	Extended  []int64 // leases that run from now
+	Paused    []int64 // of these, what an operator has paused
+	Lost      []int64 // claims that are not current any more; what is in neither was locked by someone at the moment
+	Cancelled []int64 // of these, what an operator has cancelled
 }
 
 // Beat extends the leases of claims.
@@ -71,14 +75,30 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 	conn, err := l.open(ctx)
 	if err == nil {
 		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
-			l.s.stmt("heartbeat", beatSQL, readIDs(&out.Extended), ids, tokens, worker, micros(lease)),
-			l.s.stmt("heartbeat lost", lostSQL, readIDs(&out.Lost), ids, tokens, worker),
+			l.s.stmt("heartbeat", beatSQL, readMarked(&out.Extended, &out.Paused), ids, tokens, worker, micros(lease)),
+			l.s.stmt("heartbeat lost", lostSQL, readMarked(&out.Lost, &out.Cancelled), ids, tokens, worker),
 		})...)
 	}
 	if err != nil {
 		return Beaten{}, fmt.Errorf("extend %d leases: %w", len(claims), err)
 	}
 	return out, nil
+}
+
+// readMarked reads ids, and which of them are marked.
+func readMarked(all, marked *[]int64) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		var mark bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &mark}, func() error {
+			*all = append(*all, id)
+			if mark {
+				*marked = append(*marked, id)
+			}
+			return nil
+		})
+		return err
+	}
 }
 
 // releaseSQL gives claims back as they were: attempt, crashes, visit, state and eligible_at untouched, so that a deploy burns nothing.

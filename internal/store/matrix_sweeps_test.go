@@ -35,7 +35,7 @@ var matrix = append(outcomes,
 			defer func() { require.NoError(s.t, line.Close(s.t.Context())) }()
 			beaten, err := line.Beat(s.t.Context(), me, []*step.Claim{s.claim}, lease)
 			require.NoError(s.t, err)
-			require.Equal(s.t, store.Beaten{Extended: []int64{s.id}}, beaten)
+			require.Equal(s.t, store.Beaten{Extended: []int64{s.id}, Paused: []int64{s.id}}, beaten)
 		}, makes: rules{"lease_expires_at": in("now + lease", lease)}},
 		{name: "release", from: "executing", happens: func(s *scene) {
 			n, p, err := s.Release(s.t.Context(), me, []*step.Claim{s.claim})
@@ -120,6 +120,7 @@ var matrix = append(outcomes,
 		}, makes: all(inserted, rules{"parent_id": something("the parent"), "parent_round": shown("the parent's round", "21"),
 			"depth": shown("the parent's + 1", "4")})},
 	}},
+	operators,
 )
 
 var (

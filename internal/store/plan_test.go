@@ -167,7 +167,7 @@ var measures = []measured{
 	{"reap of nothing", 0, 40, "gen_durable_lease", reapMeasured, nil},
 	{"poll of ten queues", 10, 40, "gen_durable_ready gen_durable_deadline", func(e explained, _ any) int {
 		queues := []string{"default", "keyed", "hot", "future", "aside", "none", "none2", "none3", "none4", "none5"}
-		_, _, _, err := e.Poll(e.t.Context(), queues, []string{"m/1"})
+		_, err := e.Poll(e.t.Context(), queues, []string{"m/1"})
 		require.NoError(e.t, err)
 		return len(queues)
 	}, nil},

@@ -41,29 +41,37 @@ UNION ALL
 SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timestamp())) * 1000000)::bigint
   FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1)`
 
-// Poll says when each of some idle queues has something to claim, by name: zero or less is now, missing is nothing in sight. deadline
-// is when the next await times out; have: there is one. One statement for all (spec §6).
-func (s *Store) Poll(ctx context.Context, queues, machines []string) (due map[string]time.Duration, deadline time.Duration, have bool, err error) {
-	due = map[string]time.Duration{}
-	err = s.one(ctx, fastLock, "poll", pollSQL, func(rows pgx.Rows) error {
+// Polled is what a poll found.
+type Polled struct {
+	Due      map[string]time.Duration // when an idle queue has something to claim: zero or less is now, missing is nothing in sight
+	Awaits   bool                     // there is an await that times out,
+	Deadline time.Duration            // the next one then
+	Paused   []PausedQueue            // any queues, not only those that were asked about
+}
+
+// Poll says when each of some idle queues has something to claim, when the next await times out, and which queues are paused. One statement
+// for all queues (spec §6), and one of a table that is all but empty.
+func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
+	out := Polled{Due: map[string]time.Duration{}}
+	err := s.transaction(ctx, fastLock, s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
 		var queue *string
 		var us *int64
 		_, err := pgx.ForEachRow(rows, []any{&queue, &us}, func() error {
 			switch {
 			case us == nil:
 			case queue == nil:
-				deadline, have = duration(*us), true
+				out.Deadline, out.Awaits = duration(*us), true
 			default:
-				due[*queue] = duration(*us)
+				out.Due[*queue] = duration(*us)
 			}
 			return nil
 		})
 		return err
-	}, queues, machines)
+	}, queues, machines), s.paused(&out.Paused))
 	if err != nil {
-		return nil, 0, false, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
+		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}
-	return due, deadline, have, nil
+	return out, nil
 }
 
 // timeoutSQL wakes instances whose await is over, with whatever has arrived. awaits stays, so that a signal that comes between this and

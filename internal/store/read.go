@@ -33,20 +33,21 @@ type Instance struct {
 	LastError      string
 	CorrelationKey string // "": none
 	PartitionKey   string // "": none
+	Paused         bool
 	EligibleAt     time.Time
 	InsertedAt     time.Time
 	FinishedAt     time.Time // zero unless terminal
 }
 
 const instanceColumns = `g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priority, g.status::text, g.state::text, g.result::text, g.attempt,
-  g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.eligible_at, g.inserted_at, g.finished_at`
+  g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.paused, g.eligible_at, g.inserted_at, g.finished_at`
 
 func scanInstance(rows pgx.Rows) (*Instance, error) {
 	var i Instance
 	var state, result, failure, lastError, correlation, partition *string
 	var finished *time.Time
 	if err := rows.Scan(&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
-		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.EligibleAt, &i.InsertedAt, &finished); err != nil {
+		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished); err != nil {
 		return nil, err
 	}
 	i.State, i.Result = raw(state), raw(result)

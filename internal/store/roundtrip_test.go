@@ -111,7 +111,7 @@ var roundTrips = []struct {
 		}
 		return queues
 	}, func(b bench, queues any) error {
-		_, _, _, err := b.Poll(b.t.Context(), queues.([]string), []string{"m/1"})
+		_, err := b.Poll(b.t.Context(), queues.([]string), []string{"m/1"})
 		return err
 	}},
 	{"time out awaits", 1, func(b bench, n int) any {

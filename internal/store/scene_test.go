@@ -68,7 +68,9 @@ var fixtures = map[string]columns{
 	"awaiting_signal": usual.with(columns{
 		"status": `'awaiting_signal'`, "timed_out": `false`, "await_deadline": `now() + interval '1 hour'`}),
 	"awaiting_children": usual.with(columns{"status": `'awaiting_children'`, "awaits": `NULL`, "timed_out": `false`}),
-	"":                  {"fsm": `'m'`, "step": `'s'`}, // a row of defaults, for insertions
+	"failed": usual.with(columns{"status": `'failed'`, "failure": `'error'`, "finished_at": `now() - interval '1 hour'`, "pick_lane": `2`,
+		"joined": `gen_random_uuid()`}),
+	"": {"fsm": `'m'`, "step": `'s'`}, // a row of defaults, for insertions
 }
 
 // scene is one row in the middle of all that a transition can touch: an inbox, a parent that waits for it, a row that waits behind it

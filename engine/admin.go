@@ -1,0 +1,295 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/signal"
+)
+
+// Admin has the operator's verbs. Each compares and sets: it locks the instance, looks whether the verb applies to it, and changes it, in
+// one transaction. What was not changed is a *[ConflictError]; what was changed is told. Safe for concurrent use; needs no Start.
+//
+// A row that another transaction keeps locked, and any transient fault, is waited for until ctx ends: give it a deadline.
+//
+// Errors of all verbs: ErrNotFound; a *[ConflictError]; a *[VerbError] for bad input; ErrUnknown where the COMMIT got no answer: look, and
+// call again.
+type Admin struct{ engine *Engine }
+
+// Admin is the engine's side for operators.
+func (e *Engine) Admin() *Admin { return &Admin{e} }
+
+// Verb is the name of an operator's verb.
+type Verb string
+
+// The verbs; all but VerbReschedule also for [Admin.Bulk].
+const (
+	VerbCancel     = Verb(store.Cancel)
+	VerbRetry      = Verb(store.Retry)
+	VerbRunNow     = Verb(store.RunNow)
+	VerbReschedule = Verb(store.Reschedule)
+	VerbPause      = Verb(store.Pause)
+	VerbResume     = Verb(store.Resume)
+)
+
+const (
+	// MaxReasonBytes bounds [Reason].
+	MaxReasonBytes = 4096
+	// MaxFamily bounds how many instances one Cancel with [Descendants] looks at, ended ones among them: it is one transaction.
+	MaxFamily = 100_000
+)
+
+// VerbOption refines a verb.
+type VerbOption func(*order)
+
+type order struct {
+	store.Order
+	seen fsm.ID // of Order.Seen
+}
+
+// Reason goes to last_error: "cancelled: " and the text, of at most MaxReasonBytes. Of Cancel.
+func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } }
+
+// Descendants cancels all live descendants, too, children before their parents, in one transaction of at most MaxFamily instances: also
+// those of an instance that has ended already. Of Cancel.
+func Descendants() VerbOption { return func(o *order) { o.Order.Descendants = true } }
+
+// IfUnchanged applies the verb only if the instance is as it was read: status, visit, attempt, crashes, eligible_at and paused. Of all verbs
+// but those of [Plan.Apply].
+func IfUnchanged[S, R any](seen fsm.Instance[S, R]) VerbOption {
+	return func(o *order) {
+		o.seen = seen.ID
+		o.Seen = &store.Seen{Status: string(seen.Status), Visit: seen.Visit, Attempt: seen.Attempt, Crashes: seen.Crashes,
+			EligibleAt: seen.EligibleAt, Paused: seen.Paused}
+	}
+}
+
+// Changed is what a verb did.
+type Changed struct {
+	ID          fsm.ID
+	Was, Is     fsm.Status
+	Descendants []fsm.ID // that were cancelled, too; ascending
+}
+
+// Cancel ends a live instance as failed, with fsm.FailureCancelled, whatever it is doing. As a child it leaves its parent's barrier, as any
+// that fails. Its key is free, and signals to it are ErrNoTarget, from here on.
+//
+// Where a step of it is running, what that returns has no effect any more: the fence stops it. Its context ends with the cause
+// fsm.ErrCancelled, at once in this process, elsewhere by the next heartbeat; its handler is not called. Until then it runs on: with
+// LockLease the next of its partition key may run beside it.
+//
+// Descendants go on, unless the option Descendants says otherwise. Retry undoes a Cancel.
+func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
+	return a.one(ctx, t, VerbCancel, time.Time{}, options)
+}
+
+// Retry makes a failed instance runnable at the step it failed in, with what that step saw: state, idempotency keys, awaited signals,
+// TimedOut, children. Attempts and crashes count from 0. It is never parked again nor paused, and as a child it is not counted again at its parent's
+// barrier. Only its id addresses it, unless its key's scope holds failed.
+//
+// Errors: also a *[DuplicateError] where its correlation key is another instance's by now.
+func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
+	return a.one(ctx, t, VerbRetry, time.Time{}, options)
+}
+
+// RunNow makes a runnable instance eligible now that was to wait: a delayed Next or Retry, an insert for later.
+func (a *Admin) RunNow(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
+	return a.one(ctx, t, VerbRunNow, time.Time{}, options)
+}
+
+// Reschedule makes a runnable instance eligible at a time, at most 100 years from now; a past one is now.
+func (a *Admin) Reschedule(ctx context.Context, t fsm.Target, at time.Time, options ...VerbOption) (Changed, error) {
+	switch {
+	case at.IsZero():
+		return Changed{}, &VerbError{VerbReschedule, "at", errors.New("the zero time; RunNow is for now")}
+	case at.After(time.Now().Add(fsm.MaxDelay)):
+		return Changed{}, &VerbError{VerbReschedule, "at", fmt.Errorf("%d is over 100 years from now", at.Year())}
+	case at.Before(time.Unix(0, 0)):
+		at = time.Unix(0, 0) // Postgres refuses far earlier ones
+	}
+	return a.one(ctx, t, VerbReschedule, at, options)
+}
+
+// Pause keeps a live instance from being claimed until Resume. A signal, a timeout or its last child still wakes it, to wait as runnable; it
+// holds up no other of its partition key. A step of it that runs goes on, and its claim is not kept for another.
+func (a *Admin) Pause(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
+	return a.one(ctx, t, VerbPause, time.Time{}, options)
+}
+
+// Resume ends a Pause of a live instance; one that has ended meanwhile a Retry makes run.
+func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
+	return a.one(ctx, t, VerbResume, time.Time{}, options)
+}
+
+func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, at time.Time, options []VerbOption) (Changed, error) {
+	o, err := newOrder(verb, options)
+	if err != nil {
+		return Changed{}, err
+	}
+	o.At = at
+	address, err := signal.Resolve(t)
+	if err != nil {
+		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if o.Order.Key = address.Key; address.Key != "" {
+		row, err := a.engine.store.Get(ctx, address)
+		if err != nil {
+			return Changed{}, err
+		}
+		address.ID = row.ID
+	}
+	if o.Seen != nil && o.seen != fsm.ID(address.ID) {
+		return Changed{}, &VerbError{verb, "IfUnchanged", fmt.Errorf("of instance %d, but the target is instance %d", o.seen, address.ID)}
+	}
+	done, err := a.patiently(ctx, []int64{address.ID}, o)
+	if err != nil {
+		return Changed{}, err
+	}
+	return a.told(verb, fsm.ID(address.ID), done)
+}
+
+// told makes what became of one instance an answer.
+func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error) {
+	out := Changed{ID: id}
+	for _, c := range done.Changed {
+		if c.Asked {
+			out.Was, out.Is = fsm.Status(c.Was), fsm.Status(c.Is)
+		} else {
+			out.Descendants = append(out.Descendants, fsm.ID(c.ID))
+		}
+	}
+	if len(done.Refused) == 0 {
+		return out, nil
+	}
+	switch r := done.Refused[0]; {
+	case errors.Is(r.Why, store.ErrGone), errors.Is(r.Why, store.ErrMoved):
+		return Changed{}, fmt.Errorf("%w: instance %d: %w", ErrNotFound, id, r.Why)
+	case len(out.Descendants) == 0:
+		return Changed{}, &ConflictError{Verb: verb, ID: id, Status: fsm.Status(r.Status), Err: r.Why}
+	default: // it had ended, its descendants had not
+		out.Was, out.Is = fsm.Status(r.Status), fsm.Status(r.Status)
+		return out, nil
+	}
+}
+
+func newOrder(verb Verb, options []VerbOption) (*order, error) {
+	o := &order{}
+	for _, option := range options {
+		option(o)
+	}
+	o.Verb, o.Mark, o.Most = store.Verb(verb), uuid.NewString(), MaxFamily
+	switch {
+	case o.Reason != "" && verb != VerbCancel:
+		return nil, &VerbError{verb, "Reason", errors.New("only of Cancel")}
+	case len(o.Reason) > MaxReasonBytes:
+		return nil, &VerbError{verb, "Reason", fmt.Errorf("%d bytes, at most %d", len(o.Reason), MaxReasonBytes)}
+	case o.Reason != "" && checkName(o.Reason, MaxReasonBytes) != nil:
+		return nil, &VerbError{verb, "Reason", fmt.Errorf("%.80q is not a text that Postgres takes", o.Reason)}
+	case o.Order.Descendants && verb != VerbCancel:
+		return nil, &VerbError{verb, "Descendants", errors.New("only of Cancel")}
+	}
+	return o, nil
+}
+
+// patiently carries an order out, and repeats what is transient until ctx ends.
+func (a *Admin) patiently(ctx context.Context, ids []int64, o *order) (store.Operated, error) {
+	for n := 1; ; n++ {
+		done, err := a.operate(ctx, ids, o)
+		if err == nil || store.Classify(err) != store.FaultTransient || isFinal(err) {
+			return done, err
+		}
+		if n&(n-1) == 0 { // ever more rarely
+			a.complain(ctx, n, ids, o, err)
+		}
+		if !pause(ctx, n) {
+			return done, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
+		}
+	}
+}
+
+func isFinal(err error) bool {
+	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrDuplicate) {
+		return true
+	}
+	_, bad := errors.AsType[*VerbError](err)
+	return bad
+}
+
+// operate carries an order out once, and tells whom it concerns in this process.
+func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Operated, error) {
+	e := a.engine
+	done, err := e.store.Operate(ctx, ids, &o.Order)
+	if occupied, ok := errors.AsType[*store.OccupiedError](err); ok {
+		return done, &DuplicateError{Key: fsm.Key(occupied.Key), Occupant: fsm.ID(occupied.Occupant)}
+	}
+	if family, ok := errors.AsType[*store.TooManyError](err); ok {
+		return done, &VerbError{Verb(o.Verb), "Descendants", fmt.Errorf("%w: cancel parts of the family first", family)}
+	}
+	if err != nil {
+		return done, err
+	}
+	changed := make([]int64, len(done.Changed))
+	for i, c := range done.Changed {
+		changed[i] = c.ID
+	}
+	switch {
+	case o.Verb == store.Cancel:
+		if e.worker != nil {
+			e.worker.Cancelled(changed)
+		}
+		e.waiters.ended(changed)
+	case o.Verb == store.Pause && e.worker != nil:
+		e.worker.Paused(changed)
+	}
+	e.nudge(done.Queues...)
+	a.promote(ctx, done.Missed)
+	return done, nil
+}
+
+// promoteTries bounds how often keys are promoted whose head was locked: what is left is the sweep's.
+const promoteTries = 10
+
+func (a *Admin) promote(ctx context.Context, keys []string) {
+	for n := 1; len(keys) > 0 && n <= promoteTries && pause(ctx, n); n++ {
+		p, err := a.engine.store.Promote(ctx, keys)
+		if err == nil {
+			a.engine.nudge(p.Queues...)
+			keys = p.Missed
+		}
+	}
+}
+
+func (a *Admin) complain(ctx context.Context, n int, ids []int64, o *order, err error) {
+	attributes := []slog.Attr{
+		slog.String("verb", string(o.Verb)), slog.Int64("instance", ids[0]), slog.Int("instances", len(ids)), slog.Int("attempt", n),
+		slog.Any("error", err),
+	}
+	if store.IsLockTimeout(err) {
+		if h, ok, err := a.engine.store.Holder(ctx, store.Address{ID: ids[0]}); err == nil && ok {
+			attributes = append(attributes, slog.Group("held_by",
+				slog.Int("pid", int(h.PID)), slog.String("state", h.State), slog.String("application", h.Application)))
+		}
+	}
+	a.engine.config.Logger.LogAttrs(ctx, slog.LevelWarn, "an operator's verb was not carried out yet, trying again", attributes...)
+}
+
+// pause waits before the next attempt, 5 ms to 1 s, and reports whether ctx let it.
+func pause(ctx context.Context, n int) bool {
+	d := min(time.Second, 5*time.Millisecond<<min(n, 10))
+	timer := time.NewTimer(d/2 + rand.N(d/2)) //nolint:gosec // jitter
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

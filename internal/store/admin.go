@@ -1,0 +1,354 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// Verb is what an operator does to instances.
+type Verb string
+
+// The verbs.
+const (
+	Cancel     Verb = "cancel"
+	Retry      Verb = "retry"
+	RunNow     Verb = "run_now"
+	Reschedule Verb = "reschedule"
+	Pause      Verb = "pause"
+	Resume     Verb = "resume"
+)
+
+// applies says to which rows a verb applies; nil: either.
+type applies struct {
+	statuses []string
+	paused   *bool
+	later    bool // eligible in the future only
+}
+
+var live = []string{"runnable", "executing", "awaiting_signal", "awaiting_children"}
+
+var verbs = map[Verb]applies{
+	Cancel:     {statuses: live},
+	Retry:      {statuses: []string{"failed"}},
+	RunNow:     {statuses: []string{"runnable"}, later: true},
+	Reschedule: {statuses: []string{"runnable"}},
+	Pause:      {statuses: live, paused: new(false)},
+	Resume:     {statuses: live, paused: new(true)},
+}
+
+// Filter selects instances: all criteria must hold, zero ones do. Whether the zero Filter may mean all is the caller's to decide.
+type Filter struct {
+	Machine   string
+	Version   int
+	Step      string
+	Queue     string
+	Statuses  []string
+	Failures  []string
+	KeyPrefix string
+}
+
+// filterText is a Filter, and whether a verb applies. $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 the
+// verb's statuses $9 paused $10 later only. It hides status from the partial indexes, as commitSQL does.
+const (
+	filterText = `($1::text IS NULL OR g.fsm = $1) AND ($2::int IS NULL OR g.fsm_version = $2) AND ($3::text IS NULL OR g.step = $3)
+  AND ($4::text IS NULL OR g.queue = $4) AND ($5::text[] IS NULL OR g.status::text = ANY($5)) AND ($6::text[] IS NULL OR g.failure = ANY($6))
+  AND ($7::text IS NULL OR starts_with(g.correlation_key, $7))`
+	appliesText = `g.status::text = ANY($8::text[]) AND ($9::boolean IS NULL OR g.paused = $9)
+  AND (NOT $10::boolean OR g.eligible_at > (SELECT clock_timestamp()))`
+)
+
+func (f *Filter) args(v Verb) []any {
+	var version *int
+	if f.Version != 0 {
+		version = &f.Version
+	}
+	a := verbs[v]
+	return []any{optional(f.Machine), version, optional(f.Step), optional(f.Queue), f.Statuses, f.Failures, optional(f.KeyPrefix),
+		a.statuses, a.paused, a.later}
+}
+
+// Seen is what a caller saw of an instance: only what is still so is changed.
+type Seen struct {
+	Status           string
+	Visit            int64
+	Attempt, Crashes int
+	EligibleAt       time.Time
+	Paused           bool
+}
+
+// Order is what an operator wants done.
+type Order struct {
+	Verb        Verb
+	Mark        string    // of Cancel: the commit_id of what it ends, a UUID
+	Reason      string    // of Cancel: last_error
+	At          time.Time // of Reschedule
+	Descendants bool      // of Cancel, of one instance: all live ones, too
+	Most        int       // and at most so many instances in all
+	Filter      Filter
+	Key         string // "" or the correlation key that the instance must still occupy
+	Seen        *Seen
+}
+
+// Change is what was done to an instance.
+type Change struct {
+	ID      int64
+	Was, Is string // its status
+	Asked   bool   // it was one of those that were asked for, not a descendant
+}
+
+// Refusal is an instance that was left as it is.
+type Refusal struct {
+	ID     int64
+	Status string // "" if there is none
+	Why    error
+}
+
+// Why an instance was left as it is.
+var (
+	ErrGone      = errors.New("no such instance")
+	ErrMoved     = errors.New("it does not occupy that key any more")
+	ErrChanged   = errors.New("it has changed since it was seen")
+	ErrUnmatched = errors.New("it does not match the filter any more")
+	ErrApplies   = errors.New("the verb does not apply")
+)
+
+// Operated is what became of an Order.
+type Operated struct {
+	Changed []Change // in order of ids
+	Refused []Refusal
+	Promotion
+}
+
+// OccupiedError is a Retry of an instance whose correlation key is another's by now.
+type OccupiedError struct {
+	Key      string
+	Occupant int64
+}
+
+func (e *OccupiedError) Error() string {
+	return fmt.Sprintf("key %.80q is occupied by instance %d", e.Key, e.Occupant)
+}
+
+// TooManyError is a Cancel of more instances than Order.Most.
+type TooManyError struct{ Most int }
+
+func (e *TooManyError) Error() string { return fmt.Sprintf("over %d instances", e.Most) }
+
+// operateAgain bounds the fresh looks at a family that grew, or at a key that changed hands, under an order.
+const operateAgain = 5
+
+// Operate carries out an order on instances, in one transaction: all that it applies to, or after an error none.
+//
+// The rows are locked first, in ascending id, waiting for whoever holds them: a commit, a claim or a delivery goes before or after, never
+// beside. What is decided about them afterwards holds until the commit: that is the compare of compare-and-set.
+//
+// Errors: an *OccupiedError or a *TooManyError; ErrUnknown if the COMMIT got no answer.
+func (s *Store) Operate(ctx context.Context, ids []int64, o *Order) (out Operated, err error) {
+	for range operateAgain {
+		err = s.interactive(ctx, slowLock, func(send send) error {
+			out = Operated{}
+			return s.operate(send, ids, o, &out)
+		})
+		if IsUniqueViolation(err) && len(ids) == 1 {
+			if err = s.occupied(ctx, ids[0], err); IsUniqueViolation(err) {
+				continue // the key is free again
+			}
+		}
+		if !errors.Is(err, errGrown) {
+			break
+		}
+	}
+	if unknown(err) {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if err != nil {
+		return Operated{}, fmt.Errorf("%s %d instances: %w", o.Verb, len(ids), err)
+	}
+	return out, nil
+}
+
+// operated is a locked row.
+type operated struct {
+	id           int64
+	status       string
+	queue, key   string
+	depth        int
+	child        bool
+	fits, can    bool
+	holds, still bool
+}
+
+// adminSQL locks instances in ascending id, and tells of each, as the lock found it, what decides about the verb. A cancel also locks the
+// parents, whose barriers it settles. $1–$10 filterText $11 ids $12 also their parents $13 key $14–$19 what the caller saw
+const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), g.depth, g.parent_id IS NOT NULL,
+  coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
+  $13::text IS NULL OR coalesce(g.correlation_guard = $13, false),
+  $14::text IS NULL OR g.status::text = $14 AND g.visit = $15::bigint AND g.attempt = $16::int AND g.crashes = $17::int
+    AND g.eligible_at = $18::timestamptz AND g.paused = $19::boolean
+FROM {s}.gen_durable g
+WHERE g.id = ANY(ARRAY(SELECT unnest($11::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $12::boolean AND x.id = ANY($11::bigint[])))
+ORDER BY g.id FOR NO KEY UPDATE OF g`
+
+func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error {
+	asked = slices.Compact(slices.Sorted(slices.Values(asked)))
+	ids, found := asked, map[int64]*operated{}
+	var err error
+	if o.Descendants {
+		ids, err = s.lockFamily(send, asked, o, found)
+	} else {
+		err = send(s.lockOperated(asked, o, found))
+	}
+	if err != nil {
+		return err
+	}
+	var todo []*operated
+	for _, id := range ids {
+		row := found[id]
+		_, wanted := slices.BinarySearch(asked, id)
+		switch why := o.refuses(row, wanted); {
+		case why == nil:
+			todo = append(todo, row)
+		case wanted:
+			refusal := Refusal{ID: id, Why: why}
+			if row != nil {
+				refusal.Status = row.status
+			}
+			out.Refused = append(out.Refused, refusal)
+		}
+	}
+	// What has ended may have descendants that have not; what is not what the caller meant has none that he meant.
+	if len(todo) == 0 || o.Descendants && len(out.Refused) > 0 && !errors.Is(out.Refused[0].Why, ErrApplies) {
+		return nil
+	}
+	done := map[int64]bool{}
+	if err := send(s.carryOut(todo, o, done, out)...); err != nil {
+		return err
+	}
+	for _, row := range todo {
+		if !done[row.id] {
+			return fmt.Errorf("instance %d is locked, %s, and was not changed", row.id, row.status)
+		}
+		_, wanted := slices.BinarySearch(asked, row.id)
+		out.Changed = append(out.Changed, Change{ID: row.id, Was: row.status, Is: o.becomes(row.status), Asked: wanted})
+	}
+	return nil
+}
+
+// lockOperated locks rows, and with a cancel their parents, and notes what they are.
+func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) entpgx.Stmt {
+	args := append(o.Filter.args(o.Verb), ids, o.Verb == Cancel, optional(o.Key))
+	if o.Seen == nil {
+		args = append(args, nil, nil, nil, nil, nil, nil)
+	} else {
+		args = append(args, o.Seen.Status, o.Seen.Visit, o.Seen.Attempt, o.Seen.Crashes, o.Seen.EligibleAt, o.Seen.Paused)
+	}
+	return s.stmt("admin", adminSQL, readOperated(found), args...)
+}
+
+func readOperated(into map[int64]*operated) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var r operated
+			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still); err != nil {
+				return err
+			}
+			into[r.id] = &r
+		}
+		return rows.Err()
+	}
+}
+
+// refuses tells why a locked row stays as it is. The caller's conditions are about what was asked for, not about its descendants.
+func (o *Order) refuses(r *operated, asked bool) error {
+	switch {
+	case r == nil:
+		return ErrGone
+	case asked && !r.holds:
+		return ErrMoved
+	case asked && !r.still:
+		return ErrChanged
+	case asked && !r.fits:
+		return ErrUnmatched
+	case !r.can:
+		return ErrApplies
+	}
+	return nil
+}
+
+func (o *Order) becomes(was string) string {
+	switch o.Verb { //nolint:exhaustive // the others leave the status alone
+	case Cancel:
+		return "failed"
+	case Retry:
+		return "runnable"
+	}
+	return was
+}
+
+// carryOut are the statements that change the rows, and those that follow from it.
+func (s *Store) carryOut(todo []*operated, o *Order, done map[int64]bool, out *Operated) []entpgx.Stmt {
+	read := func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { done[id] = true; return nil })
+		return err
+	}
+	if o.Verb == Cancel {
+		return s.cancelAll(todo, o, read, out)
+	}
+	ids := make([]int64, len(todo))
+	var keys []string
+	for i, r := range todo {
+		ids[i] = r.id
+		if r.key != "" && r.status == "runnable" && (o.Verb == Pause || o.Verb == Reschedule) { // it may have been the head of its key
+			keys = append(keys, r.key)
+		}
+		if o.Verb != Pause && r.status == "runnable" || o.Verb == Retry {
+			out.Queues = append(out.Queues, r.queue)
+		}
+	}
+	var stmts []entpgx.Stmt
+	switch o.Verb { //nolint:exhaustive // Cancel is above
+	case Retry:
+		stmts = append(stmts, s.stmt("retry", retrySQL, read, ids))
+	case RunNow:
+		stmts = append(stmts, s.stmt("run now", runNowSQL, read, ids))
+	case Reschedule:
+		stmts = append(stmts, s.stmt("reschedule", rescheduleSQL, read, ids, o.At))
+	case Pause:
+		stmts = append(stmts, s.stmt("pause", pauseSQL, read, ids))
+	case Resume:
+		stmts = append(stmts, s.stmt("resume", resumeSQL, read, ids))
+	}
+	return append(stmts, s.promotion(keys, out)...)
+}
+
+// promotion brings the next row of keys forward, which an operator has taken a row from.
+func (s *Store) promotion(keys []string, out *Operated) []entpgx.Stmt {
+	if len(keys) == 0 {
+		return nil
+	}
+	return []entpgx.Stmt{s.stmt("promote", promoteSQL, out.read, keys, nil, nil)}
+}
+
+// byDepth groups rows by how deep they are nested, the deepest first.
+func byDepth(rows []*operated) [][]*operated {
+	rows = slices.Clone(rows)
+	slices.SortStableFunc(rows, func(a, b *operated) int { return cmp.Compare(b.depth, a.depth) })
+	var out [][]*operated
+	for len(rows) > 0 {
+		n := slices.IndexFunc(rows, func(r *operated) bool { return r.depth != rows[0].depth })
+		if n < 0 {
+			n = len(rows)
+		}
+		out, rows = append(out, rows[:n]), rows[n:]
+	}
+	return out
+}

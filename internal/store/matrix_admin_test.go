@@ -1,0 +1,47 @@
+package store_test
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+var operators = group{"An operator's verbs", "", []transition{
+	{name: "cancel of a runnable one", from: "runnable", happens: verb(store.Cancel), makes: all(cancelled, claimEnds)},
+	{name: "cancel of an executing one", from: "executing", happens: verb(store.Cancel), makes: all(cancelled, claimEnds)},
+	{name: "cancel of one that awaits a signal", from: "awaiting_signal", happens: verb(store.Cancel),
+		makes: all(cancelled, rules{"await_deadline": null})},
+	{name: "cancel of one that awaits children", from: "awaiting_children", happens: verb(store.Cancel), makes: cancelled},
+	{name: "retry", from: "failed", with: columns{"paused": `true`}, happens: verb(store.Retry),
+		makes: all(awake, rules{"failure": null, "finished_at": null, "attempt": is("0"), "crashes": is("0"), "updated_at": now,
+			"paused": is("false"), "pick_lane": is("0"), "correlation_guard": of("the key", func(s *scene) string { return s.key() })})},
+	{name: "run now", from: "runnable", with: columns{"eligible_at": `now() + interval '1 hour'`, "pick_lane": `2`}, happens: verb(store.RunNow),
+		makes: rules{"eligible_at": now, "pick_lane": is("0"), "updated_at": now}},
+	{name: "reschedule", from: "runnable", with: columns{"pick_lane": `1`}, happens: verb(store.Reschedule),
+		makes: rules{"eligible_at": at("that time, or now", tomorrow), "pick_lane": is("0"), "updated_at": now, itsNext: promoted}},
+	{name: "pause", from: "runnable", happens: verb(store.Pause),
+		makes: rules{"paused": is("true"), "updated_at": now, itsNext: promoted}},
+	{name: "pause of an executing one", from: "executing", with: columns{"paused": `false`}, happens: verb(store.Pause),
+		makes: rules{"paused": is("true"), "updated_at": now}},
+	{name: "resume", from: "runnable", with: columns{"paused": `true`, "pick_lane": `1`}, happens: verb(store.Resume),
+		makes: rules{"paused": is("false"), "pick_lane": is("0"), "updated_at": now}},
+}}
+
+var cancelled = all(ended, rules{"status": is("failed"), "failure": is("cancelled"),
+	"last_error": is("cancelled: wrong order").as("the reason")})
+
+// verb has an operator do it to the scene's row.
+func verb(v store.Verb) func(s *scene) {
+	return func(s *scene) {
+		s.t.Helper()
+		o := store.Order{Verb: v, Mark: s.mark, At: tomorrow}
+		if v == store.Cancel {
+			o.Reason = "wrong order"
+		}
+		got, err := s.Operate(s.t.Context(), []int64{s.id}, &o)
+		require.NoError(s.t, err)
+		require.Len(s.t, got.Changed, 1)
+		require.Empty(s.t, got.Refused)
+		require.Empty(s.t, got.Missed)
+	}
+}

@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// A queue is paused by a row. No claim looks for it, which would cost each of them: every worker looks when it polls, at least once a
+// second, and claims nothing until the row is gone. A claim that was sent before may still take rows; they go back unstarted.
+const (
+	pauseQueueSQL  = `INSERT INTO {s}.paused_queues (queue) VALUES ($1) ON CONFLICT (queue) DO NOTHING RETURNING queue`
+	resumeQueueSQL = `DELETE FROM {s}.paused_queues WHERE queue = $1 RETURNING queue`
+	pausedSQL      = `SELECT p.queue, p.paused_at FROM {s}.paused_queues p ORDER BY p.queue`
+)
+
+// PausedQueue is a queue from which nothing is claimed.
+type PausedQueue struct {
+	Queue string
+	Since time.Time
+}
+
+// PauseQueue pauses a queue, or with on false resumes it, and reports whether that changed anything.
+func (s *Store) PauseQueue(ctx context.Context, queue string, on bool) (changed bool, err error) {
+	read := func(rows pgx.Rows) error {
+		var queue string
+		_, err := pgx.ForEachRow(rows, []any{&queue}, func() error { changed = true; return nil })
+		return err
+	}
+	change := s.stmt("pause queue", pauseQueueSQL, read, queue)
+	if !on {
+		change = s.stmt("resume queue", resumeQueueSQL, read, queue)
+	}
+	err = s.transaction(ctx, slowLock, change)
+	if err != nil && unknown(err) {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("pause queue %q, or resume it: %w", queue, err)
+	}
+	return changed, nil
+}
+
+// PausedQueues lists the queues that are paused, by name.
+func (s *Store) PausedQueues(ctx context.Context) (paused []PausedQueue, err error) {
+	if err := s.transaction(ctx, fastLock, s.paused(&paused)); err != nil {
+		return nil, fmt.Errorf("list paused queues: %w", err)
+	}
+	return paused, nil
+}
+
+// paused reads what is paused, into an empty list.
+func (s *Store) paused(into *[]PausedQueue) entpgx.Stmt {
+	return s.stmt("paused queues", pausedSQL, func(rows pgx.Rows) error {
+		var q PausedQueue
+		_, err := pgx.ForEachRow(rows, []any{&q.Queue, &q.Since}, func() error { *into = append(*into, q); return nil })
+		return err
+	})
+}

@@ -1,0 +1,41 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// retrySQL makes failed instances runnable at the step they failed in, never parked again. It gets back what that step saw: visit, and so
+// its idempotency keys, awaits, timed_out, round and inbox are as they were. Only what would fail it at once, or hold it back, is new: attempt,
+// crashes, eligible_at, paused. joined stays: a child that was counted at its parent's barrier is not counted again (T42).
+//
+// It makes the correlation key occupied again, which the unique index refuses where another instance has it (T56). $1 ids
+const retrySQL = `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0,
+  attempt = 0, crashes = 0,
+  eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())
+FROM unnest($1::bigint[]) AS u(id)
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)
+RETURNING g.id`
+
+// occupantOfSQL finds who occupies the correlation key of an instance. $1 id
+const occupantOfSQL = `SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
+CROSS JOIN LATERAL (SELECT x.correlation_guard, x.id FROM {s}.gen_durable x WHERE x.correlation_guard = g.correlation_key OFFSET 0) o
+WHERE g.id = $1::bigint`
+
+// occupied names who has the key of an instance that could not be retried; if nobody has it any more, it returns refused.
+func (s *Store) occupied(ctx context.Context, id int64, refused error) error {
+	var by OccupiedError
+	err := s.one(ctx, fastLock, "occupant of", occupantOfSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&by.Key, &by.Occupant}, func() error { return nil })
+		return err
+	}, id)
+	switch {
+	case err != nil:
+		return err
+	case by.Occupant == 0:
+		return refused
+	}
+	return &by
+}

@@ -1,0 +1,29 @@
+package schema
+
+import (
+	"time"
+
+	"entgo.io/ent"
+	"entgo.io/ent/dialect/entsql"
+	entschema "entgo.io/ent/schema"
+	"entgo.io/ent/schema/field"
+)
+
+// PausedQueue is a queue from which nothing is claimed: a row of paused_queues, there exactly while it is paused.
+type PausedQueue struct{ ent.Schema }
+
+// Annotations name the table and its check.
+func (PausedQueue) Annotations() []entschema.Annotation {
+	return []entschema.Annotation{
+		entsql.Annotation{Table: "paused_queues"},
+		entsql.Checks(map[string]string{"paused_queues_names_check": `octet_length(queue) BETWEEN 1 AND 512`}),
+	}
+}
+
+// Fields are the columns.
+func (PausedQueue) Fields() []ent.Field {
+	return []ent.Field{
+		field.Text("id").StorageKey("queue").Comment("the queue's name"),
+		field.Time("paused_at").Default(time.Now).Immutable().Annotations(now()),
+	}
+}
