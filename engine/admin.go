@@ -60,7 +60,7 @@ func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } 
 
 // Descendants cancels all live descendants, too, children before their parents, in one transaction of at most MaxFamily instances: also
 // those of an instance that has ended already. Of Cancel.
-func Descendants() VerbOption { return func(o *order) { o.Order.Descendants = true } }
+func Descendants() VerbOption { return func(o *order) { o.Descendants = true } }
 
 // IfUnchanged applies the verb only if the instance is as it was read: status, visit, attempt, crashes, eligible_at and paused. Of all verbs
 // but those of [Plan.Apply].
@@ -139,7 +139,7 @@ func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, at time.Time, 
 	if err != nil {
 		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	if o.Order.Key = address.Key; address.Key != "" {
+	if o.Key = address.Key; address.Key != "" {
 		row, err := a.engine.store.Get(ctx, address)
 		if err != nil {
 			return Changed{}, err
@@ -193,7 +193,7 @@ func newOrder(verb Verb, options []VerbOption) (*order, error) {
 		return nil, &VerbError{verb, "Reason", fmt.Errorf("%d bytes, at most %d", len(o.Reason), MaxReasonBytes)}
 	case o.Reason != "" && checkName(o.Reason, MaxReasonBytes) != nil:
 		return nil, &VerbError{verb, "Reason", fmt.Errorf("%.80q is not a text that Postgres takes", o.Reason)}
-	case o.Order.Descendants && verb != VerbCancel:
+	case o.Descendants && verb != VerbCancel:
 		return nil, &VerbError{verb, "Descendants", errors.New("only of Cancel")}
 	}
 	return o, nil

@@ -140,7 +140,7 @@ func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (Applied, error
 	}
 	o.Filter = p.filter
 	size := bulkBatch
-	if o.Order.Descendants {
+	if o.Descendants {
 		size = 1
 	}
 	b := bulk{admin: p.admin, order: o}

@@ -86,8 +86,8 @@ func holdsInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
 	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
 		return holdsInterface(t.Elem(), seen)
 	case reflect.Struct:
-		for i := range t.NumField() {
-			if holdsInterface(t.Field(i).Type, seen) {
+		for field := range t.Fields() {
+			if holdsInterface(field.Type, seen) {
 				return true
 			}
 		}
