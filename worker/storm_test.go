@@ -19,13 +19,13 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// seeds is how many storms there are: SEEDS, or 300, or few in short mode.
+// seeds is how many storms there are: SEEDS, or 2,000, or few in short mode.
 func seeds(t *testing.T) uint64 {
 	t.Helper()
 	if testing.Short() {
 		return 30
 	}
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("SEEDS"), "300"))
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("SEEDS"), "2000"))
 	require.NoError(t, err, "SEEDS")
 	return uint64(n)
 }
