@@ -147,22 +147,58 @@ func (c *chaos) kill(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	defer c.note(killed, p.name)()
-	return c.fleet.kill(p)
+	if err := c.fleet.kill(p); err != nil {
+		return err
+	}
+	interrupted, err := c.log.running(p.name)
+	c.effects[killed].Add(int64(len(interrupted)))
+	return err
 }
 
-// stall stops a worker past its lease, and lets it go on.
+// stall stops a worker in the midst of a step, past its lease, and lets it go on.
 func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	p, err := c.victim(ctx, r)
 	if p == nil {
 		return err
 	}
 	defer c.fleet.giveBack(p)
-	defer c.note(stopped, p.name)()
-	if err := p.signal(syscall.SIGSTOP); err != nil {
-		return err
+	var running []event
+	for range 50 { // one that does nothing would lose nothing
+		if err := p.signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+		if running, err = c.log.running(p.name); err != nil || len(running) > 0 || ctx.Err() != nil {
+			break
+		}
+		if err := p.signal(syscall.SIGCONT); err != nil {
+			return err
+		}
+		pause(ctx, 20*time.Millisecond)
 	}
+	defer c.note(stopped, p.name)()
 	pause(ctx, lease+reap+time.Duration(r.IntN(1000))*time.Millisecond)
-	return p.signal(syscall.SIGCONT)
+	// After a restart of the server nobody is reaped for a while.
+	late, lost := time.Now().Add(lease+reap), c.lost(ctx, running)
+	for lost < len(running) && ctx.Err() == nil && time.Now().Before(late) {
+		pause(ctx, 50*time.Millisecond)
+		lost = c.lost(ctx, running)
+	}
+	c.effects[stopped].Add(int64(lost))
+	return errors.Join(err, p.signal(syscall.SIGCONT))
+}
+
+// lost is how many of the steps that ran when their worker was stopped are no longer that worker's.
+func (c *chaos) lost(ctx context.Context, running []event) (n int) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	const sql = `SELECT NOT EXISTS (SELECT FROM gendurable.gen_durable WHERE id = $1 AND claim_token = $2 AND status = 'executing')`
+	for _, e := range running {
+		var gone bool
+		if err := c.admin.QueryRow(ctx, sql, e.ID, e.Token).Scan(&gone); err == nil && gone { // an error is another fault's doing
+			n++
+		}
+	}
+	return n
 }
 
 // restart is the crash of Postgres: no checkpoint, open transactions are lost, what was committed is there.
@@ -258,7 +294,20 @@ func (c *chaos) exhaust(ctx context.Context, r *rand.Rand) error {
 	if err := p.signal(syscall.SIGUSR1); err != nil {
 		return err
 	}
-	pause(ctx, lease)
+	began := time.Now()
+	for reported := false; !reported && ctx.Err() == nil && time.Since(began) < 2*lease; pause(ctx, 50*time.Millisecond) {
+		err := c.log.recent(func(e *event) {
+			if e.Kind == evExhausted && e.Process == p.name && e.At > began.UnixMicro() {
+				reported = true
+				if e.Count > 0 {
+					c.effects[exhausted].Add(1)
+				}
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -289,23 +338,4 @@ func (c *chaos) roll(ctx context.Context) error {
 		c.effects[rolled].Add(rollAtOnce)
 	}
 	return nil
-}
-
-// missing says which floors are not reached yet.
-func (c *chaos) missing(instances, signals int64) (what []string) {
-	c.counts["instances"].Store(instances)
-	c.counts["signals"].Store(signals)
-	for kind, of180 := range floors {
-		if got, want := c.counts[kind].Load(), int64(c.floor(kind, of180)); got < want {
-			what = append(what, fmt.Sprintf("%s: %d of %d", kind, got, want))
-		}
-	}
-	return what
-}
-
-func (c *chaos) floor(kind string, of180 int) int {
-	if kind == rolled { // always all of them
-		return of180
-	}
-	return c.o.scaled(of180)
 }

@@ -2,9 +2,13 @@ package soak
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -89,6 +93,55 @@ func (j *journal) write(e event) {
 		fmt.Fprintln(os.Stderr, "write the log:", err)
 		os.Exit(exitLog)
 	}
+}
+
+// running are the steps that a process has begun and not ended, as far as the end of the log tells: steps are short.
+func (j *journal) running(process string) ([]event, error) {
+	begun := map[[3]int64]event{}
+	err := j.recent(func(e *event) {
+		run := [3]int64{e.ID, e.Visit, e.Token}
+		switch {
+		case e.Process != process:
+		case e.Kind == evStarted:
+			begun[run] = *e
+		case e.Kind == evEnded:
+			delete(begun, run)
+		}
+	})
+	return slices.Collect(maps.Values(begun)), err
+}
+
+// recent hands out the newest events in order.
+func (j *journal) recent(each func(e *event)) error {
+	const most = 1 << 20
+	info, err := j.file.Stat()
+	if err != nil {
+		return fmt.Errorf("look at the log: %w", err)
+	}
+	f, err := os.Open(j.file.Name())
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer f.Close()
+	from := max(0, info.Size()-most)
+	text, err := io.ReadAll(io.NewSectionReader(f, from, most))
+	if err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	if from > 0 {
+		_, text, _ = bytes.Cut(text, []byte("\n")) // the rest of a line
+	}
+	for line := range bytes.Lines(text) {
+		if !bytes.HasSuffix(line, []byte("\n")) {
+			break // it is just being written
+		}
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		each(&e)
+	}
+	return nil
 }
 
 func (j *journal) close() error { return j.file.Close() }

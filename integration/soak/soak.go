@@ -201,61 +201,36 @@ func (s *soak) judge(ctx context.Context) error {
 	if err := load(ctx, s.chaos.admin, s.chaos.log.file.Name()); err != nil {
 		return err
 	}
-	idle, err := s.effects(ctx)
-	if err != nil {
+	if err := s.tell(ctx); err != nil {
 		return err
 	}
 	var short error
 	if len(missing) > 0 {
 		short = fmt.Errorf("floors not reached: %s", strings.Join(missing, ", "))
 	}
-	if len(idle) > 0 {
-		short = errors.Join(short, fmt.Errorf("without effect: %s", strings.Join(idle, ", ")))
-	}
 	return errors.Join(s.verify(ctx), s.recovered(ctx), short)
 }
 
-// effectsSQL counts what faults have cost, where only the log tells: steps interrupted by kills, claims that a process had lost when it
-// went on, pools that kept somebody waiting. And what the engine did about it all.
-const effectsSQL = `
-SELECT (SELECT count(*) FROM soak.run WHERE interrupted),
-  (SELECT count(*) FROM soak.event WHERE kind = 'stale' OR kind = 'ended' AND detail LIKE '%lease lost'),
-  (SELECT count(*) FROM soak.event WHERE kind = 'exhausted' AND count > 0),
-  (SELECT count(*) FROM soak.run), (SELECT count(*) FROM soak.outcome WHERE kind = 'reap'),
+// actsSQL counts what the engine did about the faults.
+const actsSQL = `
+SELECT (SELECT count(*) FROM soak.run), (SELECT count(*) FROM soak.outcome WHERE kind = 'reap'),
   (SELECT count(*) FROM soak.outcome WHERE kind = 'release'), (SELECT count(*) FROM soak.event WHERE kind = 'stale')`
 
-// effects prints the counts, and returns the kinds of fault that were without effect.
-func (s *soak) effects(ctx context.Context) (idle []string, err error) {
+// tell prints the counts.
+func (s *soak) tell(ctx context.Context) error {
 	c := s.chaos
-	var interrupted, lost, waited, runs, reaped, released, stale int64
-	if err := c.admin.QueryRow(ctx, effectsSQL).Scan(&interrupted, &lost, &waited, &runs, &reaped, &released, &stale); err != nil {
-		return nil, fmt.Errorf("count effects: %w", err)
+	var runs, reaped, released, stale int64
+	if err := c.admin.QueryRow(ctx, actsSQL).Scan(&runs, &reaped, &released, &stale); err != nil {
+		return fmt.Errorf("count what the engine did: %w", err)
 	}
-	cost := map[string]struct {
-		n  int64
-		of string
-	}{
-		killed:     {interrupted, "steps interrupted"},
-		stopped:    {lost, "claims lost"},
-		restarted:  {c.effects[restarted].Load(), "connections lost"},
-		cut:        {c.proxy.counts.busy.Load(), "of them busy"},
-		swallowed:  {c.proxy.counts.swallowed.Load(), "bytes swallowed"},
-		unanswered: {c.proxy.counts.unanswered.Load(), "commits took effect"},
-		terminated: {int64(c.proxy.reported("57P01")), "errors 57P01"},
-		readOnly:   {int64(c.proxy.reported("25006")), "errors 25006"},
-		exhausted:  {waited, "pools kept someone waiting"},
-		rolled:     {c.effects[rolled].Load(), "ended in order"},
-	}
-	for _, kind := range slices.Sorted(maps.Keys(cost)) {
-		s.say("%-22s %4d  (%d %s)", kind, c.counts[kind].Load(), cost[kind].n, cost[kind].of)
-		if cost[kind].n == 0 {
-			idle = append(idle, kind)
-		}
+	for _, kind := range faultKinds {
+		n, of := c.cost(kind)
+		s.say("%-22s %4d  (%d %s)", kind, c.counts[kind].Load(), n, of)
 	}
 	s.say("%d instances, %d signals, %d steps run, %d reaped, %d released, %d stale outcomes",
 		c.counts["instances"].Load(), c.counts["signals"].Load(), runs, reaped, released, stale)
 	s.say("errors of the server: %s", c.proxy.codesText())
-	return idle, nil
+	return nil
 }
 
 func (p *proxy) codesText() string {
