@@ -344,11 +344,9 @@ func (c *committer) applied(done *store.Committed, took time.Duration) {
 		}
 	}
 	c.w.promotions.add(done.Missed)
-	c.w.each(func(h *Hooks) {
-		if h.Commit != nil {
-			h.Commit(c.w.base, len(done.Applied), took)
-		}
-	})
+	for _, tell := range c.w.hooks.commit {
+		c.w.survive(func() { tell(c.w.base, len(done.Applied), took) })
+	}
 }
 
 // settle answers the outcomes that were applied. The others were stale, or left out because someone held their row or their parent's:

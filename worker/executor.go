@@ -121,7 +121,7 @@ func (x *execution) run() (over bool) {
 
 // answered is the committer's answer. The usual end of a flight needs nobody's code, and no goroutine.
 func (x *execution) answered(r commitReply) {
-	if r == (commitReply{}) && !x.sent.entry.Keep && len(x.w.stepHooks) == 0 {
+	if r == (commitReply{}) && !x.sent.entry.Keep && len(x.w.hooks.step) == 0 {
 		x.land()
 		return
 	}
@@ -316,19 +316,17 @@ func (x *execution) stale() {
 	x.w.log.Warn("an outcome came too late and changed nothing", slog.Int64("instance", c.ID), slog.String("machine", c.Machine),
 		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.Token))
 	info := fsm.InfoOf(c)
-	x.w.each(func(h *Hooks) {
-		if h.Stale != nil {
-			h.Stale(x.w.base, info)
-		}
-	})
+	for _, tell := range x.w.hooks.stale {
+		x.w.survive(func() { tell(x.w.base, info) })
+	}
 }
 
 func (x *execution) report(outcome string) {
-	if len(x.w.stepHooks) == 0 {
+	if len(x.w.hooks.step) == 0 {
 		return
 	}
 	info := fsm.InfoOf(x.f.claim)
-	for _, tell := range x.w.stepHooks {
+	for _, tell := range x.w.hooks.step {
 		x.w.survive(func() { tell(x.f.ctx, info, outcome, x.took, x.failed) })
 	}
 }

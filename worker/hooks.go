@@ -8,7 +8,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Hooks are told what happened, after the fact. Nil ones cost next to nothing. The engine waits for each: a slow hook slows the engine; one
+// Hooks are told what happened, after the fact. Nil ones cost nothing. The engine waits for each: a slow hook slows the engine; one
 // that panics, or calls runtime.Goexit, is logged and forgotten. Hosts know them as engine.Hooks.
 type Hooks struct {
 	// Step ran: its outcome ("next", "retry", "await", "children", "done", "stop"; "" where it was released) and, where the handler was
@@ -32,10 +32,37 @@ type Hooks struct {
 	Prune func(ctx context.Context, deleted int)
 }
 
-// each calls one hook of every set.
-func (w *Worker) each(call func(h *Hooks)) {
-	for i := range w.c.Hooks {
-		w.survive(func() { call(&w.c.Hooks[i]) })
+// listeners are the hooks that there are, by what they are told of: where there is none, nothing is paid for it.
+type listeners struct {
+	step       []func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
+	pick       []func(ctx context.Context, queue string, wanted, got int, took time.Duration)
+	saturation []func(ctx context.Context, queue string, running, buffered, slots int)
+	contended  []func(ctx context.Context, claims int)
+	commit     []func(ctx context.Context, outcomes int, took time.Duration)
+	reap       []func(ctx context.Context, released, failed int)
+	stale      []func(ctx context.Context, info fsm.Info)
+	drain      []func(ctx context.Context, released, abandoned int)
+	prune      []func(ctx context.Context, deleted int)
+}
+
+func listen(hooks []Hooks) (l listeners) {
+	for _, h := range hooks {
+		add(&l.step, h.Step, h.Step == nil)
+		add(&l.pick, h.Pick, h.Pick == nil)
+		add(&l.saturation, h.Saturation, h.Saturation == nil)
+		add(&l.contended, h.Contended, h.Contended == nil)
+		add(&l.commit, h.Commit, h.Commit == nil)
+		add(&l.reap, h.Reap, h.Reap == nil)
+		add(&l.stale, h.Stale, h.Stale == nil)
+		add(&l.drain, h.Drain, h.Drain == nil)
+		add(&l.prune, h.Prune, h.Prune == nil)
+	}
+	return l
+}
+
+func add[F any](to *[]F, hook F, none bool) {
+	if !none {
+		*to = append(*to, hook)
 	}
 }
 

@@ -242,11 +242,9 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 	}
 	k.mu.Unlock()
 	if contended > 0 && err == nil {
-		k.w.each(func(h *Hooks) {
-			if h.Contended != nil {
-				h.Contended(k.w.base, contended)
-			}
-		})
+		for _, tell := range k.w.hooks.contended {
+			k.w.survive(func() { tell(k.w.base, contended) })
+		}
 	}
 	return granted
 }

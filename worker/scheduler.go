@@ -199,11 +199,9 @@ func (s *scheduler) claim(n int) {
 // take takes in what a claim brought, and decides when to claim again.
 func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.claiming = false
-	s.w.each(func(h *Hooks) {
-		if h.Pick != nil {
-			h.Pick(s.w.base, s.name, r.wanted, len(r.Claims), r.took)
-		}
-	})
+	for _, tell := range s.w.hooks.pick {
+		s.w.survive(func() { tell(s.w.base, s.name, r.wanted, len(r.Claims), r.took) })
+	}
 	if r.err != nil {
 		s.failed(r)
 		return
@@ -227,11 +225,9 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	default:
 		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
 	}
-	s.w.each(func(h *Hooks) {
-		if h.Saturation != nil {
-			h.Saturation(s.w.base, s.name, s.running, len(s.buffer), s.conf.Concurrency)
-		}
-	})
+	for _, tell := range s.w.hooks.saturation {
+		s.w.survive(func() { tell(s.w.base, s.name, s.running, len(s.buffer), s.conf.Concurrency) })
+	}
 }
 
 // failed decides what follows a claim that failed. Two picks that met on a partition key try again at once, with fewer rows: what each

@@ -72,11 +72,9 @@ func (w *Worker) reap(limits store.CrashLimits, refused *bool) error {
 		w.Nudge(r.Queues...)
 		w.promotions.add(r.Missed)
 		w.ended(r.Failed)
-		w.each(func(h *Hooks) {
-			if h.Reap != nil {
-				h.Reap(w.base, r.Released, len(r.Failed))
-			}
-		})
+		for _, tell := range w.hooks.reap {
+			w.survive(func() { tell(w.base, r.Released, len(r.Failed)) })
+		}
 		if r.Released+len(r.Failed) < reapMost {
 			return nil
 		}
@@ -97,11 +95,9 @@ func (w *Worker) pruner() {
 				slog.Any("instances", done.Refused))
 		}
 		if done.Instances > 0 {
-			w.each(func(h *Hooks) {
-				if h.Prune != nil {
-					h.Prune(w.base, done.Instances)
-				}
-			})
+			for _, tell := range w.hooks.prune {
+				w.survive(func() { tell(w.base, done.Instances) })
+			}
 		}
 	}
 }

@@ -61,8 +61,8 @@ type Worker struct {
 	lifelines   sync.WaitGroup // heartbeat and keyring: ended last
 	endLife     context.CancelFunc
 
-	stepHooks []func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
-	quiet     quiet
+	hooks listeners
+	quiet quiet
 }
 
 // New makes a worker. c is complete and valid.
@@ -76,18 +76,13 @@ func New(c Config) *Worker {
 
 func assemble(c Config, db backend, line beater, locks keyLocks, hash func(string) int64) *Worker {
 	w := &Worker{c: c, id: uuid.NewString(), db: db, line: line, machines: map[machineKey]*step.Machine{}, queues: map[string]*scheduler{},
-		flights: flights{byID: map[int64]*flight{}}, runners: runners{atOnce: runtime.GOMAXPROCS(0)}, began: time.Now(), draining: make(chan struct{})}
+		flights: flights{byID: map[int64]*flight{}}, runners: runners{atOnce: runtime.GOMAXPROCS(0)}, hooks: listen(c.Hooks), began: time.Now(), draining: make(chan struct{})}
 	w.log = c.Logger.With(slog.String("worker", w.id))
 	w.quiet.last = map[string]time.Time{}
 	w.lostAt.Store(int64(-24 * time.Hour))
 	for _, m := range c.Machines {
 		w.machines[machineKey{m.Name, m.Version}] = m
 		w.machineIDs = append(w.machineIDs, store.MachineID(m.Name, m.Version))
-	}
-	for i := range c.Hooks {
-		if tell := c.Hooks[i].Step; tell != nil {
-			w.stepHooks = append(w.stepHooks, tell)
-		}
 	}
 	for name, conf := range c.Queues {
 		w.queues[name] = newScheduler(w, name, conf)
@@ -178,11 +173,9 @@ func (w *Worker) Stop(ctx context.Context) error {
 	w.commits.stop()
 	w.endLife()
 	w.lifelines.Wait()
-	w.each(func(h *Hooks) {
-		if h.Drain != nil {
-			h.Drain(context.WithoutCancel(ctx), len(unstarted), len(abandoned))
-		}
-	})
+	for _, tell := range w.hooks.drain {
+		w.survive(func() { tell(context.WithoutCancel(ctx), len(unstarted), len(abandoned)) })
+	}
 	w.log.Info("stopped", slog.Int("released", len(unstarted)), slog.Int("abandoned", len(abandoned)))
 	if len(abandoned) > 0 {
 		return fmt.Errorf("stop: %d steps did not end, or could not be committed, in time: their instances run again when the leases expire: %s",

@@ -56,9 +56,9 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id`
 
-// commitSQL applies all other outcomes of a batch, of all kinds, under the fence: id, executing, worker, claim token and visit (spec §6). A stale
-// one changes nothing. Each applied row carries the batch's mark, commit_id: the riders that follow in the transaction go by it, never
-// by what the fence should be next, which a re-claimed row could match too (T84).
+// commitSQL applies all other outcomes of a batch, of all kinds, under the fence: id, executing, worker, claim token and visit (spec §6).
+// A stale one changes nothing. Each applied row carries the batch's mark, commit_id: the riders that follow in the transaction go by it,
+// never by what the fence should be next, which a re-claimed row could match too (T84).
 //
 // Nothing here waits for a stranger. A row that someone holds is left out (SKIP LOCKED), and so is a terminal child whose parent, to be
 // joined by a rider, someone holds. Lock and UPDATE are one statement: a later one could not know what was skipped, and would wait.

@@ -20,9 +20,12 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}' ELSE CASE r.scope
     WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'
     WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}' ELSE '{}' END END::{s}.durable_status[]`
 
-// insertRowsSQL is what the insertions have in common: one row of r per spec, with an id of its own. Ids are drawn in input order, which decides ties of the pick order; rows go in in key order, so that two
-// processes inserting the same new keys in opposite orders do not deadlock (T52, T89). $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys
-// $10 scopes $11 delays, µs $12 times $13 lanes
+// insertRowsSQL is what the insertions have in common: one row of r per spec, with an id of its own. Ids are drawn in input order, which
+// decides ties of the pick order; rows go in in key order, so that two processes inserting the same new keys in opposite orders do not
+// deadlock (T52, T89).
+//
+// $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys $10 scopes
+// $11 delays, µs $12 times $13 lanes
 const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (
   SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
