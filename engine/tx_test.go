@@ -372,7 +372,7 @@ func TestAnOpenTxDelaysItsTargetsOnly(t *testing.T) {
 		tx := begin()
 		_, err = tx.Signal(t.Context(), target, paid.With(1))
 		require.NoError(t, err)
-		mine, err := tx.Insert(t.Context(), echoes.New("mine").Key("mine"))
+		mine, err := tx.Insert(t.Context(), echoes.New("mine").Key("mine").After(time.Hour)) // its key stays taken
 		require.NoError(t, err)
 		_, err = tx.SignalOrInsert(t.Context(), ticket.New("mine").Key("mine too"), paid.With(1))
 		require.NoError(t, err)
