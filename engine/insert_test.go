@@ -23,16 +23,17 @@ func TestInsertWithEveryOption(t *testing.T) {
 	machine := fsm.Declare[map[string]int, string]("elsewhere", fsm.Version(3), fsm.Initial("first"))
 	at := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	id, err := e.Insert(t.Context(), machine.New(map[string]int{"n": 1}).Step("second").Queue("q").Priority(-5).Key("k").
-		Scope(fsm.ScopeAll).PartitionKey("p").At(at))
+		Scope(fsm.ScopeAll).PartitionKey("p").At(at).Deadline(time.Hour).Label("customer", "7"))
 	require.NoError(t, err, "though the machine is not registered here")
 	i, err := machine.Get(t.Context(), e, fsm.Key("k"))
 	require.NoError(t, err)
 	require.True(t, i.EligibleAt.Equal(at))
 	require.WithinDuration(t, time.Now(), i.InsertedAt, time.Minute)
-	i.EligibleAt, i.InsertedAt = time.Time{}, time.Time{}
+	require.WithinDuration(t, i.InsertedAt.Add(time.Hour), i.Deadline, time.Minute)
+	i.EligibleAt, i.InsertedAt, i.Deadline = time.Time{}, time.Time{}, time.Time{}
 	require.Equal(t, fsm.Instance[map[string]int, string]{
 		ID: id, Machine: "elsewhere", Version: 3, Step: "second", Queue: "q", Priority: -5, Status: fsm.StatusRunnable,
-		State: map[string]int{"n": 1}, Key: "k", PartitionKey: "p",
+		State: map[string]int{"n": 1}, Key: "k", PartitionKey: "p", Labels: map[string]string{"customer": "7"},
 	}, i)
 }
 
@@ -157,6 +158,8 @@ func TestInsertOfWhatIsWrong(t *testing.T) {
 		"priority":           {good.Priority(40_000), "priority", nil},
 		"negative delay":     {good.After(-1), "delay", nil},
 		"far future":         {good.At(time.Now().AddDate(101, 0, 0)), "at", nil},
+		"deadline":           {good.Deadline(-1), "deadline", nil},
+		"label":              {good.Label("", ""), "labels", nil},
 		"delay and time":     {good.After(time.Hour).At(time.Now()), "at", nil},
 		"NaN":                {numbers.New(math.NaN()), "state", nil},
 		"NUL":                {echoes.New("\x00"), "state", nil},

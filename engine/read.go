@@ -48,5 +48,6 @@ func raw(row *store.Instance) fsm.RawInstance {
 		Status: fsm.Status(row.Status), State: row.State, Result: row.Result, Attempt: row.Attempt, Crashes: row.Crashes,
 		Visit: row.Visit, Failure: fsm.Failure(row.Failure), LastError: row.LastError, Key: fsm.Key(row.CorrelationKey),
 		PartitionKey: row.PartitionKey, Paused: row.Paused, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: row.FinishedAt,
+		Deadline: row.Deadline, Labels: row.Labels,
 	}
 }

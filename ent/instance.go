@@ -97,6 +97,14 @@ type Instance struct {
 	PickLane int16 `json:"pick_lane,omitempty"`
 	// Paused holds the value of the "paused" field.
 	Paused bool `json:"paused,omitempty"`
+	// when it fails unless it has ended
+	Deadline *time.Time `json:"deadline,omitempty"`
+	// what the host finds it by
+	Labels map[string]string `json:"labels,omitempty"`
+	// the trace that it was inserted in
+	Trace map[string]string `json:"trace,omitempty"`
+	// its newest errors, oldest first
+	Errors json.RawMessage `json:"errors,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -152,7 +160,7 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 		switch columns[i] {
 		case instance.FieldCommitID, instance.FieldJoined:
 			values[i] = &sql.NullScanner{S: new(uuid.UUID)}
-		case instance.FieldState, instance.FieldResult, instance.FieldDropped:
+		case instance.FieldState, instance.FieldResult, instance.FieldDropped, instance.FieldLabels, instance.FieldTrace, instance.FieldErrors:
 			values[i] = new([]byte)
 		case instance.FieldAwaits:
 			values[i] = new(schema.Names)
@@ -164,7 +172,7 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(sql.NullInt64)
 		case instance.FieldFsm, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure:
 			values[i] = new(sql.NullString)
-		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline:
+		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline, instance.FieldDeadline:
 			values[i] = new(sql.NullTime)
 		case instance.FieldUID:
 			values[i] = new(uuid.UUID)
@@ -434,6 +442,37 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.Paused = value.Bool
 			}
+		case instance.FieldDeadline:
+			if value, ok := values[i].(*sql.NullTime); !ok {
+				return fmt.Errorf("unexpected type %T for field deadline", values[i])
+			} else if value.Valid {
+				_m.Deadline = new(time.Time)
+				*_m.Deadline = value.Time
+			}
+		case instance.FieldLabels:
+			if value, ok := values[i].(*[]byte); !ok {
+				return fmt.Errorf("unexpected type %T for field labels", values[i])
+			} else if value != nil && len(*value) > 0 {
+				if err := json.Unmarshal(*value, &_m.Labels); err != nil {
+					return fmt.Errorf("unmarshal field labels: %w", err)
+				}
+			}
+		case instance.FieldTrace:
+			if value, ok := values[i].(*[]byte); !ok {
+				return fmt.Errorf("unexpected type %T for field trace", values[i])
+			} else if value != nil && len(*value) > 0 {
+				if err := json.Unmarshal(*value, &_m.Trace); err != nil {
+					return fmt.Errorf("unmarshal field trace: %w", err)
+				}
+			}
+		case instance.FieldErrors:
+			if value, ok := values[i].(*[]byte); !ok {
+				return fmt.Errorf("unexpected type %T for field errors", values[i])
+			} else if value != nil && len(*value) > 0 {
+				if err := json.Unmarshal(*value, &_m.Errors); err != nil {
+					return fmt.Errorf("unmarshal field errors: %w", err)
+				}
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -620,6 +659,20 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("paused=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Paused))
+	builder.WriteString(", ")
+	if v := _m.Deadline; v != nil {
+		builder.WriteString("deadline=")
+		builder.WriteString(v.Format(time.ANSIC))
+	}
+	builder.WriteString(", ")
+	builder.WriteString("labels=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Labels))
+	builder.WriteString(", ")
+	builder.WriteString("trace=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Trace))
+	builder.WriteString(", ")
+	builder.WriteString("errors=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Errors))
 	builder.WriteByte(')')
 	return builder.String()
 }

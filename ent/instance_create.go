@@ -503,6 +503,38 @@ func (_c *InstanceCreate) SetNillablePaused(v *bool) *InstanceCreate {
 	return _c
 }
 
+// SetDeadline sets the "deadline" field.
+func (_c *InstanceCreate) SetDeadline(v time.Time) *InstanceCreate {
+	_c.mutation.SetDeadline(v)
+	return _c
+}
+
+// SetNillableDeadline sets the "deadline" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableDeadline(v *time.Time) *InstanceCreate {
+	if v != nil {
+		_c.SetDeadline(*v)
+	}
+	return _c
+}
+
+// SetLabels sets the "labels" field.
+func (_c *InstanceCreate) SetLabels(v map[string]string) *InstanceCreate {
+	_c.mutation.SetLabels(v)
+	return _c
+}
+
+// SetTrace sets the "trace" field.
+func (_c *InstanceCreate) SetTrace(v map[string]string) *InstanceCreate {
+	_c.mutation.SetTrace(v)
+	return _c
+}
+
+// SetErrors sets the "errors" field.
+func (_c *InstanceCreate) SetErrors(v json.RawMessage) *InstanceCreate {
+	_c.mutation.SetErrors(v)
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -910,6 +942,22 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Paused(); ok {
 		_spec.SetField(instance.FieldPaused, field.TypeBool, value)
 		_node.Paused = value
+	}
+	if value, ok := _c.mutation.Deadline(); ok {
+		_spec.SetField(instance.FieldDeadline, field.TypeTime, value)
+		_node.Deadline = &value
+	}
+	if value, ok := _c.mutation.Labels(); ok {
+		_spec.SetField(instance.FieldLabels, field.TypeJSON, value)
+		_node.Labels = value
+	}
+	if value, ok := _c.mutation.Trace(); ok {
+		_spec.SetField(instance.FieldTrace, field.TypeJSON, value)
+		_node.Trace = value
+	}
+	if value, ok := _c.mutation.Errors(); ok {
+		_spec.SetField(instance.FieldErrors, field.TypeJSON, value)
+		_node.Errors = value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{
@@ -1582,6 +1630,78 @@ func (u *InstanceUpsert) SetPaused(v bool) *InstanceUpsert {
 // UpdatePaused sets the "paused" field to the value that was provided on create.
 func (u *InstanceUpsert) UpdatePaused() *InstanceUpsert {
 	u.SetExcluded(instance.FieldPaused)
+	return u
+}
+
+// SetDeadline sets the "deadline" field.
+func (u *InstanceUpsert) SetDeadline(v time.Time) *InstanceUpsert {
+	u.Set(instance.FieldDeadline, v)
+	return u
+}
+
+// UpdateDeadline sets the "deadline" field to the value that was provided on create.
+func (u *InstanceUpsert) UpdateDeadline() *InstanceUpsert {
+	u.SetExcluded(instance.FieldDeadline)
+	return u
+}
+
+// ClearDeadline clears the value of the "deadline" field.
+func (u *InstanceUpsert) ClearDeadline() *InstanceUpsert {
+	u.SetNull(instance.FieldDeadline)
+	return u
+}
+
+// SetLabels sets the "labels" field.
+func (u *InstanceUpsert) SetLabels(v map[string]string) *InstanceUpsert {
+	u.Set(instance.FieldLabels, v)
+	return u
+}
+
+// UpdateLabels sets the "labels" field to the value that was provided on create.
+func (u *InstanceUpsert) UpdateLabels() *InstanceUpsert {
+	u.SetExcluded(instance.FieldLabels)
+	return u
+}
+
+// ClearLabels clears the value of the "labels" field.
+func (u *InstanceUpsert) ClearLabels() *InstanceUpsert {
+	u.SetNull(instance.FieldLabels)
+	return u
+}
+
+// SetTrace sets the "trace" field.
+func (u *InstanceUpsert) SetTrace(v map[string]string) *InstanceUpsert {
+	u.Set(instance.FieldTrace, v)
+	return u
+}
+
+// UpdateTrace sets the "trace" field to the value that was provided on create.
+func (u *InstanceUpsert) UpdateTrace() *InstanceUpsert {
+	u.SetExcluded(instance.FieldTrace)
+	return u
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (u *InstanceUpsert) ClearTrace() *InstanceUpsert {
+	u.SetNull(instance.FieldTrace)
+	return u
+}
+
+// SetErrors sets the "errors" field.
+func (u *InstanceUpsert) SetErrors(v json.RawMessage) *InstanceUpsert {
+	u.Set(instance.FieldErrors, v)
+	return u
+}
+
+// UpdateErrors sets the "errors" field to the value that was provided on create.
+func (u *InstanceUpsert) UpdateErrors() *InstanceUpsert {
+	u.SetExcluded(instance.FieldErrors)
+	return u
+}
+
+// ClearErrors clears the value of the "errors" field.
+func (u *InstanceUpsert) ClearErrors() *InstanceUpsert {
+	u.SetNull(instance.FieldErrors)
 	return u
 }
 
@@ -2304,6 +2424,90 @@ func (u *InstanceUpsertOne) SetPaused(v bool) *InstanceUpsertOne {
 func (u *InstanceUpsertOne) UpdatePaused() *InstanceUpsertOne {
 	return u.Update(func(s *InstanceUpsert) {
 		s.UpdatePaused()
+	})
+}
+
+// SetDeadline sets the "deadline" field.
+func (u *InstanceUpsertOne) SetDeadline(v time.Time) *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetDeadline(v)
+	})
+}
+
+// UpdateDeadline sets the "deadline" field to the value that was provided on create.
+func (u *InstanceUpsertOne) UpdateDeadline() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateDeadline()
+	})
+}
+
+// ClearDeadline clears the value of the "deadline" field.
+func (u *InstanceUpsertOne) ClearDeadline() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearDeadline()
+	})
+}
+
+// SetLabels sets the "labels" field.
+func (u *InstanceUpsertOne) SetLabels(v map[string]string) *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetLabels(v)
+	})
+}
+
+// UpdateLabels sets the "labels" field to the value that was provided on create.
+func (u *InstanceUpsertOne) UpdateLabels() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateLabels()
+	})
+}
+
+// ClearLabels clears the value of the "labels" field.
+func (u *InstanceUpsertOne) ClearLabels() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearLabels()
+	})
+}
+
+// SetTrace sets the "trace" field.
+func (u *InstanceUpsertOne) SetTrace(v map[string]string) *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetTrace(v)
+	})
+}
+
+// UpdateTrace sets the "trace" field to the value that was provided on create.
+func (u *InstanceUpsertOne) UpdateTrace() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateTrace()
+	})
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (u *InstanceUpsertOne) ClearTrace() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearTrace()
+	})
+}
+
+// SetErrors sets the "errors" field.
+func (u *InstanceUpsertOne) SetErrors(v json.RawMessage) *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetErrors(v)
+	})
+}
+
+// UpdateErrors sets the "errors" field to the value that was provided on create.
+func (u *InstanceUpsertOne) UpdateErrors() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateErrors()
+	})
+}
+
+// ClearErrors clears the value of the "errors" field.
+func (u *InstanceUpsertOne) ClearErrors() *InstanceUpsertOne {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearErrors()
 	})
 }
 
@@ -3192,6 +3396,90 @@ func (u *InstanceUpsertBulk) SetPaused(v bool) *InstanceUpsertBulk {
 func (u *InstanceUpsertBulk) UpdatePaused() *InstanceUpsertBulk {
 	return u.Update(func(s *InstanceUpsert) {
 		s.UpdatePaused()
+	})
+}
+
+// SetDeadline sets the "deadline" field.
+func (u *InstanceUpsertBulk) SetDeadline(v time.Time) *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetDeadline(v)
+	})
+}
+
+// UpdateDeadline sets the "deadline" field to the value that was provided on create.
+func (u *InstanceUpsertBulk) UpdateDeadline() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateDeadline()
+	})
+}
+
+// ClearDeadline clears the value of the "deadline" field.
+func (u *InstanceUpsertBulk) ClearDeadline() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearDeadline()
+	})
+}
+
+// SetLabels sets the "labels" field.
+func (u *InstanceUpsertBulk) SetLabels(v map[string]string) *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetLabels(v)
+	})
+}
+
+// UpdateLabels sets the "labels" field to the value that was provided on create.
+func (u *InstanceUpsertBulk) UpdateLabels() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateLabels()
+	})
+}
+
+// ClearLabels clears the value of the "labels" field.
+func (u *InstanceUpsertBulk) ClearLabels() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearLabels()
+	})
+}
+
+// SetTrace sets the "trace" field.
+func (u *InstanceUpsertBulk) SetTrace(v map[string]string) *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetTrace(v)
+	})
+}
+
+// UpdateTrace sets the "trace" field to the value that was provided on create.
+func (u *InstanceUpsertBulk) UpdateTrace() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateTrace()
+	})
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (u *InstanceUpsertBulk) ClearTrace() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearTrace()
+	})
+}
+
+// SetErrors sets the "errors" field.
+func (u *InstanceUpsertBulk) SetErrors(v json.RawMessage) *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.SetErrors(v)
+	})
+}
+
+// UpdateErrors sets the "errors" field to the value that was provided on create.
+func (u *InstanceUpsertBulk) UpdateErrors() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.UpdateErrors()
+	})
+}
+
+// ClearErrors clears the value of the "errors" field.
+func (u *InstanceUpsertBulk) ClearErrors() *InstanceUpsertBulk {
+	return u.Update(func(s *InstanceUpsert) {
+		s.ClearErrors()
 	})
 }
 

@@ -665,6 +665,68 @@ func (_u *InstanceUpdate) SetNillablePaused(v *bool) *InstanceUpdate {
 	return _u
 }
 
+// SetDeadline sets the "deadline" field.
+func (_u *InstanceUpdate) SetDeadline(v time.Time) *InstanceUpdate {
+	_u.mutation.SetDeadline(v)
+	return _u
+}
+
+// SetNillableDeadline sets the "deadline" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableDeadline(v *time.Time) *InstanceUpdate {
+	if v != nil {
+		_u.SetDeadline(*v)
+	}
+	return _u
+}
+
+// ClearDeadline clears the value of the "deadline" field.
+func (_u *InstanceUpdate) ClearDeadline() *InstanceUpdate {
+	_u.mutation.ClearDeadline()
+	return _u
+}
+
+// SetLabels sets the "labels" field.
+func (_u *InstanceUpdate) SetLabels(v map[string]string) *InstanceUpdate {
+	_u.mutation.SetLabels(v)
+	return _u
+}
+
+// ClearLabels clears the value of the "labels" field.
+func (_u *InstanceUpdate) ClearLabels() *InstanceUpdate {
+	_u.mutation.ClearLabels()
+	return _u
+}
+
+// SetTrace sets the "trace" field.
+func (_u *InstanceUpdate) SetTrace(v map[string]string) *InstanceUpdate {
+	_u.mutation.SetTrace(v)
+	return _u
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (_u *InstanceUpdate) ClearTrace() *InstanceUpdate {
+	_u.mutation.ClearTrace()
+	return _u
+}
+
+// SetErrors sets the "errors" field.
+func (_u *InstanceUpdate) SetErrors(v json.RawMessage) *InstanceUpdate {
+	_u.mutation.SetErrors(v)
+	return _u
+}
+
+// AppendErrors appends value to the "errors" field.
+func (_u *InstanceUpdate) AppendErrors(v json.RawMessage) *InstanceUpdate {
+	_u.mutation.AppendErrors(v)
+	return _u
+}
+
+// ClearErrors clears the value of the "errors" field.
+func (_u *InstanceUpdate) ClearErrors() *InstanceUpdate {
+	_u.mutation.ClearErrors()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -999,6 +1061,35 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if value, ok := _u.mutation.Paused(); ok {
 		_spec.SetField(instance.FieldPaused, field.TypeBool, value)
+	}
+	if value, ok := _u.mutation.Deadline(); ok {
+		_spec.SetField(instance.FieldDeadline, field.TypeTime, value)
+	}
+	if _u.mutation.DeadlineCleared() {
+		_spec.ClearField(instance.FieldDeadline, field.TypeTime)
+	}
+	if value, ok := _u.mutation.Labels(); ok {
+		_spec.SetField(instance.FieldLabels, field.TypeJSON, value)
+	}
+	if _u.mutation.LabelsCleared() {
+		_spec.ClearField(instance.FieldLabels, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.Trace(); ok {
+		_spec.SetField(instance.FieldTrace, field.TypeJSON, value)
+	}
+	if _u.mutation.TraceCleared() {
+		_spec.ClearField(instance.FieldTrace, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.Errors(); ok {
+		_spec.SetField(instance.FieldErrors, field.TypeJSON, value)
+	}
+	if value, ok := _u.mutation.AppendedErrors(); ok {
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			sqljson.Append(u, instance.FieldErrors, value)
+		})
+	}
+	if _u.mutation.ErrorsCleared() {
+		_spec.ClearField(instance.FieldErrors, field.TypeJSON)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -1780,6 +1871,68 @@ func (_u *InstanceUpdateOne) SetNillablePaused(v *bool) *InstanceUpdateOne {
 	return _u
 }
 
+// SetDeadline sets the "deadline" field.
+func (_u *InstanceUpdateOne) SetDeadline(v time.Time) *InstanceUpdateOne {
+	_u.mutation.SetDeadline(v)
+	return _u
+}
+
+// SetNillableDeadline sets the "deadline" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableDeadline(v *time.Time) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetDeadline(*v)
+	}
+	return _u
+}
+
+// ClearDeadline clears the value of the "deadline" field.
+func (_u *InstanceUpdateOne) ClearDeadline() *InstanceUpdateOne {
+	_u.mutation.ClearDeadline()
+	return _u
+}
+
+// SetLabels sets the "labels" field.
+func (_u *InstanceUpdateOne) SetLabels(v map[string]string) *InstanceUpdateOne {
+	_u.mutation.SetLabels(v)
+	return _u
+}
+
+// ClearLabels clears the value of the "labels" field.
+func (_u *InstanceUpdateOne) ClearLabels() *InstanceUpdateOne {
+	_u.mutation.ClearLabels()
+	return _u
+}
+
+// SetTrace sets the "trace" field.
+func (_u *InstanceUpdateOne) SetTrace(v map[string]string) *InstanceUpdateOne {
+	_u.mutation.SetTrace(v)
+	return _u
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (_u *InstanceUpdateOne) ClearTrace() *InstanceUpdateOne {
+	_u.mutation.ClearTrace()
+	return _u
+}
+
+// SetErrors sets the "errors" field.
+func (_u *InstanceUpdateOne) SetErrors(v json.RawMessage) *InstanceUpdateOne {
+	_u.mutation.SetErrors(v)
+	return _u
+}
+
+// AppendErrors appends value to the "errors" field.
+func (_u *InstanceUpdateOne) AppendErrors(v json.RawMessage) *InstanceUpdateOne {
+	_u.mutation.AppendErrors(v)
+	return _u
+}
+
+// ClearErrors clears the value of the "errors" field.
+func (_u *InstanceUpdateOne) ClearErrors() *InstanceUpdateOne {
+	_u.mutation.ClearErrors()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -2144,6 +2297,35 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if value, ok := _u.mutation.Paused(); ok {
 		_spec.SetField(instance.FieldPaused, field.TypeBool, value)
+	}
+	if value, ok := _u.mutation.Deadline(); ok {
+		_spec.SetField(instance.FieldDeadline, field.TypeTime, value)
+	}
+	if _u.mutation.DeadlineCleared() {
+		_spec.ClearField(instance.FieldDeadline, field.TypeTime)
+	}
+	if value, ok := _u.mutation.Labels(); ok {
+		_spec.SetField(instance.FieldLabels, field.TypeJSON, value)
+	}
+	if _u.mutation.LabelsCleared() {
+		_spec.ClearField(instance.FieldLabels, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.Trace(); ok {
+		_spec.SetField(instance.FieldTrace, field.TypeJSON, value)
+	}
+	if _u.mutation.TraceCleared() {
+		_spec.ClearField(instance.FieldTrace, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.Errors(); ok {
+		_spec.SetField(instance.FieldErrors, field.TypeJSON, value)
+	}
+	if value, ok := _u.mutation.AppendedErrors(); ok {
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			sqljson.Append(u, instance.FieldErrors, value)
+		})
+	}
+	if _u.mutation.ErrorsCleared() {
+		_spec.ClearField(instance.FieldErrors, field.TypeJSON)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -92,6 +92,11 @@ type InstanceMutation struct {
 	pick_lane           *int16
 	addpick_lane        *int16
 	paused              *bool
+	deadline            *time.Time
+	labels              *map[string]string
+	trace               *map[string]string
+	errors              *json.RawMessage
+	appenderrors        json.RawMessage
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -2040,6 +2045,218 @@ func (m *InstanceMutation) ResetPaused() {
 	m.paused = nil
 }
 
+// SetDeadline sets the "deadline" field.
+func (m *InstanceMutation) SetDeadline(t time.Time) {
+	m.deadline = &t
+}
+
+// Deadline returns the value of the "deadline" field in the mutation.
+func (m *InstanceMutation) Deadline() (r time.Time, exists bool) {
+	v := m.deadline
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldDeadline returns the old "deadline" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldDeadline(ctx context.Context) (v *time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldDeadline is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldDeadline requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldDeadline: %w", err)
+	}
+	return oldValue.Deadline, nil
+}
+
+// ClearDeadline clears the value of the "deadline" field.
+func (m *InstanceMutation) ClearDeadline() {
+	m.deadline = nil
+	m.clearedFields[instance.FieldDeadline] = struct{}{}
+}
+
+// DeadlineCleared returns if the "deadline" field was cleared in this mutation.
+func (m *InstanceMutation) DeadlineCleared() bool {
+	_, ok := m.clearedFields[instance.FieldDeadline]
+	return ok
+}
+
+// ResetDeadline resets all changes to the "deadline" field.
+func (m *InstanceMutation) ResetDeadline() {
+	m.deadline = nil
+	delete(m.clearedFields, instance.FieldDeadline)
+}
+
+// SetLabels sets the "labels" field.
+func (m *InstanceMutation) SetLabels(value map[string]string) {
+	m.labels = &value
+}
+
+// Labels returns the value of the "labels" field in the mutation.
+func (m *InstanceMutation) Labels() (r map[string]string, exists bool) {
+	v := m.labels
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldLabels returns the old "labels" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldLabels(ctx context.Context) (v map[string]string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldLabels is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldLabels requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldLabels: %w", err)
+	}
+	return oldValue.Labels, nil
+}
+
+// ClearLabels clears the value of the "labels" field.
+func (m *InstanceMutation) ClearLabels() {
+	m.labels = nil
+	m.clearedFields[instance.FieldLabels] = struct{}{}
+}
+
+// LabelsCleared returns if the "labels" field was cleared in this mutation.
+func (m *InstanceMutation) LabelsCleared() bool {
+	_, ok := m.clearedFields[instance.FieldLabels]
+	return ok
+}
+
+// ResetLabels resets all changes to the "labels" field.
+func (m *InstanceMutation) ResetLabels() {
+	m.labels = nil
+	delete(m.clearedFields, instance.FieldLabels)
+}
+
+// SetTrace sets the "trace" field.
+func (m *InstanceMutation) SetTrace(value map[string]string) {
+	m.trace = &value
+}
+
+// Trace returns the value of the "trace" field in the mutation.
+func (m *InstanceMutation) Trace() (r map[string]string, exists bool) {
+	v := m.trace
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTrace returns the old "trace" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldTrace(ctx context.Context) (v map[string]string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTrace is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTrace requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTrace: %w", err)
+	}
+	return oldValue.Trace, nil
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (m *InstanceMutation) ClearTrace() {
+	m.trace = nil
+	m.clearedFields[instance.FieldTrace] = struct{}{}
+}
+
+// TraceCleared returns if the "trace" field was cleared in this mutation.
+func (m *InstanceMutation) TraceCleared() bool {
+	_, ok := m.clearedFields[instance.FieldTrace]
+	return ok
+}
+
+// ResetTrace resets all changes to the "trace" field.
+func (m *InstanceMutation) ResetTrace() {
+	m.trace = nil
+	delete(m.clearedFields, instance.FieldTrace)
+}
+
+// SetErrors sets the "errors" field.
+func (m *InstanceMutation) SetErrors(jm json.RawMessage) {
+	m.errors = &jm
+	m.appenderrors = nil
+}
+
+// Errors returns the value of the "errors" field in the mutation.
+func (m *InstanceMutation) Errors() (r json.RawMessage, exists bool) {
+	v := m.errors
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldErrors returns the old "errors" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldErrors(ctx context.Context) (v json.RawMessage, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldErrors is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldErrors requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldErrors: %w", err)
+	}
+	return oldValue.Errors, nil
+}
+
+// AppendErrors adds jm to the "errors" field.
+func (m *InstanceMutation) AppendErrors(jm json.RawMessage) {
+	m.appenderrors = append(m.appenderrors, jm...)
+}
+
+// AppendedErrors returns the list of values that were appended to the "errors" field in this mutation.
+func (m *InstanceMutation) AppendedErrors() (json.RawMessage, bool) {
+	if len(m.appenderrors) == 0 {
+		return nil, false
+	}
+	return m.appenderrors, true
+}
+
+// ClearErrors clears the value of the "errors" field.
+func (m *InstanceMutation) ClearErrors() {
+	m.errors = nil
+	m.appenderrors = nil
+	m.clearedFields[instance.FieldErrors] = struct{}{}
+}
+
+// ErrorsCleared returns if the "errors" field was cleared in this mutation.
+func (m *InstanceMutation) ErrorsCleared() bool {
+	_, ok := m.clearedFields[instance.FieldErrors]
+	return ok
+}
+
+// ResetErrors resets all changes to the "errors" field.
+func (m *InstanceMutation) ResetErrors() {
+	m.errors = nil
+	m.appenderrors = nil
+	delete(m.clearedFields, instance.FieldErrors)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -2209,7 +2426,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 38)
+	fields := make([]string, 0, 42)
 	if m.fsm != nil {
 		fields = append(fields, instance.FieldFsm)
 	}
@@ -2324,6 +2541,18 @@ func (m *InstanceMutation) Fields() []string {
 	if m.paused != nil {
 		fields = append(fields, instance.FieldPaused)
 	}
+	if m.deadline != nil {
+		fields = append(fields, instance.FieldDeadline)
+	}
+	if m.labels != nil {
+		fields = append(fields, instance.FieldLabels)
+	}
+	if m.trace != nil {
+		fields = append(fields, instance.FieldTrace)
+	}
+	if m.errors != nil {
+		fields = append(fields, instance.FieldErrors)
+	}
 	return fields
 }
 
@@ -2408,6 +2637,14 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.PickLane()
 	case instance.FieldPaused:
 		return m.Paused()
+	case instance.FieldDeadline:
+		return m.Deadline()
+	case instance.FieldLabels:
+		return m.Labels()
+	case instance.FieldTrace:
+		return m.Trace()
+	case instance.FieldErrors:
+		return m.Errors()
 	}
 	return nil, false
 }
@@ -2493,6 +2730,14 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldPickLane(ctx)
 	case instance.FieldPaused:
 		return m.OldPaused(ctx)
+	case instance.FieldDeadline:
+		return m.OldDeadline(ctx)
+	case instance.FieldLabels:
+		return m.OldLabels(ctx)
+	case instance.FieldTrace:
+		return m.OldTrace(ctx)
+	case instance.FieldErrors:
+		return m.OldErrors(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -2768,6 +3013,34 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetPaused(v)
 		return nil
+	case instance.FieldDeadline:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetDeadline(v)
+		return nil
+	case instance.FieldLabels:
+		v, ok := value.(map[string]string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetLabels(v)
+		return nil
+	case instance.FieldTrace:
+		v, ok := value.(map[string]string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTrace(v)
+		return nil
+	case instance.FieldErrors:
+		v, ok := value.(json.RawMessage)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetErrors(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -2978,6 +3251,18 @@ func (m *InstanceMutation) ClearedFields() []string {
 	if m.FieldCleared(instance.FieldDropped) {
 		fields = append(fields, instance.FieldDropped)
 	}
+	if m.FieldCleared(instance.FieldDeadline) {
+		fields = append(fields, instance.FieldDeadline)
+	}
+	if m.FieldCleared(instance.FieldLabels) {
+		fields = append(fields, instance.FieldLabels)
+	}
+	if m.FieldCleared(instance.FieldTrace) {
+		fields = append(fields, instance.FieldTrace)
+	}
+	if m.FieldCleared(instance.FieldErrors) {
+		fields = append(fields, instance.FieldErrors)
+	}
 	return fields
 }
 
@@ -3036,6 +3321,18 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldDropped:
 		m.ClearDropped()
+		return nil
+	case instance.FieldDeadline:
+		m.ClearDeadline()
+		return nil
+	case instance.FieldLabels:
+		m.ClearLabels()
+		return nil
+	case instance.FieldTrace:
+		m.ClearTrace()
+		return nil
+	case instance.FieldErrors:
+		m.ClearErrors()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -3158,6 +3455,18 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldPaused:
 		m.ResetPaused()
+		return nil
+	case instance.FieldDeadline:
+		m.ResetDeadline()
+		return nil
+	case instance.FieldLabels:
+		m.ResetLabels()
+		return nil
+	case instance.FieldTrace:
+		m.ResetTrace()
+		return nil
+	case instance.FieldErrors:
+		m.ResetErrors()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
@@ -3635,6 +3944,7 @@ type SignalMutation struct {
 	dedup_key     *string
 	inserted_at   *time.Time
 	consumed_at   *time.Time
+	trace         *map[string]string
 	clearedFields map[string]struct{}
 	target        *fsm.ID
 	clearedtarget bool
@@ -4004,6 +4314,55 @@ func (m *SignalMutation) ResetConsumedAt() {
 	delete(m.clearedFields, signal.FieldConsumedAt)
 }
 
+// SetTrace sets the "trace" field.
+func (m *SignalMutation) SetTrace(value map[string]string) {
+	m.trace = &value
+}
+
+// Trace returns the value of the "trace" field in the mutation.
+func (m *SignalMutation) Trace() (r map[string]string, exists bool) {
+	v := m.trace
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTrace returns the old "trace" field's value of the Signal entity.
+// If the Signal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *SignalMutation) OldTrace(ctx context.Context) (v map[string]string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTrace is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTrace requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTrace: %w", err)
+	}
+	return oldValue.Trace, nil
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (m *SignalMutation) ClearTrace() {
+	m.trace = nil
+	m.clearedFields[signal.FieldTrace] = struct{}{}
+}
+
+// TraceCleared returns if the "trace" field was cleared in this mutation.
+func (m *SignalMutation) TraceCleared() bool {
+	_, ok := m.clearedFields[signal.FieldTrace]
+	return ok
+}
+
+// ResetTrace resets all changes to the "trace" field.
+func (m *SignalMutation) ResetTrace() {
+	m.trace = nil
+	delete(m.clearedFields, signal.FieldTrace)
+}
+
 // ClearTarget clears the "target" edge to the Instance entity.
 func (m *SignalMutation) ClearTarget() {
 	m.clearedtarget = true
@@ -4065,7 +4424,7 @@ func (m *SignalMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *SignalMutation) Fields() []string {
-	fields := make([]string, 0, 6)
+	fields := make([]string, 0, 7)
 	if m.target != nil {
 		fields = append(fields, signal.FieldTargetID)
 	}
@@ -4083,6 +4442,9 @@ func (m *SignalMutation) Fields() []string {
 	}
 	if m.consumed_at != nil {
 		fields = append(fields, signal.FieldConsumedAt)
+	}
+	if m.trace != nil {
+		fields = append(fields, signal.FieldTrace)
 	}
 	return fields
 }
@@ -4104,6 +4466,8 @@ func (m *SignalMutation) Field(name string) (ent.Value, bool) {
 		return m.InsertedAt()
 	case signal.FieldConsumedAt:
 		return m.ConsumedAt()
+	case signal.FieldTrace:
+		return m.Trace()
 	}
 	return nil, false
 }
@@ -4125,6 +4489,8 @@ func (m *SignalMutation) OldField(ctx context.Context, name string) (ent.Value, 
 		return m.OldInsertedAt(ctx)
 	case signal.FieldConsumedAt:
 		return m.OldConsumedAt(ctx)
+	case signal.FieldTrace:
+		return m.OldTrace(ctx)
 	}
 	return nil, fmt.Errorf("unknown Signal field %s", name)
 }
@@ -4176,6 +4542,13 @@ func (m *SignalMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetConsumedAt(v)
 		return nil
+	case signal.FieldTrace:
+		v, ok := value.(map[string]string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTrace(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Signal field %s", name)
 }
@@ -4215,6 +4588,9 @@ func (m *SignalMutation) ClearedFields() []string {
 	if m.FieldCleared(signal.FieldConsumedAt) {
 		fields = append(fields, signal.FieldConsumedAt)
 	}
+	if m.FieldCleared(signal.FieldTrace) {
+		fields = append(fields, signal.FieldTrace)
+	}
 	return fields
 }
 
@@ -4234,6 +4610,9 @@ func (m *SignalMutation) ClearField(name string) error {
 		return nil
 	case signal.FieldConsumedAt:
 		m.ClearConsumedAt()
+		return nil
+	case signal.FieldTrace:
+		m.ClearTrace()
 		return nil
 	}
 	return fmt.Errorf("unknown Signal nullable field %s", name)
@@ -4260,6 +4639,9 @@ func (m *SignalMutation) ResetField(name string) error {
 		return nil
 	case signal.FieldConsumedAt:
 		m.ResetConsumedAt()
+		return nil
+	case signal.FieldTrace:
+		m.ResetTrace()
 		return nil
 	}
 	return fmt.Errorf("unknown Signal field %s", name)

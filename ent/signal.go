@@ -32,6 +32,8 @@ type Signal struct {
 	InsertedAt time.Time `json:"inserted_at,omitempty"`
 	// set: a tombstone, hidden, which lets a late duplicate be recognised
 	ConsumedAt *time.Time `json:"consumed_at,omitempty"`
+	// the trace that it was sent in
+	Trace map[string]string `json:"trace,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the SignalQuery when eager-loading is set.
 	Edges        SignalEdges `json:"edges"`
@@ -63,7 +65,7 @@ func (*Signal) scanValues(columns []string) ([]any, error) {
 	values := make([]any, len(columns))
 	for i := range columns {
 		switch columns[i] {
-		case signal.FieldPayload:
+		case signal.FieldPayload, signal.FieldTrace:
 			values[i] = new([]byte)
 		case signal.FieldID, signal.FieldTargetID:
 			values[i] = new(sql.NullInt64)
@@ -132,6 +134,14 @@ func (_m *Signal) assignValues(columns []string, values []any) error {
 				_m.ConsumedAt = new(time.Time)
 				*_m.ConsumedAt = value.Time
 			}
+		case signal.FieldTrace:
+			if value, ok := values[i].(*[]byte); !ok {
+				return fmt.Errorf("unexpected type %T for field trace", values[i])
+			} else if value != nil && len(*value) > 0 {
+				if err := json.Unmarshal(*value, &_m.Trace); err != nil {
+					return fmt.Errorf("unmarshal field trace: %w", err)
+				}
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -194,6 +204,9 @@ func (_m *Signal) String() string {
 		builder.WriteString("consumed_at=")
 		builder.WriteString(v.Format(time.ANSIC))
 	}
+	builder.WriteString(", ")
+	builder.WriteString("trace=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Trace))
 	builder.WriteByte(')')
 	return builder.String()
 }

@@ -85,6 +85,12 @@ func (_c *SignalCreate) SetNillableConsumedAt(v *time.Time) *SignalCreate {
 	return _c
 }
 
+// SetTrace sets the "trace" field.
+func (_c *SignalCreate) SetTrace(v map[string]string) *SignalCreate {
+	_c.mutation.SetTrace(v)
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *SignalCreate) SetID(v int64) *SignalCreate {
 	_c.mutation.SetID(v)
@@ -208,6 +214,10 @@ func (_c *SignalCreate) createSpec() (*Signal, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.ConsumedAt(); ok {
 		_spec.SetField(signal.FieldConsumedAt, field.TypeTime, value)
 		_node.ConsumedAt = &value
+	}
+	if value, ok := _c.mutation.Trace(); ok {
+		_spec.SetField(signal.FieldTrace, field.TypeJSON, value)
+		_node.Trace = value
 	}
 	if nodes := _c.mutation.TargetIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{
@@ -351,6 +361,24 @@ func (u *SignalUpsert) ClearConsumedAt() *SignalUpsert {
 	return u
 }
 
+// SetTrace sets the "trace" field.
+func (u *SignalUpsert) SetTrace(v map[string]string) *SignalUpsert {
+	u.Set(signal.FieldTrace, v)
+	return u
+}
+
+// UpdateTrace sets the "trace" field to the value that was provided on create.
+func (u *SignalUpsert) UpdateTrace() *SignalUpsert {
+	u.SetExcluded(signal.FieldTrace)
+	return u
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (u *SignalUpsert) ClearTrace() *SignalUpsert {
+	u.SetNull(signal.FieldTrace)
+	return u
+}
+
 // UpdateNewValues updates the mutable fields using the new values that were set on create except the ID field.
 // Using this option is equivalent to using:
 //
@@ -483,6 +511,27 @@ func (u *SignalUpsertOne) UpdateConsumedAt() *SignalUpsertOne {
 func (u *SignalUpsertOne) ClearConsumedAt() *SignalUpsertOne {
 	return u.Update(func(s *SignalUpsert) {
 		s.ClearConsumedAt()
+	})
+}
+
+// SetTrace sets the "trace" field.
+func (u *SignalUpsertOne) SetTrace(v map[string]string) *SignalUpsertOne {
+	return u.Update(func(s *SignalUpsert) {
+		s.SetTrace(v)
+	})
+}
+
+// UpdateTrace sets the "trace" field to the value that was provided on create.
+func (u *SignalUpsertOne) UpdateTrace() *SignalUpsertOne {
+	return u.Update(func(s *SignalUpsert) {
+		s.UpdateTrace()
+	})
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (u *SignalUpsertOne) ClearTrace() *SignalUpsertOne {
+	return u.Update(func(s *SignalUpsert) {
+		s.ClearTrace()
 	})
 }
 
@@ -784,6 +833,27 @@ func (u *SignalUpsertBulk) UpdateConsumedAt() *SignalUpsertBulk {
 func (u *SignalUpsertBulk) ClearConsumedAt() *SignalUpsertBulk {
 	return u.Update(func(s *SignalUpsert) {
 		s.ClearConsumedAt()
+	})
+}
+
+// SetTrace sets the "trace" field.
+func (u *SignalUpsertBulk) SetTrace(v map[string]string) *SignalUpsertBulk {
+	return u.Update(func(s *SignalUpsert) {
+		s.SetTrace(v)
+	})
+}
+
+// UpdateTrace sets the "trace" field to the value that was provided on create.
+func (u *SignalUpsertBulk) UpdateTrace() *SignalUpsertBulk {
+	return u.Update(func(s *SignalUpsert) {
+		s.UpdateTrace()
+	})
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (u *SignalUpsertBulk) ClearTrace() *SignalUpsertBulk {
+	return u.Update(func(s *SignalUpsert) {
+		s.ClearTrace()
 	})
 }
 

@@ -114,6 +114,18 @@ func (_u *SignalUpdate) ClearConsumedAt() *SignalUpdate {
 	return _u
 }
 
+// SetTrace sets the "trace" field.
+func (_u *SignalUpdate) SetTrace(v map[string]string) *SignalUpdate {
+	_u.mutation.SetTrace(v)
+	return _u
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (_u *SignalUpdate) ClearTrace() *SignalUpdate {
+	_u.mutation.ClearTrace()
+	return _u
+}
+
 // SetTarget sets the "target" edge to the Instance entity.
 func (_u *SignalUpdate) SetTarget(v *Instance) *SignalUpdate {
 	return _u.SetTargetID(v.ID)
@@ -205,6 +217,12 @@ func (_u *SignalUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.ConsumedAtCleared() {
 		_spec.ClearField(signal.FieldConsumedAt, field.TypeTime)
+	}
+	if value, ok := _u.mutation.Trace(); ok {
+		_spec.SetField(signal.FieldTrace, field.TypeJSON, value)
+	}
+	if _u.mutation.TraceCleared() {
+		_spec.ClearField(signal.FieldTrace, field.TypeJSON)
 	}
 	if _u.mutation.TargetCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -341,6 +359,18 @@ func (_u *SignalUpdateOne) ClearConsumedAt() *SignalUpdateOne {
 	return _u
 }
 
+// SetTrace sets the "trace" field.
+func (_u *SignalUpdateOne) SetTrace(v map[string]string) *SignalUpdateOne {
+	_u.mutation.SetTrace(v)
+	return _u
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (_u *SignalUpdateOne) ClearTrace() *SignalUpdateOne {
+	_u.mutation.ClearTrace()
+	return _u
+}
+
 // SetTarget sets the "target" edge to the Instance entity.
 func (_u *SignalUpdateOne) SetTarget(v *Instance) *SignalUpdateOne {
 	return _u.SetTargetID(v.ID)
@@ -462,6 +492,12 @@ func (_u *SignalUpdateOne) sqlSave(ctx context.Context) (_node *Signal, err erro
 	}
 	if _u.mutation.ConsumedAtCleared() {
 		_spec.ClearField(signal.FieldConsumedAt, field.TypeTime)
+	}
+	if value, ok := _u.mutation.Trace(); ok {
+		_spec.SetField(signal.FieldTrace, field.TypeJSON, value)
+	}
+	if _u.mutation.TraceCleared() {
+		_spec.ClearField(signal.FieldTrace, field.TypeJSON)
 	}
 	if _u.mutation.TargetCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,18 +16,52 @@ const MaxNameBytes = 512
 // MaxDelay bounds delays, timeouts and times from now: 100 years.
 const MaxDelay = 36_525 * 24 * time.Hour
 
+// Bounds of labels: they are copied into every claim of their instance.
+const (
+	MaxLabels          = 16
+	MaxLabelNameBytes  = 64
+	MaxLabelValueBytes = 256
+)
+
 func checkName(name string) error {
-	switch {
-	case name == "":
+	if name == "" {
 		return errors.New("empty")
-	case len(name) > MaxNameBytes:
-		return fmt.Errorf("%d bytes, at most %d", len(name), MaxNameBytes)
+	}
+	return checkText(name, MaxNameBytes)
+}
+
+func checkText(name string, most int) error {
+	switch {
+	case len(name) > most:
+		return fmt.Errorf("%d bytes, at most %d", len(name), most)
 	case !utf8.ValidString(name):
 		return errors.New("not valid UTF-8")
 	case strings.ContainsRune(name, 0):
 		return errors.New("contains a NUL byte")
 	}
 	return nil
+}
+
+// encodeLabels checks labels and makes them storable; nil where there are none.
+func encodeLabels(labels map[string]string) (json.RawMessage, error) {
+	if len(labels) == 0 {
+		return nil, nil
+	}
+	if len(labels) > MaxLabels {
+		return nil, fmt.Errorf("%d of them, at most %d", len(labels), MaxLabels)
+	}
+	for name, value := range labels {
+		if name == "" {
+			return nil, errors.New("one has an empty name")
+		}
+		if err := checkText(name, MaxLabelNameBytes); err != nil {
+			return nil, fmt.Errorf("name %.80q: %w", name, err)
+		}
+		if err := checkText(value, MaxLabelValueBytes); err != nil {
+			return nil, fmt.Errorf("value of %q: %w", name, err)
+		}
+	}
+	return json.Marshal(labels)
 }
 
 func checkDelay(d time.Duration) error {

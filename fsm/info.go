@@ -28,6 +28,8 @@ type Info struct {
 	Parent       ID     // 0: nobody's child
 	Depth        int    // of nesting; 0: nobody's child
 	InsertedAt   time.Time
+	Deadline     time.Time         // when the instance fails unless it has ended; zero: never
+	Labels       map[string]string // nil: none; shared: do not change it
 
 	uid uuid.UUID
 }
@@ -37,7 +39,8 @@ func InfoOf(c *step.Claim) Info {
 	return Info{
 		ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Step: c.Step, Queue: c.Queue, Priority: c.Priority,
 		Key: Key(c.CorrelationKey), PartitionKey: c.PartitionKey, Attempt: c.Attempt, Crashes: c.Crashes,
-		Visit: c.Visit, FencingToken: c.Token, Parent: ID(c.Parent), Depth: c.Depth, InsertedAt: c.InsertedAt, uid: c.UID,
+		Visit: c.Visit, FencingToken: c.Token, Parent: ID(c.Parent), Depth: c.Depth, InsertedAt: c.InsertedAt,
+		Deadline: c.Deadline, Labels: c.Labels, uid: c.UID,
 	}
 }
 

@@ -31,6 +31,8 @@ type Instance[S, R any] struct {
 	EligibleAt   time.Time
 	InsertedAt   time.Time
 	FinishedAt   time.Time // zero unless terminal
+	Deadline     time.Time // when it fails unless it has ended; zero: never
+	Labels       map[string]string
 }
 
 // RawInstance is one whose machine is not known at compile time: state and result as the codec encoded them.
@@ -52,6 +54,7 @@ func typed[S, R any](codec Codec, raw RawInstance) (Instance[S, R], error) {
 		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
 		LastError: raw.LastError, Key: raw.Key, PartitionKey: raw.PartitionKey, Paused: raw.Paused,
 		EligibleAt: raw.EligibleAt, InsertedAt: raw.InsertedAt, FinishedAt: raw.FinishedAt,
+		Deadline: raw.Deadline, Labels: raw.Labels,
 	}
 	var err error
 	if i.State, err = decode[S](codec, raw.State, "state"); err != nil {

@@ -29,6 +29,7 @@ func full() fsm.RawInstance {
 		ID: 7, Machine: "cart", Version: 2, Step: "end", Queue: "q", Priority: 1, Status: fsm.StatusDone, State: json.RawMessage(`{"id":1}`),
 		Result: json.RawMessage(`"r"`), Attempt: 2, Crashes: 3, Visit: 4, Failure: "f", LastError: "e", Key: "k", PartitionKey: "p", Paused: true,
 		EligibleAt: at, InsertedAt: at, FinishedAt: at,
+		Deadline: at, Labels: map[string]string{"customer": "7"},
 	}
 }
 

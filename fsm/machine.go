@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
@@ -17,10 +18,11 @@ type Machine[S, R any] struct{ d declaration }
 type declaration struct {
 	name, queue, initial string
 	version              int
+	deadline             time.Duration
 	nilOption            bool
 }
 
-// DeclareOption is what inserters need to know besides the name: [Version], [Queue], [Initial].
+// DeclareOption is what inserters need to know besides the name: [Version], [Queue], [Initial], [Deadline].
 type DeclareOption func(*declaration)
 
 // Version of the machine; 1 unless given. Versions run side by side, each with its own definition. They may differ in S; R should stay
@@ -32,6 +34,10 @@ func Queue(name string) DeclareOption { return func(d *declaration) { d.queue = 
 
 // Initial step of new instances, unless their [Spec] says otherwise; "start" unless given.
 func Initial(step string) DeclareOption { return func(d *declaration) { d.initial = step } }
+
+// Deadline of new instances, unless their [Spec] says otherwise: one that has not ended so long after its insertion fails with
+// [FailureDeadline], whatever it waits for or does by then. None unless given.
+func Deadline(d time.Duration) DeclareOption { return func(o *declaration) { o.deadline = d } }
 
 // Declare names a machine, durably. It never fails: what is wrong is reported by engine.New and by every insert.
 func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
@@ -60,6 +66,9 @@ func (d declaration) faults() []error {
 	if d.version < 1 || d.version > math.MaxInt32 {
 		faults = append(faults, d.fault("version", fmt.Errorf("%d, want 1 to %d", d.version, math.MaxInt32)))
 	}
+	if err := checkDelay(d.deadline); err != nil {
+		faults = append(faults, d.fault("deadline", err))
+	}
 	if d.nilOption {
 		faults = append(faults, d.fault("options", errors.New("nil option")))
 	}
@@ -75,7 +84,7 @@ func (m Machine[S, R]) Version() int { return m.d.version }
 // New describes an instance to insert or to spawn, in its initial step with this state.
 func (m Machine[S, R]) New(state S) Spec {
 	return Spec{
-		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue},
+		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline},
 		state:    state,
 		declared: errors.Join(m.d.faults()...),
 	}

@@ -3,6 +3,7 @@ package fsm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -46,10 +47,16 @@ type Options struct {
 	PartitionKey string        // "": none
 	Delay        time.Duration // or
 	At           time.Time     // zero: now
+	Deadline     time.Duration // from the insert on; 0: none
+	Labels       map[string]string
 }
 
-// Options of the spec so far.
-func (s Spec) Options() Options { return s.o }
+// Options of the spec so far. What is done to its labels changes nothing in the spec.
+func (s Spec) Options() Options {
+	o := s.o
+	o.Labels = maps.Clone(o.Labels)
+	return o
+}
 
 // State as given to [Machine.New].
 func (s Spec) State() any { return s.state }
@@ -105,6 +112,22 @@ func (s Spec) At(t time.Time) Spec {
 	return s
 }
 
+// Deadline replaces the machine's own, see [Deadline]: from the insert on, not negative, at most 100 years; 0 is none.
+func (s Spec) Deadline(d time.Duration) Spec {
+	s.o.Deadline = d
+	return s
+}
+
+// Label adds a label by which the instance can be found and counted, or replaces the one of that name: at most 16 of them, names of 1 to
+// 64 bytes, values of up to 256. They never change afterwards.
+func (s Spec) Label(name, value string) Spec {
+	labels := make(map[string]string, len(s.o.Labels)+1)
+	maps.Copy(labels, s.o.Labels)
+	labels[name] = value
+	s.o.Labels = labels
+	return s
+}
+
 // Step replaces the machine's initial one.
 func (s Spec) Step(name string) Spec {
 	s.o.Step = name
@@ -124,6 +147,10 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 	if err != nil {
 		return nil, specFault("state", err)
 	}
+	labels, err := encodeLabels(s.o.Labels)
+	if err != nil {
+		return nil, specFault("labels", err)
+	}
 	uid, err := uuid.NewRandom()
 	if err != nil {
 		return nil, fmt.Errorf("make an instance's uid: %w", err)
@@ -131,6 +158,7 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 	return &step.Spec{
 		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, Priority: int16(s.o.Priority), //nolint:gosec // checked
 		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: s.o.Delay, At: at,
+		Deadline: s.o.Deadline, Labels: labels,
 	}, nil
 }
 
@@ -164,6 +192,9 @@ func (s Spec) check() (at time.Time, err error) {
 	}
 	if err := checkDelay(s.o.Delay); err != nil {
 		return at, specFault("delay", err)
+	}
+	if err := checkDelay(s.o.Deadline); err != nil {
+		return at, specFault("deadline", err)
 	}
 	if s.when {
 		if at, err = checkTime(s.o.At); err != nil {

@@ -2,6 +2,7 @@ package fsm_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -14,22 +15,25 @@ import (
 
 func TestSpec(t *testing.T) {
 	t.Parallel()
-	m := fsm.Declare[cart, string]("m", fsm.Version(2), fsm.Queue("q"), fsm.Initial("go"))
+	m := fsm.Declare[cart, string]("m", fsm.Version(2), fsm.Queue("q"), fsm.Initial("go"), fsm.Deadline(time.Hour))
 	at := time.Now().Add(time.Hour)
-	full := m.New(cart{ID: 1}).Key("k").Scope(fsm.ScopeLiveOrFailed).PartitionKey("p").Queue("other").Priority(-32768).At(at).Step("s")
+	full := m.New(cart{ID: 1}).Key("k").Scope(fsm.ScopeLiveOrFailed).PartitionKey("p").Queue("other").Priority(-32768).At(at).Step("s").
+		Deadline(2*time.Hour).Label("customer", "7").Label("region", "eu").Label("customer", "8")
 	require.Equal(t, fsm.Options{Machine: "m", Version: 2, Step: "s", Queue: "other", Priority: -32768, Key: "k", Scope: fsm.ScopeLiveOrFailed,
-		PartitionKey: "p", At: at}, full.Options())
+		PartitionKey: "p", At: at, Deadline: 2 * time.Hour, Labels: map[string]string{"customer": "8", "region": "eu"}}, full.Options())
 	require.Equal(t, cart{ID: 1}, full.State())
 
 	got, err := full.Erase(nil)
 	require.NoError(t, err)
 	require.NotZero(t, got.UID)
 	require.Equal(t, &step.Spec{UID: got.UID, Machine: "m", Version: 2, Step: "s", Queue: "other", Priority: -32768, State: json.RawMessage(`{"id":1}`),
-		Key: "k", Scope: step.ScopeLiveOrFailed, PartitionKey: "p", At: at}, got)
+		Key: "k", Scope: step.ScopeLiveOrFailed, PartitionKey: "p", At: at, Deadline: 2 * time.Hour,
+		Labels: json.RawMessage(`{"customer":"8","region":"eu"}`)}, got)
 
 	plain, err := m.New(cart{}).After(time.Minute).Erase(nil)
 	require.NoError(t, err)
-	require.Equal(t, &step.Spec{UID: plain.UID, Machine: "m", Version: 2, Step: "go", Queue: "q", State: json.RawMessage(`{"id":0}`), Delay: time.Minute}, plain)
+	require.Equal(t, &step.Spec{UID: plain.UID, Machine: "m", Version: 2, Step: "go", Queue: "q", State: json.RawMessage(`{"id":0}`), Delay: time.Minute,
+		Deadline: time.Hour}, plain)
 }
 
 // Each insert is an instance of its own, also of one spec.
@@ -46,12 +50,31 @@ func TestSpecUIDs(t *testing.T) {
 
 func TestSpecMethodsCopy(t *testing.T) {
 	t.Parallel()
-	spec := cartMachine.New(cart{})
+	spec := cartMachine.New(cart{}).Label("a", "b")
 	before := spec.Options()
-	spec.Key("k").PartitionKey("").Queue("").Priority(1e6).After(-1).At(time.Now()).Step("").KeyFromState().Scope(9)
+	spec.Key("k").PartitionKey("").Queue("").Priority(1e6).After(-1).At(time.Now()).Step("").KeyFromState().Scope(9).Deadline(-1).Label("a", "c").Label("d", "")
+	spec.Options().Labels["a"] = "d"
 	require.Equal(t, before, spec.Options())
 	_, err := spec.Erase(nil)
 	require.NoError(t, err)
+}
+
+func labelled(spec fsm.Spec, n int) fsm.Spec {
+	for i := range n {
+		spec = spec.Label(fmt.Sprint("label ", i), "x")
+	}
+	return spec
+}
+
+// What is at the bounds is stored.
+func TestSpecAtTheBounds(t *testing.T) {
+	t.Parallel()
+	_, err := labelled(cartMachine.New(cart{}), 15).Label(long(64), long(256)).Deadline(fsm.MaxDelay).Erase(nil)
+	require.NoError(t, err)
+	none, err := fsm.Declare[cart, string]("m", fsm.Deadline(time.Minute)).New(cart{}).Deadline(0).Erase(nil)
+	require.NoError(t, err)
+	require.Zero(t, none.Deadline)
+	require.Nil(t, none.Labels)
 }
 
 func TestSpecFaults(t *testing.T) {
@@ -65,6 +88,7 @@ func TestSpecFaults(t *testing.T) {
 	}{
 		"zero":                 {fsm.Spec{}, "machine", "empty"},
 		"undeclared":           {fsm.Machine[int, int]{}.New(1), "machine", "empty"},
+		"bad deadline":         {fsm.Declare[int, int]("m", fsm.Deadline(-1)).New(1), "machine", "deadline"},
 		"bad declaration":      {fsm.Declare[int, int]("m", fsm.Version(-1)).New(1), "machine", "version"},
 		"queue":                {good.Queue(""), "queue", "empty"},
 		"long queue":           {good.Queue(long(513)), "queue", "at most 512"},
@@ -83,6 +107,14 @@ func TestSpecFaults(t *testing.T) {
 		"both":                 {good.After(time.Second).At(time.Now()), "at", "both"},
 		"both, delay 0":        {good.At(time.Now()).After(0), "at", "both"},
 		"far":                  {good.At(time.Now().AddDate(101, 0, 0)), "at", "100 years"},
+		"deadline":             {good.Deadline(-time.Nanosecond), "deadline", "negative"},
+		"long deadline":        {good.Deadline(fsm.MaxDelay + 1), "deadline", "100 years"},
+		"label":                {good.Label("", "x"), "labels", "empty name"},
+		"long label":           {good.Label(long(65), ""), "labels", "at most 64"},
+		"label NUL":            {good.Label("a\x00", ""), "labels", "NUL"},
+		"label not UTF-8":      {good.Label("a", "\xff"), "labels", "UTF-8"},
+		"long value":           {good.Label("a", long(257)), "labels", "at most 256"},
+		"many labels":          {labelled(good, 17), "labels", "17 of them, at most 16"},
 		"state":                {unkeyed, "state", "NaN"},
 		"key from state":       {unkeyed.KeyFromState(), "key", "NaN"},
 		"key from bad numbers": {cartMachine.New(cart{Extra: json.Number("1e200000")}).KeyFromState(), "key", "numeric"},

@@ -18,9 +18,15 @@ ALTER TABLE "gen_durable"
   ADD COLUMN "dropped" jsonb,
   ADD COLUMN "depth" integer NOT NULL DEFAULT 0,
   ADD COLUMN "pick_lane" smallint NOT NULL DEFAULT 0,
-  ADD COLUMN "paused" boolean NOT NULL DEFAULT false;
+  ADD COLUMN "paused" boolean NOT NULL DEFAULT false,
+  ADD COLUMN "deadline" timestamptz,
+  ADD COLUMN "labels" jsonb,
+  ADD COLUMN "trace" jsonb,
+  ADD COLUMN "errors" jsonb;
 
-ALTER TABLE "signals" ADD COLUMN "consumed_at" timestamptz;
+ALTER TABLE "signals"
+  ADD COLUMN "consumed_at" timestamptz,
+  ADD COLUMN "trace" jsonb;
 
 -- Claim tokens grow across all instances, so that they also order the holders of one partition key. CACHE 1: a session that cached a
 -- range would hand out smaller tokens later. Owned, so that it goes when the table goes.

@@ -16,7 +16,10 @@ ALTER TABLE "gen_durable"
   -- An infinite time does not scan into a Go time: it would break the loop that meets it.
   ADD CONSTRAINT "gen_durable_finite_check" CHECK (
     isfinite("eligible_at") AND isfinite("lease_expires_at") AND isfinite("await_deadline") AND isfinite("finished_at")
+    AND isfinite("deadline")
   ) NOT VALID,
+  -- The index of the labels serves objects only, and a step could not read anything else.
+  ADD CONSTRAINT "gen_durable_labels_check" CHECK (jsonb_typeof("labels") = 'object') NOT VALID,
   -- Longer names may not fit an index entry.
   ADD CONSTRAINT "gen_durable_names_check" CHECK (
     octet_length("fsm") BETWEEN 1 AND 512

@@ -103,18 +103,25 @@ var (
 		dropped jsonb
 		depth integer not null default 0
 		pick_lane smallint not null default 0
-		paused boolean not null default false`)
+		paused boolean not null default false
+		deadline timestamp with time zone
+		labels jsonb
+		trace jsonb
+		errors jsonb`)
 
 	engineSignalColumns = lines(`
-		consumed_at timestamp with time zone`)
+		consumed_at timestamp with time zone
+		trace jsonb`)
 
 	finalIndexes = lines(`
 		CREATE INDEX gen_durable_aside ON gen_durable USING btree (queue, fsm, fsm_version, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 2))
 		CREATE UNIQUE INDEX gen_durable_busy ON gen_durable USING btree (partition_key) WHERE ((status = 'executing'::durable_status) AND (partition_key IS NOT NULL))
 		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
 		CREATE INDEX gen_durable_deadline ON gen_durable USING btree (await_deadline) WHERE (await_deadline IS NOT NULL)
+		CREATE INDEX gen_durable_expiry ON gen_durable USING btree (deadline) WHERE ((deadline IS NOT NULL) AND (finished_at IS NULL))
 		CREATE INDEX gen_durable_finished ON gen_durable USING btree (finished_at) WHERE (finished_at IS NOT NULL)
 		CREATE INDEX gen_durable_key ON gen_durable USING btree (partition_key, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (partition_key IS NOT NULL))
+		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)

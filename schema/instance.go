@@ -30,7 +30,10 @@ func (Instance) Annotations() []entschema.Annotation {
 			// The reaper finds an executing instance by its lease alone.
 			"gen_durable_lease_check": `status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)`,
 			// An infinite time does not scan into a time.Time: it would break the loop that meets it.
-			"gen_durable_finite_check": `isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)`,
+			"gen_durable_finite_check": `isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) ` +
+				`AND isfinite(deadline)`,
+			// The index of the labels serves objects only, and a step could not read anything else.
+			"gen_durable_labels_check": `jsonb_typeof(labels) = 'object'::text`,
 			// Longer ones may not fit an index entry; empty ones name nothing.
 			"gen_durable_names_check": `octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 ` +
 				`AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 ` +
@@ -104,6 +107,10 @@ func instanceEngine() []ent.Field {
 		field.Int16("pick_lane").Default(0).
 			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker"),
 		field.Bool("paused").Default(false),
+		field.Time("deadline").Optional().Nillable().Comment("when it fails unless it has ended"),
+		field.JSON("labels", map[string]string{}).Optional().Comment("what the host finds it by"),
+		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was inserted in"),
+		field.JSON("errors", json.RawMessage{}).Optional().Comment("its newest errors, oldest first"),
 	}
 }
 
@@ -136,6 +143,9 @@ func (Instance) Indexes() []ent.Index {
 		// GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
+		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),
+		index.Fields("labels").StorageKey("gen_durable_labels").
+			Annotations(entsql.IndexType("GIN"), entsql.OpClass("jsonb_path_ops"), entsql.IndexWhere("labels IS NOT NULL")),
 	}
 }
 

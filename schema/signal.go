@@ -39,6 +39,7 @@ func (Signal) Fields() []ent.Field {
 		field.Time("inserted_at").Default(time.Now).Immutable().Annotations(now()),
 		field.Time("consumed_at").Optional().Nillable().
 			Comment("set: a tombstone, hidden, which lets a late duplicate be recognised"),
+		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was sent in"),
 	}
 }
 

@@ -95,6 +95,14 @@ const (
 	FieldPickLane = "pick_lane"
 	// FieldPaused holds the string denoting the paused field in the database.
 	FieldPaused = "paused"
+	// FieldDeadline holds the string denoting the deadline field in the database.
+	FieldDeadline = "deadline"
+	// FieldLabels holds the string denoting the labels field in the database.
+	FieldLabels = "labels"
+	// FieldTrace holds the string denoting the trace field in the database.
+	FieldTrace = "trace"
+	// FieldErrors holds the string denoting the errors field in the database.
+	FieldErrors = "errors"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -161,6 +169,10 @@ var Columns = []string{
 	FieldDepth,
 	FieldPickLane,
 	FieldPaused,
+	FieldDeadline,
+	FieldLabels,
+	FieldTrace,
+	FieldErrors,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -409,6 +421,11 @@ func ByPickLane(opts ...sql.OrderTermOption) OrderOption {
 // ByPaused orders the results by the paused field.
 func ByPaused(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldPaused, opts...).ToFunc()
+}
+
+// ByDeadline orders the results by the deadline field.
+func ByDeadline(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldDeadline, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

@@ -231,6 +231,11 @@ func Paused(v bool) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldPaused, v))
 }
 
+// Deadline applies equality check predicate on the "deadline" field. It's identical to DeadlineEQ.
+func Deadline(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldDeadline, v))
+}
+
 // FsmEQ applies the EQ predicate on the "fsm" field.
 func FsmEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldFsm, v))
@@ -1943,6 +1948,86 @@ func PausedEQ(v bool) predicate.Instance {
 // PausedNEQ applies the NEQ predicate on the "paused" field.
 func PausedNEQ(v bool) predicate.Instance {
 	return predicate.Instance(sql.FieldNEQ(FieldPaused, v))
+}
+
+// DeadlineEQ applies the EQ predicate on the "deadline" field.
+func DeadlineEQ(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldDeadline, v))
+}
+
+// DeadlineNEQ applies the NEQ predicate on the "deadline" field.
+func DeadlineNEQ(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldDeadline, v))
+}
+
+// DeadlineIn applies the In predicate on the "deadline" field.
+func DeadlineIn(vs ...time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldDeadline, vs...))
+}
+
+// DeadlineNotIn applies the NotIn predicate on the "deadline" field.
+func DeadlineNotIn(vs ...time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldDeadline, vs...))
+}
+
+// DeadlineGT applies the GT predicate on the "deadline" field.
+func DeadlineGT(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldDeadline, v))
+}
+
+// DeadlineGTE applies the GTE predicate on the "deadline" field.
+func DeadlineGTE(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldDeadline, v))
+}
+
+// DeadlineLT applies the LT predicate on the "deadline" field.
+func DeadlineLT(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldDeadline, v))
+}
+
+// DeadlineLTE applies the LTE predicate on the "deadline" field.
+func DeadlineLTE(v time.Time) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldDeadline, v))
+}
+
+// DeadlineIsNil applies the IsNil predicate on the "deadline" field.
+func DeadlineIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldDeadline))
+}
+
+// DeadlineNotNil applies the NotNil predicate on the "deadline" field.
+func DeadlineNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldDeadline))
+}
+
+// LabelsIsNil applies the IsNil predicate on the "labels" field.
+func LabelsIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldLabels))
+}
+
+// LabelsNotNil applies the NotNil predicate on the "labels" field.
+func LabelsNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldLabels))
+}
+
+// TraceIsNil applies the IsNil predicate on the "trace" field.
+func TraceIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldTrace))
+}
+
+// TraceNotNil applies the NotNil predicate on the "trace" field.
+func TraceNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldTrace))
+}
+
+// ErrorsIsNil applies the IsNil predicate on the "errors" field.
+func ErrorsIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldErrors))
+}
+
+// ErrorsNotNil applies the NotNil predicate on the "errors" field.
+func ErrorsNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldErrors))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

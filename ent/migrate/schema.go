@@ -49,6 +49,10 @@ var (
 		{Name: "depth", Type: field.TypeInt32, Default: 0},
 		{Name: "pick_lane", Type: field.TypeInt16, Default: 0},
 		{Name: "paused", Type: field.TypeBool, Default: false},
+		{Name: "deadline", Type: field.TypeTime, Nullable: true},
+		{Name: "labels", Type: field.TypeJSON, Nullable: true},
+		{Name: "trace", Type: field.TypeJSON, Nullable: true},
+		{Name: "errors", Type: field.TypeJSON, Nullable: true},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -59,7 +63,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[38]},
+				Columns:    []*schema.Column{GenDurableColumns[42]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -84,7 +88,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[38]},
+				Columns: []*schema.Column{GenDurableColumns[42]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -137,6 +141,24 @@ var (
 					Where: "await_deadline IS NOT NULL",
 				},
 			},
+			{
+				Name:    "gen_durable_expiry",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[38]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "deadline IS NOT NULL AND finished_at IS NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_labels",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[39]},
+				Annotation: &entsql.IndexAnnotation{
+					OpClass: "jsonb_path_ops",
+					Type:    "GIN",
+					Where:   "labels IS NOT NULL",
+				},
+			},
 		},
 	}
 	// PausedQueuesColumns holds the columns for the "paused_queues" table.
@@ -158,6 +180,7 @@ var (
 		{Name: "dedup_key", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "inserted_at", Type: field.TypeTime, Default: schema.Expr("now()")},
 		{Name: "consumed_at", Type: field.TypeTime, Nullable: true},
+		{Name: "trace", Type: field.TypeJSON, Nullable: true},
 		{Name: "target_id", Type: field.TypeInt64},
 	}
 	// SignalsTable holds the schema information for the "signals" table.
@@ -168,7 +191,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "signals_target_id_fkey",
-				Columns:    []*schema.Column{SignalsColumns[6]},
+				Columns:    []*schema.Column{SignalsColumns[7]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.Cascade,
 			},
@@ -177,17 +200,17 @@ var (
 			{
 				Name:    "signals_target_id_dedup_key_key",
 				Unique:  true,
-				Columns: []*schema.Column{SignalsColumns[6], SignalsColumns[3]},
+				Columns: []*schema.Column{SignalsColumns[7], SignalsColumns[3]},
 			},
 			{
 				Name:    "signals_target",
 				Unique:  false,
-				Columns: []*schema.Column{SignalsColumns[6], SignalsColumns[1]},
+				Columns: []*schema.Column{SignalsColumns[7], SignalsColumns[1]},
 			},
 			{
 				Name:    "signals_consumed",
 				Unique:  false,
-				Columns: []*schema.Column{SignalsColumns[6], SignalsColumns[5]},
+				Columns: []*schema.Column{SignalsColumns[7], SignalsColumns[5]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "consumed_at IS NOT NULL",
 				},
@@ -212,7 +235,8 @@ func init() {
 		"gen_durable_counts_check":   "children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 AND depth BETWEEN 0 AND 100",
 		"gen_durable_failure_check":  "(status = 'failed'::durable_status) = (failure IS NOT NULL)",
 		"gen_durable_finished_check": "(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)",
-		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)",
+		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)",
+		"gen_durable_labels_check":   "jsonb_typeof(labels) = 'object'::text",
 		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)",
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",

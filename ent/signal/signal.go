@@ -27,6 +27,8 @@ const (
 	FieldInsertedAt = "inserted_at"
 	// FieldConsumedAt holds the string denoting the consumed_at field in the database.
 	FieldConsumedAt = "consumed_at"
+	// FieldTrace holds the string denoting the trace field in the database.
+	FieldTrace = "trace"
 	// EdgeTarget holds the string denoting the target edge name in mutations.
 	EdgeTarget = "target"
 	// Table holds the table name of the signal in the database.
@@ -49,6 +51,7 @@ var Columns = []string{
 	FieldDedupKey,
 	FieldInsertedAt,
 	FieldConsumedAt,
+	FieldTrace,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).

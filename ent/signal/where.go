@@ -343,6 +343,16 @@ func ConsumedAtNotNil() predicate.Signal {
 	return predicate.Signal(sql.FieldNotNull(FieldConsumedAt))
 }
 
+// TraceIsNil applies the IsNil predicate on the "trace" field.
+func TraceIsNil() predicate.Signal {
+	return predicate.Signal(sql.FieldIsNull(FieldTrace))
+}
+
+// TraceNotNil applies the NotNil predicate on the "trace" field.
+func TraceNotNil() predicate.Signal {
+	return predicate.Signal(sql.FieldNotNull(FieldTrace))
+}
+
 // HasTarget applies the HasEdge predicate on the "target" edge.
 func HasTarget() predicate.Signal {
 	return predicate.Signal(func(s *sql.Selector) {

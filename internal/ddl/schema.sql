@@ -41,6 +41,10 @@ CREATE TABLE "gen_durable" (
   "depth" integer NOT NULL DEFAULT 0,
   "pick_lane" smallint NOT NULL DEFAULT 0,
   "paused" boolean NOT NULL DEFAULT false,
+  "deadline" timestamptz NULL,
+  "labels" jsonb NULL,
+  "trace" jsonb NULL,
+  "errors" jsonb NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
@@ -48,7 +52,8 @@ CREATE TABLE "gen_durable" (
   CONSTRAINT "gen_durable_counts_check" CHECK (children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 AND depth BETWEEN 0 AND 100),
   CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed'::durable_status) = (failure IS NOT NULL)),
   CONSTRAINT "gen_durable_finished_check" CHECK ((status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)),
-  CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at)),
+  CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)),
+  CONSTRAINT "gen_durable_labels_check" CHECK (jsonb_typeof(labels) = 'object'::text),
   CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)),
   CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
@@ -72,6 +77,10 @@ CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE 
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
+-- Create index "gen_durable_expiry" to table: "gen_durable"
+CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
+-- Create index "gen_durable_labels" to table: "gen_durable"
+CREATE INDEX "gen_durable_labels" ON "gen_durable" USING GIN ("labels" jsonb_path_ops) WHERE labels IS NOT NULL;
 -- Create "paused_queues" table
 CREATE TABLE "paused_queues" (
   "queue" text NOT NULL,
@@ -87,6 +96,7 @@ CREATE TABLE "signals" (
   "dedup_key" text NULL,
   "inserted_at" timestamptz NOT NULL DEFAULT (now()),
   "consumed_at" timestamptz NULL,
+  "trace" jsonb NULL,
   "target_id" bigint NOT NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "signals_target_id_dedup_key_key" UNIQUE ("target_id", "dedup_key"),

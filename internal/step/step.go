@@ -81,6 +81,9 @@ type Claim struct {
 	Awaits         []string
 	TimedOut       bool
 	InsertedAt     time.Time
+	Deadline       time.Time         // zero: none
+	Labels         map[string]string // nil: none; nobody changes it
+	Trace          map[string]string // of the insertion; nil: none
 
 	Awaited  []Signal  // the awaited signals in the inbox at claim time, oldest first
 	Children []Child   // of this round, in spawn order; only where Joins
@@ -182,11 +185,15 @@ type Spec struct {
 	PartitionKey string        // "": none
 	Delay        time.Duration // or
 	At           time.Time     // zero: now
+	Deadline     time.Duration // 0: none
+	Labels       json.RawMessage
+	Trace        json.RawMessage
 }
 
 // Bytes of the spec, as it travels to Postgres.
 func (s *Spec) Bytes() int {
-	return len(s.Machine) + len(s.Step) + len(s.Queue) + len(s.State) + len(s.Key) + len(s.PartitionKey)
+	return len(s.Machine) + len(s.Step) + len(s.Queue) + len(s.State) + len(s.Key) + len(s.PartitionKey) +
+		len(s.Labels) + len(s.Trace)
 }
 
 // Machine is a definition with its types erased.

@@ -101,7 +101,8 @@ moved AS (
   FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5)
   RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
-    CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at, CASE WHEN g.round = g.visit THEN g.dropped END AS dropped)
+    CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
+    CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline, g.labels, g.trace)
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0) FROM moved ORDER BY act, n`
 
@@ -178,18 +179,20 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 }
 
 func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.Claim) error {
+	var (
+		act, n         int
+		key, partition *string
+		parent         *int64
+		deadline       *time.Time
+		skip           *string
+		dropped        []byte
+		labels, trace  []byte
+	)
 	for rows.Next() {
-		var (
-			c              step.Claim
-			act, n         int
-			key, partition *string
-			parent         *int64
-			state, dropped []byte
-			skip           *string
-		)
+		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&skip); err != nil {
+			&deadline, &labels, &trace, &skip); err != nil {
 			return err
 		}
 		if act != 0 {
@@ -200,14 +203,22 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 			continue
 		}
 		c.Queue, c.State = queue, state
-		c.CorrelationKey, c.PartitionKey, c.Parent = value(key), value(partition), value(parent)
-		if len(dropped) > 0 && json.Unmarshal(dropped, &c.Dropped) != nil {
-			c.Dropped = nil // foreign SQL wrote there; an error would lose the other claims of this batch
-		}
+		c.CorrelationKey, c.PartitionKey, c.Parent, c.Deadline = value(key), value(partition), value(parent), value(deadline)
+		c.Dropped = own[[]step.Dropped](dropped)
+		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
 		byID[c.ID] = &c
 		out.Claims = append(out.Claims, &c)
 	}
 	return rows.Err()
+}
+
+// own decodes what the engine wrote. Foreign SQL may have written something else there; an error would lose the other claims of a batch.
+func own[T any](text []byte) (v T) {
+	if len(text) > 0 && json.Unmarshal(text, &v) != nil {
+		var none T
+		return none
+	}
+	return v
 }
 
 func readAwaited(rows pgx.Rows, byID map[int64]*step.Claim) error {

@@ -25,19 +25,20 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}' ELSE CASE r.scope
 // deadlock (T52, T89).
 //
 // $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys $10 scopes
-// $11 delays, µs $12 times $13 lanes
+// $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until the deadline
 const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (
   SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
     SELECT t.*, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
     FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[], $9::text[],
-      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[])
-      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, ord) CROSS JOIN c
+      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[], $14::text[], $15::text[], $16::bigint[])
+      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, labels, trace, life, ord) CROSS JOIN c
     ORDER BY t.ord) s)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
-  eligible_at, pick_lane)
+  eligible_at, pick_lane, labels, trace, deadline)
 OVERRIDING SYSTEM VALUE
-SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane
+SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,
+  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'
 FROM r `
 
 // insertSQL inserts instances. An occupied key drops its row, the first of two equal keys wins. $1 … $13 as insertRowsSQL
@@ -46,28 +47,29 @@ ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
 // spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of its parent that this commit has begun.
-// $1 … $13 as insertRowsSQL $14 parents $15 depths $16 mark
+// $1 … $16 as insertRowsSQL $17 parents $18 depths $19 mark
 const spawnSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 r AS MATERIALIZED (
   SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
     SELECT t.*, p.round, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
     FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[], $9::text[],
-      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[], $14::bigint[], $15::int[])
-      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, parent, depth, ord)
+      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[], $14::text[], $15::text[], $16::bigint[], $17::bigint[],
+      $18::int[])
+      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, labels, trace, life, parent, depth, ord)
     CROSS JOIN LATERAL (SELECT x.round, x.commit_id FROM {s}.gen_durable x WHERE x.id = t.parent OFFSET 0) p CROSS JOIN c
-    WHERE p.commit_id = $16::uuid ORDER BY t.ord) s)
+    WHERE p.commit_id = $19::uuid ORDER BY t.ord) s)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
-  eligible_at, pick_lane, parent_id, parent_round, depth)
+  eligible_at, pick_lane, labels, trace, deadline, parent_id, parent_round, depth)
 OVERRIDING SYSTEM VALUE
 SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,
-  r.parent, r.round, r.depth
+  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent, r.round, r.depth
 FROM r ORDER BY r.key NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
 func (c *specs) insertArgs() []any {
 	return []any{c.uids, c.machines, c.versions, c.steps, c.queues, c.priorities, c.states, c.partitions, c.keys, c.scopes, c.micros,
-		c.times, c.lanes}
+		c.times, c.lanes, c.labels, c.traces, c.lives}
 }
 
 func (c *specs) args(mark string) []any { return append(c.insertArgs(), c.parents, c.depths, mark) }

@@ -1,10 +1,12 @@
 package store_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -200,4 +202,36 @@ func TestInsertRefused(t *testing.T) {
 func TestInsertNothing(t *testing.T) {
 	b := newBench(t)
 	require.Empty(t, b.insertSpecs(nil))
+}
+
+// Labels, trace and deadline arrive with the claim, of a child, too, and nothing where there is nothing.
+func TestInsertedWithWhatAccompaniesAnInstance(t *testing.T) {
+	b := newBench(t)
+	accompanied := func() *step.Spec {
+		x := newSpec("")
+		x.Labels, x.Trace, x.Deadline = json.RawMessage(`{"customer":"7","empty":""}`), json.RawMessage(`{"traceparent":"00-a-b-01"}`), time.Hour
+		return x
+	}
+	had := func(c *step.Claim) {
+		require.Equal(t, map[string]string{"customer": "7", "empty": ""}, c.Labels)
+		require.Equal(t, map[string]string{"traceparent": "00-a-b-01"}, c.Trace)
+		require.WithinDuration(t, c.InsertedAt.Add(time.Hour), c.Deadline, time.Minute)
+		i, err := b.Get(t.Context(), byID(c.ID))
+		require.NoError(t, err)
+		require.Equal(t, c.Labels, i.Labels)
+		require.True(t, c.Deadline.Equal(i.Deadline))
+	}
+	b.insertSpecs([]*step.Spec{accompanied(), newSpec("")})
+	got := b.claim().Claims
+	require.Len(t, got, 2)
+	had(got[0])
+	require.Nil(t, got[1].Labels)
+	require.Nil(t, got[1].Trace)
+	require.Zero(t, got[1].Deadline)
+
+	spawn := []step.Spec{*accompanied()}
+	b.commit(newMark(), false, store.Entry{Claim: got[1], Commit: &step.Commit{Kind: step.Children, Step: "s", State: json.RawMessage(`{}`), Spawn: spawn}})
+	child := b.claimOne()
+	require.Equal(t, got[1].ID, child.Parent)
+	had(child)
 }

@@ -37,22 +37,28 @@ type Instance struct {
 	EligibleAt     time.Time
 	InsertedAt     time.Time
 	FinishedAt     time.Time // zero unless terminal
+	Deadline       time.Time // zero: none
+	Labels         map[string]string
 }
 
 const instanceColumns = `g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priority, g.status::text, g.state::text, g.result::text, g.attempt,
-  g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.paused, g.eligible_at, g.inserted_at, g.finished_at`
+  g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.paused, g.eligible_at, g.inserted_at, g.finished_at, g.deadline,
+  g.labels::text`
 
 func scanInstance(rows pgx.Rows) (*Instance, error) {
 	var i Instance
 	var state, result, failure, lastError, correlation, partition *string
-	var finished *time.Time
+	var finished, deadline *time.Time
+	var labels []byte
 	if err := rows.Scan(&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
-		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished); err != nil {
+		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished, &deadline,
+		&labels); err != nil {
 		return nil, err
 	}
 	i.State, i.Result = raw(state), raw(result)
 	i.Failure, i.LastError = value(failure), value(lastError)
 	i.CorrelationKey, i.PartitionKey, i.FinishedAt = value(correlation), value(partition), value(finished)
+	i.Deadline, i.Labels = value(deadline), own[map[string]string](labels)
 	return &i, nil
 }
 

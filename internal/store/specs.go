@@ -25,7 +25,10 @@ type specs struct {
 	micros     []*int64
 	times      []*time.Time
 	lanes      []int16
-	keyed      bool // some entry has a correlation key
+	labels     []*string
+	traces     []*string
+	lives      []*int64 // µs until the deadline
+	keyed      bool     // some entry has a correlation key
 
 	// Of children only.
 	parents []int64
@@ -58,6 +61,13 @@ func (c *specs) add(x *step.Spec) {
 	}
 	c.micros, c.times = append(c.micros, us), append(c.times, at)
 	c.lanes = append(c.lanes, 0)
+	c.labels, c.traces = append(c.labels, jsonText(x.Labels)), append(c.traces, jsonText(x.Trace))
+	var life *int64
+	if x.Deadline > 0 {
+		n := micros(x.Deadline)
+		life = &n
+	}
+	c.lives = append(c.lives, life)
 }
 
 func (c *specs) addChild(parent int64, depth, index int, x *step.Spec) {

@@ -3,7 +3,7 @@ SET LOCAL lock_timeout = '5s';
 -- Tombstones have no place in version 1: there they would be signals again.
 DELETE FROM "signals" WHERE "consumed_at" IS NOT NULL;
 
-ALTER TABLE "signals" DROP COLUMN "consumed_at";
+ALTER TABLE "signals" DROP COLUMN "consumed_at", DROP COLUMN "trace";
 
 -- The sequence of the tokens goes with its column.
 ALTER TABLE "gen_durable"
@@ -22,7 +22,11 @@ ALTER TABLE "gen_durable"
   DROP COLUMN "dropped",
   DROP COLUMN "depth",
   DROP COLUMN "pick_lane",
-  DROP COLUMN "paused";
+  DROP COLUMN "paused",
+  DROP COLUMN "deadline",
+  DROP COLUMN "labels",
+  DROP COLUMN "trace",
+  DROP COLUMN "errors";
 
 ALTER TABLE "gen_durable" RESET (
   fillfactor,
