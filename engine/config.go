@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -84,8 +85,14 @@ type Config struct {
 	Logger *slog.Logger
 	// Hooks are called in this order.
 	Hooks []Hooks
-	// Middleware of inserts and signals: the first runs first.
+	// Middleware of inserts, signals and steps: the first is the outermost.
 	Middleware []Middleware
+	// Inject says what of a context is stored with an instance that is inserted in it, or a signal that is sent in it, e.g. the trace
+	// context of OpenTelemetry's propagator: at most 8 entries of at most 1 KiB; what cannot be stored is left out. Children get that of
+	// their parent's step. Nil stores nothing.
+	Inject func(ctx context.Context) map[string]string
+	// Extract puts what Inject has stored with an instance into the context of its steps and handlers. Nil leaves it.
+	Extract func(ctx context.Context, stored map[string]string) context.Context
 }
 
 // Queue says how this process works on a queue. The zero value is a good one.

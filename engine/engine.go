@@ -60,7 +60,7 @@ func New(c Config) (*Engine, error) {
 	db := entpgx.New(c.Pool)
 	e := &Engine{
 		config:   c,
-		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger},
+		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
 		store:    store.New(db, c.Schema),
 		queries:  queries(db, c.Schema),
 		machines: machines,
@@ -70,6 +70,7 @@ func New(c Config) (*Engine, error) {
 		engine: e, rows: e.store, wake: e.nudge,
 		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
+	e.env.Child = e.childMiddleware()
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
 	if len(c.Queues) > 0 {
 		e.worker = worker.New(e.workerConfig())
@@ -88,7 +89,7 @@ func (e *Engine) workerConfig() worker.Config {
 		Lease: c.Lease, Heartbeat: c.Heartbeat, Reap: c.Reap, DrainTimeout: c.DrainTimeout, DrainGrace: c.DrainGrace,
 		RunAheadFor: c.RunAheadFor, RunAheadSteps: c.RunAheadSteps, LockByLease: c.PartitionLock == LockLease,
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, NoReaper: c.NoReaper, NoGC: c.NoGC,
-		Logger: c.Logger, Hooks: c.Hooks,
+		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
 		Context:  func(ctx context.Context) context.Context { return context.WithValue(ctx, engineKey{}, e) },
 		Terminal: e.waiters.ended,
 	}

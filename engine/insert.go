@@ -111,7 +111,11 @@ func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, er
 	if wrong, ok := errors.AsType[*fsm.SpecError](err); ok {
 		return nil, &SpecError{Index: i, Field: wrong.Field, Err: wrong.Err}
 	}
-	return erased, err
+	if err != nil {
+		return nil, err
+	}
+	erased.Trace = w.engine.env.Trace(ctx)
+	return erased, nil
 }
 
 func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, error) {

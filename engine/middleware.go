@@ -2,17 +2,24 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/worker"
 )
 
-// Middleware changes or refuses what passes through an engine's verbs; nil fields let pass. It runs in the caller's goroutine, before
-// validation; the first of a list runs first. Children of a step do not pass: the step itself made them.
+// Middleware changes, refuses or surrounds what passes through an engine; nil fields let pass.
 type Middleware struct {
-	// Insert returns the spec to go on with. Its error refuses the whole call, as a *[SpecError] of the field "middleware".
+	// Insert returns the spec to go on with. It runs in the caller's goroutine, before validation; the first of a list runs first. Its error
+	// refuses the whole call, as a *[SpecError] of the field "middleware". Children of a step pass, too, one by one, with the step's context,
+	// in which fsm.InfoFrom tells who spawns them; there an error is the step's, as a *fsm.OutcomeError.
 	Insert func(ctx context.Context, spec fsm.Spec) (fsm.Spec, error)
 	// Signal returns the message to go on with. Its error is returned by the call.
 	Signal func(ctx context.Context, to fsm.Target, m fsm.Message) (fsm.Message, error)
+	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run once, with a context that derives from its
+	// own, and returns its error, or another. An error, also one without a call of run, makes the step one that failed, and its handler is
+	// called as ever. Handlers and the functions of InTx do not pass.
+	Step func(ctx context.Context, i fsm.Info, run func(context.Context) error) error
 }
 
 func (e *Engine) insertMiddleware(ctx context.Context, spec fsm.Spec) (fsm.Spec, error) {
@@ -39,4 +46,24 @@ func (e *Engine) signalMiddleware(ctx context.Context, to fsm.Target, message fs
 		}
 	}
 	return message, nil
+}
+
+// childMiddleware is insertMiddleware for what a step spawns; nil where there is none.
+func (e *Engine) childMiddleware() func(ctx context.Context, spec any) (any, error) {
+	if !slices.ContainsFunc(e.config.Middleware, func(m Middleware) bool { return m.Insert != nil }) {
+		return nil
+	}
+	return func(ctx context.Context, spec any) (any, error) {
+		child, _ := spec.(fsm.Spec)
+		return e.insertMiddleware(ctx, child)
+	}
+}
+
+func (e *Engine) stepMiddleware() (around []worker.Around) {
+	for _, m := range e.config.Middleware {
+		if m.Step != nil {
+			around = append(around, m.Step)
+		}
+	}
+	return around
 }

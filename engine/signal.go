@@ -78,5 +78,10 @@ func (w writer) message(ctx context.Context, to fsm.Target, m fsm.Message) (*ste
 	if err != nil {
 		return nil, fmt.Errorf("middleware of signal %.80q: %w", m.Name(), err)
 	}
-	return m.Erase(w.engine.env)
+	erased, err := m.Erase(w.engine.env)
+	if err != nil {
+		return nil, err
+	}
+	erased.Trace = w.engine.env.Trace(ctx)
+	return erased, nil
 }

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -222,7 +223,7 @@ func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
 	c := &step.Commit{Kind: step.Children, Step: s.to, State: state, Spawn: make([]step.Spec, 0, len(s.children))}
 	size := len(state)
 	for i, child := range s.children {
-		spec, err := child.Erase(s.exec.env)
+		spec, err := s.erase(child)
 		if bad, ok := errors.AsType[*SpecError](err); ok {
 			return nil, outcomeFault(fmt.Sprintf("children[%d].%s", i, bad.Field), bad.Err)
 		} else if err != nil {
@@ -235,6 +236,27 @@ func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
 		c.Spawn = append(c.Spawn, *spec)
 	}
 	return c, nil
+}
+
+// erase sends a child through the host's middleware and validation.
+func (s *spawning) erase(child Spec) (*step.Spec, error) {
+	ctx := s.exec.ctx
+	if ctx == nil { // a visit that a test made by hand
+		ctx = context.Background()
+	}
+	if through := s.exec.env.Child; through != nil {
+		changed, err := through(ctx, child)
+		if err != nil {
+			return nil, specFault("middleware", err)
+		}
+		child, _ = changed.(Spec)
+	}
+	spec, err := child.Erase(s.exec.env)
+	if err != nil {
+		return nil, err
+	}
+	spec.Trace = s.exec.env.Trace(ctx)
+	return spec, nil
 }
 
 type retrying struct {

@@ -28,6 +28,7 @@ type execution struct {
 	machine *step.Machine
 	failed  error // what a handler was called for
 	running running
+	ctx     context.Context //nolint:containedctx // what the step was given, for what it returns is still its doing
 
 	unreadable bool // the stored state does not decode; the visit has
 	zero       any  // this one instead
@@ -65,7 +66,8 @@ func (v *Visit[S, R]) execution() *execution {
 
 // context is what the step gets.
 func (x *execution) context(of context.Context) context.Context {
-	return context.WithValue(of, infoKey{}, &x.running)
+	x.ctx = context.WithValue(of, infoKey{}, &x.running)
+	return x.ctx
 }
 
 // AnyVisit is a *[Visit] of any machine.
@@ -75,17 +77,25 @@ type AnyVisit interface{ execution() *execution }
 type Received struct {
 	ID       int64 // in order of insertion, which is not quite that of commit
 	Name     string
-	Payload  json.RawMessage // as the codec encoded it
-	DedupKey string          // "": none
-	At       time.Time       // of insertion
+	Payload  json.RawMessage   // as the codec encoded it
+	DedupKey string            // "": none
+	At       time.Time         // of insertion
+	Trace    map[string]string // of the sender, as engine.Config.Inject made it; nil: none
 }
 
 func received(signals []step.Signal) []Received {
 	out := make([]Received, len(signals))
 	for i, s := range signals {
-		out[i] = Received{ID: s.ID, Name: s.Name, Payload: bytes.Clone(s.Payload), DedupKey: s.DedupKey, At: s.At}
+		out[i] = Received{ID: s.ID, Name: s.Name, Payload: bytes.Clone(s.Payload), DedupKey: s.DedupKey, At: s.At, Trace: trace(s.Trace)}
 	}
 	return out
+}
+
+func trace(raw json.RawMessage) (carrier map[string]string) {
+	if len(raw) > 0 && json.Unmarshal(raw, &carrier) != nil {
+		return nil // foreign SQL wrote there
+	}
+	return carrier
 }
 
 // Awaited is what this visit was woken for: the signals of the awaited names that were there at the claim, oldest first. Next,

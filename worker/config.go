@@ -41,6 +41,10 @@ type Config struct {
 	Hooks  []Hooks
 	// Context makes the context that steps derive from, so that the engine is found in it. Nil: as it is.
 	Context func(context.Context) context.Context
+	// Around surrounds the steps; the first is the outermost.
+	Around []Around
+	// Extract puts what was stored with an instance into its steps' contexts. Nil: as they are.
+	Extract func(ctx context.Context, stored map[string]string) context.Context
 	// Terminal is told the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)
 }

@@ -185,7 +185,7 @@ func (x *execution) decide() *step.Commit {
 	if x.phase == failing {
 		x.phase = inHandler
 		var err error
-		out, err = guard(func() (*step.Commit, error) { return x.m.OnError(x.f.ctx, x.f.claim, x.failed) })
+		out, err = guard(func() (*step.Commit, error) { return x.m.OnError(x.extract(x.f.ctx), x.f.claim, x.failed) })
 		if err == nil {
 			return out
 		}
@@ -219,18 +219,29 @@ func (x *execution) step() (*step.Commit, error) {
 		return nil, fmt.Errorf("machine %q version %d has no step %q: instances stand at a step that was renamed or removed", c.Machine, c.Version,
 			c.Step)
 	}
-	ctx := x.f.ctx
+	ctx := x.extract(x.f.ctx)
 	if c.Joins() && c.Children == nil {
 		if err := x.loadChildren(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if s.Timeout <= 0 {
+	if s.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
+		defer cancel()
+	}
+	if len(x.w.c.Around) == 0 {
 		return s.Run(ctx, c)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
-	defer cancel()
-	return s.Run(ctx, c)
+	return x.w.surround(ctx, c, s.Run)
+}
+
+// extract adds what the host has stored with the instance to a context for its code. It is the host's code itself, hence guarded.
+func (x *execution) extract(ctx context.Context) context.Context {
+	if x.w.c.Extract == nil || x.f.claim.Trace == nil {
+		return ctx
+	}
+	return x.w.c.Extract(ctx, x.f.claim.Trace)
 }
 
 // loadChildren reads the round that has joined.

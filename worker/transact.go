@@ -63,7 +63,7 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, expired, err 
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fsm.ErrStepTimeout)
 		defer cancel()
 	}
-	out, err := guard(func() (*step.Commit, error) { return o.Within(ctx, tx) })
+	out, err := guard(func() (*step.Commit, error) { return o.Within(x.extract(ctx), tx) })
 	if err != nil {
 		return e, context.Cause(ctx), err
 	}

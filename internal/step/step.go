@@ -9,6 +9,8 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"strings"
 	"time"
 )
 
@@ -49,11 +51,41 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Env is what the engine lends to machines: how to encode, what is too large, where to log.
+// Env is what the engine lends to machines: how to encode, what is too large, where to log, and who sees what leaves a step.
 type Env struct {
 	Codec  Codec
 	Limits Limits
 	Logger *slog.Logger
+	// Child is the host's middleware: it sees the spec of a child, a fsm.Spec, and returns the one to go on with. Nil: as it is.
+	Child func(ctx context.Context, spec any) (any, error)
+	// Inject says what of ctx goes with what is inserted or sent in it. Nil: nothing.
+	Inject func(ctx context.Context) map[string]string
+}
+
+// Bounds of a trace: it is copied into every claim.
+const (
+	maxTrace     = 8 // entries
+	maxTraceText = 1024
+)
+
+// Trace is what of ctx goes with what is inserted or sent in it, as it is stored; nil for nothing. What cannot be stored is left out: for
+// the sake of a trace nothing fails.
+func (e *Env) Trace(ctx context.Context) json.RawMessage {
+	if e == nil || e.Inject == nil {
+		return nil
+	}
+	carrier := maps.Clone(e.Inject(ctx))
+	maps.DeleteFunc(carrier, func(name, value string) bool {
+		return len(name) > maxTraceText || len(value) > maxTraceText || strings.ContainsRune(name+value, 0)
+	})
+	if len(carrier) == 0 || len(carrier) > maxTrace {
+		return nil
+	}
+	text, err := json.Marshal(carrier)
+	if err != nil {
+		return nil
+	}
+	return text
 }
 
 // Claim is one execution of one step: the row as it was claimed, its awaited signals and, at a joining step, its children.
@@ -103,6 +135,7 @@ type Signal struct {
 	Payload  json.RawMessage
 	DedupKey string // "": none
 	At       time.Time
+	Trace    json.RawMessage // of the sender; nil: none
 }
 
 // Child is a child as its parent's joining step sees it.

@@ -25,7 +25,7 @@ func (e *EndedError) Is(target error) bool { return target == ErrNoTarget }
 
 // insertUnlessSQL inserts the one spec if the lock before it has found nobody to deliver to, and makes the new instance the target of what
 // follows. It waits for whoever is inserting the same key; if that one commits, nothing is inserted, and another attempt will find it.
-// $1 … $13 as insertRowsSQL
+// $1 … $16 as insertRowsSQL
 const insertUnlessSQL = insertRowsSQL + `WHERE nullif(current_setting('gendurable.target'), '') IS NULL
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid, set_config('gendurable.target', id::text, true)`

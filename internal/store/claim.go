@@ -107,7 +107,7 @@ SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text,
   HAVING count(*) > 0) FROM moved ORDER BY act, n`
 
 // inboxSQL reads the awaited signals of what claimSQL has just claimed. $1 the most per instance.
-const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at
+const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at, s.trace
 FROM {s}.gen_durable g CROSS JOIN LATERAL (
   SELECT i.* FROM {s}.signals i WHERE i.target_id = g.id AND i.name = ANY(g.awaits) AND i.consumed_at IS NULL ORDER BY i.id LIMIT $1) s
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[])
@@ -235,12 +235,12 @@ func readAwaited(rows pgx.Rows, byID map[int64]*step.Claim) error {
 	return rows.Err()
 }
 
-// scanSignal reads a row of target_id, id, name, payload, dedup_key, inserted_at.
+// scanSignal reads a row of target_id, id, name, payload, dedup_key, inserted_at, trace.
 func scanSignal(rows pgx.Rows, target *int64) (step.Signal, error) {
 	var g step.Signal
-	var payload []byte
-	err := rows.Scan(target, &g.ID, &g.Name, &payload, &g.DedupKey, &g.At)
-	g.Payload = payload
+	var payload, trace []byte
+	err := rows.Scan(target, &g.ID, &g.Name, &payload, &g.DedupKey, &g.At, &trace)
+	g.Payload, g.Trace = payload, trace
 	return g, err
 }
 

@@ -164,8 +164,8 @@ WITH seen AS MATERIALIZED (
     (SELECT count(*) FROM (SELECT FROM {s}.signals i WHERE i.target_id = t.id AND i.consumed_at IS NULL LIMIT $4::bigint) n) >= $4::bigint AS full
   FROM (SELECT nullif(current_setting('gendurable.target'), '')::bigint AS id) t),
 sent AS (
-  INSERT INTO {s}.signals (target_id, name, payload, dedup_key)
-  SELECT seen.id, $1::text, $2::jsonb, $3::text FROM seen WHERE seen.id IS NOT NULL AND NOT seen.duplicate AND NOT seen.full
+  INSERT INTO {s}.signals (target_id, name, payload, dedup_key, trace)
+  SELECT seen.id, $1::text, $2::jsonb, $3::text, $6::jsonb FROM seen WHERE seen.id IS NOT NULL AND NOT seen.duplicate AND NOT seen.full
   ON CONFLICT (target_id, dedup_key) DO NOTHING
   RETURNING id)
 SELECT seen.duplicate, seen.full, sent.id IS NOT NULL,
@@ -185,7 +185,7 @@ func (d *delivery) insert(s *Store) entpgx.Stmt {
 	}
 	payload := cmp.Or(string(d.signal.Payload), "{}")
 	return s.stmt("deliver_insert", deliverInsertSQL, read,
-		d.signal.Name, payload, optional(d.signal.DedupKey), d.inbox, optional(d.to.Key))
+		d.signal.Name, payload, optional(d.signal.DedupKey), d.inbox, optional(d.to.Key), jsonText(d.signal.Trace))
 }
 
 // The condition is in SET: the row is ours already, and a WHERE that missed would lose the wake-up. awaits stays, so that the claim

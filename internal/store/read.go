@@ -112,7 +112,7 @@ func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 
 // The inbox of an ended instance is over, whatever rows are still in it (spec §3).
 const readInboxSQL = `
-SELECT i.target_id, i.id, i.name, i.payload::text, coalesce(i.dedup_key, ''), i.inserted_at FROM {s}.signals i
+SELECT i.target_id, i.id, i.name, i.payload::text, coalesce(i.dedup_key, ''), i.inserted_at, i.trace FROM {s}.signals i
 WHERE i.target_id = $1::bigint AND i.consumed_at IS NULL
   AND (SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')
 ORDER BY i.id`
