@@ -132,7 +132,7 @@ func TestConfigurationIsComplete(t *testing.T) {
 	t.Parallel()
 	row := regexp.MustCompile("^\\| `(\\w+)` \\|")
 	var documented []string
-	for _, line := range read(t, "docs/guide/configuration.md").lines {
+	for _, line := range append(read(t, "docs/guide/configuration.md").lines, read(t, "docs/guide/middleware.md").lines...) {
 		if m := row.FindStringSubmatch(line); m != nil {
 			documented = append(documented, m[1])
 		}
