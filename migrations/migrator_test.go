@@ -35,7 +35,7 @@ func TestDownOfTheNewestStepAndUpAgain(t *testing.T) {
 	undone, err := d.migrator().Down(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{migrations.Latest()}, undone)
-	require.True(t, one[bool](t, d, `SELECT to_regclass('paused_queues') IS NULL`), "the table is gone")
+	require.True(t, one[bool](t, d, `SELECT to_regproc('gen_durable_insert') IS NULL`), "the function is gone")
 	status, err := d.migrator().Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, migrations.StateOlder, status.State)

@@ -1,0 +1,142 @@
+package languages
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// answer is what a statement returned, or why it failed.
+type answer struct {
+	Rows    [][]string
+	Code    string // SQLSTATE; "": none
+	Message string
+}
+
+// one is the only row.
+func (a answer) one(t *testing.T) []string {
+	t.Helper()
+	require.Empty(t, a.Code, a.Message)
+	require.Len(t, a.Rows, 1)
+	return a.Rows[0]
+}
+
+// call is a call of a function by name, with named arguments.
+type call struct {
+	function  string
+	arguments map[string]any // strings, numbers; what is a json.RawMessage is JSON
+}
+
+// client calls a function of the schema.
+type client func(t *testing.T, url string, c call) answer
+
+// clients are the other languages.
+var clients = map[string]func(t *testing.T) client{"psql": psql, "node": node}
+
+// psql calls with literals, as a script does.
+func psql(t *testing.T) client {
+	t.Helper()
+	program, err := exec.LookPath("psql")
+	if err != nil {
+		found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/psql")
+		require.NotEmpty(t, found, "psql is in the path, or where Debian puts it")
+		program = found[len(found)-1]
+	}
+	return func(t *testing.T, url string, c call) answer {
+		t.Helper()
+		var list []string
+		for name, value := range c.arguments {
+			text := fmt.Sprint(value)
+			if raw, ok := value.(json.RawMessage); ok {
+				text = string(raw)
+			}
+			list = append(list, name+" => '"+strings.ReplaceAll(text, "'", "''")+"'")
+		}
+		sql := "SELECT * FROM gendurable." + c.function + "(" + strings.Join(list, ", ") + ")"
+		cmd := exec.CommandContext(t.Context(), program, "-XAtq", "-v", "VERBOSITY=verbose", "-c", sql, url) //nolint:gosec // the test's own
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			level, rest, found := strings.Cut(stderr.String(), ":")
+			require.True(t, found && level == "ERROR", "%v: %s", err, stderr.String())
+			code, message, _ := strings.Cut(strings.TrimSpace(rest), ":")
+			return answer{Code: code, Message: message}
+		}
+		var a answer
+		for line := range strings.Lines(string(out)) {
+			a.Rows = append(a.Rows, strings.Split(strings.TrimSpace(line), "|"))
+		}
+		return a
+	}
+}
+
+// nodeDirectory is where the driver is installed, once it is.
+var nodeDirectory string
+
+var installed = sync.OnceValues(func() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "gendurable-node-"); err != nil {
+		return "", err
+	}
+	nodeDirectory = dir
+	for _, name := range []string{"package.json", "package-lock.json", "client.js"} {
+		text, err := os.ReadFile(name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			return dir, err
+		}
+	}
+	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline") //nolint:noctx // it ends
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return dir, fmt.Errorf("npm ci: %w: %s", err, out)
+	}
+	return dir, nil
+})
+
+// node calls with parameters, by the driver that most of its programs use.
+func node(t *testing.T) client {
+	t.Helper()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("there is no Node here")
+	}
+	dir, err := installed()
+	require.NoError(t, err)
+	return func(t *testing.T, url string, c call) answer {
+		t.Helper()
+		var list []string
+		parameters := []any{}
+		for name, value := range c.arguments {
+			if raw, ok := value.(json.RawMessage); ok {
+				value = string(raw)
+			}
+			parameters = append(parameters, value)
+			list = append(list, fmt.Sprintf("%s => $%d", name, len(parameters)))
+		}
+		told, err := json.Marshal(map[string]any{
+			"sql": "SELECT * FROM gendurable." + c.function + "(" + strings.Join(list, ", ") + ")", "parameters": parameters,
+		})
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), "node", "client.js", string(told)) //nolint:gosec // the test's own
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "DATABASE_URL="+url)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		var a answer
+		require.NoError(t, json.Unmarshal(out, &a), "%s", out)
+		for _, row := range a.Rows {
+			for i, text := range row {
+				row[i] = strings.TrimSuffix(strings.TrimSuffix(text, "rue"), "alse") // as psql writes it
+			}
+		}
+		return a
+	}
+}
