@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/worker"
 )
 
 // ent aliases to avoid import conflicts in user's code.
@@ -78,6 +79,7 @@ func checkColumn(t, c string) error {
 			instance.Table:    instance.ValidColumn,
 			pausedqueue.Table: pausedqueue.ValidColumn,
 			signal.Table:      signal.ValidColumn,
+			worker.Table:      worker.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

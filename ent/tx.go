@@ -20,6 +20,8 @@ type Tx struct {
 	PausedQueue *PausedQueueClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
+	// Worker is the client for interacting with the Worker builders.
+	Worker *WorkerClient
 
 	// lazily loaded.
 	client     *Client
@@ -154,6 +156,7 @@ func (tx *Tx) init() {
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
+	tx.Worker = NewWorkerClient(tx.config)
 }
 
 // txDriver wraps the given dialect.Tx with a nop dialect.Driver implementation.

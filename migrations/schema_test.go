@@ -137,13 +137,15 @@ var (
 		gen_durable_failure_check
 		gen_durable_finished_check
 		gen_durable_finite_check
+		gen_durable_labels_check
 		gen_durable_lane_check
 		gen_durable_lease_check
 		gen_durable_names_check
 		gen_durable_scope_check
 		paused_queues_names_check
 		signals_finite_check
-		signals_names_check`)
+		signals_names_check
+		workers_finite_check`)
 )
 
 func (d database) requireBase(t *testing.T) {

@@ -10,6 +10,7 @@ type SchemaConfig struct {
 	Instance    string // Instance table.
 	PausedQueue string // PausedQueue table.
 	Signal      string // Signal table.
+	Worker      string // Worker table.
 }
 
 type schemaCtxKey struct{}

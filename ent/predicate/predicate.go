@@ -14,3 +14,6 @@ type PausedQueue func(*sql.Selector)
 
 // Signal is the predicate function for signal builders.
 type Signal func(*sql.Selector)
+
+// Worker is the predicate function for worker builders.
+type Worker func(*sql.Selector)
