@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -80,6 +81,11 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		case store.IsUniqueViolation(err) && sleep(ctx, backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // met another worker on a partition key
 		case err != nil:
+			if store.Unknown(err) { // it may have taken effect
+				stray, cancel := context.WithTimeout(h.w.base, h.w.c.DrainGrace)
+				defer cancel()
+				err = errors.Join(err, h.w.releaseStrays(stray, queue))
+			}
 			return nil, err
 		case len(got.Claims) > 0:
 			t := &Taken{h: h, f: h.w.launch(s, got.Claims, sent)[0]}
