@@ -158,7 +158,7 @@ func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*worker.Taken, er
 		return nil, err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it only locks
-	_, err = tx.Exec(ctx, `SELECT id FROM `+k.table("gen_durable")+` WHERE queue = $1 AND id <> $2 AND status = 'runnable' FOR NO KEY UPDATE`,
+	_, err = tx.Exec(ctx, `SELECT id FROM `+k.instances()+` WHERE queue = $1 AND id <> $2 AND status = 'runnable' FOR NO KEY UPDATE`,
 		at.Queue, int64(at.ID))
 	if err != nil {
 		return nil, err
@@ -232,7 +232,7 @@ func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := k.Pool.Query(ctx, `SELECT DISTINCT queue COLLATE "C" FROM `+k.table("gen_durable")+`
+	rows, err := k.Pool.Query(ctx, `SELECT DISTINCT queue COLLATE "C" FROM `+k.instances()+`
 		WHERE status = 'runnable' AND NOT paused AND eligible_at <= clock_timestamp() ORDER BY 1`)
 	if err != nil {
 		return nil, err
@@ -254,16 +254,15 @@ func (k *Kit) sum(ctx context.Context, d *Drained) error {
 		d.Outcomes[r.Outcome]++
 		ids = append(ids, int64(r.Info.ID))
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout) // what ran has run
+	defer cancel()
 	row := k.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE status = 'done'), count(*) FILTER (WHERE status = 'failed'),
 			count(*) FILTER (WHERE status IN ('awaiting_signal', 'awaiting_children')), count(*) FILTER (WHERE status = 'runnable')
-		FROM `+k.table("gen_durable")+` WHERE id = ANY($1)`, ids)
+		FROM `+k.instances()+` WHERE id = ANY($1)`, ids)
 	if err := row.Scan(&d.Done, &d.Failed, &d.Parked, &d.Waiting); err != nil {
 		return err
 	}
-	rows, err := k.Pool.Query(ctx, `SELECT DISTINCT fsm || '/' || fsm_version FROM `+k.table("gen_durable")+`
+	rows, err := k.Pool.Query(ctx, `SELECT DISTINCT fsm || '/' || fsm_version FROM `+k.instances()+`
 		WHERE status = 'runnable' AND NOT paused AND eligible_at <= clock_timestamp() AND fsm || '/' || fsm_version <> ALL ($1) ORDER BY 1`,
 		k.hand.Machines())
 	if err != nil {

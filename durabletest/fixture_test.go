@@ -34,7 +34,9 @@ var (
 type visit = fsm.Visit[order, int64]
 
 // shop is a machine that does a bit of everything.
-type shop struct{ ship func(ctx context.Context, v *visit) error }
+type shop struct {
+	ship func(ctx context.Context, v *visit) error
+}
 
 func (m shop) Definition() fsm.Definition {
 	return checkout.Define(

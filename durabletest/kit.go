@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +28,6 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/migrations"
 	"github.com/gendurable/gendurable/worker"
 )
 
@@ -126,7 +126,7 @@ func (k *Kit) start(t testing.TB, c Config) error {
 		c.Options(&config)
 	}
 	config.Pool, config.Schema, config.Machines = k.Pool, k.schema, c.Machines
-	config.Hooks = append(config.Hooks[:len(config.Hooks):len(config.Hooks)], engine.Hooks{Step: k.note})
+	config.Hooks = append(slices.Clip(config.Hooks), engine.Hooks{Step: k.note})
 	if len(config.Queues) > 0 {
 		k.queues = map[string]bool{}
 		for name := range config.Queues {
@@ -163,18 +163,5 @@ func (k *Kit) noted() []Ran {
 	return notes
 }
 
-// table is a table of the engine, quoted.
-func (k *Kit) table(name string) string { return quoted(k.schema) + "." + quoted(name) }
-
-// place is where a kit works.
-type place struct {
-	config *pgxpool.Config
-	schema string
-}
-
-func schemaOf(c Config) string {
-	if c.Schema == "" {
-		return migrations.DefaultSchema
-	}
-	return c.Schema
-}
+// instances is the engine's table.
+func (k *Kit) instances() string { return quoted(k.schema) + ".gen_durable" }

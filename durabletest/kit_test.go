@@ -152,7 +152,7 @@ func TestAdvanceFiresInOrder(t *testing.T) {
 	kit := newKit(t, d.ticking())
 	insert(t, kit, ticker.New(tick{Name: "a", Every: 30 * time.Minute, Left: 3}).Priority(9).After(time.Minute))
 	insert(t, kit, ticker.New(tick{Name: "b", Every: 45 * time.Minute, Left: 2}))
-	insert(t, kit, ticker.New(tick{Name: "c", Every: time.Hour, Left: 1}).Queue("aaa").After(2*time.Hour - time.Second))
+	insert(t, kit, ticker.New(tick{Name: "c", Every: time.Hour, Left: 1}).Queue("aaa").After(2*time.Hour-time.Second))
 	require.Equal(t, 1, durabletest.RequireDrain(t, kit).Steps)
 	require.Equal(t, "b2", d.all())
 	require.Zero(t, durabletest.RequireAdvance(t, kit, 59*time.Second).Steps, "nothing is due yet")

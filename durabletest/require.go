@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -100,13 +101,11 @@ func RequireParked(t testing.TB, k *Kit, of fsm.Target, names ...string) fsm.Raw
 func RequireInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) fsm.Instance[S, R] {
 	t.Helper()
 	all := read(t, from, m)
-	for _, i := range all {
-		if match == nil || match(i) {
-			return i
-		}
+	at := slices.IndexFunc(all, func(i fsm.Instance[S, R]) bool { return match == nil || match(i) })
+	if at < 0 {
+		t.Fatalf("no such instance of machine %q was inserted; there are %d:%s", m.Name(), len(all), list(all))
 	}
-	t.Fatalf("no such instance of machine %q was inserted; there are %d:%s", m.Name(), len(all), list(all))
-	panic("unreachable") //nolint:forbidigo // Fatalf does not return
+	return all[at]
 }
 
 // RequireNotInserted ends the test if there is an instance of the machine that match accepts; nil is any.
@@ -131,7 +130,7 @@ func list[S, R any](all []fsm.Instance[S, R]) string {
 	var text strings.Builder
 	rows := [][]string{{"ID", "VERSION", "STATUS", "STEP", "QUEUE", "KEY", "ELIGIBLE", "STATE"}}
 	for _, i := range all {
-		rows = append(rows, []string{fmt.Sprint(i.ID), fmt.Sprint(i.Version), string(i.Status), i.Step, i.Queue, string(i.Key),
+		rows = append(rows, []string{decimal(i.ID), decimal(i.Version), string(i.Status), i.Step, i.Queue, string(i.Key),
 			i.EligibleAt.Format(time.RFC3339), fmt.Sprintf("%+v", i.State)})
 	}
 	if len(all) > 0 {
@@ -232,7 +231,7 @@ func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) st
 		fmt.Fprintf(&text, "inbox: %d\n", len(signals))
 		rows = [][]string{{"ID", "SIGNAL", "AT", "DEDUP KEY", "PAYLOAD"}}
 		for _, s := range signals[:min(most, len(signals))] {
-			rows = append(rows, []string{fmt.Sprint(s.ID), s.Name, s.At.Format(time.RFC3339Nano), s.DedupKey, short(string(s.Payload))})
+			rows = append(rows, []string{decimal(s.ID), s.Name, s.At.Format(time.RFC3339Nano), s.DedupKey, short(string(s.Payload))})
 		}
 		table(&text, rows)
 	}
@@ -240,13 +239,15 @@ func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) st
 		fmt.Fprintf(&text, "children: %d\n", len(children))
 		rows = [][]string{{"ID", "MACHINE", "ROUND", "STATUS", "STEP", "RESULT OR ERROR"}}
 		for _, c := range children[:min(most, len(children))] {
-			rows = append(rows, []string{fmt.Sprint(c.ID), fmt.Sprintf("%s/%d", c.Fsm, c.FsmVersion), fmt.Sprint(c.ParentRound),
+			rows = append(rows, []string{decimal(c.ID), fmt.Sprintf("%s/%d", c.Fsm, c.FsmVersion), decimal(c.ParentRound),
 				strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Failure)), c.Step, short(string(c.Result) + value(c.LastError))})
 		}
 		table(&text, rows)
 	}
 	return text.String()
 }
+
+func decimal[N ~int | ~int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 // short is a text on one line, of a length that leaves a table readable.
 func short(text string) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/internal/pgclone"
 )
 
@@ -26,6 +27,12 @@ const (
 
 const insufficientPrivilege = "42501"
 
+// place is where a kit works.
+type place struct {
+	config *pgxpool.Config
+	schema string
+}
+
 // settle makes the database, or the schema, that the kit works in.
 func settle(t testing.TB, c Config) (*place, error) {
 	t.Helper()
@@ -35,7 +42,7 @@ func settle(t testing.TB, c Config) (*place, error) {
 	}
 	thrifty(server, c.MaxConns)
 	if !c.InSchema {
-		at, err := ownDatabase(t, server, schemaOf(c))
+		at, err := ownDatabase(t, server, cmp.Or(c.Schema, engine.DefaultSchema))
 		refused, ok := errors.AsType[*pgconn.PgError](err)
 		if !ok || refused.Code != insufficientPrivilege {
 			return at, err

@@ -11,10 +11,6 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// shifted are the columns of gen_durable that Advance moves. Every other time stays: those of the past (inserted_at, updated_at,
-// finished_at and those of signals), and leases.
-var shifted = []string{"eligible_at", "await_deadline"}
-
 // Advance drains, and then lets d pass: whatever becomes due within d runs, in the order in which it is due, and so does what follows from it.
 // A timer that starts anew each time fires as often as it does in d.
 //
@@ -24,7 +20,7 @@ var shifted = []string{"eligible_at", "await_deadline"}
 // passes after an Advance is as far away as the real clock says. The few milliseconds that the steps themselves take come on top of d; what
 // is due less than that apart may be taken for due at once.
 //
-// A delay of 100 years and an Advance by that have the same bound. Errors: as of [Kit.Drain]; the limit is for all of it.
+// At most 100 years, as any delay. Errors: as of [Kit.Drain]; the limit is for all of it.
 func (k *Kit) Advance(ctx context.Context, d time.Duration, opts ...Option) (Drained, error) {
 	if d < 0 || d > fsm.MaxDelay {
 		return Drained{}, fmt.Errorf("advance by %v: want 0 to %v", d, fsm.MaxDelay)
@@ -59,8 +55,8 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 		var next *int64
 		row := tx.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
-				SELECT eligible_at AS at FROM `+k.table("gen_durable")+` WHERE status = 'runnable' AND NOT paused
-				UNION ALL SELECT await_deadline FROM `+k.table("gen_durable")+` WHERE status = 'awaiting_signal') g
+				SELECT eligible_at AS at FROM `+k.instances()+` WHERE status = 'runnable' AND NOT paused
+				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status = 'awaiting_signal') g
 			WHERE g.at > c.now`)
 		if err := row.Scan(&next); err != nil {
 			return err
@@ -69,14 +65,8 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 		if next != nil {
 			by = min(by, time.Duration(*next)*time.Microsecond)
 		}
-		set := ""
-		for i, column := range shifted {
-			if i > 0 {
-				set += ", "
-			}
-			set += column + " = " + column + " - $1::bigint * interval '1 microsecond'"
-		}
-		_, err := tx.Exec(ctx, `UPDATE `+k.table("gen_durable")+` SET `+set+`
+		_, err := tx.Exec(ctx, `UPDATE `+k.instances()+` SET eligible_at = eligible_at - $1::bigint * interval '1 microsecond',
+				await_deadline = await_deadline - $1::bigint * interval '1 microsecond'
 			WHERE status IN ('runnable', 'awaiting_signal', 'awaiting_children')`, by.Microseconds())
 		return err
 	})
@@ -97,7 +87,7 @@ func (k *Kit) FireTimeout(ctx context.Context, of fsm.Target) error {
 	if err != nil {
 		return err
 	}
-	tag, err := k.Pool.Exec(ctx, `UPDATE `+k.table("gen_durable")+` SET await_deadline = clock_timestamp()
+	tag, err := k.Pool.Exec(ctx, `UPDATE `+k.instances()+` SET await_deadline = clock_timestamp()
 		WHERE id = $1 AND status = 'awaiting_signal' AND await_deadline IS NOT NULL`, int64(at.ID))
 	switch {
 	case err != nil:
