@@ -28,6 +28,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgclone"
 	"github.com/gendurable/gendurable/worker"
 )
 
@@ -48,7 +49,7 @@ type Config struct {
 	InSchema bool
 	// MaxConns of the kit's pool: 4. A step that runs in engine.InTx takes one, each open transaction of the test another.
 	MaxConns int32
-	// Setup prepares the host's own tables in the new database, e.g. by its migrations. Nil: nothing.
+	// Setup prepares the host's own tables in the new database, e.g. by its migrations, on a pool that is closed afterwards. Nil: nothing.
 	Setup func(ctx context.Context, pool *pgxpool.Pool) error
 	// Options change the engine's Config, e.g. its codec, limits or middleware. With Queues, nothing but these is drained; else all are.
 	// Pool, Schema and Machines are the kit's, and there is no run-ahead: one claim is one step. Nil: nothing.
@@ -98,21 +99,33 @@ func open(t testing.TB, c Config) (*Kit, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Setup != nil {
+		if err := setup(t.Context(), place.config, c.Setup); err != nil {
+			return nil, err
+		}
+	}
 	pool, err := pgxpool.NewWithConfig(t.Context(), place.config)
 	if err != nil {
 		return nil, fmt.Errorf("open a pool: %w", err)
 	}
 	t.Cleanup(pool.Close)
-	if c.Setup != nil {
-		if err := c.Setup(t.Context(), pool); err != nil {
-			return nil, fmt.Errorf("setup: %w", err)
-		}
-	}
 	kit := &Kit{Pool: pool, schema: place.schema}
 	if err := kit.start(t, c); err != nil {
 		return nil, err
 	}
 	return kit, nil
+}
+
+func setup(ctx context.Context, at *pgxpool.Config, f func(ctx context.Context, pool *pgxpool.Pool) error) error {
+	pool, err := pgclone.Plain(ctx, at)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if err := f(ctx, pool); err != nil {
+		return fmt.Errorf("setup: %w", err)
+	}
+	return nil
 }
 
 func (k *Kit) start(t testing.TB, c Config) error {

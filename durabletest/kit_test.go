@@ -3,6 +3,7 @@ package durabletest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,10 @@ import (
 
 	"github.com/gendurable/gendurable/durabletest"
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 func TestAnInstanceRunsThroughItsLife(t *testing.T) {
@@ -418,6 +421,79 @@ func TestSchemasWhereDatabasesAreNotAllowed(t *testing.T) {
 		require.Len(t, schemas, 2)
 	})
 	require.Empty(t, testSchemas(t, admin))
+}
+
+// Whoever holds a key's lock elsewhere is waited for until ctx ends, and the claim goes back.
+func TestAKeyHeldElsewhereIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	kit := durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{parcels}, DatabaseURL: pgtest.URL(t),
+		Options: func(c *engine.Config) { c.PartitionLock = engine.LockAdvisory }})
+	id := insert(t, kit, parcel.New("left").PartitionKey("k"))
+	other, err := kit.Pool.Acquire(t.Context())
+	require.NoError(t, err)
+	hash := store.New(entpgx.New(kit.Pool), "gendurable").KeyHash("k")
+	_, err = other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", hash)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = kit.Drain(ctx)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, `partition key "k"`)
+	require.Zero(t, durabletest.RequireStatus(t, kit, id, fsm.StatusRunnable).Attempt)
+	_, err = other.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", hash)
+	require.NoError(t, err)
+	other.Release()
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireDone(t, kit, parcel, id)
+}
+
+// A step that goes on after the end of its context keeps neither Drain nor what comes after.
+func TestAStepThatDoesNotHeedItsContext(t *testing.T) {
+	t.Parallel()
+	deaf, over := make(chan struct{}), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	kit := durabletest.New(t, durabletest.Config{DatabaseURL: pgtest.URL(t),
+		Machines: []fsm.Definition{parcel.Job(func(_ context.Context, side string) (string, error) {
+			if side == "left" {
+				cancel()
+				<-deaf
+			}
+			return side, nil
+		})},
+		Options: func(c *engine.Config) {
+			c.DrainGrace = 10 * time.Millisecond
+			c.Hooks = []engine.Hooks{{Step: func(_ context.Context, info fsm.Info, _ string, _ time.Duration, _ error) {
+				if info.ID == 1 {
+					close(over)
+				}
+			}}}
+		}})
+	insert(t, kit, parcel.New("left"))
+	right := insert(t, kit, parcel.New("right"))
+	_, err := kit.Drain(ctx)
+	require.ErrorContains(t, err, `step "start" of instance 1 does not heed the end of its context`)
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireDone(t, kit, parcel, right)
+	close(deaf)
+	<-over
+}
+
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	kit := newKit(t)
+	conn, err := pgx.Connect(t.Context(), kit.URL())
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	require.Equal(t, kit.Pool.Config().ConnConfig.Database, conn.Config().Database)
+
+	c := conn.Config()
+	words := durabletest.New(t, durabletest.Config{DatabaseURL: fmt.Sprintf("host=%s port=%d user=%s password=%s dbname=postgres sslmode=disable",
+		c.Host, c.Port, c.User, c.Password)})
+	require.Contains(t, words.URL(), "dbname=postgres")
+	other, err := pgx.Connect(t.Context(), words.URL())
+	require.NoError(t, err)
+	defer other.Close(context.Background())
+	require.Equal(t, words.Pool.Config().ConnConfig.Database, other.Config().Database)
 }
 
 func testSchemas(t *testing.T, pool *pgxpool.Pool) []string {

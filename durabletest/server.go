@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,6 +33,19 @@ const insufficientPrivilege = "42501"
 type place struct {
 	config *pgxpool.Config
 	schema string
+}
+
+// URL is that of the kit's database, for drivers other than pgx: as it was given, with another database. In InSchema mode the search_path is
+// not in it.
+func (k *Kit) URL() string {
+	config := k.Pool.Config().ConnConfig
+	given := config.ConnString()
+	parsed, err := url.Parse(given)
+	if err != nil || parsed.Scheme == "" {
+		return strings.TrimSpace(given + " dbname=" + config.Database) // of two, the last one counts
+	}
+	parsed.Path = "/" + config.Database
+	return parsed.String()
 }
 
 // settle makes the database, or the schema, that the kit works in.

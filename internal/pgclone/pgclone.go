@@ -81,9 +81,26 @@ func In(server *pgxpool.Config, database string) *pgxpool.Config {
 	return c
 }
 
+// Plain is a pool without AfterConnect, which may want types or tables that are not there yet.
+func Plain(ctx context.Context, server *pgxpool.Config) (*pgxpool.Pool, error) {
+	c := server.Copy()
+	c.AfterConnect = nil
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool: %w", err)
+	}
+	return pool, nil
+}
+
 // On runs f on a short connection.
 func On(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) error) error {
-	conn, err := pgx.ConnectConfig(ctx, server.ConnConfig)
+	config := server.ConnConfig.Copy()
+	if server.BeforeConnect != nil { // e.g. a password that is made for each connection
+		if err := server.BeforeConnect(ctx, config); err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
 	}
@@ -167,9 +184,9 @@ func closeTemplate(ctx context.Context, conn *pgx.Conn, incomplete, name string)
 }
 
 func migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
-	pool, err := pgxpool.NewWithConfig(ctx, server.Copy())
+	pool, err := Plain(ctx, server)
 	if err != nil {
-		return fmt.Errorf("open a pool: %w", err)
+		return err
 	}
 	defer pool.Close()
 	if _, err := (migrations.Migrator{Pool: pool, Schema: schema}).Up(ctx); err != nil {
