@@ -51,7 +51,7 @@ func (l *Line) Present(ctx context.Context, p *Presence) error {
 
 // Absent says that it is not, any more.
 func (l *Line) Absent(ctx context.Context, worker string) error {
-	return l.say(ctx, "absent", absentSQL, worker)
+	return l.say(ctx, l.s.stmt("absent", absentSQL, nil, worker))
 }
 
 // Now is the server's clock.
