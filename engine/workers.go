@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/worker"
 )
 
@@ -34,8 +35,12 @@ func (a *Admin) Workers(ctx context.Context) ([]Worker, error) {
 	}
 	all := make([]Worker, len(rows))
 	for i, r := range rows {
-		all[i] = Worker{ID: r.ID.String(), Host: r.Host, PID: int(r.Pid), Version: r.Version, Queues: r.Queues, Machines: r.Machines,
-			Draining: r.Draining, Started: r.StartedAt, Beat: r.BeatAt, Live: now.Before(r.ExpiresAt)}
+		all[i] = workerOf(r, now)
 	}
 	return all, nil
+}
+
+func workerOf(r *ent.Worker, now time.Time) Worker {
+	return Worker{ID: r.ID.String(), Host: r.Host, PID: int(r.Pid), Version: r.Version, Queues: r.Queues, Machines: r.Machines,
+		Draining: r.Draining, Started: r.StartedAt, Beat: r.BeatAt, Live: now.Before(r.ExpiresAt)}
 }
