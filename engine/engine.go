@@ -36,6 +36,7 @@ type Engine struct {
 	machines []*step.Machine
 	worker   *worker.Worker // nil for a client
 	waiters  *waiters
+	counter  *counter
 
 	turn  chan struct{} // held by the one Start or Stop that is at work, which owns state
 	state state
@@ -72,6 +73,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.env.Child = e.childMiddleware()
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
+	e.counter = &counter{scan: e.store.Count}
 	if len(c.Queues) > 0 {
 		e.worker = worker.New(e.workerConfig())
 	}

@@ -189,6 +189,14 @@ func ExampleEngine_All() {
 	}
 }
 
+func ExampleEngine_Counts() {
+	counts, err := eng.Counts(context.Background(), engine.CountsOptions{})
+	for _, c := range counts.Counts {
+		fmt.Println(c.Machine, c.Step, c.Status, c.Count)
+	}
+	fmt.Println(time.Since(counts.At), counts.Complete, err)
+}
+
 // Queries go through the generated client; the machine's type decodes what they find.
 func ExampleEngine_Ent() {
 	rows, err := eng.Ent().Instance.Query().

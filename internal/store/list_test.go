@@ -228,6 +228,9 @@ func TestListReadsWholeInstances(t *testing.T) {
 		none, err := reader.List(t.Context(), store.ListParams{Filter: store.Filter{Parent: 12345}, Limit: 10, Visit: 100})
 		require.NoError(t, err, mode)
 		require.Empty(t, none)
+		counts, err := reader.Count(t.Context(), time.Minute)
+		require.NoError(t, err, mode)
+		require.Len(t, counts, 1)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -160,6 +161,10 @@ var roundTrips = []struct {
 		labelled(b, 100)
 		return n
 	}, listAll(store.Filter{Labels: `{"a": "b"}`}, 100)},
+	{"count", 1, labelled, func(b bench, _ any) error {
+		_, err := b.Count(b.t.Context(), time.Minute)
+		return err
+	}},
 }
 
 func labelled(b bench, n int) any {
