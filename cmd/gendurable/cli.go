@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the whole command line: kong reads the tags.
+type commands struct {
+	Options options `embed:""`
+
+	Migrate    migrateCommands  `cmd:"" help:"Bring the schema to a version, and say which it has."`
+	Instance   instanceCommands `cmd:"" help:"List, explain and change instances."`
+	Queue      queueCommands    `cmd:"" help:"List, pause and resume queues."`
+	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
+	Machine    machineCommands  `cmd:"" help:"List the machines."`
+	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work: what is wrong, and what to do."`
+	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
+	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`
+	Completion completion       `cmd:"" help:"Print the completion script of a shell."`
+	Complete   completeCommand  `cmd:"" hidden:"" help:"What could be the last of some words."`
+	Version    versionCommand   `cmd:"" help:"Print the version of this program and of its schema."`
+}
+
+// options of all commands.
+type options struct {
+	DatabaseURL string        `env:"DATABASE_URL" help:"The database, as a URL or as key=value." name:"database-url" placeholder:"URL"`
+	Schema      string        `default:"gendurable" env:"GENDURABLE_SCHEMA" help:"The engine's schema."`
+	JSON        bool          `help:"Write JSON, errors too." name:"json"`
+	Timeout     time.Duration `default:"30s" help:"How long a command may take that neither lasts nor changes many; 0: as long as it does."`
+}
+
+// app is what a command works with.
+type app struct {
+	options
+	console *console
+	model   *kong.Application
+}
+
+const description = "Operate gendurable, durable state machines on Postgres."
+
+// newParser builds the command line. helped is set when help was printed, which is all there is to do then.
+func newParser(all *commands, c *console, helped *bool) (*kong.Kong, error) {
+	return kong.New(all,
+		kong.Name("gendurable"), kong.Description(description), kong.Writers(c.out, c.errs),
+		kong.Exit(func(int) { *helped = true }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+	)
+}
+
+// run is the program: it ends with the code to exit with.
+func run(ctx context.Context, args []string, c *console) exitCode {
+	var all commands
+	helped := false
+	parser, err := newParser(&all, c, &helped)
+	if err != nil {
+		return c.report(err, false)
+	}
+	parsed, err := parser.Parse(args)
+	if helped {
+		return codeDone
+	}
+	if err != nil {
+		return c.report(usagef("%w; see gendurable --help", err), slices.Contains(args, "--json"))
+	}
+	a := &app{options: all.Options, console: c, model: parser.Model}
+	limited := ctx
+	if a.Timeout > 0 && !lasts(parsed) {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, a.Timeout)
+		defer cancel()
+	}
+	parsed.BindTo(limited, (*context.Context)(nil))
+	err = parsed.Run(a)
+	if err != nil && ctx.Err() != nil {
+		err = &exitError{codeInterrupted, fmt.Errorf("interrupted: %w", err)}
+	}
+	return c.report(err, a.JSON)
+}
+
+// lasting is a command that takes as long as it takes.
+type lasting interface{ lasts() bool }
+
+func lasts(parsed *kong.Context) bool {
+	node := parsed.Selected()
+	if node == nil || !node.Target.CanAddr() {
+		return false
+	}
+	command, ok := node.Target.Addr().Interface().(lasting)
+	return ok && command.lasts()
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// console is what the program reads from and writes to.
+type console struct {
+	in        io.Reader
+	out, errs io.Writer
+	// interactive: somebody is there to be asked.
+	interactive bool
+	// size of the terminal that out is; nil: it is none, and nothing is cut off.
+	size func() (width, height int)
+	// raw makes in give each key at once, until restore; nil: it cannot.
+	raw func() (restore func(), err error)
+}
+
+// standard is the process's own.
+func standard() *console {
+	c := &console{in: os.Stdin, out: os.Stdout, errs: os.Stderr}
+	in, out := int(os.Stdin.Fd()), int(os.Stdout.Fd())
+	if term.IsTerminal(out) {
+		c.size = func() (int, int) {
+			width, height, err := term.GetSize(out)
+			if err != nil {
+				return 80, 24
+			}
+			return width, height
+		}
+	}
+	if term.IsTerminal(in) {
+		c.interactive = term.IsTerminal(int(os.Stderr.Fd())) // where it is asked
+		c.raw = func() (func(), error) {
+			before, err := term.MakeRaw(in)
+			if err != nil {
+				return nil, err
+			}
+			return func() { _ = term.Restore(in, before) }, nil
+		}
+	}
+	return c
+}
+
+func (c *console) width() int {
+	if c.size == nil {
+		return 0
+	}
+	width, _ := c.size()
+	return width
+}
+
+// confirm asks before something is done that cannot be taken back. yes: it was answered on the command line.
+func (c *console) confirm(ctx context.Context, question string, yes bool) error {
+	if yes {
+		return nil
+	}
+	if !c.interactive {
+		return &exitError{codeUnconfirmed, fmt.Errorf("%s Nobody is there to answer: with --yes it is done unasked", question)}
+	}
+	fmt.Fprintf(c.errs, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() { // a read of a terminal does not end with ctx; the program does
+		line, err := bufio.NewReader(c.in).ReadString('\n')
+		if err != nil && line == "" {
+			fmt.Fprintln(c.errs)
+		}
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case said := <-answer:
+		if said == "y" || said == "yes" {
+			return nil
+		}
+		return &exitError{codeUnconfirmed, errors.New("not confirmed: nothing was done")}
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// connectTimeout bounds how long the server may take to answer at all.
+const connectTimeout = 10 * time.Second
+
+// connect opens a pool on the database, and makes sure that there is one.
+func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	if a.DatabaseURL == "" {
+		return nil, usagef("no database: set DATABASE_URL, or give --database-url postgres://user@host/database")
+	}
+	config, err := pgxpool.ParseConfig(a.DatabaseURL)
+	if err != nil {
+		return nil, usagef("--database-url: %w", err) // its text is without the password
+	}
+	config.MaxConns = 4
+	if config.ConnConfig.RuntimeParams["application_name"] == "" {
+		config.ConnConfig.RuntimeParams["application_name"] = "gendurable cli"
+	}
+	// What every proxy lets through.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	for _, change := range configure {
+		change(config)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, usagef("--database-url: %w", err)
+	}
+	limited, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := pool.Ping(limited); err != nil {
+		pool.Close()
+		return nil, &exitError{codeNoConnection, fmt.Errorf("cannot reach the database: %w\n  "+
+			"is the server up, and is --database-url (or DATABASE_URL) its address, with a role that may log in?", err)}
+	}
+	return pool, nil
+}
+
+// database is a client of the engine, on a schema that is as it needs it.
+type database struct {
+	*engine.Engine
+	pool   *pgxpool.Pool
+	schema string
+}
+
+func (d *database) close() { d.pool.Close() }
+
+// open connects, and refuses a schema that this program cannot work with.
+func (a *app) open(ctx context.Context) (*database, error) {
+	pool, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := a.client(pool)
+	if err == nil {
+		err = a.current(ctx, pool)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (a *app) client(pool *pgxpool.Pool) (*database, error) {
+	eng, err := engine.New(engine.Config{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)})
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	return &database{Engine: eng, pool: pool, schema: a.Schema}, nil
+}
+
+// logger tells on stderr what the engine has to say meanwhile.
+func (a *app) logger(level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if a.JSON {
+		return slog.New(slog.NewJSONHandler(a.console.errs, options))
+	}
+	return slog.New(slog.NewTextHandler(a.console.errs, options))
+}
+
+// current checks the schema. Its errors say which command of this program helps.
+func (a *app) current(ctx context.Context, db migrations.Querier) error {
+	err := migrations.Check(ctx, db, a.Schema)
+	wrong, ok := errors.AsType[*migrations.SchemaError](err)
+	if !ok {
+		return err
+	}
+	return &exitError{codeSchema, errors.New(a.unfit(wrong.State, wrong.Current, wrong.Latest))}
+}
+
+// unfit says what is wrong with a schema, and what to do.
+func (a *app) unfit(state migrations.State, current, latest string) string {
+	command := "gendurable migrate up"
+	if a.Schema != migrations.DefaultSchema {
+		command += " --schema " + a.Schema
+	}
+	switch state { //nolint:exhaustive // of one that is current nobody asks
+	case migrations.StateMissing:
+		return fmt.Sprintf("schema %q has no tables: %s makes them; or is --schema another one?", a.Schema, command)
+	case migrations.StateOlder:
+		return fmt.Sprintf("schema %q is older than this program: it has version %s, the program needs %s: %s", a.Schema, current, latest, command)
+	}
+	return fmt.Sprintf("schema %q is newer than this program: it has version %s, the program knows up to %s: use the gendurable of that release",
+		a.Schema, current, latest)
+}
+
+// within puts the schema into a statement, for {s}.
+func within(schema, sql string) string {
+	return strings.ReplaceAll(sql, "{s}", pgx.Identifier{schema}.Sanitize())
+}
+
+// now is the server's clock: the engine's times are of it.
+func now(ctx context.Context, pool *pgxpool.Pool) (t time.Time, err error) {
+	err = pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&t)
+	return t, err
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/migrations"
+)
+
+type doctorCommand struct {
+	Skip      []string      `help:"Leave out these checks, by name."                                     placeholder:"CHECK"`
+	Retention time.Duration `default:"168h"                                                              help:"Ended instances that are older should have been collected: more than the longest retention of any engine."`
+	Patience  time.Duration `default:"1m"                                                                help:"Work that has been due, and leases that have been over, for so long are taken as left alone."`
+}
+
+// grade is how a check went.
+type grade string
+
+const (
+	gradeOK   grade = "ok"
+	gradeWarn grade = "warn"
+	gradeFail grade = "fail"
+)
+
+// finding is what a check saw. Do is empty where nothing is to be done.
+type finding struct {
+	Check string `json:"check"`
+	Grade grade  `json:"grade"`
+	Seen  string `json:"seen"`
+	Do    string `json:"do,omitempty"`
+}
+
+func ok(format string, args ...any) finding {
+	return finding{Grade: gradeOK, Seen: fmt.Sprintf(format, args...)}
+}
+
+// or makes it one that asks for something.
+func (f finding) or(g grade, do string) finding {
+	f.Grade, f.Do = g, do
+	return f
+}
+
+// patient is what the checks look at.
+type patient struct {
+	*doctorCommand
+
+	app    *app
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// check is one question. tables: only a current schema can be asked.
+type check struct {
+	name   string
+	tables bool
+	ask    func(*patient, context.Context) (finding, error)
+}
+
+var checks = []check{
+	{"schema", false, (*patient).schemaVersion},
+	{"server", false, (*patient).serverVersion},
+	{"clock", false, (*patient).clock},
+	{"durability", false, (*patient).durability},
+	{"connections", false, (*patient).connections},
+	{"proxy", false, (*patient).proxy},
+	{"horizon", false, (*patient).horizon},
+	{"autovacuum", true, (*patient).autovacuum},
+	{"dead-rows", true, (*patient).deadRows},
+	{"indexes", true, (*patient).indexes},
+	{"leases", true, (*patient).leases},
+	{"unserved", true, (*patient).unserved},
+	{"paused-queues", true, (*patient).pausedQueues},
+	{"retention", true, (*patient).retention},
+}
+
+// diagnosis is what doctor writes.
+type diagnosis struct {
+	Grade    grade     `json:"grade"` // the worst
+	Findings []finding `json:"checks"`
+}
+
+// Run the command.
+func (c *doctorCommand) Run(ctx context.Context, a *app) error {
+	for _, name := range c.Skip {
+		if !slices.ContainsFunc(checks, func(k check) bool { return k.name == name }) {
+			return usagef("--skip: no check %q; there are %s", name, strings.Join(checkNames(), ", "))
+		}
+	}
+	pool, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema}
+	current := migrations.Check(ctx, pool, a.Schema) == nil
+	out := diagnosis{Grade: gradeOK, Findings: []finding{}}
+	for _, k := range checks {
+		if slices.Contains(c.Skip, k.name) || k.tables && !current {
+			continue
+		}
+		f, err := k.ask(p, ctx)
+		if ctx.Err() != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		if err != nil {
+			f = finding{Seen: "could not be looked at: " + said(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
+		}
+		f.Check = k.name
+		out.Findings = append(out.Findings, f)
+		if f.Grade == gradeFail || out.Grade == gradeOK {
+			out.Grade = f.Grade
+		}
+	}
+	err = a.show(out, func(w io.Writer) {
+		for _, f := range out.Findings {
+			fmt.Fprintf(w, "%-4s  %-14s %s\n", f.Grade, f.Check, printable(f.Seen, false))
+			if f.Do != "" {
+				fmt.Fprintf(w, "%22s%s\n", "→ ", printable(f.Do, false))
+			}
+		}
+	})
+	if err == nil && out.Grade == gradeFail {
+		return &exitError{code: codeUnmet}
+	}
+	return err
+}
+
+func checkNames() (names []string) {
+	for _, k := range checks {
+		names = append(names, k.name)
+	}
+	return names
+}

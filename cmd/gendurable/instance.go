@@ -1,0 +1,360 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+type instanceCommands struct {
+	List       instanceList       `cmd:"" help:"List instances, newest first, a page at a time."`
+	Get        instanceGet        `cmd:"" help:"Show all of an instance: state, result, errors, inbox."`
+	Tree       instanceTree       `cmd:"" help:"Show what an instance is a child of, and its children."`
+	Why        instanceWhy        `cmd:"" help:"Say what holds an instance back."`
+	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`
+	Cancel     instanceCancel     `cmd:"" help:"End live instances as failed."`
+	Retry      instanceRetry      `cmd:"" help:"Make failed instances runnable at the step they failed in."`
+	Pause      instancePause      `cmd:"" help:"Keep live instances from being claimed."`
+	Resume     instanceResume     `cmd:"" help:"End a pause."`
+	RunNow     instanceRunNow     `cmd:"" help:"Make instances eligible that were to wait for a time."`
+	Reschedule instanceReschedule `cmd:"" help:"Make a runnable instance eligible at a time."`
+	Wait       instanceWait       `cmd:"" help:"Wait until an instance has ended; exit code 5 if it has failed."`
+}
+
+// filter selects instances; all that is given must hold.
+type filter struct {
+	Machine   string            `help:"Of this machine."                         placeholder:"NAME"`
+	Version   int               `help:"Of this version of it."                   placeholder:"N"`
+	Step      string            `help:"In this step."                            placeholder:"NAME"`
+	Queue     string            `help:"In this queue."                           placeholder:"NAME"`
+	Status    []string          `help:"In one of these statuses."                placeholder:"STATUS"`
+	Failure   []string          `help:"Failed in one of these ways."             placeholder:"FAILURE"`
+	KeyPrefix string            `help:"Whose correlation key begins so."         placeholder:"TEXT"`
+	Label     map[string]string `help:"With this label; repeatable."             mapsep:"none"          placeholder:"NAME=VALUE"`
+	Partition string            `help:"Of this partition key."                   placeholder:"KEY"`
+	Parent    string            `help:"Children of this instance."               placeholder:"ID"`
+	Since     string            `help:"Inserted at or after this time, or age."  placeholder:"TIME"`
+	Before    string            `help:"Inserted before this time, or age."       placeholder:"TIME"`
+}
+
+// engine's filter. Ages count back from the server's clock.
+func (f *filter) engine(at time.Time) (out engine.Filter, err error) {
+	out = engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, KeyPrefix: f.KeyPrefix, Labels: f.Label,
+		PartitionKey: f.Partition}
+	for _, s := range f.Status {
+		out.Status = append(out.Status, fsm.Status(s))
+	}
+	for _, k := range f.Failure {
+		out.Failure = append(out.Failure, fsm.Failure(k))
+	}
+	if f.Parent != "" {
+		id, err := strconv.ParseInt(f.Parent, 10, 64)
+		if err != nil {
+			return out, usagef("--parent: %q is no id", f.Parent)
+		}
+		out.Parent = fsm.ID(id)
+	}
+	if out.InsertedAfter, err = moment("--since", f.Since, at, -1); err != nil {
+		return out, err
+	}
+	out.InsertedBefore, err = moment("--before", f.Before, at, -1)
+	return out, err
+}
+
+// given reports whether there is a criterion.
+func (f *filter) given() bool {
+	return f.Machine+f.Step+f.Queue+f.KeyPrefix+f.Partition+f.Parent+f.Since+f.Before != "" || f.Version != 0 ||
+		len(f.Status)+len(f.Failure)+len(f.Label) > 0
+}
+
+// moment is a time as people write it: RFC 3339, or a duration that counts from now, forth or (sign -1) back.
+func moment(name, text string, now time.Time, sign time.Duration) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(sign * d), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, usagef("%s: %q is neither a time like 2026-11-21T18:00:00Z nor a duration like 90m", name, text)
+	}
+	return t, nil
+}
+
+const keyMark = "key:"
+
+// target is an instance as it is addressed on the command line.
+func target(text string) (fsm.Target, error) {
+	if key, ok := strings.CutPrefix(text, keyMark); ok && key != "" {
+		return fsm.Key(key), nil
+	}
+	id, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || id < 1 {
+		return nil, usagef("%q is no address: want an id like 42, or %s and a correlation key", text, keyMark)
+	}
+	return fsm.ID(id), nil
+}
+
+// summary is an instance without what it holds.
+type summary struct {
+	ID           fsm.ID            `json:"id"`
+	Key          fsm.Key           `json:"key,omitempty"`
+	Machine      string            `json:"machine"`
+	Version      int               `json:"version"`
+	Step         string            `json:"step"`
+	Status       fsm.Status        `json:"status"`
+	Paused       bool              `json:"paused"`
+	Queue        string            `json:"queue"`
+	Priority     int               `json:"priority"`
+	PartitionKey string            `json:"partition_key,omitempty"`
+	Visit        int64             `json:"visit"`
+	Attempt      int               `json:"attempt"`
+	Crashes      int               `json:"crashes"`
+	Failure      fsm.Failure       `json:"failure,omitempty"`
+	LastError    string            `json:"last_error,omitempty"`
+	EligibleAt   time.Time         `json:"eligible_at"`
+	InsertedAt   time.Time         `json:"inserted_at"`
+	FinishedAt   *time.Time        `json:"finished_at"`
+	Deadline     *time.Time        `json:"deadline"`
+	Labels       map[string]string `json:"labels,omitempty"`
+}
+
+func summarize(i *fsm.RawInstance) summary {
+	return summary{
+		ID: i.ID, Key: i.Key, Machine: i.Machine, Version: i.Version, Step: i.Step, Status: i.Status, Paused: i.Paused, Queue: i.Queue,
+		Priority: i.Priority, PartitionKey: i.PartitionKey, Visit: i.Visit, Attempt: i.Attempt, Crashes: i.Crashes, Failure: i.Failure,
+		LastError: i.LastError, EligibleAt: i.EligibleAt.UTC(), InsertedAt: i.InsertedAt.UTC(), FinishedAt: absent(i.FinishedAt),
+		Deadline: absent(i.Deadline), Labels: i.Labels,
+	}
+}
+
+// standing is the status, and what an operator did to it.
+func (s *summary) standing() string {
+	out := string(s.Status)
+	if s.Failure != "" {
+		out += " (" + string(s.Failure) + ")"
+	}
+	if s.Paused {
+		out += " (paused)"
+	}
+	return out
+}
+
+func instances(of []summary, at time.Time) *table {
+	t := newTable("id", "machine", "step", "status", "queue", "key", "labels", "age", "error")
+	for _, s := range of {
+		t.add(s.ID, fmt.Sprintf("%s/%d", s.Machine, s.Version), s.Step, s.standing(), s.Queue, string(s.Key), labelled(s.Labels),
+			at.Sub(s.InsertedAt), s.LastError)
+	}
+	return t
+}
+
+func labelled(labels map[string]string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		out = append(out, name+"="+labels[name])
+	}
+	return strings.Join(out, " ")
+}
+
+type instanceList struct {
+	Filter      filter `embed:""`
+	Limit       int    `default:"50"                                            help:"How many."`
+	After       string `help:"Go on behind a page: the cursor it ended with."   placeholder:"CURSOR"`
+	OldestFirst bool   `help:"In order of insertion."`
+}
+
+// listed is a page. Next is empty at the end.
+type listed struct {
+	Instances []summary `json:"instances"`
+	Next      string    `json:"next"`
+}
+
+// Run the command.
+func (c *instanceList) Run(ctx context.Context, a *app) error {
+	if c.Limit < 1 {
+		return usagef("--limit: %d, at least 1", c.Limit)
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	at, err := now(ctx, db.pool)
+	if err != nil {
+		return err
+	}
+	f, err := c.Filter.engine(at)
+	if err != nil {
+		return err
+	}
+	out := listed{Instances: []summary{}, Next: c.After}
+	for first := true; len(out.Instances) < c.Limit && (first || out.Next != ""); first = false {
+		page, err := db.List(ctx, engine.Query{Filter: f, OldestFirst: c.OldestFirst, After: out.Next,
+			Limit: min(c.Limit-len(out.Instances), fsm.MaxLimit)})
+		if err != nil {
+			return err
+		}
+		for n := range page.Instances {
+			out.Instances = append(out.Instances, summarize(&page.Instances[n]))
+		}
+		out.Next = page.Next
+	}
+	return a.show(out, func(w io.Writer) {
+		instances(out.Instances, at).write(w, a.console.width())
+		if out.Next != "" {
+			fmt.Fprintf(w, "there may be more: --after %s\n", out.Next)
+		}
+	})
+}
+
+type instanceWhy struct {
+	Target string `arg:"" help:"An id, or key: and a correlation key."`
+}
+
+// cause is one of engine.Cause.
+type cause struct {
+	Kind   engine.CauseKind `json:"kind"`
+	Text   string           `json:"text"`
+	Since  *time.Time       `json:"since"`
+	Until  *time.Time       `json:"until"`
+	Names  []string         `json:"names,omitempty"`
+	IDs    []fsm.ID         `json:"ids,omitempty"`
+	Count  int              `json:"count,omitempty"`
+	Worker string           `json:"worker,omitempty"`
+}
+
+// Run the command.
+func (c *instanceWhy) Run(ctx context.Context, a *app) error {
+	to, err := target(c.Target)
+	if err != nil {
+		return err
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	causes, err := db.Admin().Why(ctx, to)
+	if err != nil {
+		return err
+	}
+	out := make([]cause, len(causes))
+	for n, one := range causes {
+		out[n] = cause{one.Kind, one.String(), absent(one.Since), absent(one.Until), one.Names, one.IDs, one.Count, one.WorkerID}
+	}
+	return a.show(map[string]any{"causes": out}, func(w io.Writer) {
+		for _, one := range out {
+			fmt.Fprintf(w, "%s: %s\n", one.Kind, printable(one.Text, false))
+		}
+	})
+}
+
+type instanceWait struct {
+	Target string        `arg:""                                       help:"An id, or key: and a correlation key."`
+	For    time.Duration `help:"How long at most; 0: as long as it takes."`
+}
+
+func (instanceWait) lasts() bool { return true }
+
+// ended is how an instance has ended.
+type ended struct {
+	summary
+
+	Result json.RawMessage `json:"result"`
+}
+
+// Run the command.
+func (c *instanceWait) Run(ctx context.Context, a *app) error {
+	to, err := target(c.Target)
+	if err != nil {
+		return err
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	if c.For > 0 {
+		limited, cancel := context.WithTimeout(ctx, c.For)
+		defer cancel()
+		ctx = limited
+	}
+	found, err := db.Wait(ctx, to)
+	if err != nil {
+		return err
+	}
+	out := ended{summarize(&found), found.Result}
+	err = a.show(out, func(w io.Writer) {
+		fmt.Fprintf(w, "%d %s\n", out.ID, out.standing())
+		if out.Status == fsm.StatusDone {
+			fmt.Fprintln(w, indented(out.Result, ""))
+		} else {
+			fmt.Fprintln(w, printable(out.LastError, true))
+		}
+	})
+	if err == nil && out.Status == fsm.StatusFailed {
+		return &exitError{code: codeUnmet}
+	}
+	return err
+}
+
+type instanceSignal struct {
+	Target  string `arg:""                                                          help:"An id, or key: and a correlation key."`
+	Name    string `arg:""                                                          help:"The signal's name."`
+	Payload string `arg:""                                                          default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
+	Dedup   string `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
+}
+
+// delivered is what became of a signal.
+type delivered struct {
+	To        fsm.ID `json:"to"`
+	Duplicate bool   `json:"duplicate"`
+}
+
+// Run the command.
+func (c *instanceSignal) Run(ctx context.Context, a *app) error {
+	to, err := target(c.Target)
+	if err != nil {
+		return err
+	}
+	payload := []byte(c.Payload)
+	if c.Payload == "-" {
+		if payload, err = io.ReadAll(a.console.in); err != nil {
+			return fmt.Errorf("read the payload: %w", err)
+		}
+	}
+	if !json.Valid(payload) {
+		return usagef("the payload is not JSON; a text needs its quotes: '\"text\"'")
+	}
+	message := fsm.DeclareSignal[json.RawMessage](c.Name).With(payload)
+	if c.Dedup != "" {
+		message = message.DedupKey(c.Dedup)
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	d, err := db.Signal(ctx, to, message)
+	if err != nil {
+		return err
+	}
+	return a.show(delivered{d.To, d.Duplicate}, func(w io.Writer) {
+		if d.Duplicate {
+			fmt.Fprintf(w, "instance %d has it already\n", d.To)
+		} else {
+			fmt.Fprintf(w, "delivered to instance %d\n", d.To)
+		}
+	})
+}

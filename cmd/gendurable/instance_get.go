@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	entsignal "github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// inboxShown bounds how many unconsumed signals are shown.
+const inboxShown = 50
+
+type instanceGet struct {
+	Target string `arg:"" help:"An id, or key: and a correlation key."`
+}
+
+// detail is all of an instance.
+type detail struct {
+	summary
+
+	UpdatedAt       time.Time       `json:"updated_at"`
+	ParentID        *fsm.ID         `json:"parent_id"`
+	ChildrenPending int32           `json:"children_pending"`
+	Awaits          []string        `json:"awaits"`
+	AwaitDeadline   *time.Time      `json:"await_deadline"`
+	Worker          string          `json:"worker,omitempty"`
+	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
+	State           json.RawMessage `json:"state"`
+	Result          json.RawMessage `json:"result"`
+	Errors          json.RawMessage `json:"errors"`
+	Signals         []inboxed       `json:"signals"` // not consumed yet, oldest first
+}
+
+// inboxed is a signal that waits.
+type inboxed struct {
+	ID         int64           `json:"id"`
+	Name       string          `json:"name"`
+	Payload    json.RawMessage `json:"payload"`
+	InsertedAt time.Time       `json:"inserted_at"`
+}
+
+// row reads an instance with all of its columns.
+func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error) {
+	which := instance.ID(0)
+	switch to := to.(type) {
+	case fsm.ID:
+		which = instance.ID(to)
+	case fsm.Key:
+		which = instance.CorrelationGuard(string(to))
+	}
+	row, err := d.Ent().Instance.Query().Where(which).
+		WithSignals(func(q *ent.SignalQuery) {
+			q.Where(entsignal.ConsumedAtIsNil()).Order(entsignal.ByID()).Limit(inboxShown)
+		}).Only(ctx)
+	if ent.IsNotFound(err) {
+		return nil, fmt.Errorf("instance %v: %w", to, engine.ErrNotFound)
+	}
+	return row, err
+}
+
+func summarizeRow(r *ent.Instance) summary {
+	return summary{
+		ID: r.ID, Key: fsm.Key(value(r.CorrelationKey)), Machine: r.Fsm, Version: r.FsmVersion, Step: r.Step, Status: r.Status, Paused: r.Paused,
+		Queue: r.Queue, Priority: int(r.Priority), PartitionKey: value(r.PartitionKey), Visit: r.Visit, Attempt: int(r.Attempt),
+		Crashes: int(r.Crashes), Failure: r.Failure, LastError: value(r.LastError), EligibleAt: r.EligibleAt.UTC(),
+		InsertedAt: r.InsertedAt.UTC(), FinishedAt: absent(value(r.FinishedAt)), Deadline: absent(value(r.Deadline)), Labels: r.Labels,
+	}
+}
+
+func value[T any](of *T) (v T) {
+	if of != nil {
+		v = *of
+	}
+	return v
+}
+
+func detailed(r *ent.Instance) detail {
+	out := detail{
+		summary: summarizeRow(r), UpdatedAt: r.UpdatedAt.UTC(), ParentID: r.ParentID, ChildrenPending: r.ChildrenPending,
+		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(value(r.AwaitDeadline)), Signals: []inboxed{},
+		State: r.State, Result: r.Result, Errors: r.Errors,
+	}
+	if r.Status == fsm.StatusExecuting { // else they are of the last claim
+		out.Worker, out.LeaseExpiresAt = value(r.LockedBy), absent(value(r.LeaseExpiresAt))
+	}
+	for _, s := range r.Edges.Signals {
+		out.Signals = append(out.Signals, inboxed{s.ID, s.Name, s.Payload, s.InsertedAt.UTC()})
+	}
+	return out
+}
+
+// Run the command.
+func (c *instanceGet) Run(ctx context.Context, a *app) error {
+	to, err := target(c.Target)
+	if err != nil {
+		return err
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	row, err := db.row(ctx, to)
+	if err != nil {
+		return err
+	}
+	out := detailed(row)
+	return a.show(out, out.write)
+}
+
+func (d *detail) write(w io.Writer) {
+	line := func(name string, value any) {
+		if s := text(value); s != "" {
+			fmt.Fprintf(w, "%-15s %s\n", name, printable(s, false))
+		}
+	}
+	line("id", d.ID)
+	line("key", string(d.Key))
+	line("machine", fmt.Sprintf("%s/%d", d.Machine, d.Version))
+	line("step", d.Step)
+	line("status", d.standing())
+	line("queue", fmt.Sprintf("%s, priority %d", d.Queue, d.Priority))
+	line("partition key", d.PartitionKey)
+	line("labels", labelled(d.Labels))
+	line("progress", fmt.Sprintf("visit %d, attempt %d, crashes %d", d.Visit, d.Attempt, d.Crashes))
+	if d.ParentID != nil {
+		line("parent", *d.ParentID)
+	}
+	if d.ChildrenPending > 0 {
+		line("children", fmt.Sprintf("%d have not ended", d.ChildrenPending))
+	}
+	line("awaits", strings.Join(d.Awaits, ", "))
+	line("await deadline", d.AwaitDeadline)
+	line("worker", d.Worker)
+	line("lease until", d.LeaseExpiresAt)
+	line("inserted", d.InsertedAt)
+	line("eligible", d.EligibleAt)
+	line("updated", d.UpdatedAt)
+	line("finished", d.FinishedAt)
+	line("deadline", d.Deadline)
+	line("last error", d.LastError)
+	block := func(name string, raw json.RawMessage) {
+		if len(raw) > 0 {
+			fmt.Fprintf(w, "%s\n  %s\n", name, indented(raw, "  "))
+		}
+	}
+	block("state", d.State)
+	block("result", d.Result)
+	block("errors", d.Errors)
+	for _, s := range d.Signals {
+		fmt.Fprintf(w, "signal %d %s, %s\n  %s\n", s.ID, printable(s.Name, false), text(s.InsertedAt), indented(s.Payload, "  "))
+	}
+}
+
+type instanceTree struct {
+	Target string `arg:""       help:"An id, or key: and a correlation key."`
+	Depth  int    `default:"10" help:"How many generations of children."`
+	Limit  int    `default:"500" help:"How many instances in all."`
+}
+
+// node is an instance of a tree. More: there are children that are not shown.
+type node struct {
+	summary
+
+	Children []*node `json:"children"`
+	More     bool    `json:"more"`
+}
+
+// family is an instance with those above it, the topmost first, and those below.
+type family struct {
+	Parents []summary `json:"parents"`
+	Tree    *node     `json:"tree"`
+}
+
+// Run the command.
+func (c *instanceTree) Run(ctx context.Context, a *app) error {
+	if c.Depth < 0 || c.Limit < 1 {
+		return usagef("--depth is at least 0, --limit at least 1")
+	}
+	to, err := target(c.Target)
+	if err != nil {
+		return err
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	row, err := db.row(ctx, to)
+	if err != nil {
+		return err
+	}
+	out := family{Parents: []summary{}, Tree: &node{summary: summarizeRow(row), Children: []*node{}}}
+	for up := row.ParentID; up != nil && len(out.Parents) <= maxDepth; {
+		parent, err := db.Ent().Instance.Query().Where(instance.ID(*up)).Only(ctx)
+		if ent.IsNotFound(err) {
+			break // it was collected
+		}
+		if err != nil {
+			return err
+		}
+		out.Parents = append(out.Parents, summarizeRow(parent))
+		up = parent.ParentID
+	}
+	slices.Reverse(out.Parents)
+	if err := c.grow(ctx, db, out.Tree); err != nil {
+		return err
+	}
+	return a.show(out, func(w io.Writer) {
+		indent := ""
+		for n := range out.Parents {
+			fmt.Fprintln(w, indent+out.Parents[n].line())
+			indent += "  "
+		}
+		out.Tree.write(w, indent, "* ")
+	})
+}
+
+// maxDepth is more than how deep instances nest.
+const maxDepth = 100
+
+// grow reads the children generation by generation: one statement each.
+func (c *instanceTree) grow(ctx context.Context, db *database, root *node) error {
+	left := c.Limit - 1
+	generation := map[fsm.ID]*node{root.ID: root}
+	for depth := 0; len(generation) > 0; depth++ {
+		var ids []fsm.ID
+		for id := range generation {
+			ids = append(ids, id)
+		}
+		most := left
+		if depth >= c.Depth {
+			most = 0
+		}
+		children, err := db.Ent().Instance.Query().Where(instance.ParentIDIn(ids...)).Order(instance.ByID()).Limit(most + 1).All(ctx)
+		if err != nil {
+			return err
+		}
+		next := map[fsm.ID]*node{}
+		for n, child := range children {
+			parent := generation[*child.ParentID]
+			if n == most {
+				parent.More = true
+				break
+			}
+			one := &node{summary: summarizeRow(child), Children: []*node{}}
+			parent.Children = append(parent.Children, one)
+			next[one.ID] = one
+		}
+		left -= len(next)
+		if depth >= c.Depth || len(children) > most {
+			return nil
+		}
+		generation = next
+	}
+	return nil
+}
+
+func (s *summary) line() string {
+	out := fmt.Sprintf("%d %s/%d %s %s", s.ID, s.Machine, s.Version, s.Step, s.standing())
+	if s.Key != "" {
+		out += " " + keyMark + string(s.Key)
+	}
+	return printable(out, false)
+}
+
+func (n *node) write(w io.Writer, indent, mark string) {
+	fmt.Fprintln(w, indent+mark+n.line())
+	for _, child := range n.Children {
+		child.write(w, indent+"  ", "")
+	}
+	if n.More {
+		fmt.Fprintln(w, indent+"  …")
+	}
+}

@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+type topCommand struct {
+	Once  bool          `help:"Write one frame, of one interval, and end."`
+	Every time.Duration `default:"2s"                                      help:"How often to look."`
+}
+
+func (topCommand) lasts() bool { return true }
+
+// leastEvery keeps a typo from becoming a load.
+const leastEvery = 100 * time.Millisecond
+
+// frame is what is shown at once. The rates are per second, since the frame before; null in the first.
+type frame struct {
+	At      time.Time  `json:"at"`
+	Rates   *rates     `json:"rates"`
+	Queues  []*traffic `json:"queues"`
+	Workers []busy     `json:"workers"`
+
+	claimed, inserted int64 // in all
+}
+
+type rates struct {
+	Inserted float64 `json:"inserted"`
+	Claimed  float64 `json:"claimed"`
+	Done     float64 `json:"done"`
+	Failed   float64 `json:"failed"`
+}
+
+// traffic of a queue.
+type traffic struct {
+	Queue     string     `json:"queue"`
+	Due       int64      `json:"due"`
+	Delayed   int64      `json:"delayed"`
+	Executing int64      `json:"executing"`
+	OldestDue *time.Time `json:"oldest_due"`
+	Workers   int        `json:"workers"`
+	Slots     int        `json:"slots"`
+	Since     *time.Time `json:"paused_since"`
+}
+
+// busy is a worker and how much it executes.
+type busy struct {
+	process
+
+	Executing int64 `json:"executing"`
+}
+
+// Run the command.
+func (c *topCommand) Run(ctx context.Context, a *app) error {
+	switch {
+	case c.Every < leastEvery:
+		return usagef("--every: %v, at least %v", c.Every, leastEvery)
+	case !c.Once && (a.console.size == nil || a.console.raw == nil || a.JSON):
+		return usagef("top needs a terminal; --once writes one frame, as JSON too")
+	}
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	if !c.Once {
+		return c.watch(ctx, a, db)
+	}
+	first, err := db.frame(ctx, nil)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(c.Every):
+	}
+	second, err := db.frame(ctx, first)
+	if err != nil {
+		return err
+	}
+	return a.show(second, func(w io.Writer) { second.write(w, a.console.width(), db.schema) })
+}
+
+// What a terminal obeys.
+const (
+	enterScreen = "\x1b[?1049h\x1b[?25l"
+	leaveScreen = "\x1b[?25h\x1b[?1049l"
+	goHome      = "\x1b[H"
+	clearLine   = "\x1b[K"
+	clearRest   = "\x1b[J"
+)
+
+// watch draws frames until a key or a signal ends it, which is no error.
+func (c *topCommand) watch(ctx context.Context, a *app, db *database) error {
+	restore, err := a.console.raw()
+	if err != nil {
+		return fmt.Errorf("read keys from the terminal: %w", err)
+	}
+	defer restore()
+	fmt.Fprint(a.console.out, enterScreen)
+	defer fmt.Fprint(a.console.out, leaveScreen)
+	ctx, quit := context.WithCancel(ctx)
+	defer quit()
+	go func() { // a read of a terminal does not end with ctx; the program does
+		key := make([]byte, 1)
+		for {
+			if _, err := a.console.in.Read(key); err != nil || key[0] == 'q' || key[0] == 'Q' || key[0] == interruptKey {
+				quit()
+				return
+			}
+		}
+	}()
+	tick := time.NewTicker(c.Every)
+	defer tick.Stop()
+	for last := (*frame)(nil); ; {
+		next, err := db.frame(ctx, last)
+		if ctx.Err() != nil {
+			return nil
+		}
+		var text bytes.Buffer
+		width, height := a.console.size()
+		if err != nil {
+			fmt.Fprintln(&text, "cannot look, trying again:", printable(said(err), true))
+		} else {
+			last = next
+		}
+		if last != nil {
+			last.write(&text, width, db.schema)
+		}
+		draw(a.console.out, text.String(), width, height)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// interruptKey is ctrl-c, which a raw terminal passes on.
+const interruptKey = 3
+
+// draw overwrites the screen with what fits on it.
+func draw(w io.Writer, text string, width, height int) {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	var out strings.Builder
+	out.WriteString(goHome)
+	for n, line := range lines[:min(len(lines), max(1, height))] {
+		if n > 0 {
+			out.WriteString("\r\n")
+		}
+		out.WriteString(cut(line, max(1, width)) + clearLine)
+	}
+	fmt.Fprint(w, out.String()+clearRest)
+}
+
+// waitingSQL counts what is runnable, each lane by the index that the claims go by: no reading of the whole table every two seconds.
+const waitingSQL = `SELECT r.queue, count(*) FILTER (WHERE r.eligible_at <= c.now), count(*) FILTER (WHERE r.eligible_at > c.now),
+  min(r.eligible_at) FILTER (WHERE r.eligible_at <= c.now)
+FROM (
+  SELECT queue, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0
+  UNION ALL SELECT queue, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2
+  UNION ALL SELECT queue, eligible_at FROM {s}.gen_durable
+    WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL AND pick_lane = 1) r,
+  (SELECT clock_timestamp() AS now) c GROUP BY 1`
+
+const executingSQL = `SELECT queue, locked_by, count(*) FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2`
+
+// progressSQL: each claim draws a token, each insert an id. $1 schema $2 since when what has ended is counted; NULL is never.
+const progressSQL = `SELECT clock_timestamp(),
+  (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_id_seq'),
+  (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_token'),
+  (SELECT count(*) FROM {s}.gen_durable WHERE finished_at > $2::timestamptz AND status = 'done'),
+  (SELECT count(*) FROM {s}.gen_durable WHERE finished_at > $2::timestamptz AND status = 'failed')`
+
+// frame looks, and compares with what it saw last.
+func (d *database) frame(ctx context.Context, last *frame) (*frame, error) {
+	out := &frame{Queues: []*traffic{}, Workers: []busy{}}
+	var since *time.Time
+	if last != nil {
+		since = &last.At
+	}
+	var done, failed int64
+	err := d.pool.QueryRow(ctx, within(d.schema, progressSQL), d.schema, since).Scan(&out.At, &out.inserted, &out.claimed, &done, &failed)
+	if err != nil {
+		return nil, fmt.Errorf("look for progress: %w", err)
+	}
+	out.At = out.At.UTC()
+	if last != nil {
+		per := func(n int64) float64 { return float64(n) / out.At.Sub(last.At).Seconds() }
+		out.Rates = &rates{per(out.inserted - last.inserted), per(out.claimed - last.claimed), per(done), per(failed)}
+	}
+	executing, err := d.traffic(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	workers, err := d.Admin().Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range processes(workers) {
+		out.Workers = append(out.Workers, busy{p, executing[p.ID]})
+	}
+	return out, nil
+}
+
+// traffic adds the queues to a frame, and returns how much each worker executes.
+func (d *database) traffic(ctx context.Context, out *frame) (map[string]int64, error) {
+	known := map[string]*traffic{}
+	get := func(name string) *traffic {
+		if known[name] == nil {
+			known[name] = &traffic{Queue: name}
+		}
+		return known[name]
+	}
+	rows, err := d.pool.Query(ctx, within(d.schema, waitingSQL))
+	if err != nil {
+		return nil, err
+	}
+	var name string
+	var due, delayed, count int64
+	var oldest *time.Time
+	if _, err = pgx.ForEachRow(rows, []any{&name, &due, &delayed, &oldest}, func() error {
+		q := get(name)
+		q.Due, q.Delayed, q.OldestDue = due, delayed, absent(value(oldest))
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("count what waits: %w", err)
+	}
+	if rows, err = d.pool.Query(ctx, within(d.schema, executingSQL)); err != nil {
+		return nil, err
+	}
+	executing := map[string]int64{}
+	var worker string
+	if _, err = pgx.ForEachRow(rows, []any{&name, &worker, &count}, func() error {
+		get(name).Executing += count
+		executing[worker] += count
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("count what executes: %w", err)
+	}
+	served := map[string]*queue{}
+	if err := d.served(ctx, func(name string) *queue {
+		if served[name] == nil {
+			served[name] = &queue{}
+		}
+		return served[name]
+	}); err != nil {
+		return nil, err
+	}
+	for name, by := range served {
+		q := get(name)
+		q.Workers, q.Slots, q.Since = by.Workers, by.Slots, by.Since
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		out.Queues = append(out.Queues, known[name])
+	}
+	return executing, nil
+}
+
+func (f *frame) write(w io.Writer, width int, schema string) {
+	fmt.Fprintf(w, "schema %s at %s\n", schema, text(f.At))
+	if f.Rates == nil {
+		fmt.Fprintln(w, "per second: …")
+	} else {
+		fmt.Fprintf(w, "per second: inserted %.1f, claimed %.1f, done %.1f, failed %.1f\n", f.Rates.Inserted, f.Rates.Claimed, f.Rates.Done,
+			f.Rates.Failed)
+	}
+	queues := newTable("queue", "due", "oldest", "delayed", "executing", "slots", "workers", "paused")
+	for _, q := range f.Queues {
+		queues.add(q.Queue, q.Due, age(f.At, q.OldestDue), q.Delayed, q.Executing, q.Slots, q.Workers, age(f.At, q.Since))
+	}
+	fmt.Fprintln(w)
+	queues.write(w, width)
+	workers := newTable("worker", "state", "host", "pid", "up", "beat", "executing", "queues")
+	for _, p := range f.Workers {
+		workers.add(p.ID, p.State, p.Host, p.PID, f.At.Sub(p.Started), max(0, f.At.Sub(p.Beat)), p.Executing, slots(p.Queues))
+	}
+	fmt.Fprintln(w)
+	workers.write(w, width)
+}

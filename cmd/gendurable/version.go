@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/gendurable/gendurable/migrations"
+)
+
+type versionCommand struct{}
+
+// versions of what this program is made of.
+type versions struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Go       string `json:"go"`
+	Schema   string `json:"schema"` // the newest version that this program knows, and the one that it works with
+}
+
+// Run the command.
+func (*versionCommand) Run(_ context.Context, a *app) error {
+	out := versions{Version: "(devel)", Go: runtime.Version(), Schema: migrations.Latest()}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		if info.Main.Version != "" {
+			out.Version = info.Main.Version
+		}
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				out.Revision = s.Value
+			}
+		}
+	}
+	return a.show(out, func(w io.Writer) {
+		fmt.Fprintf(w, "gendurable %s\n%s\nschema %s\n", out.Version, out.Go, out.Schema)
+	})
+}
