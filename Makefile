@@ -11,7 +11,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 
 .DEFAULT_GOAL := help
 .PHONY: help test interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
-	generate check-generated drift migration atlas ci clean FORCE
+	generate check-generated drift migration cli atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -131,6 +131,8 @@ migration: bin/withpg bin/atlas ## Write the migration from what is there to wha
 	env -u GENDURABLE_TEST_URL bin/withpg sh -c \
 		'DEV_DATABASE_URL=$$GENDURABLE_TEST_URL bin/atlas migrate diff "$(NAME)" --env local'
 
+cli: bin/gendurable ## Build the command line tool as bin/gendurable
+
 atlas: bin/atlas ## Build the Atlas CLI as bin/atlas
 
 ci: ## Run what continuous integration runs
@@ -146,6 +148,9 @@ bin/withpg: FORCE
 # A module of its own: what the peers need stays out of the library's.
 bin/bench: FORCE
 	@cd bench && go build -o ../$@ .
+
+bin/gendurable: FORCE
+	@go build -o $@ ./cmd/gendurable
 
 bin/soak: FORCE
 	@go build -o $@ ./integration/soak/cmd

@@ -26,7 +26,7 @@ type benchCommand struct {
 	Concurrency int `default:"0"     help:"How many run at once; 0 is the engine's default."`
 }
 
-func (benchCommand) lasts() bool { return true }
+func (*benchCommand) lasts() bool { return true }
 
 const (
 	// benchMost bounds what a slip of the finger puts on a server.

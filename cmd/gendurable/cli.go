@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -22,16 +23,16 @@ type commands struct {
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
 	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`
 	Completion completion       `cmd:"" help:"Print the completion script of a shell."`
-	Complete   completeCommand  `cmd:"" hidden:"" help:"What could be the last of some words."`
+	Complete   completeCommand  `cmd:"" help:"What could be the last of some words."                                     hidden:""`
 	Version    versionCommand   `cmd:"" help:"Print the version of this program and of its schema."`
 }
 
 // options of all commands.
 type options struct {
-	DatabaseURL string        `env:"DATABASE_URL" help:"The database, as a URL or as key=value." name:"database-url" placeholder:"URL"`
-	Schema      string        `default:"gendurable" env:"GENDURABLE_SCHEMA" help:"The engine's schema."`
+	DatabaseURL string        `env:"DATABASE_URL"             help:"The database, as a URL or as key=value."                                                 name:"database-url"         placeholder:"URL"`
+	Schema      string        `default:"gendurable"           env:"GENDURABLE_SCHEMA"                                                                        help:"The engine's schema."`
 	JSON        bool          `help:"Write JSON, errors too." name:"json"`
-	Timeout     time.Duration `default:"30s" help:"How long a command may take that neither lasts nor changes many; 0: as long as it does."`
+	Timeout     time.Duration `default:"30s"                  help:"How long a command may take that neither lasts nor changes many; 0: as long as it does."`
 }
 
 // app is what a command works with.
@@ -90,6 +91,6 @@ func lasts(parsed *kong.Context) bool {
 	if node == nil || !node.Target.CanAddr() {
 		return false
 	}
-	command, ok := node.Target.Addr().Interface().(lasting)
+	command, ok := reflect.TypeAssert[lasting](node.Target.Addr())
 	return ok && command.lasts()
 }

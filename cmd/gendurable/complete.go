@@ -57,10 +57,12 @@ func (c *completeCommand) Run(_ context.Context, a *app) error {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
 	}
+	var out strings.Builder
 	for _, word := range candidates(a.model.Node, words) {
-		fmt.Fprintln(a.console.out, word)
+		out.WriteString(word + "\n")
 	}
-	return nil
+	_, err := io.WriteString(a.console.out, out.String())
+	return err
 }
 
 // values of flags that have no enum.
@@ -78,40 +80,20 @@ var values = map[string]func() []string{
 }
 
 // candidates are what could be the last of the words, by what stands before it.
-func candidates(at *kong.Node, words []string) (out []string) {
+func candidates(root *kong.Node, words []string) (out []string) {
 	if len(words) == 0 {
 		words = []string{""}
 	}
 	last := words[len(words)-1]
-	var pending *kong.Flag // the word before was a flag that wants a value
-	for _, word := range words[:len(words)-1] {
-		switch name, isFlag := strings.CutPrefix(word, "--"); {
-		case pending != nil:
-			pending = nil
-		case isFlag:
-			if flag := flagOf(at, name); flag != nil && !flag.IsBool() {
-				pending = flag
-			}
-		default:
-			for _, child := range at.Children {
-				if child.Name == word {
-					at = child
-					break
-				}
-			}
-		}
-	}
+	at, pending := walk(root, words[:len(words)-1])
 	switch {
+	case pending != nil && values[pending.Name] != nil:
+		out = values[pending.Name]()
 	case pending != nil:
 		out = pending.EnumSlice()
-		if list := values[pending.Name]; list != nil {
-			out = list()
-		}
 	case strings.HasPrefix(last, "-"):
-		for _, flags := range at.AllFlags(true) {
-			for _, f := range flags {
-				out = append(out, "--"+f.Name)
-			}
+		for _, f := range slices.Concat(at.AllFlags(true)...) {
+			out = append(out, "--"+f.Name)
 		}
 	default:
 		for _, child := range at.Children {
@@ -128,12 +110,30 @@ func candidates(at *kong.Node, words []string) (out []string) {
 	return out
 }
 
-func flagOf(at *kong.Node, name string) *kong.Flag {
-	for _, flags := range at.AllFlags(true) {
-		for _, f := range flags {
-			if f.Name == name {
-				return f
+// walk goes down to the command that the words name. pending: the last of them is a flag that wants a value.
+func walk(at *kong.Node, words []string) (command *kong.Node, pending *kong.Flag) {
+	for _, word := range words {
+		name, isFlag := strings.CutPrefix(word, "--")
+		switch {
+		case pending != nil:
+			pending = nil
+		case isFlag:
+			if flag := flagOf(at, name); flag != nil && !flag.IsBool() {
+				pending = flag
 			}
+		default:
+			if n := slices.IndexFunc(at.Children, func(c *kong.Node) bool { return c.Name == word }); n >= 0 {
+				at = at.Children[n]
+			}
+		}
+	}
+	return at, pending
+}
+
+func flagOf(at *kong.Node, name string) *kong.Flag {
+	for _, f := range slices.Concat(at.AllFlags(true)...) {
+		if f.Name == name {
+			return f
 		}
 	}
 	return nil

@@ -15,9 +15,9 @@ import (
 )
 
 type doctorCommand struct {
-	Skip      []string      `help:"Leave out these checks, by name."                                     placeholder:"CHECK"`
-	Retention time.Duration `default:"168h"                                                              help:"Ended instances that are older should have been collected: more than the longest retention of any engine."`
-	Patience  time.Duration `default:"1m"                                                                help:"Work that has been due, and leases that have been over, for so long are taken as left alone."`
+	Skip      []string      `help:"Leave out these checks, by name." placeholder:"CHECK"`
+	Retention time.Duration `default:"168h"                          help:"Ended instances that are older should have been collected: more than the longest retention of any engine."`
+	Patience  time.Duration `default:"1m"                            help:"Work that has been due, and leases that have been over, for so long are taken as left alone."`
 }
 
 // grade is how a check went.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -123,7 +122,7 @@ func (p *patient) proxy(ctx context.Context) (finding, error) {
 		return finding{}, err
 	}
 	defer pool.Close()
-	eng, err := engine.New(engine.Config{Pool: pool, Schema: p.schema, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	eng, err := engine.New(engine.Config{Pool: pool, Schema: p.schema, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return finding{}, err
 	}

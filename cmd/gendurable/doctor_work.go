@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +93,7 @@ func (p *patient) retention(ctx context.Context) (finding, error) {
 	if count == 0 {
 		return ok("nothing has ended more than %s ago", span(p.Retention)), nil
 	}
-	number := fmt.Sprint(count)
+	number := strconv.FormatInt(count, 10)
 	if count == retentionMost {
 		number += " or more"
 	}

@@ -32,18 +32,18 @@ type instanceCommands struct {
 
 // filter selects instances; all that is given must hold.
 type filter struct {
-	Machine   string            `help:"Of this machine."                         placeholder:"NAME"`
-	Version   int               `help:"Of this version of it."                   placeholder:"N"`
-	Step      string            `help:"In this step."                            placeholder:"NAME"`
-	Queue     string            `help:"In this queue."                           placeholder:"NAME"`
-	Status    []string          `help:"In one of these statuses."                placeholder:"STATUS"`
-	Failure   []string          `help:"Failed in one of these ways."             placeholder:"FAILURE"`
-	KeyPrefix string            `help:"Whose correlation key begins so."         placeholder:"TEXT"`
-	Label     map[string]string `help:"With this label; repeatable."             mapsep:"none"          placeholder:"NAME=VALUE"`
-	Partition string            `help:"Of this partition key."                   placeholder:"KEY"`
-	Parent    string            `help:"Children of this instance."               placeholder:"ID"`
-	Since     string            `help:"Inserted at or after this time, or age."  placeholder:"TIME"`
-	Before    string            `help:"Inserted before this time, or age."       placeholder:"TIME"`
+	Machine   string            `help:"Of this machine."                        placeholder:"NAME"`
+	Version   int               `help:"Of this version of it."                  placeholder:"N"`
+	Step      string            `help:"In this step."                           placeholder:"NAME"`
+	Queue     string            `help:"In this queue."                          placeholder:"NAME"`
+	Status    []string          `help:"In one of these statuses."               placeholder:"STATUS"`
+	Failure   []string          `help:"Failed in one of these ways."            placeholder:"FAILURE"`
+	KeyPrefix string            `help:"Whose correlation key begins so."        placeholder:"TEXT"`
+	Label     map[string]string `help:"With this label; repeatable."            mapsep:"none"         placeholder:"NAME=VALUE"`
+	Partition string            `help:"Of this partition key."                  placeholder:"KEY"`
+	Parent    string            `help:"Children of this instance."              placeholder:"ID"`
+	Since     string            `help:"Inserted at or after this time, or age." placeholder:"TIME"`
+	Before    string            `help:"Inserted before this time, or age."      placeholder:"TIME"`
 }
 
 // engine's filter. Ages count back from the server's clock.
@@ -63,10 +63,10 @@ func (f *filter) engine(at time.Time) (out engine.Filter, err error) {
 		}
 		out.Parent = fsm.ID(id)
 	}
-	if out.InsertedAfter, err = moment("--since", f.Since, at, -1); err != nil {
+	if out.InsertedAfter, err = moment("--since", f.Since, at, true); err != nil {
 		return out, err
 	}
-	out.InsertedBefore, err = moment("--before", f.Before, at, -1)
+	out.InsertedBefore, err = moment("--before", f.Before, at, true)
 	return out, err
 }
 
@@ -76,13 +76,16 @@ func (f *filter) given() bool {
 		len(f.Status)+len(f.Failure)+len(f.Label) > 0
 }
 
-// moment is a time as people write it: RFC 3339, or a duration that counts from now, forth or (sign -1) back.
-func moment(name, text string, now time.Time, sign time.Duration) (time.Time, error) {
+// moment is a time as people write it: RFC 3339, or a duration that counts from now, forth or back.
+func moment(name, text string, now time.Time, back bool) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	if d, err := time.ParseDuration(text); err == nil {
-		return now.Add(sign * d), nil
+		if back {
+			d = -d
+		}
+		return now.Add(d), nil
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
@@ -169,8 +172,8 @@ func labelled(labels map[string]string) string {
 
 type instanceList struct {
 	Filter      filter `embed:""`
-	Limit       int    `default:"50"                                            help:"How many."`
-	After       string `help:"Go on behind a page: the cursor it ended with."   placeholder:"CURSOR"`
+	Limit       int    `default:"50"                                          help:"How many."`
+	After       string `help:"Go on behind a page: the cursor it ended with." placeholder:"CURSOR"`
 	OldestFirst bool   `help:"In order of insertion."`
 }
 
@@ -261,11 +264,11 @@ func (c *instanceWhy) Run(ctx context.Context, a *app) error {
 }
 
 type instanceWait struct {
-	Target string        `arg:""                                       help:"An id, or key: and a correlation key."`
+	Target string        `arg:""                                           help:"An id, or key: and a correlation key."`
 	For    time.Duration `help:"How long at most; 0: as long as it takes."`
 }
 
-func (instanceWait) lasts() bool { return true }
+func (*instanceWait) lasts() bool { return true }
 
 // ended is how an instance has ended.
 type ended struct {
@@ -310,9 +313,9 @@ func (c *instanceWait) Run(ctx context.Context, a *app) error {
 }
 
 type instanceSignal struct {
-	Target  string `arg:""                                                          help:"An id, or key: and a correlation key."`
-	Name    string `arg:""                                                          help:"The signal's name."`
-	Payload string `arg:""                                                          default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
+	Target  string `arg:""                                                               help:"An id, or key: and a correlation key."`
+	Name    string `arg:""                                                               help:"The signal's name."`
+	Payload string `arg:""                                                               default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
 	Dedup   string `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
 }
 

@@ -162,8 +162,8 @@ func (d *detail) write(w io.Writer) {
 }
 
 type instanceTree struct {
-	Target string `arg:""       help:"An id, or key: and a correlation key."`
-	Depth  int    `default:"10" help:"How many generations of children."`
+	Target string `arg:""        help:"An id, or key: and a correlation key."`
+	Depth  int    `default:"10"  help:"How many generations of children."`
 	Limit  int    `default:"500" help:"How many instances in all."`
 }
 

@@ -13,11 +13,11 @@ import (
 
 // selection is what a verb is about: instances that are named, or all that a filter selects.
 type selection struct {
-	Targets []string `arg:""                                            help:"Ids, or key: and a correlation key." name:"target" optional:""`
-	Filter  filter   `embed:""                                          group:"In bulk"`
-	All     bool     `help:"All instances that the verb applies to."    group:"In bulk"`
-	DryRun  bool     `help:"Show what would be changed, and change nothing." group:"In bulk"`
-	Yes     bool     `help:"Do not ask."                                group:"In bulk"`
+	Targets []string `arg:""          help:"Ids, or key: and a correlation key."             name:"target" optional:""`
+	Filter  filter   `embed:""        group:"In bulk"`
+	All     bool     `group:"In bulk" help:"All instances that the verb applies to."`
+	DryRun  bool     `group:"In bulk" help:"Show what would be changed, and change nothing."`
+	Yes     bool     `group:"In bulk" help:"Do not ask."`
 }
 
 // lasts: in bulk it takes what it takes.
@@ -40,7 +40,7 @@ var (
 
 type instanceCancel struct {
 	Selection   selection `embed:""`
-	Reason      string    `help:"Is kept as the last error."      placeholder:"TEXT"`
+	Reason      string    `help:"Is kept as the last error." placeholder:"TEXT"`
 	Descendants bool      `help:"All live descendants, too."`
 }
 
@@ -113,7 +113,7 @@ func (c *instanceReschedule) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if _, err := moment("when", c.When, time.Time{}, 1); err != nil {
+	if _, err := moment("when", c.When, time.Time{}, false); err != nil {
 		return err
 	}
 	db, err := a.open(ctx)
@@ -125,7 +125,7 @@ func (c *instanceReschedule) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if at, err = moment("when", c.When, at, 1); err != nil {
+	if at, err = moment("when", c.When, at, false); err != nil {
 		return err
 	}
 	reschedule := verb{engine.VerbReschedule, "rescheduled",

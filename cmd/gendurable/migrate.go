@@ -39,7 +39,7 @@ type migrateUp struct {
 	To string `help:"Stop at this version." placeholder:"VERSION"`
 }
 
-func (migrateUp) lasts() bool { return true }
+func (*migrateUp) lasts() bool { return true }
 
 // Run the command.
 func (c *migrateUp) Run(ctx context.Context, a *app) error {
@@ -61,7 +61,7 @@ type migrateDown struct {
 	Yes bool   `help:"Do not ask."`
 }
 
-func (migrateDown) lasts() bool { return true }
+func (*migrateDown) lasts() bool { return true }
 
 // Run the command.
 func (c *migrateDown) Run(ctx context.Context, a *app) error {

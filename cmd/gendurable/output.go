@@ -202,7 +202,7 @@ func indented(raw json.RawMessage, prefix string) string {
 	if json.Unmarshal(raw, &value) != nil {
 		return printable(string(raw), true)
 	}
-	lines, err := json.MarshalIndent(json.RawMessage(raw), prefix, "  ")
+	lines, err := json.MarshalIndent(raw, prefix, "  ")
 	if err != nil {
 		return printable(string(raw), true)
 	}

@@ -18,7 +18,7 @@ type topCommand struct {
 	Every time.Duration `default:"2s"                                      help:"How often to look."`
 }
 
-func (topCommand) lasts() bool { return true }
+func (*topCommand) lasts() bool { return true }
 
 // leastEvery keeps a typo from becoming a load.
 const leastEvery = 100 * time.Millisecond

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+func TestBadCommandLines(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t, url: "postgres://nobody@127.0.0.1:1/nothing"}
+	for text, args := range map[string][]string{
+		"expected one of":                                  {},
+		"unexpected argument nonsense":                     {"nonsense"},
+		"unknown flag --nonsense":                          {"queue", "list", "--nonsense"},
+		"expected \"<target>\"":                            {"instance", "get"},
+		"\"abc\" is no address":                            {"instance", "get", "abc"},
+		"\"0\" is no address":                              {"instance", "why", "0"},
+		"\"key:\" is no address":                           {"instance", "wait", "key:"},
+		"\"9223372036854775808\" is no address":            {"instance", "tree", "9223372036854775808"},
+		"--depth is at least 0":                            {"instance", "tree", "1", "--depth=-1"},
+		"--limit: 0, at least 1":                           {"instance", "list", "--limit", "0"},
+		"the payload is not JSON":                          {"instance", "signal", "1", "paid", "cents"},
+		"which instances?":                                 {"instance", "cancel"},
+		"either name the instances, or select":             {"instance", "retry", "1", "--machine", "order"},
+		"--dry-run is of a filter":                         {"instance", "pause", "1", "--dry-run"},
+		"when: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "tomorrow"},
+		"no check \"nonsense\"; there are schema, server,": {"doctor", "--skip", "nonsense"},
+		"--every: 1ms, at least 100ms":                     {"top", "--every", "1ms"},
+		"top needs a terminal; --once":                     {"top"},
+		"--jobs is 1 to 1000000":                           {"bench", "--jobs", "0"},
+		"must be one of \"bash\",\"zsh\",\"fish\"":         {"completion", "tcsh"},
+		"invalid duration":                                 {"queue", "list", "--timeout", "soon"},
+	} {
+		h.run(args...).is(codeUsage).complains(text)
+		wrong := h.run(append(args, "--json")...).is(codeUsage)
+		var said failure
+		require.NoError(t, json.Unmarshal([]byte(wrong.errs), &said), wrong.errs)
+		require.Equal(t, failure{said.Error, "usage", 2}, said)
+		require.Contains(t, said.Error, text)
+		require.Empty(t, wrong.out)
+	}
+	h.in("queue", "list", "--database-url", "postgres://u:secret@[").is(codeUsage).complains("--database-url")
+	require.NotContains(t, h.in("queue", "list", "--database-url", "postgres://u:secret@[").errs, "secret")
+}
+
+// Bad values that need the database, or the engine, to be told.
+func TestBadValues(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for text, args := range map[string][]string{
+		"Status[1]: \"gone\" is no status":    {"instance", "list", "--status", "done,gone"},
+		"Failure[0]: \"bad luck\" is no kind": {"instance", "cancel", "--failure", "bad luck"},
+		"--parent: \"me\" is no id":           {"instance", "list", "--parent", "me"},
+		"--since: \"yesterday\" is neither":   {"instance", "list", "--since", "yesterday"},
+		"After: damaged":                      {"instance", "list", "--after", "nonsense"},
+		"Labels: name \"\"":                   {"instance", "list", "--label", "=x"},
+		"Version: -1, at least 1":             {"instance", "list", "--version=-1"},
+		"--to: no version \"1\"":              {"migrate", "down", "--to", "1"},
+		"is over 100 years from now":          {"instance", "reschedule", "1", "9999-01-01T00:00:00Z"},
+	} {
+		h.run(args...).is(codeUsage).complains(text)
+	}
+	h.run("migrate", "up", "--to", migrations.Versions()[0]).is(codeUsage).complains("migrate down --to")
+}
+
+func TestWithoutADatabase(t *testing.T) {
+	t.Setenv("DATABASE_URL", "")
+	h := &host{t: t}
+	h.in("queue", "list").is(codeUsage).complains("set DATABASE_URL, or give --database-url")
+	h.in("version").is(codeDone).says("gendurable", "schema "+migrations.Latest())
+	require.Equal(t, migrations.Latest(), read[versions](h.in("version", "--json").is(codeDone)).Schema)
+
+	t.Setenv("DATABASE_URL", "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2")
+	for _, args := range [][]string{
+		{"queue", "list"}, {"worker", "list"}, {"machine", "list"}, {"doctor"}, {"top", "--once"}, {"bench"}, {"instance", "list"},
+		{"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
+	} {
+		h.in(args...).is(codeNoConnection).complains("is the server up, and is --database-url")
+	}
+	require.Contains(t, h.in("queue", "list", "--json").is(codeNoConnection).errs, `"kind": "no_connection"`)
+}
+
+func TestSchemasThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.run("queue", "list", "--schema", "elsewhere").is(codeSchema).complains("gendurable migrate up --schema elsewhere")
+	h.run("bench", "--jobs", "1", "--singles", "0", "--schema", "elsewhere").is(codeDone) // needs none
+
+	_, err := migrations.Migrator{Pool: h.pool}.Down(t.Context())
+	require.NoError(t, err)
+	h.run("instance", "list").is(codeSchema).complains("is older than this program").complains(": gendurable migrate up")
+	h.run("migrate", "up").is(codeDone)
+
+	h.exec(`INSERT INTO gendurable.atlas_schema_revisions SELECT (jsonb_populate_record(r, '{"version": "29991231235959"}')).*
+		FROM gendurable.atlas_schema_revisions r WHERE version = $1`, migrations.Latest())
+	h.run("instance", "list").is(codeSchema).complains("is newer than this program").complains("of that release")
+	h.run("migrate", "up").is(codeSchema)
+	h.run("migrate", "status").is(codeUnmet).says("state    newer", "of that release")
+}
+
+func TestRightsThatLack(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.exec(`REVOKE ALL ON SCHEMA gendurable FROM PUBLIC`)
+	role := "cli_" + fmt.Sprint(h.pool.Config().ConnConfig.Database)
+	h.exec(`CREATE ROLE ` + role + ` LOGIN`)
+	t.Cleanup(func() {
+		_, err := pgtest.Pool(t, pgtest.URL(t)).Exec(context.Background(), `DROP ROLE `+role)
+		require.NoError(t, err)
+	})
+	h.exec(`GRANT USAGE ON SCHEMA gendurable TO ` + role)
+	h.exec(`GRANT SELECT ON gendurable.atlas_schema_revisions TO ` + role)
+	separator := "?"
+	if strings.Contains(h.url, "?") {
+		separator = "&"
+	}
+	h.url += separator + "options=-crole%3D" + role
+	h.run("instance", "list").is(codeError).complains("this role lacks a right")
+	h.exec(`DROP OWNED BY ` + role)
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[exitCode]error{
+		codeDone:        nil,
+		codeError:       errors.New("anything"),
+		codeUsage:       &engine.VerbError{Verb: engine.VerbRetry, Field: "at", Err: errors.New("bad")},
+		codeNotFound:    fmt.Errorf("send: %w", engine.ErrNoTarget),
+		codeConflict:    errors.Join(errors.New("first"), &engine.DuplicateError{Key: "k", Occupant: 1}),
+		codeUnmet:       &exitError{code: codeUnmet},
+		codeSchema:      &migrations.SchemaError{State: migrations.StateOlder},
+		codeTimeout:     fmt.Errorf("wait: %w", context.DeadlineExceeded),
+		codeInterrupted: &exitError{codeInterrupted, context.Canceled},
+	} {
+		require.Equal(t, want, codeOf(err), "%v", err)
+	}
+	require.Equal(t, codeNotFound, codeOf(errors.Join(&engine.ConflictError{}, engine.ErrNotFound)), "the first of the table's order")
+	require.Equal(t, codeUsage, codeOf(&fsm.MessageError{Field: "name", Err: errors.New("empty")}))
+	seen := map[exitCode]bool{}
+	for _, one := range exitCodes {
+		require.False(t, seen[one.code])
+		seen[one.code] = true
+		require.Equal(t, one.name, one.code.String())
+	}
+}
+
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	id := h.insert(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	var out, errs buffer
+	ended := make(chan exitCode)
+	go func() {
+		ended <- run(ctx, []string{"instance", "wait", fmt.Sprint(id), "--database-url", h.url}, &console{out: &out, errs: &errs})
+	}()
+	cancel()
+	require.Equal(t, codeInterrupted, <-ended, errs.String())
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t}
+	h.in("--help").is(codeDone).says("Usage: gendurable <command>", "migrate", "instance", "doctor")
+	h.in("instance", "cancel", "--help").is(codeDone).says("End live instances as failed.", "--descendants", "In bulk", "--yes")
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t}
+	for shell := range scripts {
+		h.in("completion", shell).is(codeDone).says("gendurable complete --")
+	}
+	for want, words := range map[string][]string{
+		"bench\ncompletion\ndoctor\ninstance\nmachine\nmigrate\nqueue\ntop\nversion\nworker\n": {""},
+		"reschedule\nresume\nretry\n":          {"instance", "re"},
+		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
+		"crashes\n":                            {"instance", "retry", "--failure", "cr"},
+		"--once\n":                             {"top", "--on"},
+		"--database-url\n":                     {"top", "--data"},
+		"list\npause\nresume\n":                {"--schema", "instance", "queue", ""},
+		"bash\nfish\nzsh\n":                    {"completion", ""},
+		"":                                     {"instance", "get", "4"},
+	} {
+		require.Equal(t, want, h.in(append([]string{"complete", "--"}, words...)...).is(codeDone).out, "%q", words)
+	}
+	h.in("complete", "--").is(codeDone).says("bench\n")
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+func TestMigrateUpAndDown(t *testing.T) {
+	t.Parallel()
+	h := &host{t: t, url: pgtest.Database(t)}
+	versions, latest := migrations.Versions(), migrations.Latest()
+	status := read[standing](h.run("migrate", "status", "--json").is(codeUnmet))
+	require.Equal(t, standing{"gendurable", migrations.StateMissing, "0", latest, versions}, status)
+	h.run("migrate", "status").is(codeUnmet).says("state    missing", "pending  "+versions[0], "gendurable migrate up")
+
+	h.run("migrate", "up", "--to", versions[1]).is(codeDone).says("applied "+versions[0], "applied "+versions[1], "older")
+	h.run("migrate", "up").is(codeDone).says("applied "+latest, "schema \"gendurable\" has version "+latest+": current")
+	require.Equal(t, migrated{"gendurable", []string{}, latest}, read[migrated](h.run("migrate", "up", "--json").is(codeDone)))
+	h.run("migrate", "status").is(codeDone).says("state    current")
+
+	// Nobody is there to ask, somebody says no, somebody says yes.
+	h.run("migrate", "down").is(codeUnconfirmed).complains("Undo " + latest).complains("--yes")
+	h.interactive, h.stdin = true, "n\n"
+	h.run("migrate", "down").is(codeUnconfirmed).complains("[y/N]")
+	h.stdin = ""
+	h.run("migrate", "down").is(codeUnconfirmed)
+	h.run("migrate", "status").is(codeDone)
+	h.stdin = "Y\n"
+	h.run("migrate", "down").is(codeDone).says("undone " + latest)
+	h.interactive = false
+	require.Equal(t, "0", read[migrated](h.run("migrate", "down", "--to", "0", "--yes", "--json").is(codeDone)).Current)
+	h.run("migrate", "down").is(codeDone).says("has version 0: missing")
+}
+
+func TestMigrateSQL(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	type document struct {
+		Schema     string       `json:"schema"`
+		Migrations []statements `json:"migrations"`
+	}
+	require.Empty(t, read[document](h.run("migrate", "sql", "--json").is(codeDone)).Migrations, "nothing is pending")
+	h.run("migrate", "sql", "--all", "--schema", `o"dd`).is(codeDone).
+		says(`SET search_path TO "o""dd";`, "_base.sql", "CREATE TABLE \"gen_durable\"", "_workers.sql")
+	all := read[document](h.run("migrate", "sql", "--all", "--down", "--json").is(codeDone)).Migrations
+	require.Len(t, all, len(migrations.Versions()))
+	require.Equal(t, migrations.Latest(), all[0].Version, "newest first")
+
+	_, err := migrations.Migrator{Pool: h.pool}.Down(t.Context())
+	require.NoError(t, err)
+	pending := read[document](h.run("migrate", "sql", "--json").is(codeDone)).Migrations
+	require.Len(t, pending, 1)
+	require.Equal(t, migrations.Latest(), pending[0].Version)
+	require.Len(t, read[document](h.run("migrate", "sql", "--down", "--json").is(codeDone)).Migrations, len(migrations.Versions())-1)
+}
