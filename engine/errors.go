@@ -73,7 +73,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // VerbError is an operator's verb with bad input; nothing was sent.
 type VerbError struct {
 	Verb  Verb
-	Field string // e.g. "Reason", "at" or "Filter.Status[1]"
+	Field string // e.g. "Reason", "At" or "Filter.Status[1]"
 	Err   error  // what is wrong, with the bound
 }
 
