@@ -161,13 +161,18 @@ func (a *act) some(ctx context.Context, where ...predicate.Instance) (fsm.ID, *w
 var alive = instance.StatusNotIn(fsm.StatusDone, fsm.StatusFailed)
 
 func (a *act) cancel(ctx context.Context) {
-	if id, _ := a.some(ctx, alive); id != 0 {
+	status := fsm.Statuses()[a.IntN(4)] // one that lives
+	if id, _ := a.some(ctx, instance.StatusEQ(status)); id != 0 {
 		a.operate(ctx, engine.VerbCancel, id, engine.Reason("soaked"))
 	}
 }
 
 func (a *act) cancelFamily(ctx context.Context) {
-	id, _ := a.some(ctx, alive, instance.FsmEQ(family.Name()))
+	where := []predicate.Instance{instance.StatusEQ(fsm.StatusAwaitingChildren)} // they are few
+	if a.IntN(3) == 0 {
+		where = []predicate.Instance{alive, instance.FsmEQ(family.Name())}
+	}
+	id, _ := a.some(ctx, where...)
 	if id == 0 {
 		return
 	}
