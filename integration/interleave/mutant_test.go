@@ -81,7 +81,7 @@ func find(queries []*pgx.QueuedQuery, words string) int {
 const (
 	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent = ANY("
 	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
-	spawnUngated = "WHERE $16::uuid IS NOT NULL ORDER BY t.ord"
+	spawnUngated = "WHERE $19::uuid IS NOT NULL ORDER BY t.ord"
 )
 
 // anyStatus has an operator's verb apply whatever its instance is doing.
@@ -110,7 +110,7 @@ func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
 		return false
 	}
 	child := *queries[spawn]
-	child.SQL = strings.ReplaceAll(child.SQL, "WHERE p.commit_id = $16::uuid ORDER BY t.ord", spawnUngated)
+	child.SQL = strings.ReplaceAll(child.SQL, "WHERE p.commit_id = $19::uuid ORDER BY t.ord", spawnUngated)
 	child.SQL = strings.ReplaceAll(child.SQL, "SELECT x.round, x.commit_id FROM", "SELECT x.visit + 1 AS round, x.commit_id FROM")
 	moved := []*pgx.QueuedQuery{&child, {SQL: `COMMIT`}}
 	for i, q := range queries {
