@@ -86,7 +86,7 @@ const (
 
 // anyStatus has an operator's verb apply whatever its instance is doing.
 var anyStatus = []string{
-	"g.status::text = ANY($8::text[])", "$8::text[] IS NOT NULL",
+	"g.status::text = ANY($14::text[])", "$14::text[] IS NOT NULL",
 	"WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)", "WHERE g.ctid = l.tid AND NOT g.paused",
 	"WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)", "WHERE g.ctid = l.tid",
 }
@@ -236,7 +236,7 @@ var mutants = []mutant{
 	{"cancel that locks nothing", "executing/done|cancel", "unfenced outcome", text("\nORDER BY g.id FOR NO KEY UPDATE OF g", "\nORDER BY g.id",
 		" AND coalesce(g.status NOT IN ('done', 'failed'), false)\nRETURNING g.id", "\nRETURNING g.id")},
 	{"cancel that does not lock the parent", "families/cancel child|signal parent", "barrier",
-		text("WHERE $12::boolean AND x.id = ANY", "WHERE NOT $12::boolean AND x.id = ANY")},
+		text("WHERE $18::boolean AND x.id = ANY", "WHERE NOT $18::boolean AND x.id = ANY")},
 	{"cancel that is not joined", "families/cancel child|sibling done", "not joined",
 		of("failure = 'cancelled'", text("AND g.joined IS NULL THEN $2::uuid ELSE", "AND false THEN $2::uuid ELSE"))},
 	{"retry that forgets the join", "families/cancel child, retry|sibling done", "joined twice",
