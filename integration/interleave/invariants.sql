@@ -124,6 +124,14 @@ SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was IN ('done', 'failed')
   AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 9))
 UNION ALL
+SELECT 'retried as another', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable'
+  AND ((m.n).step, (m.n).state, (m.n).visit, (m.n).awaits, (m.n).timed_out, (m.n).round, (m.n).correlation_key, (m.n).correlation_scope)
+    IS DISTINCT FROM ((m.o).step, (m.o).state, (m.o).visit, (m.o).awaits, (m.o).timed_out, (m.o).round, (m.o).correlation_key, (m.o).correlation_scope)
+UNION ALL
+SELECT 'claimed though paused', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.o).paused
+UNION ALL
 SELECT 'strange move', format('instance %s from %s to %s by %s', m.id, m.was, m.is, m.actor)
 FROM interleave.move m WHERE m.was <> m.is AND NOT m.marked
   AND (m.was, m.is) NOT IN (('failed', 'runnable'), ('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'))
@@ -233,6 +241,10 @@ FROM interleave.outcome u CROSS JOIN LATERAL (
     UNION SELECT g.id, g.status FROM f JOIN gendurable.gen_durable g ON g.parent_id = f.id)
   SELECT f.id, f.status FROM f) d
 WHERE u.kind = 10 AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 9)
+UNION ALL
+SELECT 'cancelled before its child', format('parent %s of %s', p.id, c.id)
+FROM interleave.move p JOIN interleave.move c ON c.xid = p.xid AND (c.n).parent_id = p.id AND c.seq > p.seq
+WHERE p.was NOT IN ('done', 'failed') AND (p.n).failure = 'cancelled' AND c.was NOT IN ('done', 'failed') AND (c.n).failure = 'cancelled'
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
 

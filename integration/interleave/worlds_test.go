@@ -219,6 +219,7 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
+			inTurn("pause, resume follower", operates("", store.Pause, followerID), operates("", store.Resume, followerID)),
 		})},
 		{name: "lost", setup: append(lost, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
 			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
@@ -281,7 +282,7 @@ func families() world {
 	setup := []string{parked,
 		row(subjectID, with(child, "parent_id", "1", "parent_round", "1", "claim_token", "11", "correlation_key", "'x'",
 			"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'")...),
-		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1")...),
+		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1", "depth", "1")...),
 		row(strangerID, with(child, "parent_id", "1", "parent_round", "0", "claim_token", "15")...),
 		row(secondID, "status", "'awaiting_children'", "visit", "4", "round", "4", "children_pending", "2"),
 		row(nephewID, with(child, "parent_id", "6", "parent_round", "4", "claim_token", "17")...),
@@ -303,7 +304,7 @@ func families() world {
 		inTurn("cancel child, retry", cancels("", subjectID), revives("", subjectID)), cancelsFamily("cancel family", parentID),
 		commits("spawn", false, spawns(subject, spec("", ""))),
 		transacts("own: done", done(subject)), transacts("own: stop", stopped(subject)),
-		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", "default", owner, 10), refers(parent, parentID),
+		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), holds("hold family", parent, parentID, subjectID), claims("claim", "default", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
 	}}
 }
@@ -327,7 +328,7 @@ func graveyard() world {
 	return world{name: "graveyard", setup: setup, verbs: []verb{
 		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""), arrives("start", "z", "go", ""),
 		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
-		revives("retry parent", subjectID), revives("retry, key free", freedID), inserts("insert, free key", spec("v", "")),
+		revives("retry parent", subjectID), revives("retry, key free", freedID), revives("retry, done", siblingID), inserts("insert, free key", spec("v", "")),
 		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),
 		inTurn("retry, claim", revives("", strangerID), claims("", "default", owner, 10)),
 		refers(subject, strangerID), holds("hold", subject, strangerID), cancels("cancel grandchild", nephewID),
