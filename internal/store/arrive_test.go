@@ -185,6 +185,7 @@ func TestDeliverOrInsertBeforeAnotherTransaction(t *testing.T) {
 func TestDeliverOrInsertSideBySide(t *testing.T) {
 	b := newBench(t)
 	const senders, each = 8, 15
+	b.exec(`CREATE TABLE public.ended (signals int)`)
 	var group sync.WaitGroup
 	for n := range senders {
 		group.Go(func() {
@@ -207,9 +208,6 @@ func TestDeliverOrInsertSideBySide(t *testing.T) {
 				}
 			}
 		})
-		if n == 0 {
-			b.exec(`CREATE TABLE IF NOT EXISTS public.ended (signals int)`)
-		}
 	}
 	group.Wait()
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.signals s JOIN gendurable.gen_durable g ON g.id = s.target_id WHERE g.status = 'done'`))
