@@ -54,7 +54,8 @@ ALTER TABLE interleave.letter SET (autovacuum_enabled = false);
 CREATE TABLE interleave.reference (instance bigint REFERENCES gendurable.gen_durable (id) ON DELETE CASCADE);
 
 -- Every attempt to commit: the fence it was sent with, what it was given, and whether it was reported as applied. Kinds are those of the
--- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row; 9 an operator's retry; 10 a cancel with all descendants.
+-- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row; 9 an operator's retry; 10 a cancel with all descendants;
+-- 11 a sweep of deadlines, as 7.
 CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind int,
   presented bigint[], ignored bigint[], children int, applied boolean);
 CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
@@ -82,6 +83,7 @@ FROM interleave.move m LEFT JOIN interleave.outcome u ON u.mark = (m.n).commit_i
 WHERE m.marked AND NOT coalesce(CASE u.kind
   WHEN 7 THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
   WHEN 8 THEN m.was NOT IN ('done', 'failed')
+  WHEN 11 THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
   ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
 UNION ALL
 SELECT 'outcome applied twice', format('instance %s token %s visit %s', id, token, visit)
