@@ -113,7 +113,8 @@ UNION ALL
 SELECT format('claim %s of instance %s ended %s times', old_token, id, count(*))
 FROM soak.outcome WHERE status <> 'executing' GROUP BY id, old_token HAVING count(*) > 1;
 
--- The two that nobody decides: job machines' errors go to the retry policy, and who is out of attempts by crashes alone fails unheard.
+-- The three that nobody decides: job machines' errors go to the retry policy, and who is out of attempts by crashes alone, or over its
+-- deadline, fails unheard.
 CREATE VIEW soak.check_decided AS
 SELECT format('%s %s, token %s, visit %s: %s to %s (%s) was decided by nobody', o.fsm, o.id, o.old_token, o.old_visit, o.kind, o.step, o.n) AS violation
 FROM soak.outcome o
@@ -121,7 +122,8 @@ WHERE o.kind NOT IN ('reap', 'release', 'cancel')
   AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind IN ('ended', 'handled', 'decided') AND e.id = o.id AND e.token = o.old_token AND e.visit = o.old_visit
     AND (e.outcome = o.kind AND (o.kind = 'stop' OR (e.to_step, e.to_n) = (o.step, o.n))
       OR e.outcome = 'error' AND o.fsm IN ('job', 'doomed') AND o.kind IN ('retry', 'stop')))
-  AND NOT (o.fsm = 'doomed' AND o.failure = 'exhausted' AND o.attempt >= 3);
+  AND NOT (o.fsm = 'doomed' AND o.failure = 'exhausted' AND o.attempt >= 3)
+  AND NOT (o.kind = 'stop' AND o.failure = 'deadline');
 
 CREATE VIEW soak.check_acknowledged AS
 SELECT format('instance %s, token %s, visit %s: %s was said to be durable', e.id, e.token, e.visit, e.outcome) AS violation
@@ -259,6 +261,16 @@ CREATE VIEW soak.check_timeout_early AS
 SELECT format('instance %s timed out at %s, its time was %s', id, at, old_deadline) AS violation
 FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_signal' AND timed_out AND NOT old_timed_out
   AND (old_deadline IS NULL OR at < old_deadline);
+
+-- Who is to end by its deadline ends so (fate), and not before; the newest error of whatever failed says why.
+CREATE VIEW soak.check_deadline AS
+SELECT format('%s %s failed at %s, its deadline was %s', fsm, id, finished_at, deadline) AS violation
+FROM gendurable.gen_durable WHERE failure = 'deadline' AND (deadline IS NULL OR finished_at < deadline)
+UNION ALL
+SELECT format('%s %s failed (%s), and its newest error is %s', fsm, id, failure, errors->-1)
+FROM gendurable.gen_durable WHERE status = 'failed' AND NOT coalesce(CASE failure WHEN 'deadline' THEN errors->-1->>'kind' = 'deadline'
+  WHEN 'crashes' THEN errors->-1->>'kind' = 'crash' WHEN 'cancelled' THEN errors->-1->>'kind' = 'cancel'
+  ELSE errors->-1->>'kind' = 'stop' END AND left(last_error, 1024) = errors->-1->>'error' AND jsonb_array_length(errors) <= 20, false);
 
 -- Parents wake once a round, after all of its children, and see these; no child is an orphan.
 

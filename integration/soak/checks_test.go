@@ -94,6 +94,12 @@ var breaches = map[string][]string{
 		`UPDATE soak.change SET old_deadline = NULL WHERE timed_out AND NOT old_timed_out`,
 	},
 
+	"deadline": {
+		`UPDATE gendurable.gen_durable SET finished_at = deadline - interval '1 ms' WHERE failure = 'deadline'`,
+		`UPDATE gendurable.gen_durable SET errors = NULL WHERE failure = 'deadline'`,
+		`UPDATE gendurable.gen_durable SET errors = errors - -1 WHERE failure = 'stopped'`,
+	},
+
 	"parent_wakes": {
 		`INSERT INTO soak.change SELECT * FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status = 'runnable' LIMIT 1`,
 		`UPDATE soak.change SET seq = seq + 1000000 WHERE parent IS NOT NULL AND status IN ('done', 'failed')`,

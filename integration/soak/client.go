@@ -289,9 +289,16 @@ func (u *undertaking) revive(ctx context.Context, id fsm.ID) {
 	}
 }
 
-// clock is an await that times out, if not for a signal that races with it.
+// clock is an await that times out, if not for a signal that races with it; or one that only the instance's deadline ends.
 func (u *undertaking) clock(ctx context.Context) {
 	w := u.work()
+	if u.IntN(3) == 0 {
+		w.Fate = string(fsm.FailureDeadline)
+		if id, ok := u.insert(ctx, timer.New(w).Deadline(time.Duration(u.IntN(2000))*time.Millisecond+time.Millisecond)); ok {
+			u.outcome(ctx, id)
+		}
+		return
+	}
 	w.Within = 50 + u.IntN(1500)
 	id, ok := u.insert(ctx, timer.New(w))
 	if !ok {
