@@ -22,7 +22,7 @@ var (
 	ErrUnknown = store.ErrUnknown
 	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
 	ErrTooLarge = fsm.ErrTooLarge
-	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get and Wait.
+	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get, Wait and Errors.
 	ErrNotFound = store.ErrNotFound
 	// ErrConflict: an operator's verb does not apply to the instance as it is now, or as it was to be seen. Of Admin, as a *[ConflictError].
 	ErrConflict = errors.New("gendurable: conflict")
