@@ -102,8 +102,8 @@ func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption)
 }
 
 // Retry makes a failed instance runnable at the step it failed in, with what that step saw: state, idempotency keys, awaited signals,
-// TimedOut, children. Attempts and crashes count from 0. It is never parked again nor paused, and as a child it is not counted again at its parent's
-// barrier. Only its id addresses it, unless its key's scope holds failed.
+// TimedOut, children. Attempts and crashes count from 0, and a deadline that is past is taken away. It is never parked again nor paused, and
+// as a child it is not counted again at its parent's barrier. Only its id addresses it, unless its key's scope holds failed.
 //
 // Errors: also a *[DuplicateError] where its correlation key is another instance's by now.
 func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {

@@ -87,11 +87,11 @@ func TestErrorsOfManyAttempts(t *testing.T) {
 	p.commitOne(p.claimOne(&everyone, i), stop())
 }
 
-// A parent and its child are over their deadlines in one sweep, after another that has no parent.
+// A child and its parent, which was due before it, are over their deadlines in one sweep.
 func TestAFamilyOverItsDeadline(t *testing.T) {
 	p := newHistory(t)
 	mortal, child := plain("0"), plain("0")
-	mortal.Life, child.Life = 2*time.Second, time.Second
+	mortal.Life, child.Life = time.Second, 2*time.Second
 	p.insert(mortal)
 	parent := p.insert(mortal)[0]
 	claims := p.claim(&everyone, "pay", 2, true)
