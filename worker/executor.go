@@ -79,8 +79,12 @@ func (x *execution) fly() {
 func (x *execution) land() {
 	x.w.land(x.f)
 	select {
-	case x.f.queue.freed <- struct{}{}:
-	case <-x.w.draining: // its scheduler is gone
+	case x.f.queue.freed <- struct{}{}: // there is room for as many as there are slots
+	default:
+		select {
+		case x.f.queue.freed <- struct{}{}:
+		case <-x.w.draining: // its scheduler is gone
+		}
 	}
 	x.w.flying.Done()
 }

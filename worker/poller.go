@@ -144,26 +144,35 @@ func (p *poller) timeOut(ctx context.Context) error {
 // expire fails the instances that are over their deadline. A row that Postgres refuses to change is tried no more often than the reaper would:
 // around one, each sweep goes row by row.
 func (p *poller) expire(ctx context.Context) error {
+	poisoned, err := p.w.expire(ctx)
+	if poisoned {
+		p.poisoned = p.w.since() + p.w.c.Reap
+	}
+	return err
+}
+
+// expire is a sweep of deadlines; poisoned: Postgres refused a row.
+func (w *Worker) expire(ctx context.Context) (poisoned bool, err error) {
 	for {
-		r, err := p.w.db.Expire(ctx, uuid.NewString(), expireMost)
+		r, err := w.db.Expire(ctx, uuid.NewString(), expireMost)
 		if err != nil {
-			return err
+			return poisoned, err
 		}
 		if len(r.Failed) > 0 {
-			p.w.log.Info("failed instances over their deadline", slog.Int("failed", len(r.Failed)))
+			w.log.Info("failed instances over their deadline", slog.Int("failed", len(r.Failed)))
 		}
 		for _, id := range r.Poisoned {
-			p.w.log.Error("Postgres refuses to fail an instance over its deadline: it stays as it is until it is repaired by hand", slog.Int64("instance", id))
-			p.poisoned = p.w.since() + p.w.c.Reap
+			poisoned = true
+			w.log.Error("Postgres refuses to fail an instance over its deadline: it stays as it is until it is repaired by hand", slog.Int64("instance", id))
 		}
-		p.w.Nudge(r.Queues...)
-		p.w.promotions.add(r.Missed)
-		p.w.ended(r.Failed)
-		for _, tell := range p.w.hooks.expire {
-			p.w.survive(func() { tell(p.w.base, len(r.Failed)) })
+		w.Nudge(r.Queues...)
+		w.promotions.add(r.Missed)
+		w.ended(r.Failed)
+		for _, tell := range w.hooks.expire {
+			w.survive(func() { tell(w.base, len(r.Failed)) })
 		}
 		if len(r.Failed) < expireMost {
-			return nil
+			return poisoned, nil
 		}
 	}
 }
