@@ -71,7 +71,7 @@ func TestInstanceList(t *testing.T) {
 	h.run("instance", "list", "--limit", "2").is(codeDone).says("there may be more: --after ")
 
 	h.width = 80
-	text := h.run("instance", "list").is(codeDone).says("order/1", "failed (exhaus…").out
+	text := h.run("instance", "list").is(codeDone).says("order/1", "failed (", "…").out
 	require.NotContains(t, text, "\x1b", "what a stranger wrote does not reach the terminal as it is")
 }
 
