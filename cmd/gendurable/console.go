@@ -31,7 +31,7 @@ func standard() *console {
 	if term.IsTerminal(out) {
 		c.size = func() (int, int) {
 			width, height, err := term.GetSize(out)
-			if err != nil {
+			if err != nil || width < 1 || height < 1 { // some terminals do not know
 				return 80, 24
 			}
 			return width, height

@@ -122,7 +122,7 @@ func (c *doctorCommand) Run(ctx context.Context, a *app) error {
 		for _, f := range out.Findings {
 			fmt.Fprintf(w, "%-4s  %-14s %s\n", f.Grade, f.Check, printable(f.Seen, false))
 			if f.Do != "" {
-				fmt.Fprintf(w, "%22s%s\n", "→ ", printable(f.Do, false))
+				fmt.Fprintf(w, "%21s%s\n", "→ ", printable(f.Do, false))
 			}
 		}
 	})

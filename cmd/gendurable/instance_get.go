@@ -36,8 +36,19 @@ type detail struct {
 	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
 	State           json.RawMessage `json:"state"`
 	Result          json.RawMessage `json:"result"`
-	Errors          json.RawMessage `json:"errors"`
+	Errors          []attempt       `json:"errors"`  // the newest of its attempts, oldest first
 	Signals         []inboxed       `json:"signals"` // not consumed yet, oldest first
+}
+
+// attempt is one that had an error.
+type attempt struct {
+	At      time.Time       `json:"at"`
+	Step    string          `json:"step"`
+	Visit   int64           `json:"visit"`
+	Attempt int             `json:"attempt"`
+	Kind    fsm.AttemptKind `json:"kind"`
+	Message string          `json:"message"`
+	Worker  string          `json:"worker,omitempty"`
 }
 
 // inboxed is a signal that waits.
@@ -87,7 +98,7 @@ func detailed(r *ent.Instance) detail {
 	out := detail{
 		summary: summarizeRow(r), UpdatedAt: r.UpdatedAt.UTC(), ParentID: r.ParentID, ChildrenPending: r.ChildrenPending,
 		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(value(r.AwaitDeadline)), Signals: []inboxed{},
-		State: r.State, Result: r.Result, Errors: r.Errors,
+		State: r.State, Result: r.Result, Errors: []attempt{},
 	}
 	if r.Status == fsm.StatusExecuting { // else they are of the last claim
 		out.Worker, out.LeaseExpiresAt = value(r.LockedBy), absent(value(r.LeaseExpiresAt))
@@ -114,6 +125,13 @@ func (c *instanceGet) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	out := detailed(row)
+	failed, err := db.Errors(ctx, row.ID)
+	if err != nil {
+		return err
+	}
+	for _, e := range failed {
+		out.Errors = append(out.Errors, attempt{e.At.UTC(), e.Step, e.Visit, e.Attempt, e.Kind, e.Message, e.Worker})
+	}
 	return a.show(out, out.write)
 }
 
@@ -155,7 +173,10 @@ func (d *detail) write(w io.Writer) {
 	}
 	block("state", d.State)
 	block("result", d.Result)
-	block("errors", d.Errors)
+	for _, e := range d.Errors {
+		fmt.Fprintf(w, "error at %s in step %s, attempt %d: %s\n  %s\n", text(e.At), printable(e.Step, false), e.Attempt, e.Kind,
+			printable(e.Message, false))
+	}
 	for _, s := range d.Signals {
 		fmt.Fprintf(w, "signal %d %s, %s\n  %s\n", s.ID, printable(s.Name, false), text(s.InsertedAt), indented(s.Payload, "  "))
 	}

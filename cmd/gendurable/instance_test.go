@@ -81,17 +81,21 @@ func TestInstanceGet(t *testing.T) {
 	id := h.insert(42, keyed("order:42"), labelledAs("tenant", "acme"))
 	_, err := h.eng.Signal(t.Context(), id, paid.With(4200))
 	require.NoError(t, err)
-	h.exec(`UPDATE gendurable.gen_durable SET errors = '[{"attempt": 1, "error": "bad luck"}]', attempt = 1 WHERE id = $1`, int64(id))
 	for _, address := range []string{fmt.Sprint(id), "key:order:42"} {
 		h.run("instance", "get", address).is(codeDone).says("key             order:42", "order/1", "labels          tenant=acme", "state",
-			"\"n\": 42", "errors", "bad luck", "paid", "4200")
+			"\"n\": 42", "paid", "4200")
 		got := read[detail](h.run("instance", "get", address, "--json").is(codeDone))
 		require.Equal(t, id, got.ID)
 		require.JSONEq(t, `{"n": 42}`, string(got.State))
-		require.JSONEq(t, `[{"attempt": 1, "error": "bad luck"}]`, string(got.Errors))
+		require.Empty(t, got.Errors)
 		require.Len(t, got.Signals, 1)
 		require.Equal(t, fsm.StatusRunnable, got.Status)
 	}
+	h.run("instance", "cancel", "key:order:42", "--reason", "bad luck").is(codeDone)
+	h.run("instance", "get", fmt.Sprint(id)).is(codeDone).says("last error", "error at", "in step start, attempt 0: cancel", "bad luck")
+	got := read[detail](h.run("instance", "get", fmt.Sprint(id), "--json").is(codeDone))
+	require.Len(t, got.Errors, 1)
+	require.Equal(t, fsm.AttemptCancelled, got.Errors[0].Kind)
 	h.run("instance", "get", "999999").is(codeNotFound)
 	h.run("instance", "get", "key:nobody").is(codeNotFound).complains("nobody")
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -17,7 +18,7 @@ func (c *console) report(err error, asJSON bool) exitCode {
 	if err == nil {
 		return code
 	}
-	if e, ok := err.(*exitError); ok && e.err == nil { //nolint:errorlint // only the bare one has nothing to say
+	if e, ok := errors.AsType[*exitError](err); ok && e.err == nil {
 		return code
 	}
 	if !asJSON {
