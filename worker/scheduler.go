@@ -49,6 +49,7 @@ type scheduler struct {
 	idle     atomic.Bool     // nothing to claim, as far as known: the poller looks
 	paused   atomic.Bool     // an operator has paused the queue: nothing of it is claimed or started
 	urgent   atomic.Int64    // priority of the most urgent buffered claim; MaxInt64: none
+	shown    shown
 }
 
 type claimReply struct {
@@ -97,6 +98,7 @@ func (s *scheduler) run() {
 			s.claim(n)
 		}
 		s.idle.Store(!s.ready && !s.claiming)
+		s.show()
 		select {
 		case <-s.w.draining:
 			s.drain()
