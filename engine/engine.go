@@ -39,6 +39,8 @@ type Engine struct {
 	waiters  *waiters
 	counter  *counter
 
+	surrounded bool // by middleware: its calls
+
 	turn chan struct{} // held by the one Start or Stop that is at work, which alone changes life
 	life atomic.Value  // a State
 }
@@ -82,6 +84,7 @@ func New(c Config) (*Engine, error) {
 		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
 	e.life.Store(StateCreated)
+	e.surrounded = slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m.Call != nil })
 	e.env.Child = e.childMiddleware()
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
 	e.counter = &counter{scan: e.store.Count}
