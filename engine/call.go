@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -43,10 +44,9 @@ func (w writer) around(ctx context.Context, describe func() Call, do func(contex
 		}
 		return err
 	}
-	middleware := w.engine.config.Middleware
-	for i := len(middleware) - 1; i >= 0; i-- {
-		if around, inner := middleware[i].Call, run; around != nil {
-			run = func(ctx context.Context) error { return around(ctx, &call, inner) }
+	for _, m := range slices.Backward(w.engine.config.Middleware) {
+		if inner := run; m.Call != nil {
+			run = func(ctx context.Context) error { return m.Call(ctx, &call, inner) }
 		}
 	}
 	switch err := run(ctx); {

@@ -63,5 +63,7 @@ func answer(rw http.ResponseWriter, status int, body any) {
 	rw.Header().Set("Content-Type", "application/json")
 	rw.Header().Set("Cache-Control", "no-store")
 	rw.WriteHeader(status)
-	_ = json.NewEncoder(rw).Encode(body) // who asked has gone
+	if err := json.NewEncoder(rw).Encode(body); err != nil {
+		return // who asked has gone
+	}
 }
