@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gendurable/gendurable/ent"
@@ -38,17 +39,28 @@ type Engine struct {
 	waiters  *waiters
 	counter  *counter
 
-	turn  chan struct{} // held by the one Start or Stop that is at work, which owns state
-	state state
+	surrounded bool // by middleware: its calls
+
+	turn chan struct{} // held by the one Start or Stop that is at work, which alone changes life
+	life atomic.Value  // a State
 }
 
-type state int
+// State is where an engine is in its life.
+type State string
 
+// The states.
 const (
-	created state = iota
-	started
-	stopped
+	StateCreated  State = "created"  // not started yet; a client need not be
+	StateStarted  State = "started"  // it works
+	StateDraining State = "draining" // Stop is under way
+	StateStopped  State = "stopped"  // for good
 )
+
+// State is where the engine is in its life.
+func (e *Engine) State() State {
+	s, _ := e.life.Load().(State)
+	return s
+}
 
 // New makes an engine. It validates the whole Config, machines included, without the database: all faults are joined, each a
 // *[ConfigError].
@@ -71,6 +83,8 @@ func New(c Config) (*Engine, error) {
 		engine: e, rows: e.store, wake: e.nudge,
 		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
+	e.life.Store(StateCreated)
+	e.surrounded = slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m.Call != nil })
 	e.env.Child = e.childMiddleware()
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
 	e.counter = &counter{scan: e.store.Count}
@@ -106,12 +120,12 @@ func (e *Engine) Start(ctx context.Context) error {
 		return err
 	}
 	defer e.give()
-	switch e.state {
-	case started:
+	switch e.State() {
+	case StateStarted:
 		return ErrStarted
-	case stopped:
+	case StateStopped, StateDraining:
 		return ErrStopped
-	case created:
+	case StateCreated:
 	}
 	// First of all: what follows goes through the same proxy.
 	if err := e.checkPooler(ctx); err != nil {
@@ -129,7 +143,7 @@ func (e *Engine) Start(ctx context.Context) error {
 	if e.worker != nil {
 		e.worker.Start()
 	}
-	e.state = started
+	e.life.Store(StateStarted)
 	return nil
 }
 
@@ -164,11 +178,12 @@ func (e *Engine) Stop(ctx context.Context) error {
 		return err
 	}
 	defer e.give()
-	if e.state == stopped {
+	if e.State() == StateStopped {
 		return nil
 	}
-	running := e.state == started && e.worker != nil
-	e.state = stopped
+	running := e.State() == StateStarted && e.worker != nil
+	e.life.Store(StateDraining)
+	defer e.life.Store(StateStopped)
 	defer e.waiters.stop()
 	if !running {
 		return nil

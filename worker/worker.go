@@ -47,6 +47,7 @@ type Worker struct {
 
 	began  time.Time
 	lostAt atomic.Int64 // when a connection was last lost, by since
+	last   last
 
 	base        context.Context //nolint:containedctx // the worker's own life
 	abort       context.CancelFunc
