@@ -26,7 +26,7 @@ test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL
 PROOFS := /integration/(interleave|model)$$
 
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
-	INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 15m -v -run TestEveryInterleaving ./integration/interleave
+	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run TestEveryInterleaving ./integration/interleave
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
