@@ -23,6 +23,8 @@ var (
 	ErrTooLarge = fsm.ErrTooLarge
 	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get and Wait.
 	ErrNotFound = store.ErrNotFound
+	// ErrNoSchedule: no schedule of that name. Of Admin.
+	ErrNoSchedule = store.ErrNoSchedule
 	// ErrConflict: an operator's verb does not apply to the instance as it is now, or as it was to be seen. Of Admin, as a *[ConflictError].
 	ErrConflict = errors.New("gendurable: conflict")
 	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
