@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -193,7 +194,8 @@ type Firing struct {
 // next, or not at all. Without an error and a result, it was not due any more, or is somebody else's. An occupied key is an occurrence that
 // was fired before.
 func (s *Store) Fire(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
-	fired, _, err = s.fire(ctx, "fire schedule", fireSQL, name, decide)
+	var locked []Due
+	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name), decide)
 	if err != nil {
 		return nil, fmt.Errorf("fire schedule %q: %w", name, err)
 	}
@@ -202,30 +204,32 @@ func (s *Store) Fire(ctx context.Context, name string, decide func(Due) (Firing,
 
 // RunSchedule is Fire of a schedule that need not be due, and may be paused. Errors: ErrNoSchedule; ErrUnknown if the COMMIT got no answer.
 func (s *Store) RunSchedule(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
-	fired, found, err := s.fire(ctx, "lock schedule", lockScheduleSQL, name, decide)
+	var locked []Due
+	fired, err = s.fire(ctx, &locked, s.stmt("lock schedule", lockScheduleSQL, readSchedules(&locked), name), decide)
 	switch {
 	case err != nil && unknown(err):
 		return nil, fmt.Errorf("run schedule %q: %w: %w", name, ErrUnknown, err)
 	case err != nil:
 		return nil, fmt.Errorf("run schedule %q: %w", name, err)
-	case !found:
+	case len(locked) == 0:
 		return nil, fmt.Errorf("%w: %.80q", ErrNoSchedule, name)
 	}
 	return fired, nil
 }
 
-func (s *Store) fire(ctx context.Context, verb, lockSQL, name string, decide func(Due) (Firing, error)) (fired []Inserted, found bool, err error) {
+// fire locks a schedule by a statement that reads it into locked, and fires it if there it is.
+func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+	name := lock.Args[0]
 	err = s.interactive(ctx, slowLock, func(send send) error {
-		var locked []Due
 		var live Live
-		if err := send(s.stmt(verb, lockSQL, readSchedules(&locked), name), s.stmt("live instance", liveSQL, readOne(&live.ID, &live.Status), name)); err != nil {
+		if err := send(lock, s.stmt("live instance", liveSQL, readOne(&live.ID, &live.Status), name)); err != nil {
 			return err
 		}
-		if found = len(locked) > 0; !found {
+		if len(*locked) == 0 {
 			return nil
 		}
-		locked[0].Live = live
-		firing, err := decide(locked[0])
+		(*locked)[0].Live = live
+		firing, err := decide((*locked)[0])
 		if err != nil {
 			return err
 		}
@@ -243,7 +247,7 @@ func (s *Store) fire(ctx context.Context, verb, lockSQL, name string, decide fun
 		}
 		return send(s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest))
 	})
-	return fired, found, err
+	return fired, err
 }
 
 func optionalTime(t time.Time) *time.Time {
