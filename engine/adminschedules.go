@@ -72,7 +72,7 @@ func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string) (chan
 	err = a.onSchedule(ctx, verb, name, func() (err error) {
 		changed, err = a.engine.store.PauseSchedule(ctx, name, verb == VerbPauseSchedule)
 		return err
-	})
+	}, nil)
 	return changed, err
 }
 
@@ -96,12 +96,9 @@ func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 			}
 			return store.Firing{Specs: []*step.Spec{spec}}, refused
 		})
-		if refused != nil {
-			return nil // it is no fault of Postgres
-		}
 		return err
-	})
-	if err = cmp.Or(err, refused); err != nil {
+	}, &refused)
+	if err = cmp.Or(refused, err); err != nil {
 		return 0, err
 	}
 	a.engine.nudge(spec.Queue)
@@ -111,17 +108,18 @@ func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 // DeleteSchedule removes a schedule, and leaves its instances. A process that still declares it stores it again when it starts: take it out of
 // the code first. Errors: as of PauseSchedule.
 func (a *Admin) DeleteSchedule(ctx context.Context, name string) error {
-	return a.onSchedule(ctx, VerbDeleteSchedule, name, func() error { return a.engine.store.DeleteSchedule(ctx, name) })
+	return a.onSchedule(ctx, VerbDeleteSchedule, name, func() error { return a.engine.store.DeleteSchedule(ctx, name) }, nil)
 }
 
-// onSchedule repeats a verb on transient faults until ctx ends, as the other verbs do.
-func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once func() error) error {
+// onSchedule repeats a verb on transient faults until ctx ends, as the other verbs do, but not what was refused, which no error of Postgres is.
+func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once func() error, refused *error) error {
 	if err := checkName(name, MaxScheduleNameBytes); err != nil {
 		return &VerbError{verb, "name", err}
 	}
 	for n := 1; ; n++ {
 		err := once()
-		if err == nil || store.Classify(err) != store.FaultTransient || errors.Is(err, ErrUnknown) || errors.Is(err, ErrNoSchedule) {
+		if err == nil || refused != nil && *refused != nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrNoSchedule) ||
+			store.Classify(err) != store.FaultTransient {
 			return err
 		}
 		if !pause(ctx, n) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -106,7 +107,7 @@ func (c Config) schedules(f *faults) []declared {
 	list := make([]declared, 0, len(c.Schedules))
 	first := map[string]int{}
 	for i, s := range c.Schedules {
-		field := fmt.Sprintf("Schedules[%.80s]", cmp.Or(s.name, fmt.Sprint(i)))
+		field := fmt.Sprintf("Schedules[%.80s]", cmp.Or(s.name, strconv.Itoa(i)))
 		if j, taken := first[s.name]; taken {
 			f.add(field, "Schedules[%d] has this name, and so has Schedules[%d]", j, i)
 			continue

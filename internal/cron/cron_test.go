@@ -135,17 +135,17 @@ func matchesSlowly(e Expression, at time.Time, in *time.Location) bool {
 func TestNextMissesNothing(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
-	some := func(min, max int) string {
+	some := func(least, most int) string {
 		switch random.IntN(4) {
 		case 0:
 			return "*"
 		case 1:
-			return fmt.Sprintf("*/%d", 1+random.IntN(max))
+			return fmt.Sprintf("*/%d", 1+random.IntN(most))
 		case 2:
-			from := min + random.IntN(max-min+1)
-			return fmt.Sprintf("%d-%d/%d", from, from+random.IntN(max-from+1), 1+random.IntN(5))
+			from := least + random.IntN(most-least+1)
+			return fmt.Sprintf("%d-%d/%d", from, from+random.IntN(most-from+1), 1+random.IntN(5))
 		default:
-			return fmt.Sprintf("%d,%d", min+random.IntN(max-min+1), min+random.IntN(max-min+1))
+			return fmt.Sprintf("%d,%d", least+random.IntN(most-least+1), least+random.IntN(most-least+1))
 		}
 	}
 	for range 60 {
