@@ -21,23 +21,13 @@ const (
 	bulkErrors = 10
 )
 
-// Filter selects instances: all criteria that are given must hold. The zero Filter selects nothing; All makes it select everything.
-type Filter struct {
-	Machine   string
-	Version   int // 0: any
-	Step      string
-	Queue     string
-	Status    []fsm.Status  // one of these
-	Failure   []fsm.Failure // one of these; only failed instances have one
-	KeyPrefix string        // of the correlation key
-	All       bool          // also where no criterion is given
-}
-
-// Bulk looks which instances a filter selects and a verb applies to, and changes nothing. It reads the whole table, in pages.
+// Bulk looks which instances a filter selects and a verb applies to, and changes nothing. The zero Filter selects nothing; All makes it
+// select everything. It reads the whole table, in pages, unless the Filter has a Key, a Parent, Labels or the one status executing, and
+// the index of that finds less than 20,000.
 //
 // Errors: a *[VerbError], also for more than MaxPlan instances.
 func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (*Plan, error) {
-	criteria, some, err := f.criteria(verb)
+	criteria, some, err := bulkCriteria(verb, &f)
 	if err != nil {
 		return nil, err
 	}
@@ -63,46 +53,16 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (*Plan, error) {
 	return p, nil
 }
 
-// criteria checks a filter. some: there is a criterion.
-func (f Filter) criteria(verb Verb) (c store.Filter, some bool, err error) {
-	refuse := func(field, format string, args ...any) (store.Filter, bool, error) {
-		return store.Filter{}, false, &VerbError{verb, field, fmt.Errorf(format, args...)}
-	}
+// bulkCriteria checks a verb and a filter. some: there is a criterion.
+func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
 	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbPause, VerbResume}, verb) {
-		return refuse("verb", "%.80q is none that Bulk knows", string(verb))
+		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is none that Bulk knows", string(verb))}
 	}
-	for _, name := range []struct{ field, text string }{
-		{"Filter.Machine", f.Machine}, {"Filter.Step", f.Step}, {"Filter.Queue", f.Queue}, {"Filter.KeyPrefix", f.KeyPrefix},
-	} {
-		if name.text == "" {
-			continue
-		}
-		some = true
-		if err := checkName(name.text, fsm.MaxNameBytes); err != nil {
-			return refuse(name.field, "%w", err)
-		}
+	c, some, err = criteria(f)
+	if bad, ok := errors.AsType[*QueryError](err); ok {
+		err = &VerbError{verb, "Filter." + bad.Field, bad.Err}
 	}
-	if f.Version < 0 {
-		return refuse("Filter.Version", "%d, at least 1", f.Version)
-	}
-	c = store.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, KeyPrefix: f.KeyPrefix}
-	for i, s := range f.Status {
-		if !slices.Contains(fsm.Statuses(), s) {
-			return refuse(fmt.Sprintf("Filter.Status[%d]", i), "%.80q is no status", string(s))
-		}
-		c.Statuses = append(c.Statuses, string(s))
-	}
-	for i, k := range f.Failure {
-		if !slices.Contains(failures, k) {
-			return refuse(fmt.Sprintf("Filter.Failure[%d]", i), "%.80q is no kind of failure", string(k))
-		}
-		c.Failures = append(c.Failures, string(k))
-	}
-	return c, some || f.Version > 0 || len(f.Status)+len(f.Failure) > 0, nil
-}
-
-var failures = []fsm.Failure{
-	fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
+	return c, some, err
 }
 
 // Plan is a dry run that can be carried out. It holds the ids that it found: Apply touches no others.

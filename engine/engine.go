@@ -37,6 +37,7 @@ type Engine struct {
 	schedules []declared
 	worker    *worker.Worker // nil for a client
 	waiters   *waiters
+	counter   *counter
 
 	turn  chan struct{} // held by the one Start or Stop that is at work, which owns state
 	state state
@@ -73,6 +74,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.env.Child = e.childMiddleware()
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
+	e.counter = &counter{scan: e.store.Count}
 	if len(c.Queues) > 0 {
 		e.worker = worker.New(e.workerConfig())
 	}

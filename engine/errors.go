@@ -27,6 +27,8 @@ var (
 	ErrNoSchedule = store.ErrNoSchedule
 	// ErrConflict: an operator's verb does not apply to the instance as it is now, or as it was to be seen. Of Admin, as a *[ConflictError].
 	ErrConflict = errors.New("gendurable: conflict")
+	// ErrCounts: the instances could not be counted in time, and never were before. Of Counts.
+	ErrCounts = errors.New("gendurable: too many instances to count in time")
 	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
 	ErrSchema = errors.New("gendurable: schema not current")
 	// ErrPooler: a proxy between here and Postgres pools transactions, and the Config relies on sessions. Of Start; it wraps a

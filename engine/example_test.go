@@ -192,6 +192,38 @@ func ExampleEngine_Signal() {
 	}
 }
 
+// An operator's list: the newest that failed, of one customer.
+func ExampleEngine_List() {
+	page, err := eng.List(context.Background(), engine.Query{
+		Filter: engine.Filter{Status: []fsm.Status{fsm.StatusFailed}, Labels: map[string]string{"tenant": "acme"}},
+		Limit:  20,
+	})
+	for _, i := range page.Instances {
+		fmt.Println(i.ID, i.Machine, i.Step, i.LastError)
+	}
+	fmt.Println(page.Next, err) // goes to Query.After
+}
+
+// The typed form decodes states and results.
+func ExampleEngine_All() {
+	q := engine.Query{Filter: engine.Filter{Step: "ship"}, OldestFirst: true}
+	for i, err := range checkout.All(context.Background(), eng, q) {
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(i.ID, i.State.Cents)
+	}
+}
+
+func ExampleEngine_Counts() {
+	counts, err := eng.Counts(context.Background(), engine.CountsOptions{})
+	for _, c := range counts.Counts {
+		fmt.Println(c.Machine, c.Step, c.Status, c.Count)
+	}
+	fmt.Println(time.Since(counts.At), counts.Complete, err)
+}
+
 // Queries go through the generated client; the machine's type decodes what they find.
 func ExampleEngine_Ent() {
 	rows, err := eng.Ent().Instance.Query().

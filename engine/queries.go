@@ -23,7 +23,7 @@ func queries(db *entpgx.Driver, schema string) *ent.Client {
 	schema = pgx.Identifier{schema}.Sanitize()
 	client := ent.NewClient(
 		ent.Driver(readOnly{db}),
-		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Schedule: schema}),
+		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema}),
 	)
 	client.Use(refuse)
 	return client

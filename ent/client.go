@@ -11,6 +11,7 @@ import (
 
 	"github.com/gendurable/gendurable/ent/migrate"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/google/uuid"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect"
@@ -20,6 +21,7 @@ import (
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/worker"
 
 	stdsql "database/sql"
 
@@ -39,6 +41,8 @@ type Client struct {
 	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
+	// Worker is the client for interacting with the Worker builders.
+	Worker *WorkerClient
 }
 
 // NewClient creates a new client configured with the given options.
@@ -54,6 +58,7 @@ func (c *Client) init() {
 	c.PausedQueue = NewPausedQueueClient(c.config)
 	c.Schedule = NewScheduleClient(c.config)
 	c.Signal = NewSignalClient(c.config)
+	c.Worker = NewWorkerClient(c.config)
 }
 
 type (
@@ -152,6 +157,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		PausedQueue: NewPausedQueueClient(cfg),
 		Schedule:    NewScheduleClient(cfg),
 		Signal:      NewSignalClient(cfg),
+		Worker:      NewWorkerClient(cfg),
 	}, nil
 }
 
@@ -175,6 +181,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		PausedQueue: NewPausedQueueClient(cfg),
 		Schedule:    NewScheduleClient(cfg),
 		Signal:      NewSignalClient(cfg),
+		Worker:      NewWorkerClient(cfg),
 	}, nil
 }
 
@@ -207,6 +214,7 @@ func (c *Client) Use(hooks ...Hook) {
 	c.PausedQueue.Use(hooks...)
 	c.Schedule.Use(hooks...)
 	c.Signal.Use(hooks...)
+	c.Worker.Use(hooks...)
 }
 
 // Intercept adds the query interceptors to all the entity clients.
@@ -216,6 +224,7 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 	c.PausedQueue.Intercept(interceptors...)
 	c.Schedule.Intercept(interceptors...)
 	c.Signal.Intercept(interceptors...)
+	c.Worker.Intercept(interceptors...)
 }
 
 // Mutate implements the ent.Mutator interface.
@@ -229,6 +238,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Schedule.mutate(ctx, m)
 	case *SignalMutation:
 		return c.Signal.mutate(ctx, m)
+	case *WorkerMutation:
+		return c.Worker.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
 	}
@@ -842,13 +853,146 @@ func (c *SignalClient) mutate(ctx context.Context, m *SignalMutation) (Value, er
 	}
 }
 
+// WorkerClient is a client for the Worker schema.
+type WorkerClient struct {
+	config
+}
+
+// NewWorkerClient returns a client for the Worker from the given config.
+func NewWorkerClient(c config) *WorkerClient {
+	return &WorkerClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `worker.Hooks(f(g(h())))`.
+func (c *WorkerClient) Use(hooks ...Hook) {
+	c.hooks.Worker = append(c.hooks.Worker, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `worker.Intercept(f(g(h())))`.
+func (c *WorkerClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Worker = append(c.inters.Worker, interceptors...)
+}
+
+// Create returns a builder for creating a Worker entity.
+func (c *WorkerClient) Create() *WorkerCreate {
+	mutation := newWorkerMutation(c.config, OpCreate)
+	return &WorkerCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Worker entities.
+func (c *WorkerClient) CreateBulk(builders ...*WorkerCreate) *WorkerCreateBulk {
+	return &WorkerCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *WorkerClient) MapCreateBulk(slice any, setFunc func(*WorkerCreate, int)) *WorkerCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &WorkerCreateBulk{err: fmt.Errorf("calling to WorkerClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*WorkerCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &WorkerCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Worker.
+func (c *WorkerClient) Update() *WorkerUpdate {
+	mutation := newWorkerMutation(c.config, OpUpdate)
+	return &WorkerUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *WorkerClient) UpdateOne(_m *Worker) *WorkerUpdateOne {
+	mutation := newWorkerMutation(c.config, OpUpdateOne, withWorker(_m))
+	return &WorkerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *WorkerClient) UpdateOneID(id uuid.UUID) *WorkerUpdateOne {
+	mutation := newWorkerMutation(c.config, OpUpdateOne, withWorkerID(id))
+	return &WorkerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Worker.
+func (c *WorkerClient) Delete() *WorkerDelete {
+	mutation := newWorkerMutation(c.config, OpDelete)
+	return &WorkerDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *WorkerClient) DeleteOne(_m *Worker) *WorkerDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *WorkerClient) DeleteOneID(id uuid.UUID) *WorkerDeleteOne {
+	builder := c.Delete().Where(worker.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &WorkerDeleteOne{builder}
+}
+
+// Query returns a query builder for Worker.
+func (c *WorkerClient) Query() *WorkerQuery {
+	return &WorkerQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeWorker},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Worker entity by its id.
+func (c *WorkerClient) Get(ctx context.Context, id uuid.UUID) (*Worker, error) {
+	return c.Query().Where(worker.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *WorkerClient) GetX(ctx context.Context, id uuid.UUID) *Worker {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *WorkerClient) Hooks() []Hook {
+	return c.hooks.Worker
+}
+
+// Interceptors returns the client interceptors.
+func (c *WorkerClient) Interceptors() []Interceptor {
+	return c.inters.Worker
+}
+
+func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&WorkerCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&WorkerUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&WorkerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&WorkerDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Worker mutation op: %q", m.Op())
+	}
+}
+
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Instance, PausedQueue, Schedule, Signal []ent.Hook
+		Instance, PausedQueue, Schedule, Signal, Worker []ent.Hook
 	}
 	inters struct {
-		Instance, PausedQueue, Schedule, Signal []ent.Interceptor
+		Instance, PausedQueue, Schedule, Signal, Worker []ent.Interceptor
 	}
 )
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/worker"
 )
 
 // ent aliases to avoid import conflicts in user's code.
@@ -80,6 +81,7 @@ func checkColumn(t, c string) error {
 			pausedqueue.Table: pausedqueue.ValidColumn,
 			schedule.Table:    schedule.ValidColumn,
 			signal.Table:      signal.ValidColumn,
+			worker.Table:      worker.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

@@ -17,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/schema"
 	"github.com/google/uuid"
@@ -35,6 +36,7 @@ const (
 	TypePausedQueue = "PausedQueue"
 	TypeSchedule    = "Schedule"
 	TypeSignal      = "Signal"
+	TypeWorker      = "Worker"
 )
 
 // InstanceMutation represents an operation that mutates the Instance nodes in the graph.
@@ -5739,4 +5741,804 @@ func (m *SignalMutation) ResetEdge(name string) error {
 		return nil
 	}
 	return fmt.Errorf("unknown Signal edge %s", name)
+}
+
+// WorkerMutation represents an operation that mutates the Worker nodes in the graph.
+type WorkerMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *uuid.UUID
+	host          *string
+	pid           *int32
+	addpid        *int32
+	version       *string
+	queues        *map[string]int
+	machines      *schema.Names
+	draining      *bool
+	started_at    *time.Time
+	beat_at       *time.Time
+	expires_at    *time.Time
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*Worker, error)
+	predicates    []predicate.Worker
+}
+
+var _ ent.Mutation = (*WorkerMutation)(nil)
+
+// workerOption allows management of the mutation configuration using functional options.
+type workerOption func(*WorkerMutation)
+
+// newWorkerMutation creates new mutation for the Worker entity.
+func newWorkerMutation(c config, op Op, opts ...workerOption) *WorkerMutation {
+	m := &WorkerMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeWorker,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withWorkerID sets the ID field of the mutation.
+func withWorkerID(id uuid.UUID) workerOption {
+	return func(m *WorkerMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Worker
+		)
+		m.oldValue = func(ctx context.Context) (*Worker, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Worker.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withWorker sets the old Worker of the mutation.
+func withWorker(node *Worker) workerOption {
+	return func(m *WorkerMutation) {
+		m.oldValue = func(context.Context) (*Worker, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m WorkerMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m WorkerMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Worker entities.
+func (m *WorkerMutation) SetID(id uuid.UUID) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *WorkerMutation) ID() (id uuid.UUID, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *WorkerMutation) IDs(ctx context.Context) ([]uuid.UUID, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []uuid.UUID{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Worker.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetHost sets the "host" field.
+func (m *WorkerMutation) SetHost(s string) {
+	m.host = &s
+}
+
+// Host returns the value of the "host" field in the mutation.
+func (m *WorkerMutation) Host() (r string, exists bool) {
+	v := m.host
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldHost returns the old "host" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldHost(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldHost is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldHost requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldHost: %w", err)
+	}
+	return oldValue.Host, nil
+}
+
+// ResetHost resets all changes to the "host" field.
+func (m *WorkerMutation) ResetHost() {
+	m.host = nil
+}
+
+// SetPid sets the "pid" field.
+func (m *WorkerMutation) SetPid(i int32) {
+	m.pid = &i
+	m.addpid = nil
+}
+
+// Pid returns the value of the "pid" field in the mutation.
+func (m *WorkerMutation) Pid() (r int32, exists bool) {
+	v := m.pid
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPid returns the old "pid" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldPid(ctx context.Context) (v int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPid is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPid requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPid: %w", err)
+	}
+	return oldValue.Pid, nil
+}
+
+// AddPid adds i to the "pid" field.
+func (m *WorkerMutation) AddPid(i int32) {
+	if m.addpid != nil {
+		*m.addpid += i
+	} else {
+		m.addpid = &i
+	}
+}
+
+// AddedPid returns the value that was added to the "pid" field in this mutation.
+func (m *WorkerMutation) AddedPid() (r int32, exists bool) {
+	v := m.addpid
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetPid resets all changes to the "pid" field.
+func (m *WorkerMutation) ResetPid() {
+	m.pid = nil
+	m.addpid = nil
+}
+
+// SetVersion sets the "version" field.
+func (m *WorkerMutation) SetVersion(s string) {
+	m.version = &s
+}
+
+// Version returns the value of the "version" field in the mutation.
+func (m *WorkerMutation) Version() (r string, exists bool) {
+	v := m.version
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldVersion returns the old "version" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldVersion(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldVersion is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldVersion requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldVersion: %w", err)
+	}
+	return oldValue.Version, nil
+}
+
+// ResetVersion resets all changes to the "version" field.
+func (m *WorkerMutation) ResetVersion() {
+	m.version = nil
+}
+
+// SetQueues sets the "queues" field.
+func (m *WorkerMutation) SetQueues(value map[string]int) {
+	m.queues = &value
+}
+
+// Queues returns the value of the "queues" field in the mutation.
+func (m *WorkerMutation) Queues() (r map[string]int, exists bool) {
+	v := m.queues
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldQueues returns the old "queues" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldQueues(ctx context.Context) (v map[string]int, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldQueues is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldQueues requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldQueues: %w", err)
+	}
+	return oldValue.Queues, nil
+}
+
+// ResetQueues resets all changes to the "queues" field.
+func (m *WorkerMutation) ResetQueues() {
+	m.queues = nil
+}
+
+// SetMachines sets the "machines" field.
+func (m *WorkerMutation) SetMachines(s schema.Names) {
+	m.machines = &s
+}
+
+// Machines returns the value of the "machines" field in the mutation.
+func (m *WorkerMutation) Machines() (r schema.Names, exists bool) {
+	v := m.machines
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldMachines returns the old "machines" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldMachines(ctx context.Context) (v schema.Names, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldMachines is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldMachines requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldMachines: %w", err)
+	}
+	return oldValue.Machines, nil
+}
+
+// ResetMachines resets all changes to the "machines" field.
+func (m *WorkerMutation) ResetMachines() {
+	m.machines = nil
+}
+
+// SetDraining sets the "draining" field.
+func (m *WorkerMutation) SetDraining(b bool) {
+	m.draining = &b
+}
+
+// Draining returns the value of the "draining" field in the mutation.
+func (m *WorkerMutation) Draining() (r bool, exists bool) {
+	v := m.draining
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldDraining returns the old "draining" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldDraining(ctx context.Context) (v bool, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldDraining is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldDraining requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldDraining: %w", err)
+	}
+	return oldValue.Draining, nil
+}
+
+// ResetDraining resets all changes to the "draining" field.
+func (m *WorkerMutation) ResetDraining() {
+	m.draining = nil
+}
+
+// SetStartedAt sets the "started_at" field.
+func (m *WorkerMutation) SetStartedAt(t time.Time) {
+	m.started_at = &t
+}
+
+// StartedAt returns the value of the "started_at" field in the mutation.
+func (m *WorkerMutation) StartedAt() (r time.Time, exists bool) {
+	v := m.started_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldStartedAt returns the old "started_at" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldStartedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldStartedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldStartedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldStartedAt: %w", err)
+	}
+	return oldValue.StartedAt, nil
+}
+
+// ResetStartedAt resets all changes to the "started_at" field.
+func (m *WorkerMutation) ResetStartedAt() {
+	m.started_at = nil
+}
+
+// SetBeatAt sets the "beat_at" field.
+func (m *WorkerMutation) SetBeatAt(t time.Time) {
+	m.beat_at = &t
+}
+
+// BeatAt returns the value of the "beat_at" field in the mutation.
+func (m *WorkerMutation) BeatAt() (r time.Time, exists bool) {
+	v := m.beat_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldBeatAt returns the old "beat_at" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldBeatAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldBeatAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldBeatAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldBeatAt: %w", err)
+	}
+	return oldValue.BeatAt, nil
+}
+
+// ResetBeatAt resets all changes to the "beat_at" field.
+func (m *WorkerMutation) ResetBeatAt() {
+	m.beat_at = nil
+}
+
+// SetExpiresAt sets the "expires_at" field.
+func (m *WorkerMutation) SetExpiresAt(t time.Time) {
+	m.expires_at = &t
+}
+
+// ExpiresAt returns the value of the "expires_at" field in the mutation.
+func (m *WorkerMutation) ExpiresAt() (r time.Time, exists bool) {
+	v := m.expires_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldExpiresAt returns the old "expires_at" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldExpiresAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldExpiresAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldExpiresAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldExpiresAt: %w", err)
+	}
+	return oldValue.ExpiresAt, nil
+}
+
+// ResetExpiresAt resets all changes to the "expires_at" field.
+func (m *WorkerMutation) ResetExpiresAt() {
+	m.expires_at = nil
+}
+
+// Where appends a list predicates to the WorkerMutation builder.
+func (m *WorkerMutation) Where(ps ...predicate.Worker) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the WorkerMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *WorkerMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Worker, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *WorkerMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *WorkerMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Worker).
+func (m *WorkerMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *WorkerMutation) Fields() []string {
+	fields := make([]string, 0, 9)
+	if m.host != nil {
+		fields = append(fields, worker.FieldHost)
+	}
+	if m.pid != nil {
+		fields = append(fields, worker.FieldPid)
+	}
+	if m.version != nil {
+		fields = append(fields, worker.FieldVersion)
+	}
+	if m.queues != nil {
+		fields = append(fields, worker.FieldQueues)
+	}
+	if m.machines != nil {
+		fields = append(fields, worker.FieldMachines)
+	}
+	if m.draining != nil {
+		fields = append(fields, worker.FieldDraining)
+	}
+	if m.started_at != nil {
+		fields = append(fields, worker.FieldStartedAt)
+	}
+	if m.beat_at != nil {
+		fields = append(fields, worker.FieldBeatAt)
+	}
+	if m.expires_at != nil {
+		fields = append(fields, worker.FieldExpiresAt)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *WorkerMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case worker.FieldHost:
+		return m.Host()
+	case worker.FieldPid:
+		return m.Pid()
+	case worker.FieldVersion:
+		return m.Version()
+	case worker.FieldQueues:
+		return m.Queues()
+	case worker.FieldMachines:
+		return m.Machines()
+	case worker.FieldDraining:
+		return m.Draining()
+	case worker.FieldStartedAt:
+		return m.StartedAt()
+	case worker.FieldBeatAt:
+		return m.BeatAt()
+	case worker.FieldExpiresAt:
+		return m.ExpiresAt()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *WorkerMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case worker.FieldHost:
+		return m.OldHost(ctx)
+	case worker.FieldPid:
+		return m.OldPid(ctx)
+	case worker.FieldVersion:
+		return m.OldVersion(ctx)
+	case worker.FieldQueues:
+		return m.OldQueues(ctx)
+	case worker.FieldMachines:
+		return m.OldMachines(ctx)
+	case worker.FieldDraining:
+		return m.OldDraining(ctx)
+	case worker.FieldStartedAt:
+		return m.OldStartedAt(ctx)
+	case worker.FieldBeatAt:
+		return m.OldBeatAt(ctx)
+	case worker.FieldExpiresAt:
+		return m.OldExpiresAt(ctx)
+	}
+	return nil, fmt.Errorf("unknown Worker field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *WorkerMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case worker.FieldHost:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetHost(v)
+		return nil
+	case worker.FieldPid:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPid(v)
+		return nil
+	case worker.FieldVersion:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetVersion(v)
+		return nil
+	case worker.FieldQueues:
+		v, ok := value.(map[string]int)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetQueues(v)
+		return nil
+	case worker.FieldMachines:
+		v, ok := value.(schema.Names)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetMachines(v)
+		return nil
+	case worker.FieldDraining:
+		v, ok := value.(bool)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetDraining(v)
+		return nil
+	case worker.FieldStartedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetStartedAt(v)
+		return nil
+	case worker.FieldBeatAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetBeatAt(v)
+		return nil
+	case worker.FieldExpiresAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetExpiresAt(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Worker field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *WorkerMutation) AddedFields() []string {
+	var fields []string
+	if m.addpid != nil {
+		fields = append(fields, worker.FieldPid)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *WorkerMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case worker.FieldPid:
+		return m.AddedPid()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *WorkerMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case worker.FieldPid:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddPid(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Worker numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *WorkerMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *WorkerMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *WorkerMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown Worker nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *WorkerMutation) ResetField(name string) error {
+	switch name {
+	case worker.FieldHost:
+		m.ResetHost()
+		return nil
+	case worker.FieldPid:
+		m.ResetPid()
+		return nil
+	case worker.FieldVersion:
+		m.ResetVersion()
+		return nil
+	case worker.FieldQueues:
+		m.ResetQueues()
+		return nil
+	case worker.FieldMachines:
+		m.ResetMachines()
+		return nil
+	case worker.FieldDraining:
+		m.ResetDraining()
+		return nil
+	case worker.FieldStartedAt:
+		m.ResetStartedAt()
+		return nil
+	case worker.FieldBeatAt:
+		m.ResetBeatAt()
+		return nil
+	case worker.FieldExpiresAt:
+		m.ResetExpiresAt()
+		return nil
+	}
+	return fmt.Errorf("unknown Worker field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *WorkerMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *WorkerMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *WorkerMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *WorkerMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *WorkerMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *WorkerMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *WorkerMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Worker unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *WorkerMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Worker edge %s", name)
 }

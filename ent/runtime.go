@@ -10,6 +10,7 @@ import (
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/schema"
 	"github.com/google/uuid"
 )
@@ -138,4 +139,22 @@ func init() {
 	signalDescInsertedAt := signalFields[5].Descriptor()
 	// signal.DefaultInsertedAt holds the default value on creation for the inserted_at field.
 	signal.DefaultInsertedAt = signalDescInsertedAt.Default.(func() time.Time)
+	workerFields := schema.Worker{}.Fields()
+	_ = workerFields
+	// workerDescDraining is the schema descriptor for draining field.
+	workerDescDraining := workerFields[6].Descriptor()
+	// worker.DefaultDraining holds the default value on creation for the draining field.
+	worker.DefaultDraining = workerDescDraining.Default.(bool)
+	// workerDescStartedAt is the schema descriptor for started_at field.
+	workerDescStartedAt := workerFields[7].Descriptor()
+	// worker.DefaultStartedAt holds the default value on creation for the started_at field.
+	worker.DefaultStartedAt = workerDescStartedAt.Default.(func() time.Time)
+	// workerDescBeatAt is the schema descriptor for beat_at field.
+	workerDescBeatAt := workerFields[8].Descriptor()
+	// worker.DefaultBeatAt holds the default value on creation for the beat_at field.
+	worker.DefaultBeatAt = workerDescBeatAt.Default.(func() time.Time)
+	// workerDescID is the schema descriptor for id field.
+	workerDescID := workerFields[0].Descriptor()
+	// worker.DefaultID holds the default value on creation for the id field.
+	worker.DefaultID = workerDescID.Default.(func() uuid.UUID)
 }

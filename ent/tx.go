@@ -22,6 +22,8 @@ type Tx struct {
 	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
+	// Worker is the client for interacting with the Worker builders.
+	Worker *WorkerClient
 
 	// lazily loaded.
 	client     *Client
@@ -157,6 +159,7 @@ func (tx *Tx) init() {
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
 	tx.Schedule = NewScheduleClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
+	tx.Worker = NewWorkerClient(tx.config)
 }
 
 // txDriver wraps the given dialect.Tx with a nop dialect.Driver implementation.

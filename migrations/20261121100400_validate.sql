@@ -11,7 +11,8 @@ ALTER TABLE "gen_durable"
   VALIDATE CONSTRAINT "gen_durable_finished_check",
   VALIDATE CONSTRAINT "gen_durable_failure_check",
   VALIDATE CONSTRAINT "gen_durable_counts_check",
-  VALIDATE CONSTRAINT "gen_durable_lane_check";
+  VALIDATE CONSTRAINT "gen_durable_lane_check",
+  VALIDATE CONSTRAINT "gen_durable_labels_check";
 
 ALTER TABLE "signals"
   VALIDATE CONSTRAINT "signals_names_check",

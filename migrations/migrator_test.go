@@ -206,7 +206,7 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 			require.ElementsMatch(t, []string{
 				"host atlas_schema_revisions", "host gen_durable", "host signals",
 				schema + " atlas_schema_revisions", schema + " gen_durable", schema + " paused_queues",
-				schema + " schedules", schema + " signals",
+				schema + " schedules", schema + " signals", schema + " workers",
 			}, tables)
 			_, err = m.To(t.Context(), migrations.Empty)
 			require.NoError(t, err)

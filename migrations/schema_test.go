@@ -137,6 +137,7 @@ var (
 		gen_durable_failure_check
 		gen_durable_finished_check
 		gen_durable_finite_check
+		gen_durable_labels_check
 		gen_durable_lane_check
 		gen_durable_lease_check
 		gen_durable_names_check
@@ -146,7 +147,8 @@ var (
 		schedules_names_check
 		schedules_policy_check
 		signals_finite_check
-		signals_names_check`)
+		signals_names_check
+		workers_finite_check`)
 )
 
 func (d database) requireBase(t *testing.T) {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
@@ -32,8 +33,8 @@ func (w *Worker) surround(ctx context.Context, c *step.Claim, body func(context.
 		return failed
 	}
 	info := fsm.InfoOf(c)
-	for i := len(w.c.Around) - 1; i >= 0; i-- {
-		around, inner := w.c.Around[i], run
+	for _, around := range slices.Backward(w.c.Around) {
+		inner := run
 		run = func(ctx context.Context) error { return around(ctx, info, inner) }
 	}
 	switch err := run(fsm.WithClaim(ctx, c)); {

@@ -134,6 +134,10 @@ type fakeLine struct {
 	closed time.Time
 }
 
+func (l *fakeLine) Present(context.Context, *store.Presence) error { return nil }
+
+func (l *fakeLine) Absent(context.Context, string) error { return nil }
+
 func (l *fakeLine) Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (out store.Beaten, err error) {
 	ids := make([]string, len(claims))
 	for i, c := range claims {

@@ -2,24 +2,30 @@ package worker
 
 import (
 	"context"
+	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // beatMost bounds one heartbeat statement.
 const beatMost = 1000
 
-// heartbeat extends the leases of every flight: buffered, waiting, running or committing.
+// heartbeat extends the leases of every flight: buffered, waiting, running or committing. And it says that this worker is there, on the
+// same connection: what the pool's others do with it must not make it look dead.
 func (w *Worker) heartbeat(ctx context.Context, line beater) {
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
+		_ = line.Absent(closing, w.id) // else it is noticed when it expires
 		_ = line.Close(closing)
 	}()
 	tick := w.c.Heartbeat / 4
+	w.present(ctx, line)
 	next := w.since() + w.c.Heartbeat
 	for sleep(ctx, tick) {
 		if w.since() < next {
@@ -29,6 +35,7 @@ func (w *Worker) heartbeat(ctx context.Context, line beater) {
 			w.trouble("heartbeat", err)
 			continue // and again at the next tick
 		}
+		w.present(ctx, line)
 		next = w.since() + w.c.Heartbeat
 	}
 }
@@ -79,4 +86,31 @@ func (w *Worker) deadlines(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// presentFor is for how many heartbeats a worker is believed to be there.
+const presentFor = 3
+
+// present says that this worker is there. Nothing depends on it, so an error is only logged.
+func (w *Worker) present(ctx context.Context, line beater) {
+	p := w.presence
+	p.Draining = w.isDraining()
+	timed, cancel := context.WithTimeout(ctx, w.c.Heartbeat)
+	defer cancel()
+	if err := line.Present(timed, &p); err != nil {
+		w.trouble("register", err)
+	}
+}
+
+// self is what a worker says of itself.
+func (w *Worker) self() store.Presence {
+	p := store.Presence{Worker: w.id, PID: os.Getpid(), Queues: map[string]int{}, Machines: w.machineIDs, Live: presentFor * w.c.Heartbeat}
+	p.Host, _ = os.Hostname() // unknown is as good as any
+	if build, ok := debug.ReadBuildInfo(); ok {
+		p.Version = build.Main.Path + " " + build.Main.Version
+	}
+	for name, q := range w.c.Queues {
+		p.Queues[name] = q.Concurrency
+	}
+	return p
 }

@@ -61,8 +61,9 @@ type Worker struct {
 	lifelines   sync.WaitGroup // heartbeat and keyring: ended last
 	endLife     context.CancelFunc
 
-	hooks listeners
-	quiet quiet
+	presence store.Presence
+	hooks    listeners
+	quiet    quiet
 }
 
 // New makes a worker. c is complete and valid.
@@ -84,6 +85,7 @@ func assemble(c Config, db backend, line beater, locks keyLocks, hash func(strin
 		w.machines[machineKey{m.Name, m.Version}] = m
 		w.machineIDs = append(w.machineIDs, store.MachineID(m.Name, m.Version))
 	}
+	w.presence = w.self()
 	for name, conf := range c.Queues {
 		w.queues[name] = newScheduler(w, name, conf)
 	}

@@ -57,6 +57,18 @@ func (f SignalFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, erro
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.SignalMutation", m)
 }
 
+// The WorkerFunc type is an adapter to allow the use of ordinary
+// function as Worker mutator.
+type WorkerFunc func(context.Context, *ent.WorkerMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f WorkerFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.WorkerMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.WorkerMutation", m)
+}
+
 // Condition is a hook condition function.
 type Condition func(context.Context, ent.Mutation) bool
 

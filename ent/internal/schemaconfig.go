@@ -11,6 +11,7 @@ type SchemaConfig struct {
 	PausedQueue string // PausedQueue table.
 	Schedule    string // Schedule table.
 	Signal      string // Signal table.
+	Worker      string // Worker table.
 }
 
 type schemaCtxKey struct{}

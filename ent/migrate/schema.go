@@ -248,12 +248,32 @@ var (
 			},
 		},
 	}
+	// WorkersColumns holds the columns for the "workers" table.
+	WorkersColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeUUID},
+		{Name: "host", Type: field.TypeString, Size: 2147483647},
+		{Name: "pid", Type: field.TypeInt32},
+		{Name: "version", Type: field.TypeString, Size: 2147483647},
+		{Name: "queues", Type: field.TypeJSON},
+		{Name: "machines", Type: field.TypeOther, SchemaType: map[string]string{"postgres": "text[]"}},
+		{Name: "draining", Type: field.TypeBool, Default: false},
+		{Name: "started_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "beat_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "expires_at", Type: field.TypeTime},
+	}
+	// WorkersTable holds the schema information for the "workers" table.
+	WorkersTable = &schema.Table{
+		Name:       "workers",
+		Columns:    WorkersColumns,
+		PrimaryKey: []*schema.Column{WorkersColumns[0]},
+	}
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
 		GenDurableTable,
 		PausedQueuesTable,
 		SchedulesTable,
 		SignalsTable,
+		WorkersTable,
 	}
 )
 
@@ -295,5 +315,11 @@ func init() {
 	SignalsTable.Annotation.Checks = map[string]string{
 		"signals_finite_check": "isfinite(consumed_at)",
 		"signals_names_check":  "octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512",
+	}
+	WorkersTable.Annotation = &entsql.Annotation{
+		Table: "workers",
+	}
+	WorkersTable.Annotation.Checks = map[string]string{
+		"workers_finite_check": "isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at)",
 	}
 }

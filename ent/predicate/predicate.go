@@ -17,3 +17,6 @@ type Schedule func(*sql.Selector)
 
 // Signal is the predicate function for signal builders.
 type Signal func(*sql.Selector)
+
+// Worker is the predicate function for worker builders.
+type Worker func(*sql.Selector)

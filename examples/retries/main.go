@@ -32,16 +32,10 @@ func main() { run.Main("gendurable_retries", fetchAll) }
 func fetchAll(ctx context.Context, out io.Writer, db *run.Database) error {
 	server := httptest.NewServer(flaky())
 	defer server.Close()
-	fetch := func(ctx context.Context, url string) (int64, error) {
-		info, _ := fsm.InfoFrom(ctx)
-		size, err := get(ctx, url, info.IdempotencyKey())
-		fmt.Fprintf(out, "%s, attempt %d: %d bytes, error: %v\n", url, info.Attempt, size, err)
-		return size, err
-	}
 	eng, err := engine.New(engine.Config{
 		Pool:     db.Pool,
 		Schema:   db.Schema,
-		Machines: []fsm.Definition{Fetch.Job(fetch).Retry(policy)},
+		Machines: []fsm.Definition{fetching(out)},
 		Queues:   map[string]engine.Queue{"default": {}},
 	})
 	if err != nil {
@@ -69,6 +63,16 @@ func fetchAll(ctx context.Context, out io.Writer, db *run.Database) error {
 		fmt.Fprintf(out, "failed, as it should: %s: %s\n", failed.Failure, failed.Message)
 		return nil
 	})
+}
+
+// fetching writes each attempt to out.
+func fetching(out io.Writer) fsm.Definition {
+	return Fetch.Job(func(ctx context.Context, url string) (int64, error) {
+		info, _ := fsm.InfoFrom(ctx)
+		size, err := get(ctx, url, info.IdempotencyKey())
+		fmt.Fprintf(out, "%s, attempt %d: %d bytes, error: %v\n", url, info.Attempt, size, err)
+		return size, err
+	}).Retry(policy)
 }
 
 // get tells by its error what a retry can do: nothing (Permanent), something after a while (RetryAfter), or what the policy says.

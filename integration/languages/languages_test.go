@@ -81,10 +81,10 @@ func idOf(t *testing.T, text string) fsm.ID {
 // Each client inserts, signals by id and by key, and the machines in Go do the rest.
 func TestClientsInsertAndSignal(t *testing.T) {
 	t.Parallel()
-	for name, make := range clients {
+	for name, start := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			does, url := make(t), pgtest.Migrated(t)
+			does, url := start(t), pgtest.Migrated(t)
 			e, _ := open(t, url, awaiting())
 			state := json.RawMessage(`{"Item": "it's a book"}`)
 			first := does(t, url, call{"gen_durable_insert", map[string]any{"machine": "order", "state": state, "correlation_key": "order:1"}}).one(t)
@@ -119,10 +119,10 @@ func TestClientsInsertAndSignal(t *testing.T) {
 // What cannot be stored, or said, is refused by name.
 func TestClientsAreTold(t *testing.T) {
 	t.Parallel()
-	for name, make := range clients {
+	for name, start := range clients {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			does, url := make(t), pgtest.Migrated(t)
+			does, url := start(t), pgtest.Migrated(t)
 			open(t, url)
 			target := does(t, url, call{"gen_durable_insert", map[string]any{"machine": "order"}}).one(t)[0]
 			signal := call{"gen_durable_signal", map[string]any{"target": target, "name": "paid", "dedup_key": "k", "inbox": 1}}

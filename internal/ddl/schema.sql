@@ -109,6 +109,21 @@ CREATE TABLE "schedules" (
 );
 -- Create index "schedules_due" to table: "schedules"
 CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
+-- Create "workers" table
+CREATE TABLE "workers" (
+  "id" uuid NOT NULL,
+  "host" text NOT NULL,
+  "pid" integer NOT NULL,
+  "version" text NOT NULL,
+  "queues" jsonb NOT NULL,
+  "machines" text[] NOT NULL,
+  "draining" boolean NOT NULL DEFAULT false,
+  "started_at" timestamptz NOT NULL DEFAULT (now()),
+  "beat_at" timestamptz NOT NULL DEFAULT (now()),
+  "expires_at" timestamptz NOT NULL,
+  PRIMARY KEY ("id"),
+  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
+);
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

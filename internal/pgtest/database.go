@@ -2,13 +2,12 @@ package pgtest
 
 import (
 	"context"
-	"crypto/rand"
-	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgclone"
 )
 
 // Database returns the superuser's URL of a fresh empty database, which is dropped when the test ends, connections and
@@ -21,18 +20,14 @@ func Database(t testing.TB) string {
 // create makes a database from a template and drops it when the test ends.
 func create(t testing.TB, template string) string {
 	t.Helper()
-	name := "test_" + strings.ToLower(rand.Text())
-	administer(t.Context(), t, func(conn *pgx.Conn) {
-		_, err := conn.Exec(t.Context(), "CREATE DATABASE "+quoted(name)+" TEMPLATE "+quoted(template))
-		require.NoError(t, err)
-	})
+	on, err := config()
+	require.NoError(t, err)
+	name, err := pgclone.Create(t.Context(), on, template)
+	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
 		defer cancel()
-		administer(ctx, t, func(conn *pgx.Conn) {
-			_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)+" WITH (FORCE)")
-			require.NoError(t, err)
-		})
+		require.NoError(t, pgclone.Drop(ctx, on, name))
 	})
 	address, err := server()
 	require.NoError(t, err)
@@ -40,8 +35,6 @@ func create(t testing.TB, template string) string {
 	require.NoError(t, err)
 	return address
 }
-
-func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
 
 // Pool returns a pool on the database, closed when the test ends. configure changes its configuration before it opens,
 // e.g. the number of connections or the exec mode.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgdev"
@@ -36,15 +36,25 @@ var server = sync.OnceValues(func() (string, error) {
 	return cluster.URL(""), nil
 })
 
-// administer runs f on a short connection to the server's maintenance database, as superuser.
-func administer(ctx context.Context, t testing.TB, f func(conn *pgx.Conn)) {
+// URL is the superuser's, of the server's maintenance database: for what makes databases of its own.
+func URL(t testing.TB) string {
 	t.Helper()
 	address, err := server()
 	require.NoError(t, err)
-	conn, err := pgx.Connect(ctx, address)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, conn.Close(ctx)) }()
-	f(conn)
+	return address
+}
+
+// config is the server's maintenance database, as superuser.
+func config() (*pgxpool.Config, error) {
+	address, err := server()
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's URL: %w", err)
+	}
+	return parsed, nil
 }
 
 // inDatabase is the URL with another database.

@@ -44,37 +44,6 @@ var verbs = map[Verb]applies{
 	Resume:     {statuses: live, paused: new(true)},
 }
 
-// Filter selects instances: all criteria must hold, zero ones do. Whether the zero Filter may mean all is the caller's to decide.
-type Filter struct {
-	Machine   string
-	Version   int
-	Step      string
-	Queue     string
-	Statuses  []string
-	Failures  []string
-	KeyPrefix string
-}
-
-// filterText is a Filter, and whether a verb applies. $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 the
-// verb's statuses $9 paused $10 later only. It hides status from the partial indexes, as commitSQL does.
-const (
-	filterText = `($1::text IS NULL OR g.fsm = $1) AND ($2::int IS NULL OR g.fsm_version = $2) AND ($3::text IS NULL OR g.step = $3)
-  AND ($4::text IS NULL OR g.queue = $4) AND ($5::text[] IS NULL OR g.status::text = ANY($5)) AND ($6::text[] IS NULL OR g.failure = ANY($6))
-  AND ($7::text IS NULL OR starts_with(g.correlation_key, $7))`
-	appliesText = `g.status::text = ANY($8::text[]) AND ($9::boolean IS NULL OR g.paused = $9)
-  AND (NOT $10::boolean OR g.eligible_at > (SELECT clock_timestamp()))`
-)
-
-func (f *Filter) args(v Verb) []any {
-	var version *int
-	if f.Version != 0 {
-		version = &f.Version
-	}
-	a := verbs[v]
-	return []any{optional(f.Machine), version, optional(f.Step), optional(f.Queue), f.Statuses, f.Failures, optional(f.KeyPrefix),
-		a.statuses, a.paused, a.later}
-}
-
 // Seen is what a caller saw of an instance: only what is still so is changed.
 type Seen struct {
 	Status           string
@@ -187,14 +156,14 @@ type operated struct {
 }
 
 // adminSQL locks instances in ascending id, and tells of each, as the lock found it, what decides about the verb. A cancel also locks the
-// parents, whose barriers it settles. $1–$10 filterText $11 ids $12 also their parents $13 key $14–$19 what the caller saw
+// parents, whose barriers it settles. $1–$16 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the caller saw
 const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), g.depth, g.parent_id IS NOT NULL,
   coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
-  $13::text IS NULL OR coalesce(g.correlation_guard = $13, false),
-  $14::text IS NULL OR g.status::text = $14 AND g.visit = $15::bigint AND g.attempt = $16::int AND g.crashes = $17::int
-    AND g.eligible_at = $18::timestamptz AND g.paused = $19::boolean
+  $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
+  $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
+    AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean
 FROM {s}.gen_durable g
-WHERE g.id = ANY(ARRAY(SELECT unnest($11::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $12::boolean AND x.id = ANY($11::bigint[])))
+WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])))
 ORDER BY g.id FOR NO KEY UPDATE OF g`
 
 func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error {
@@ -244,7 +213,7 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 
 // lockOperated locks rows, and with a cancel their parents, and notes what they are.
 func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) entpgx.Stmt {
-	args := append(o.Filter.args(o.Verb), ids, o.Verb == Cancel, optional(o.Key))
+	args := append(o.Filter.operable(o.Verb), ids, o.Verb == Cancel, optional(o.Key))
 	if o.Seen == nil {
 		args = append(args, nil, nil, nil, nil, nil, nil)
 	} else {

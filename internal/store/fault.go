@@ -93,6 +93,9 @@ func MayPass(err error) bool {
 // IsUniqueViolation reports whether a unique index refused a row.
 func IsUniqueViolation(err error) bool { return hasCode(err, codeUniqueViolation) }
 
+// isCancelled reports whether the server ended a statement, by its statement_timeout or at somebody's wish.
+func isCancelled(err error) bool { return hasCode(err, codeCancelled) }
+
 func hasCode(err error, code string) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == code

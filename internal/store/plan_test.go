@@ -214,6 +214,40 @@ var measures = []measured{
 		_, err := e.Deliver(e.t.Context(), byKey(fmt.Sprint("address ", to.([]int64)[1])), named("go"), 100)
 		return e.found(err)
 	}, parkedOnes},
+	{"list", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, false), nil},
+	{"list, oldest first", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, true), nil},
+	{"list of what nobody is", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, false), nil},
+	{"list of what nobody is, oldest first", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, true), nil},
+	{"list by a rare label", 10, 40, "gen_durable_labels", listMeasured(store.Filter{Labels: `{"order":"7"}`}, false), nil},
+	{"list by a common label", 0, 2 * listVisits, "gen_durable_labels gen_durable_pkey",
+		listMeasured(store.Filter{Labels: `{"tenant":"big"}`}, false), nil},
+	{"list by two labels", 10, 60, "gen_durable_labels", listMeasured(store.Filter{Labels: `{"order":"7","tenant":"big"}`}, true), nil},
+	{"list by a label and more", 0, 700, "gen_durable_labels",
+		listMeasured(store.Filter{Labels: `{"order":"7"}`, Machine: "nobody", Statuses: []string{"done"}}, false), nil},
+	{"list by key", 1, 20, "gen_durable_correlation", listMeasured(store.Filter{Key: "list me"}, false), func(e explained) any {
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE correlation_key = 'list me'`)
+		return e.keyed("list me")
+	}},
+	{"list of children", 10, 20, "gen_durable_parent", func(e explained, parent any) int {
+		return listMeasured(store.Filter{Parent: parent.(int64)}, false)(e, nil)
+	}, func(e explained) any {
+		parent := e.joiner(10)
+		for range 10 {
+			e.row("parent_id", "$1", parent)
+		}
+		return parent
+	}},
+	{"list of what executes", 0, 3, "gen_durable_lease", func(e explained, _ any) int {
+		p := store.ListParams{Filter: store.Filter{Statuses: []string{"executing"}}, Limit: planRows, Visit: 4 * listVisits}
+		_, err := e.List(e.t.Context(), p)
+		require.NoError(e.t, err)
+		return 4000 // at least, that it looks at
+	}, nil},
+	{"select by a rare label", 10, 40, "gen_durable_labels", func(e explained, _ any) int {
+		ids, err := e.Select(e.t.Context(), store.Pause, &store.Filter{Labels: `{"order":"8"}`}, 1000)
+		require.NoError(e.t, err)
+		return len(ids)
+	}, nil},
 	{"insert with keys, half of them taken", planRows, 15, "gen_durable_correlation", func(e explained, specs any) int {
 		return len(e.insertSpecs(specs.([]*step.Spec)))
 	}, func(e explained) any {
@@ -233,6 +267,19 @@ func (e explained) found(err error) int {
 	}
 	require.NoError(e.t, err)
 	return 1
+}
+
+// listVisits is how many rows a page may visit. One that finds nothing touches twice as many buffers at most: nothing here is vacuumed, and
+// what it meets are also the index entries of dead versions. A list by label reads, besides, what the GIN index has pending: 512 buffers at
+// most (gin_pending_list_limit).
+const listVisits = 5000
+
+func listMeasured(f store.Filter, oldestFirst bool) func(explained, any) int {
+	return func(e explained, _ any) int {
+		got, err := e.List(e.t.Context(), store.ListParams{Filter: f, OldestFirst: oldestFirst, Limit: planRows, Visit: listVisits})
+		require.NoError(e.t, err)
+		return len(got.Instances)
+	}
 }
 
 func claimMeasured(name string) func(explained, any) int {
@@ -396,8 +443,12 @@ func (b bench) load(n int) {
 		SELECT 'm', 's', 'bulk', now() - interval '1 hour' FROM generate_series(1, $1::int / 5) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane)
 		SELECT 'x' || n % 5, 's', 'aside', 2 FROM generate_series(1, $1::int / 50) n`, n)
-	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at)
-		SELECT 'm', 's', 'done', now() FROM generate_series(1, $1::int / 5) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels)
+		SELECT 'm', 's', 'done', now(), jsonb_build_object('tenant', 'big', 'order', (n % ($1::int / 120))::text)
+			FROM generate_series(1, $1::int / 5) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, labels)
+		SELECT 'm', 's', 'listed', jsonb_build_object('order', (n % 2)::text || '8') FROM generate_series(1, 20) n`)
+	b.exec(`UPDATE gendurable.gen_durable SET labels = '{"order": "8"}' WHERE queue = 'listed'`)
 	b.exec(`WITH g AS (
 			INSERT INTO gendurable.gen_durable (fsm, step, status, awaits, await_deadline) SELECT 'm', 's', 'awaiting_signal', '{go}',
 				now() + interval '1 day' FROM generate_series(1, $1::int / 10) n RETURNING id)

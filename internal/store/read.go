@@ -45,14 +45,15 @@ const instanceColumns = `g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priority
   g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.paused, g.eligible_at, g.inserted_at, g.finished_at, g.deadline,
   g.labels::text`
 
-func scanInstance(rows pgx.Rows) (*Instance, error) {
+// scanInstance reads instanceColumns, behind others.
+func scanInstance(rows pgx.Rows, before ...any) (*Instance, error) {
 	var i Instance
 	var state, result, failure, lastError, correlation, partition *string
 	var finished, deadline *time.Time
 	var labels []byte
-	if err := rows.Scan(&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
+	if err := rows.Scan(append(before, &i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
 		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished, &deadline,
-		&labels); err != nil {
+		&labels)...); err != nil {
 		return nil, err
 	}
 	i.State, i.Result = raw(state), raw(result)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -154,6 +155,32 @@ var roundTrips = []struct {
 		_, err := b.Resolve(b.t.Context(), me, []string{newMark()}, entries.([]store.Entry), true)
 		return err
 	}},
+	{"list", 1, labelled, listAll(store.Filter{Machine: "m"}, 1000)},
+	{"list by an index", 1, labelled, listAll(store.Filter{Labels: `{"a": "b"}`}, 1000)},
+	{"list by an index that finds too much", 2, func(b bench, n int) any {
+		labelled(b, 100)
+		return n
+	}, listAll(store.Filter{Labels: `{"a": "b"}`}, 100)},
+	{"count", 1, labelled, func(b bench, _ any) error {
+		_, err := b.Count(b.t.Context(), time.Minute)
+		return err
+	}},
+}
+
+func labelled(b bench, n int) any {
+	b.t.Helper()
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, labels) SELECT 'm', 's', '{"a": "b"}' FROM generate_series(1, $1)`, n)
+	return n
+}
+
+func listAll(f store.Filter, visit int) func(b bench, n any) error {
+	return func(b bench, n any) error {
+		got, err := b.List(b.t.Context(), store.ListParams{Filter: f, Limit: n.(int), Visit: visit})
+		if err == nil && len(got.Instances) != n {
+			return fmt.Errorf("listed %d", len(got.Instances))
+		}
+		return err
+	}
 }
 
 func commitAll(b bench, entries any) error    { return b.commitOnce(entries.([]store.Entry), false) }

@@ -3,50 +3,82 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // selectSQL lists instances that a filter selects and a verb applies to, page by page along the primary key: no index knows most of a
-// filter, and a long snapshot would keep the hot tables from being vacuumed. $1–$10 filterText $11 after which id $12 most to visit in a
-// page. The last row is the id to go on after, NULL at the end.
+// filter, and a long snapshot would keep the hot tables from being vacuumed. $1–$16 filterText and appliesText $17 after which id $18 most
+// to visit in a page. The last row is the id to go on after, NULL at the end.
 const selectSQL = `WITH page AS MATERIALIZED (
   SELECT g.id, coalesce(` + filterText + `, false) AND coalesce(` + appliesText + `, false) AS fits
-  FROM {s}.gen_durable g WHERE g.id > $11::bigint ORDER BY g.id LIMIT $12)
+  FROM {s}.gen_durable g WHERE g.id > $17::bigint ORDER BY g.id LIMIT $18::int)
 SELECT id, false FROM page WHERE fits
 UNION ALL
-SELECT CASE WHEN count(*) = $12 THEN max(id) END, true FROM page`
+SELECT CASE WHEN count(*) = $18 THEN max(id) END, true FROM page`
+
+// selectByIndexSQL does so for what an index finds, unless it is as much as $17. The last row says how much it was.
+func selectByIndexSQL(index string) string {
+	return `WITH found AS MATERIALIZED (
+  SELECT g.id, coalesce(` + filterText + `, false) AND coalesce(` + appliesText + `, false) AS fits
+  FROM {s}.gen_durable g WHERE ` + index + ` LIMIT $17::int)
+SELECT id, false FROM found WHERE fits AND (SELECT count(*) FROM found) < $17
+UNION ALL
+SELECT count(*), true FROM found`
+}
 
 // selectPage is how many rows one statement visits.
 const selectPage = 20_000
 
 // Select lists the ids, ascending, of the instances that a filter selects and a verb applies to; *TooManyError if they are over most.
 func (s *Store) Select(ctx context.Context, v Verb, f *Filter, most int) ([]int64, error) {
-	var ids []int64
-	for after := int64(0); ; {
+	ids, done, err := s.selectByIndex(ctx, v, f)
+	for after := int64(0); err == nil && !done && len(ids) <= most; {
 		var next *int64
-		err := s.one(ctx, fastLock, "select", selectSQL, func(rows pgx.Rows) error {
-			var id *int64
-			var last bool
-			_, err := pgx.ForEachRow(rows, []any{&id, &last}, func() error {
-				if last {
-					next = id
-				} else {
-					ids = append(ids, *id)
-				}
-				return nil
-			})
-			return err
-		}, append(f.args(v), after, selectPage)...)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("select instances to %s: %w", v, err)
-		case len(ids) > most:
-			return nil, fmt.Errorf("select instances to %s: %w", v, &TooManyError{most})
-		case next == nil:
-			return ids, nil
+		err = s.one(ctx, fastLock, "select", selectSQL, readSelected(&ids, &next), append(f.operable(v), after, selectPage)...)
+		if done = next == nil; !done {
+			after = *next
 		}
-		after = *next
+	}
+	if err == nil && len(ids) > most {
+		err = &TooManyError{most}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("select instances to %s: %w", v, err)
+	}
+	return ids, nil
+}
+
+// selectByIndex reports whether what it found is all there is.
+func (s *Store) selectByIndex(ctx context.Context, v Verb, f *Filter) (ids []int64, all bool, err error) {
+	index := f.index()
+	if index == "" {
+		return nil, false, nil
+	}
+	var visited *int64
+	err = s.one(ctx, fastLock, "select by index", selectByIndexSQL(index), readSelected(&ids, &visited), append(f.operable(v), selectPage)...)
+	if err != nil || *visited == selectPage {
+		return nil, false, err
+	}
+	slices.Sort(ids)
+	return ids, true, nil
+}
+
+// readSelected reads ids, and what the last row holds.
+func readSelected(ids *[]int64, last **int64) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id *int64
+		var isLast bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &isLast}, func() error {
+			if isLast {
+				*last = id
+			} else {
+				*ids = append(*ids, *id)
+			}
+			return nil
+		})
+		return err
 	}
 }
 

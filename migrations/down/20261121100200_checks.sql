@@ -11,7 +11,8 @@ ALTER TABLE "gen_durable"
   DROP CONSTRAINT "gen_durable_finished_check",
   DROP CONSTRAINT "gen_durable_failure_check",
   DROP CONSTRAINT "gen_durable_counts_check",
-  DROP CONSTRAINT "gen_durable_lane_check";
+  DROP CONSTRAINT "gen_durable_lane_check",
+  DROP CONSTRAINT "gen_durable_labels_check";
 
 ALTER TABLE "signals"
   DROP CONSTRAINT "signals_names_check",

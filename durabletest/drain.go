@@ -1,0 +1,273 @@
+package durabletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/worker"
+)
+
+// DefaultLimit is how many steps one Drain or Advance runs unless [Limit] says otherwise.
+const DefaultLimit = 10_000
+
+// Option of Drain and its relatives.
+type Option func(*options)
+
+type options struct {
+	queues []string
+	limit  int
+}
+
+// Queue lets only this queue run; given several times, these.
+func Queue(name string) Option { return func(o *options) { o.queues = append(o.queues, name) } }
+
+// Limit is how many steps may run before a [StepLimitError]; at least 1.
+func Limit(steps int) Option { return func(o *options) { o.limit = max(1, steps) } }
+
+func chosen(opts []Option) options {
+	o := options{limit: DefaultLimit}
+	for _, option := range opts {
+		option(&o)
+	}
+	return o
+}
+
+// Ran is one execution of a step, its handler's included.
+type Ran struct {
+	Info    fsm.Info
+	Outcome Kind          // as committed; [KindNone] where there was none to commit, and the claim was given back
+	Took    time.Duration // of the step, without its commit
+	Err     error         // what the step returned or panicked with: the handler decided the outcome. A panic is a *fsm.PanicError
+}
+
+func (r Ran) String() string {
+	text := fmt.Sprintf("%s/%d instance %d step %s (visit %d, attempt %d): %s", r.Info.Machine, r.Info.Version, r.Info.ID, r.Info.Step,
+		r.Info.Visit, r.Info.Attempt, r.Outcome)
+	if r.Err != nil {
+		text += fmt.Sprintf(" after error: %v", r.Err)
+	}
+	return text
+}
+
+// Drained is what a Drain or Advance did.
+type Drained struct {
+	Steps    int          // executions
+	Ran      []Ran        // each of them, in order
+	Outcomes map[Kind]int // by what they ended with
+
+	// What became of the instances that ran, as they are at the end.
+	Done, Failed int
+	Parked       int // await a signal or children
+	Waiting      int // runnable, but not now: delayed, paused, or in a queue that was left out
+
+	// Unknown are the machines of instances that could run now, if the kit had them: "name/version", in order.
+	Unknown []string
+}
+
+// StepLimitError is a Drain or Advance that would run more steps than its [Limit]: a loop without end, or a limit that is too low. What has
+// run is committed; the next step is untouched.
+type StepLimitError struct {
+	Limit int
+	Ran   []Ran  // the last of them, at most ten
+	Next  string // the step that would be next
+}
+
+func (e *StepLimitError) Error() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "over the limit of %d steps, next would be %s; the last were:", e.Limit, e.Next)
+	for _, r := range e.Ran {
+		text.WriteString("\n  " + r.String())
+	}
+	return text.String()
+}
+
+// ErrNotRunnable is a [Kit.Step] of an instance that no worker would claim now.
+var ErrNotRunnable = errors.New("durabletest: not runnable now")
+
+// Drain runs all that can run now, one step after the other, until nothing can: also what the steps themselves make runnable,
+// insert, signal or spawn, and awaits that are over. What is delayed, a retry's back-off included, is not waited for: see [Kit.Advance].
+//
+// The order within a queue is production's (priority, time, id; one key's head first). Queues are emptied one after the other, by
+// name, until all are empty.
+//
+// Errors: *[StepLimitError]; the cause of ctx's end, with the step under way cancelled and its claim given back. What a step returns is no
+// error of Drain: it is in [Drained.Ran].
+func (k *Kit) Drain(ctx context.Context, opts ...Option) (Drained, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var d Drained
+	err := k.drain(ctx, chosen(opts), &d)
+	return d, errors.Join(err, k.sum(ctx, &d))
+}
+
+// DrainOne runs the step that Drain would run first. !ok: there is none.
+func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	queues, err := k.ready(ctx, chosen(opts))
+	if err != nil {
+		return Ran{}, false, err
+	}
+	for _, queue := range queues {
+		taken, err := k.hand.Take(ctx, queue)
+		if err != nil {
+			return Ran{}, false, err
+		}
+		if taken != nil {
+			ran, err = k.run(ctx, taken)
+			return ran, true, err
+		}
+	}
+	return Ran{}, false, nil
+}
+
+// Step runs one step of one instance, whatever else could run: by the same claim, from which all others are hidden for a moment.
+//
+// Errors: [ErrNotRunnable] if no worker would claim it now, as it is parked, delayed, paused, at its end, or not the head of its partition
+// key; engine.ErrNotFound.
+func (k *Kit) Step(ctx context.Context, of fsm.Target) (Ran, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if _, err := k.hand.Wake(ctx); err != nil {
+		return Ran{}, err
+	}
+	at, err := k.Engine.Get(ctx, of)
+	if err != nil {
+		return Ran{}, err
+	}
+	taken, err := k.single(ctx, at)
+	if err != nil {
+		return Ran{}, err
+	}
+	if taken == nil {
+		return Ran{}, fmt.Errorf("%w: instance %d at step %q is %s%s, eligible at %s", ErrNotRunnable, at.ID, at.Step, at.Status,
+			map[bool]string{true: " and paused"}[at.Paused], at.EligibleAt.Format(time.RFC3339Nano))
+	}
+	return k.run(ctx, taken)
+}
+
+// single claims one instance. A pick skips what others have locked, so it sees this one alone.
+func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*worker.Taken, error) {
+	tx, err := k.Pool.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it only locks
+	_, err = tx.Exec(ctx, `SELECT id FROM `+k.instances()+` WHERE queue = $1 AND id <> $2 AND status = 'runnable' FOR NO KEY UPDATE`,
+		at.Queue, int64(at.ID))
+	if err != nil {
+		return nil, err
+	}
+	taken, err := k.hand.Take(ctx, at.Queue)
+	if err != nil || taken == nil {
+		return nil, err
+	}
+	if taken.Info().ID != at.ID { // inserted by somebody else since
+		taken.GiveBack()
+		return nil, nil
+	}
+	return taken, nil
+}
+
+func (k *Kit) drain(ctx context.Context, o options, d *Drained) error {
+	for more := true; more; {
+		queues, err := k.ready(ctx, o)
+		if err != nil {
+			return err
+		}
+		more = false
+		for _, queue := range queues {
+			ran, err := k.drainQueue(ctx, queue, o.limit, d)
+			if err != nil {
+				return err
+			}
+			more = more || ran
+		}
+	}
+	return nil
+}
+
+func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Drained) (ran bool, err error) {
+	for ; ; ran = true {
+		taken, err := k.hand.Take(ctx, queue)
+		if err != nil || taken == nil {
+			return ran, err
+		}
+		if d.Steps == limit {
+			next := taken.Info()
+			taken.GiveBack()
+			return ran, &StepLimitError{Limit: limit, Ran: slices.Clone(d.Ran[max(0, len(d.Ran)-10):]),
+				Next: fmt.Sprintf("step %s of %s/%d instance %d", next.Step, next.Machine, next.Version, next.ID)}
+		}
+		r, err := k.run(ctx, taken)
+		d.Steps++
+		d.Ran = append(d.Ran, r)
+		if err != nil {
+			return true, err
+		}
+	}
+}
+
+// run runs what was claimed.
+func (k *Kit) run(ctx context.Context, taken *worker.Taken) (Ran, error) {
+	k.noted()
+	ran := Ran{Info: taken.Info(), Outcome: KindNone}
+	if err := taken.Run(ctx); err != nil {
+		return ran, err
+	}
+	if notes := k.noted(); len(notes) > 0 {
+		ran = notes[len(notes)-1]
+	}
+	return ran, nil
+}
+
+// ready wakes what is due, and lists the queues in which something may run now.
+func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
+	paused, err := k.hand.Wake(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := k.Pool.Query(ctx, `SELECT DISTINCT queue COLLATE "C" FROM `+k.instances()+`
+		WHERE status = 'runnable' AND NOT paused AND eligible_at <= clock_timestamp() ORDER BY 1`)
+	if err != nil {
+		return nil, err
+	}
+	all, err := scanStrings(rows)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(q string) bool {
+		return slices.Contains(paused, q) || k.queues != nil && !k.queues[q] || o.queues != nil && !slices.Contains(o.queues, q)
+	}), nil
+}
+
+// sum completes what a drain did by what is there now.
+func (k *Kit) sum(ctx context.Context, d *Drained) error {
+	d.Outcomes = map[Kind]int{}
+	ids := []int64{}
+	for _, r := range d.Ran {
+		d.Outcomes[r.Outcome]++
+		ids = append(ids, int64(r.Info.ID))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout) // what ran has run
+	defer cancel()
+	row := k.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE status = 'done'), count(*) FILTER (WHERE status = 'failed'),
+			count(*) FILTER (WHERE status IN ('awaiting_signal', 'awaiting_children')), count(*) FILTER (WHERE status = 'runnable')
+		FROM `+k.instances()+` WHERE id = ANY($1)`, ids)
+	if err := row.Scan(&d.Done, &d.Failed, &d.Parked, &d.Waiting); err != nil {
+		return err
+	}
+	rows, err := k.Pool.Query(ctx, `SELECT DISTINCT fsm || '/' || fsm_version FROM `+k.instances()+`
+		WHERE status = 'runnable' AND NOT paused AND eligible_at <= clock_timestamp() AND fsm || '/' || fsm_version <> ALL ($1) ORDER BY 1`,
+		k.hand.Machines())
+	if err != nil {
+		return err
+	}
+	d.Unknown, err = scanStrings(rows)
+	return err
+}

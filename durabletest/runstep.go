@@ -1,0 +1,264 @@
+package durabletest
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Kind of an outcome.
+type Kind string
+
+// The kinds.
+const (
+	KindNext     Kind = "next"
+	KindRetry    Kind = "retry"
+	KindAwait    Kind = "await"
+	KindChildren Kind = "children"
+	KindDone     Kind = "done"
+	KindStop     Kind = "stop"
+	// KindInTx is engine.InTx, of [RunStep] only: it is decided by [Outcome.InTx].
+	KindInTx Kind = "in tx"
+	// KindNone is of a step whose claim was given back, since the engine had cancelled it.
+	KindNone Kind = ""
+)
+
+func (k Kind) String() string { return cmp.Or(string(k), "none") }
+
+// Visit is what a step run by [RunStep] is to see. The zero value is the first run of an instance with a zero state.
+type Visit struct {
+	State    any           // as the machine declares it; nil is the zero value. A json.RawMessage is taken as it is
+	Awaited  []fsm.Message // the signals that woke it, oldest first: Paid.With(…)
+	TimedOut bool          // the await's timeout woke it
+	Children []Child       // of the round that joins here, in spawn order
+	Dropped  []fsm.Dropped // of these, those that were not inserted
+
+	Attempt      int   // 0 for the first run
+	Crashes      int   // times this visit lost its process
+	Number       int64 // of the visit; idempotency keys depend on it and on ID
+	ID           fsm.ID
+	Key          fsm.Key
+	PartitionKey string
+	Queue        string // "": the machine's own
+	Priority     int
+	FencingToken int64
+	Parent       fsm.ID // 0: nobody's child
+	Depth        int    // of nesting
+	InsertedAt   time.Time
+
+	Codec  fsm.Codec     // fsm.JSON
+	Limits engine.Limits // the defaults
+	Logger *slog.Logger  // slog.Default()
+}
+
+// Child is one that has ended; [DoneChild] and [FailedChild] make it.
+type Child struct {
+	machine string
+	version int
+	status  fsm.Status
+	failure fsm.Failure
+	text    string
+	state   any
+	result  any
+}
+
+// DoneChild is a child that ended with a result, and with this state.
+func DoneChild[S, R any](m fsm.Machine[S, R], state S, result R) Child {
+	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusDone, state: state, result: result}
+}
+
+// FailedChild is a child that failed, with this state and last error.
+func FailedChild[S, R any](m fsm.Machine[S, R], state S, why fsm.Failure, text string) Child {
+	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusFailed, failure: why, text: text, state: state}
+}
+
+// Outcome is what a step decided, validated and encoded as it would be committed.
+type Outcome struct {
+	Kind     Kind
+	Step     string          // Next, Await, Children: where to
+	State    json.RawMessage // as it would be stored; nil where it stays (Done, Stop)
+	Result   json.RawMessage // Done
+	Delay    time.Duration   // Next, Retry
+	At       time.Time       // Next: not before; Await: at the latest. Zero: none
+	Timeout  time.Duration   // Await; 0: none
+	Names    []string        // Await: of signals, as given
+	Children []Spawn         // in order
+	Err      string          // Retry, Stop: the last error
+	Failure  fsm.Failure     // Stop
+
+	codec  fsm.Codec
+	within func(ctx context.Context, tx any) (*step.Commit, error)
+}
+
+// Spawn is a child to insert.
+type Spawn struct {
+	fsm.Options
+
+	State json.RawMessage // as it would be stored
+}
+
+// DecodeState decodes the state into v, a pointer.
+func (o Outcome) DecodeState(v any) error { return o.decode(o.State, "state", v) }
+
+// DecodeResult decodes the result into v, a pointer.
+func (o Outcome) DecodeResult(v any) error { return o.decode(o.Result, "result", v) }
+
+func (o Outcome) decode(raw json.RawMessage, what string, v any) error {
+	if raw == nil {
+		return fmt.Errorf("an outcome of kind %s has no %s", o.Kind, what)
+	}
+	return o.codec.Decode(raw, v)
+}
+
+// InTx decides an outcome of [KindInTx] inside a transaction, which stays the caller's to commit or roll back, e.g. one of [Kit.Pool].
+func (o Outcome) InTx(ctx context.Context, tx pgx.Tx) (Outcome, error) {
+	if o.within == nil {
+		return Outcome{}, fmt.Errorf("an outcome of kind %s is decided already", o.Kind)
+	}
+	return settled(o.codec, func() (*step.Commit, error) { return o.within(ctx, tx) })
+}
+
+// RunStep runs one step of a definition without any database, by the same decoding, validation and encoding as the engine. Its error is what
+// the machine's handler would get: the step's own, a *fsm.PanicError, a fsm.DecodeError, an *fsm.OutcomeError of what is wrong with the
+// outcome; see [RunOnError]. A step's Timeout holds; Visit.Inbox is what it awaited; there is no engine in the context.
+//
+// The step runs on this goroutine, so a t.FailNow in it ends the test.
+func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outcome, error) {
+	m, claim, err := v.claim(d, name)
+	if err != nil {
+		return Outcome{}, err
+	}
+	s := m.Steps[name]
+	if s.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
+		defer cancel()
+	}
+	return settled(claim.Env.Codec, func() (*step.Commit, error) { return s.Run(ctx, claim) })
+}
+
+// RunOnError runs the machine's handler, or its retry policy, as after a step that failed with this error.
+func RunOnError(ctx context.Context, d fsm.Definition, name string, v Visit, failed error) (Outcome, error) {
+	m, claim, err := v.claim(d, name)
+	if err != nil {
+		return Outcome{}, err
+	}
+	return settled(claim.Env.Codec, func() (*step.Commit, error) { return m.OnError(ctx, claim, failed) })
+}
+
+// settled runs user code as the engine does: a panic is an error.
+func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = Outcome{}, &fsm.PanicError{Value: p, Stack: debug.Stack()}
+		}
+	}()
+	c, err := run()
+	if err != nil {
+		return Outcome{}, err
+	}
+	if c == nil {
+		return Outcome{}, errors.New("neither an outcome nor an error")
+	}
+	if c.Within != nil {
+		return Outcome{Kind: KindInTx, codec: codec, within: c.Within}, nil
+	}
+	out = Outcome{Kind: Kind(c.Kind.String()), Step: c.Step, State: c.State, Result: c.Result, Delay: c.Delay, At: c.At, Timeout: c.Timeout,
+		Names: c.Names, Err: c.Err, Failure: fsm.Failure(c.Failure), codec: codec}
+	for _, s := range c.Spawn {
+		out.Children = append(out.Children, Spawn{State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,
+			Queue: s.Queue, Priority: int(s.Priority), Key: fsm.Key(s.Key), Scope: fsm.Scope(s.Scope), PartitionKey: s.PartitionKey,
+			Delay: s.Delay, At: s.At}})
+	}
+	return out, nil
+}
+
+// claim is the visit as a worker would have claimed it.
+func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim, error) {
+	if d == nil {
+		return nil, nil, errors.New("durabletest: the definition is nil")
+	}
+	m := d.Erase()
+	if len(m.Faults) > 0 {
+		return nil, nil, errors.Join(m.Faults...)
+	}
+	if _, ok := m.Steps[name]; !ok {
+		return nil, nil, fmt.Errorf("machine %q version %d has no step %q, only %q", m.Name, m.Version, name, slices.Sorted(maps.Keys(m.Steps)))
+	}
+	env := &step.Env{Codec: v.Codec, Limits: v.Limits.WithDefaults(), Logger: cmp.Or(v.Logger, slog.Default())}
+	if env.Codec == nil {
+		env.Codec = fsm.JSON{}
+	}
+	c := &step.Claim{
+		Env: env, ID: int64(v.ID), UID: uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%s %d", m.Name, v.ID)), Machine: m.Name, Version: m.Version,
+		Step: name, Queue: cmp.Or(v.Queue, m.Queue), Priority: v.Priority, CorrelationKey: string(v.Key), PartitionKey: v.PartitionKey,
+		Attempt: v.Attempt, Crashes: v.Crashes, Visit: v.Number, Token: v.FencingToken, Parent: int64(v.Parent), Depth: v.Depth,
+		TimedOut: v.TimedOut, InsertedAt: v.InsertedAt,
+	}
+	if len(v.Children)+len(v.Dropped) > 0 {
+		c.Visit = max(1, c.Visit) // nobody has children to join at the first one
+		c.Round = c.Visit
+	}
+	return m, c, errors.Join(v.fill(c), v.receive(c))
+}
+
+// fill encodes the state and the children.
+func (v Visit) fill(c *step.Claim) (err error) {
+	if c.State, err = encoded(c.Env.Codec, v.State); err != nil {
+		return fmt.Errorf("encode the state: %w", err)
+	}
+	for i, child := range v.Children {
+		sc := step.Child{ID: int64(v.ID) + int64(i) + 1, Machine: child.machine, Version: child.version, Status: string(child.status),
+			Failure: string(child.failure), LastError: child.text}
+		if sc.State, err = encoded(c.Env.Codec, child.state); err != nil {
+			return fmt.Errorf("encode the state of child %d: %w", i, err)
+		}
+		if child.status == fsm.StatusDone {
+			if sc.Result, err = encoded(c.Env.Codec, child.result); err != nil {
+				return fmt.Errorf("encode the result of child %d: %w", i, err)
+			}
+		}
+		c.Children = append(c.Children, sc)
+	}
+	for _, d := range v.Dropped {
+		c.Dropped = append(c.Dropped, step.Dropped{Index: d.Index, Key: string(d.Key), Occupant: int64(d.Occupant)})
+	}
+	return nil
+}
+
+// receive encodes the signals, by the same check as when they are sent.
+func (v Visit) receive(c *step.Claim) error {
+	for i, message := range v.Awaited {
+		s, err := message.Erase(c.Env)
+		if err != nil {
+			return fmt.Errorf("signal %d: %w", i, err)
+		}
+		s.ID = int64(i) + 1
+		if c.Awaited = append(c.Awaited, *s); !slices.Contains(c.Awaits, s.Name) {
+			c.Awaits = append(c.Awaits, s.Name)
+		}
+	}
+	return nil
+}
+
+// encoded is a value as it is stored. A nil one decodes as the zero value of whatever type.
+func encoded(codec fsm.Codec, v any) (json.RawMessage, error) {
+	if raw, ok := v.(json.RawMessage); ok && raw != nil {
+		return raw, nil
+	}
+	return codec.Encode(v)
+}

@@ -1,0 +1,177 @@
+package durabletest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/internal/pgclone"
+)
+
+// The variables that name the server, in this order.
+const (
+	testVariable = "GENDURABLE_TEST_URL"
+	hostVariable = "DATABASE_URL"
+)
+
+const insufficientPrivilege = "42501"
+
+// place is where a kit works.
+type place struct {
+	config *pgxpool.Config
+	schema string
+}
+
+// URL is that of the kit's database, for drivers other than pgx: as it was given, with another database. In InSchema mode the search_path is
+// not in it.
+func (k *Kit) URL() string {
+	config := k.Pool.Config().ConnConfig
+	given := config.ConnString()
+	parsed, err := url.Parse(given)
+	if err != nil || parsed.Scheme == "" {
+		return strings.TrimSpace(given + " dbname=" + config.Database) // of two, the last one counts
+	}
+	parsed.Path = "/" + config.Database
+	return parsed.String()
+}
+
+// settle makes the database, or the schema, that the kit works in.
+func settle(t testing.TB, c Config) (*place, error) {
+	t.Helper()
+	server, err := serverOf(c)
+	if err != nil {
+		return nil, err
+	}
+	thrifty(server, c.MaxConns)
+	if !c.InSchema {
+		at, err := ownDatabase(t, server, cmp.Or(c.Schema, engine.DefaultSchema))
+		refused, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || refused.Code != insufficientPrivilege {
+			return at, err
+		}
+	}
+	return ownSchema(t, server)
+}
+
+// serverOf is the configuration of a pool on the server.
+func serverOf(c Config) (*pgxpool.Config, error) {
+	if c.DatabaseURL == "" && c.Pool != nil {
+		return c.Pool.Config(), nil
+	}
+	address := cmp.Or(c.DatabaseURL, os.Getenv(testVariable), os.Getenv(hostVariable))
+	if address == "" {
+		return nil, fmt.Errorf("no Postgres to test on: set %s or %s, or Config.DatabaseURL, to the URL of one whose role may create databases",
+			testVariable, hostVariable)
+	}
+	server, err := pgxpool.ParseConfig(address)
+	if err != nil {
+		return nil, fmt.Errorf("read the server's URL: %w", err)
+	}
+	return server, nil
+}
+
+func ownDatabase(t testing.TB, server *pgxpool.Config, schema string) (*place, error) {
+	t.Helper()
+	template, err := pgclone.Template(t.Context(), server, schema)
+	if err != nil {
+		return nil, err
+	}
+	name, err := pgclone.Create(t.Context(), server, template)
+	if err != nil {
+		return nil, err
+	}
+	atEnd(t, func(ctx context.Context) error { return pgclone.Drop(ctx, server, name) })
+	return &place{config: pgclone.In(server, name), schema: schema}, nil
+}
+
+func ownSchema(t testing.TB, server *pgxpool.Config) (*place, error) {
+	t.Helper()
+	schema := pgclone.Name()
+	atEnd(t, func(ctx context.Context) error { return pgclone.DropSchema(ctx, server, schema) })
+	if err := pgclone.Migrate(t.Context(), server, schema); err != nil {
+		return nil, err
+	}
+	return &place{config: server, schema: schema}, nil
+}
+
+func atEnd(t testing.TB, clean func(ctx context.Context) error) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		defer cancel()
+		if err := clean(ctx); err != nil {
+			t.Errorf("durabletest: clean up: %v", err)
+		}
+	})
+}
+
+func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+// What all kits of a process may have open. A server allows a hundred connections by default, and go test runs a package per CPU.
+const (
+	openMost = 20
+	// idleMost is up to how many a connection is kept when it falls idle, so that the others are there for whoever needs one now.
+	idleMost = 8
+	// patience is how long a kit waits for a connection of others. Then it dials nevertheless: it may be itself that holds them.
+	patience = 3 * time.Second
+)
+
+// slots has an entry for each open connection of the process's kits.
+var slots = make(chan struct{}, openMost)
+
+// thrifty bounds the connections of a pool.
+func thrifty(c *pgxpool.Config, most int32) {
+	c.MaxConns, c.MinConns, c.MinIdleConns = cmp.Or(most, DefaultMaxConns), 0, 0
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		held := acquire(ctx)
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			held()
+			return nil, err
+		}
+		return &counted{Conn: conn, held: held}, nil
+	}
+	after := c.AfterRelease
+	c.AfterRelease = func(conn *pgx.Conn) bool {
+		return len(slots) <= idleMost && (after == nil || after(conn))
+	}
+}
+
+// acquire waits for a slot, as long as patience goes, and returns what gives it back.
+func acquire(ctx context.Context) (release func()) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return sync.OnceFunc(func() { <-slots })
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return func() {}
+}
+
+// counted is a connection that gives its slot back when it is closed.
+type counted struct {
+	net.Conn
+	held func()
+}
+
+// Close closes the connection.
+func (c *counted) Close() error {
+	defer c.held()
+	return c.Conn.Close()
+}

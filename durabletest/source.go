@@ -1,0 +1,94 @@
+package durabletest
+
+import (
+	"context"
+	"fmt"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Source is where [RequireInserted] looks: a *[Kit] for what is committed, a *[Tx] for what a transaction of the host sees.
+type Source interface {
+	client() *ent.Client
+	kit() *Kit
+}
+
+// Tx is a transaction of the host as the kit sees it: also what it has inserted itself, before its commit.
+type Tx struct {
+	of      *Kit
+	queries *ent.Client
+}
+
+// WithPgx looks inside a transaction of pgx.
+func (k *Kit) WithPgx(tx pgx.Tx) *Tx {
+	return k.within(entpgx.Within(tx))
+}
+
+// WithSQL looks inside a transaction of database/sql or of an ent client.
+func (k *Kit) WithSQL(tx engine.SQLTx) *Tx {
+	return k.within(entsql.NewDriver(dialect.Postgres, entsql.Conn{ExecQuerier: tx}))
+}
+
+func (k *Kit) within(driver dialect.Driver) *Tx {
+	schema := quoted(k.schema)
+	return &Tx{of: k, queries: ent.NewClient(ent.Driver(driver),
+		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema}))}
+}
+
+func (t *Tx) client() *ent.Client { return t.queries }
+func (t *Tx) kit() *Kit           { return t.of }
+
+func (k *Kit) client() *ent.Client { return k.Engine.Ent() }
+func (k *Kit) kit() *Kit           { return k }
+
+// inserted reads the instances of a machine, oldest first.
+func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) ([]fsm.Instance[S, R], error) {
+	rows, err := from.client().Instance.Query().Where(instance.Fsm(m.Name())).Order(instance.ByID()).All(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the instances of machine %q: %w", m.Name(), err)
+	}
+	codec := from.kit().Engine.Codec()
+	out := make([]fsm.Instance[S, R], 0, len(rows))
+	for _, row := range rows {
+		i, err := typed(codec, m, row)
+		if err != nil {
+			return nil, fmt.Errorf("instance %d: %w", row.ID, err)
+		}
+		out = append(out, i)
+	}
+	return out, nil
+}
+
+func typed[S, R any](codec fsm.Codec, m fsm.Machine[S, R], row *ent.Instance) (i fsm.Instance[S, R], err error) {
+	i = fsm.Instance[S, R]{
+		ID: row.ID, Machine: row.Fsm, Version: row.FsmVersion, Step: row.Step, Queue: row.Queue, Priority: int(row.Priority),
+		Status: row.Status, Attempt: int(row.Attempt), Crashes: int(row.Crashes), Visit: row.Visit, Failure: row.Failure,
+		LastError: value(row.LastError), Key: fsm.Key(value(row.CorrelationKey)), PartitionKey: value(row.PartitionKey), Paused: row.Paused,
+		EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: value(row.FinishedAt),
+		Deadline: value(row.Deadline), Labels: row.Labels,
+	}
+	if i.State, err = m.DecodeState(codec, row.State); err != nil || row.Status != fsm.StatusDone {
+		return i, err
+	}
+	i.Result, err = m.DecodeResult(codec, row.Result)
+	return i, err
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func scanStrings(rows pgx.Rows) ([]string, error) {
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}

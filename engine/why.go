@@ -1,0 +1,332 @@
+package engine
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	entsql "entgo.io/ent/dialect/sql"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/pausedqueue"
+	"github.com/gendurable/gendurable/ent/worker"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/signal"
+)
+
+// CauseKind is why an instance is not running, or that it is.
+type CauseKind string
+
+// The causes.
+const (
+	CauseEnded       CauseKind = "ended"        // Since then
+	CauseRunning     CauseKind = "running"      // Worker has it, Until its lease ends
+	CauseLost        CauseKind = "lost"         // the lease ended Since: the next reaper lets it run again
+	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
+	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs
+	CausePaused      CauseKind = "paused"       // by an operator
+	CauseQueuePaused CauseKind = "queue paused" // Since then
+	CauseDelayed     CauseKind = "delayed"      // Until then
+	CauseNoWorker    CauseKind = "no worker"    // that is live serves its queue
+	CauseNoMachine   CauseKind = "no machine"   // some serve its queue, Count of them; none registers its machine and version
+	CauseKeyBusy     CauseKind = "key busy"     // IDs[0] executes under the same partition key
+	CauseKeyBehind   CauseKind = "key behind"   // IDs[0] is before it under the same partition key
+	CauseSlots       CauseKind = "slots"        // all Count slots of its queue are taken
+	CauseBehind      CauseKind = "behind"       // Count others of its queue are before it, or more
+	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
+)
+
+// whyMost bounds what Why counts and lists.
+const (
+	whyMost = 1000
+	whyList = 20
+)
+
+// Cause is one of what holds an instance back. Which fields it has its kind says.
+type Cause struct {
+	Kind  CauseKind
+	Since time.Time
+	Until time.Time
+	Names []string
+	IDs   []fsm.ID
+	Count int
+	// WorkerID is who executes it; Worker is nil where that one is not registered.
+	WorkerID string
+	Worker   *Worker
+}
+
+// String is a sentence for whoever is on call.
+func (c Cause) String() string {
+	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
+	until := func(what string) string {
+		if c.Until.IsZero() {
+			return ""
+		}
+		return what + at(c.Until)
+	}
+	switch c.Kind {
+	case CauseEnded:
+		return "it ended at " + at(c.Since)
+	case CauseRunning:
+		return "it is running, " + c.who() + until("; the lease ends at ")
+	case CauseLost:
+		return "its lease ended at " + at(c.Since) + ", held " + c.who() + ": the next reaper lets it run again"
+	case CauseSignals:
+		return fmt.Sprintf("it awaits a signal, %s, since %s%s", strings.Join(c.Names, " or "), at(c.Since), until(", until "))
+	case CauseChildren:
+		return fmt.Sprintf("it awaits %d children since %s: %v", c.Count, at(c.Since), c.IDs)
+	case CausePaused:
+		return "an operator paused it"
+	case CauseQueuePaused:
+		return "an operator paused its queue at " + at(c.Since)
+	case CauseDelayed:
+		return "it is not due before " + at(c.Until)
+	case CauseNoWorker:
+		return "no live worker serves its queue"
+	case CauseNoMachine:
+		return fmt.Sprintf("of the %d live workers of its queue none registers its machine and version", c.Count)
+	case CauseKeyBusy:
+		return fmt.Sprintf("instance %d executes under the same partition key", c.IDs[0])
+	case CauseKeyBehind:
+		return fmt.Sprintf("instance %d is before it under the same partition key", c.IDs[0])
+	case CauseSlots:
+		return fmt.Sprintf("all %d slots of its queue are taken", c.Count)
+	case CauseBehind:
+		if c.Count == whyMost {
+			return fmt.Sprintf("%d others of its queue or more are before it", c.Count)
+		}
+		return fmt.Sprintf("%d others of its queue are before it", c.Count)
+	case CauseSoon:
+		return "nothing holds it back: whoever serves its queue finds it when it looks next"
+	}
+	return string(c.Kind)
+}
+
+func (c Cause) who() string {
+	if c.Worker == nil {
+		return "by worker " + c.WorkerID + ", which is not registered any more"
+	}
+	return fmt.Sprintf("by worker %s on %s, process %d, heard of at %s", c.WorkerID, c.Worker.Host, c.Worker.PID,
+		c.Worker.Beat.UTC().Format("15:04:05.000Z"))
+}
+
+// Why says why an instance is not running now. Each cause would hold it back by itself; the first is the one to begin with. It is one
+// snapshot, bounded in what it reads, and never empty.
+//
+// Errors: ErrNotFound.
+func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err error) {
+	address, err := signal.Resolve(of)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	now, err := a.engine.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tx, err := a.engine.queries.BeginTx(ctx, &entsql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, tx.Rollback()) }()
+	which := instance.IDEQ(fsm.ID(address.ID))
+	if address.Key != "" {
+		which = instance.CorrelationGuard(address.Key)
+	}
+	row, err := tx.Instance.Query().Where(which).Only(ctx)
+	if ent.IsNotFound(err) {
+		return nil, fmt.Errorf("why %s: %w", address, ErrNotFound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w := why{tx: tx, row: row, now: now}
+	if err := w.ask(ctx); err != nil {
+		return nil, fmt.Errorf("why %s: %w", address, err)
+	}
+	return w.causes, nil
+}
+
+// why is one question.
+type why struct {
+	tx     *ent.Tx
+	row    *ent.Instance
+	now    time.Time
+	causes []Cause
+}
+
+func (w *why) add(c Cause) { w.causes = append(w.causes, c) }
+
+func (w *why) ask(ctx context.Context) error {
+	switch w.row.Status {
+	case fsm.StatusDone, fsm.StatusFailed:
+		w.add(Cause{Kind: CauseEnded, Since: *w.row.FinishedAt})
+		return nil
+	case fsm.StatusExecuting:
+		return w.executing(ctx)
+	case fsm.StatusAwaitingSignal:
+		c := Cause{Kind: CauseSignals, Since: w.row.UpdatedAt, Names: w.row.Awaits}
+		if w.row.AwaitDeadline != nil {
+			c.Until = *w.row.AwaitDeadline
+		}
+		w.add(c)
+	case fsm.StatusAwaitingChildren:
+		if err := w.children(ctx); err != nil {
+			return err
+		}
+	case fsm.StatusRunnable:
+	}
+	if w.row.Paused {
+		w.add(Cause{Kind: CausePaused})
+	}
+	if w.row.Status != fsm.StatusRunnable {
+		return nil
+	}
+	return w.runnable(ctx)
+}
+
+func (w *why) executing(ctx context.Context) error {
+	c := Cause{Kind: CauseRunning, WorkerID: *w.row.LockedBy, Until: *w.row.LeaseExpiresAt}
+	if w.now.After(c.Until) {
+		c = Cause{Kind: CauseLost, WorkerID: c.WorkerID, Since: c.Until}
+	}
+	all, err := w.tx.Worker.Query().All(ctx)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.ID.String() == c.WorkerID {
+			known := workerOf(one, w.now)
+			c.Worker = &known
+		}
+	}
+	w.add(c)
+	return nil
+}
+
+func (w *why) children(ctx context.Context) error {
+	live, err := w.tx.Instance.Query().Where(instance.ParentID(w.row.ID), instance.ParentRound(w.row.Round), instance.FinishedAtIsNil()).
+		Order(instance.ByID()).Limit(whyList).IDs(ctx)
+	if err != nil {
+		return err
+	}
+	w.add(Cause{Kind: CauseChildren, Since: w.row.UpdatedAt, IDs: live, Count: int(w.row.ChildrenPending)})
+	return nil
+}
+
+// runnable goes from what an operator or the instance itself has decided to what is a matter of time.
+func (w *why) runnable(ctx context.Context) error {
+	paused, err := w.tx.PausedQueue.Query().Where(pausedqueue.ID(w.row.Queue)).Only(ctx)
+	switch {
+	case err == nil:
+		w.add(Cause{Kind: CauseQueuePaused, Since: paused.PausedAt})
+	case !ent.IsNotFound(err):
+		return err
+	}
+	due := !w.row.EligibleAt.After(w.now)
+	if !due {
+		w.add(Cause{Kind: CauseDelayed, Until: w.row.EligibleAt})
+	}
+	slots, err := w.workers(ctx)
+	if err != nil {
+		return err
+	}
+	if w.row.PartitionKey != nil {
+		if err := w.key(ctx); err != nil {
+			return err
+		}
+	}
+	if due && len(w.causes) == 0 {
+		if err := w.queue(ctx, slots); err != nil {
+			return err
+		}
+	}
+	if len(w.causes) == 0 {
+		w.add(Cause{Kind: CauseSoon})
+	}
+	return nil
+}
+
+// workers looks who could run it, and counts their slots.
+func (w *why) workers(ctx context.Context) (slots int, err error) {
+	live, err := w.tx.Worker.Query().Where(worker.ExpiresAtGT(w.now), worker.Draining(false)).All(ctx)
+	if err != nil {
+		return 0, err
+	}
+	serve, know := 0, 0
+	for _, one := range live {
+		n, serves := one.Queues[w.row.Queue]
+		if !serves {
+			continue
+		}
+		serve++
+		if slices.Contains(one.Machines, fmt.Sprintf("%s/%d", w.row.Fsm, w.row.FsmVersion)) {
+			know++
+			slots += n
+		}
+	}
+	switch {
+	case serve == 0:
+		w.add(Cause{Kind: CauseNoWorker})
+	case know == 0:
+		w.add(Cause{Kind: CauseNoMachine, Count: serve})
+	}
+	return slots, nil
+}
+
+// key looks who is before it under its partition key.
+func (w *why) key(ctx context.Context) error {
+	busy, err := w.tx.Instance.Query().Where(instance.PartitionKey(*w.row.PartitionKey), instance.StatusEQ(fsm.StatusExecuting)).IDs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(busy) > 0 {
+		w.add(Cause{Kind: CauseKeyBusy, IDs: busy})
+		return nil
+	}
+	head, err := w.tx.Instance.Query().Where(instance.PartitionKey(*w.row.PartitionKey), w.before()).Order(inOrder...).Limit(1).IDs(ctx)
+	if err != nil {
+		return err
+	}
+	if len(head) > 0 {
+		w.add(Cause{Kind: CauseKeyBehind, IDs: head})
+	}
+	return nil
+}
+
+// queue looks what is before it in its queue.
+func (w *why) queue(ctx context.Context, slots int) error {
+	ahead, err := w.tx.Instance.Query().Where(instance.PickLane(0), w.before()).Limit(whyMost).IDs(ctx)
+	if err != nil {
+		return err
+	}
+	running, err := w.tx.Instance.Query().Where(instance.StatusEQ(fsm.StatusExecuting), instance.Queue(w.row.Queue)).Limit(slots).IDs(ctx)
+	if err != nil {
+		return err
+	}
+	if slots > 0 && len(running) >= slots {
+		w.add(Cause{Kind: CauseSlots, Count: slots})
+	}
+	if len(ahead) > 0 {
+		w.add(Cause{Kind: CauseBehind, Count: len(ahead)})
+	}
+	return nil
+}
+
+var inOrder = []instance.OrderOption{instance.ByPriority(), instance.ByEligibleAt(), instance.ByID()}
+
+// before is what the pick takes first: runnable and due, of the same queue, and earlier in the order.
+func (w *why) before() func(*entsql.Selector) {
+	r := w.row
+	return instance.And(
+		instance.Queue(r.Queue), instance.StatusEQ(fsm.StatusRunnable), instance.Paused(false), instance.EligibleAtLTE(w.now), instance.IDNEQ(r.ID),
+		instance.Or(
+			instance.PriorityLT(r.Priority),
+			instance.And(instance.PriorityEQ(r.Priority), instance.EligibleAtLT(r.EligibleAt)),
+			instance.And(instance.PriorityEQ(r.Priority), instance.EligibleAtEQ(r.EligibleAt), instance.IDLT(r.ID)),
+		))
+}

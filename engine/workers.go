@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/worker"
+)
+
+// Worker is a process that works on queues, as it says of itself: when it starts, at every heartbeat, and until it stops.
+type Worker struct {
+	ID       string // as in locked_by of the instances that it executes
+	Host     string
+	PID      int
+	Version  string         // of the program's main module: its path and what go build knew
+	Queues   map[string]int // and how many of their steps run at once
+	Machines []string       // that it can run, as name/version
+	Draining bool           // it was about to stop when it last said something
+	Started  time.Time
+	Beat     time.Time // when it last said something
+	Live     bool      // and that was no longer ago than three of its heartbeats
+}
+
+// Workers lists the processes that work on queues, oldest first; one that died, without Live, for an hour. Engines without queues are not
+// among them.
+func (a *Admin) Workers(ctx context.Context) ([]Worker, error) {
+	rows, err := a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := a.engine.store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Worker, len(rows))
+	for i, r := range rows {
+		all[i] = workerOf(r, now)
+	}
+	return all, nil
+}
+
+func workerOf(r *ent.Worker, now time.Time) Worker {
+	return Worker{ID: r.ID.String(), Host: r.Host, PID: int(r.Pid), Version: r.Version, Queues: r.Queues, Machines: r.Machines,
+		Draining: r.Draining, Started: r.StartedAt, Beat: r.BeatAt, Live: now.Before(r.ExpiresAt)}
+}

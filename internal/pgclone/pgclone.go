@@ -1,0 +1,196 @@
+// Package pgclone makes migrated databases within milliseconds: copies of a template, which the first who needs one on a server migrates
+// for all. Tests of the project use it by package pgtest, those of hosts by package durabletest.
+package pgclone
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// templateLock is the advisory lock of whoever makes a template, or migrates a schema.
+const templateLock = 0x67656e6475726162 // "gendurab"
+
+// Template returns the name of a database whose schema is migrated: made by whoever comes first, in whatever process. The name tells the
+// migrations, the schema and the role that made it, since nobody else may copy it.
+func Template(ctx context.Context, server *pgxpool.Config, schema string) (name string, err error) {
+	hash, err := migrationsHash(schema, server.ConnConfig.User)
+	if err != nil {
+		return "", err
+	}
+	name = "gendurable_template_" + hash
+	err = locked(ctx, server, func(conn *pgx.Conn) error { return makeTemplate(ctx, conn, server, name, schema) })
+	if err != nil {
+		return "", fmt.Errorf("make the migrated template: %w", err)
+	}
+	return name, nil
+}
+
+// Create copies a template into a database with a name of its own. "template1" is an empty one.
+func Create(ctx context.Context, server *pgxpool.Config, template string) (name string, err error) {
+	name = Name()
+	err = On(ctx, server, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(name)+" TEMPLATE "+quoted(template))
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("create a database: %w", err)
+	}
+	return name, nil
+}
+
+// Drop drops a database, connections and all.
+func Drop(ctx context.Context, server *pgxpool.Config, name string) error {
+	return On(ctx, server, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)+" WITH (FORCE)")
+		return err
+	})
+}
+
+// Name is one that nobody has: of a database or a schema.
+func Name() string { return "test_" + strings.ToLower(rand.Text()) }
+
+// Migrate brings a schema of the server's database up to date. One at a time: concurrent index builds would wait for each other.
+func Migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
+	return locked(ctx, server, func(*pgx.Conn) error { return migrate(ctx, server, schema) })
+}
+
+// DropSchema drops a schema with all that is in it.
+func DropSchema(ctx context.Context, server *pgxpool.Config, schema string) error {
+	return On(ctx, server, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "DROP SCHEMA IF EXISTS "+quoted(schema)+" CASCADE")
+		return err
+	})
+}
+
+// In is the configuration for another database of the server.
+func In(server *pgxpool.Config, database string) *pgxpool.Config {
+	c := server.Copy()
+	c.ConnConfig.Database = database
+	return c
+}
+
+// Plain is a pool without AfterConnect, which may want types or tables that are not there yet.
+func Plain(ctx context.Context, server *pgxpool.Config) (*pgxpool.Pool, error) {
+	c := server.Copy()
+	c.AfterConnect = nil
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("open a pool: %w", err)
+	}
+	return pool, nil
+}
+
+// On runs f on a short connection.
+func On(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) error) error {
+	config := server.ConnConfig.Copy()
+	if server.BeforeConnect != nil { // e.g. a password that is made for each connection
+		if err := server.BeforeConnect(ctx, config); err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close(ctx)
+	return f(conn)
+}
+
+func locked(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) error) error {
+	return On(ctx, server, func(conn *pgx.Conn) error {
+		// The end of the session releases the lock, however this one ends.
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(templateLock)); err != nil {
+			return fmt.Errorf("wait for the other processes: %w", err)
+		}
+		return f(conn)
+	})
+}
+
+func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
+
+func migrationsHash(more ...string) (string, error) {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q", more)
+	err := fs.WalkDir(migrations.FS, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := migrations.FS.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(sum, "%s %d\n%s", path, len(content), content)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("hash the migrations: %w", err)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+// makeTemplate makes the template unless another process did.
+func makeTemplate(ctx context.Context, conn *pgx.Conn, server *pgxpool.Config, name, schema string) error {
+	var found bool
+	row := conn.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name)
+	if err := row.Scan(&found); err != nil || found {
+		return err
+	}
+	// Renamed when complete, so that the name is never that of a half-migrated one. Whoever locks in another database may be at it, too:
+	// the lock saves work, the rename decides.
+	incomplete := Name()
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(incomplete)+" TEMPLATE template1"); err != nil {
+		return fmt.Errorf("create the database: %w", err)
+	}
+	err := migrate(ctx, In(server, incomplete), schema)
+	if err == nil {
+		err = closeTemplate(ctx, conn, incomplete, name)
+	}
+	if err != nil {
+		_, dropped := conn.Exec(context.WithoutCancel(ctx), "DROP DATABASE IF EXISTS "+quoted(incomplete)+" WITH (FORCE)")
+		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == duplicateDatabase {
+			err = nil
+		}
+		return errors.Join(err, dropped)
+	}
+	return nil
+}
+
+// duplicateDatabase is the SQLSTATE of a name that is taken.
+const duplicateDatabase = "42P04"
+
+// closeTemplate gives the template its name. Nobody may connect to it while it is copied.
+func closeTemplate(ctx context.Context, conn *pgx.Conn, incomplete, name string) error {
+	for _, statement := range []string{
+		"ALTER DATABASE " + quoted(incomplete) + " ALLOW_CONNECTIONS false",
+		"ALTER DATABASE " + quoted(incomplete) + " RENAME TO " + quoted(name),
+	} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("close the template: %w", err)
+		}
+	}
+	return nil
+}
+
+func migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
+	pool, err := Plain(ctx, server)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if _, err := (migrations.Migrator{Pool: pool, Schema: schema}).Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}

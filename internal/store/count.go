@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// ErrCutOff is a count that took longer than it may.
+var ErrCutOff = errors.New("cut off")
+
+// Count is how many instances are alike.
+type Count struct {
+	Machine string
+	Version int
+	Step    string
+	Queue   string
+	Status  string
+	Count   int64
+}
+
+const beginCountSQL = `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY`
+
+// Unlike all other statements this one reads the table from end to end, so the settings differ: a scan is what it wants, by one process of
+// the server, which serves others too.
+const countSettingsSQL = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true),
+  set_config('enable_seqscan', 'on', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
+
+// No index could serve it: one that names the step would have to be maintained by every commit (T82).
+const countSQL = `SELECT g.fsm, g.fsm_version, g.step, g.queue, g.status::text, count(*) FROM {s}.gen_durable g
+GROUP BY g.fsm, g.fsm_version, g.step, g.queue, g.status ORDER BY g.fsm, g.fsm_version, g.step, g.queue, g.status`
+
+// Count counts all instances; ErrCutOff if the server is not done within limit.
+func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count, err error) {
+	err = s.db.Pipeline(ctx, []entpgx.Stmt{
+		s.stmt("begin count", beginCountSQL, nil),
+		s.stmt("count settings", countSettingsSQL, nil, strconv.FormatInt(limit.Milliseconds(), 10)),
+		s.stmt("count", countSQL, func(rows pgx.Rows) error {
+			var c Count
+			_, err := pgx.ForEachRow(rows, []any{&c.Machine, &c.Version, &c.Step, &c.Queue, &c.Status, &c.Count}, func() error {
+				counts = append(counts, c)
+				return nil
+			})
+			return err
+		}),
+		s.stmt("commit", `COMMIT`, nil),
+	}...)
+	switch {
+	case err == nil:
+		return counts, nil
+	case ctx.Err() == nil && isCancelled(err):
+		return nil, fmt.Errorf("count all instances within %v: %w: %w", limit, ErrCutOff, err)
+	}
+	return nil, fmt.Errorf("count all instances: %w", err)
+}

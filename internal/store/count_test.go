@@ -1,0 +1,44 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+func TestCount(t *testing.T) {
+	b := newBench(t)
+	b.rowsOf(3, 200)
+	counts, err := b.Count(t.Context(), time.Minute)
+	require.NoError(t, err)
+	want := map[store.Count]int64{}
+	for _, i := range b.allInstances() {
+		want[store.Count{Machine: i.Machine, Version: i.Version, Step: i.Step, Queue: i.Queue, Status: i.Status}]++
+	}
+	got := map[store.Count]int64{}
+	for _, c := range counts {
+		n := c.Count
+		c.Count = 0
+		got[c] = n
+	}
+	require.Equal(t, want, got)
+}
+
+// A count that would take longer than it may is cut off by the server; a broken one, and one that its caller gives up, is not taken for that.
+func TestCountIsCutOff(t *testing.T) {
+	b := newBench(t)
+	b.exec(`CREATE FUNCTION gendurable.slow(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN $1; END $$`)
+	b.exec(`ALTER TABLE gendurable.gen_durable RENAME TO really`)
+	b.exec(`CREATE VIEW gendurable.gen_durable AS SELECT gendurable.slow(fsm) AS fsm, fsm_version, step, queue, status FROM gendurable.really`)
+	b.exec(`INSERT INTO gendurable.really (fsm, step) VALUES ('m', 's')`)
+	_, err := b.Count(t.Context(), 10*time.Millisecond)
+	require.ErrorIs(t, err, store.ErrCutOff)
+	require.ErrorContains(t, err, "10ms")
+	b.exec(`DROP VIEW gendurable.gen_durable`)
+	_, err = b.Count(t.Context(), time.Minute)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, store.ErrCutOff)
+}

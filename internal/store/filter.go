@@ -1,0 +1,88 @@
+package store
+
+import (
+	"slices"
+	"time"
+)
+
+// Filter selects instances: all criteria must hold, zero ones do. Whether the zero Filter may mean all is the caller's to decide.
+type Filter struct {
+	Machine        string
+	Version        int
+	Step           string
+	Queue          string
+	Statuses       []string
+	Failures       []string
+	KeyPrefix      string
+	Key            string // that it occupies
+	PartitionKey   string
+	Labels         string // a JSON object that its labels contain
+	Parent         int64
+	InsertedAfter  time.Time // inclusive
+	InsertedBefore time.Time // exclusive
+}
+
+// filterText is a Filter, and whether a verb applies. $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 key
+// $9 partition key $10 labels $11 parent $12 inserted after $13 inserted before; $14 the verb's statuses $15 paused $16 later only. It
+// hides status from the partial indexes, as commitSQL does; no other criterion can use an index either, for it stands behind an OR.
+const (
+	filterText = `($1::text IS NULL OR g.fsm = $1) AND ($2::int IS NULL OR g.fsm_version = $2) AND ($3::text IS NULL OR g.step = $3)
+  AND ($4::text IS NULL OR g.queue = $4) AND ($5::text[] IS NULL OR g.status::text = ANY($5)) AND ($6::text[] IS NULL OR g.failure = ANY($6))
+  AND ($7::text IS NULL OR starts_with(g.correlation_key, $7)) AND ($8::text IS NULL OR g.correlation_guard = $8)
+  AND ($9::text IS NULL OR g.partition_key = $9) AND ($10::jsonb IS NULL OR g.labels @> $10) AND ($11::bigint IS NULL OR g.parent_id = $11)
+  AND ($12::timestamptz IS NULL OR g.inserted_at >= $12) AND ($13::timestamptz IS NULL OR g.inserted_at < $13)`
+	appliesText = `g.status::text = ANY($14::text[]) AND ($15::boolean IS NULL OR g.paused = $15)
+  AND (NOT $16::boolean OR g.eligible_at > (SELECT clock_timestamp()))`
+)
+
+// args of filterText.
+func (f *Filter) args() []any {
+	return []any{
+		optional(f.Machine), given(f.Version), optional(f.Step), optional(f.Queue), f.Statuses, f.Failures, optional(f.KeyPrefix), optional(f.Key),
+		optional(f.PartitionKey), optional(f.Labels), given(f.Parent), timeOf(f.InsertedAfter), timeOf(f.InsertedBefore),
+	}
+}
+
+// operable are the args of filterText and appliesText.
+func (f *Filter) operable(v Verb) []any {
+	a := verbs[v]
+	return append(f.args(), a.statuses, a.paused, a.later)
+}
+
+func given[N int | int64](n N) *N {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// The indexes that know a criterion. What each finds has no order, so that a statement has no reason to walk the primary key in search of
+// it; the number of rows is bounded instead.
+const (
+	byKeyText       = `g.correlation_guard = $8::text`
+	byParentText    = `g.parent_id = $11::bigint`
+	byLabelsText    = `g.labels @> $10::jsonb`
+	byExecutingText = `g.status = 'executing'`
+)
+
+// index is the text of the criterion by which few rows are read, "" if none has an index.
+func (f *Filter) index() string {
+	switch {
+	case f.Key != "":
+		return byKeyText
+	case f.Parent != 0:
+		return byParentText
+	case f.Labels != "":
+		return byLabelsText
+	case slices.Equal(f.Statuses, []string{"executing"}):
+		return byExecutingText
+	}
+	return ""
+}

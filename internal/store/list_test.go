@@ -1,0 +1,285 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// pages reads a list to its end, and checks that each page is within its limit and visits no more than it may.
+func (b bench) pages(p store.ListParams) (ids []int64, pages int) {
+	b.t.Helper()
+	for {
+		got, err := b.List(b.t.Context(), p)
+		require.NoError(b.t, err)
+		require.LessOrEqual(b.t, len(got.Instances), p.Limit)
+		for _, i := range got.Instances {
+			ids = append(ids, i.ID)
+		}
+		if pages++; got.Next == nil {
+			return ids, pages
+		}
+		if p.After != nil {
+			require.Equal(b.t, p.OldestFirst, *got.Next > *p.After, "it makes way")
+		}
+		p.After, p.Walk = got.Next, got.Walk
+	}
+}
+
+// rowsOf inserts instances that differ in all that a filter asks for, and returns them as they are read.
+func (b bench) rowsOf(seed uint64, n int) []*store.Instance {
+	b.t.Helper()
+	random := rand.New(rand.NewPCG(seed, 1))
+	some := func(of ...string) string { return of[random.IntN(len(of))] }
+	parents := []int64{b.row("", ""), b.row("", "")}
+	for i := range n {
+		status := some("runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed")
+		c := columns{
+			"fsm": some(`'a'`, `'b'`), "fsm_version": some("1", "2"), "step": some(`'s'`, `'t'`), "queue": some(`'q'`, `'r'`),
+			"status": quote(status), "awaits": `'{go}'`, "partition_key": some("NULL", `'p'||'`+number(i)+`'`, "NULL"),
+			"inserted_at": "'2026-01-01Z'::timestamptz + " + number(random.IntN(10)) + " * interval '1 h'",
+			"parent_id":   some("NULL", number(parents[0]), number(parents[1])),
+			"labels":      some("NULL", `'{}'`, `'{"x":"1"}'`, `'{"x":"1","y":"ü"}'`, `'{"x":"2","y":"ü","z":""}'`),
+		}
+		if status != "executing" && c["partition_key"] != "NULL" {
+			c["partition_key"] = `'p'` // those that execute may not share one
+		}
+		if random.IntN(2) == 0 {
+			c["correlation_key"], c["correlation_scope"] = quote(some("k:", "k%", "l:")+number(i)), some(`'{}'`, liveScope)
+		}
+		switch status {
+		case "executing":
+			c["locked_by"], c["lease_expires_at"] = `'w'`, `now() + interval '1 h'`
+		case "failed":
+			c["failure"] = some(`'error'`, `'stopped'`)
+			c["finished_at"] = "now()"
+		case "done":
+			c["finished_at"] = "now()"
+		}
+		b.insert(c)
+	}
+	return b.allInstances()
+}
+
+func (b bench) allInstances() []*store.Instance {
+	b.t.Helper()
+	var ids []int64
+	rows, err := b.pool.Query(b.t.Context(), `SELECT id FROM gendurable.gen_durable ORDER BY id`)
+	require.NoError(b.t, err)
+	for rows.Next() {
+		var id int64
+		require.NoError(b.t, rows.Scan(&id))
+		ids = append(ids, id)
+	}
+	require.NoError(b.t, rows.Err())
+	all, err := b.GetMany(b.t.Context(), ids)
+	require.NoError(b.t, err)
+	return all
+}
+
+// reference is what else is known of an instance.
+type reference struct {
+	parent int64
+	guard  string
+}
+
+// selects is a filter in Go.
+func selects(f *store.Filter, i *store.Instance, r reference) bool {
+	var labels map[string]string
+	if f.Labels != "" && json.Unmarshal([]byte(f.Labels), &labels) != nil {
+		return false
+	}
+	for name, value := range labels {
+		if got, ok := i.Labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	among := func(all []string, one string) bool { return all == nil || slices.Contains(all, one) }
+	same := func(want, is string) bool { return want == "" || want == is }
+	return same(f.Machine, i.Machine) && (f.Version == 0 || f.Version == i.Version) && same(f.Step, i.Step) && same(f.Queue, i.Queue) &&
+		among(f.Statuses, i.Status) && among(f.Failures, i.Failure) && strings.HasPrefix(i.CorrelationKey, f.KeyPrefix) &&
+		same(f.Key, r.guard) && same(f.PartitionKey, i.PartitionKey) && (f.Parent == 0 || f.Parent == r.parent) &&
+		(f.InsertedAfter.IsZero() || !i.InsertedAt.Before(f.InsertedAfter)) && (f.InsertedBefore.IsZero() || i.InsertedAt.Before(f.InsertedBefore))
+}
+
+// criteria alone, by name; each changes a filter.
+func criteriaOf(all []*store.Instance, references map[int64]reference) map[string]func(r *rand.Rand, f *store.Filter) {
+	pick := func(r *rand.Rand) *store.Instance { return all[r.IntN(len(all))] }
+	at := func(r *rand.Rand) time.Time { return time.Date(2026, 1, 1, r.IntN(11), 0, 0, 0, time.UTC) }
+	return map[string]func(r *rand.Rand, f *store.Filter){
+		"machine":   func(r *rand.Rand, f *store.Filter) { f.Machine = pick(r).Machine },
+		"version":   func(r *rand.Rand, f *store.Filter) { f.Version = 1 + r.IntN(3) },
+		"step":      func(r *rand.Rand, f *store.Filter) { f.Step = pick(r).Step },
+		"queue":     func(r *rand.Rand, f *store.Filter) { f.Queue = pick(r).Queue },
+		"status":    func(r *rand.Rand, f *store.Filter) { f.Statuses = []string{pick(r).Status} },
+		"statuses":  func(r *rand.Rand, f *store.Filter) { f.Statuses = []string{pick(r).Status, pick(r).Status} },
+		"executing": func(_ *rand.Rand, f *store.Filter) { f.Statuses = []string{"executing"} },
+		"failure":   func(_ *rand.Rand, f *store.Filter) { f.Failures = []string{"error", "deadline"} },
+		"prefix":    func(r *rand.Rand, f *store.Filter) { f.KeyPrefix = []string{"k", "k:", "k%", "%", "l:1"}[r.IntN(5)] },
+		"key":       func(r *rand.Rand, f *store.Filter) { f.Key = references[pick(r).ID].guard },
+		"partition": func(r *rand.Rand, f *store.Filter) { f.PartitionKey = pick(r).PartitionKey },
+		"parent":    func(r *rand.Rand, f *store.Filter) { f.Parent = references[pick(r).ID].parent },
+		"label": func(r *rand.Rand, f *store.Filter) {
+			f.Labels = []string{`{"x":"1"}`, `{"z":""}`, `{"y":"1"}`}[r.IntN(3)]
+		},
+		"labels": func(_ *rand.Rand, f *store.Filter) { f.Labels = `{"y":"ü","x":"1"}` },
+		"after":  func(r *rand.Rand, f *store.Filter) { f.InsertedAfter = at(r) },
+		"before": func(r *rand.Rand, f *store.Filter) { f.InsertedBefore = at(r) },
+		"between": func(r *rand.Rand, f *store.Filter) {
+			f.InsertedAfter = at(r)
+			f.InsertedBefore = f.InsertedAfter.Add(2 * time.Hour)
+		},
+	}
+}
+
+// Every criterion, alone and with others, in both orders, by pages of any size, along the key or by an index, finds what the same filter in
+// Go does; and so does a bulk verb.
+func TestListIsItsFilter(t *testing.T) {
+	b := newBench(t)
+	all := b.rowsOf(7, 400)
+	references := map[int64]reference{}
+	rows, err := b.pool.Query(t.Context(), `SELECT id, coalesce(parent_id, 0), coalesce(correlation_guard, '') FROM gendurable.gen_durable`)
+	require.NoError(t, err)
+	for rows.Next() {
+		var id int64
+		var r reference
+		require.NoError(t, rows.Scan(&id, &r.parent, &r.guard))
+		references[id] = r
+	}
+	require.NoError(t, rows.Err())
+
+	criteria := criteriaOf(all, references)
+	names := slices.Sorted(maps.Keys(criteria))
+	combinations := [][]string{nil}
+	for _, name := range names {
+		combinations = append(combinations, []string{name}, []string{name})
+	}
+	r := rand.New(rand.NewPCG(7, 2))
+	for range 150 {
+		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		combinations = append(combinations, slices.Clone(names[:2+r.IntN(3)]))
+	}
+	hits := 0
+	for _, names := range combinations {
+		var f store.Filter
+		for _, name := range names {
+			criteria[name](r, &f)
+		}
+		var want []int64
+		for _, i := range all {
+			if selects(&f, i, references[i.ID]) {
+				want = append(want, i.ID)
+			}
+		}
+		if len(want) > 0 {
+			hits++
+		}
+		p := store.ListParams{Filter: f, OldestFirst: r.IntN(2) == 0, Limit: 1 + r.IntN(60), Visit: []int{7, 50, 10_000}[r.IntN(3)]}
+		ids, pages := b.pages(p)
+		require.LessOrEqual(t, pages, 1+len(all)/min(p.Limit, p.Visit-1), "%v: %+v", names, p)
+		if !p.OldestFirst {
+			slices.Reverse(ids)
+		}
+		require.Equal(t, want, ids, "%v: %+v", names, p)
+
+		live := slices.DeleteFunc(want, func(id int64) bool {
+			n, _ := slices.BinarySearchFunc(all, id, func(i *store.Instance, id int64) int { return int(i.ID - id) })
+			return all[n].Status == "done" || all[n].Status == "failed"
+		})
+		selected, err := b.Select(t.Context(), store.Cancel, &f, 1000)
+		require.NoError(t, err)
+		require.ElementsMatch(t, live, selected, "%v: %+v", names, f)
+		require.True(t, slices.IsSorted(selected))
+	}
+	require.Greater(t, hits, 50, "filters that select something")
+}
+
+func TestListReadsWholeInstances(t *testing.T) {
+	b := newBench(t)
+	for _, spec := range newSpecs(3, true) {
+		spec.Labels = []byte(`{"a": "b"}`)
+		b.insertSpecs([]*step.Spec{spec})
+	}
+	full := store.Filter{Machine: "m", Version: 1, Step: "s", Queue: "default", Statuses: []string{"runnable"}, KeyPrefix: "key",
+		Labels: `{"a": "b"}`, InsertedAfter: time.Unix(0, 0), InsertedBefore: time.Now().Add(time.Hour)}
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		reader := b.beside(func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		for _, f := range []store.Filter{{}, {Labels: `{"a": "b"}`}, full} {
+			for _, walk := range []bool{false, true} {
+				got, err := reader.List(t.Context(), store.ListParams{Filter: f, OldestFirst: true, Limit: 10, Visit: 100, Walk: walk})
+				require.NoError(t, err, mode)
+				require.Equal(t, b.allInstances(), got.Instances, mode)
+				require.Nil(t, got.Next)
+			}
+		}
+		none, err := reader.List(t.Context(), store.ListParams{Filter: store.Filter{Parent: 12345}, Limit: 10, Visit: 100})
+		require.NoError(t, err, mode)
+		require.Empty(t, none)
+		counts, err := reader.Count(t.Context(), time.Minute)
+		require.NoError(t, err, mode)
+		require.Len(t, counts, 1)
+	}
+}
+
+// The last page says so, also where it is full, and where the last row that may be visited is the last of all.
+func TestListEnds(t *testing.T) {
+	b := newBench(t)
+	ids := make([]int64, 20)
+	for i := range ids {
+		ids[i] = b.row("fsm_version", "$1", 1+i%2)
+	}
+	for _, oldest := range []bool{true, false} {
+		for _, visit := range []int{2, 3, 7, 19, 20, 21, 24} {
+			for _, limit := range []int{1, 5, 9, 10, 11, 19, 20, 21} {
+				for version := range 4 { // 0: all; 3: none
+					got, pages := b.pages(store.ListParams{Filter: store.Filter{Version: version}, OldestFirst: oldest, Limit: limit, Visit: visit})
+					want := [][]int64{ids, every(ids, 0), every(ids, 1), nil}[version]
+					if !oldest {
+						slices.Reverse(got)
+					}
+					require.Equal(t, want, got)
+					require.LessOrEqual(t, pages, 1+20/visit+len(want)/limit, "visit %d limit %d", visit, limit)
+					if visit > 20 {
+						require.Equal(t, max(1, (len(want)+limit-1)/limit), pages, "no empty page at the end")
+					}
+				}
+			}
+		}
+	}
+}
+
+func every(ids []int64, from int) (out []int64) {
+	for ; from < len(ids); from += 2 {
+		out = append(out, ids[from])
+	}
+	return out
+}
+
+// What an index finds too much of is walked for, and the pages that follow know.
+func TestListLeavesAnIndexThatFindsTooMuch(t *testing.T) {
+	b := newBench(t)
+	for i := range 30 {
+		b.row("labels", "$1", fmt.Sprintf(`{"all": "x", "n": "%d"}`, i%10))
+	}
+	rare, err := b.List(t.Context(), store.ListParams{Filter: store.Filter{Labels: `{"n": "3"}`}, Limit: 2, Visit: 10})
+	require.NoError(t, err)
+	require.Len(t, rare.Instances, 2)
+	require.False(t, rare.Walk)
+	common, err := b.List(t.Context(), store.ListParams{Filter: store.Filter{Labels: `{"all": "x"}`}, Limit: 2, Visit: 10})
+	require.NoError(t, err)
+	require.Len(t, common.Instances, 2)
+	require.True(t, common.Walk)
+}

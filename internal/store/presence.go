@@ -1,0 +1,78 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// Presence is what a worker says of itself.
+type Presence struct {
+	Worker   string // its UUID
+	Host     string
+	PID      int
+	Version  string
+	Queues   map[string]int
+	Machines []string // MachineID of each
+	Draining bool
+	Live     time.Duration // how long this is believed without another word
+}
+
+// presentKept is how long a worker that is gone is remembered: long enough for whoever looks for it after it has died.
+const presentKept = time.Hour
+
+// presentSQL says that a worker is there, and forgets those long gone; SKIP LOCKED: somebody else may be forgetting them too.
+// $1 worker $2 host $3 pid $4 version $5 queues $6 machines $7 draining $8 how long it is believed, µs $9 how long the gone are kept, µs
+const presentSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+gone AS (
+  DELETE FROM {s}.workers w WHERE w.ctid = ANY(ARRAY(
+    SELECT x.ctid FROM {s}.workers x
+    WHERE x.expires_at < (SELECT now FROM c) - $9::bigint * interval '1 microsecond' AND x.id <> $1::uuid FOR UPDATE SKIP LOCKED)))
+INSERT INTO {s}.workers (id, host, pid, version, queues, machines, draining, started_at, beat_at, expires_at)
+SELECT $1::uuid, $2, $3, $4, $5::jsonb, $6::text[], $7, now, now, now + $8::bigint * interval '1 microsecond' FROM c
+ON CONFLICT (id) DO UPDATE SET draining = excluded.draining, beat_at = excluded.beat_at, expires_at = excluded.expires_at`
+
+const absentSQL = `DELETE FROM {s}.workers w WHERE w.id = $1::uuid`
+
+// Present says that a worker is there.
+func (l *Line) Present(ctx context.Context, p *Presence) error {
+	queues, err := json.Marshal(p.Queues)
+	if err != nil {
+		return err
+	}
+	return l.say(ctx, l.s.stmt("present", presentSQL, nil, p.Worker, p.Host, p.PID, p.Version, string(queues), p.Machines, p.Draining, micros(p.Live),
+		micros(presentKept)))
+}
+
+// Absent says that it is not, any more.
+func (l *Line) Absent(ctx context.Context, worker string) error {
+	return l.say(ctx, l.s.stmt("absent", absentSQL, nil, worker))
+}
+
+// Now is the server's clock.
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	err = s.one(ctx, fastLock, "now", `SELECT clock_timestamp()`, func(rows pgx.Rows) error {
+		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
+		return err
+	})
+	if err != nil {
+		return now, fmt.Errorf("ask the server for the time: %w", err)
+	}
+	return now, nil
+}
+
+func (l *Line) say(ctx context.Context, what entpgx.Stmt) error {
+	conn, err := l.open(ctx)
+	if err == nil {
+		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{what})...)
+	}
+	if err != nil {
+		return fmt.Errorf("say that this worker is %s: %w", what.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Hand works a worker by hand: what its loops do by themselves, one thing at a time, when told to. It is the seam for package durabletest;
+// claim, execution and commit are those of every worker, and nothing on their way knows of it.
+//
+// There is neither heartbeat nor reaper, nor run-ahead: each claim is one step, whose outcome is durable when its Run returns. For one
+// goroutine.
+type Hand struct {
+	w      *Worker
+	queues map[string]*scheduler // not w's: these have no loop
+}
+
+// ByHand is instead of Start. Stop ends it as any worker.
+func (w *Worker) ByHand() *Hand {
+	w.c.RunAheadSteps = 1
+	life, end := context.WithCancel(context.Background())
+	w.endLife = end
+	w.lifelines.Go(func() { w.keys.run(life) })
+	w.commits.start()
+	return &Hand{w: w, queues: map[string]*scheduler{}}
+}
+
+// Wake does what the poller and the promotions do: it wakes the instances whose await is over, brings partition keys forward, and returns
+// which queues are paused.
+func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
+	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range polled.Paused {
+		paused = append(paused, q.Queue)
+	}
+	for ctx.Err() == nil {
+		queues, err := h.w.db.TimeOut(ctx, timeoutMost)
+		if err != nil {
+			return nil, err
+		}
+		if len(queues) < timeoutMost {
+			break
+		}
+	}
+	for n := 1; h.w.promotions.again(); n++ {
+		if !sleep(ctx, backoff(n, 2*time.Millisecond, 100*time.Millisecond)) {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return paused, nil
+}
+
+// Taken is a claim that has not run yet.
+type Taken struct {
+	h *Hand
+	f *flight
+}
+
+// Take claims the most urgent instance of a queue; nil if nothing there can run.
+func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
+	s := h.queues[queue]
+	if s == nil {
+		s = newScheduler(h.w, queue, Queue{Concurrency: 1})
+		s.paused.Store(false)
+		h.queues[queue] = s
+	}
+	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.c.Lease,
+		Inbox: h.w.c.Env.Limits.Inbox}
+	for n := 1; ; n++ {
+		sent := h.w.since()
+		got, err := h.w.db.Claim(ctx, p)
+		switch {
+		case store.IsUniqueViolation(err) && sleep(ctx, backoff(n, time.Millisecond, 100*time.Millisecond)):
+			continue // met another worker on a partition key
+		case err != nil:
+			if store.Unknown(err) { // it may have taken effect
+				stray, cancel := context.WithTimeout(h.w.base, h.w.c.DrainGrace)
+				defer cancel()
+				err = errors.Join(err, h.w.releaseStrays(stray, queue))
+			}
+			return nil, err
+		case len(got.Claims) > 0:
+			t := &Taken{h: h, f: h.w.launch(s, got.Claims, sent)[0]}
+			return t, t.unlock(ctx)
+		case got.Moved == 0:
+			return nil, nil
+		}
+	}
+}
+
+// unlock waits for the partition key of what was claimed.
+func (t *Taken) unlock(ctx context.Context) error {
+	if t.f.beat.PartitionKey == "" {
+		return nil
+	}
+	t.h.w.keys.acquire([]*flight{t.f})
+	select {
+	case <-t.f.queue.admitted:
+		return nil
+	case <-ctx.Done():
+	}
+	t.f.cancel(fsm.ErrDraining) // so that the keyring lets go of it
+	t.h.w.keys.signal()
+	<-t.f.queue.admitted
+	t.GiveBack()
+	return fmt.Errorf("wait for partition key %q: %w", t.f.beat.PartitionKey, context.Cause(ctx))
+}
+
+// Info is which step was claimed.
+func (t *Taken) Info() fsm.Info { return fsm.InfoOf(t.f.beat) }
+
+// GiveBack releases the claim, untouched.
+func (t *Taken) GiveBack() {
+	t.h.w.giveBack(t.h.w.base, []*flight{t.f})
+	t.h.w.land(t.f)
+}
+
+// Run runs the step and commits its outcome. When ctx ends the step is cancelled, and has the grace of a drain to return: then its claim is
+// given back, untouched.
+func (t *Taken) Run(ctx context.Context) error {
+	w, f := t.h.w, t.f
+	f.started.Store(true)
+	w.flying.Add(1)
+	w.fly(f)
+	select {
+	case <-f.queue.freed:
+		return nil
+	case <-ctx.Done():
+	}
+	f.cancel(fsm.ErrDraining)
+	grace := time.NewTimer(w.c.DrainGrace)
+	defer grace.Stop()
+	select {
+	case <-f.queue.freed:
+		return context.Cause(ctx)
+	case <-grace.C:
+		delete(t.h.queues, f.queue.name) // its slot is taken, maybe for good
+		return fmt.Errorf("step %q of instance %d does not heed the end of its context: %w", f.beat.Step, f.beat.ID, context.Cause(ctx))
+	}
+}
+
+// Machines are the names and versions that this worker runs, as claims name them.
+func (h *Hand) Machines() []string { return slices.Clone(h.w.machineIDs) }
