@@ -396,3 +396,22 @@ func TestJitter(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, i.EligibleAt.Equal(now.Add(jitter(string(i.Key), time.Hour))))
 }
+
+// As proxies need it.
+func TestSchedulesInEachOfPgxsModes(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
+		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		pool := pgtest.Pool(t, pgtest.Migrated(t), func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		s := onStage(t, pool, []Schedule{Every("pulse", time.Hour, report.New(map[string]int{"n": 1})).Overlap(OverlapSkip)})
+		_, err := pool.Exec(t.Context(), `UPDATE gendurable.schedules SET next_at = next_at - interval '1 hour'`)
+		require.NoError(t, err, mode)
+		s.fireAll()
+		require.Len(t, s.keys(), 1, mode)
+		_, err = s.Admin().RunSchedule(t.Context(), "pulse")
+		require.ErrorIs(t, err, ErrConflict, mode)
+		changed, err := s.Admin().PauseSchedule(t.Context(), "pulse")
+		require.NoError(t, err, mode)
+		require.True(t, changed, mode)
+	}
+}
