@@ -30,7 +30,7 @@ func (e *Engine) Admin() *Admin { return &Admin{e} }
 // Verb is the name of an operator's verb.
 type Verb string
 
-// The verbs; all but VerbReschedule also for [Admin.Bulk].
+// The verbs, also for [Admin.Bulk].
 const (
 	VerbCancel     = Verb(store.Cancel)
 	VerbRetry      = Verb(store.Retry)
@@ -52,7 +52,8 @@ type VerbOption func(*order)
 
 type order struct {
 	store.Order
-	seen fsm.ID // of Order.Seen
+	seen  fsm.ID // of Order.Seen
+	times int    // that were given
 }
 
 // Reason goes to last_error: "cancelled: " and the text, of at most MaxReasonBytes. Of Cancel.
@@ -61,6 +62,15 @@ func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } 
 // Descendants cancels all live descendants, too, children before their parents, in one transaction of at most MaxFamily instances: also
 // those of an instance that has ended already. Of Cancel.
 func Descendants() VerbOption { return func(o *order) { o.Descendants = true } }
+
+// At is when what [Plan.Apply] reschedules becomes eligible: one time for all of the plan, at most 100 years from now; a past one is now. Of a
+// plan of VerbReschedule, which needs it; [Admin.Reschedule] takes its time as a parameter.
+func At(t time.Time) VerbOption {
+	return func(o *order) {
+		o.At = t
+		o.times++
+	}
+}
 
 // IfUnchanged applies the verb only if the instance is as it was read: status, visit, attempt, crashes, eligible_at and paused. Of all verbs
 // but those of [Plan.Apply].
@@ -88,53 +98,44 @@ type Changed struct {
 //
 // Descendants go on, unless the option Descendants says otherwise. Retry undoes a Cancel.
 func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
-	return a.one(ctx, t, VerbCancel, time.Time{}, options)
+	return a.one(ctx, t, VerbCancel, options)
 }
 
 // Retry makes a failed instance runnable at the step it failed in, with what that step saw: state, idempotency keys, awaited signals,
-// TimedOut, children. Attempts and crashes count from 0. It is never parked again nor paused, and as a child it is not counted again at its parent's
-// barrier. Only its id addresses it, unless its key's scope holds failed.
+// TimedOut, children. Attempts and crashes count from 0, and a deadline that is past is taken away. It is never parked again nor paused, and
+// as a child it is not counted again at its parent's barrier. Only its id addresses it, unless its key's scope holds failed.
 //
 // Errors: also a *[DuplicateError] where its correlation key is another instance's by now.
 func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
-	return a.one(ctx, t, VerbRetry, time.Time{}, options)
+	return a.one(ctx, t, VerbRetry, options)
 }
 
 // RunNow makes a runnable instance eligible now that was to wait: a delayed Next or Retry, an insert for later.
 func (a *Admin) RunNow(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
-	return a.one(ctx, t, VerbRunNow, time.Time{}, options)
+	return a.one(ctx, t, VerbRunNow, options)
 }
 
 // Reschedule makes a runnable instance eligible at a time, at most 100 years from now; a past one is now.
 func (a *Admin) Reschedule(ctx context.Context, t fsm.Target, at time.Time, options ...VerbOption) (Changed, error) {
-	switch {
-	case at.IsZero():
-		return Changed{}, &VerbError{VerbReschedule, "at", errors.New("the zero time; RunNow is for now")}
-	case at.After(time.Now().Add(fsm.MaxDelay)):
-		return Changed{}, &VerbError{VerbReschedule, "at", fmt.Errorf("%d is over 100 years from now", at.Year())}
-	case at.Before(time.Unix(0, 0)):
-		at = time.Unix(0, 0) // Postgres refuses far earlier ones
-	}
-	return a.one(ctx, t, VerbReschedule, at, options)
+	return a.one(ctx, t, VerbReschedule, append([]VerbOption{At(at)}, options...))
 }
 
 // Pause keeps a live instance from being claimed until Resume. A signal, a timeout or its last child still wakes it, to wait as runnable; it
 // holds up no other of its partition key. A step of it that runs goes on, and its claim is not kept for another.
 func (a *Admin) Pause(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
-	return a.one(ctx, t, VerbPause, time.Time{}, options)
+	return a.one(ctx, t, VerbPause, options)
 }
 
 // Resume ends a Pause of a live instance; one that has ended meanwhile a Retry makes run.
 func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
-	return a.one(ctx, t, VerbResume, time.Time{}, options)
+	return a.one(ctx, t, VerbResume, options)
 }
 
-func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, at time.Time, options []VerbOption) (Changed, error) {
+func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (Changed, error) {
 	o, err := newOrder(verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
-	o.At = at
 	address, err := signal.Resolve(t)
 	if err != nil {
 		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -196,7 +197,28 @@ func newOrder(verb Verb, options []VerbOption) (*order, error) {
 	case o.Descendants && verb != VerbCancel:
 		return nil, &VerbError{verb, "Descendants", errors.New("only of Cancel")}
 	}
+	if err := o.checkTime(); err != nil {
+		return nil, &VerbError{verb, "At", err}
+	}
 	return o, nil
+}
+
+func (o *order) checkTime() error {
+	switch {
+	case o.Verb != store.Reschedule && o.times > 0:
+		return errors.New("only of Reschedule")
+	case o.Verb != store.Reschedule:
+		return nil
+	case o.times > 1:
+		return errors.New("there is another time already")
+	case o.At.IsZero():
+		return errors.New("no time, or the zero one; RunNow is for now")
+	case o.At.After(time.Now().Add(fsm.MaxDelay)):
+		return fmt.Errorf("%d is over 100 years from now", o.At.Year())
+	case o.At.Before(time.Unix(0, 0)):
+		o.At = time.Unix(0, 0) // Postgres refuses far earlier ones
+	}
+	return nil
 }
 
 // patiently carries an order out, and repeats what is transient until ctx ends.

@@ -178,9 +178,11 @@ func TestAdminRefusesBadInput(t *testing.T) {
 		"Reason: only of Cancel":                  second(a.Pause(ctx, fsm.ID(1), engine.Reason("x"))),
 		"Descendants: only of Cancel":             second(a.Retry(ctx, fsm.ID(1), engine.Descendants())),
 		"IfUnchanged: of instance 7, but":         second(a.Resume(ctx, fsm.ID(1), seen)),
-		"at: the zero time":                       second(a.Reschedule(ctx, fsm.ID(1), time.Time{})),
-		"at: 9999 is over 100 years":              second(a.Reschedule(ctx, fsm.ID(1), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))),
-		"verb: \"reschedule\" is none":            second(a.Bulk(ctx, engine.VerbReschedule, engine.Filter{All: true})),
+		"At: no time, or the zero one":            second(a.Reschedule(ctx, fsm.ID(1), time.Time{})),
+		"At: 9999 is over 100 years":              second(a.Reschedule(ctx, fsm.ID(1), time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))),
+		"At: there is another time":               second(a.Reschedule(ctx, fsm.ID(1), time.Now(), engine.At(time.Now()))),
+		"At: only of Reschedule":                  second(a.RunNow(ctx, fsm.ID(1), engine.At(time.Now()))),
+		"verb: \"pause_queue\" is none":           second(a.Bulk(ctx, engine.VerbPauseQueue, engine.Filter{All: true})),
 		"Filter.Version: -1, at least 1":          second(a.Bulk(ctx, engine.VerbCancel, engine.Filter{Version: -1})),
 		"Filter.Machine: 513 bytes, at most 512":  second(a.Bulk(ctx, engine.VerbCancel, engine.Filter{Machine: strings.Repeat("x", 513)})),
 		"Filter.KeyPrefix: \"\\x00\" is not":      second(a.Bulk(ctx, engine.VerbCancel, engine.Filter{KeyPrefix: "\x00"})),
@@ -292,6 +294,39 @@ func TestBulkOfTheZeroFilter(t *testing.T) {
 	applied, err = plan.Apply(ctx, engine.Descendants())
 	require.NoError(t, err)
 	require.Equal(t, engine.Applied{Changed: 1, Descendants: 1}, applied)
+}
+
+// A plan has no time: it is given when the plan is applied, and is the same for all.
+func TestBulkReschedule(t *testing.T) {
+	t.Parallel()
+	c, pool := client(t)
+	ctx := within(t)
+	var ids []fsm.ID
+	for range 3 {
+		id, err := c.Insert(ctx, ticket.New("A1").After(time.Hour))
+		require.NoError(t, err)
+		ids = append(ids, id)
+	}
+	_, err := c.Admin().Cancel(ctx, ids[0])
+	require.NoError(t, err)
+	plan, err := c.Admin().Bulk(ctx, engine.VerbReschedule, engine.Filter{Machine: "ticket"})
+	require.NoError(t, err)
+	require.EqualValues(t, 2, plan.Matched, "what is not runnable has no time")
+	for _, options := range [][]engine.VerbOption{nil, {engine.At(time.Time{})}, {engine.At(time.Now()), engine.At(time.Now())}} {
+		_, err = plan.Apply(ctx, options...)
+		wrong, ok := errors.AsType[*engine.VerbError](err)
+		require.True(t, ok, err)
+		require.Equal(t, "At", wrong.Field)
+	}
+	at := time.Now().Add(2 * time.Hour).Truncate(time.Microsecond)
+	applied, err := plan.Apply(ctx, engine.At(at))
+	require.NoError(t, err)
+	require.Equal(t, engine.Applied{Changed: 2}, applied)
+	require.Equal(t, 2, number(t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE eligible_at = '`+at.Format(time.RFC3339Nano)+`'`))
+	_, err = plan.Apply(ctx, engine.At(time.Time{}.AddDate(1, 0, 0)))
+	require.NoError(t, err)
+	require.Equal(t, 2, number(t, pool, `SELECT count(*) FROM gendurable.gen_durable
+		WHERE status = 'runnable' AND eligible_at BETWEEN now() - interval '1 min' AND now()`), "what is past is now")
 }
 
 // Every process obeys, those too that start later, until the queue is resumed by anyone.

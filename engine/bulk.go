@@ -55,7 +55,7 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (*Plan, error) {
 
 // bulkCriteria checks a verb and a filter. some: there is a criterion.
 func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
-	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbPause, VerbResume}, verb) {
+	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume}, verb) {
 		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is none that Bulk knows", string(verb))}
 	}
 	c, some, err = criteria(f)
@@ -87,7 +87,7 @@ type Applied struct {
 // Apply carries the plan out in transactions of up to 200 instances; with Descendants each has its own. What no longer matches is skipped;
 // what cannot be changed (a key that is another's by now, a row that somebody keeps locked for more than 2 s) is passed over, and reported
 // at the end. Other faults are waited out until ctx ends. What was applied is counted also when there is an error; Apply may be called
-// again, and does the rest.
+// again, and does the rest. A plan of VerbReschedule needs the option [At].
 //
 // Errors: *[VerbError]; *[DuplicateError] and others, joined.
 func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (Applied, error) {

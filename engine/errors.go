@@ -17,11 +17,12 @@ var (
 	// ErrInboxFull: the instance holds as many unconsumed signals as it may (Limits.Inbox). Of Signal.
 	ErrInboxFull = store.ErrInboxFull
 	// ErrUnknown: the connection was lost before a COMMIT was answered, and to repeat it could insert or deliver twice. Of inserts without
-	// a correlation key, of Signal without a dedup key, of Signal with one whose target has ended in between, and of Admin: look, then repeat.
+	// a correlation key, of those with one that could not find out in three attempts, of Signal without a dedup key, of Signal with one whose
+	// target has ended in between, and of Admin: look, then repeat.
 	ErrUnknown = store.ErrUnknown
 	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
 	ErrTooLarge = fsm.ErrTooLarge
-	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get and Wait.
+	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get, Wait and Errors.
 	ErrNotFound = store.ErrNotFound
 	// ErrNoSchedule: no schedule of that name. Of Admin.
 	ErrNoSchedule = store.ErrNoSchedule
@@ -75,7 +76,7 @@ func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 // VerbError is an operator's verb with bad input; nothing was sent.
 type VerbError struct {
 	Verb  Verb
-	Field string // e.g. "Reason", "at" or "Filter.Status[1]"
+	Field string // e.g. "Reason", "At" or "Filter.Status[1]"
 	Err   error  // what is wrong, with the bound
 }
 

@@ -60,6 +60,23 @@ func ExampleEngine_SignalOrInsert() {
 	fmt.Println(in.ID, in.Duplicate, err)
 }
 
+// What went wrong before it failed.
+func ExampleEngine_Errors() {
+	list, err := eng.Errors(context.Background(), orderKey(42))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, e := range list {
+		switch e.Kind {
+		case fsm.AttemptCrashed:
+			fmt.Println(e.At, e.Step, "lost", e.Worker)
+		case fsm.AttemptRetried, fsm.AttemptStopped, fsm.AttemptCancelled, fsm.AttemptOverdue:
+			fmt.Println(e.At, e.Step, e.Attempt, e.Message)
+		}
+	}
+}
+
 // The booking takes effect once: it is committed together with the outcome, or not at all.
 func ExampleInTx() {
 	var noted = fsm.DeclareSignal[order]("noted")

@@ -46,7 +46,8 @@ func (d StepDef[S, R]) To(steps ...string) StepDef[S, R] {
 	return d
 }
 
-// Timeout cancels the step's context after t, with the cause [ErrStepTimeout]; 0 is none. What the step then returns counts as at any other time.
+// Timeout cancels the step's context after t, with the cause [ErrStepTimeout]; 0 is none. What the step then returns counts as at any other
+// time. A step that does not listen goes on; the engine's hook Zombie is told.
 func (d StepDef[S, R]) Timeout(t time.Duration) StepDef[S, R] {
 	d.timeout = t
 	return d

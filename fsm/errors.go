@@ -6,13 +6,15 @@ import (
 )
 
 // What cancels the context of a step; context.Cause tells which. After the first four the engine does not take the step's
-// error for one: the claim goes back as it was, or belongs to someone else already, or the instance has ended (spec §3).
+// error for one: the claim goes back as it was, or belongs to someone else already, or the instance has ended (spec §3). After
+// ErrDeadline an error, and a Retry, fails the instance with [FailureDeadline]; any other outcome is committed as it is.
 var (
 	ErrDraining    = errors.New("gendurable: engine stopping")
 	ErrLeaseLost   = errors.New("gendurable: lease lost")
 	ErrKeyLost     = errors.New("gendurable: partition key's lock lost")
 	ErrCancelled   = errors.New("gendurable: instance cancelled")
 	ErrStepTimeout = errors.New("gendurable: step timeout")
+	ErrDeadline    = errors.New("gendurable: instance over its deadline")
 )
 
 var (

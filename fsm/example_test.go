@@ -145,6 +145,16 @@ func join(_ context.Context, v *fsm.Visit[string, int64]) (fsm.Outcome, error) {
 	return v.Done(sum), nil
 }
 
+// A refund that is not through after a month fails; this one has an hour.
+func ExampleDeadline() {
+	refund := fsm.Declare[Order, Receipt]("refund", fsm.Deadline(30*24*time.Hour))
+	fmt.Println(refund.New(Order{ID: 42}).Options().Deadline)
+	fmt.Println(refund.New(Order{ID: 42}).Deadline(time.Hour).Options().Deadline)
+	// Output:
+	// 720h0m0s
+	// 1h0m0s
+}
+
 // Children run in parallel; the step that joins them finds their results, typed, in the order in which they were spawned.
 func ExampleVisit_ScheduleChildren() {
 	m := machines[2].Erase()

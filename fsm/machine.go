@@ -36,7 +36,8 @@ func Queue(name string) DeclareOption { return func(d *declaration) { d.queue = 
 func Initial(step string) DeclareOption { return func(d *declaration) { d.initial = step } }
 
 // Deadline of new instances, unless their [Spec] says otherwise: one that has not ended so long after its insertion fails with
-// [FailureDeadline], whatever it waits for or does by then. None unless given.
+// [FailureDeadline], whatever it waits for. The context of a step that runs then ends, with the cause [ErrDeadline]; what ends the instance
+// by itself in spite of that counts. Its children go on. None unless given.
 func Deadline(d time.Duration) DeclareOption { return func(o *declaration) { o.deadline = d } }
 
 // Declare names a machine, durably. It never fails: what is wrong is reported by engine.New and by every insert.

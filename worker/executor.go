@@ -78,7 +78,14 @@ func (x *execution) fly() {
 // land ends the flight and frees its slot.
 func (x *execution) land() {
 	x.w.land(x.f)
-	x.f.queue.freed <- struct{}{}
+	select {
+	case x.f.queue.freed <- struct{}{}: // there is room for as many as there are slots
+	default:
+		select {
+		case x.f.queue.freed <- struct{}{}:
+		case <-x.w.draining: // its scheduler is gone
+		}
+	}
 	x.w.flying.Done()
 }
 
@@ -172,34 +179,62 @@ func (x *execution) decide() *step.Commit {
 		}
 		began := x.w.since()
 		x.phase = inStep
-		out, x.failed = guard(x.step)
+		out, x.failed = x.guarded(x.step)
 		x.took = x.w.since() - began
 		if x.failed == nil {
-			return out
+			return x.inTime(out)
 		}
 		x.phase = failing
 	}
 	if x.f.lost() != nil {
 		return nil
 	}
-	if x.phase == failing {
+	if x.phase == failing && !x.f.expired() {
 		x.phase = inHandler
 		var err error
-		out, err = guard(func() (*step.Commit, error) { return x.m.OnError(x.extract(x.f.ctx), x.f.claim, x.failed) })
+		out, err = x.guarded(func() (*step.Commit, error) { return x.m.OnError(x.extract(x.f.ctx), x.f.claim, x.failed) })
 		if err == nil {
-			return out
+			return x.inTime(out)
 		}
 		if x.f.lost() != nil {
 			return nil
 		}
 		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, err)
 	}
+	if x.f.expired() {
+		return x.overdue(x.failed)
+	}
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed), Failure: string(fsm.FailureError)}
 }
 
-// bound fails a claim that is over a limit before its step runs: a reaper that did not know the machine could not.
+// inTime is what becomes of an outcome: a Retry of an instance over its deadline would only be failed by the next sweep.
+func (x *execution) inTime(o *step.Commit) *step.Commit {
+	if o.Kind != step.Retry || !x.f.expired() {
+		return o
+	}
+	if o.Err == "" {
+		return x.overdue(nil)
+	}
+	return x.overdue(errors.New(o.Err))
+}
+
+// overdue fails an instance that is over its deadline. Neither handler nor retry: there is no time left for what they would begin.
+func (x *execution) overdue(failed error) *step.Commit {
+	c := x.f.claim
+	why := fmt.Errorf("over its deadline of %s at step %s, %s", c.Deadline.UTC().Format("2006-01-02T15:04:05.000Z"), c.Step, fsm.StatusExecuting)
+	if failed != nil {
+		why = fmt.Errorf("%w: %w", why, failed)
+	}
+	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(why), Failure: string(fsm.FailureDeadline)}
+}
+
+// bound fails a claim that is over a limit before its step runs: a reaper that did not know the machine could not, and the sweep of deadlines
+// leaves claims alone.
 func (x *execution) bound() *step.Commit {
 	c := x.f.claim
+	if x.f.expired() {
+		return x.overdue(nil)
+	}
 	if m := x.m.CrashLimit; m > 0 && c.Crashes > m {
 		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureCrashes),
 			Err: fmt.Sprintf("lost its worker %d times at step %s: over the crash limit of %d", c.Crashes, c.Step, m)}
@@ -229,6 +264,7 @@ func (x *execution) step() (*step.Commit, error) {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
 		defer cancel()
+		defer x.w.watch(ctx, x.f)()
 	}
 	if len(x.w.c.Around) == 0 {
 		return s.Run(ctx, c)
@@ -271,7 +307,7 @@ func (w *Worker) patiently(ctx context.Context, doing string, read func() error)
 func (x *execution) mayRunAhead(o *step.Commit) bool {
 	w := x.w
 	return o.Kind == step.Next && o.Delay == 0 && o.At.IsZero() && x.steps+1 < w.c.RunAheadSteps && w.since()-x.begun < w.c.RunAheadFor &&
-		!w.isDraining() && x.f.lost() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
+		!w.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		w.since()+w.c.Lease/4 < time.Duration(x.f.until.Load()) &&
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)
 }
@@ -340,6 +376,14 @@ func (x *execution) report(outcome string) {
 	for _, tell := range x.w.hooks.step {
 		x.w.survive(func() { tell(x.f.ctx, info, outcome, x.took, x.failed) })
 	}
+}
+
+// guarded is guard, noted for what counts zombies.
+func (x *execution) guarded(run func() (*step.Commit, error)) (*step.Commit, error) {
+	x.f.told.Store(0)
+	x.f.inside.Store(true)
+	defer x.f.inside.Store(false)
+	return guard(run)
 }
 
 // guard runs user code and makes a panic an error. runtime.Goexit passes through it: nothing can stop that, see execution.fly.

@@ -31,6 +31,43 @@ func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Poll
 			}
 		}
 		out.Paused = slices.Clone(db.paused)
+		out.Overdue = len(db.overdue()) > 0
+		return nil
+	})
+	return out, err
+}
+
+// overdue are the rows that a sweep of deadlines looks for, whether they are locked or not. mu is held.
+func (db *fake) overdue() []*row {
+	return db.sorted(func(r *row) bool {
+		return !r.Deadline.IsZero() && !r.Deadline.After(time.Now()) && !r.terminal() && r.status != fsm.StatusExecuting
+	})
+}
+
+func (db *fake) Expire(ctx context.Context, _ string, limit int) (out store.Expired, err error) {
+	err = db.send(ctx, "expire", "", func() error {
+		for _, r := range db.overdue() {
+			parent := db.rows[r.Parent]
+			if len(out.Failed) == limit || r.locked() || parent != nil && parent.locked() {
+				continue
+			}
+			if r.ID == db.poisoned {
+				out.Poisoned = append(out.Poisoned, r.ID)
+				continue
+			}
+			runnable := r.status == fsm.StatusRunnable
+			r.status, r.failure = fsm.StatusFailed, string(fsm.FailureDeadline)
+			out.Failed = append(out.Failed, r.ID)
+			if parent != nil && parent.status == fsm.StatusAwaitingChildren {
+				if parent.pending--; parent.pending == 0 {
+					parent.status, parent.eligible = fsm.StatusRunnable, time.Now()
+					out.Queues = append(out.Queues, parent.Queue)
+				}
+			}
+			if runnable && r.PartitionKey != "" {
+				db.promote([]string{r.PartitionKey}, &out.Promotion)
+			}
+		}
 		return nil
 	})
 	return out, err

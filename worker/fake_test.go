@@ -28,8 +28,10 @@ type fake struct {
 	sent    []statement
 	commits []batchSent
 	paused  []store.PausedQueue
-	over    func(c *step.Claim) // told of each claim that ends
-	changed chan struct{}       // closed when a row was written to by a stranger
+	// poisoned is a row that cannot be failed by its deadline.
+	poisoned int64
+	over     func(c *step.Claim) // told of each claim that ends
+	changed  chan struct{}       // closed when a row was written to by a stranger
 }
 
 // row is an instance: as its next claim will have it, and what a claim does not show.
@@ -142,6 +144,7 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 			db.tokens++
 			r.status, r.lane, r.worker, r.Token, r.lease = fsm.StatusExecuting, 0, p.Worker, db.tokens, time.Now().Add(p.Lease)
 			claim := r.Claim
+			claim.Life = time.Until(r.Deadline)
 			out.Claims = append(out.Claims, &claim)
 		case head:
 		case anchor.lane == 1:

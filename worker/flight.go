@@ -30,6 +30,10 @@ type flight struct {
 	until atomic.Int64
 
 	paused atomic.Bool // an operator has paused the instance: no run-ahead
+
+	// Of the user's code that runs, for what counts zombies.
+	inside atomic.Bool  // it runs
+	told   atomic.Int64 // when its context was seen to have ended, by Worker.since; 0: not yet
 }
 
 // lost reports whether the engine itself ended the flight's context, and why.
@@ -40,6 +44,24 @@ func (f *flight) lost() error {
 		return cause
 	}
 	return nil
+}
+
+// expired reports whether the instance is over its deadline.
+func (f *flight) expired() bool {
+	return f.ctx.Err() != nil && errors.Is(context.Cause(f.ctx), fsm.ErrDeadline)
+}
+
+// bounded ends a flight's context at its instance's deadline, too. What is left until then is the server's word, counted from the moment it
+// was heard: the context never ends before the deadline, whatever the clocks say.
+func bounded(ctx context.Context, cancel context.CancelCauseFunc, c *step.Claim) (context.Context, context.CancelCauseFunc) {
+	if c.Deadline.IsZero() {
+		return ctx, cancel
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, c.Life, fsm.ErrDeadline)
+	return ctx, func(cause error) {
+		cancel(cause)
+		stop()
+	}
 }
 
 // flights are all claims of this process, by instance.
@@ -120,6 +142,7 @@ func (w *Worker) launch(q *scheduler, claims []*step.Claim, sent time.Duration) 
 			return signals, err
 		}
 		ctx, cancel := context.WithCancelCause(w.steps)
+		ctx, cancel = bounded(ctx, cancel, c)
 		f := &flight{beat: c, queue: q, claim: c, ctx: ctx, cancel: cancel}
 		f.until.Store(int64(sent + w.c.Lease - w.margin()))
 		w.flights.add(f)

@@ -31,8 +31,8 @@ func (w *Worker) ByHand() *Hand {
 	return &Hand{w: w, queues: map[string]*scheduler{}}
 }
 
-// Wake does what the poller and the promotions do: it wakes the instances whose await is over, brings partition keys forward, and returns
-// which queues are paused.
+// Wake does what the poller and the promotions do: it wakes the instances whose await is over, fails those over their deadline, brings
+// partition keys forward, and returns which queues are paused.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs)
 	if err != nil {
@@ -48,6 +48,11 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		}
 		if len(queues) < timeoutMost {
 			break
+		}
+	}
+	if polled.Overdue {
+		if _, err := h.w.expire(ctx); err != nil {
+			return nil, err
 		}
 	}
 	for n := 1; h.w.promotions.again(); n++ {

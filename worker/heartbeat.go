@@ -76,13 +76,17 @@ func (w *Worker) beatAll(ctx context.Context, line beater) error {
 }
 
 // deadlines cancels steps that this process no longer believes to hold: their rows may be someone else's. What they return is decided by
-// the fence all the same. It is apart from the heartbeat, since a beat that is never answered is the very reason.
+// the fence all the same. It is apart from the heartbeat, since a beat that is never answered is the very reason. It looks for zombies, too,
+// and for claims whose instance is over its deadline before they had a slot.
 func (w *Worker) deadlines(ctx context.Context) {
 	for sleep(ctx, w.c.Heartbeat/4) { // at most a twelfth of the lease, which is less than margin
 		now := int64(w.since())
 		for _, f := range w.flights.all() {
 			if f.until.Load() < now {
 				f.cancel(fsm.ErrLeaseLost)
+			}
+			if f.ctx.Err() != nil || f.told.Load() != 0 {
+				w.overtime(f, now)
 			}
 		}
 	}

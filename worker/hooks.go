@@ -24,6 +24,11 @@ type Hooks struct {
 	Commit func(ctx context.Context, outcomes int, took time.Duration)
 	// Reap swept expired leases: rows that will run again, rows over their crash limit.
 	Reap func(ctx context.Context, released, failed int)
+	// Expire failed instances over their deadline.
+	Expire func(ctx context.Context, failed int)
+	// Zombie: a step, as it was claimed, that goes on 10 s after its context has ended: it does not listen. Told once per step; its slot stays
+	// taken until it returns.
+	Zombie func(ctx context.Context, info fsm.Info)
 	// Stale: an outcome that came too late and changed nothing.
 	Stale func(ctx context.Context, info fsm.Info)
 	// Drain ended: claims given back unstarted, and steps that were still running.
@@ -40,6 +45,8 @@ type listeners struct {
 	contended  []func(ctx context.Context, claims int)
 	commit     []func(ctx context.Context, outcomes int, took time.Duration)
 	reap       []func(ctx context.Context, released, failed int)
+	expire     []func(ctx context.Context, failed int)
+	zombie     []func(ctx context.Context, info fsm.Info)
 	stale      []func(ctx context.Context, info fsm.Info)
 	drain      []func(ctx context.Context, released, abandoned int)
 	prune      []func(ctx context.Context, deleted int)
@@ -53,6 +60,8 @@ func listen(hooks []Hooks) (l listeners) {
 		add(&l.contended, h.Contended, h.Contended == nil)
 		add(&l.commit, h.Commit, h.Commit == nil)
 		add(&l.reap, h.Reap, h.Reap == nil)
+		add(&l.expire, h.Expire, h.Expire == nil)
+		add(&l.zombie, h.Zombie, h.Zombie == nil)
 		add(&l.stale, h.Stale, h.Stale == nil)
 		add(&l.drain, h.Drain, h.Drain == nil)
 		add(&l.prune, h.Prune, h.Prune == nil)

@@ -5,19 +5,26 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// timeoutMost bounds one sweep of awaits that are over.
-const timeoutMost = 1000
+const (
+	// timeoutMost bounds one sweep of awaits that are over.
+	timeoutMost = 1000
+	// expireMost bounds one of instances over their deadline: less, for it also holds their parents.
+	expireMost = 200
+)
 
-// poller looks for work where a queue has found none: one statement for all idle queues of the process and the await deadlines. Nothing
-// tells it that another process has inserted something: discovery is polling (spec §6).
+// poller looks for work where a queue has found none: one statement for all idle queues of the process, the await deadlines and those of
+// instances. Nothing tells it that another process has inserted something: discovery is polling (spec §6).
 type poller struct {
 	w        *Worker
 	empty    map[string]int           // polls in a row that a queue has been idle
 	next     map[string]time.Duration // when to look there again
-	deadline time.Duration            // when to look for awaits that are over
+	deadline time.Duration            // when to look for awaits that are over, and for instances over their deadline
+	poisoned time.Duration            // of these Postgres refuses one: not to be tried before
 	asked    bool                     // it is known which queues are paused
 }
 
@@ -106,13 +113,22 @@ func (p *poller) poll(idle []string) error {
 	}
 	p.align(idle)
 	p.deadline = now + deadlinePoll
-	if !found.Awaits {
-		return nil
-	}
-	if found.Deadline > 0 {
+	if found.Awaits && found.Deadline > 0 {
 		p.deadline = now + min(found.Deadline, deadlinePoll)
-		return nil
 	}
+	if found.Awaits && found.Deadline <= 0 {
+		if err := p.timeOut(ctx); err != nil {
+			return err
+		}
+	}
+	if found.Overdue && now >= p.poisoned {
+		return p.expire(ctx)
+	}
+	return nil
+}
+
+// timeOut wakes the instances whose await is over.
+func (p *poller) timeOut(ctx context.Context) error {
 	for {
 		queues, err := p.w.db.TimeOut(ctx, timeoutMost)
 		if err != nil {
@@ -121,6 +137,42 @@ func (p *poller) poll(idle []string) error {
 		p.w.Nudge(queues...)
 		if len(queues) < timeoutMost {
 			return nil
+		}
+	}
+}
+
+// expire fails the instances that are over their deadline. A row that Postgres refuses to change is tried no more often than the reaper would:
+// around one, each sweep goes row by row.
+func (p *poller) expire(ctx context.Context) error {
+	poisoned, err := p.w.expire(ctx)
+	if poisoned {
+		p.poisoned = p.w.since() + p.w.c.Reap
+	}
+	return err
+}
+
+// expire is a sweep of deadlines; poisoned: Postgres refused a row.
+func (w *Worker) expire(ctx context.Context) (poisoned bool, err error) {
+	for {
+		r, err := w.db.Expire(ctx, uuid.NewString(), expireMost)
+		if err != nil {
+			return poisoned, err
+		}
+		if len(r.Failed) > 0 {
+			w.log.Info("failed instances over their deadline", slog.Int("failed", len(r.Failed)))
+		}
+		for _, id := range r.Poisoned {
+			poisoned = true
+			w.log.Error("Postgres refuses to fail an instance over its deadline: it stays as it is until it is repaired by hand", slog.Int64("instance", id))
+		}
+		w.Nudge(r.Queues...)
+		w.promotions.add(r.Missed)
+		w.ended(r.Failed)
+		for _, tell := range w.hooks.expire {
+			w.survive(func() { tell(w.base, len(r.Failed)) })
+		}
+		if len(r.Failed) < expireMost {
+			return poisoned, nil
 		}
 	}
 }
@@ -145,7 +197,7 @@ func (p *poller) obey(list []store.PausedQueue) {
 	p.asked = true
 }
 
-// deadlinePoll is the resolution of await timeouts, and how soon a process knows that a queue is paused, however busy its queues are.
+// deadlinePoll is the resolution of await timeouts and of the deadlines of instances, and how soon a process knows that a queue is paused, however busy its queues are.
 const deadlinePoll = time.Second
 
 // align lets queues that would be polled at nearly the same time be polled together.

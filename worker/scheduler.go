@@ -47,6 +47,7 @@ type scheduler struct {
 	results  chan claimReply // of the claim under way
 	aside    atomic.Int64    // of the parked, those whose key is somebody else's for now
 	idle     atomic.Bool     // nothing to claim, as far as known: the poller looks
+	overdue  atomic.Bool     // a buffered claim's instance is over its deadline
 	paused   atomic.Bool     // an operator has paused the queue: nothing of it is claimed or started
 	urgent   atomic.Int64    // priority of the most urgent buffered claim; MaxInt64: none
 }
@@ -92,6 +93,9 @@ func (s *scheduler) run() {
 		if s.paused.Load() {
 			s.handBack()
 		}
+		if s.overdue.Swap(false) {
+			s.start((*flight).expired)
+		}
 		s.feed()
 		if n := s.demand(); n > 0 {
 			s.claim(n)
@@ -121,16 +125,34 @@ func (s *scheduler) feed() {
 	for len(s.buffer) > 0 && s.running < s.conf.Concurrency && !s.w.isDraining() {
 		f := s.buffer[0]
 		s.buffer = s.buffer[1:]
-		s.running++
-		f.started.Store(true)
-		s.w.flying.Add(1)
-		s.w.fly(f)
+		s.fly(f)
 	}
 	if len(s.buffer) > 0 {
 		s.urgent.Store(int64(s.buffer[0].beat.Priority))
 	} else {
 		s.urgent.Store(math.MaxInt64)
 	}
+}
+
+func (s *scheduler) fly(f *flight) {
+	s.running++
+	f.started.Store(true)
+	s.w.flying.Add(1)
+	s.w.fly(f)
+}
+
+// start starts some of what is buffered without a slot: instances over their deadline, of which no step runs any more.
+func (s *scheduler) start(these func(*flight) bool) {
+	if s.w.isDraining() {
+		return
+	}
+	s.buffer = slices.DeleteFunc(s.buffer, func(f *flight) bool {
+		if !these(f) {
+			return false
+		}
+		s.fly(f)
+		return true
+	})
 }
 
 // handBack releases what is buffered: the queue is paused, maybe for days.

@@ -132,6 +132,9 @@ func (st *storm) work() {
 		if st.chance(0.2) {
 			r.Queue = "slow"
 		}
+		if st.chance(0.1) {
+			r.Deadline = time.Now().Add(time.Duration(st.rand.IntN(20_000)) * time.Millisecond)
+		}
 	})
 	if st.chance(0.5) {
 		st.fleet[st.rand.IntN(len(st.fleet))].Nudge("q", "slow")
@@ -256,6 +259,10 @@ func (st *storm) judge() {
 			require.Zero(st.t, r.Crashes, "instance %d lost its worker, which nothing in this weather explains", id)
 		}
 		ends := slices.IndexFunc(r.outcomes, func(k step.Kind) bool { return k == step.Done || k == step.Stop })
+		if ends < 0 && r.failure == string(fsm.FailureDeadline) {
+			require.False(st.t, r.Deadline.IsZero() || r.Deadline.After(time.Now()), "instance %d is failed by a deadline that is none", id)
+			continue
+		}
 		require.Equal(st.t, len(r.outcomes)-1, ends, "instance %d: outcomes after its end", id)
 	}
 	require.Empty(st.t, st.db.locks, "a key is still locked")

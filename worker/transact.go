@@ -62,8 +62,9 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, expired, err 
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fsm.ErrStepTimeout)
 		defer cancel()
+		defer x.w.watch(ctx, x.f)()
 	}
-	out, err := guard(func() (*step.Commit, error) { return o.Within(x.extract(ctx), tx) })
+	out, err := x.guarded(func() (*step.Commit, error) { return o.Within(x.extract(ctx), tx) })
 	if err != nil {
 		return e, context.Cause(ctx), err
 	}

@@ -23,6 +23,7 @@ const (
 	kindCancel = 8
 	kindRetry  = 9
 	kindFamily = 10
+	kindExpire = 11
 )
 
 // outcome notes an attempt to commit an outcome, and whether it was reported as applied.

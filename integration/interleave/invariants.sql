@@ -54,7 +54,8 @@ ALTER TABLE interleave.letter SET (autovacuum_enabled = false);
 CREATE TABLE interleave.reference (instance bigint REFERENCES gendurable.gen_durable (id) ON DELETE CASCADE);
 
 -- Every attempt to commit: the fence it was sent with, what it was given, and whether it was reported as applied. Kinds are those of the
--- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row; 9 an operator's retry; 10 a cancel with all descendants.
+-- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row; 9 an operator's retry; 10 a cancel with all descendants;
+-- 11 a sweep of deadlines, as 7.
 CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind int,
   presented bigint[], ignored bigint[], children int, applied boolean);
 CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
@@ -82,6 +83,7 @@ FROM interleave.move m LEFT JOIN interleave.outcome u ON u.mark = (m.n).commit_i
 WHERE m.marked AND NOT coalesce(CASE u.kind
   WHEN 7 THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
   WHEN 8 THEN m.was NOT IN ('done', 'failed')
+  WHEN 11 THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
   ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
 UNION ALL
 SELECT 'outcome applied twice', format('instance %s token %s visit %s', id, token, visit)
@@ -123,6 +125,14 @@ UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was IN ('done', 'failed')
   AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 9))
+UNION ALL
+SELECT 'retried as another', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable'
+  AND ((m.n).step, (m.n).state, (m.n).visit, (m.n).awaits, (m.n).timed_out, (m.n).round, (m.n).correlation_key, (m.n).correlation_scope)
+    IS DISTINCT FROM ((m.o).step, (m.o).state, (m.o).visit, (m.o).awaits, (m.o).timed_out, (m.o).round, (m.o).correlation_key, (m.o).correlation_scope)
+UNION ALL
+SELECT 'claimed though paused', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.o).paused
 UNION ALL
 SELECT 'strange move', format('instance %s from %s to %s by %s', m.id, m.was, m.is, m.actor)
 FROM interleave.move m WHERE m.was <> m.is AND NOT m.marked
@@ -233,6 +243,10 @@ FROM interleave.outcome u CROSS JOIN LATERAL (
     UNION SELECT g.id, g.status FROM f JOIN gendurable.gen_durable g ON g.parent_id = f.id)
   SELECT f.id, f.status FROM f) d
 WHERE u.kind = 10 AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 9)
+UNION ALL
+SELECT 'cancelled before its child', format('parent %s of %s', p.id, c.id)
+FROM interleave.move p JOIN interleave.move c ON c.xid = p.xid AND (c.n).parent_id = p.id AND c.seq > p.seq
+WHERE p.was NOT IN ('done', 'failed') AND (p.n).failure = 'cancelled' AND c.was NOT IN ('done', 'failed') AND (c.n).failure = 'cancelled'
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
 

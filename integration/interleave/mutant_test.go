@@ -81,8 +81,15 @@ func find(queries []*pgx.QueuedQuery, words string) int {
 const (
 	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent = ANY("
 	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
-	spawnUngated = "WHERE $16::uuid IS NOT NULL ORDER BY t.ord"
+	spawnUngated = "WHERE $19::uuid IS NOT NULL ORDER BY t.ord"
 )
+
+// anyStatus has an operator's verb apply whatever its instance is doing.
+var anyStatus = []string{
+	"g.status::text = ANY($14::text[])", "$14::text[] IS NOT NULL",
+	"WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)", "WHERE g.ctid = l.tid AND NOT g.paused",
+	"WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)", "WHERE g.ctid = l.tid",
+}
 
 // deleteBeforeUpdate moves the end of the inbox in front of the terminal update.
 func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
@@ -103,7 +110,7 @@ func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
 		return false
 	}
 	child := *queries[spawn]
-	child.SQL = strings.ReplaceAll(child.SQL, "WHERE p.commit_id = $16::uuid ORDER BY t.ord", spawnUngated)
+	child.SQL = strings.ReplaceAll(child.SQL, "WHERE p.commit_id = $19::uuid ORDER BY t.ord", spawnUngated)
 	child.SQL = strings.ReplaceAll(child.SQL, "SELECT x.round, x.commit_id FROM", "SELECT x.visit + 1 AS round, x.commit_id FROM")
 	moved := []*pgx.QueuedQuery{&child, {SQL: `COMMIT`}}
 	for i, q := range queries {
@@ -116,6 +123,27 @@ func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
 		queries[i+1].SQL, queries[i+1].Arguments = moved[i].SQL, moved[i].Arguments
 	}
 	return true
+}
+
+// familyFromTheTop ends the parents of a cancelled family before their children.
+func familyFromTheTop(_ string, queries []*pgx.QueuedQuery) bool {
+	var generations []*pgx.QueuedQuery
+	for _, q := range queries {
+		if strings.Contains(q.SQL, "failure = 'cancelled'") {
+			generations = append(generations, q)
+		}
+	}
+	for i, j := 0, len(generations)-1; i < j; i, j = i+1, j-1 {
+		generations[i].Arguments, generations[j].Arguments = generations[j].Arguments, generations[i].Arguments
+	}
+	return len(generations) > 1
+}
+
+// unpromoted leaves out the promotion that follows a statement with these words.
+func unpromoted(words string) change {
+	return func(session string, queries []*pgx.QueuedQuery) bool {
+		return find(queries, words) >= 0 && text("WHERE n.pick_lane = 1)", "WHERE n.pick_lane = 9)")(session, queries)
+	}
 }
 
 // withoutPredicate lets the GC delete by id what was due when it looked.
@@ -183,6 +211,14 @@ var mutants = []mutant{
 	{"reap that waits", "lost/reap|hold", "waited", of("AS over", text("FOR NO KEY UPDATE OF x SKIP LOCKED", "FOR NO KEY UPDATE OF x"))},
 	{"claim that waits", "runnable/claim|hold", "waited", text("FOR NO KEY UPDATE OF g SKIP LOCKED", "FOR NO KEY UPDATE OF g")},
 	{"time out that waits", "asleep/time out|hold", "waited", of("timed_out = true", text("SKIP LOCKED", ""))},
+	{"sweep of deadlines that waits", "asleep/fail overdue|hold", "waited",
+		of("FROM overdue e", text("FOR NO KEY UPDATE SKIP LOCKED),\np AS", "FOR NO KEY UPDATE),\np AS"))},
+	{"sweep of deadlines without a gate for the parent", "runnable/fail overdue|sibling done", "waited",
+		of("FROM overdue e", text("(e.parent_id = ANY(ARRAY(SELECT id FROM p)) OR e.parent_id IS NULL)", "true"))},
+	{"sweep of deadlines that takes claims", "executing/fail overdue|beat", "unfenced outcome",
+		of("FROM overdue e", text(" AND coalesce(x.status <> 'executing', false)", ""))},
+	{"deadline that is not joined", "runnable/fail overdue|sibling done", "not joined",
+		of("FROM overdue e", text("AND g.joined IS NULL THEN $2::uuid ELSE", "AND false THEN $2::uuid ELSE"))},
 	{"no gate for the parent", "executing/sibling done|hold parent", "waited",
 		text("(u.parent = ANY(ARRAY(SELECT id FROM p))", "($19::bigint[] IS NOT NULL")},
 	{"join by ctid where it waits", "families/sibling done|signal parent", "barrier",
@@ -208,13 +244,30 @@ var mutants = []mutant{
 	{"cancel that locks nothing", "executing/done|cancel", "unfenced outcome", text("\nORDER BY g.id FOR NO KEY UPDATE OF g", "\nORDER BY g.id",
 		" AND coalesce(g.status NOT IN ('done', 'failed'), false)\nRETURNING g.id", "\nRETURNING g.id")},
 	{"cancel that does not lock the parent", "families/cancel child|signal parent", "barrier",
-		text("WHERE $12::boolean AND x.id = ANY", "WHERE NOT $12::boolean AND x.id = ANY")},
+		text("WHERE $18::boolean AND x.id = ANY", "WHERE NOT $18::boolean AND x.id = ANY")},
 	{"cancel that is not joined", "families/cancel child|sibling done", "not joined",
 		of("failure = 'cancelled'", text("AND g.joined IS NULL THEN $2::uuid ELSE", "AND false THEN $2::uuid ELSE"))},
 	{"retry that forgets the join", "families/cancel child, retry|sibling done", "joined twice",
 		text("status = 'runnable', failure = NULL,", "status = 'runnable', joined = NULL, failure = NULL,")},
 	{"pause in the lane behind the key", "runnable/pause, resume|claim", "key stands still",
 		text("SET paused = false, pick_lane = 0,", "SET paused = false, pick_lane = 1,")},
+	{"resume where it was", "executing/done|pause, resume follower", "key stands still",
+		text("SET paused = false, pick_lane = 0,", "SET paused = false,")},
+	{"pause without a promotion", "runnable/pause|signal go", "key stands still", unpromoted("SET paused = true")},
+	{"reschedule without a promotion", "runnable/reschedule, late|signal go", "key stands still", unpromoted("greatest($2::timestamptz")},
+	{"cancel without a promotion", "executing/cancel|signal go", "key stands still", unpromoted("failure = 'cancelled'")},
+	{"pause of what has ended", "executing/done|pause", "terminal row changed", text(anyStatus...)},
+	{"claim that does not look for a pause", "runnable/claim|pause", "claimed though paused", of(" AS act", text(" AND NOT g.paused", ""))},
+	{"cancel of what does not execute", "executing/cancel|signal go", "was not changed", of("failure = 'cancelled'", text(
+		"g.status NOT IN ('done', 'failed'), false)", "g.status NOT IN ('done', 'failed', 'executing'), false)"))},
+	{"cancel of a family from the top", "executing/cancel family|signal go", "cancelled before its child", familyFromTheTop},
+	{"cancel of a family in what order it comes", "families/cancel family|hold family", "deadlock", text(
+		"ORDER BY g.id FOR NO KEY UPDATE OF g", "ORDER BY g.id DESC FOR NO KEY UPDATE OF g")},
+	{"retry of what is done", "graveyard/retry, done|prune", "terminal row changed", text(anyStatus...)},
+	{"retry without the key", "graveyard/retry, key free|insert, free key", "retried as another",
+		text("status = 'runnable', failure = NULL,", "status = 'runnable', correlation_scope = '{}', failure = NULL,")},
+	{"retry of another visit", "families/cancel child, retry|sibling done", "retried as another",
+		text("status = 'runnable', failure = NULL,", "status = 'runnable', visit = g.visit + 1, failure = NULL,")},
 	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
 }
 

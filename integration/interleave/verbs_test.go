@@ -188,6 +188,23 @@ func timesOut() verb {
 	}}
 }
 
+// expires fails what is over its deadline.
+func expires() verb {
+	return verb{name: "fail overdue", family: "deadline", touches: subject | key | parent | guard, quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			mark := uuid.NewString()
+			s.facts.mark(mark, s.name, kindExpire)
+			r, err := s.db.Expire(ctx, mark, 100)
+			if len(r.Poisoned) > 0 {
+				s.fault("rows that cannot be failed: %v", r.Poisoned)
+			}
+			s.promoteMissed(r.Missed)
+			return err
+		}
+		s.insist("fail overdue", once(ctx), once)
+	}}
+}
+
 func inserts(name string, specs ...step.Spec) verb {
 	return verb{name: name, family: "insert", touches: key | guard, run: func(ctx context.Context, s *session) {
 		list := make([]*step.Spec, len(specs))

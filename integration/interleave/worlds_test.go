@@ -215,12 +215,13 @@ func worlds() []world {
 	swept := func(v verb) bool { return v.family == "reap" }
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
-		{name: "executing", setup: append(family, inbox...), verbs: join(outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
+		{name: "executing", setup: overdue(append(family, inbox...), subjectID), verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
+			inTurn("pause, resume follower", operates("", store.Pause, followerID), operates("", store.Resume, followerID)),
 		})},
-		{name: "lost", setup: append(lost, inbox...), only: swept, verbs: join(outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
+		{name: "lost", setup: overdue(append(lost, inbox...), subjectID), only: swept, verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
 			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
 		})},
@@ -244,18 +245,18 @@ func worlds() []world {
 			commits("done", false, done(successorClaim)),
 			commits("next, kept", false, kept(successorClaim)), beats("beat", successorClaim), releases("release", successorClaim), delivered[0],
 		})},
-		{name: "runnable", setup: append(runnable, inbox...), claimable: true, verbs: join(delivered, beside, inserted, zombies()[:3], []verb{
+		{name: "runnable", setup: overdue(append(runnable, inbox...), subjectID), claimable: true, verbs: join([]verb{expires()}, delivered, beside, inserted, zombies()[:3], []verb{
 			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), promotes(), sweeps(),
 			inserts("insert, more urgent", urgent(spec("", "k"))), commits("sibling done", false, done(siblingClaim)),
 			operates("reschedule", store.Reschedule, subjectID), operates("reschedule, late", store.Reschedule, subjectID, later),
 			inTurn("pause, resume", operates("", store.Pause, subjectID), operates("", store.Resume, subjectID)),
 		})},
-		{name: "unsettled", setup: append(unsettled, inbox...), claimable: true, verbs: join(delivered[:1], beside, []verb{
+		{name: "unsettled", setup: overdue(append(unsettled, inbox...), subjectID), claimable: true, verbs: join([]verb{expires()}, delivered[:1], beside, []verb{
 			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), claims("claim elsewhere", "other", "w2", 10),
 			promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
 			inserted[1], operates("reschedule, late", store.Reschedule, subjectID, later),
 		})},
-		{name: "asleep", setup: asleep, only: asleepOnly, verbs: join(delivered, beside, inserted, []verb{
+		{name: "asleep", setup: overdue(asleep, subjectID), only: asleepOnly, verbs: join([]verb{expires()}, delivered, beside, inserted, []verb{
 			timesOut(), claims("claim", "default", owner, 10), promotes(), prunes(),
 			inTurn("time out, claim", timesOut(), claims("", "default", owner, 10)),
 		})},
@@ -281,7 +282,7 @@ func families() world {
 	setup := []string{parked,
 		row(subjectID, with(child, "parent_id", "1", "parent_round", "1", "claim_token", "11", "correlation_key", "'x'",
 			"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'")...),
-		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1")...),
+		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1", "depth", "1")...),
 		row(strangerID, with(child, "parent_id", "1", "parent_round", "0", "claim_token", "15")...),
 		row(secondID, "status", "'awaiting_children'", "visit", "4", "round", "4", "children_pending", "2"),
 		row(nephewID, with(child, "parent_id", "6", "parent_round", "4", "claim_token", "17")...),
@@ -292,7 +293,8 @@ func families() world {
 	}
 	subject, last := claim(subjectID, 11, 1, 1), claim(siblingID, 12, 1, 1)
 	stranger, nephew, niece := claim(strangerID, 15, 1, 0), claim(nephewID, 17, 6, 4), claim(nephewID+1, 18, 6, 4)
-	return world{name: "families", setup: setup, verbs: []verb{
+	return world{name: "families", setup: overdue(setup, parentID, subjectID), verbs: []verb{
+		expires(), inTurn("fail overdue, retry", expires(), revives("", parentID)),
 		commits("done", false, done(subject)), commits("stop", false, stopped(subject)), commits("done, slow", true, done(subject)),
 		commits("sibling done", false, done(last)), commits("stranger done", false, done(stranger)),
 		commits("both parents", false, done(subject), done(nephew)), commits("both parents, slow", true, done(subject), done(nephew)),
@@ -303,7 +305,7 @@ func families() world {
 		inTurn("cancel child, retry", cancels("", subjectID), revives("", subjectID)), cancelsFamily("cancel family", parentID),
 		commits("spawn", false, spawns(subject, spec("", ""))),
 		transacts("own: done", done(subject)), transacts("own: stop", stopped(subject)),
-		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), claims("claim", "default", owner, 10), refers(parent, parentID),
+		delivers("signal parent", byID(parentID), "go", ""), holds("hold parents", parent|second, parentID, secondID), holds("hold family", parent, parentID, subjectID), claims("claim", "default", owner, 10), refers(parent, parentID),
 		inserts("insert, same key", spec("x", "")), prunes(),
 	}}
 }
@@ -327,11 +329,19 @@ func graveyard() world {
 	return world{name: "graveyard", setup: setup, verbs: []verb{
 		prunes(), delivers("signal", byID(strangerID), "go", ""), delivers("signal by key", byKey("z"), "go", ""), arrives("start", "z", "go", ""),
 		inserts("insert, same key", spec("z", "")), revives("retry", strangerID),
-		revives("retry parent", subjectID), revives("retry, key free", freedID), inserts("insert, free key", spec("v", "")),
+		revives("retry parent", subjectID), revives("retry, key free", freedID), revives("retry, done", siblingID), inserts("insert, free key", spec("v", "")),
 		commits("grandchild done", false, done(grandchild)), commits("grandchild spawns", false, spawns(grandchild, spec("", ""))),
 		inTurn("retry, claim", revives("", strangerID), claims("", "default", owner, 10)),
 		refers(subject, strangerID), holds("hold", subject, strangerID), cancels("cancel grandchild", nephewID),
 	}}
+}
+
+// overdue puts rows over their deadline.
+func overdue(setup []string, ids ...int64) []string {
+	for _, id := range ids {
+		setup = append(setup, fmt.Sprintf("UPDATE gendurable.gen_durable SET deadline = now() - interval '1 s' WHERE id = %d", id))
+	}
+	return setup
 }
 
 func join[T any](lists ...[]T) (all []T) {

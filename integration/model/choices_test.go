@@ -18,6 +18,7 @@ var (
 	steps      = []string{"first", "second"}
 	dedupKeys  = []string{"", "", "x", "y", "z"}
 	delays     = []time.Duration{0, 0, 0, time.Second, time.Second, time.Minute, time.Hour}
+	lives      = []time.Duration{time.Microsecond, time.Second, 10 * time.Second, time.Minute, time.Hour}
 	retention  = model.Retention{Done: time.Minute, Failed: time.Hour, Tombstones: 1}
 )
 
@@ -46,6 +47,9 @@ func (h *history) spec() model.Spec {
 		s.Delay = one(h, delays, "delay")
 	} else if h.rarely("timed") {
 		s.At = h.time()
+	}
+	if h.rarely("mortal") {
+		s.Life = one(h, lives, "life")
 	}
 	return s
 }

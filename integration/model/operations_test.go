@@ -321,6 +321,19 @@ func (p *pair) timeOut() {
 	require.Len(p, got, p.model.TimeOut(), "awaits timed out")
 }
 
+// expire fails what is over its deadline.
+func (p *pair) expire() {
+	p.logf("expire()")
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.Expire(ctx, mark(), 1000)
+	require.NoError(p, err)
+	want := p.model.Expire(func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") })
+	require.Equal(p, want, p.ofRows(got.Failed), "over their deadline")
+	require.Empty(p, got.Poisoned)
+	require.Empty(p, got.Missed)
+}
+
 // prune collects garbage, page by page, until nothing is left to collect.
 func (p *pair) prune(keep model.Retention, page int) {
 	p.logf("prune(%s, %d)", brief(keep), page)

@@ -6,7 +6,7 @@ import (
 )
 
 // Redrive makes a failed instance runnable at its step: the same visit, so that its effects keep their idempotency keys, and never parked
-// again, nor paused. Nothing of its round, its await or its join changes: a child that has been counted is not counted again. It is refused while
+// again, nor paused, nor over its deadline. Nothing of its round, its await or its join changes: a child that has been counted is not counted again. It is refused while
 // another instance occupies its key.
 func (w *World) Redrive(id ID) bool {
 	i := w.Get(id)
@@ -15,6 +15,9 @@ func (w *World) Redrive(id ID) bool {
 	}
 	i.Status, i.EligibleAt, i.Failure, i.FinishedAt = Runnable, w.Now, "", Never
 	i.Attempt, i.Crashes, i.Paused = 0, 0, false
+	if i.Expiry <= w.Now { // it would only fail again
+		i.Expiry = Never
+	}
 	return true
 }
 
@@ -25,6 +28,7 @@ func (w *World) Cancel(id ID) bool {
 		return false
 	}
 	i.unclaim()
+	w.remember(i, "cancel", "cancelled", "")
 	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline = Failed, "cancelled", w.Now, "cancelled", Never
 	w.join(i)
 	return true

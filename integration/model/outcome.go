@@ -86,6 +86,9 @@ func (w *World) decide(i *Instance, e *Entry) {
 			i.Status, i.EligibleAt = Runnable, w.due(o.Delay, o.At)
 		}
 	case Retry: // the same visit once more: what woke it stays
+		if o.Err != "" {
+			w.remember(i, "retry", o.Err, "")
+		}
 		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), o.State
 		i.Attempt++
 		i.LastError = cmp.Or(o.Err, i.LastError)
@@ -102,6 +105,7 @@ func (w *World) decide(i *Instance, e *Entry) {
 		i.Status, i.Result, i.FinishedAt = Done, o.Result, w.Now
 		i.Awaits, i.TimedOut, i.LastError = nil, false, ""
 	case Stop: // awaits and timed_out stay, for a redrive
+		w.remember(i, "stop", o.Err, "")
 		i.Status, i.Failure, i.FinishedAt = Failed, o.Failure, w.Now
 		i.LastError = cmp.Or(o.Err, i.LastError)
 	}

@@ -163,7 +163,7 @@ func realSpec(s *model.Spec) *step.Spec {
 	return &step.Spec{
 		UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue,
 		Priority: int16(s.Priority), State: []byte(s.State), Key: s.Key, Scope: step.Scope(s.Scope), PartitionKey: s.PartitionKey,
-		Delay: s.Delay, At: at(s.At),
+		Delay: s.Delay, At: at(s.At), Deadline: s.Life,
 	}
 }
 
@@ -205,6 +205,7 @@ type seen struct {
 	TimedOut     bool
 	Awaited      []string
 	Dropped      []model.Dropped
+	Expiry       model.Moment
 }
 
 func seenModel(c *model.Claim) seen {
@@ -212,6 +213,7 @@ func seenModel(c *model.Claim) seen {
 		ID: c.ID, UID: c.UID, Machine: c.Machine, Step: c.Step, Queue: c.Queue, Priority: c.Priority, Key: c.Key,
 		PartitionKey: c.PartitionKey, State: c.State, Attempt: c.Attempt, Crashes: c.Crashes, Visit: c.Visit, Parent: c.Parent,
 		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, Awaits: c.Awaits, TimedOut: c.TimedOut,
+		Expiry: c.Expiry,
 	}
 	if c.Round == c.Visit { // only the joining step asks
 		s.Dropped = c.Dropped
@@ -227,7 +229,10 @@ func (p *pair) seenReal(c *step.Claim) seen {
 		ID: p.models[c.ID], UID: modelUID(c.UID), Machine: model.Machine{Name: c.Machine, Version: c.Version}, Step: c.Step, Queue: c.Queue,
 		Priority: c.Priority, Key: c.CorrelationKey, PartitionKey: c.PartitionKey, State: string(c.State), Attempt: c.Attempt,
 		Crashes: c.Crashes, Visit: c.Visit, Parent: p.models[c.Parent], ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round,
-		Awaits: c.Awaits, TimedOut: c.TimedOut,
+		Awaits: c.Awaits, TimedOut: c.TimedOut, Expiry: model.Never,
+	}
+	if !c.Deadline.IsZero() {
+		s.Expiry = moment(&c.Deadline)
 	}
 	for _, g := range c.Awaited {
 		s.Awaited = append(s.Awaited, g.Name+" "+string(g.Payload)+" "+g.DedupKey)

@@ -111,6 +111,7 @@ var possible = []struct {
 	{"reschedule", 1, (*history).reschedules},
 	{"prune", 1, func(h *history) bool { h.prune(retention, one(h, []int{2, 1000}, "page")); return true }},
 	{"time out", 2, func(h *history) bool { h.timeOut(); return true }},
+	{"expire", 2, func(h *history) bool { h.expire(); return true }},
 	{"sweep", 1, func(h *history) bool { h.sweep("north", "south"); return true }},
 	{"read", 1, (*history).reads},
 }
@@ -145,6 +146,7 @@ func (h *history) end() {
 	h.advance(2 * time.Hour)
 	h.reap(&h.actors[0].worker)
 	h.timeOut()
+	h.expire()
 	for _, q := range queues {
 		h.claim(&h.actors[0].worker, q, 1000, true)
 	}

@@ -45,6 +45,7 @@ func (p *pair) poll() {
 	if found.Awaits {
 		require.Equal(p, time.Duration(next-p.model.Now), found.Deadline)
 	}
+	require.Equal(p, p.model.Overdue(), found.Overdue, "over a deadline")
 	for _, q := range queues {
 		if len(p.left(&all, q)) > 0 {
 			require.Contains(p, found.Due, q, "something is claimable")

@@ -67,6 +67,43 @@ func (p *pair) claimOne(w *worker, want model.ID) claim {
 
 func (p *pair) commitOne(c claim, o model.Outcome) { p.commit(false, decision{claim: c, outcome: o}) }
 
+// The newest twenty errors of an instance stay, whatever becomes of it meanwhile.
+func TestErrorsOfManyAttempts(t *testing.T) {
+	p := newHistory(t)
+	spec := plain("0")
+	spec.Life = time.Minute
+	i := p.insert(spec)[0]
+	for n := range 25 {
+		o := model.Outcome{Kind: model.Retry, State: "0", Err: "try " + number(n), At: model.Never}
+		if n == 12 {
+			o = next("1")
+		}
+		p.commitOne(p.claimOne(&everyone, i), o)
+	}
+	p.compareTables()
+	p.advance(time.Minute)
+	p.expire()
+	p.redrive(i)
+	p.commitOne(p.claimOne(&everyone, i), stop())
+}
+
+// A child and its parent, which was due before it, are over their deadlines in one sweep.
+func TestAFamilyOverItsDeadline(t *testing.T) {
+	p := newHistory(t)
+	mortal, child := plain("0"), plain("0")
+	mortal.Life, child.Life = time.Second, 2*time.Second
+	p.insert(mortal)
+	parent := p.insert(mortal)[0]
+	claims := p.claim(&everyone, "pay", 2, true)
+	p.commitOne(claims[1], spawn(child, plain("1")))
+	require.Equal(t, parent, claims[1].ID)
+	p.commitOne(claims[0], awaitGo("first"))
+	p.advance(2 * time.Second)
+	p.expire()
+	p.redrive(parent)
+	p.claimOne(&everyone, 4)
+}
+
 // Rows that were set aside for an unknown machine, the first of which wait for their partition key, must not make a claim of few pass over
 // the next of them.
 func TestSetAsideKeepsItsPlaceBehindABusyKey(t *testing.T) {

@@ -14,12 +14,17 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		if i.Status != Executing || i.Lease >= w.Now {
 			continue
 		}
+		text, most := "lost its worker", limit(i.Machine)
+		over := most > 0 && i.Crashes >= most
+		if over {
+			text = fmt.Sprintf("lost its worker %d times at step %s: over the crash limit", i.Crashes+1, i.Step)
+		}
+		w.remember(i, "crash", text, i.Worker)
 		i.unclaim()
 		i.Attempt++
 		i.Crashes++
-		if most := limit(i.Machine); most > 0 && i.Crashes > most {
-			i.Status, i.Failure, i.FinishedAt = Failed, "crashes", w.Now
-			i.LastError = fmt.Sprintf("lost its worker %d times at step %s: over the crash limit", i.Crashes, i.Step)
+		if over {
+			i.Status, i.Failure, i.FinishedAt, i.LastError = Failed, "crashes", w.Now, text
 			w.join(i)
 			failed = append(failed, i.ID)
 			continue
@@ -53,6 +58,33 @@ func (w *World) TimeOut() (woken int) {
 		}
 	}
 	return woken
+}
+
+// overdue reports whether an instance is over its deadline. One that executes is its worker's to end.
+func (w *World) overdue(i *Instance) bool {
+	return i.Expiry != Never && i.Expiry <= w.Now && !i.Status.Terminal() && i.Status != Executing
+}
+
+// Overdue reports whether any instance is over its deadline.
+func (w *World) Overdue() bool { return w.first(w.overdue) != nil }
+
+// Expire fails the instances that are over their deadline, whatever they wait for; say tells a moment. All of them end at once: a parent among
+// them does not wake for a child that is.
+func (w *World) Expire(say func(Moment) string) (failed []ID) {
+	late := w.Instances(w.overdue)
+	for _, i := range late {
+		text := fmt.Sprintf("over its deadline of %s at step %s, %s", say(i.Expiry), i.Step, i.Status)
+		if i.Paused {
+			text += ", paused"
+		}
+		w.remember(i, "deadline", text, "")
+		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline = Failed, "deadline", w.Now, text, Never
+		failed = append(failed, i.ID)
+	}
+	for _, i := range late {
+		w.join(i)
+	}
+	return failed
 }
 
 // Retention is how long ended instances are kept, and how many tombstones of a live one.

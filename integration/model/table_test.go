@@ -16,7 +16,7 @@ const instancesSQL = `SELECT id, uid, fsm, fsm_version, queue, priority, coalesc
   correlation_scope::text, coalesce(correlation_guard, ''), status::text, step, state::text, coalesce(result::text, ''), eligible_at,
   finished_at, coalesce(failure, ''), coalesce(last_error, ''), attempt, crashes, visit, coalesce(locked_by, ''), claim_token,
   lease_expires_at, awaits, await_deadline, timed_out, coalesce(parent_id, 0), parent_round, depth, joined IS NOT NULL, round,
-  children_pending, dropped::text, paused
+  children_pending, dropped::text, paused, deadline, errors::text
 FROM gendurable.gen_durable ORDER BY id`
 
 const signalsSQL = `SELECT target_id, name, payload::text, coalesce(dedup_key, ''), consumed_at FROM gendurable.signals ORDER BY id`
@@ -53,12 +53,13 @@ func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
 			scope, guard, status      string
 			eligible                  time.Time
 			finished, lease, deadline *time.Time
-			dropped                   *string
+			expiry                    *time.Time
+			dropped, errors           *string
 		)
 		require.NoError(p, rows.Scan(&id, &uid, &i.Machine.Name, &i.Machine.Version, &i.Queue, &i.Priority, &i.PartitionKey, &i.Key, &scope,
 			&guard, &status, &i.Step, &i.State, &i.Result, &eligible, &finished, &i.Failure, &i.LastError, &i.Attempt, &i.Crashes, &i.Visit,
 			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round,
-			&i.Pending, &dropped, &i.Paused))
+			&i.Pending, &dropped, &i.Paused, &expiry, &errors))
 		i.UID = modelUID(uid)
 		require.Contains(p, byUID, i.UID, "row %d should not be", id)
 		i.ID = byUID[i.UID]
@@ -68,11 +69,29 @@ func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
 		i.EligibleAt, i.FinishedAt, i.Lease, i.Deadline = moment(&eligible), moment(finished), moment(lease), moment(deadline)
 		require.Contains(p, p.tokens, i.Token, "token of instance %d", i.ID)
 		i.Token = p.tokens[i.Token]
+		i.Expiry, i.Errors = moment(expiry), p.readErrors(errors)
 		i.Dropped = p.readDropped(dropped)
 		got = append(got, &i)
 	}
 	require.NoError(p, rows.Err())
 	return got
+}
+
+func (p *pair) readErrors(text *string) (out []model.Error) {
+	if text == nil {
+		return nil
+	}
+	var list []struct {
+		At                        time.Time
+		Step, Kind, Error, Worker string
+		Visit                     int64
+		Attempt                   int
+	}
+	require.NoError(p, json.Unmarshal([]byte(*text), &list))
+	for _, e := range list {
+		out = append(out, model.Error{At: moment(&e.At), Step: e.Step, Visit: e.Visit, Attempt: e.Attempt, Kind: e.Kind, Text: e.Error, Worker: e.Worker})
+	}
+	return out
 }
 
 func (p *pair) readDropped(text *string) (out []model.Dropped) {

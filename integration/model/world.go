@@ -80,6 +80,7 @@ type Spec struct {
 	Scope        Scope
 	Delay        time.Duration // of the first step
 	At           Moment        // of the first step; Never: at once, or after Delay
+	Life         time.Duration // until it fails unless it has ended; 0: for ever
 }
 
 // Instance is one instance. The zero values of its columns are those of a new one, but for the times.
@@ -102,6 +103,8 @@ type Instance struct {
 	Failure    string // why it failed; "" unless failed
 	Paused     bool   // by an operator: not to be claimed
 	LastError  string
+	Errors     []Error // of its attempts, the newest last
+	Expiry     Moment  // when it fails unless it has ended
 
 	Attempt int   // runs of this visit that ended in Retry or a crash
 	Crashes int   // those that ended in a crash
@@ -130,6 +133,26 @@ type Dropped struct {
 	Index    int // in the outcome that named it
 	Key      string
 	Occupant ID
+}
+
+// Error is one error of an attempt.
+type Error struct {
+	At      Moment
+	Step    string
+	Visit   int64
+	Attempt int
+	Kind    string
+	Text    string
+	Worker  string // that was lost
+}
+
+// remembered is how many errors an instance keeps.
+const remembered = 20
+
+// remember adds an error of the attempt that ends.
+func (w *World) remember(i *Instance, kind, text, worker string) {
+	i.Errors = append(i.Errors, Error{At: w.Now, Step: i.Step, Visit: i.Visit, Attempt: i.Attempt, Kind: kind, Text: text, Worker: worker})
+	i.Errors = i.Errors[max(0, len(i.Errors)-remembered):]
 }
 
 // Signal is one signal of an inbox.

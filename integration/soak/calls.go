@@ -84,9 +84,9 @@ func (u *undertaking) insertMany(ctx context.Context, specs []fsm.Spec) (ids []f
 	return ids, true
 }
 
-// deliver sends the i-th of the signals that a target wants until it is acknowledged, and some of those that have a dedup key again.
+// deliver sends the i-th of the signals that a target with a label wants until it is acknowledged, and some of those that have a dedup key again.
 // Not ok: the client's time is over.
-func (u *undertaking) deliver(ctx context.Context, to fsm.Target, index int, deduped bool) bool {
+func (u *undertaking) deliver(ctx context.Context, to fsm.Target, label string, index int, deduped bool) bool {
 	dedup := ""
 	if deduped {
 		dedup = fmt.Sprintf("d%d", index)
@@ -96,13 +96,14 @@ func (u *undertaking) deliver(ctx context.Context, to fsm.Target, index int, ded
 		repeats = 1 + u.IntN(2)
 	}
 	for try := 0; ctx.Err() == nil; try++ {
-		tag := fmt.Sprintf("%s/%d#%d", u.name, index, try)
+		tag := fmt.Sprintf("%s/%d#%d", label, index, try)
 		err := u.signal(ctx, to, ping{index, tag}, dedup)
+		u.refused = u.refused || errors.Is(err, engine.ErrNoTarget)
 		switch {
 		case errors.Is(err, engine.ErrNoTarget) && (try > 0 || deduped):
 			return true // it has what it wants: from an attempt that got no answer, ours or the engine's own
 		case errors.Is(err, engine.ErrNoTarget):
-			u.log.write(event{Kind: evWrong, Label: u.name, Tag: tag, Detail: "no target, though it wants this signal"})
+			u.log.write(event{Kind: evWrong, Label: label, Tag: tag, Detail: "no target, though it wants this signal"})
 			return false
 		case err != nil:
 			u.again(ctx, "signal", err)
@@ -125,13 +126,7 @@ func (u *undertaking) stray(ctx context.Context, to fsm.Target) {
 
 // signal sends one signal and logs what became of it.
 func (u *undertaking) signal(ctx context.Context, to fsm.Target, p ping, dedup string) error {
-	m := pings.With(p)
-	if dedup != "" {
-		m = m.DedupKey(dedup)
-	}
-	calling, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	d, err := u.eng.Signal(calling, to, m)
+	d, err := u.sent(ctx, to, p, dedup)
 	e := event{Kind: evAcked, Label: u.name, Tag: p.Tag, Dedup: dedup, Target: int64(d.To), Duplicate: d.Duplicate}
 	switch {
 	case errors.Is(err, engine.ErrNoTarget):
@@ -141,4 +136,17 @@ func (u *undertaking) signal(ctx context.Context, to fsm.Target, p ping, dedup s
 	}
 	u.log.write(e)
 	return err
+}
+
+func (u *undertaking) sent(ctx context.Context, to fsm.Target, p ping, dedup string) (engine.Delivery, error) {
+	if u.IntN(8) == 0 {
+		return u.signalWithin(ctx, to, p, dedup)
+	}
+	m := pings.With(p)
+	if dedup != "" {
+		m = m.DedupKey(dedup)
+	}
+	calling, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return u.eng.Signal(calling, to, m)
 }

@@ -125,10 +125,11 @@ func (s *soak) verify(ctx context.Context) error {
 
 // recoverySQL is how long what was killed took to run again, in seconds: from the end of the process to the beginning of the next run.
 // Left out is what has reasons of its own to wait: a second loss of one visit, which the reaper delays; times in which Postgres was away,
-// refused to write or held the reapers off; and keyed instances while a process stood still that may have held the key.
+// refused to write or held the reapers off; what an operator did something to, or to its queue; and keyed instances while a process stood
+// still that may have held the key.
 const recoverySQL = `
 WITH lost AS (
-  SELECT r.id, r.key, r.died_at, o.seq, o.old_crashes FROM soak.run r
+  SELECT r.id, r.key, o.queue, r.died_at, o.seq, o.old_crashes FROM soak.run r
   JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.kind = 'reap' AND o.old_visit = r.visit
   JOIN soak.event f ON f.kind = 'fault' AND f.detail = 'SIGKILL' AND f.label = r.process
   WHERE r.interrupted),
@@ -136,14 +137,17 @@ again AS (
   SELECT l.*, n.at FROM lost l CROSS JOIN LATERAL (
     SELECT e.at FROM soak.event e JOIN soak.change c ON c.id = e.id AND c.token = e.token
     WHERE e.kind = 'started' AND e.id = l.id AND c.seq > l.seq AND c.status = 'executing' ORDER BY e.seq LIMIT 1) n),
-away AS (
+away(since, until, detail, queue) AS (
+  SELECT p.at, u.at, 'paused', p.label FROM soak.event p CROSS JOIN LATERAL (
+    SELECT min(x.at) AS at FROM soak.event x WHERE x.kind = 'resuming' AND x.label = p.label AND x.seq > p.seq) u WHERE p.kind = 'paused'
+  UNION ALL
   SELECT f.at AS since, (SELECT min(h.at) FROM soak.event h WHERE h.kind = 'healed' AND h.detail = f.detail AND h.label IS NOT DISTINCT FROM f.label
-    AND h.seq > f.seq) AS until, f.detail FROM soak.event f WHERE f.kind = 'fault')
+    AND h.seq > f.seq) AS until, f.detail, NULL FROM soak.event f WHERE f.kind = 'fault')
 SELECT count(*), coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY s), 0), coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY s), 0),
   coalesce(max(s), 0)
 FROM (SELECT extract(epoch FROM a.at - a.died_at)::float8 AS s FROM again a
-  WHERE a.old_crashes = 0 AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
-    AND (w.detail IN ('restart of Postgres', 'read-only') OR w.detail = 'SIGSTOP' AND a.key IS NOT NULL))) t`
+  WHERE a.old_crashes = 0 AND a.id NOT IN (SELECT o.id FROM soak.operation o) AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
+    AND (w.detail IN ('restart of Postgres', 'read-only') OR w.queue = a.queue OR w.detail = 'SIGSTOP' AND a.key IS NOT NULL))) t`
 
 // recovered prints how fast the fleet got over kills, and holds it to its bound where that was asked for.
 func (s *soak) recovered(ctx context.Context) error {

@@ -1,21 +1,26 @@
--- What must not be. Each view soak.check_… returns a line per violation. The four materialized ones in front are what they go by.
+-- What must not be. Each view soak.check_… returns a line per violation. The materialized ones in front are what they go by.
 
 CREATE INDEX ON soak.event (kind, id, token, visit);
 CREATE INDEX ON soak.event (kind, process);
 CREATE INDEX ON soak.change (id, seq);
 CREATE INDEX ON soak.change (xid, id);
 CREATE INDEX ON soak.change (parent, parent_round);
+CREATE INDEX ON soak.change (label) WHERE op = 'I';
+CREATE INDEX ON soak.booking (id, visit);
+CREATE INDEX ON soak.hosted (name);
 CREATE INDEX ON soak.signal (target, dedup);
 CREATE INDEX ON soak.signal (tag);
-ANALYZE soak.event, soak.change, soak.signal, gendurable.gen_durable, gendurable.signals;
+ANALYZE soak.event, soak.change, soak.signal, soak.booking, soak.hosted, gendurable.gen_durable, gendurable.signals;
 
--- A step's execution by a process: up to its return, or to the end of the process.
+-- A step's execution by a process: up to its return, or to the end of the process. One with a transaction of its own may run several times
+-- under one claim.
 CREATE MATERIALIZED VIEW soak.run AS
 SELECT s.seq AS began, s.at AS began_at, coalesce(e.seq, d.seq, 9223372036854775807) AS ended, e.seq IS NULL AS interrupted, d.at AS died_at,
   s.process, s.id, s.visit, s.token, s.machine, s.step, s.n, s.label, s.key, s.attempt, s.signals, s.idempotency, e.outcome, e.to_step, e.to_n,
-  e.detail
+  e.detail, row_number() OVER (PARTITION BY s.id, s.token, s.visit ORDER BY s.seq) > 1 AS again
 FROM soak.event s
-LEFT JOIN soak.event e ON e.kind = 'ended' AND e.process = s.process AND e.id = s.id AND e.token = s.token AND e.visit = s.visit
+LEFT JOIN LATERAL (SELECT x.* FROM soak.event x WHERE x.kind = 'ended' AND x.process = s.process AND x.id = s.id AND x.token = s.token
+  AND x.visit = s.visit AND x.seq > s.seq ORDER BY x.seq LIMIT 1) e ON true
 LEFT JOIN soak.event d ON d.kind = 'died' AND d.label = s.process
 WHERE s.kind = 'started';
 CREATE INDEX ON soak.run (id, token, visit);
@@ -27,6 +32,7 @@ SELECT * FROM (
   SELECT c.*, CASE
     WHEN status = 'executing' AND visit = old_visit THEN NULL -- a heartbeat
     WHEN status = 'done' THEN 'done'
+    WHEN failure = 'cancelled' THEN 'cancel' -- by an operator
     WHEN crashes > old_crashes THEN 'reap'
     WHEN status = 'failed' THEN 'stop'
     WHEN status = 'awaiting_signal' THEN 'await'
@@ -38,11 +44,24 @@ SELECT * FROM (
 WHERE kind IS NOT NULL;
 CREATE INDEX ON soak.outcome (id, old_token, old_visit);
 CREATE INDEX ON soak.outcome (xid, id);
-ANALYZE soak.run, soak.outcome;
+
+-- What operators have done, as the tables show it. Nothing else makes these changes.
+CREATE MATERIALIZED VIEW soak.operation AS
+SELECT * FROM (
+  SELECT c.*, CASE
+    WHEN failure = 'cancelled' AND old_status NOT IN ('done', 'failed') THEN 'cancel'
+    WHEN old_status = 'failed' AND status = 'runnable' THEN 'retry'
+    WHEN paused AND NOT old_paused THEN 'pause'
+    WHEN old_paused AND NOT paused THEN 'resume'
+    WHEN status = 'runnable' AND old_status = 'runnable' AND eligible <> old_eligible THEN 'reschedule' END AS verb
+  FROM soak.change c WHERE op = 'U') o
+WHERE verb IS NOT NULL;
+CREATE INDEX ON soak.operation (id, verb);
+ANALYZE soak.run, soak.outcome, soak.operation;
 
 -- Signals that a committed outcome consumed, as its step saw them.
 CREATE MATERIALIZED VIEW soak.consumption AS
-SELECT o.xid, o.seq, r.id AS target, r.visit, s.id AS signal
+SELECT DISTINCT o.xid, o.seq, r.id AS target, r.visit, s.id AS signal
 FROM soak.run r CROSS JOIN LATERAL unnest(r.signals) AS s(id)
 JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.old_visit = r.visit AND o.kind IN ('next', 'children', 'done');
 CREATE INDEX ON soak.consumption (signal);
@@ -66,15 +85,24 @@ FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed');
 
 CREATE VIEW soak.check_fate AS
 SELECT format('%s %s: %s, should be %s (%s)', fsm, id, coalesce(failure, 'done'), state->>'Fate', last_error) AS violation
-FROM gendurable.gen_durable WHERE status IN ('done', 'failed') AND coalesce(failure, 'done') <> state->>'Fate';
+FROM gendurable.gen_durable WHERE status IN ('done', 'failed') AND coalesce(failure, 'done') <> state->>'Fate'
+  AND failure IS DISTINCT FROM 'cancelled'; -- whether an operator wanted that, check_ordered knows
 
 CREATE VIEW soak.check_result AS
 SELECT format('Wait said %s %s of %s, which is %s', e.outcome, e.detail, e.id, g.status) AS violation
 FROM soak.event e LEFT JOIN gendurable.gen_durable g ON g.id = e.id
-WHERE e.kind = 'result' AND (e.outcome, coalesce(e.detail, '')) IS DISTINCT FROM (g.status::text, coalesce(g.failure, ''));
+WHERE e.kind = 'result' AND (e.outcome, coalesce(e.detail, '')) IS DISTINCT FROM (g.status::text, coalesce(g.failure, ''))
+  AND NOT EXISTS (SELECT FROM soak.operation r JOIN soak.change c ON c.id = r.id AND c.seq < r.seq -- it was so, and was retried since
+    WHERE r.verb = 'retry' AND r.id = e.id AND (c.status, coalesce(c.failure, '')) = (e.outcome, coalesce(e.detail, '')));
 
+-- Who is retried is not parked again: its step may find no signal, and children that go on. A child that is retried goes on, too. Who is
+-- cancelled takes no signal.
 CREATE VIEW soak.check_wrong AS
-SELECT format('%s %s at %s: %s', machine, coalesce(id::text, label), step, detail) AS violation FROM soak.event WHERE kind = 'wrong';
+SELECT format('%s %s at %s: %s', machine, coalesce(id::text, label), step, detail) AS violation FROM soak.event e
+WHERE kind = 'wrong'
+  AND NOT (detail ~ '^(woken for nothing|neither a signal|child |[0-9]+ children)' AND EXISTS (SELECT FROM soak.operation r
+    WHERE r.verb = 'retry' AND (r.id = e.id AND r.visit = e.visit OR r.id = e.target)))
+  AND NOT (detail LIKE 'no target%' AND EXISTS (SELECT FROM soak.operation c WHERE c.verb = 'cancel' AND c.label = e.label));
 
 -- One outcome per claim; what is visible is what the claim's holder decided; what is acknowledged is there.
 
@@ -85,15 +113,17 @@ UNION ALL
 SELECT format('claim %s of instance %s ended %s times', old_token, id, count(*))
 FROM soak.outcome WHERE status <> 'executing' GROUP BY id, old_token HAVING count(*) > 1;
 
--- The two that nobody decides: job machines' errors go to the retry policy, and who is out of attempts by crashes alone fails unheard.
+-- The three that nobody decides: job machines' errors go to the retry policy, and who is out of attempts by crashes alone, or over its
+-- deadline, fails unheard.
 CREATE VIEW soak.check_decided AS
 SELECT format('%s %s, token %s, visit %s: %s to %s (%s) was decided by nobody', o.fsm, o.id, o.old_token, o.old_visit, o.kind, o.step, o.n) AS violation
 FROM soak.outcome o
-WHERE o.kind NOT IN ('reap', 'release')
-  AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind IN ('ended', 'handled') AND e.id = o.id AND e.token = o.old_token AND e.visit = o.old_visit
+WHERE o.kind NOT IN ('reap', 'release', 'cancel')
+  AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind IN ('ended', 'handled', 'decided') AND e.id = o.id AND e.token = o.old_token AND e.visit = o.old_visit
     AND (e.outcome = o.kind AND (o.kind = 'stop' OR (e.to_step, e.to_n) = (o.step, o.n))
       OR e.outcome = 'error' AND o.fsm IN ('job', 'doomed') AND o.kind IN ('retry', 'stop')))
-  AND NOT (o.fsm = 'doomed' AND o.failure = 'exhausted' AND o.attempt >= 3);
+  AND NOT (o.fsm = 'doomed' AND o.failure = 'exhausted' AND o.attempt >= 3)
+  AND NOT (o.kind = 'stop' AND o.failure = 'deadline');
 
 CREATE VIEW soak.check_acknowledged AS
 SELECT format('instance %s, token %s, visit %s: %s was said to be durable', e.id, e.token, e.visit, e.outcome) AS violation
@@ -117,7 +147,7 @@ CROSS JOIN LATERAL (VALUES
   (op = 'U' AND visit NOT IN (old_visit, old_visit + 1), 'the visit jumps'),
   (op = 'U' AND (step, n) IS DISTINCT FROM (old_step, old_n) AND old_status <> 'executing', 'step or state moved without a claim'),
   (op = 'U' AND visit > old_visit AND old_status <> 'executing', 'the visit moved without a claim'),
-  (op = 'U' AND old_status IN ('done', 'failed'), 'it changed after its end'),
+  (op = 'U' AND old_status IN ('done', 'failed') AND NOT (old_status = 'failed' AND status = 'runnable'), 'it changed after its end'), -- by a retry
   (op = 'U' AND n NOT IN (old_n, old_n + 1), 'the state jumps'),
   (op = 'D', 'it was deleted')) AS t(broken, what)
 WHERE broken;
@@ -145,12 +175,18 @@ FROM soak.outcome WHERE kind = 'reap' AND at < old_lease;
 CREATE VIEW soak.check_instance_overlap AS
 SELECT format('instance %s ran by token %s in %s and, beside it, by %s in %s', a.id, a.token, a.process, b.token, b.process) AS violation
 FROM soak.run a JOIN soak.run b ON b.id = a.id AND b.token <> a.token AND b.began > a.began AND b.began < a.ended
-WHERE NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'reap');
+WHERE NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'reap')
+  -- Who is cancelled, and retried at once, may still run, or just begin to.
+  AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token IN (a.token, b.token) AND o.kind = 'cancel');
 
+-- A step that was cancelled keeps its key from others, but by a lock that a broken connection costs it.
 CREATE VIEW soak.check_key_overlap AS
 SELECT format('key %s: %s ran by token %s in %s and, beside it, %s by %s in %s', a.key, a.id, a.token, a.process, b.id, b.token, b.process) AS violation
 FROM soak.run a JOIN soak.run b ON b.key = a.key AND b.token <> a.token AND b.began > a.began AND b.began < a.ended
-WHERE NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'reap');
+WHERE NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'reap')
+  AND NOT EXISTS (SELECT FROM soak.outcome o JOIN soak.event f ON f.kind = 'fault' AND f.at BETWEEN a.began_at - interval '10 s' AND b.began_at
+      AND f.detail IN ('cut connection', 'black hole', 'cut after COMMIT', 'pg_terminate_backend', 'restart of Postgres', 'SIGKILL')
+    WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'cancel');
 
 CREATE VIEW soak.check_key_executing AS
 SELECT format('key %s: %s rows execute at %s', key, held, seq) AS violation
@@ -159,12 +195,13 @@ FROM (SELECT key, seq, sum(d) OVER (PARTITION BY key ORDER BY seq) AS held
   WHERE d <> 0) k
 WHERE held > 1;
 
--- Rows that were inserted one after the other, for one key, queue and priority, are claimed first in this order.
+-- Rows that were inserted one after the other, for one key, queue and priority, are claimed first in this order. An operator may change it.
 CREATE VIEW soak.check_key_order AS
 SELECT format('key %s: place %s (%s) was claimed before place %s (%s)', key, place, id, was, was_id) AS violation
 FROM (SELECT *, lag(place) OVER w AS was, lag(id) OVER w AS was_id, lag(first) OVER w AS was_first
   FROM (SELECT id, key, queue, priority, place, min(seq) FILTER (WHERE status = 'executing') AS first
-    FROM soak.change WHERE key IS NOT NULL AND place > 0 GROUP BY 1, 2, 3, 4, 5) c
+    FROM soak.change c WHERE key IS NOT NULL AND place > 0 AND NOT EXISTS (SELECT FROM soak.operation o WHERE o.id = c.id)
+    GROUP BY 1, 2, 3, 4, 5) c
   WINDOW w AS (PARTITION BY key, queue, priority ORDER BY place)) o
 WHERE first < was_first OR first IS NOT NULL AND was IS NOT NULL AND was_first IS NULL;
 
@@ -179,6 +216,8 @@ UNION ALL
 SELECT format('signal %s to %s was acknowledged and never consumed', e.tag, e.target)
 FROM soak.event e
 WHERE e.kind = 'acked' AND e.tag NOT LIKE 'stray:%'
+  -- Who was cancelled needs no more; who was retried after that may go on without.
+  AND NOT EXISTS (SELECT FROM soak.operation c WHERE c.verb = 'cancel' AND c.id = e.target)
   AND NOT EXISTS (SELECT FROM (SELECT split_part(s.tag, '#', 1) AS wanted FROM soak.consumption c JOIN soak.signal s ON s.op = 'I' AND s.id = c.signal) s
     WHERE s.wanted = split_part(e.tag, '#', 1));
 
@@ -215,22 +254,34 @@ FROM gendurable.signals s JOIN gendurable.gen_durable g ON g.id = s.target_id WH
 CREATE VIEW soak.check_spin AS
 SELECT format('collector %s took %s visits for %s signals', g.id, g.visit, count(s.id)) AS violation
 FROM gendurable.gen_durable g LEFT JOIN soak.signal s ON s.op = 'I' AND s.target = g.id
-WHERE g.fsm = 'collector' GROUP BY g.id, g.visit HAVING g.visit > count(s.id) + 3;
+WHERE g.fsm = 'collector' GROUP BY g.id, g.visit
+HAVING g.visit > count(s.id) + 3 + (SELECT count(*) FROM soak.operation o WHERE o.id = g.id AND o.verb = 'retry'); -- each runs it once more
 
 CREATE VIEW soak.check_timeout_early AS
 SELECT format('instance %s timed out at %s, its time was %s', id, at, old_deadline) AS violation
 FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_signal' AND timed_out AND NOT old_timed_out
   AND (old_deadline IS NULL OR at < old_deadline);
 
+-- Who is to end by its deadline ends so (fate), and not before; the newest error of whatever failed says why.
+CREATE VIEW soak.check_deadline AS
+SELECT format('%s %s failed at %s, its deadline was %s', fsm, id, finished_at, deadline) AS violation
+FROM gendurable.gen_durable WHERE failure = 'deadline' AND (deadline IS NULL OR finished_at < deadline)
+UNION ALL
+SELECT format('%s %s failed (%s), and its newest error is %s', fsm, id, failure, errors->-1)
+FROM gendurable.gen_durable WHERE status = 'failed' AND NOT coalesce(CASE failure WHEN 'deadline' THEN errors->-1->>'kind' = 'deadline'
+  WHEN 'crashes' THEN errors->-1->>'kind' = 'crash' WHEN 'cancelled' THEN errors->-1->>'kind' = 'cancel'
+  ELSE errors->-1->>'kind' = 'stop' END AND left(last_error, 1024) = errors->-1->>'error' AND jsonb_array_length(errors) <= 20, false);
+
 -- Parents wake once a round, after all of its children, and see these; no child is an orphan.
 
 CREATE VIEW soak.check_parent_wakes AS
 SELECT format('parent %s woke %s times in round %s', id, count(*), round) AS violation
-FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status <> 'awaiting_children' GROUP BY id, round HAVING count(*) > 1
+FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status <> 'awaiting_children' AND failure IS DISTINCT FROM 'cancelled'
+GROUP BY id, round HAVING count(*) > 1
 UNION ALL
 SELECT format('parent %s woke in round %s before its child %s had ended', w.id, w.round, k.id)
 FROM soak.change w JOIN soak.change k ON k.op = 'I' AND k.parent = w.id AND k.parent_round = w.round
-WHERE w.op = 'U' AND w.old_status = 'awaiting_children' AND w.status <> 'awaiting_children'
+WHERE w.op = 'U' AND w.old_status = 'awaiting_children' AND w.status <> 'awaiting_children' AND w.failure IS DISTINCT FROM 'cancelled'
   AND NOT EXISTS (SELECT FROM soak.change e WHERE e.id = k.id AND e.status IN ('done', 'failed') AND e.seq < w.seq);
 
 CREATE VIEW soak.check_join AS
@@ -249,7 +300,22 @@ SELECT format('child %s is %s and has not joined', id, status) FROM gendurable.g
 WHERE parent_id IS NOT NULL AND status IN ('done', 'failed') AND joined IS NULL
 UNION ALL
 SELECT format('parent %s is %s and counts %s children', id, status, children_pending) FROM gendurable.gen_durable
-WHERE children_pending <> 0 AND status <> 'awaiting_children';
+WHERE children_pending <> 0 AND status <> 'awaiting_children'
+  -- Who is cancelled while it waits for its children waits for them no more.
+  AND id NOT IN (SELECT o.id FROM soak.operation o WHERE o.verb = 'cancel' AND o.old_status = 'awaiting_children');
+
+-- A child leaves the barrier once, however it ends: also by a cancel, and whatever becomes of it after a retry.
+CREATE VIEW soak.check_barrier AS
+SELECT format('child %s joined %s times', id, count(*)) AS violation
+FROM soak.change WHERE op = 'U' AND joined IS DISTINCT FROM old_joined GROUP BY id HAVING count(*) > 1
+UNION ALL
+SELECT format('parent %s counted %s children in round %s, had %s', p.id, p.counted, p.round, k.n)
+FROM (SELECT id, round, sum(old_pending - pending) AS counted FROM soak.change c
+  WHERE op = 'U' AND old_status = 'awaiting_children'
+    AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = c.id AND o.xid = c.xid AND o.kind = 'children') -- which leaves out dropped ones itself
+  GROUP BY id, round HAVING bool_or(status = 'runnable')) p
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM soak.change c WHERE c.op = 'I' AND c.parent = p.id AND c.parent_round = p.round) k
+WHERE p.counted <> k.n;
 
 -- Correlation keys: one owner at a time, and one at all where the scope is the whole life.
 
@@ -286,3 +352,103 @@ WHERE b.kind = 'fault' AND b.detail = 'SIGTERM';
 CREATE VIEW soak.check_cancelled AS
 SELECT format('%s %s, visit %s: the handler was called for %s', h.machine, h.id, h.visit, h.detail) AS violation
 FROM soak.event h WHERE h.kind = 'handled' AND h.detail LIKE 'gendurable:%';
+
+-- Operators: what they want is done, and nothing else; what they are told is true.
+
+CREATE VIEW soak.check_ordered AS
+SELECT format('%s of %s was ordered by nobody', o.verb, o.id) AS violation
+FROM soak.operation o
+WHERE NOT EXISTS (SELECT FROM soak.event e WHERE e.kind = 'ordered' AND e.id = o.id
+    AND (e.detail = o.verb OR o.verb = 'reschedule' AND e.detail = 'run_now'))
+  AND NOT (o.verb = 'resume' AND EXISTS (SELECT FROM soak.event e WHERE e.kind = 'ordered' AND e.id IS NULL AND e.detail = 'resume'))
+  AND NOT (o.verb = 'cancel' AND EXISTS (
+    WITH RECURSIVE above(id) AS (SELECT o.id UNION SELECT g.parent_id FROM above JOIN gendurable.gen_durable g ON g.id = above.id AND g.parent_id IS NOT NULL)
+    SELECT FROM above JOIN soak.event e ON e.kind = 'ordered' AND e.id = above.id AND e.outcome = 'descendants'))
+UNION ALL
+SELECT format('%s of %s was said to be done', e.detail, x.id)
+FROM soak.event e CROSS JOIN LATERAL (
+  SELECT e.id WHERE e.outcome <> e.to_step OR e.detail <> 'cancel' UNION ALL SELECT unnest(e.children)) x(id)
+WHERE e.kind = 'operated' AND e.id IS NOT NULL AND e.detail <> 'run_now' -- its time may come while the verb is under way
+  AND NOT EXISTS (SELECT FROM soak.operation o WHERE o.id = x.id AND o.verb = e.detail);
+
+-- After a cancel no further step runs, but for one that its claim's holder has begun, or begins before a beat or its own clock tells it.
+CREATE VIEW soak.check_after_cancel AS
+SELECT format('%s %s was cancelled at visit %s, and ran visit %s by token %s %s later', r.machine, r.id, c.visit, r.visit, r.token, r.began_at - c.at) AS violation
+FROM soak.operation c JOIN soak.run r ON r.id = c.id AND r.token <= c.token
+WHERE c.verb = 'cancel' AND (r.visit > c.visit OR r.began_at > c.at + interval '4.5 s' AND NOT EXISTS (SELECT FROM soak.event f
+  WHERE f.kind = 'fault' AND f.detail = 'SIGSTOP' AND f.label = r.process AND f.at BETWEEN c.at - interval '15 s' AND r.began_at))
+UNION ALL
+SELECT format('instance %s was cancelled, and its claim %s ended as %s', c.id, o.old_token, o.kind)
+FROM soak.operation c JOIN soak.outcome o ON o.id = c.id AND o.old_token <= c.token AND o.seq > c.seq
+WHERE c.verb = 'cancel';
+
+-- What is paused is not claimed.
+CREATE VIEW soak.check_paused AS
+SELECT format('instance %s was paused, and claimed by token %s', id, token) AS violation
+FROM soak.change WHERE op = 'U' AND old_status = 'runnable' AND status = 'executing' AND old_paused;
+
+-- Of a paused queue no step begins once the process knows, and none knows too late where its server can be reached. One that runs again
+-- since its own transaction met a conflict has begun before.
+CREATE VIEW soak.check_paused_queue AS
+SELECT format('%s knew that queue %s is paused, and began %s %s later', r.process, c.queue, r.id, r.began_at - k.at) AS violation
+FROM soak.run r JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status = 'runnable'
+CROSS JOIN LATERAL (SELECT k.at, k.detail FROM soak.event k
+  WHERE k.kind = 'obeyed' AND k.process = r.process AND k.label = c.queue AND k.seq < r.began ORDER BY k.seq DESC LIMIT 1) k
+WHERE k.detail = 'paused' AND r.visit = c.visit AND NOT r.again AND r.began_at > k.at + interval '0.5 s'
+  AND NOT EXISTS (SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail = 'SIGSTOP' AND f.label = r.process
+    AND f.at BETWEEN k.at - interval '15 s' AND r.began_at)
+UNION ALL
+SELECT format('queue %s was paused, and %s began %s %s later', p.label, r.process, r.id, r.began_at - p.at)
+FROM soak.event p JOIN soak.event u ON u.kind = 'resuming' AND u.label = p.label
+  AND u.seq = (SELECT min(x.seq) FROM soak.event x WHERE x.kind = 'resuming' AND x.label = p.label AND x.seq > p.seq)
+JOIN soak.run r ON r.began BETWEEN p.seq AND u.seq AND r.began_at > p.at + interval '2.5 s' AND NOT r.again
+JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status = 'runnable' AND c.queue = p.label AND c.visit = r.visit
+WHERE p.kind = 'paused' AND NOT EXISTS (
+  SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail IN ('black hole', 'restart of Postgres', 'read-only', 'SIGSTOP', 'pool exhausted')
+    AND (f.label IS NULL OR f.label = r.process) AND f.at < r.began_at AND f.at > p.at - interval '15 s');
+
+-- A retry goes on in the same visit, with all that was there; and every further run of a visit is given the signals that the ones before saw.
+CREATE VIEW soak.check_retried AS
+SELECT format('instance %s was retried as another, at %s', id, seq) AS violation
+FROM soak.operation WHERE verb = 'retry' AND ((visit, step, n, token, round, joined, timed_out)
+    IS DISTINCT FROM (old_visit, old_step, old_n, old_token, old_round, old_joined, old_timed_out)
+  OR attempt <> 0 OR crashes <> 0 OR paused OR failure IS NOT NULL)
+UNION ALL
+SELECT format('instance %s, visit %s saw signals %s, then %s', a.id, a.visit, a.signals, b.signals)
+FROM soak.run a JOIN soak.run b ON b.id = a.id AND b.visit = a.visit AND b.token > a.token
+WHERE NOT coalesce(a.signals, '{}') <@ coalesce(b.signals, '{}');
+
+-- Hosts: what was committed is there, what was rolled back is not, and of what nobody knows all is there or nothing.
+CREATE VIEW soak.check_hosted AS
+SELECT format('transaction %s was %s: %s', e.label, e.outcome, coalesce(w.what || CASE WHEN f.xid IS NULL THEN ' is not there' ELSE ' is' END,
+  CASE WHEN h.xid IS NULL THEN 'it is not there' ELSE 'it is' END)) AS violation
+FROM soak.event e LEFT JOIN soak.hosted h ON h.name = e.label
+LEFT JOIN LATERAL unnest(e.tags) w(what) ON true
+LEFT JOIN LATERAL (SELECT c.xid FROM soak.change c WHERE c.op = 'I' AND c.label = w.what
+  UNION ALL SELECT s.xid FROM soak.signal s WHERE s.op = 'I' AND s.tag = w.what) f ON true
+WHERE e.kind = 'hosted' AND CASE e.outcome
+  WHEN 'committed' THEN h.xid IS NULL OR w.what IS NOT NULL AND f.xid IS DISTINCT FROM h.xid
+  WHEN 'rolled back' THEN h.xid IS NOT NULL OR f.xid IS NOT NULL
+  ELSE w.what IS NOT NULL AND f.xid IS DISTINCT FROM h.xid END
+UNION ALL
+SELECT format('transaction %s took effect %s times', name, count(*)) FROM soak.hosted GROUP BY name HAVING count(*) > 1;
+
+-- A step's own transaction: its writes, its letter and its outcome, once and together.
+CREATE VIEW soak.check_booking AS
+SELECT format('teller %s, visit %s: %s bookings', o.id, o.old_visit, count(b.id)) AS violation
+FROM soak.outcome o LEFT JOIN soak.booking b ON b.id = o.id AND b.visit = o.old_visit AND b.token = o.old_token AND b.xid = o.xid
+WHERE o.fsm = 'teller' AND o.old_step = 'book' AND o.kind IN ('next', 'done') GROUP BY o.id, o.old_visit, o.seq HAVING count(b.id) <> 1
+UNION ALL
+SELECT format('teller %s, visit %s booked without its outcome', b.id, b.visit)
+FROM soak.booking b WHERE NOT EXISTS (SELECT FROM soak.outcome o
+  WHERE o.id = b.id AND o.old_visit = b.visit AND o.xid = b.xid AND o.kind IN ('next', 'done'))
+UNION ALL
+SELECT format('teller %s, visit %s: letter %s came %s times', b.id, b.visit, b.letter, count(s.id))
+FROM soak.booking b LEFT JOIN soak.signal s ON s.op = 'I' AND s.tag = b.letter AND s.xid = b.xid
+WHERE b.letter IS NOT NULL GROUP BY b.id, b.visit, b.letter HAVING count(s.id) <> 1
+UNION ALL
+SELECT format('signal %s came without its booking', s.tag)
+FROM soak.signal s WHERE s.op = 'I' AND s.tag LIKE '%/box/%#v%' AND NOT EXISTS (SELECT FROM soak.booking b WHERE b.xid = s.xid AND b.letter = s.tag)
+UNION ALL
+SELECT format('%s bookings moved accounts by %s', b.n, a.n)
+FROM (SELECT count(*) AS n FROM soak.booking) b, (SELECT sum(n) AS n FROM soak.account) a WHERE a.n <> 2 * b.n;

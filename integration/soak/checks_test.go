@@ -94,6 +94,12 @@ var breaches = map[string][]string{
 		`UPDATE soak.change SET old_deadline = NULL WHERE timed_out AND NOT old_timed_out`,
 	},
 
+	"deadline": {
+		`UPDATE gendurable.gen_durable SET finished_at = deadline - interval '1 ms' WHERE failure = 'deadline'`,
+		`UPDATE gendurable.gen_durable SET errors = NULL WHERE failure = 'deadline'`,
+		`UPDATE gendurable.gen_durable SET errors = errors - -1 WHERE failure = 'stopped'`,
+	},
+
 	"parent_wakes": {
 		`INSERT INTO soak.change SELECT * FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status = 'runnable' LIMIT 1`,
 		`UPDATE soak.change SET seq = seq + 1000000 WHERE parent IS NOT NULL AND status IN ('done', 'failed')`,
@@ -117,6 +123,52 @@ var breaches = map[string][]string{
 			WHERE seq = (SELECT min(o.seq) FROM soak.outcome o JOIN soak.run r ON r.id = o.id AND r.token = o.old_token WHERE r.process = 'worker0' AND o.kind = 'retry'))
 		INSERT INTO soak.event (seq, at, process, kind, label, detail) VALUES (0, '-infinity', 'soak', 'fault', NULL, 'SIGTERM'),
 			(1000000, 'infinity', 'soak', 'rolled', 'worker0', NULL), (1000001, 'infinity', 'soak', 'healed', NULL, 'SIGTERM')`,
+	},
+	"barrier": {
+		`UPDATE soak.change SET old_joined = '00000000-0000-0000-0000-000000000001' WHERE parent IS NOT NULL AND op = 'U'`,
+		`UPDATE soak.change SET old_pending = old_pending + 1 WHERE seq = (SELECT min(seq) FROM soak.change
+			WHERE op = 'U' AND old_status = 'awaiting_children' AND status = 'runnable')`,
+	},
+	"ordered": {
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'cancel'`,
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'retry'`,
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'pause'`,
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'resume'`,
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail IN ('reschedule', 'run_now')`,
+		`UPDATE soak.change SET failure = 'stopped' WHERE failure = 'cancelled'`,
+		`UPDATE soak.event SET children = '{-1}' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'operated' AND detail = 'cancel')`,
+	},
+	"after_cancel": {
+		`UPDATE soak.event SET at = at + interval '1 h' WHERE kind = 'started' AND id IN (SELECT id FROM soak.operation WHERE verb = 'cancel')`,
+		`UPDATE soak.change SET visit = visit - 1, old_visit = old_visit - 1 WHERE failure = 'cancelled' AND old_status NOT IN ('done', 'failed')`,
+		`UPDATE soak.change SET seq = 0 WHERE failure = 'cancelled' AND old_status NOT IN ('done', 'failed')`,
+	},
+	"paused": {`UPDATE soak.change SET old_paused = true WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'U' AND status = 'executing')`},
+	"paused_queue": {
+		`UPDATE soak.event SET detail = 'paused' WHERE kind = 'obeyed'`,
+		`UPDATE soak.event SET seq = -1, at = at - interval '1 h' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'paused')`,
+	},
+	"retried": {
+		`UPDATE soak.change SET visit = visit + 1 WHERE op = 'U' AND old_status = 'failed' AND status = 'runnable'`,
+		`UPDATE soak.change SET attempt = 1 WHERE op = 'U' AND old_status = 'failed' AND status = 'runnable'`,
+		`UPDATE soak.event e SET signals = '{-1}' WHERE kind = 'started' AND attempt = 0
+			AND EXISTS (SELECT FROM soak.event b WHERE b.kind = 'started' AND b.id = e.id AND b.visit = e.visit AND b.attempt > 0)`,
+	},
+	"hosted": {
+		`DELETE FROM soak.hosted WHERE name = (SELECT min(label) FROM soak.event WHERE kind = 'hosted' AND outcome = 'committed')`,
+		`UPDATE soak.hosted SET xid = 1`,
+		`UPDATE soak.event SET outcome = 'rolled back' WHERE kind = 'hosted'`,
+		`DELETE FROM soak.change c USING soak.event e WHERE c.op = 'I' AND e.kind = 'hosted' AND c.label = ANY (e.tags)`,
+		`WITH undone AS (UPDATE soak.event SET outcome = 'unknown' WHERE kind = 'hosted')
+		UPDATE soak.signal s SET xid = 1 FROM soak.event e WHERE s.op = 'I' AND e.kind = 'hosted' AND s.tag = ANY (e.tags)`,
+		`INSERT INTO soak.hosted SELECT * FROM soak.hosted LIMIT 1`,
+	},
+	"booking": {
+		`DELETE FROM soak.booking WHERE xid = (SELECT min(xid) FROM soak.booking)`,
+		`INSERT INTO soak.booking SELECT id, visit, token, NULL, xid FROM soak.booking LIMIT 1`,
+		`INSERT INTO soak.booking (id, visit, token) VALUES (-1, 1, 1)`,
+		`UPDATE soak.signal SET xid = 1 WHERE op = 'I' AND tag LIKE '%/box/%#v%'`,
+		`UPDATE soak.account SET n = n + 1 WHERE id = 0`,
 	},
 	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
 }
@@ -142,7 +194,7 @@ func TestEveryCheckFires(t *testing.T) {
 				done, err := tx.Exec(t.Context(), breach)
 				require.NoError(t, err)
 				require.NotZero(t, done.RowsAffected(), "the history has nothing to break here")
-				for _, view := range []string{"run", "outcome", "consumption", "identity"} {
+				for _, view := range []string{"run", "outcome", "operation", "consumption", "identity"} {
 					_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
 					require.NoError(t, err)
 				}
@@ -154,7 +206,7 @@ func TestEveryCheckFires(t *testing.T) {
 	}
 }
 
-// recorded is a database with the history of two workers and a client that met no fault, in this process.
+// recorded is a database with the history of two workers, a client and an operator that met no fault, in this process.
 func recorded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	address := pgtest.Migrated(t)
@@ -176,10 +228,7 @@ func recorded(t *testing.T) *pgxpool.Pool {
 			return err
 		}
 		defer pool.Close()
-		if r.Client {
-			return r.playClient(ctx, pool, log, func() {})
-		}
-		return r.playWorker(ctx, pool, log, func() {})
+		return r.work(ctx, pool, log, func() {})
 	}
 	working, home := context.WithCancel(t.Context())
 	defer home()
@@ -188,8 +237,9 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	for i := range 2 {
 		running.Go(func() { errs <- play(working, role{Name: fmt.Sprintf("worker%d", i), Old: i == 0}) })
 	}
-	begun, enough := context.WithTimeout(t.Context(), 4*time.Second)
+	begun, enough := context.WithTimeout(t.Context(), 8*time.Second)
 	defer enough()
+	running.Go(func() { errs <- play(begun, role{Name: "operator", Admin: true, Seed: 7, Pace: 20}) })
 	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: 7, Pace: 40}))
 	require.Eventually(t, func() bool {
 		var left int

@@ -2,6 +2,7 @@ package soak
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -16,9 +18,10 @@ import (
 
 // client undertakes things: it inserts, signals, waits for the end and keeps at it through every fault, as a host must.
 type client struct {
-	eng *engine.Engine
-	log *journal
-	r   role
+	hand
+	pool *pgxpool.Pool // the host's: its transactions are begun here
+	db   *sql.DB       // over the same connections
+	r    role
 }
 
 // quick bounds, in ms, the steps of those that share a partition key for long: they run one at a time.
@@ -38,7 +41,9 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	if err != nil {
 		return err
 	}
-	c := &client{eng: eng, log: log, r: r}
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	c := &client{hand: hand{eng, log}, pool: pool, db: db, r: r}
 	life, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	ready()
@@ -78,7 +83,8 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 type undertaking struct {
 	*client
 	*rand.Rand
-	name string
+	name    string
+	refused bool // a target that wants signals has ended
 }
 
 // kinds of undertakings, with how many of a hundred they are.
@@ -86,14 +92,17 @@ var kinds = []struct {
 	share  int
 	pursue func(*undertaking, context.Context)
 }{
-	{10, (*undertaking).single},
-	{8, (*undertaking).queueUp},
+	{8, (*undertaking).single},
+	{7, (*undertaking).queueUp},
 	{6, (*undertaking).reserve},
-	{12, (*undertaking).chain},
-	{36, (*undertaking).correspond},
-	{18, (*undertaking).collect},
-	{5, (*undertaking).clock},
+	{8, (*undertaking).chain},
+	{32, (*undertaking).correspond},
+	{17, (*undertaking).collect},
+	{4, (*undertaking).clock},
 	{5, (*undertaking).raise},
+	{5, (*undertaking).order},
+	{4, (*undertaking).arrive},
+	{4, (*undertaking).book},
 }
 
 func (u *undertaking) pursue(ctx context.Context) {
@@ -249,20 +258,47 @@ func (u *undertaking) send(ctx context.Context, to fsm.Machine[work, ending], w 
 		if u.IntN(2) == 0 {
 			target = key
 		}
-		if !u.deliver(ctx, target, i, u.IntN(3) > 0) {
+		if !u.deliver(ctx, target, u.name, i, u.IntN(3) > 0) {
 			return
 		}
 		if u.IntN(3) == 0 {
 			pause(ctx, time.Duration(u.IntN(150))*time.Millisecond)
+		}
+		if u.IntN(60) == 0 {
+			u.revive(ctx, id)
 		}
 	}
 	u.outcome(ctx, id)
 	u.tooLate(ctx, id, key)
 }
 
-// clock is an await that times out, if not for a signal that races with it.
+// revive cancels an instance that signals are being sent to and retries it, whoever has cancelled it: what it was sent is there still. Not
+// one that has refused a signal, which would wait for it without end.
+func (u *undertaking) revive(ctx context.Context, id fsm.ID) {
+	if u.refused {
+		return
+	}
+	for _, verb := range []engine.Verb{engine.VerbCancel, engine.VerbRetry} {
+		for ctx.Err() == nil {
+			if _, ok := u.operate(ctx, verb, id); ok {
+				break
+			}
+			pause(ctx, 100*time.Millisecond)
+		}
+		pause(ctx, time.Duration(u.IntN(100))*time.Millisecond)
+	}
+}
+
+// clock is an await that times out, if not for a signal that races with it; or one that only the instance's deadline ends.
 func (u *undertaking) clock(ctx context.Context) {
 	w := u.work()
+	if u.IntN(3) == 0 {
+		w.Fate = string(fsm.FailureDeadline)
+		if id, ok := u.insert(ctx, timer.New(w).Deadline(time.Duration(u.IntN(2000))*time.Millisecond+time.Millisecond)); ok {
+			u.outcome(ctx, id)
+		}
+		return
+	}
 	w.Within = 50 + u.IntN(1500)
 	id, ok := u.insert(ctx, timer.New(w))
 	if !ok {
@@ -287,7 +323,7 @@ func (u *undertaking) raise(ctx context.Context) {
 	if !ok {
 		return
 	}
-	if w.Want > 0 && !u.deliver(ctx, key, 0, true) {
+	if w.Want > 0 && !u.deliver(ctx, key, u.name, 0, true) {
 		return
 	}
 	u.outcome(ctx, id)

@@ -244,7 +244,7 @@ func (c *chaos) unanswer(ctx context.Context, r *rand.Rand) error {
 // terminate ends sessions as an administrator does: those that are at work, if there are any.
 func (c *chaos) terminate(ctx context.Context, _ *rand.Rand) error {
 	const sql = `SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM (SELECT pid FROM pg_stat_activity
-		WHERE application_name ~ '^(worker|client)' ORDER BY state = 'active' DESC, random() LIMIT 1) one`
+		WHERE application_name ~ '^(worker|client|operator)' ORDER BY state = 'active' DESC, random() LIMIT 1) one`
 	var done bool
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

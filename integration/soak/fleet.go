@@ -28,6 +28,7 @@ type fleet struct {
 	mu     sync.Mutex
 	slots  [workers]*process
 	client [clients]*process
+	admin  *process
 	born   int
 }
 
@@ -57,12 +58,26 @@ func (f *fleet) startAll(ctx context.Context) error {
 		}
 		f.client[i] = p
 	}
-	for _, p := range append(f.slots[:], f.client[:]...) {
+	var err error
+	if f.admin, err = f.start(role{Name: "operator", Admin: true, Seed: f.seed, Pace: adminPace}); err != nil {
+		return err
+	}
+	for _, p := range f.everyone() {
 		if err := p.wait(ctx, p.ready, startWithin); err != nil {
 			return fmt.Errorf("wait for %s: %w", p.name, err)
 		}
 	}
 	return nil
+}
+
+// everyone is who has been started and not been replaced. The lock is the caller's, or nobody else is about.
+func (f *fleet) everyone() (all []*process) {
+	for _, p := range append(append(f.slots[:0:0], f.slots[:]...), append(f.client[:], f.admin)...) {
+		if p != nil {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // startWorker starts a worker in a slot. Each third does not know the newest version of a machine, as in the middle of a deploy.
@@ -222,14 +237,15 @@ func orderly(p *process) string {
 	return p.cmd.ProcessState.String()
 }
 
-// finish ends the clients, which see all that they have begun to its end.
+// finish ends the operator, which resumes all that it has paused, and the clients, which see all that they have begun to its end.
 func (f *fleet) finish(ctx context.Context) error {
-	for _, p := range f.client {
+	hosts := append([]*process{f.admin}, f.client[:]...)
+	for _, p := range hosts {
 		if err := p.signal(syscall.SIGTERM); err != nil {
 			return err
 		}
 	}
-	for _, p := range f.client {
+	for _, p := range hosts {
 		if err := p.wait(ctx, p.exited, finishWithin+patience); err != nil {
 			return fmt.Errorf("end %s: %w", p.name, err)
 		}
@@ -259,11 +275,9 @@ func (f *fleet) stop(ctx context.Context) error {
 func (f *fleet) slay() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, p := range append(f.slots[:], f.client[:]...) {
-		if p != nil {
-			_ = p.cmd.Process.Kill() // maybe it has ended
-			<-p.exited
-			_ = p.stdin.Close()
-		}
+	for _, p := range f.everyone() {
+		_ = p.cmd.Process.Kill() // maybe it has ended
+		<-p.exited
+		_ = p.stdin.Close()
 	}
 }

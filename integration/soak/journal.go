@@ -64,6 +64,13 @@ const (
 	evRolled    = "rolled"    // a process ended in order
 	evExhausted = "exhausted" // a process's pool had no connection left
 	evWrong     = "wrong"     // a step saw what it must not see
+	evOrdered   = "ordered"   // an operator is about to do something
+	evOperated  = "operated"  // and is told that it was done
+	evPaused    = "paused"    // a queue is: the operator has been told so
+	evResuming  = "resuming"  // it is about to be resumed
+	evObeyed    = "obeyed"    // a worker has noticed either
+	evHosted    = "hosted"    // a host's transaction has ended
+	evDecided   = "decided"   // a step, in its own transaction
 )
 
 // journal appends to the log that all processes share. A line is one write to a file in append mode: a process that is killed leaves whole

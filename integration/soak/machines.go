@@ -181,7 +181,7 @@ func (p player) join(_ context.Context, r *run) (fsm.Outcome, error) {
 	for _, c := range r.Children() {
 		saw.Children = append(saw.Children, int64(c.ID))
 		if !c.Status.Terminal() {
-			r.wrong(fmt.Sprintf("child %d is %s", c.ID, c.Status))
+			r.wrongOf(c.ID, fmt.Sprintf("child %d is %s", c.ID, c.Status))
 		}
 	}
 	if len(saw.Children)+len(r.Dropped()) != r.State.Brood {

@@ -16,8 +16,12 @@ const (
 // How many processes there are.
 const (
 	workers = 12
-	clients = 2
+	clients = 2 // and an operator
 )
+
+// noticed is how long after a queue was paused no process may begin a step of it, however busy everything is: a poll, and time to poll again
+// where that failed.
+const noticed = pollMax + 1500*time.Millisecond
 
 // Options of a soak.
 type Options struct {
@@ -56,7 +60,32 @@ var floors = map[string]int{
 	rolled:      workers,
 	"instances": 10_000,
 	"signals":   20_000,
+
+	cancelled:    250,
+	retried:      200,
+	rescheduled:  40,
+	instsPaused:  60,
+	queuesPaused: 8,
+	planned:      25,
+	hostCommits:  1000,
+	hostUndone:   400,
+	stepsOwn:     600,
+	starts:       400,
 }
+
+// What operators and hosts do. Each is counted where it is known to have been done.
+const (
+	cancelled    = "cancels"
+	retried      = "retries"
+	rescheduled  = "reschedules"
+	instsPaused  = "pauses"
+	queuesPaused = "paused queues"
+	planned      = "applied plans"
+	hostCommits  = "hosts' commits"
+	hostUndone   = "hosts' rollbacks"
+	stepsOwn     = "steps' own transactions"
+	starts       = "signals with start"
+)
 
 // The kinds of fault.
 const (

@@ -24,11 +24,12 @@ const roleVariable = "GENDURABLE_SOAK_ROLE"
 type role struct {
 	Name   string  `json:"name"`
 	Client bool    `json:"client"`
-	URL    string  `json:"url"` // of the proxy
+	Admin  bool    `json:"admin"` // an operator
+	URL    string  `json:"url"`   // of the proxy
 	Log    string  `json:"log"`
 	Seed   uint64  `json:"seed"`
 	Old    bool    `json:"old"`  // a worker that does not know the newest version of a machine
-	Pace   float64 `json:"pace"` // of a client: undertakings a second
+	Pace   float64 `json:"pace"` // of a client: undertakings a second; of an operator: acts
 }
 
 // Exit codes of a process.
@@ -80,9 +81,16 @@ func (r role) play() error {
 		return err
 	}
 	defer pool.Close()
-	ready := func() { fmt.Fprintln(os.Stdout, saysReady) }
-	if r.Client {
+	return r.work(ctx, pool, log, func() { fmt.Fprintln(os.Stdout, saysReady) })
+}
+
+// work does what the role is about, until ctx ends.
+func (r role) work(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
+	switch {
+	case r.Client:
 		return r.playClient(ctx, pool, log, ready)
+	case r.Admin:
+		return r.playOperator(ctx, pool, log, ready)
 	}
 	return r.playWorker(ctx, pool, log, ready)
 }
@@ -105,6 +113,7 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	eng, err := engine.New(engine.Config{
 		Pool: pool, Machines: player{log}.definitions(r.Old),
 		Queues: map[string]engine.Queue{"default": {Concurrency: 10}, "post": {Concurrency: 10}, "narrow": {Concurrency: 2}},
+		Logger: slog.New(obedience{slog.Default().Handler(), log}),
 		Lease:  lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
 		Hooks: []engine.Hooks{{
 			Step: func(_ context.Context, i fsm.Info, outcome string, _ time.Duration, _ error) {
@@ -176,4 +185,44 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-t.C:
 	}
+}
+
+// obedience logs when a worker notices that a queue is paused, or is not any more: it says so in its own log.
+type obedience struct {
+	slog.Handler
+	journal *journal
+}
+
+// Handle looks at a record and passes it on.
+func (o obedience) Handle(ctx context.Context, r slog.Record) error {
+	e := event{Kind: evObeyed, Detail: "resumed"}
+	r.Attrs(func(a slog.Attr) bool {
+		switch {
+		case a.Key == "queue":
+			e.Label = a.Value.String()
+		case a.Key == "paused" && a.Value.Kind() == slog.KindBool && a.Value.Bool():
+			e.Detail = "paused"
+		}
+		return true
+	})
+	if r.Message == "a queue is paused, or resumed" {
+		o.journal.write(e)
+	}
+	if !o.Handler.Enabled(ctx, r.Level) {
+		return nil
+	}
+	return o.Handler.Handle(ctx, r)
+}
+
+// Enabled lets through what tells of a queue, whatever is printed.
+func (o obedience) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+
+// WithAttrs keeps looking.
+func (o obedience) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return obedience{o.Handler.WithAttrs(attrs), o.journal}
+}
+
+// WithGroup keeps looking.
+func (o obedience) WithGroup(name string) slog.Handler {
+	return obedience{o.Handler.WithGroup(name), o.journal}
 }

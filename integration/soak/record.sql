@@ -9,9 +9,10 @@ CREATE TABLE soak.change (
   seq bigint NOT NULL, xid bigint NOT NULL, at timestamptz NOT NULL, op text NOT NULL, id bigint NOT NULL,
   fsm text, version int, step text, status text, visit bigint, token bigint, worker text, attempt int, crashes int, n int, label text, place int,
   queue text, priority int, key text, lease timestamptz, parent bigint, parent_round bigint, round bigint, pending int, joined uuid, guard text,
-  failure text, timed_out boolean,
+  failure text, timed_out boolean, paused boolean, eligible timestamptz,
   old_status text, old_step text, old_visit bigint, old_token bigint, old_worker text, old_attempt int, old_crashes int, old_n int,
-  old_lease timestamptz, old_deadline timestamptz, old_round bigint, old_pending int, old_guard text, old_timed_out boolean);
+  old_lease timestamptz, old_deadline timestamptz, old_round bigint, old_pending int, old_guard text, old_timed_out boolean, old_paused boolean,
+  old_eligible timestamptz, old_joined uuid);
 
 CREATE FUNCTION soak.record_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -20,15 +21,16 @@ BEGIN
       NEW.fsm, NEW.fsm_version, NEW.step, NEW.status, NEW.visit, NEW.claim_token, NEW.locked_by, NEW.attempt, NEW.crashes,
       (NEW.state->>'N')::int, NEW.state->>'Label', (NEW.state->>'Place')::int, NEW.queue, NEW.priority, NEW.partition_key,
       NEW.lease_expires_at, NEW.parent_id, NEW.parent_round, NEW.round, NEW.children_pending, NEW.joined, NEW.correlation_guard, NEW.failure,
-      NEW.timed_out);
+      NEW.timed_out, NEW.paused, NEW.eligible_at);
   ELSIF TG_OP = 'UPDATE' THEN
     INSERT INTO soak.change VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'U', NEW.id,
       NEW.fsm, NEW.fsm_version, NEW.step, NEW.status, NEW.visit, NEW.claim_token, NEW.locked_by, NEW.attempt, NEW.crashes,
       (NEW.state->>'N')::int, NEW.state->>'Label', (NEW.state->>'Place')::int, NEW.queue, NEW.priority, NEW.partition_key,
       NEW.lease_expires_at, NEW.parent_id, NEW.parent_round, NEW.round, NEW.children_pending, NEW.joined, NEW.correlation_guard, NEW.failure,
-      NEW.timed_out,
+      NEW.timed_out, NEW.paused, NEW.eligible_at,
       OLD.status, OLD.step, OLD.visit, OLD.claim_token, OLD.locked_by, OLD.attempt, OLD.crashes, (OLD.state->>'N')::int,
-      OLD.lease_expires_at, OLD.await_deadline, OLD.round, OLD.children_pending, OLD.correlation_guard, OLD.timed_out);
+      OLD.lease_expires_at, OLD.await_deadline, OLD.round, OLD.children_pending, OLD.correlation_guard, OLD.timed_out,
+      OLD.paused, OLD.eligible_at, OLD.joined);
   ELSE
     INSERT INTO soak.change (seq, xid, at, op, id, old_status, old_token, old_visit)
     VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'D', OLD.id, OLD.status, OLD.claim_token, OLD.visit);
@@ -60,6 +62,13 @@ END $$;
 
 CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.signals
   FOR EACH ROW EXECUTE FUNCTION soak.record_signal();
+
+-- The hosts' own tables. Nothing keeps a row from being written twice: that is for the engine to see to.
+CREATE TABLE soak.hosted (name text NOT NULL, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint);
+CREATE TABLE soak.booking (id bigint NOT NULL, visit bigint NOT NULL, token bigint NOT NULL, letter text,
+  xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint);
+CREATE TABLE soak.account (id int PRIMARY KEY, n bigint NOT NULL DEFAULT 0);
+INSERT INTO soak.account SELECT generate_series(0, 11);
 
 -- The processes' log, once it is over; seq is the line.
 CREATE TABLE soak.event (

@@ -27,13 +27,14 @@ type soak struct {
 	dir   string
 	chaos *chaos
 	fleet *fleet
+	tally *tally
 }
 
 // Run soaks the engine. It returns nil if every check holds, every floor is reached and no kind of fault was without effect. Whatever
 // happens, ctx's end included, no process and no cluster is left; the log stays where something was violated.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &soak{o: o, began: time.Now(), chaos: newChaos(o)}
-	s.say("seed %d, %d s of faults, %d workers, %d clients", o.Seed, o.Seconds, workers, clients)
+	s.say("seed %d, %d s of faults, %d workers, %d clients, an operator", o.Seed, o.Seconds, workers, clients)
 	if s.dir, err = os.MkdirTemp("", "gendurable-soak-"); err != nil {
 		return err
 	}
@@ -101,6 +102,7 @@ func (s *soak) setUp(ctx context.Context) error {
 		return err
 	}
 	through.Host = c.proxy.address()
+	s.tally = &tally{path: c.log.file.Name(), done: map[string]int64{}}
 	s.fleet = &fleet{program: s.o.Program, dir: s.dir, log: c.log, seed: s.o.Seed, url: through.String(), pace: pace}
 	c.fleet = s.fleet
 	return nil
@@ -108,6 +110,9 @@ func (s *soak) setUp(ctx context.Context) error {
 
 // pace is how many undertakings the clients begin in a second, all together: a third more than the floors need.
 const pace = 44
+
+// adminPace is how many verbs an operator begins in a second: more than the floors need, since many find nothing to do.
+const adminPace = 6
 
 // soak lets the faults reign for the time that was asked for, and longer where the floors are not reached by then.
 func (s *soak) soak(ctx context.Context) error {
@@ -157,7 +162,16 @@ func (s *soak) volume(ctx context.Context) (instances, signals int64, err error)
 	defer cancel()
 	err = s.chaos.admin.QueryRow(ctx, `SELECT (SELECT count(*) FROM gendurable.gen_durable), (SELECT count(*) FROM soak.signal WHERE op = 'I')`).
 		Scan(&instances, &signals)
-	return instances, signals, err
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := s.tally.count(); err != nil {
+		return 0, 0, err
+	}
+	for what, n := range s.tally.done {
+		s.chaos.counts[what].Store(n)
+	}
+	return instances, signals, nil
 }
 
 // settle lets everything that was begun come to its end, without faults, and then ends everyone in order.
@@ -216,6 +230,11 @@ const actsSQL = `
 SELECT (SELECT count(*) FROM soak.run), (SELECT count(*) FROM soak.outcome WHERE kind = 'reap'),
   (SELECT count(*) FROM soak.outcome WHERE kind = 'release'), (SELECT count(*) FROM soak.event WHERE kind = 'stale')`
 
+// operationsSQL counts what operators did to instances, by what these were at.
+const operationsSQL = `
+SELECT coalesce(string_agg(format('%s of %s ×%s', verb, old_status, n), ', ' ORDER BY verb, n DESC), 'none')
+FROM (SELECT verb, old_status, count(*) AS n FROM soak.operation GROUP BY verb, old_status) o`
+
 // tell prints the counts.
 func (s *soak) tell(ctx context.Context) error {
 	c := s.chaos
@@ -227,6 +246,14 @@ func (s *soak) tell(ctx context.Context) error {
 		n, of := c.cost(kind)
 		s.say("%-22s %4d  (%d %s)", kind, c.counts[kind].Load(), n, of)
 	}
+	for _, what := range slices.Sorted(maps.Keys(s.tally.done)) {
+		s.say("%-22s %4d", what, s.tally.done[what])
+	}
+	var operations string
+	if err := c.admin.QueryRow(ctx, operationsSQL).Scan(&operations); err != nil {
+		return fmt.Errorf("count what operators did: %w", err)
+	}
+	s.say("changes by operators: %s", operations)
 	s.say("%d instances, %d signals, %d steps run, %d reaped, %d released, %d stale outcomes",
 		c.counts["instances"].Load(), c.counts["signals"].Load(), runs, reaped, released, stale)
 	s.say("errors of the server: %s", c.proxy.codesText())

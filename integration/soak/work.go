@@ -31,6 +31,8 @@ type work struct {
 	Rounds int
 	Depth  int // how deep children may have children
 
+	Sends int64 // the mailbox that a teller writes to
+
 	Place int // among those of its partition key, from 1; 0: it has none
 }
 
@@ -57,6 +59,7 @@ var (
 	collector = fsm.Declare[work, ending]("collector", fsm.Queue("post"))
 	timer     = fsm.Declare[work, ending]("timer", fsm.Queue("post"))
 	family    = fsm.Declare[work, ending]("family")
+	teller    = fsm.Declare[work, ending]("teller")
 
 	pings = fsm.DeclareSignal[ping]("ping")
 	pongs = fsm.DeclareSignal[ping]("pong") // awaited beside ping, and never sent
@@ -83,6 +86,7 @@ func (p player) definitions(old bool) []fsm.Definition {
 		mailbox.Define(p.step("start", p.park("take")), p.step("take", p.take), p.step("more", p.more)).OnError(p.handle),
 		collector.Define(p.step("start", p.park("gather")), p.step("gather", p.gather), p.step("sum", p.finish)).OnError(p.handle),
 		timer.Define(p.step("start", p.park("rang")), p.step("rang", p.rang)).OnError(p.handle),
+		teller.Define(p.step("start", p.advance("book")), p.step("book", p.book)).OnError(p.handle),
 		family.Define(p.step("start", p.found), p.step("spawn", p.spawn), p.step("join", p.join)).OnError(p.handle),
 	}
 	if old {
@@ -164,9 +168,12 @@ func (r *run) done() fsm.Outcome {
 }
 
 // wrong logs what a step must not see.
-func (r *run) wrong(what string) {
+func (r *run) wrong(what string) { r.wrongOf(0, what) }
+
+// wrongOf is wrong about another instance.
+func (r *run) wrongOf(id fsm.ID, what string) {
 	e := of(&r.Info, &r.State)
-	e.Kind, e.Detail = evWrong, what
+	e.Kind, e.Target, e.Detail = evWrong, int64(id), what
 	r.log.write(e)
 }
 

@@ -114,6 +114,7 @@ type Claim struct {
 	TimedOut       bool
 	InsertedAt     time.Time
 	Deadline       time.Time         // zero: none
+	Life           time.Duration     // from the claim to the deadline, on the server's clock
 	Labels         map[string]string // nil: none; nobody changes it
 	Trace          map[string]string // of the insertion; nil: none
 

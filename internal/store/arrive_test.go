@@ -185,6 +185,7 @@ func TestDeliverOrInsertBeforeAnotherTransaction(t *testing.T) {
 func TestDeliverOrInsertSideBySide(t *testing.T) {
 	b := newBench(t)
 	const senders, each = 8, 15
+	b.exec(`CREATE TABLE public.ended (signals int)`)
 	var group sync.WaitGroup
 	for n := range senders {
 		group.Go(func() {
@@ -207,9 +208,6 @@ func TestDeliverOrInsertSideBySide(t *testing.T) {
 				}
 			}
 		})
-		if n == 0 {
-			b.exec(`CREATE TABLE IF NOT EXISTS public.ended (signals int)`)
-		}
 	}
 	group.Wait()
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.signals s JOIN gendurable.gen_durable g ON g.id = s.target_id WHERE g.status = 'done'`))
@@ -241,6 +239,20 @@ func TestDeliverOrInsertWithoutAnswer(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, d.Duplicate)
 	require.Equal(t, 2, b.signals(id))
+
+	// The first attempt got in without an answer, and ended before anybody looked, out of its scope.
+	for _, m := range []*step.Signal{named("go"), deduped("go", "e")} {
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+		quick := &interloper{text: "g.uid = $2::text::uuid", act: func() {
+			b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = clock_timestamp()`)
+		}}
+		dial := b.cutting().pool.Config().ConnConfig.DialFunc
+		beside := b.beside(func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.ConnConfig.Tracer = dial, quick })
+		d, err := beside.DeliverOrInsert(t.Context(), newcomer(), m, cap10)
+		require.NoError(t, err)
+		require.True(t, d.Inserted && quick.acted.Load())
+		require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+	}
 
 	// The first attempt got in without an answer; the second finds itself.
 	b.exec(`DELETE FROM gendurable.gen_durable`)

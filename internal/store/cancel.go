@@ -17,6 +17,7 @@ import (
 const cancelSQL = `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = $3, finished_at = (SELECT clock_timestamp()),
   pick_lane = 0, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
+  errors = ` + remembered + `'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', left($3, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l

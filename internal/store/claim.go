@@ -102,7 +102,8 @@ moved AS (
   RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
     CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
-    CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline, g.labels, g.trace)
+    CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline,
+    (extract(epoch FROM g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace)
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0) FROM moved ORDER BY act, n`
 
@@ -184,6 +185,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		key, partition *string
 		parent         *int64
 		deadline       *time.Time
+		life           *int64
 		skip           *string
 		dropped        []byte
 		labels, trace  []byte
@@ -192,7 +194,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &labels, &trace, &skip); err != nil {
+			&deadline, &life, &labels, &trace, &skip); err != nil {
 			return err
 		}
 		if act != 0 {
@@ -205,6 +207,9 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		c.Queue, c.State = queue, state
 		c.CorrelationKey, c.PartitionKey, c.Parent, c.Deadline = value(key), value(partition), value(parent), value(deadline)
 		c.Dropped = own[[]step.Dropped](dropped)
+		if life != nil {
+			c.Life = duration(*life)
+		}
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
 		byID[c.ID] = &c
 		out.Claims = append(out.Claims, &c)

@@ -103,6 +103,9 @@ func TestClaimCarriesTheRow(t *testing.T) {
 	require.WithinDuration(t, time.Now(), c.Awaited[0].At, time.Minute)
 	c.Awaited[0].At, c.Awaited[0].ID = time.Time{}, 0
 	require.WithinDuration(t, time.Now().Add(-24*time.Hour), c.InsertedAt, time.Minute)
+	require.WithinDuration(t, time.Now().Add(24*time.Hour), c.Deadline, time.Minute)
+	require.InDelta(t, 24*time.Hour, c.Life, float64(time.Minute))
+	c.Deadline, c.Life = time.Time{}, 0
 	require.Positive(t, c.Token)
 	require.Equal(t, &step.Claim{ID: id, UID: uuid.MustParse(newUID), Machine: "machine", Version: 3, Step: "here", Queue: "default", Priority: 7,
 		CorrelationKey: "ck", PartitionKey: "pk", State: json.RawMessage(`{"state": "old"}`), Attempt: 4, Crashes: 3, Visit: 11, Token: c.Token,

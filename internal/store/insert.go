@@ -92,7 +92,8 @@ type Inserted struct {
 const insertTries = 3
 
 // Insert inserts all specs in one transaction and says of each, in input order, what became of it. Specs that all have keys are repeated
-// after a COMMIT that got no answer: what is in already is recognised by its uid (T29, T95). With others that is an ErrUnknown.
+// after a COMMIT that got no answer: what is in already is recognised by its uid (T29, T95), also where it has ended. With others that is an
+// ErrUnknown, and so it is where no attempt learns what became of one before it.
 func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
 	var cols specs
 	recognisable := true
@@ -102,6 +103,7 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 	}
 	cols.chain()
 	var err error
+	var doubt [][]Inserted // by attempts whose commit got no answer
 	for try := range insertTries {
 		if try > 0 {
 			if wait := pause(ctx, try); wait != nil {
@@ -109,15 +111,26 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 			}
 		}
 		var out []Inserted
-		if out, err = s.insertOnce(ctx, &cols, list); err == nil {
+		if len(doubt) == 0 {
+			out, err = s.insertOnce(ctx, &cols, list)
+		} else {
+			out, err = s.insertAgain(ctx, &cols, list, doubt)
+		}
+		if err == nil {
 			return out, nil
 		}
 		if unknown(err) && !recognisable {
 			return nil, fmt.Errorf("insert %d instances: %w: %w", len(list), ErrUnknown, err)
 		}
+		if unknown(err) && out != nil {
+			doubt = append(doubt, out)
+		}
 		if Classify(err) != FaultTransient {
 			break
 		}
+	}
+	if len(doubt) > 0 {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	return nil, fmt.Errorf("insert %d instances: %w", len(list), err)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -187,6 +188,27 @@ func TestInsertWithoutAnswer(t *testing.T) {
 	_, err := b.cutting().Insert(t.Context(), specsOf("c", ""))
 	require.ErrorIs(t, err, store.ErrUnknown)
 	require.Equal(t, 4, b.number(`SELECT count(*) FROM gendurable.gen_durable`), "it had taken effect")
+}
+
+// T29: by the time it tries again its instance has run and ended, and left the scope of its key; it is not begun a second time.
+func TestInsertWithoutAnswerOfWhatHasEnded(t *testing.T) {
+	b := newBench(t)
+	cutting := b.cutting()
+	pool := cutting.pool.Config()
+	again := &interloper{text: "OVERRIDING SYSTEM VALUE"}
+	inserter := b.beside(func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.ConnConfig.Tracer = pool.ConnConfig.DialFunc, again })
+	held := b.keyed("held")
+	again.act = func() {
+		again.acted.Store(false) // at the next attempt, too
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() WHERE id <> $1 AND status = 'runnable'`, held)
+	}
+	list := specsOf("a", "held", "b")
+	got := inserter.insertSpecs(list)
+	require.Equal(t, []bool{false, true, false}, []bool{got[0].Duplicate, got[1].Duplicate, got[2].Duplicate})
+	require.Equal(t, held, got[1].ID)
+	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'`))
+	require.Equal(t, 3, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE correlation_key = 'a' AND id = `+strconv.FormatInt(got[0].ID, 10)))
 }
 
 // All or nothing: one entry that Postgres refuses takes the others with it, and is a data fault.

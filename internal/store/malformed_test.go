@@ -22,7 +22,10 @@ var malformed = map[string]columns{
 	"dropped is null":         {"dropped": `'null'`, "round": `3`, "visit": `3`},
 	"labels of numbers":       {"labels": `'{"a": 1}'`},
 	"trace is no map":         {"trace": `'[1]'`},
-	"errors are none":         {"errors": `'"x"'`},
+	"errors are a text":       {"errors": `'"x"'`},
+	"errors are null":         {"errors": `'null'`},
+	"errors are an object":    {"errors": `'{"at": []}'`},
+	"errors are of all kinds": {"errors": `'[1, null, "x", [], {}, {"kind": 7}, {"kind": "retry", "at": "never"}]'`},
 	"attempt at its end":      {"attempt": `2147483647`},
 	"crashes at their end":    {"crashes": `2147483647`},
 	"unknown step":            {"step": `'no such step'`},
@@ -65,6 +68,47 @@ func TestClaimOfMalformedRows(t *testing.T) {
 	}
 	b.commit(newMark(), false, batch...)
 	require.Equal(t, 2147483647, b.number(`SELECT max(attempt) FROM gendurable.gen_durable`))
+	for _, c := range got.Claims {
+		b.requireErrors(c.ID, "retry again")
+	}
+}
+
+// Each of the others that leave an error behind.
+func TestErrorsOfMalformedRows(t *testing.T) {
+	for name, verb := range map[string]func(b bench, ids []int64){
+		"cancel": func(b bench, ids []int64) {
+			got, err := b.Operate(t.Context(), ids, &store.Order{Verb: store.Cancel, Mark: newMark()})
+			require.NoError(t, err)
+			require.Len(t, got.Changed, len(ids))
+		},
+		"deadline": func(b bench, ids []int64) {
+			b.exec(`UPDATE gendurable.gen_durable SET deadline = now()`)
+			got, err := b.Expire(t.Context(), newMark(), 100)
+			require.NoError(t, err)
+			require.ElementsMatch(t, ids, got.Failed)
+		},
+		"crash": func(b bench, ids []int64) {
+			b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'w', lease_expires_at = now() - interval '1 s'`)
+			got, err := b.Reap(t.Context(), newMark(), store.CrashLimits{}, 100)
+			require.NoError(t, err)
+			require.Equal(t, len(ids), got.Released)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			var ids []int64
+			for _, malformation := range malformed {
+				ids = append(ids, b.insert(plain.with(malformation)))
+			}
+			verb(b, ids)
+			for _, id := range ids {
+				got, err := b.Errors(t.Context(), byID(id))
+				require.NoError(t, err)
+				require.Len(t, got, 1)
+				require.Equal(t, name, got[0].Kind)
+			}
+		})
+	}
 }
 
 func TestReapOfMalformedRows(t *testing.T) {

@@ -15,6 +15,9 @@ var operators = group{"An operator's verbs", "", []transition{
 	{name: "retry", from: "failed", with: columns{"paused": `true`}, happens: verb(store.Retry),
 		makes: all(awake, rules{"failure": null, "finished_at": null, "attempt": is("0"), "crashes": is("0"), "updated_at": now,
 			"paused": is("false"), "pick_lane": is("0"), "correlation_guard": of("the key", func(s *scene) string { return s.key() })})},
+	{name: "retry, its deadline past", from: "failed", with: past, happens: verb(store.Retry),
+		makes: all(awake, rules{"failure": null, "finished_at": null, "attempt": is("0"), "crashes": is("0"), "updated_at": now,
+			"deadline": null, "pick_lane": is("0"), "correlation_guard": of("the key", func(s *scene) string { return s.key() })})},
 	{name: "run now", from: "runnable", with: columns{"eligible_at": `now() + interval '1 hour'`, "pick_lane": `2`}, happens: verb(store.RunNow),
 		makes: rules{"eligible_at": now, "pick_lane": is("0"), "updated_at": now}},
 	{name: "reschedule", from: "runnable", with: columns{"pick_lane": `1`}, happens: verb(store.Reschedule),
@@ -28,7 +31,7 @@ var operators = group{"An operator's verbs", "", []transition{
 }}
 
 var cancelled = all(ended, rules{"status": is("failed"), "failure": is("cancelled"),
-	"last_error": is("cancelled: wrong order").as("the reason")})
+	"last_error": is("cancelled: wrong order").as("the reason"), "errors": remembers("cancel", "cancelled: wrong order")})
 
 // verb has an operator do it to the scene's row.
 func verb(v store.Verb) func(s *scene) {

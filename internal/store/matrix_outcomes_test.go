@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -18,6 +19,14 @@ var (
 	awake     = rules{"status": is("runnable"), "eligible_at": now}
 	ended     = rules{"finished_at": now, "commit_id": mark, "updated_at": now, "joined": mark, itsBarrier: joined,
 		"correlation_guard": null.as("NULL, if out of scope")}
+	outcomeCrash = rule{"+1: crash", func(s *scene, was, is *string) bool { // of a claim that was lost before, by whom is in the entry of then
+		r := remembers("crash", "again")
+		if is == nil {
+			return false
+		}
+		withWorker := strings.TrimSuffix(*is, "}]") + `, "worker": "` + me + `"}]`
+		return r.holds(s, was, &withWorker)
+	}}
 	spawn = rules{"status": is("awaiting_children"), "round": of("the new visit", func(*scene) string { return "12" }), "dropped": null,
 		itsInbox: consumed}
 )
@@ -53,7 +62,8 @@ var outcomes = []group{
 			makes: all(progress, claimEnds, awake, rules{itsInbox: consumed})},
 		{name: "Retry with an error", from: "executing",
 			outcome: just(step.Commit{Kind: step.Retry, State: json.RawMessage(`{"state": "new"}`), Delay: time.Minute, Err: "new error"}),
-			makes:   all(retried, claimEnds, rules{"state": given(`{"state": "new"}`), "last_error": is("new error").as("the error")})},
+			makes: all(retried, claimEnds, rules{"state": given(`{"state": "new"}`), "last_error": is("new error").as("the error"),
+				"errors": remembers("retry", "new error")})},
 		{name: "Retry without one", from: "executing", outcome: just(step.Commit{Kind: step.Retry, Delay: time.Minute}),
 			makes: all(retried, claimEnds)},
 	}},
@@ -107,7 +117,13 @@ var outcomes = []group{
 					"timed_out": is("false"), "last_error": null, itsInbox: emptied, itsBarrier: unchanged, "joined": unchanged})},
 			{name: "Stop", from: "executing", outcome: just(step.Commit{Kind: step.Stop, Err: "new error", Failure: "stopped"}),
 				makes: all(claimEnds, ended, rules{"status": is("failed"), "failure": given("stopped"),
-					"last_error": is("new error").as("the reason")})},
+					"last_error": is("new error").as("the reason"), "errors": remembers("stop", "new error")})},
+			{name: "Stop over the deadline", from: "executing", outcome: just(step.Commit{Kind: step.Stop, Err: "too late", Failure: "deadline"}),
+				makes: all(claimEnds, ended, rules{"status": is("failed"), "failure": given("deadline"),
+					"last_error": is("too late").as("the reason"), "errors": remembers("deadline", "too late")})},
+			{name: "Stop over the crash limit", from: "executing", outcome: just(step.Commit{Kind: step.Stop, Err: "again", Failure: "crashes"}),
+				makes: all(claimEnds, ended, rules{"status": is("failed"), "failure": given("crashes"),
+					"last_error": is("again").as("the reason"), "errors": outcomeCrash})},
 		}},
 }
 

@@ -51,7 +51,18 @@ var matrix = append(outcomes,
 			makes: all(claimEnds, reaped, rules{"eligible_at": in("now + 5 min", 5*time.Minute)})},
 		{name: "reap over the crash limit", from: "expired", happens: func(s *scene) { s.requireReap(0, 1, 3) },
 			makes: all(claimEnds, reaped, ended, rules{"status": is("failed"), "failure": is("crashes"),
-				"last_error": is("lost its worker 4 times at step here: over the crash limit").as("says so")})},
+				"last_error": is("lost its worker 4 times at step here: over the crash limit").as("says so"),
+				"errors":     remembers("crash", "lost its worker 4 times at step here: over the crash limit")})},
+	}},
+	group{"Deadline", "Of an instance that is not executing: one that does is told, and fails with its outcome.", []transition{
+		{name: "runnable", from: "runnable", with: past, happens: expire, makes: all(overdue("runnable"), rules{itsNext: promoted})},
+		{name: "runnable, paused, behind its key", from: "runnable", with: past.with(columns{"paused": `true`, "pick_lane": `1`}), happens: expire,
+			makes: all(overdue("runnable, paused"), rules{itsNext: promoted, "pick_lane": is("0")})},
+		{name: "awaiting a signal", from: "awaiting_signal", with: past, happens: expire,
+			makes: all(overdue("awaiting_signal"), rules{"await_deadline": null})},
+		{name: "awaiting children", from: "awaiting_children", with: past, happens: expire, makes: overdue("awaiting_children")},
+		{name: "executing", from: "executing", with: past, happens: func(s *scene) { s.requireExpired() }},
+		{name: "failed", from: "failed", with: past, happens: func(s *scene) { s.requireExpired() }},
 	}},
 	group{"Signals", "", []transition{
 		{name: "an awaited signal", from: "awaiting_signal", happens: func(s *scene) { s.requireDelivered("go", true) },
@@ -124,7 +135,11 @@ var matrix = append(outcomes,
 )
 
 var (
-	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now}
+	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now,
+		"errors": remembers("crash", "lost its worker")}
+
+	past   = columns{"deadline": `'2026-01-02 03:04:05.678Z'`}
+	expire = func(s *scene) { s.requireExpired(s.id) }
 
 	inserted = rules{"id": something("next id"), "uid": given(newUID), "fsm": given("new machine"), "fsm_version": given("2"), "step": given("first"),
 		"queue": given("new queue"), "priority": given("-5"), "state": given(`{"state": "new"}`), "partition_key": given("new partition"),
@@ -146,6 +161,23 @@ func (s *scene) requireReap(released, failed int, most int32) {
 	got, err := s.Reap(s.t.Context(), s.mark, store.CrashLimits{Machines: []string{"machine/3"}, Limits: []int32{most}}, 10)
 	require.NoError(s.t, err)
 	require.Equal(s.t, []int{released, failed, 0}, []int{got.Released, len(got.Failed), len(got.Poisoned)})
+}
+
+// overdue is what the sweep of deadlines makes of a row.
+func overdue(was string) rules {
+	text := "over its deadline of 2026-01-02T03:04:05.678Z at step here, " + was
+	return all(ended, rules{"status": is("failed"), "failure": is("deadline"), "last_error": is(text).as("says so"),
+		"errors": remembers("deadline", text)})
+}
+
+// requireExpired sweeps deadlines.
+func (s *scene) requireExpired(ids ...int64) {
+	s.t.Helper()
+	got, err := s.Expire(s.t.Context(), s.mark, 10)
+	require.NoError(s.t, err)
+	require.Equal(s.t, ids, got.Failed)
+	require.Empty(s.t, got.Poisoned)
+	require.Empty(s.t, got.Missed)
 }
 
 func (s *scene) requireDelivered(name string, woken bool) {

@@ -35,12 +35,12 @@ type group struct {
 // known are the columns of gen_durable, in the order of the documentation. A new one has to be put in here, and into each transition
 // that changes it.
 var known = []string{
-	"id", "uid", "fsm", "fsm_version", "status", "step", "state", "result", "last_error", "failure", "finished_at",
+	"id", "uid", "fsm", "fsm_version", "status", "step", "state", "result", "last_error", "errors", "failure", "finished_at",
 	"awaits", "await_deadline", "timed_out", "attempt", "crashes", "visit", "eligible_at",
 	"locked_by", "lease_expires_at", "claim_token", "commit_id", "queue", "priority", "partition_key", "pick_lane", "paused",
 	"correlation_key", "correlation_scope", "correlation_guard",
 	"round", "children_pending", "dropped", "parent_id", "parent_round", "joined", "depth", "inserted_at", "updated_at",
-	"deadline", "labels", "trace", "errors",
+	"deadline", "labels", "trace",
 }
 
 var around = []string{itsInbox, itsChildren, itsBarrier, itsNext}

@@ -167,7 +167,7 @@ var measures = []measured{
 		return nil
 	}},
 	{"reap of nothing", 0, 40, "gen_durable_lease", reapMeasured, nil},
-	{"poll of ten queues", 10, 60, "gen_durable_ready gen_durable_deadline", func(e explained, _ any) int {
+	{"poll of ten queues", 10, 60, "gen_durable_ready gen_durable_deadline gen_durable_expiry", func(e explained, _ any) int {
 		queues := []string{"default", "keyed", "hot", "future", "aside", "none", "none2", "none3", "none4", "none5"}
 		_, err := e.Poll(e.t.Context(), queues, []string{"m/1"})
 		require.NoError(e.t, err)
@@ -206,6 +206,20 @@ var measures = []measured{
 			WHERE await_deadline > now() + interval '1 min' ORDER BY await_deadline LIMIT $1)`, planRows)
 		return nil
 	}},
+	{"fail those over their deadline", planRows, 40, "gen_durable_expiry gen_durable_pkey", func(e explained, _ any) int {
+		got, err := e.Expire(e.t.Context(), newMark(), planRows)
+		require.NoError(e.t, err)
+		return len(got.Failed)
+	}, func(e explained) any {
+		e.exec(`UPDATE gendurable.gen_durable SET deadline = now() WHERE id IN (SELECT id FROM gendurable.gen_durable
+			WHERE deadline > now() + interval '1 min' AND finished_at IS NULL AND status <> 'executing' ORDER BY deadline LIMIT $1)`, planRows)
+		return nil
+	}},
+	{"fail none", 0, 20, "gen_durable_expiry", func(e explained, _ any) int {
+		got, err := e.Expire(e.t.Context(), newMark(), planRows)
+		require.NoError(e.t, err)
+		return len(got.Failed)
+	}, nil},
 	{"deliver by id", 1, 80, "gen_durable_pkey", func(e explained, to any) int {
 		_, err := e.Deliver(e.t.Context(), byID(to.([]int64)[0]), deduped("go", newMark()), 100)
 		return e.found(err)
@@ -455,6 +469,7 @@ func (b bench) load(n int) {
 		INSERT INTO gendurable.signals (target_id, name) SELECT g.id, 'unasked' FROM g CROSS JOIN generate_series(1, 2)`, n)
 	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'address ' || id, correlation_scope = ` + liveScope + `
 		WHERE status = 'awaiting_signal'`)
+	b.exec(`UPDATE gendurable.gen_durable SET deadline = now() + interval '1 day' WHERE id % 2 = 0`)
 }
 
 // execute lets some other worker hold n rows, spread over the table.

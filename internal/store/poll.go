@@ -8,10 +8,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// pollSQL looks, for all idle queues of a process at once, when each has something to claim, and when the next await times out. Per
-// queue it visits the distinct priorities and the machines set aside, never the backlog. The last row, without a queue, is the deadlines'.
-// $1 queues $2 machines. Returns queue, µs until due (0 or less: now; NULL: nothing waits).
-const pollSQL = `SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint
+// pollSQL looks, for all idle queues of a process at once, when each has something to claim, when the next await times out, and whether an
+// instance is over its deadline. Per queue it visits the distinct priorities and the machines set aside, never the backlog; of deadlines
+// those that are past. The last row, without a queue, is the deadlines'.
+// $1 queues $2 machines. Returns queue, µs until due (0 or less: now; NULL: nothing waits), any over its deadline.
+const pollSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false
 FROM unnest($1::text[]) AS q(queue)
 CROSS JOIN LATERAL (
   WITH RECURSIVE level(p, at) AS (
@@ -39,24 +41,28 @@ CROSS JOIN LATERAL (
   WHERE (aside.f || '/' || aside.v) = ANY($2::text[])) a
 UNION ALL
 SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timestamp())) * 1000000)::bigint
-  FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1)`
+  FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1),
+  (SELECT true FROM {s}.gen_durable x WHERE ` + overdueText + ` ORDER BY x.deadline LIMIT 1) IS NOT NULL`
 
 // Polled is what a poll found.
 type Polled struct {
 	Due      map[string]time.Duration // when an idle queue has something to claim: zero or less is now, missing is nothing in sight
 	Awaits   bool                     // there is an await that times out,
 	Deadline time.Duration            // the next one then
+	Overdue  bool                     // there is an instance over its deadline
 	Paused   []PausedQueue            // any queues, not only those that were asked about
 }
 
-// Poll says when each of some idle queues has something to claim, when the next await times out, and which queues are paused. One statement
-// for all queues (spec §6), and one of a table that is all but empty.
+// Poll says when each of some idle queues has something to claim, when the next await times out, whether an instance is over its deadline,
+// and which queues are paused. One statement for all queues (spec §6), and one of a table that is all but empty.
 func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
 	out := Polled{Due: map[string]time.Duration{}}
 	err := s.transaction(ctx, fastLock, s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
 		var queue *string
 		var us *int64
-		_, err := pgx.ForEachRow(rows, []any{&queue, &us}, func() error {
+		var overdue bool
+		_, err := pgx.ForEachRow(rows, []any{&queue, &us, &overdue}, func() error {
+			out.Overdue = out.Overdue || overdue
 			switch {
 			case us == nil:
 			case queue == nil:

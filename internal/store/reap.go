@@ -10,6 +10,9 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
+// crashedText is last_error of an instance over its crash limit.
+const crashedText = `'lost its worker ' || (least(g.crashes, 2147483646) + 1) || ' times at step ' || g.step || ': over the crash limit'`
+
 // reapSQL ends claims whose lease expired: the row runs again as another attempt, or fails when that would exceed its machine's crash
 // limit. The first reap has no delay and keeps the row's place; later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance
 // that kills its process does not take the fleet with it (T21). SKIP LOCKED throughout: a committing owner, or another reaper, goes
@@ -34,8 +37,9 @@ UPDATE {s}.gen_durable g SET
   eligible_at = CASE WHEN e.over OR g.crashes = 0 THEN g.eligible_at
     ELSE (SELECT now FROM c) + least(300, power(2, least(g.crashes - 1, 20))) * interval '1 s' END,
   failure = CASE WHEN e.over THEN 'crashes' END,
-  last_error = CASE WHEN e.over THEN 'lost its worker ' || (least(g.crashes, 2147483646) + 1) || ' times at step ' || g.step || ': over the crash limit'
-    ELSE g.last_error END,
+  last_error = CASE WHEN e.over THEN ` + crashedText + ` ELSE g.last_error END,
+  errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'crash', 'worker', g.locked_by,
+    'error', CASE WHEN e.over THEN left(` + crashedText + `, 1024) ELSE 'lost its worker' END),
   finished_at = CASE WHEN e.over THEN (SELECT now FROM c) END,
   joined = CASE WHEN e.over AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   commit_id = CASE WHEN e.over THEN $2::uuid ELSE g.commit_id END,

@@ -8,11 +8,11 @@ import (
 
 // retrySQL makes failed instances runnable at the step they failed in, never parked again. It gets back what that step saw: visit, and so
 // its idempotency keys, awaits, timed_out, round and inbox are as they were. Only what would fail it at once, or hold it back, is new: attempt,
-// crashes, eligible_at, paused. joined stays: a child that was counted at its parent's barrier is not counted again (T42).
+// crashes, eligible_at, paused, and a deadline that is past. joined stays: a child that was counted at its parent's barrier is not counted again (T42).
 //
 // It makes the correlation key occupied again, which the unique index refuses where another instance has it (T56). $1 ids
 const retrySQL = `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0,
-  attempt = 0, crashes = 0,
+  attempt = 0, crashes = 0, deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l

@@ -104,6 +104,8 @@ var roundTrips = []struct {
 	}},
 	{"reap", 2, func(b bench, n int) any { return b.expired(n, false) }, reapAll},
 	{"reap of keyed rows and children", 3, func(b bench, n int) any { return b.expired(n, true) }, reapAll},
+	{"fail those over their deadline", 2, func(b bench, n int) any { return b.overdue(n, false) }, expireAll},
+	{"fail keyed ones and children over their deadline", 3, func(b bench, n int) any { return b.overdue(n, true) }, expireAll},
 	{"poll", 1, func(b bench, n int) any {
 		b.runnable(n)
 		queues := make([]string, n)
@@ -294,6 +296,21 @@ func (b bench) expired(n int, related bool) int {
 		SELECT 'm', 's', 'executing', 'w', now() - interval '1 s', 3 * (n % 2), CASE WHEN $2 THEN 'key ' || n END,
 			CASE WHEN $2 THEN $3::bigint END, 3 FROM generate_series(1, $1) n`, n, related, parent)
 	return n
+}
+
+func (b bench) overdue(n int, related bool) int {
+	b.t.Helper()
+	parent := b.joiner(n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, deadline, partition_key, parent_id, parent_round)
+		SELECT 'm', 's', now() - interval '1 s', CASE WHEN $2 THEN 'key ' || n END, CASE WHEN $2 THEN $3::bigint END, 3
+		FROM generate_series(1, $1) n`, n, related, parent)
+	return n
+}
+
+func expireAll(b bench, n any) error {
+	got, err := b.Expire(b.t.Context(), newMark(), 1000)
+	require.Len(b.t, got.Failed, n.(int))
+	return err
 }
 
 func newSpecs(n int, keyed bool) (out []*step.Spec) {

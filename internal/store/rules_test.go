@@ -77,6 +77,35 @@ func in(text string, d time.Duration) rule {
 	}}
 }
 
+// remembers is one more error, the newest, of the attempt as it was.
+func remembers(kind, message string) rule {
+	return rule{"+1: " + kind, func(s *scene, was, is *string) bool {
+		var before, after []map[string]any
+		if is == nil || json.Unmarshal([]byte(*was), &before) != nil || json.Unmarshal([]byte(*is), &after) != nil ||
+			len(after) != len(before)+1 {
+			return false
+		}
+		newest := after[len(before)]
+		time, _ := newest["at"].(string)
+		delete(newest, "at")
+		want := map[string]any{"step": *s.was["step"], "visit": s.was.number("visit"), "attempt": s.was.number("attempt"), "kind": kind,
+			"error": message}
+		if kind == "crash" {
+			want["worker"] = me
+		}
+		return reflect.DeepEqual(before, after[:len(before)]) && reflect.DeepEqual(want, newest) && now.holds(s, nil, &time)
+	}}
+}
+
+// number of a column, as JSON has it.
+func (i image) number(column string) float64 {
+	n, err := strconv.ParseFloat(*i[column], 64)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
 // at a given time.
 func at(text string, want time.Time) rule {
 	return rule{text, func(_ *scene, _, is *string) bool {

@@ -1,0 +1,30 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/signal"
+)
+
+// Errors reads the errors of an instance's attempts, the oldest first: the newest 20, by id or by the correlation key that it occupies. None
+// where all went well. Lists do not carry them.
+//
+// Errors: ErrNotFound.
+func (e *Engine) Errors(ctx context.Context, of fsm.Target) ([]fsm.AttemptError, error) {
+	address, err := signal.Resolve(of)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	rows, err := e.store.Errors(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]fsm.AttemptError, len(rows))
+	for i, r := range rows {
+		list[i] = fsm.AttemptError{At: r.At, Step: r.Step, Visit: r.Visit, Attempt: r.Attempt, Kind: fsm.AttemptKind(r.Kind), Message: r.Message,
+			Worker: r.Worker}
+	}
+	return list, nil
+}

@@ -1,0 +1,72 @@
+package soak
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+// tally counts, as the log grows, what operators and hosts have done.
+type tally struct {
+	path string
+	read int64 // of the log, in bytes
+	done map[string]int64
+}
+
+// acted says what an event counts as.
+func acted(e *event) string {
+	switch e.Kind {
+	case evOperated:
+		return map[string]string{
+			string(engine.VerbCancel): cancelled, string(engine.VerbRetry): retried, string(engine.VerbReschedule): rescheduled,
+			string(engine.VerbRunNow): rescheduled, string(engine.VerbPause): instsPaused, verbPlan: planned,
+		}[e.Detail]
+	case evPaused:
+		return queuesPaused
+	case evHosted:
+		return map[string]string{hostCommitted: hostCommits, hostRolledBack: hostUndone}[e.Outcome]
+	case evDecided:
+		if e.Outcome == "next" || e.Outcome == "done" {
+			return stepsOwn
+		}
+	case evAcked:
+		if e.Detail == withStart {
+			return starts
+		}
+	}
+	return ""
+}
+
+// count brings the counts up to date.
+func (t *tally) count() error {
+	f, err := os.Open(t.path)
+	if err != nil {
+		return fmt.Errorf("open the log: %w", err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(t.read, io.SeekStart); err != nil {
+		return fmt.Errorf("read the log: %w", err)
+	}
+	for lines := bufio.NewReaderSize(f, 1<<20); ; {
+		line, err := lines.ReadSlice('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // a line that is just being written is read next time
+		}
+		if err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		t.read += int64(len(line))
+		var e event
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("read the log: %w", err)
+		}
+		if what := acted(&e); what != "" {
+			t.done[what]++
+		}
+	}
+}

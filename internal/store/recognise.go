@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// identifySQL reads who some instances are, whatever has become of them. $1 ids
+const identifySQL = `SELECT g.id, g.uid FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])`
+
+// errIsIn undoes an attempt of an insert: an earlier one took effect.
+var errIsIn = errors.New("an earlier attempt took effect")
+
+// recognise returns what an attempt has inserted whose commit got no answer, if it took effect: by the ids that it drew and was told before
+// its COMMIT. The key alone does not tell: an instance may have run, ended and left its scope before the next attempt, which then found the
+// key free and would begin it anew (T29).
+//
+// It is sent after the statement that inserts again, in the same transaction. That one has waited in the unique index for whatever an
+// earlier attempt may still be about to commit in its old backend.
+func (s *Store) recognise(send send, list []*step.Spec, doubt [][]Inserted) ([]Inserted, error) {
+	var ids []int64
+	for _, attempt := range doubt {
+		for _, in := range attempt {
+			if !in.Duplicate {
+				ids = append(ids, in.ID)
+			}
+		}
+	}
+	found := map[uuid.UUID]int64{}
+	if err := send(s.stmt("identify", identifySQL, readFresh(found), ids)); err != nil {
+		return nil, err
+	}
+	for _, attempt := range doubt {
+		for i, in := range attempt {
+			if !in.Duplicate && found[list[i].UID] == in.ID { // one transaction: all of it took effect
+				return attempt, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// insertAgain is insertOnce after attempts of which nobody knows whether they took effect.
+func (s *Store) insertAgain(ctx context.Context, cols *specs, list []*step.Spec, doubt [][]Inserted) (out []Inserted, err error) {
+	err = s.interactive(ctx, slowLock, func(send send) error {
+		if out, err = s.insertKeyed(send, cols, list); err != nil {
+			return err
+		}
+		before, err := s.recognise(send, list, doubt)
+		if before != nil {
+			out, err = before, errIsIn
+		}
+		return err
+	})
+	if errors.Is(err, errIsIn) {
+		return out, nil
+	}
+	return out, err
+}
