@@ -29,15 +29,16 @@ import (
 
 // Engine on one schema of one database. Safe for concurrent use.
 type Engine struct {
-	writer          // its verbs, each in a transaction of its own
-	config   Config // as New uses it
-	env      *step.Env
-	store    *store.Store
-	queries  *ent.Client
-	machines []*step.Machine
-	worker   *worker.Worker // nil for a client
-	waiters  *waiters
-	counter  *counter
+	writer           // its verbs, each in a transaction of its own
+	config    Config // as New uses it
+	env       *step.Env
+	store     *store.Store
+	queries   *ent.Client
+	machines  []*step.Machine
+	schedules []declared
+	worker    *worker.Worker // nil for a client
+	waiters   *waiters
+	counter   *counter
 
 	surrounded bool // by middleware: its calls
 
@@ -66,7 +67,7 @@ func (e *Engine) State() State {
 // *[ConfigError].
 func New(c Config) (*Engine, error) {
 	c = c.WithDefaults()
-	machines, err := c.validate()
+	machines, schedules, err := c.validate()
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +77,8 @@ func New(c Config) (*Engine, error) {
 		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
 		store:    store.New(db, c.Schema),
 		queries:  queries(db, c.Schema),
-		machines: machines,
-		turn:     make(chan struct{}, 1),
+		machines: machines, schedules: schedules,
+		turn: make(chan struct{}, 1),
 	}
 	e.writer = writer{
 		engine: e, rows: e.store, wake: e.nudge,
@@ -107,12 +108,13 @@ func (e *Engine) workerConfig() worker.Config {
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, NoReaper: c.NoReaper, NoGC: c.NoGC,
 		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
 		Context:  func(ctx context.Context) context.Context { return context.WithValue(ctx, engineKey{}, e) },
+		Fire:     e.fireDue,
 		Terminal: e.waiters.ended,
 	}
 }
 
-// Start checks the way to Postgres and the schema, and starts working; ctx bounds the start only. A client need not be started; if it
-// is, it only checks. After an error of ErrSchema, of the context or of Postgres it may be called again.
+// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working; ctx bounds the start only. A client need not be started; if it
+// is, it only checks and stores. After an error of ErrSchema, of the context or of Postgres it may be called again.
 //
 // Errors: ErrPooler, ErrSchema, ErrStarted, ErrStopped.
 func (e *Engine) Start(ctx context.Context) error {
@@ -138,6 +140,9 @@ func (e *Engine) Start(ctx context.Context) error {
 		return err
 	}
 	if err := e.warn(ctx); err != nil {
+		return err
+	}
+	if err := e.storeSchedules(ctx); err != nil {
 		return err
 	}
 	if e.worker != nil {

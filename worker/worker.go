@@ -121,6 +121,9 @@ func (w *Worker) Start() {
 	w.loops.Go(newPoller(w).run)
 	w.loops.Go(w.promotions.run)
 	w.loops.Go(w.sweeper)
+	if w.c.Fire != nil {
+		w.loops.Go(w.schedules)
+	}
 	if !w.c.NoReaper {
 		w.loops.Go(w.reaper)
 	}
