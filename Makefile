@@ -20,12 +20,13 @@ test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL
 	bin/withpg go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)')
 	bin/withpg go test -timeout 15m $$(go list ./... | grep -E '$(PROOFS)')
 	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
+	cd telemetry && ../bin/withpg go test $(RACE) -timeout 15m ./...
 
 # They drive statements one after the other: nothing there can race, and the detector would take minutes.
 PROOFS := /integration/(interleave|model)$$
 
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
-	INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 15m -v -run TestEveryInterleaving ./integration/interleave
+	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run TestEveryInterleaving ./integration/interleave
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
@@ -95,6 +96,7 @@ demo: ## Run the demo
 vet: ## Look for suspicious constructs
 	go vet ./...
 	cd integration/hosts && go vet ./...
+	cd telemetry && go vet ./...
 
 format: ## Format the code
 	gofmt -w $(SOURCES)
@@ -108,6 +110,7 @@ SOURCES = $(filter-out bin,$(shell find . -mindepth 2 -name '*.go' -not -path '.
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
 	bin/golangci-lint run ./...
 	cd integration/hosts && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
+	cd telemetry && ../bin/golangci-lint run --config ../.golangci.yml ./...
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }
 

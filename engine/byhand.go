@@ -12,6 +12,6 @@ func ByHand(c Config) (*Engine, *worker.Hand, error) {
 	if e.worker == nil {
 		e.worker = worker.New(e.workerConfig())
 	}
-	e.state = started
+	e.life.Store(StateStarted)
 	return e, e.worker.ByHand(), nil
 }

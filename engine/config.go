@@ -50,6 +50,9 @@ type Config struct {
 	Machines []fsm.Definition
 	// Queues are what this process works on, by name; none makes it a client, which inserts, signals, waits and queries.
 	Queues map[string]Queue
+	// Schedules insert instances at their times: Start stores them, and from then on every engine with queues fires them. One that is taken out
+	// of here stays until [Admin.DeleteSchedule]: an older process may still declare it.
+	Schedules []Schedule
 
 	// Lease is how long a claim outlives its last heartbeat: 60 s. After it another process may run the step again.
 	Lease time.Duration
@@ -123,6 +126,7 @@ func (c Config) WithDefaults() Config {
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
 	c.Machines = slices.Clone(c.Machines)
 	c.Queues = maps.Clone(c.Queues)
+	c.Schedules = slices.Clone(c.Schedules)
 	for name, q := range c.Queues {
 		c.Queues[name] = q.withDefaults()
 	}

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gendurable/gendurable/ent"
@@ -28,33 +29,45 @@ import (
 
 // Engine on one schema of one database. Safe for concurrent use.
 type Engine struct {
-	writer          // its verbs, each in a transaction of its own
-	config   Config // as New uses it
-	env      *step.Env
-	store    *store.Store
-	queries  *ent.Client
-	machines []*step.Machine
-	worker   *worker.Worker // nil for a client
-	waiters  *waiters
-	counter  *counter
+	writer           // its verbs, each in a transaction of its own
+	config    Config // as New uses it
+	env       *step.Env
+	store     *store.Store
+	queries   *ent.Client
+	machines  []*step.Machine
+	schedules []declared
+	worker    *worker.Worker // nil for a client
+	waiters   *waiters
+	counter   *counter
 
-	turn  chan struct{} // held by the one Start or Stop that is at work, which owns state
-	state state
+	surrounded bool // by middleware: its calls
+
+	turn chan struct{} // held by the one Start or Stop that is at work, which alone changes life
+	life atomic.Value  // a State
 }
 
-type state int
+// State is where an engine is in its life.
+type State string
 
+// The states.
 const (
-	created state = iota
-	started
-	stopped
+	StateCreated  State = "created"  // not started yet; a client need not be
+	StateStarted  State = "started"  // it works
+	StateDraining State = "draining" // Stop is under way
+	StateStopped  State = "stopped"  // for good
 )
+
+// State is where the engine is in its life.
+func (e *Engine) State() State {
+	s, _ := e.life.Load().(State)
+	return s
+}
 
 // New makes an engine. It validates the whole Config, machines included, without the database: all faults are joined, each a
 // *[ConfigError].
 func New(c Config) (*Engine, error) {
 	c = c.WithDefaults()
-	machines, err := c.validate()
+	machines, schedules, err := c.validate()
 	if err != nil {
 		return nil, err
 	}
@@ -64,13 +77,15 @@ func New(c Config) (*Engine, error) {
 		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
 		store:    store.New(db, c.Schema),
 		queries:  queries(db, c.Schema),
-		machines: machines,
-		turn:     make(chan struct{}, 1),
+		machines: machines, schedules: schedules,
+		turn: make(chan struct{}, 1),
 	}
 	e.writer = writer{
 		engine: e, rows: e.store, wake: e.nudge,
 		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
+	e.life.Store(StateCreated)
+	e.surrounded = slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m.Call != nil })
 	e.env.Child = e.childMiddleware()
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
 	e.counter = &counter{scan: e.store.Count}
@@ -93,12 +108,13 @@ func (e *Engine) workerConfig() worker.Config {
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, NoReaper: c.NoReaper, NoGC: c.NoGC,
 		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
 		Context:  func(ctx context.Context) context.Context { return context.WithValue(ctx, engineKey{}, e) },
+		Fire:     e.fireDue,
 		Terminal: e.waiters.ended,
 	}
 }
 
-// Start checks the way to Postgres and the schema, and starts working; ctx bounds the start only. A client need not be started; if it
-// is, it only checks. After an error of ErrSchema, of the context or of Postgres it may be called again.
+// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working; ctx bounds the start only. A client need not be started; if it
+// is, it only checks and stores. After an error of ErrSchema, of the context or of Postgres it may be called again.
 //
 // Errors: ErrPooler, ErrSchema, ErrStarted, ErrStopped.
 func (e *Engine) Start(ctx context.Context) error {
@@ -106,12 +122,12 @@ func (e *Engine) Start(ctx context.Context) error {
 		return err
 	}
 	defer e.give()
-	switch e.state {
-	case started:
+	switch e.State() {
+	case StateStarted:
 		return ErrStarted
-	case stopped:
+	case StateStopped, StateDraining:
 		return ErrStopped
-	case created:
+	case StateCreated:
 	}
 	// First of all: what follows goes through the same proxy.
 	if err := e.checkPooler(ctx); err != nil {
@@ -126,10 +142,13 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.warn(ctx); err != nil {
 		return err
 	}
+	if err := e.storeSchedules(ctx); err != nil {
+		return err
+	}
 	if e.worker != nil {
 		e.worker.Start()
 	}
-	e.state = started
+	e.life.Store(StateStarted)
 	return nil
 }
 
@@ -164,11 +183,12 @@ func (e *Engine) Stop(ctx context.Context) error {
 		return err
 	}
 	defer e.give()
-	if e.state == stopped {
+	if e.State() == StateStopped {
 		return nil
 	}
-	running := e.state == started && e.worker != nil
-	e.state = stopped
+	running := e.State() == StateStarted && e.worker != nil
+	e.life.Store(StateDraining)
+	defer e.life.Store(StateStopped)
 	defer e.waiters.stop()
 	if !running {
 		return nil

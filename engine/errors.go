@@ -24,6 +24,8 @@ var (
 	ErrTooLarge = fsm.ErrTooLarge
 	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get, Wait and Errors.
 	ErrNotFound = store.ErrNotFound
+	// ErrNoSchedule: no schedule of that name. Of Admin.
+	ErrNoSchedule = store.ErrNoSchedule
 	// ErrConflict: an operator's verb does not apply to the instance as it is now, or as it was to be seen. Of Admin, as a *[ConflictError].
 	ErrConflict = errors.New("gendurable: conflict")
 	// ErrCounts: the instances could not be counted in time, and never were before. Of Counts.

@@ -122,6 +122,33 @@ func ExampleNew() {
 	// gendurable: config: Machines: none, but there are Queues: nothing of them could run here
 }
 
+// Whichever process is there fires them, and each occurrence once.
+func ExampleCron() {
+	_, err := engine.New(engine.Config{Schedules: []engine.Schedule{
+		engine.Cron("nightly", "0 3 * * *", checkout.New(order{ID: 42})).In("Europe/Berlin").CatchUp(engine.CatchUpLatest),
+		engine.Cron("typo", "0 33 * * *", checkout.New(order{ID: 42})),
+	}})
+	fmt.Println(err)
+	// Output:
+	// gendurable: config: Pool: nil
+	// gendurable: config: Schedules[typo].Expression: "0 33 * * *": hour, at position 3: 33, want 0 to 23
+}
+
+func ExampleEvery() {
+	schedule := engine.Every("pulse", 30*time.Second, checkout.New(order{ID: 42})).Overlap(engine.OverlapSkip).Jitter(5 * time.Second)
+	_, err := engine.New(engine.Config{Schedules: []engine.Schedule{schedule}})
+	fmt.Println(err)
+}
+
+func ExampleAdmin_RunSchedule() {
+	id, err := eng.Admin().RunSchedule(context.Background(), "nightly")
+	if errors.Is(err, engine.ErrConflict) {
+		fmt.Println("one of it is running")
+		return
+	}
+	fmt.Println(id, err)
+}
+
 func ExampleEngine_Insert() {
 	id, err := eng.Insert(context.Background(), checkout.New(order{ID: 42}).Key(orderKey(42)).Priority(-5).After(time.Minute))
 	if duplicate, ok := errors.AsType[*engine.DuplicateError](err); ok {

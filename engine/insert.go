@@ -35,7 +35,16 @@ type Inserted struct {
 //
 // Errors: a *[DuplicateError] if its key is occupied, a *[SpecError] if the spec is wrong, which wraps ErrTooLarge for a state over the
 // limit.
-func (w writer) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
+func (w writer) Insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err error) {
+	err = w.around(ctx, describeInsert("insert", spec), func(ctx context.Context) ([]fsm.ID, error) {
+		var err error
+		id, err = w.insertOne(ctx, spec)
+		return []fsm.ID{id}, err
+	})
+	return id, err
+}
+
+func (w writer) insertOne(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	erased, err := w.erase(ctx, 0, spec)
 	if err != nil {
 		return 0, err
@@ -53,10 +62,19 @@ func (w writer) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 // InsertMany inserts any number of instances, of Limits.OutcomeBytes together, in one transaction and returns what became of each, in input
 // order. An occupied key is no error but a Duplicate; of two equal keys the first wins. A spec that is wrong, or one too many, refuses the
 // whole call with a *[SpecError] before anything is sent.
-func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
+func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) (done []Inserted, err error) {
 	if len(specs) == 0 {
 		return nil, nil
 	}
+	err = w.around(ctx, describeInsert("insert_many", specs...), func(ctx context.Context) ([]fsm.ID, error) {
+		var err error
+		done, err = w.insertAll(ctx, specs)
+		return idsOf(done...), err
+	})
+	return done, err
+}
+
+func (w writer) insertAll(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
 	erased := make([]*step.Spec, len(specs))
 	size := 0
 	for i, spec := range specs {
@@ -75,7 +93,16 @@ func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, e
 // GetOrInsert inserts an instance unless its key is occupied, and says which. The key is required, in any scope but fsm.ScopeNone.
 //
 // Errors: a *[SpecError] if the spec is wrong.
-func (w writer) GetOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error) {
+func (w writer) GetOrInsert(ctx context.Context, spec fsm.Spec) (done Inserted, err error) {
+	err = w.around(ctx, describeInsert("get_or_insert", spec), func(ctx context.Context) ([]fsm.ID, error) {
+		var err error
+		done, err = w.getOrInsert(ctx, spec)
+		return idsOf(done), err
+	})
+	return done, err
+}
+
+func (w writer) getOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error) {
 	erased, err := w.erase(ctx, 0, spec)
 	if err != nil {
 		return Inserted{}, err

@@ -16,6 +16,10 @@ type Middleware struct {
 	Insert func(ctx context.Context, spec fsm.Spec) (fsm.Spec, error)
 	// Signal returns the message to go on with. Its error is returned by the call.
 	Signal func(ctx context.Context, to fsm.Target, m fsm.Message) (fsm.Message, error)
+	// Call surrounds a call of Insert, InsertMany, GetOrInsert, Signal or SignalOrInsert, in the caller's goroutine, with the fields above and
+	// the statements inside; the first of a list is the outermost. It calls run once, with a context that derives from its own, from which
+	// Inject is taken, and returns its error, or another. Children of a step do not pass.
+	Call func(ctx context.Context, c *Call, run func(context.Context) error) error
 	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run once, with a context that derives from its
 	// own, and returns its error, or another. An error, also one without a call of run, makes the step one that failed, and its handler is
 	// called as ever. Handlers and the functions of InTx do not pass.

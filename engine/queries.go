@@ -23,7 +23,7 @@ func queries(db *entpgx.Driver, schema string) *ent.Client {
 	schema = pgx.Identifier{schema}.Sanitize()
 	client := ent.NewClient(
 		ent.Driver(readOnly{db}),
-		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema}),
+		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema}),
 	)
 	client.Use(refuse)
 	return client
@@ -70,6 +70,8 @@ var instead = map[string]string{
 	"create " + ent.TypeSignal:   "Engine.Signal sends signals",
 	ent.TypeInstance:             "instances change by their steps' outcomes, and end by the engine's GC",
 	ent.TypeSignal:               "signals are consumed by outcomes",
+	ent.TypeSchedule:             "Config.Schedules declares schedules, and Admin has the verbs on them",
+	"create " + ent.TypeSchedule: "Config.Schedules declares schedules",
 }
 
 func refuse(ent.Mutator) ent.Mutator {

@@ -24,7 +24,17 @@ type Delivery struct {
 // have been delivered; one with a dedup key is, and may then be reported as the duplicate of itself.
 //
 // Errors: ErrNoTarget if there is no such instance or it has ended, ErrInboxFull, ErrTooLarge for a payload over the limit.
-func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (Delivery, error) {
+func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (d Delivery, err error) {
+	call := func() Call { return Call{Verb: "signal", Signal: m.Name(), To: to} }
+	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {
+		var err error
+		d, err = w.send(ctx, to, m)
+		return []fsm.ID{d.To}, err
+	})
+	return d, err
+}
+
+func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (Delivery, error) {
 	erased, err := w.message(ctx, to, m)
 	if err != nil {
 		return Delivery{}, err
@@ -47,7 +57,19 @@ func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (Deliv
 //
 // Errors: those of Signal, and a *[SpecError] if the spec is wrong. Where the occupant has ended and its scope keeps the key, the error is
 // ErrNoTarget and a *[DuplicateError] in one.
-func (w writer) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (Inserted, error) {
+func (w writer) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (done Inserted, err error) {
+	call := func() Call {
+		return Call{Verb: "signal_or_insert", Machine: spec.Options().Machine, Specs: 1, Signal: m.Name()}
+	}
+	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {
+		var err error
+		done, err = w.sendOrInsert(ctx, spec, m)
+		return idsOf(done), err
+	})
+	return done, err
+}
+
+func (w writer) sendOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (Inserted, error) {
 	x, err := w.erase(ctx, 0, spec)
 	if err != nil {
 		return Inserted{}, err

@@ -36,8 +36,8 @@ func (f *faults) add(field, format string, a ...any) {
 	*f = append(*f, &ConfigError{Field: field, Err: fmt.Errorf(format, a...)})
 }
 
-// validate returns the machines without their types, and all that is wrong. c has its defaults.
-func (c Config) validate() ([]*step.Machine, error) {
+// validate returns the machines without their types, the schedules as they are stored, and all that is wrong. c has its defaults.
+func (c Config) validate() ([]*step.Machine, []declared, error) {
 	var f faults
 	c.validatePool(&f)
 	if err := checkName(c.Schema, schemaBytes); err != nil {
@@ -56,7 +56,8 @@ func (c Config) validate() ([]*step.Machine, error) {
 	if len(c.Queues) > 0 && len(c.Machines) == 0 {
 		f.add("Machines", "none, but there are Queues: nothing of them could run here")
 	}
-	return c.machines(&f), errors.Join(f...)
+	machines, schedules := c.machines(&f), c.schedules(&f)
+	return machines, schedules, errors.Join(f...)
 }
 
 func (c Config) validatePool(f *faults) {

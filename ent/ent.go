@@ -14,6 +14,7 @@ import (
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
+	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/worker"
 )
@@ -78,6 +79,7 @@ func checkColumn(t, c string) error {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
 			instance.Table:    instance.ValidColumn,
 			pausedqueue.Table: pausedqueue.ValidColumn,
+			schedule.Table:    schedule.ValidColumn,
 			signal.Table:      signal.ValidColumn,
 			worker.Table:      worker.ValidColumn,
 		})

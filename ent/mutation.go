@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
@@ -33,6 +34,7 @@ const (
 	// Node types.
 	TypeInstance    = "Instance"
 	TypePausedQueue = "PausedQueue"
+	TypeSchedule    = "Schedule"
 	TypeSignal      = "Signal"
 	TypeWorker      = "Worker"
 )
@@ -3932,6 +3934,1024 @@ func (m *PausedQueueMutation) ClearEdge(name string) error {
 // It returns an error if the edge is not defined in the schema.
 func (m *PausedQueueMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown PausedQueue edge %s", name)
+}
+
+// ScheduleMutation represents an operation that mutates the Schedule nodes in the graph.
+type ScheduleMutation struct {
+	config
+	op               Op
+	typ              string
+	id               *string
+	spec             *json.RawMessage
+	appendspec       json.RawMessage
+	expression       *string
+	time_zone        *string
+	catch_up         *string
+	overlap          *string
+	jitter           *int64
+	addjitter        *int64
+	next_at          *time.Time
+	last_at          *time.Time
+	last_instance    *fsm.ID
+	addlast_instance *fsm.ID
+	paused_at        *time.Time
+	updated_at       *time.Time
+	clearedFields    map[string]struct{}
+	done             bool
+	oldValue         func(context.Context) (*Schedule, error)
+	predicates       []predicate.Schedule
+}
+
+var _ ent.Mutation = (*ScheduleMutation)(nil)
+
+// scheduleOption allows management of the mutation configuration using functional options.
+type scheduleOption func(*ScheduleMutation)
+
+// newScheduleMutation creates new mutation for the Schedule entity.
+func newScheduleMutation(c config, op Op, opts ...scheduleOption) *ScheduleMutation {
+	m := &ScheduleMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeSchedule,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withScheduleID sets the ID field of the mutation.
+func withScheduleID(id string) scheduleOption {
+	return func(m *ScheduleMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Schedule
+		)
+		m.oldValue = func(ctx context.Context) (*Schedule, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Schedule.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withSchedule sets the old Schedule of the mutation.
+func withSchedule(node *Schedule) scheduleOption {
+	return func(m *ScheduleMutation) {
+		m.oldValue = func(context.Context) (*Schedule, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m ScheduleMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m ScheduleMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Schedule entities.
+func (m *ScheduleMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *ScheduleMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *ScheduleMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Schedule.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetSpec sets the "spec" field.
+func (m *ScheduleMutation) SetSpec(jm json.RawMessage) {
+	m.spec = &jm
+	m.appendspec = nil
+}
+
+// Spec returns the value of the "spec" field in the mutation.
+func (m *ScheduleMutation) Spec() (r json.RawMessage, exists bool) {
+	v := m.spec
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldSpec returns the old "spec" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldSpec(ctx context.Context) (v json.RawMessage, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldSpec is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldSpec requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldSpec: %w", err)
+	}
+	return oldValue.Spec, nil
+}
+
+// AppendSpec adds jm to the "spec" field.
+func (m *ScheduleMutation) AppendSpec(jm json.RawMessage) {
+	m.appendspec = append(m.appendspec, jm...)
+}
+
+// AppendedSpec returns the list of values that were appended to the "spec" field in this mutation.
+func (m *ScheduleMutation) AppendedSpec() (json.RawMessage, bool) {
+	if len(m.appendspec) == 0 {
+		return nil, false
+	}
+	return m.appendspec, true
+}
+
+// ResetSpec resets all changes to the "spec" field.
+func (m *ScheduleMutation) ResetSpec() {
+	m.spec = nil
+	m.appendspec = nil
+}
+
+// SetExpression sets the "expression" field.
+func (m *ScheduleMutation) SetExpression(s string) {
+	m.expression = &s
+}
+
+// Expression returns the value of the "expression" field in the mutation.
+func (m *ScheduleMutation) Expression() (r string, exists bool) {
+	v := m.expression
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldExpression returns the old "expression" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldExpression(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldExpression is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldExpression requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldExpression: %w", err)
+	}
+	return oldValue.Expression, nil
+}
+
+// ResetExpression resets all changes to the "expression" field.
+func (m *ScheduleMutation) ResetExpression() {
+	m.expression = nil
+}
+
+// SetTimeZone sets the "time_zone" field.
+func (m *ScheduleMutation) SetTimeZone(s string) {
+	m.time_zone = &s
+}
+
+// TimeZone returns the value of the "time_zone" field in the mutation.
+func (m *ScheduleMutation) TimeZone() (r string, exists bool) {
+	v := m.time_zone
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTimeZone returns the old "time_zone" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldTimeZone(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTimeZone is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTimeZone requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTimeZone: %w", err)
+	}
+	return oldValue.TimeZone, nil
+}
+
+// ResetTimeZone resets all changes to the "time_zone" field.
+func (m *ScheduleMutation) ResetTimeZone() {
+	m.time_zone = nil
+}
+
+// SetCatchUp sets the "catch_up" field.
+func (m *ScheduleMutation) SetCatchUp(s string) {
+	m.catch_up = &s
+}
+
+// CatchUp returns the value of the "catch_up" field in the mutation.
+func (m *ScheduleMutation) CatchUp() (r string, exists bool) {
+	v := m.catch_up
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldCatchUp returns the old "catch_up" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldCatchUp(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldCatchUp is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldCatchUp requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldCatchUp: %w", err)
+	}
+	return oldValue.CatchUp, nil
+}
+
+// ResetCatchUp resets all changes to the "catch_up" field.
+func (m *ScheduleMutation) ResetCatchUp() {
+	m.catch_up = nil
+}
+
+// SetOverlap sets the "overlap" field.
+func (m *ScheduleMutation) SetOverlap(s string) {
+	m.overlap = &s
+}
+
+// Overlap returns the value of the "overlap" field in the mutation.
+func (m *ScheduleMutation) Overlap() (r string, exists bool) {
+	v := m.overlap
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldOverlap returns the old "overlap" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldOverlap(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldOverlap is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldOverlap requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldOverlap: %w", err)
+	}
+	return oldValue.Overlap, nil
+}
+
+// ResetOverlap resets all changes to the "overlap" field.
+func (m *ScheduleMutation) ResetOverlap() {
+	m.overlap = nil
+}
+
+// SetJitter sets the "jitter" field.
+func (m *ScheduleMutation) SetJitter(i int64) {
+	m.jitter = &i
+	m.addjitter = nil
+}
+
+// Jitter returns the value of the "jitter" field in the mutation.
+func (m *ScheduleMutation) Jitter() (r int64, exists bool) {
+	v := m.jitter
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldJitter returns the old "jitter" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldJitter(ctx context.Context) (v int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldJitter is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldJitter requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldJitter: %w", err)
+	}
+	return oldValue.Jitter, nil
+}
+
+// AddJitter adds i to the "jitter" field.
+func (m *ScheduleMutation) AddJitter(i int64) {
+	if m.addjitter != nil {
+		*m.addjitter += i
+	} else {
+		m.addjitter = &i
+	}
+}
+
+// AddedJitter returns the value that was added to the "jitter" field in this mutation.
+func (m *ScheduleMutation) AddedJitter() (r int64, exists bool) {
+	v := m.addjitter
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetJitter resets all changes to the "jitter" field.
+func (m *ScheduleMutation) ResetJitter() {
+	m.jitter = nil
+	m.addjitter = nil
+}
+
+// SetNextAt sets the "next_at" field.
+func (m *ScheduleMutation) SetNextAt(t time.Time) {
+	m.next_at = &t
+}
+
+// NextAt returns the value of the "next_at" field in the mutation.
+func (m *ScheduleMutation) NextAt() (r time.Time, exists bool) {
+	v := m.next_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldNextAt returns the old "next_at" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldNextAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldNextAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldNextAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldNextAt: %w", err)
+	}
+	return oldValue.NextAt, nil
+}
+
+// ResetNextAt resets all changes to the "next_at" field.
+func (m *ScheduleMutation) ResetNextAt() {
+	m.next_at = nil
+}
+
+// SetLastAt sets the "last_at" field.
+func (m *ScheduleMutation) SetLastAt(t time.Time) {
+	m.last_at = &t
+}
+
+// LastAt returns the value of the "last_at" field in the mutation.
+func (m *ScheduleMutation) LastAt() (r time.Time, exists bool) {
+	v := m.last_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldLastAt returns the old "last_at" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldLastAt(ctx context.Context) (v *time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldLastAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldLastAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldLastAt: %w", err)
+	}
+	return oldValue.LastAt, nil
+}
+
+// ClearLastAt clears the value of the "last_at" field.
+func (m *ScheduleMutation) ClearLastAt() {
+	m.last_at = nil
+	m.clearedFields[schedule.FieldLastAt] = struct{}{}
+}
+
+// LastAtCleared returns if the "last_at" field was cleared in this mutation.
+func (m *ScheduleMutation) LastAtCleared() bool {
+	_, ok := m.clearedFields[schedule.FieldLastAt]
+	return ok
+}
+
+// ResetLastAt resets all changes to the "last_at" field.
+func (m *ScheduleMutation) ResetLastAt() {
+	m.last_at = nil
+	delete(m.clearedFields, schedule.FieldLastAt)
+}
+
+// SetLastInstance sets the "last_instance" field.
+func (m *ScheduleMutation) SetLastInstance(f fsm.ID) {
+	m.last_instance = &f
+	m.addlast_instance = nil
+}
+
+// LastInstance returns the value of the "last_instance" field in the mutation.
+func (m *ScheduleMutation) LastInstance() (r fsm.ID, exists bool) {
+	v := m.last_instance
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldLastInstance returns the old "last_instance" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldLastInstance(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldLastInstance is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldLastInstance requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldLastInstance: %w", err)
+	}
+	return oldValue.LastInstance, nil
+}
+
+// AddLastInstance adds f to the "last_instance" field.
+func (m *ScheduleMutation) AddLastInstance(f fsm.ID) {
+	if m.addlast_instance != nil {
+		*m.addlast_instance += f
+	} else {
+		m.addlast_instance = &f
+	}
+}
+
+// AddedLastInstance returns the value that was added to the "last_instance" field in this mutation.
+func (m *ScheduleMutation) AddedLastInstance() (r fsm.ID, exists bool) {
+	v := m.addlast_instance
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearLastInstance clears the value of the "last_instance" field.
+func (m *ScheduleMutation) ClearLastInstance() {
+	m.last_instance = nil
+	m.addlast_instance = nil
+	m.clearedFields[schedule.FieldLastInstance] = struct{}{}
+}
+
+// LastInstanceCleared returns if the "last_instance" field was cleared in this mutation.
+func (m *ScheduleMutation) LastInstanceCleared() bool {
+	_, ok := m.clearedFields[schedule.FieldLastInstance]
+	return ok
+}
+
+// ResetLastInstance resets all changes to the "last_instance" field.
+func (m *ScheduleMutation) ResetLastInstance() {
+	m.last_instance = nil
+	m.addlast_instance = nil
+	delete(m.clearedFields, schedule.FieldLastInstance)
+}
+
+// SetPausedAt sets the "paused_at" field.
+func (m *ScheduleMutation) SetPausedAt(t time.Time) {
+	m.paused_at = &t
+}
+
+// PausedAt returns the value of the "paused_at" field in the mutation.
+func (m *ScheduleMutation) PausedAt() (r time.Time, exists bool) {
+	v := m.paused_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPausedAt returns the old "paused_at" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldPausedAt(ctx context.Context) (v *time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPausedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPausedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPausedAt: %w", err)
+	}
+	return oldValue.PausedAt, nil
+}
+
+// ClearPausedAt clears the value of the "paused_at" field.
+func (m *ScheduleMutation) ClearPausedAt() {
+	m.paused_at = nil
+	m.clearedFields[schedule.FieldPausedAt] = struct{}{}
+}
+
+// PausedAtCleared returns if the "paused_at" field was cleared in this mutation.
+func (m *ScheduleMutation) PausedAtCleared() bool {
+	_, ok := m.clearedFields[schedule.FieldPausedAt]
+	return ok
+}
+
+// ResetPausedAt resets all changes to the "paused_at" field.
+func (m *ScheduleMutation) ResetPausedAt() {
+	m.paused_at = nil
+	delete(m.clearedFields, schedule.FieldPausedAt)
+}
+
+// SetUpdatedAt sets the "updated_at" field.
+func (m *ScheduleMutation) SetUpdatedAt(t time.Time) {
+	m.updated_at = &t
+}
+
+// UpdatedAt returns the value of the "updated_at" field in the mutation.
+func (m *ScheduleMutation) UpdatedAt() (r time.Time, exists bool) {
+	v := m.updated_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldUpdatedAt returns the old "updated_at" field's value of the Schedule entity.
+// If the Schedule object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *ScheduleMutation) OldUpdatedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldUpdatedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldUpdatedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldUpdatedAt: %w", err)
+	}
+	return oldValue.UpdatedAt, nil
+}
+
+// ResetUpdatedAt resets all changes to the "updated_at" field.
+func (m *ScheduleMutation) ResetUpdatedAt() {
+	m.updated_at = nil
+}
+
+// Where appends a list predicates to the ScheduleMutation builder.
+func (m *ScheduleMutation) Where(ps ...predicate.Schedule) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the ScheduleMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *ScheduleMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Schedule, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *ScheduleMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *ScheduleMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Schedule).
+func (m *ScheduleMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *ScheduleMutation) Fields() []string {
+	fields := make([]string, 0, 11)
+	if m.spec != nil {
+		fields = append(fields, schedule.FieldSpec)
+	}
+	if m.expression != nil {
+		fields = append(fields, schedule.FieldExpression)
+	}
+	if m.time_zone != nil {
+		fields = append(fields, schedule.FieldTimeZone)
+	}
+	if m.catch_up != nil {
+		fields = append(fields, schedule.FieldCatchUp)
+	}
+	if m.overlap != nil {
+		fields = append(fields, schedule.FieldOverlap)
+	}
+	if m.jitter != nil {
+		fields = append(fields, schedule.FieldJitter)
+	}
+	if m.next_at != nil {
+		fields = append(fields, schedule.FieldNextAt)
+	}
+	if m.last_at != nil {
+		fields = append(fields, schedule.FieldLastAt)
+	}
+	if m.last_instance != nil {
+		fields = append(fields, schedule.FieldLastInstance)
+	}
+	if m.paused_at != nil {
+		fields = append(fields, schedule.FieldPausedAt)
+	}
+	if m.updated_at != nil {
+		fields = append(fields, schedule.FieldUpdatedAt)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *ScheduleMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case schedule.FieldSpec:
+		return m.Spec()
+	case schedule.FieldExpression:
+		return m.Expression()
+	case schedule.FieldTimeZone:
+		return m.TimeZone()
+	case schedule.FieldCatchUp:
+		return m.CatchUp()
+	case schedule.FieldOverlap:
+		return m.Overlap()
+	case schedule.FieldJitter:
+		return m.Jitter()
+	case schedule.FieldNextAt:
+		return m.NextAt()
+	case schedule.FieldLastAt:
+		return m.LastAt()
+	case schedule.FieldLastInstance:
+		return m.LastInstance()
+	case schedule.FieldPausedAt:
+		return m.PausedAt()
+	case schedule.FieldUpdatedAt:
+		return m.UpdatedAt()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *ScheduleMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case schedule.FieldSpec:
+		return m.OldSpec(ctx)
+	case schedule.FieldExpression:
+		return m.OldExpression(ctx)
+	case schedule.FieldTimeZone:
+		return m.OldTimeZone(ctx)
+	case schedule.FieldCatchUp:
+		return m.OldCatchUp(ctx)
+	case schedule.FieldOverlap:
+		return m.OldOverlap(ctx)
+	case schedule.FieldJitter:
+		return m.OldJitter(ctx)
+	case schedule.FieldNextAt:
+		return m.OldNextAt(ctx)
+	case schedule.FieldLastAt:
+		return m.OldLastAt(ctx)
+	case schedule.FieldLastInstance:
+		return m.OldLastInstance(ctx)
+	case schedule.FieldPausedAt:
+		return m.OldPausedAt(ctx)
+	case schedule.FieldUpdatedAt:
+		return m.OldUpdatedAt(ctx)
+	}
+	return nil, fmt.Errorf("unknown Schedule field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *ScheduleMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case schedule.FieldSpec:
+		v, ok := value.(json.RawMessage)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetSpec(v)
+		return nil
+	case schedule.FieldExpression:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetExpression(v)
+		return nil
+	case schedule.FieldTimeZone:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTimeZone(v)
+		return nil
+	case schedule.FieldCatchUp:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetCatchUp(v)
+		return nil
+	case schedule.FieldOverlap:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetOverlap(v)
+		return nil
+	case schedule.FieldJitter:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetJitter(v)
+		return nil
+	case schedule.FieldNextAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetNextAt(v)
+		return nil
+	case schedule.FieldLastAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetLastAt(v)
+		return nil
+	case schedule.FieldLastInstance:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetLastInstance(v)
+		return nil
+	case schedule.FieldPausedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPausedAt(v)
+		return nil
+	case schedule.FieldUpdatedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetUpdatedAt(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Schedule field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *ScheduleMutation) AddedFields() []string {
+	var fields []string
+	if m.addjitter != nil {
+		fields = append(fields, schedule.FieldJitter)
+	}
+	if m.addlast_instance != nil {
+		fields = append(fields, schedule.FieldLastInstance)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *ScheduleMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case schedule.FieldJitter:
+		return m.AddedJitter()
+	case schedule.FieldLastInstance:
+		return m.AddedLastInstance()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *ScheduleMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case schedule.FieldJitter:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddJitter(v)
+		return nil
+	case schedule.FieldLastInstance:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddLastInstance(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Schedule numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *ScheduleMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(schedule.FieldLastAt) {
+		fields = append(fields, schedule.FieldLastAt)
+	}
+	if m.FieldCleared(schedule.FieldLastInstance) {
+		fields = append(fields, schedule.FieldLastInstance)
+	}
+	if m.FieldCleared(schedule.FieldPausedAt) {
+		fields = append(fields, schedule.FieldPausedAt)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *ScheduleMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *ScheduleMutation) ClearField(name string) error {
+	switch name {
+	case schedule.FieldLastAt:
+		m.ClearLastAt()
+		return nil
+	case schedule.FieldLastInstance:
+		m.ClearLastInstance()
+		return nil
+	case schedule.FieldPausedAt:
+		m.ClearPausedAt()
+		return nil
+	}
+	return fmt.Errorf("unknown Schedule nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *ScheduleMutation) ResetField(name string) error {
+	switch name {
+	case schedule.FieldSpec:
+		m.ResetSpec()
+		return nil
+	case schedule.FieldExpression:
+		m.ResetExpression()
+		return nil
+	case schedule.FieldTimeZone:
+		m.ResetTimeZone()
+		return nil
+	case schedule.FieldCatchUp:
+		m.ResetCatchUp()
+		return nil
+	case schedule.FieldOverlap:
+		m.ResetOverlap()
+		return nil
+	case schedule.FieldJitter:
+		m.ResetJitter()
+		return nil
+	case schedule.FieldNextAt:
+		m.ResetNextAt()
+		return nil
+	case schedule.FieldLastAt:
+		m.ResetLastAt()
+		return nil
+	case schedule.FieldLastInstance:
+		m.ResetLastInstance()
+		return nil
+	case schedule.FieldPausedAt:
+		m.ResetPausedAt()
+		return nil
+	case schedule.FieldUpdatedAt:
+		m.ResetUpdatedAt()
+		return nil
+	}
+	return fmt.Errorf("unknown Schedule field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *ScheduleMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *ScheduleMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *ScheduleMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *ScheduleMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *ScheduleMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *ScheduleMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *ScheduleMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Schedule unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *ScheduleMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Schedule edge %s", name)
 }
 
 // SignalMutation represents an operation that mutates the Signal nodes in the graph.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
+	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/schema"
@@ -106,6 +107,28 @@ func init() {
 	pausedqueueDescPausedAt := pausedqueueFields[1].Descriptor()
 	// pausedqueue.DefaultPausedAt holds the default value on creation for the paused_at field.
 	pausedqueue.DefaultPausedAt = pausedqueueDescPausedAt.Default.(func() time.Time)
+	scheduleFields := schema.Schedule{}.Fields()
+	_ = scheduleFields
+	// scheduleDescTimeZone is the schema descriptor for time_zone field.
+	scheduleDescTimeZone := scheduleFields[3].Descriptor()
+	// schedule.DefaultTimeZone holds the default value on creation for the time_zone field.
+	schedule.DefaultTimeZone = scheduleDescTimeZone.Default.(string)
+	// scheduleDescCatchUp is the schema descriptor for catch_up field.
+	scheduleDescCatchUp := scheduleFields[4].Descriptor()
+	// schedule.DefaultCatchUp holds the default value on creation for the catch_up field.
+	schedule.DefaultCatchUp = scheduleDescCatchUp.Default.(string)
+	// scheduleDescOverlap is the schema descriptor for overlap field.
+	scheduleDescOverlap := scheduleFields[5].Descriptor()
+	// schedule.DefaultOverlap holds the default value on creation for the overlap field.
+	schedule.DefaultOverlap = scheduleDescOverlap.Default.(string)
+	// scheduleDescJitter is the schema descriptor for jitter field.
+	scheduleDescJitter := scheduleFields[6].Descriptor()
+	// schedule.DefaultJitter holds the default value on creation for the jitter field.
+	schedule.DefaultJitter = scheduleDescJitter.Default.(int64)
+	// scheduleDescUpdatedAt is the schema descriptor for updated_at field.
+	scheduleDescUpdatedAt := scheduleFields[11].Descriptor()
+	// schedule.DefaultUpdatedAt holds the default value on creation for the updated_at field.
+	schedule.DefaultUpdatedAt = scheduleDescUpdatedAt.Default.(func() time.Time)
 	signalFields := schema.Signal{}.Fields()
 	_ = signalFields
 	// signalDescPayload is the schema descriptor for payload field.

@@ -18,6 +18,8 @@ type Tx struct {
 	Instance *InstanceClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
+	// Schedule is the client for interacting with the Schedule builders.
+	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
 	// Worker is the client for interacting with the Worker builders.
@@ -155,6 +157,7 @@ func (tx *Tx) Client() *Client {
 func (tx *Tx) init() {
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
+	tx.Schedule = NewScheduleClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
 	tx.Worker = NewWorkerClient(tx.config)
 }

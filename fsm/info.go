@@ -67,6 +67,8 @@ type infoKey struct{}
 type running struct {
 	claim  *step.Claim // nobody changes it any more
 	logger *slog.Logger
+
+	outcome string // of the step that middleware surrounds, once it has returned
 }
 
 // WithClaim makes ctx answer [InfoFrom] and [Logger]. Steps and handlers get such a context already; this is for what

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,6 +34,7 @@ type Spec struct {
 	keyed                error // why KeyFromState made none
 	hasKey, hasPartition bool
 	after, when          bool
+	encoded              bool // state is what the codec made of it
 }
 
 // Options are what a Spec says, for middleware and tests.
@@ -58,7 +60,7 @@ func (s Spec) Options() Options {
 	return o
 }
 
-// State as given to [Machine.New].
+// State as given to [Machine.New]; of a schedule, the json.RawMessage that the codec has made of it.
 func (s Spec) State() any { return s.state }
 
 // Key makes the instance unique, and an address, while its status is in [Spec.Scope]: 1 to 512 bytes.
@@ -143,7 +145,7 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	state, err := encode(envOf(env), s.state)
+	state, err := s.encode(envOf(env))
 	if err != nil {
 		return nil, specFault("state", err)
 	}
@@ -160,6 +162,29 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: s.o.Delay, At: at,
 		Deadline: s.o.Deadline, Labels: labels,
 	}, nil
+}
+
+func (s Spec) encode(env *step.Env) (json.RawMessage, error) {
+	if raw, ok := s.state.(json.RawMessage); ok && s.encoded {
+		return raw, nil
+	}
+	return encode(env, s.state)
+}
+
+// Restore is for the engine: a spec that Erase made and that was stored, as its author had written it but for the key, its time and the
+// encoding of the state.
+func Restore(stored *step.Spec) (Spec, error) {
+	s := Spec{
+		o: Options{Machine: stored.Machine, Version: stored.Version, Step: stored.Step, Queue: stored.Queue, Priority: int(stored.Priority),
+			PartitionKey: stored.PartitionKey, Deadline: stored.Deadline},
+		state: stored.State, encoded: true, hasPartition: stored.PartitionKey != "",
+	}
+	if len(stored.Labels) > 0 {
+		if err := json.Unmarshal(stored.Labels, &s.o.Labels); err != nil {
+			return Spec{}, specFault("labels", err)
+		}
+	}
+	return s, nil
 }
 
 func (s Spec) check() (at time.Time, err error) {

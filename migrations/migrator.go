@@ -119,8 +119,8 @@ func (m Migrator) migrate(ctx context.Context, choose func(applied []string) (st
 			return done, fmt.Errorf("migrate schema %q: %s version %s: %w", m.schema(), step.verb, step.version, err)
 		}
 		done = append(done, step.version)
-		s.log.LogAttrs(ctx, slog.LevelInfo, "migrated", slog.String("schema", m.schema()), slog.String("step", step.verb),
-			slog.String("version", step.version), slog.Duration("took", time.Since(start)))
+		s.log.LogAttrs(ctx, slog.LevelInfo, "migrated", slog.String("schema", m.schema()), slog.String("verb", step.verb),
+			slog.String("migration", step.version), slog.Duration("took", time.Since(start)))
 	}
 	return done, nil
 }

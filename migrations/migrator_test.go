@@ -35,7 +35,7 @@ func TestDownOfTheNewestStepAndUpAgain(t *testing.T) {
 	undone, err := d.migrator().Down(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{migrations.Latest()}, undone)
-	require.True(t, one[bool](t, d, `SELECT to_regclass('workers') IS NULL`), "the table is gone")
+	require.True(t, one[bool](t, d, `SELECT to_regclass('schedules') IS NULL`), "the table is gone")
 	status, err := d.migrator().Status(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, migrations.StateOlder, status.State)
@@ -205,8 +205,8 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 			require.NoError(t, err)
 			require.ElementsMatch(t, []string{
 				"host atlas_schema_revisions", "host gen_durable", "host signals",
-				schema + " atlas_schema_revisions", schema + " gen_durable", schema + " paused_queues", schema + " signals",
-				schema + " workers",
+				schema + " atlas_schema_revisions", schema + " gen_durable", schema + " paused_queues",
+				schema + " schedules", schema + " signals", schema + " workers",
 			}, tables)
 			_, err = m.To(t.Context(), migrations.Empty)
 			require.NoError(t, err)

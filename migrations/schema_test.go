@@ -143,6 +143,9 @@ var (
 		gen_durable_names_check
 		gen_durable_scope_check
 		paused_queues_names_check
+		schedules_finite_check
+		schedules_names_check
+		schedules_policy_check
 		signals_finite_check
 		signals_names_check
 		workers_finite_check`)

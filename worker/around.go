@@ -24,12 +24,16 @@ func (w *Worker) surround(ctx context.Context, c *step.Claim, body func(context.
 	var out *step.Commit
 	var failed error
 	ran := false
+	ctx, told := fsm.WithExecution(ctx, c)
 	run := func(ctx context.Context) error {
 		if ran {
 			return errRunTwice
 		}
 		ran = true
 		out, failed = body(ctx, c)
+		if out != nil && out.Within == nil {
+			told(out.Kind.String())
+		}
 		return failed
 	}
 	info := fsm.InfoOf(c)
@@ -37,7 +41,7 @@ func (w *Worker) surround(ctx context.Context, c *step.Claim, body func(context.
 		inner := run
 		run = func(ctx context.Context) error { return around(ctx, info, inner) }
 	}
-	switch err := run(fsm.WithClaim(ctx, c)); {
+	switch err := run(ctx); {
 	case err != nil:
 		return nil, err
 	case !ran:

@@ -337,6 +337,7 @@ func distinct(batch []*pending) (first, repeated []*pending) {
 }
 
 func (c *committer) applied(done *store.Committed, took time.Duration) {
+	c.w.last.commit.now(c.w)
 	c.w.Nudge(done.Queues...)
 	for queue, in := range done.Soon {
 		if s := c.w.queues[queue]; s != nil {

@@ -326,7 +326,7 @@ func (x *execution) advance(o *step.Commit) {
 	next.Children, next.Dropped = nil, nil
 	x.f.claim = next
 	x.steps++
-	x.phase, x.failed, x.refused, x.last, x.rerun = fresh, nil, false, false, 0
+	x.phase, x.failed, x.refused, x.last, x.rerun, x.took = fresh, nil, false, false, 0, 0
 }
 
 // refuse answers an outcome that Postgres refused: once the handler decides, the second time the instance fails with a safe text.

@@ -118,6 +118,12 @@ func (fs *flights) of(ids []int64) (out []*flight) {
 	return out
 }
 
+func (fs *flights) number() int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return len(fs.byID)
+}
+
 func (fs *flights) all() []*flight {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

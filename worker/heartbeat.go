@@ -37,6 +37,7 @@ func (w *Worker) heartbeat(ctx context.Context, line beater) {
 		}
 		w.present(ctx, line)
 		next = w.since() + w.c.Heartbeat
+		w.last.heartbeat.now(w)
 	}
 }
 

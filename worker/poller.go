@@ -48,6 +48,7 @@ func (p *poller) run() {
 			continue
 		}
 		failures = 0
+		p.w.last.poll.now(p.w)
 	}
 }
 

@@ -50,6 +50,7 @@ type scheduler struct {
 	overdue  atomic.Bool     // a buffered claim's instance is over its deadline
 	paused   atomic.Bool     // an operator has paused the queue: nothing of it is claimed or started
 	urgent   atomic.Int64    // priority of the most urgent buffered claim; MaxInt64: none
+	shown    shown
 }
 
 type claimReply struct {
@@ -101,6 +102,7 @@ func (s *scheduler) run() {
 			s.claim(n)
 		}
 		s.idle.Store(!s.ready && !s.claiming)
+		s.show()
 		select {
 		case <-s.w.draining:
 			s.drain()

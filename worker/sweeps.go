@@ -92,7 +92,7 @@ func (w *Worker) pruner() {
 		}
 		if len(done.Refused) > 0 {
 			w.log.Warn("Postgres refuses to delete instances past their retention: does a table of yours refer to them?",
-				slog.Any("instances", done.Refused))
+				slog.Any("refused", done.Refused))
 		}
 		if done.Instances > 0 {
 			for _, tell := range w.hooks.prune {

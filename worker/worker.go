@@ -47,6 +47,7 @@ type Worker struct {
 
 	began  time.Time
 	lostAt atomic.Int64 // when a connection was last lost, by since
+	last   last
 
 	base        context.Context //nolint:containedctx // the worker's own life
 	abort       context.CancelFunc
@@ -120,6 +121,9 @@ func (w *Worker) Start() {
 	w.loops.Go(newPoller(w).run)
 	w.loops.Go(w.promotions.run)
 	w.loops.Go(w.sweeper)
+	if w.c.Fire != nil {
+		w.loops.Go(w.schedules)
+	}
 	if !w.c.NoReaper {
 		w.loops.Go(w.reaper)
 	}

@@ -9,6 +9,7 @@ import "context"
 type SchemaConfig struct {
 	Instance    string // Instance table.
 	PausedQueue string // PausedQueue table.
+	Schedule    string // Schedule table.
 	Signal      string // Signal table.
 	Worker      string // Worker table.
 }

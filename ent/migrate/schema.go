@@ -172,6 +172,37 @@ var (
 		Columns:    PausedQueuesColumns,
 		PrimaryKey: []*schema.Column{PausedQueuesColumns[0]},
 	}
+	// SchedulesColumns holds the columns for the "schedules" table.
+	SchedulesColumns = []*schema.Column{
+		{Name: "name", Type: field.TypeString, Size: 2147483647},
+		{Name: "spec", Type: field.TypeJSON},
+		{Name: "expression", Type: field.TypeString, Size: 2147483647},
+		{Name: "time_zone", Type: field.TypeString, Size: 2147483647, Default: "UTC"},
+		{Name: "catch_up", Type: field.TypeString, Size: 2147483647, Default: "latest"},
+		{Name: "overlap", Type: field.TypeString, Size: 2147483647, Default: "allow"},
+		{Name: "jitter", Type: field.TypeInt64, Default: 0},
+		{Name: "next_at", Type: field.TypeTime},
+		{Name: "last_at", Type: field.TypeTime, Nullable: true},
+		{Name: "last_instance", Type: field.TypeInt64, Nullable: true},
+		{Name: "paused_at", Type: field.TypeTime, Nullable: true},
+		{Name: "updated_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+	}
+	// SchedulesTable holds the schema information for the "schedules" table.
+	SchedulesTable = &schema.Table{
+		Name:       "schedules",
+		Columns:    SchedulesColumns,
+		PrimaryKey: []*schema.Column{SchedulesColumns[0]},
+		Indexes: []*schema.Index{
+			{
+				Name:    "schedules_due",
+				Unique:  false,
+				Columns: []*schema.Column{SchedulesColumns[7]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "paused_at IS NULL",
+				},
+			},
+		},
+	}
 	// SignalsColumns holds the columns for the "signals" table.
 	SignalsColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt64, Increment: true},
@@ -240,6 +271,7 @@ var (
 	Tables = []*schema.Table{
 		GenDurableTable,
 		PausedQueuesTable,
+		SchedulesTable,
 		SignalsTable,
 		WorkersTable,
 	}
@@ -267,6 +299,14 @@ func init() {
 	}
 	PausedQueuesTable.Annotation.Checks = map[string]string{
 		"paused_queues_names_check": "octet_length(queue) BETWEEN 1 AND 512",
+	}
+	SchedulesTable.Annotation = &entsql.Annotation{
+		Table: "schedules",
+	}
+	SchedulesTable.Annotation.Checks = map[string]string{
+		"schedules_finite_check": "isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text",
+		"schedules_names_check":  "octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512",
+		"schedules_policy_check": "catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0",
 	}
 	SignalsTable.ForeignKeys[0].RefTable = GenDurableTable
 	SignalsTable.Annotation = &entsql.Annotation{

@@ -12,6 +12,9 @@ type Instance func(*sql.Selector)
 // PausedQueue is the predicate function for pausedqueue builders.
 type PausedQueue func(*sql.Selector)
 
+// Schedule is the predicate function for schedule builders.
+type Schedule func(*sql.Selector)
+
 // Signal is the predicate function for signal builders.
 type Signal func(*sql.Selector)
 

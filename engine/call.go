@@ -1,0 +1,71 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Call is a call of one of the verbs that insert and signal, as [Middleware.Call] sees it.
+type Call struct {
+	Verb    string     // "insert", "insert_many", "get_or_insert", "signal" or "signal_or_insert"
+	Machine string     // of the spec, the first of many; "": a signal
+	Specs   int        // how many
+	Signal  string     // its name; "": none
+	To      fsm.Target // of a signal; nil: of none, or of the one that occupies the spec's key
+	// IDs are those that were inserted, or sent to, or that occupy the key, once run has returned. Nil after an error.
+	IDs []fsm.ID
+}
+
+var (
+	errCallNotRun = errors.New("gendurable: middleware returned no error, and has not run the call")
+	errCallTwice  = errors.New("gendurable: middleware runs the call a second time")
+)
+
+// around runs a call within all that surrounds it.
+func (w writer) around(ctx context.Context, describe func() Call, do func(context.Context) ([]fsm.ID, error)) error {
+	if !w.engine.surrounded {
+		_, err := do(ctx)
+		return err
+	}
+	call := describe()
+	var failed error
+	ran := false
+	run := func(ctx context.Context) error {
+		if ran {
+			return errCallTwice
+		}
+		ran = true
+		ids, err := do(ctx)
+		if failed = err; err == nil {
+			call.IDs = ids
+		}
+		return err
+	}
+	for _, m := range slices.Backward(w.engine.config.Middleware) {
+		if inner := run; m.Call != nil {
+			run = func(ctx context.Context) error { return m.Call(ctx, &call, inner) }
+		}
+	}
+	switch err := run(ctx); {
+	case err != nil:
+		return err
+	case !ran:
+		return errCallNotRun
+	}
+	return failed // also where the middleware swallowed it: there is no id to return
+}
+
+func describeInsert(verb string, specs ...fsm.Spec) func() Call {
+	return func() Call { return Call{Verb: verb, Machine: specs[0].Options().Machine, Specs: len(specs)} }
+}
+
+func idsOf(done ...Inserted) []fsm.ID {
+	ids := make([]fsm.ID, len(done))
+	for i, one := range done {
+		ids[i] = one.ID
+	}
+	return ids
+}

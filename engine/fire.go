@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	// lateness up to which an occurrence is on time: a failover or a deploy takes as long.
+	lateness = time.Minute
+	// fireMost bounds what one transaction fires of a schedule.
+	fireMost = 100
+	// dueMost bounds the schedules of one look.
+	dueMost = 1000
+	// aside is how long whoever has found a schedule in somebody else's hands leaves it there.
+	aside = 50 * time.Millisecond
+	// ahead is how far a look at what is due sees.
+	ahead = 2 * time.Second
+)
+
+// storeSchedules stores what the Config declares.
+func (e *Engine) storeSchedules(ctx context.Context) error {
+	if len(e.schedules) == 0 {
+		return nil
+	}
+	rows := make([]store.Schedule, len(e.schedules))
+	for i := range e.schedules {
+		rows[i] = e.schedules[i].Schedule
+	}
+	changed, err := e.store.StoreSchedules(ctx, rows, func(i int, now time.Time) time.Time { return e.schedules[i].when.next(now) })
+	if err != nil {
+		return err
+	}
+	if len(changed) > 0 {
+		e.config.Logger.LogAttrs(ctx, slog.LevelInfo, "stored schedules that are new or have changed", slog.String("schedules", strings.Join(changed, ", ")))
+	}
+	return nil
+}
+
+// fireDue fires what is due, and returns when to look again. A schedule that cannot be fired holds up no other.
+func (e *Engine) fireDue(ctx context.Context) (wait time.Duration, err error) {
+	ctx = context.WithValue(ctx, engineKey{}, e)
+	due, err := e.store.DueSchedules(ctx, ahead, dueMost)
+	if err != nil {
+		return 0, err
+	}
+	wait = ahead
+	var wrong []error
+	for _, d := range due {
+		if d.In > 0 {
+			return min(wait, d.In), errors.Join(wrong...)
+		}
+		fired, err := e.fire(ctx, d.Name)
+		if err != nil {
+			wrong = append(wrong, err)
+		}
+		if wait = min(wait, aside); fired {
+			wait = 0 // what has become due meanwhile?
+		}
+	}
+	return wait, errors.Join(wrong...)
+}
+
+// fire reports whether there was anything to be fired.
+func (e *Engine) fire(ctx context.Context, name string) (bool, error) {
+	var firing store.Firing
+	fired, err := e.store.Fire(ctx, name, func(due store.Due) (store.Firing, error) {
+		err := guard(func() (err error) {
+			firing, err = e.firing(ctx, &due)
+			return err
+		})
+		return firing, err
+	})
+	if err != nil {
+		return false, err
+	}
+	for i, f := range fired {
+		if !f.Duplicate && e.soon(firing.Specs[i]) {
+			e.nudge(firing.Specs[i].Queue)
+		}
+	}
+	return len(fired) > 0, nil
+}
+
+// firing decides what of a due schedule is fired now.
+func (e *Engine) firing(ctx context.Context, due *store.Due) (store.Firing, error) {
+	when, err := timed(&due.Schedule)
+	if err != nil {
+		return store.Firing{}, err
+	}
+	list, next, dropped := when.occurrences(due)
+	if dropped > 0 {
+		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "occurrences of a schedule were missed, and are not caught up with", slog.String("schedule", due.Name),
+			slog.Time("since", due.Next), slog.String("catch_up", due.CatchUp))
+	}
+	if Overlap(due.Overlap) == OverlapSkip && len(list) > 0 {
+		kept := list[:1]
+		if due.Live.ID != 0 {
+			kept = nil
+		}
+		if len(kept) < len(list) {
+			e.config.Logger.LogAttrs(ctx, slog.LevelInfo, "skipped occurrences of a schedule: an instance of it has not ended",
+				slog.String("schedule", due.Name), slog.Int("skipped", len(list)-len(kept)), slog.Int64("instance", due.Live.ID))
+		}
+		list = kept
+	}
+	f := store.Firing{Next: next}
+	for _, at := range list {
+		spec, err := e.occurrence(ctx, &due.Schedule, at.Format(time.RFC3339), at)
+		if err != nil {
+			return store.Firing{}, err
+		}
+		f.Specs, f.Last = append(f.Specs, spec), at
+	}
+	return f, nil
+}
+
+// occurrences are those to be fired now, oldest first, what comes next, and how many were dropped, at least.
+func (t timing) occurrences(due *store.Due) (list []time.Time, next time.Time, dropped int) {
+	list, cut := t.expression.Within(due.Next.Add(-time.Nanosecond), due.Now, t.zone, MaxCatchUp) // the stored next one is due itself
+	if cut {
+		dropped++
+	}
+	if CatchUp(due.CatchUp) != CatchUpAll {
+		missed := 0
+		for missed < len(list) && due.Now.Sub(list[missed]) > lateness {
+			missed++
+		}
+		if CatchUp(due.CatchUp) == CatchUpLatest && missed == len(list) && missed > 0 {
+			missed--
+		}
+		list, dropped = list[missed:], dropped+missed
+	}
+	if len(list) > fireMost {
+		return list[:fireMost], list[fireMost], dropped
+	}
+	return list, t.next(due.Now), dropped
+}
+
+// occurrence is the spec of one, after the middleware. mark tells it from the schedule's others.
+func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string, at time.Time) (*step.Spec, error) {
+	spec, err := fsm.Restore(s.Spec)
+	if err != nil {
+		return nil, err
+	}
+	key := "schedule:" + s.Name + ":" + mark
+	spec = spec.Key(fsm.Key(key)).Scope(fsm.ScopeAll)
+	if !at.IsZero() {
+		spec = spec.At(at.Add(jitter(key, s.Jitter)))
+	}
+	erased, err := e.erase(ctx, 0, spec)
+	if err != nil {
+		return nil, err
+	}
+	erased.Key, erased.Scope = key, step.ScopeAll // whatever middleware makes of it: it is what makes an occurrence happen once
+	return erased, nil
+}
+
+// jitter is the same whenever an occurrence is fired.
+func jitter(key string, most time.Duration) time.Duration {
+	if most <= 0 {
+		return 0
+	}
+	h := sha256.Sum256([]byte(key))
+	n := binary.BigEndian.Uint64(h[:])
+	return time.Duration(n%uint64(most.Microseconds()+1)) * time.Microsecond //nolint:gosec // at most a day
+}
+
+// guard runs what calls the host's code on a goroutine of nobody else's: runtime.Goexit would end that.
+func guard(f func() error) error {
+	over := make(chan error, 1)
+	go func() {
+		returned := false
+		defer func() {
+			if p := recover(); p != nil {
+				over <- fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			} else if !returned {
+				over <- errors.New("runtime.Goexit was called")
+			}
+		}()
+		err := f()
+		returned = true
+		over <- err
+	}()
+	return <-over
+}

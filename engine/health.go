@@ -1,0 +1,145 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/worker"
+)
+
+type (
+	// Activity is what an engine is at, as far as it knows without asking the database.
+	Activity = worker.Activity
+	// QueueActivity is what is claimed of one queue in this process.
+	QueueActivity = worker.QueueActivity
+)
+
+const (
+	// HealthTimeout bounds how long [Engine.Health] waits for the database.
+	HealthTimeout = 2 * time.Second
+	// pollStale is how long ago the last poll of a worker that works may be: it polls every second, and at most 5 s apart after errors.
+	pollStale = 30 * time.Second
+)
+
+// Health is whether an engine can do its work, and if not, why. Its JSON form is the body of [HealthHandler].
+type Health struct {
+	// Ready: the engine works, or is a client that is not stopped; the database answers; and the schema is what this program needs.
+	Ready bool `json:"ready"`
+	// Reasons why it is not ready, for people: they name no addresses and no accounts.
+	Reasons []string `json:"reasons,omitempty"`
+	State   State    `json:"state"`
+	// Database reports whether the database answered within [HealthTimeout].
+	Database bool `json:"database"`
+	// Schema is how the schema compares with what this program needs; "" where the database did not say.
+	Schema migrations.State `json:"schema,omitempty"`
+	Activity
+	// Err is what the database said, or why it did not; nil where Database and Schema are as they should be.
+	Err error `json:"-"`
+}
+
+// Activity is what the engine is at in this process. It asks no database; a client's has no queues, and nothing in flight.
+func (e *Engine) Activity() Activity {
+	if e.worker == nil {
+		return Activity{}
+	}
+	return e.worker.Activity()
+}
+
+// Health asks the database, within [HealthTimeout], and looks at what the engine does. That the engine is not healthy is no error: the only
+// one is the cause of ctx's end, with what is known by then.
+func (e *Engine) Health(ctx context.Context) (Health, error) {
+	h := Health{State: e.State()}
+	asked := time.Now()
+	timed, cancel := context.WithTimeout(ctx, HealthTimeout)
+	defer cancel()
+	err := migrations.Check(timed, e.config.Pool, e.config.Schema)
+	h.Activity = e.Activity()
+	wrong, isSchema := errors.AsType[*migrations.SchemaError](err)
+	switch {
+	case err == nil:
+		h.Database, h.Schema = true, migrations.StateCurrent
+	case isSchema:
+		h.Database, h.Schema, h.Err = true, wrong.State, err
+	case ctx.Err() != nil:
+		h.Err = err
+		h.Reasons = h.reasons(e.worker != nil, time.Now())
+		return h, context.Cause(ctx)
+	default:
+		h.Err = err
+		// A pool whose connections are all in use for a while is slow, and no outage, as long as the engine itself gets through.
+		h.Database = h.LastPoll.After(asked)
+	}
+	h.Reasons = h.reasons(e.worker != nil, time.Now())
+	h.Ready = len(h.Reasons) == 0
+	return h, nil
+}
+
+// reasons why an engine is not ready.
+func (h *Health) reasons(isWorker bool, now time.Time) (why []string) {
+	switch {
+	case h.State == StateCreated && isWorker:
+		why = append(why, "not started")
+	case h.State == StateDraining, h.State == StateStopped:
+		why = append(why, string(h.State))
+	}
+	switch {
+	case !h.Database:
+		why = append(why, h.silence())
+	case h.Schema != migrations.StateCurrent && h.Schema != "":
+		why = append(why, "the schema is "+string(h.Schema))
+	}
+	if h.State != StateStarted || !isWorker {
+		return why
+	}
+	if h.LastPoll.IsZero() {
+		return append(why, "no poll has succeeded yet")
+	}
+	if age := now.Sub(h.LastPoll); age > pollStale {
+		why = append(why, fmt.Sprintf("no poll has succeeded for %s", age.Round(time.Second)))
+	}
+	return why
+}
+
+// silence says why the database did not answer, without its words.
+func (h *Health) silence() string {
+	switch {
+	case errors.Is(h.Err, context.DeadlineExceeded):
+		return "the database does not answer in time"
+	case store.Classify(h.Err) == store.FaultConfig:
+		return "the database refuses to show its schema"
+	default:
+		return "the database is not reachable"
+	}
+}
+
+// Lag is for how long each of some queues' oldest runnable instances has been due, without the paused ones, those that wait behind their
+// partition key, and those set aside whose machine is not registered here; 0 where none is due. Without names it is asked for the queues of
+// this process. One statement that visits the priorities in use, whatever the backlog.
+func (e *Engine) Lag(ctx context.Context, queues ...string) (map[string]time.Duration, error) {
+	if len(queues) == 0 {
+		for name := range e.config.Queues {
+			queues = append(queues, name)
+		}
+	}
+	machines := make([]string, len(e.machines))
+	for i, m := range e.machines {
+		machines[i] = store.MachineID(m.Name, m.Version)
+	}
+	found, err := e.store.Poll(ctx, queues, machines)
+	if err != nil {
+		return nil, fmt.Errorf("measure the lag of queues: %w", err)
+	}
+	lag := make(map[string]time.Duration, len(queues))
+	for _, name := range queues {
+		due, ok := found.Due[name]
+		lag[name] = 0
+		if ok && due < 0 {
+			lag[name] = -due
+		}
+	}
+	return lag, nil
+}

@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// HealthHandler answers the probes of an orchestrator, as JSON:
+//
+//   - GET /live is 200 as long as the process answers at all, whatever becomes of the database: a restart would not bring that back.
+//   - GET /ready is 200 where [Health.Ready], else 503, with the [Health] as the body. It asks the database at most once a second, however
+//     often it is called, and answers within [HealthTimeout] or little more.
+//
+// Anything else is 404, or 405. Mount it below a path with http.StripPrefix.
+func HealthHandler(e *Engine) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /live", func(rw http.ResponseWriter, _ *http.Request) {
+		answer(rw, http.StatusOK, struct {
+			Live  bool  `json:"live"`
+			State State `json:"state"`
+		}{true, e.State()})
+	})
+	p := &probe{engine: e}
+	mux.HandleFunc("GET /ready", func(rw http.ResponseWriter, r *http.Request) {
+		h := p.health(r.Context())
+		status := http.StatusOK
+		if !h.Ready {
+			status = http.StatusServiceUnavailable
+		}
+		answer(rw, status, h)
+	})
+	return mux
+}
+
+// probeEvery is how long an answer of the database is good for.
+const probeEvery = time.Second
+
+// probe keeps the newest answer.
+type probe struct {
+	engine *Engine
+
+	mu     sync.Mutex
+	newest Health
+	at     time.Time
+}
+
+// health asks anew unless that was just done, for whoever called: not even one that has gone meanwhile asks in vain.
+func (p *probe) health(ctx context.Context) Health {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// A stop shows at once: from then on the process is to get no more work.
+	if p.at.IsZero() || time.Since(p.at) >= probeEvery || p.newest.State != p.engine.State() {
+		p.newest, _ = p.engine.Health(context.WithoutCancel(ctx)) // without a cause to end early there is no error
+		p.at = time.Now()
+	}
+	return p.newest
+}
+
+func answer(rw http.ResponseWriter, status int, body any) {
+	rw.Header().Set("Content-Type", "application/json")
+	rw.Header().Set("Cache-Control", "no-store")
+	rw.WriteHeader(status)
+	if err := json.NewEncoder(rw).Encode(body); err != nil {
+		return // who asked has gone
+	}
+}

@@ -1,0 +1,42 @@
+package fsm
+
+import (
+	"context"
+	"maps"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// TracesFrom is what engine.Config.Inject has stored: with the instance whose step ctx belongs to, and with the signals that its visit
+// awaited, oldest first, those without any left out. Nil outside a step. For middleware, which links to them; a step has the latter in
+// [Visit.Awaited].
+func TracesFrom(ctx context.Context) (instance map[string]string, awaited []map[string]string) {
+	r, ok := ctx.Value(infoKey{}).(*running)
+	if !ok {
+		return nil, nil
+	}
+	for _, s := range r.claim.Awaited {
+		if t := trace(s.Trace); t != nil {
+			awaited = append(awaited, t)
+		}
+	}
+	return maps.Clone(r.claim.Trace), awaited
+}
+
+// OutcomeFrom is the kind of the outcome that a step has returned: "next", "retry", "await", "children", "done" or "stop". It is for
+// middleware, once run has returned, by the context that it was called with; "" before, after an error, for an outcome that is decided in
+// a transaction of its own, and in any other context.
+func OutcomeFrom(ctx context.Context) string {
+	r, ok := ctx.Value(infoKey{}).(*running)
+	if !ok {
+		return ""
+	}
+	return r.outcome
+}
+
+// WithExecution is [WithClaim] for what surrounds a step, and how it is told the kind of the outcome; for the engine.
+func WithExecution(ctx context.Context, c *step.Claim) (around context.Context, outcome func(kind string)) {
+	own := *c
+	r := &running{claim: &own, logger: envOf(c.Env).Logger}
+	return context.WithValue(ctx, infoKey{}, r), func(kind string) { r.outcome = kind }
+}

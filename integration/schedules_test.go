@@ -1,0 +1,58 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// A client has stored them. Processes that do not know the machine fire them, and are killed while they catch up: no occurrence is lost, and
+// none is there twice.
+func TestKilledProcessesFireEachOccurrenceOnce(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Migrated(t)
+	pool := pgtest.Pool(t, url)
+	unknown := fsm.Declare[string, fsm.None]("unknown to the processes")
+	var schedules []engine.Schedule
+	for n := range 10 {
+		spec := unknown.New("state").Queue("elsewhere")
+		schedules = append(schedules, engine.Every(fmt.Sprint("pulse ", n), time.Second, spec).CatchUp(engine.CatchUpAll))
+	}
+	eng, err := engine.New(engine.Config{Pool: pool, Schedules: schedules})
+	require.NoError(t, err)
+	require.NoError(t, eng.Start(t.Context()))
+	processes := []*process{spawn(t, role{URL: url}), spawn(t, role{URL: url})}
+	execute(t, pool, `UPDATE gendurable.schedules SET paused_at = now(), next_at = date_trunc('second', clock_timestamp()) - interval '900 s'`)
+	first := query[time.Time](t, pool, `UPDATE gendurable.schedules SET paused_at = NULL RETURNING next_at`)
+	behind := `SELECT count(*) FROM gendurable.schedules WHERE next_at < clock_timestamp()`
+	midway := 0
+	for n := range 6 {
+		<-time.After(time.Duration(n) * 10 * time.Millisecond) // the moment is to be anywhere in a transaction
+		processes[n%2].kill()
+		if query[int](t, pool, behind) > 0 {
+			midway++
+		}
+		processes[n%2] = spawn(t, role{URL: url})
+	}
+	require.NotZero(t, midway)
+	require.Eventually(t, func() bool { return query[int](t, pool, behind) == 0 }, patience, 20*time.Millisecond)
+	for _, p := range processes {
+		p.kill()
+	}
+	for n := range schedules {
+		name := fmt.Sprint("pulse ", n)
+		last := query[time.Time](t, pool, `SELECT last_at FROM gendurable.schedules WHERE name = $1`, name)
+		want := int(last.Sub(first).Seconds()) + 1
+		require.Greater(t, want, 900)
+		require.Equal(t, want, query[int](t, pool, `SELECT count(DISTINCT correlation_key) FROM gendurable.gen_durable
+			WHERE starts_with(correlation_key, $1)`, "schedule:"+name+":"))
+		require.Equal(t, want, query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE starts_with(correlation_key, $1)`,
+			"schedule:"+name+":"))
+	}
+}

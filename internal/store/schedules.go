@@ -1,0 +1,339 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Schedule is what inserts an instance at each of its occurrences. What the texts mean is the engine's business.
+type Schedule struct {
+	Name       string
+	Spec       *step.Spec // without key and time
+	Expression string
+	TimeZone   string
+	CatchUp    string
+	Overlap    string
+	Jitter     time.Duration
+	Next       time.Time
+
+	// As it is listed.
+	Last     time.Time // zero: none yet
+	Instance int64     // the newest; 0: none yet
+	Paused   time.Time // zero: not
+}
+
+// ErrNoSchedule is a verb on a schedule that is not there: never was, or deleted.
+var ErrNoSchedule = errors.New("gendurable: no such schedule")
+
+// scheduled is a step.Spec as the column spec holds it.
+type scheduled struct {
+	Machine      string          `json:"machine"`
+	Version      int             `json:"version"`
+	Step         string          `json:"step"`
+	Queue        string          `json:"queue"`
+	Priority     int16           `json:"priority,omitempty"`
+	State        json.RawMessage `json:"state"`
+	PartitionKey string          `json:"partition_key,omitempty"`
+	Deadline     int64           `json:"deadline,omitempty"` // µs
+	Labels       json.RawMessage `json:"labels,omitempty"`
+}
+
+func encodeSpec(x *step.Spec) (string, error) {
+	text, err := json.Marshal(scheduled{Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority,
+		State: x.State, PartitionKey: x.PartitionKey, Deadline: micros(x.Deadline), Labels: x.Labels})
+	return string(text), err
+}
+
+func decodeSpec(text string) (*step.Spec, error) {
+	var x scheduled
+	if err := json.Unmarshal([]byte(text), &x); err != nil {
+		return nil, fmt.Errorf("the spec: %w", err)
+	}
+	return &step.Spec{Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority, State: x.State,
+		PartitionKey: x.PartitionKey, Deadline: duration(x.Deadline), Labels: x.Labels}, nil
+}
+
+const clockSQL = `SELECT clock_timestamp()`
+
+// storeScheduleSQL stores what a program declares. What is stored already keeps its next occurrence, so that what was missed while no
+// process ran is not forgotten, unless it is to come at other times now. Rows go in in the order of their names, which keeps two processes
+// that start at once from a deadlock; rows that are as they should be are not written.
+//
+// $1 names $2 specs $3 expressions $4 time zones $5 catch-up $6 overlap $7 jitters, µs $8 next occurrences. Returns those that changed.
+const storeScheduleSQL = `INSERT INTO {s}.schedules AS s (name, spec, expression, time_zone, catch_up, overlap, jitter, next_at)
+SELECT u.name, u.spec::jsonb, u.expression, u.zone, u.catch_up, u.overlap, u.jitter, u.next
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[])
+  AS u(name, spec, expression, zone, catch_up, overlap, jitter, next)
+ORDER BY u.name
+ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, expression = excluded.expression, time_zone = excluded.time_zone,
+  catch_up = excluded.catch_up, overlap = excluded.overlap, jitter = excluded.jitter, updated_at = clock_timestamp(),
+  next_at = CASE WHEN (s.expression, s.time_zone) IS DISTINCT FROM (excluded.expression, excluded.time_zone) THEN excluded.next_at
+    ELSE s.next_at END
+WHERE (s.spec, s.expression, s.time_zone, s.catch_up, s.overlap, s.jitter)
+  IS DISTINCT FROM (excluded.spec, excluded.expression, excluded.time_zone, excluded.catch_up, excluded.overlap, excluded.jitter)
+RETURNING s.name`
+
+// StoreSchedules stores schedules, and returns which of them are new or have changed. next says what a schedule's next occurrence is, by the
+// server's clock.
+func (s *Store) StoreSchedules(ctx context.Context, list []Schedule, next func(i int, now time.Time) time.Time) (changed []string, err error) {
+	var names, specs, expressions, zones, catchUps, overlaps []string
+	var jitters []int64
+	for _, x := range list {
+		spec, err := encodeSpec(x.Spec)
+		if err != nil {
+			return nil, fmt.Errorf("store schedule %q: %w", x.Name, err)
+		}
+		names, specs, expressions, zones = append(names, x.Name), append(specs, spec), append(expressions, x.Expression), append(zones, x.TimeZone)
+		catchUps, overlaps, jitters = append(catchUps, x.CatchUp), append(overlaps, x.Overlap), append(jitters, micros(x.Jitter))
+	}
+	err = s.interactive(ctx, slowLock, func(send send) error {
+		var now time.Time
+		if err := send(s.stmt("clock", clockSQL, readOne(&now))); err != nil {
+			return err
+		}
+		nexts := make([]time.Time, len(list))
+		for i := range list {
+			nexts[i] = next(i, now)
+		}
+		return send(s.stmt("store schedules", storeScheduleSQL, readQueues(&changed), names, specs, expressions, zones, catchUps, overlaps, jitters, nexts))
+	})
+	if err != nil {
+		return nil, fmt.Errorf("store %d schedules: %w", len(list), err)
+	}
+	return changed, nil
+}
+
+// readOne reads the columns of one row, or leaves them.
+func readOne(into ...any) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, into, func() error { return nil })
+		return err
+	}
+}
+
+// dueSchedulesSQL is asked by every process each second, and walks the front of an index. $1 µs to look ahead $2 most
+const dueSchedulesSQL = `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT clock_timestamp())) * 1000000)::bigint
+FROM {s}.schedules s
+WHERE s.paused_at IS NULL AND s.next_at <= (SELECT clock_timestamp()) + $1::bigint * interval '1 microsecond'
+ORDER BY s.next_at LIMIT $2`
+
+// DueSchedule is the name of one, and when its next occurrence comes: zero or less is now.
+type DueSchedule struct {
+	Name string
+	In   time.Duration
+}
+
+// DueSchedules are those that are not paused and due within a time, the most overdue first. It locks nothing.
+func (s *Store) DueSchedules(ctx context.Context, within time.Duration, most int) (due []DueSchedule, err error) {
+	err = s.one(ctx, fastLock, "due schedules", dueSchedulesSQL, func(rows pgx.Rows) error {
+		var name string
+		var us int64
+		_, err := pgx.ForEachRow(rows, []any{&name, &us}, func() error {
+			due = append(due, DueSchedule{name, duration(us)})
+			return nil
+		})
+		return err
+	}, micros(within), most)
+	if err != nil {
+		return nil, fmt.Errorf("look for due schedules: %w", err)
+	}
+	return due, nil
+}
+
+const scheduleColumns = `s.name, s.spec::text, s.expression, s.time_zone, s.catch_up, s.overlap, s.jitter, s.next_at, s.last_at, s.last_instance,
+  s.paused_at, clock_timestamp()`
+
+const (
+	// fireSQL takes a schedule that is due still; one that somebody else is firing is passed by. $1 name
+	fireSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s
+WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED`
+	// lockScheduleSQL takes a schedule, due or not, after whoever has it. $1 name
+	lockScheduleSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`
+	// listSchedulesSQL reads all.
+	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s ORDER BY s.name`
+)
+
+// liveSQL is a later statement than the lock: it sees the instance of whoever had the schedule before. $1 name
+const liveSQL = `SELECT g.id, g.status::text FROM {s}.schedules s
+CROSS JOIN LATERAL (SELECT x.id, x.status FROM {s}.gen_durable x WHERE x.id = s.last_instance OFFSET 0) g
+WHERE s.name = $1 AND g.status NOT IN ('done', 'failed')`
+
+// advanceSQL ends a firing. $1 name $2 next occurrence $3 the newest that was fired, or NULL $4 its instance, or NULL
+const advanceSQL = `UPDATE {s}.schedules s SET next_at = coalesce($2::timestamptz, s.next_at), last_at = coalesce($3::timestamptz, s.last_at),
+  last_instance = coalesce($4::bigint, s.last_instance), updated_at = clock_timestamp()
+WHERE s.name = $1`
+
+// Due is a schedule whose row is locked.
+type Due struct {
+	Schedule
+	Now  time.Time // by the server's clock
+	Live Live      // its newest instance, if that has not ended
+}
+
+// Live is an instance that has not ended; the zero value is none.
+type Live struct {
+	ID     int64
+	Status string
+}
+
+// Firing is what is to be done with a Due: insert specs, with keys, and move on. Zero times leave what is there.
+type Firing struct {
+	Specs      []*step.Spec
+	Next, Last time.Time
+}
+
+// Fire fires a schedule that is due, in one transaction: its row's lock keeps others out, and what decide returns is inserted with what is
+// next, or not at all. Without an error and a result, it was not due any more, or is somebody else's. An occupied key is an occurrence that
+// was fired before.
+func (s *Store) Fire(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+	var locked []Due
+	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name), decide)
+	if err != nil {
+		return nil, fmt.Errorf("fire schedule %q: %w", name, err)
+	}
+	return fired, nil
+}
+
+// RunSchedule is Fire of a schedule that need not be due, and may be paused. Errors: ErrNoSchedule; ErrUnknown if the COMMIT got no answer.
+func (s *Store) RunSchedule(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+	var locked []Due
+	fired, err = s.fire(ctx, &locked, s.stmt("lock schedule", lockScheduleSQL, readSchedules(&locked), name), decide)
+	switch {
+	case err != nil && unknown(err):
+		return nil, fmt.Errorf("run schedule %q: %w: %w", name, ErrUnknown, err)
+	case err != nil:
+		return nil, fmt.Errorf("run schedule %q: %w", name, err)
+	case len(locked) == 0:
+		return nil, fmt.Errorf("%w: %.80q", ErrNoSchedule, name)
+	}
+	return fired, nil
+}
+
+// fire locks a schedule by a statement that reads it into locked, and fires it if there it is.
+func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+	name := lock.Args[0]
+	err = s.interactive(ctx, slowLock, func(send send) error {
+		var live Live
+		if err := send(lock, s.stmt("live instance", liveSQL, readOne(&live.ID, &live.Status), name)); err != nil {
+			return err
+		}
+		if len(*locked) == 0 {
+			return nil
+		}
+		(*locked)[0].Live = live
+		firing, err := decide((*locked)[0])
+		if err != nil {
+			return err
+		}
+		var newest *int64
+		if len(firing.Specs) > 0 {
+			var cols specs
+			for _, x := range firing.Specs {
+				cols.add(x)
+			}
+			cols.chain()
+			if fired, err = s.insertKeyed(send, &cols, firing.Specs); err != nil {
+				return err
+			}
+			newest = &fired[len(fired)-1].ID
+		}
+		return send(s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest))
+	})
+	return fired, err
+}
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func readSchedules(into *[]Due) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var x Due
+		var spec string
+		var jitter int64
+		var last, paused *time.Time
+		var instance *int64
+		_, err := pgx.ForEachRow(rows, []any{&x.Name, &spec, &x.Expression, &x.TimeZone, &x.CatchUp, &x.Overlap, &jitter, &x.Next, &last, &instance,
+			&paused, &x.Now}, func() (err error) {
+			x.Spec, err = decodeSpec(spec)
+			x.Jitter, x.Last, x.Paused, x.Instance = duration(jitter), orZero(last), orZero(paused), orZero(instance)
+			*into = append(*into, x)
+			return err
+		})
+		return err
+	}
+}
+
+func orZero[T any](v *T) (zero T) {
+	if v == nil {
+		return zero
+	}
+	return *v
+}
+
+// Schedules lists all, by name.
+func (s *Store) Schedules(ctx context.Context) ([]Schedule, error) {
+	var rows []Due
+	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows)); err != nil {
+		return nil, fmt.Errorf("list schedules: %w", err)
+	}
+	list := make([]Schedule, len(rows))
+	for i := range rows {
+		list[i] = rows[i].Schedule
+	}
+	return list, nil
+}
+
+// A paused schedule keeps its next occurrence: what is missed meanwhile is caught up with, or not, as after any downtime. Each returns whether
+// there is such a schedule, and whether anything changed. $1 name
+const (
+	pauseScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = clock_timestamp(), updated_at = clock_timestamp()
+  WHERE s.name = $1 AND s.paused_at IS NULL RETURNING 1)
+SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`
+	resumeScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = NULL, updated_at = clock_timestamp()
+  WHERE s.name = $1 AND s.paused_at IS NOT NULL RETURNING 1)
+SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`
+	deleteScheduleSQL = `WITH p AS (DELETE FROM {s}.schedules s WHERE s.name = $1 RETURNING 1)
+SELECT EXISTS (SELECT FROM p), EXISTS (SELECT FROM p)`
+)
+
+// PauseSchedule pauses a schedule, or with on false resumes it. Errors: ErrNoSchedule; ErrUnknown if the COMMIT got no answer.
+func (s *Store) PauseSchedule(ctx context.Context, name string, on bool) (changed bool, err error) {
+	var found bool
+	change := s.stmt("pause schedule", pauseScheduleSQL, readOne(&found, &changed), name)
+	if !on {
+		change = s.stmt("resume schedule", resumeScheduleSQL, readOne(&found, &changed), name)
+	}
+	err = s.transaction(ctx, slowLock, change)
+	return changed, told("pause schedule, or resume it", name, found, err)
+}
+
+// DeleteSchedule removes a schedule; its instances stay. Errors: as of PauseSchedule.
+func (s *Store) DeleteSchedule(ctx context.Context, name string) error {
+	var found bool
+	err := s.one(ctx, slowLock, "delete schedule", deleteScheduleSQL, readOne(&found, new(bool)), name)
+	return told("delete schedule", name, found, err)
+}
+
+func told(doing, name string, found bool, err error) error {
+	switch {
+	case err != nil && unknown(err):
+		return fmt.Errorf("%s %q: %w: %w", doing, name, ErrUnknown, err)
+	case err != nil:
+		return fmt.Errorf("%s %q: %w", doing, name, err)
+	case !found:
+		return fmt.Errorf("%w: %.80q", ErrNoSchedule, name)
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+// lagTimeout bounds the one statement that a collection of metrics may run.
+const lagTimeout = 5 * time.Second
+
+// gauges are what is looked at when metrics are collected.
+type gauges struct {
+	t   *Telemetry
+	eng *engine.Engine
+
+	claims, running, buffered, waiting, slots metric.Int64ObservableUpDownCounter
+	paused                                    metric.Int64ObservableGauge
+	lag, pollAge, heartbeatAge                metric.Float64ObservableGauge
+
+	connections, connectionsMax  metric.Int64ObservableUpDownCounter
+	acquired, waited, unacquired metric.Int64ObservableCounter
+	waitTime                     metric.Float64ObservableCounter
+
+	byState *labels
+	late    lateness
+}
+
+// Observe adds what is looked at whenever metrics are collected: the claims and queues of an engine, and its pool. stop ends that; call it after
+// the engine's Stop. Its errors are those of the meter provider.
+func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
+	g := &gauges{t: t, eng: eng, byState: newLabels(t.config.Attributes, keyPoolState), late: lateness{every: t.config.LagEvery, ask: eng.Lag}}
+	var all []metric.Observable
+	var faults []error
+	add := func(o metric.Observable, err error) {
+		all = append(all, o)
+		faults = append(faults, err)
+	}
+	upDown := func(into *metric.Int64ObservableUpDownCounter, name, unit, description string) {
+		i, err := t.meter.Int64ObservableUpDownCounter("gendurable."+name, metric.WithUnit(unit), metric.WithDescription(description))
+		*into = i
+		add(i, err)
+	}
+	counter := func(into *metric.Int64ObservableCounter, name, unit, description string) {
+		i, err := t.meter.Int64ObservableCounter("gendurable."+name, metric.WithUnit(unit), metric.WithDescription(description))
+		*into = i
+		add(i, err)
+	}
+	age := func(into *metric.Float64ObservableGauge, name, description string) {
+		i, err := t.meter.Float64ObservableGauge("gendurable."+name, metric.WithUnit("s"), metric.WithDescription(description))
+		*into = i
+		add(i, err)
+	}
+	upDown(&g.claims, "claims", "{claim}", "Claims of this process, from the pick to the durable outcome.")
+	upDown(&g.running, "queue.running", "{claim}", "Claims in a slot.")
+	upDown(&g.buffered, "queue.buffered", "{claim}", "Claims that wait for a slot.")
+	upDown(&g.waiting, "queue.waiting", "{claim}", "Claims that wait for the lock of their partition key.")
+	upDown(&g.slots, "queue.slots", "{slot}", "Steps that may run at once.")
+	age(&g.pollAge, "poll.age", "Since the last poll that succeeded.")
+	age(&g.heartbeatAge, "heartbeat.age", "Since the last heartbeat that succeeded.")
+	if t.config.LagEvery > 0 {
+		age(&g.lag, "queue.lag", "For how long the oldest runnable instance has been due.")
+	}
+	paused, err := t.meter.Int64ObservableGauge("gendurable.queue.paused", metric.WithDescription("1 where an operator has paused the queue."))
+	g.paused = paused
+	add(paused, err)
+	upDown(&g.connections, "pool.connection.count", "{connection}", "Connections of the engine's pool.")
+	upDown(&g.connectionsMax, "pool.connection.max", "{connection}", "How many there may be.")
+	counter(&g.acquired, "pool.acquire.count", "{acquire}", "Connections acquired.")
+	counter(&g.waited, "pool.acquire.waited", "{acquire}", "Of these, those that had to wait, since none was idle.")
+	counter(&g.unacquired, "pool.acquire.cancelled", "{acquire}", "Tries given up, since their context ended.")
+	waitTime, err := t.meter.Float64ObservableCounter("gendurable.pool.acquire.wait_time", metric.WithUnit("s"), metric.WithDescription("How long they waited."))
+	g.waitTime = waitTime
+	add(waitTime, err)
+	if err := errors.Join(faults...); err != nil {
+		return nil, err
+	}
+	registration, err := t.meter.RegisterCallback(g.observe, all...)
+	if err != nil {
+		return nil, err
+	}
+	return registration.Unregister, nil
+}
+
+func (g *gauges) observe(ctx context.Context, o metric.Observer) error {
+	if g.t.pool != nil {
+		g.observePool(o)
+	}
+	a, plain := g.eng.Activity(), g.t.metrics.plain.of()
+	if len(a.Queues) == 0 {
+		return nil // a client
+	}
+	o.ObserveInt64(g.claims, int64(a.InFlight), plain)
+	for _, q := range a.Queues {
+		by := g.t.metrics.byQueue.of(q.Name)
+		o.ObserveInt64(g.running, int64(q.Running), by)
+		o.ObserveInt64(g.buffered, int64(q.Buffered), by)
+		o.ObserveInt64(g.waiting, int64(q.Waiting), by)
+		o.ObserveInt64(g.slots, int64(q.Slots), by)
+		paused := int64(0)
+		if q.Paused {
+			paused = 1
+		}
+		o.ObserveInt64(g.paused, paused, by)
+	}
+	if !a.LastPoll.IsZero() {
+		o.ObserveFloat64(g.pollAge, time.Since(a.LastPoll).Seconds(), plain)
+	}
+	if !a.LastHeartbeat.IsZero() {
+		o.ObserveFloat64(g.heartbeatAge, time.Since(a.LastHeartbeat).Seconds(), plain)
+	}
+	if g.lag == nil {
+		return nil
+	}
+	lag, err := g.late.now(ctx)
+	for queue, d := range lag {
+		o.ObserveFloat64(g.lag, d.Seconds(), g.t.metrics.byQueue.of(queue))
+	}
+	return err
+}
+
+func (g *gauges) observePool(o metric.Observer) {
+	s, plain := g.t.pool.Stat(), g.t.metrics.plain.of()
+	for state, n := range map[string]int32{"used": s.AcquiredConns(), "idle": s.IdleConns(), "constructing": s.ConstructingConns()} {
+		o.ObserveInt64(g.connections, int64(n), g.byState.of(state))
+	}
+	o.ObserveInt64(g.connectionsMax, int64(s.MaxConns()), plain)
+	o.ObserveInt64(g.acquired, s.AcquireCount(), plain)
+	o.ObserveInt64(g.waited, s.EmptyAcquireCount(), plain)
+	o.ObserveInt64(g.unacquired, s.CanceledAcquireCount(), plain)
+	o.ObserveFloat64(g.waitTime, s.EmptyAcquireWaitTime().Seconds(), plain)
+}
+
+// lateness is the lag of queues, asked for no more often than every so long, however many collect.
+type lateness struct {
+	every time.Duration
+	ask   func(ctx context.Context, queues ...string) (map[string]time.Duration, error)
+
+	mu     sync.Mutex
+	newest map[string]time.Duration // nil: the last try failed
+	at     time.Time
+}
+
+func (l *lateness) now(ctx context.Context) (map[string]time.Duration, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.at.IsZero() && time.Since(l.at) < l.every {
+		return l.newest, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	var err error
+	l.newest, err = l.ask(ctx)
+	l.at = time.Now()
+	return l.newest, err
+}

@@ -1,0 +1,145 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// What only spans carry.
+const (
+	keyInstance  = attribute.Key("gendurable.instance.id")
+	keyInstances = attribute.Key("gendurable.instance.ids")
+	keyVersion   = attribute.Key("gendurable.version")
+	keyVisit     = attribute.Key("gendurable.visit")
+	keyAttempt   = attribute.Key("gendurable.attempt")
+	keyCrashes   = attribute.Key("gendurable.crashes")
+	keyParent    = attribute.Key("gendurable.parent.id")
+	keySignal    = attribute.Key("gendurable.signal")
+	keySpecs     = attribute.Key("gendurable.specs")
+	keyLink      = attribute.Key("gendurable.link") // of a link: "insert" or "signal"
+)
+
+// idsMost bounds how many ids a span carries.
+const idsMost = 100
+
+// spans are made around steps and calls.
+type spans struct {
+	config Config
+	tracer trace.Tracer
+}
+
+// step surrounds the execution of a step.
+func (s *spans) step(ctx context.Context, i fsm.Info, run func(context.Context) error) error {
+	instance, awaited := fsm.TracesFrom(ctx)
+	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(s.config.Attributes...), trace.WithAttributes(
+		keyInstance.Int64(int64(i.ID)), keyMachine.String(i.Machine), keyVersion.Int(i.Version), keyStep.String(i.Step), keyQueue.String(i.Queue),
+		keyVisit.Int64(i.Visit), keyAttempt.Int(i.Attempt), keyCrashes.Int(i.Crashes))}
+	if i.Parent != 0 {
+		options = append(options, trace.WithAttributes(keyParent.Int64(int64(i.Parent))))
+	}
+	around := trace.SpanContextFromContext(ctx)
+	if origin := s.stored(instance); origin.IsValid() {
+		isParent := around.Equal(origin) // what Extract put there, and no span of a middleware around this one
+		if isParent && !s.config.ChildSpans {
+			options = append(options, trace.WithNewRoot())
+		}
+		if !isParent || !s.config.ChildSpans {
+			options = append(options, trace.WithLinks(link(origin, "insert")))
+		}
+	}
+	for _, carrier := range awaited {
+		if sender := s.stored(carrier); sender.IsValid() {
+			options = append(options, trace.WithLinks(link(sender, "signal")))
+		}
+	}
+	inner, span := s.tracer.Start(ctx, "step "+i.Machine+"."+i.Step, options...)
+	defer span.End()
+	returned := false
+	defer func() { // a panic goes on to the engine, as does runtime.Goexit
+		if !returned {
+			span.SetAttributes(keyErrorType.String("panic"))
+			span.SetStatus(codes.Error, "the step panicked")
+		}
+	}()
+	err := run(inner)
+	returned = true
+	switch outcome := fsm.OutcomeFrom(ctx); {
+	case err == nil && outcome == "":
+		span.SetAttributes(keyOutcome.String("in_tx")) // which is decided later
+	case err == nil:
+		span.SetAttributes(keyOutcome.String(outcome))
+	case cancelled(ctx):
+		span.SetAttributes(keyOutcome.String(released)) // the engine's doing, and no error of the step
+	default:
+		failed(span, err)
+	}
+	return err
+}
+
+// cancelled reports whether the engine itself has ended a step's context.
+func cancelled(ctx context.Context) bool {
+	cause := context.Cause(ctx)
+	for _, own := range []error{fsm.ErrDraining, fsm.ErrLeaseLost, fsm.ErrKeyLost, fsm.ErrCancelled} {
+		if errors.Is(cause, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// call surrounds a call that inserts or signals: what it stores is in its trace.
+func (s *spans) call(ctx context.Context, c *engine.Call, run func(context.Context) error) error {
+	name := c.Verb + " " + c.Machine
+	attributes := append([]attribute.KeyValue{keyVerb.String(c.Verb)}, s.config.Attributes...)
+	if c.Machine != "" {
+		attributes = append(attributes, keyMachine.String(c.Machine), keySpecs.Int(c.Specs))
+	}
+	if c.Signal != "" {
+		attributes = append(attributes, keySignal.String(c.Signal))
+	}
+	if c.Machine == "" {
+		name = c.Verb + " " + c.Signal
+	}
+	ctx, span := s.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attributes...))
+	defer span.End()
+	err := run(ctx)
+	switch {
+	case err != nil:
+		failed(span, err)
+	case len(c.IDs) == 1:
+		span.SetAttributes(keyInstance.Int64(int64(c.IDs[0])))
+	case len(c.IDs) > 1 && span.IsRecording():
+		ids := make([]int64, min(len(c.IDs), idsMost))
+		for i := range ids {
+			ids[i] = int64(c.IDs[i])
+		}
+		span.SetAttributes(keyInstances.Int64Slice(ids))
+	}
+	return err
+}
+
+func failed(span trace.Span, err error) {
+	span.SetAttributes(keyErrorType.String(errorType(err)))
+	span.RecordError(err)
+	span.SetStatus(codes.Error, err.Error())
+}
+
+// stored is the span that something was inserted or sent in.
+func (s *spans) stored(carrier map[string]string) trace.SpanContext {
+	if len(carrier) == 0 {
+		return trace.SpanContext{}
+	}
+	return trace.SpanContextFromContext(s.config.Propagator.Extract(context.Background(), propagation.MapCarrier(carrier)))
+}
+
+func link(to trace.SpanContext, kind string) trace.Link {
+	return trace.Link{SpanContext: to, Attributes: []attribute.KeyValue{keyLink.String(kind)}}
+}

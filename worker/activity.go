@@ -1,0 +1,71 @@
+package worker
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Activity is what this process is at, as far as it knows without asking the database. Hosts know it as engine.Activity.
+type Activity struct {
+	// InFlight are the claims of this process: buffered, waiting for their key, running or committing. All of them are heartbeated.
+	InFlight int `json:"in_flight"`
+	// LastPoll is when a poll last succeeded, which a worker does every second: zero before the first.
+	LastPoll time.Time `json:"last_poll,omitzero"`
+	// LastHeartbeat is when the leases were last extended, of none where nothing was claimed; zero before the first.
+	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
+	// LastCommit is when outcomes were last committed; zero before the first.
+	LastCommit time.Time `json:"last_commit,omitzero"`
+	// Queues of this process, by name.
+	Queues []QueueActivity `json:"queues,omitempty"`
+}
+
+// QueueActivity is what is claimed of one queue here.
+type QueueActivity struct {
+	Name     string `json:"name"`
+	Running  int    `json:"running"`  // in a slot, until the outcome is durable
+	Buffered int    `json:"buffered"` // waiting for a slot
+	Waiting  int    `json:"waiting"`  // waiting for the lock of their partition key
+	Slots    int    `json:"slots"`
+	Idle     bool   `json:"idle"`   // there was nothing to claim when it was last looked
+	Paused   bool   `json:"paused"` // by an operator; also until the first poll
+}
+
+// Activity takes no lock that the work waits for long for, and asks no database.
+func (w *Worker) Activity() Activity {
+	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w), LastHeartbeat: w.last.heartbeat.time(w), LastCommit: w.last.commit.time(w)}
+	for name, s := range w.queues {
+		a.Queues = append(a.Queues, QueueActivity{
+			Name: name, Running: int(s.shown.running.Load()), Buffered: int(s.shown.buffered.Load()), Waiting: int(s.shown.waiting.Load()),
+			Slots: s.conf.Concurrency, Idle: s.idle.Load(), Paused: s.paused.Load(),
+		})
+	}
+	slices.SortFunc(a.Queues, func(a, b QueueActivity) int { return strings.Compare(a.Name, b.Name) })
+	return a
+}
+
+// last is when things last went well.
+type last struct{ poll, heartbeat, commit moment }
+
+// moment is a time by Worker.since; zero: never.
+type moment struct{ atomic.Int64 }
+
+func (m *moment) now(w *Worker) { m.Store(max(1, int64(w.since()))) }
+
+func (m *moment) time(w *Worker) time.Time {
+	since := m.Load()
+	if since == 0 {
+		return time.Time{}
+	}
+	return w.began.Add(time.Duration(since))
+}
+
+// shown is what a scheduler's loop lets others see of its own fields.
+type shown struct{ running, buffered, waiting atomic.Int64 }
+
+func (s *scheduler) show() {
+	s.shown.running.Store(int64(s.running))
+	s.shown.buffered.Store(int64(len(s.buffer)))
+	s.shown.waiting.Store(int64(s.parked))
+}
