@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
@@ -122,6 +124,54 @@ func arrives(name, at, signal, dedup string) verb {
 			return nil
 		}
 		s.insist("arrive", once(ctx), once)
+	}}
+}
+
+// signals sends a signal by the function for other languages.
+func signals(name string, to store.Address, signal, dedup string) verb {
+	return verb{name: name, family: "deliver", touches: subject | key | guard, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			var d store.Delivery
+			var id *int64
+			if to.Key == "" {
+				id = &to.ID
+			}
+			read := func(rows pgx.Rows) error {
+				_, err := pgx.ForEachRow(rows, []any{&d.Target, &d.Duplicate}, func() error { return nil })
+				return err
+			}
+			err := s.pipeline(ctx, entpgx.Stmt{Name: "signal", Read: read,
+				SQL:  `SELECT * FROM gendurable.gen_durable_signal($1, target => $2, correlation_key => nullif($3, ''), dedup_key => nullif($4, ''))`,
+				Args: []any{signal, id, to.Key, dedup}})
+			if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "Y0001" {
+				err = store.ErrNoTarget
+			}
+			if err == nil || errors.Is(err, store.ErrNoTarget) {
+				s.facts.delivery(s.name, to, signal, d, err)
+				return nil
+			}
+			return err
+		}
+		s.insist("signal", once(ctx), once)
+	}}
+}
+
+// adds inserts an instance by the function for other languages.
+func adds(name, at string) verb {
+	return verb{name: name, family: "insert", touches: key | guard, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			var i store.Inserted
+			err := s.pipeline(ctx, entpgx.Stmt{Name: "add", SQL: `SELECT * FROM gendurable.gen_durable_insert('m', step => 's', correlation_key => $1)`,
+				Args: []any{at}, Read: func(rows pgx.Rows) error {
+					_, err := pgx.ForEachRow(rows, []any{&i.ID, &i.Duplicate}, func() error { return nil })
+					return err
+				}})
+			if err == nil {
+				s.facts.insertion(s.name, at, i)
+			}
+			return err
+		}
+		s.insist("add", once(ctx), once)
 	}}
 }
 

@@ -198,6 +198,7 @@ func worlds() []world {
 	inserted := []verb{
 		inserts("insert, same key", spec("x", "")),
 		inserts("insert many", spec("y", "k"), spec("x", "k"), spec("", "k")),
+		adds("insert by function", "x"),
 	}
 	shuffled := []verb{inserts("insert many, reversed", spec("x", ""), spec("y", "")), inserts("insert, child's key", spec("c1", ""))}
 	delivered := []verb{
@@ -207,6 +208,8 @@ func worlds() []world {
 		delivers("signal again", byID(subjectID), "go", "d"),
 		arrives("start", "x", "go", ""),
 		arrives("start again", "x", "go", "d"),
+		signals("signal go by function", byID(subjectID), "go", ""),
+		signals("signal again by function and key", byKey("x"), "go", "d"),
 	}
 	started := []verb{arrives("start, free key", "y", "go", ""), arrives("start, child's key", "c1", "go", "")}
 	beside := []verb{cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), holds("hold", subject, subjectID), refers(subject, subjectID)}
