@@ -215,7 +215,7 @@ var measures = []measured{
 			WHERE deadline > now() + interval '1 min' AND finished_at IS NULL AND status <> 'executing' ORDER BY deadline LIMIT $1)`, planRows)
 		return nil
 	}},
-	{"fail none", 0, 20, "gen_durable_expiry", func(e explained, _ any) int {
+	{"fail none", 0, 40, "gen_durable_expiry", func(e explained, _ any) int {
 		got, err := e.Expire(e.t.Context(), newMark(), planRows)
 		require.NoError(e.t, err)
 		return len(got.Failed)
