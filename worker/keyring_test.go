@@ -248,3 +248,34 @@ func TestAKeyIsNotUnlockedForItsOwnSuccessor(t *testing.T) {
 		require.Len(t, s.sent("lock"), 1, "a kept claim keeps its key")
 	})
 }
+
+// A lock that is kept for who waits here is given back when that one has gone instead: else nobody anywhere gets the key again.
+func TestALockKeptForOneWhoHasGoneIsGivenBack(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		r := s.db.insert(keyed("k"))
+		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+			if c.Attempt == 0 {
+				return deaf(10*time.Second)(ctx, p, c)
+			}
+			return done(), nil
+		}
+		p := s.start()
+		s.pass(time.Second)
+		s.db.change(r.ID, func(r *row) { r.status, r.worker, r.Attempt = fsm.StatusRunnable, "", 1 }) // reaped
+		p.Nudge("q")
+		s.pass(8900 * time.Millisecond)
+		var waits *flight
+		for _, f := range p.flights.all() {
+			if f.beat.Attempt == 1 {
+				waits = f
+			}
+		}
+		require.NotNil(t, waits, "it waits for the zombie's key")
+		s.db.change(r.ID, func(r *row) { r.status, r.worker, r.Attempt = fsm.StatusRunnable, "", 2 }) // reaped again
+		waits.cancel(fsm.ErrLeaseLost)
+		s.start().Nudge("q") // and claimed by another
+		s.pass(30 * time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		require.Empty(t, s.db.locks)
+	})
+}

@@ -71,6 +71,7 @@ func (k *keyring) release(f *flight) {
 	k.signal()
 }
 
+// drop forgets that a flight wants its key. mu is held.
 func (k *keyring) drop(f *flight) {
 	key := f.beat.PartitionKey
 	for i, other := range k.waiting[key] {
@@ -87,7 +88,16 @@ func (k *keyring) drop(f *flight) {
 		delete(k.waiting, key)
 		delete(k.tries, key)
 		delete(k.next, key)
+		if k.session[key] && k.holder[key] == nil { // the lock was kept for whoever has just gone
+			k.giveUp(key)
+		}
 	}
+}
+
+// giveUp has a lock that nobody here needs given back, soon. mu is held.
+func (k *keyring) giveUp(key string) {
+	k.unlock = append(k.unlock, key)
+	k.signal()
 }
 
 func (k *keyring) signal() {
@@ -233,7 +243,7 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 			if fs := k.waiting[key]; len(fs) > 0 {
 				granted = append(granted, k.grant(key, fs))
 			} else {
-				k.unlock = append(k.unlock, key) // whoever wanted it has gone meanwhile
+				k.giveUp(key) // whoever wanted it has gone meanwhile
 			}
 			continue
 		}
