@@ -34,7 +34,8 @@ func TestBadCommandLines(t *testing.T) {
 		"which instances?":                                 {"instance", "cancel"},
 		"either name the instances, or select":             {"instance", "retry", "1", "--machine", "order"},
 		"--dry-run is of a filter":                         {"instance", "pause", "1", "--dry-run"},
-		"when: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "tomorrow"},
+		"--at: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "--at", "tomorrow"},
+		"missing flags: --at":                              {"instance", "reschedule", "1"},
 		"no check \"nonsense\"; there are schema, server,": {"doctor", "--skip", "nonsense"},
 		"--every: 1ms, at least 100ms":                     {"top", "--every", "1ms"},
 		"top needs a terminal; --once":                     {"top"},
@@ -67,7 +68,7 @@ func TestBadValues(t *testing.T) {
 		"Labels: name \"\"":                   {"instance", "list", "--label", "=x"},
 		"Version: -1, at least 1":             {"instance", "list", "--version=-1"},
 		"--to: no version \"1\"":              {"migrate", "down", "--to", "1"},
-		"is over 100 years from now":          {"instance", "reschedule", "1", "9999-01-01T00:00:00Z"},
+		"is over 100 years from now":          {"instance", "reschedule", "1", "--at", "9999-01-01T00:00:00Z"},
 	} {
 		h.run(args...).is(codeUsage).complains(text)
 	}
