@@ -17,6 +17,7 @@ type commands struct {
 	Migrate    migrateCommands  `cmd:"" help:"Bring the schema to a version, and say which it has."`
 	Instance   instanceCommands `cmd:"" help:"List, explain and change instances."`
 	Queue      queueCommands    `cmd:"" help:"List, pause and resume queues."`
+	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List the machines."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work: what is wrong, and what to do."`

@@ -36,6 +36,7 @@ func TestBadCommandLines(t *testing.T) {
 		"--dry-run is of a filter":                         {"instance", "pause", "1", "--dry-run"},
 		"--at: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "--at", "tomorrow"},
 		"missing flags: --at":                              {"instance", "reschedule", "1"},
+		"expected \"<schedule>\"":                          {"schedule", "delete"},
 		"no check \"nonsense\"; there are schema, server,": {"doctor", "--skip", "nonsense"},
 		"--every: 1ms, at least 100ms":                     {"top", "--every", "1ms"},
 		"top needs a terminal; --once":                     {"top"},
@@ -85,7 +86,7 @@ func TestWithoutADatabase(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2")
 	for _, args := range [][]string{
 		{"queue", "list"}, {"worker", "list"}, {"machine", "list"}, {"doctor"}, {"top", "--once"}, {"bench"}, {"instance", "list"},
-		{"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
+		{"schedule", "list"}, {"schedule", "delete", "s"}, {"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
 	} {
 		h.in(args...).is(codeNoConnection).complains("is the server up, and is --database-url")
 	}
@@ -137,7 +138,7 @@ func TestExitCodes(t *testing.T) {
 		codeDone:        nil,
 		codeError:       errors.New("anything"),
 		codeUsage:       &engine.VerbError{Verb: engine.VerbRetry, Field: "at", Err: errors.New("bad")},
-		codeNotFound:    fmt.Errorf("send: %w", engine.ErrNoTarget),
+		codeNotFound:    fmt.Errorf("run: %w", engine.ErrNoSchedule),
 		codeConflict:    errors.Join(errors.New("first"), &engine.DuplicateError{Key: "k", Occupant: 1}),
 		codeUnmet:       &exitError{code: codeUnmet},
 		codeSchema:      &migrations.SchemaError{State: migrations.StateOlder},
@@ -147,6 +148,7 @@ func TestExitCodes(t *testing.T) {
 		require.Equal(t, want, codeOf(err), "%v", err)
 	}
 	require.Equal(t, codeNotFound, codeOf(errors.Join(&engine.ConflictError{}, engine.ErrNotFound)), "the first of the table's order")
+	require.Equal(t, codeNotFound, codeOf(fmt.Errorf("send: %w", engine.ErrNoTarget)))
 	require.Equal(t, codeUsage, codeOf(&fsm.MessageError{Field: "name", Err: errors.New("empty")}))
 	seen := map[exitCode]bool{}
 	for _, one := range exitCodes {
@@ -184,7 +186,7 @@ func TestCompletion(t *testing.T) {
 		h.in("completion", shell).is(codeDone).says("gendurable complete --")
 	}
 	for want, words := range map[string][]string{
-		"bench\ncompletion\ndoctor\ninstance\nmachine\nmigrate\nqueue\ntop\nversion\nworker\n": {""},
+		"bench\ncompletion\ndoctor\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
 		"reschedule\nresume\nretry\n":          {"instance", "re"},
 		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
 		"crashes\n":                            {"instance", "retry", "--failure", "cr"},
