@@ -86,7 +86,7 @@ func TestWithoutADatabase(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2")
 	for _, args := range [][]string{
 		{"queue", "list"}, {"worker", "list"}, {"machine", "list"}, {"doctor"}, {"top", "--once"}, {"bench"}, {"instance", "list"},
-		{"schedule", "list"}, {"schedule", "delete", "s"}, {"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
+		{"machine", "graph", "m"}, {"schedule", "list"}, {"schedule", "delete", "s"}, {"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
 	} {
 		h.in(args...).is(codeNoConnection).complains("is the server up, and is --database-url")
 	}
@@ -194,6 +194,7 @@ func TestCompletion(t *testing.T) {
 		"--database-url\n":                     {"top", "--data"},
 		"list\npause\nresume\n":                {"--schema", "instance", "queue", ""},
 		"bash\nfish\nzsh\n":                    {"completion", ""},
+		"dot\nmermaid\n":                       {"machine", "graph", "--format", ""},
 		"":                                     {"instance", "get", "4"},
 	} {
 		require.Equal(t, want, h.in(append([]string{"complete", "--"}, words...)...).is(codeDone).out, "%q", words)

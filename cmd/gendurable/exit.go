@@ -38,7 +38,7 @@ var exitCodes = []struct {
 	{codeDone, "done", "it was done"},
 	{codeError, "error", "anything else went wrong; part of it may be done"},
 	{codeUsage, "usage", "the command line, or a value in it, is wrong; nothing was done"},
-	{codeNotFound, "not_found", "no such instance or schedule, or no live instance to send a signal to"},
+	{codeNotFound, "not_found", "no such instance, schedule or machine, or no live instance to send a signal to"},
 	{codeConflict, "conflict", "the verb does not apply to the instance as it is, its key is taken, its inbox is full, or a schedule's instances must not overlap"},
 	{codeUnmet, "unmet", "a filter matched nothing, a check of `doctor` failed, `migrate status` is not current, the instance waited for has failed"},
 	{codeNoConnection, "no_connection", "the database cannot be reached"},
