@@ -17,8 +17,9 @@ type commands struct {
 	Migrate    migrateCommands  `cmd:"" help:"Bring the schema to a version, and say which it has."`
 	Instance   instanceCommands `cmd:"" help:"List, explain and change instances."`
 	Queue      queueCommands    `cmd:"" help:"List, pause and resume queues."`
+	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
-	Machine    machineCommands  `cmd:"" help:"List the machines."`
+	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work: what is wrong, and what to do."`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
 	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`

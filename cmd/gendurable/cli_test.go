@@ -34,7 +34,9 @@ func TestBadCommandLines(t *testing.T) {
 		"which instances?":                                 {"instance", "cancel"},
 		"either name the instances, or select":             {"instance", "retry", "1", "--machine", "order"},
 		"--dry-run is of a filter":                         {"instance", "pause", "1", "--dry-run"},
-		"when: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "tomorrow"},
+		"--at: \"tomorrow\" is neither":                    {"instance", "reschedule", "1", "--at", "tomorrow"},
+		"missing flags: --at":                              {"instance", "reschedule", "1"},
+		"expected \"<schedule>\"":                          {"schedule", "delete"},
 		"no check \"nonsense\"; there are schema, server,": {"doctor", "--skip", "nonsense"},
 		"--every: 1ms, at least 100ms":                     {"top", "--every", "1ms"},
 		"top needs a terminal; --once":                     {"top"},
@@ -67,7 +69,7 @@ func TestBadValues(t *testing.T) {
 		"Labels: name \"\"":                   {"instance", "list", "--label", "=x"},
 		"Version: -1, at least 1":             {"instance", "list", "--version=-1"},
 		"--to: no version \"1\"":              {"migrate", "down", "--to", "1"},
-		"is over 100 years from now":          {"instance", "reschedule", "1", "9999-01-01T00:00:00Z"},
+		"is over 100 years from now":          {"instance", "reschedule", "1", "--at", "9999-01-01T00:00:00Z"},
 	} {
 		h.run(args...).is(codeUsage).complains(text)
 	}
@@ -84,7 +86,7 @@ func TestWithoutADatabase(t *testing.T) {
 	t.Setenv("DATABASE_URL", "postgres://nobody@127.0.0.1:1/nothing?connect_timeout=2")
 	for _, args := range [][]string{
 		{"queue", "list"}, {"worker", "list"}, {"machine", "list"}, {"doctor"}, {"top", "--once"}, {"bench"}, {"instance", "list"},
-		{"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
+		{"machine", "graph", "m"}, {"schedule", "list"}, {"schedule", "delete", "s"}, {"instance", "retry", "1"}, {"migrate", "status"}, {"migrate", "up"}, {"migrate", "sql"},
 	} {
 		h.in(args...).is(codeNoConnection).complains("is the server up, and is --database-url")
 	}
@@ -136,7 +138,7 @@ func TestExitCodes(t *testing.T) {
 		codeDone:        nil,
 		codeError:       errors.New("anything"),
 		codeUsage:       &engine.VerbError{Verb: engine.VerbRetry, Field: "at", Err: errors.New("bad")},
-		codeNotFound:    fmt.Errorf("send: %w", engine.ErrNoTarget),
+		codeNotFound:    fmt.Errorf("run: %w", engine.ErrNoSchedule),
 		codeConflict:    errors.Join(errors.New("first"), &engine.DuplicateError{Key: "k", Occupant: 1}),
 		codeUnmet:       &exitError{code: codeUnmet},
 		codeSchema:      &migrations.SchemaError{State: migrations.StateOlder},
@@ -146,6 +148,7 @@ func TestExitCodes(t *testing.T) {
 		require.Equal(t, want, codeOf(err), "%v", err)
 	}
 	require.Equal(t, codeNotFound, codeOf(errors.Join(&engine.ConflictError{}, engine.ErrNotFound)), "the first of the table's order")
+	require.Equal(t, codeNotFound, codeOf(fmt.Errorf("send: %w", engine.ErrNoTarget)))
 	require.Equal(t, codeUsage, codeOf(&fsm.MessageError{Field: "name", Err: errors.New("empty")}))
 	seen := map[exitCode]bool{}
 	for _, one := range exitCodes {
@@ -183,7 +186,7 @@ func TestCompletion(t *testing.T) {
 		h.in("completion", shell).is(codeDone).says("gendurable complete --")
 	}
 	for want, words := range map[string][]string{
-		"bench\ncompletion\ndoctor\ninstance\nmachine\nmigrate\nqueue\ntop\nversion\nworker\n": {""},
+		"bench\ncompletion\ndoctor\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
 		"reschedule\nresume\nretry\n":          {"instance", "re"},
 		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
 		"crashes\n":                            {"instance", "retry", "--failure", "cr"},
@@ -191,6 +194,7 @@ func TestCompletion(t *testing.T) {
 		"--database-url\n":                     {"top", "--data"},
 		"list\npause\nresume\n":                {"--schema", "instance", "queue", ""},
 		"bash\nfish\nzsh\n":                    {"completion", ""},
+		"dot\nmermaid\n":                       {"machine", "graph", "--format", ""},
 		"":                                     {"instance", "get", "4"},
 	} {
 		require.Equal(t, want, h.in(append([]string{"complete", "--"}, words...)...).is(codeDone).out, "%q", words)

@@ -38,8 +38,8 @@ var exitCodes = []struct {
 	{codeDone, "done", "it was done"},
 	{codeError, "error", "anything else went wrong; part of it may be done"},
 	{codeUsage, "usage", "the command line, or a value in it, is wrong; nothing was done"},
-	{codeNotFound, "not_found", "no such instance, or no live one to send a signal to"},
-	{codeConflict, "conflict", "the verb does not apply to the instance as it is, its key is taken, or its inbox is full"},
+	{codeNotFound, "not_found", "no such instance, schedule or machine, or no live instance to send a signal to"},
+	{codeConflict, "conflict", "the verb does not apply to the instance as it is, its key is taken, its inbox is full, or a schedule's instances must not overlap"},
 	{codeUnmet, "unmet", "a filter matched nothing, a check of `doctor` failed, `migrate status` is not current, the instance waited for has failed"},
 	{codeNoConnection, "no_connection", "the database cannot be reached"},
 	{codeSchema, "schema", "the schema is missing, older or newer than this program"},
@@ -89,7 +89,7 @@ func codeOf(err error) exitCode {
 		asks func(error) bool
 	}{
 		{codeSchema, is[*migrations.SchemaError]},
-		{codeNotFound, anyOf(engine.ErrNotFound, engine.ErrNoTarget)},
+		{codeNotFound, anyOf(engine.ErrNotFound, engine.ErrNoTarget, engine.ErrNoSchedule)},
 		{codeConflict, anyOf(engine.ErrConflict, engine.ErrDuplicate, engine.ErrInboxFull)},
 		{codeUsage, is[*engine.VerbError]},
 		{codeUsage, is[*engine.QueryError]},

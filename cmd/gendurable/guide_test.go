@@ -49,12 +49,10 @@ func commandTable(model *kong.Application) string {
 	out.WriteString("| command | flags of its own | |\n|---|---|---|\n")
 	for _, leaf := range model.Leaves(true) {
 		var flags []string
-		selects := false
+		selects := slices.ContainsFunc(leaf.Flags, func(f *kong.Flag) bool { return f.Name == "key-prefix" }) // other commands have a --version, too
 		for _, f := range leaf.Flags {
 			switch {
-			case f.Name == "help":
-			case isFilter(f):
-				selects = true
+			case f.Name == "help", selects && isFilter(f):
 			default:
 				flags = append(flags, "`--"+f.Name+"`")
 			}

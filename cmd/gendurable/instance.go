@@ -26,7 +26,7 @@ type instanceCommands struct {
 	Pause      instancePause      `cmd:"" help:"Keep live instances from being claimed."`
 	Resume     instanceResume     `cmd:"" help:"End a pause."`
 	RunNow     instanceRunNow     `cmd:"" help:"Make instances eligible that were to wait for a time."`
-	Reschedule instanceReschedule `cmd:"" help:"Make a runnable instance eligible at a time."`
+	Reschedule instanceReschedule `cmd:"" help:"Make runnable instances eligible at a time."`
 	Wait       instanceWait       `cmd:"" help:"Wait until an instance has ended; exit code 5 if it has failed."`
 }
 

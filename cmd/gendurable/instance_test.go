@@ -172,11 +172,11 @@ func TestVerbs(t *testing.T) {
 	h.run("instance", "pause", address).is(codeDone).says(fmt.Sprintf("paused %d, which was runnable", id))
 	h.run("instance", "pause", address).is(codeConflict)
 	h.run("instance", "resume", "key:order:1").is(codeDone).says("resumed")
-	h.run("instance", "reschedule", address, "3h").is(codeDone).says("rescheduled")
+	h.run("instance", "reschedule", address, "--at", "3h").is(codeDone).says("rescheduled")
 	i, err := h.eng.Get(t.Context(), id)
 	require.NoError(t, err)
 	require.WithinDuration(t, time.Now().Add(3*time.Hour), i.EligibleAt, time.Minute)
-	h.run("instance", "reschedule", address, "2050-01-01T00:00:00Z").is(codeDone)
+	h.run("instance", "reschedule", address, "--at", "2050-01-01T00:00:00Z").is(codeDone)
 	h.run("instance", "run-now", address).is(codeDone).says("made eligible")
 	h.run("instance", "cancel", address, "--reason", "the customer called").is(codeDone).says("cancelled")
 	h.run("instance", "get", address).is(codeDone).says("failed (cancelled)", "the customer called")
@@ -229,4 +229,38 @@ func TestVerbsInBulk(t *testing.T) {
 	require.Equal(t, applied{Changed: 26}, *read[bulk](asked).Applied)
 	h.interactive = false
 	h.run("instance", "run-now", "--queue", "default", "--yes").is(codeUnmet)
+}
+
+// In bulk all get one time.
+func TestRescheduleInBulk(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for n := range 3 {
+		h.insert(n, labelledAs("tenant", "acme"))
+	}
+	h.insert(99)
+	ended := h.insert(100, labelledAs("tenant", "acme"))
+	_, err := h.eng.Admin().Cancel(t.Context(), ended)
+	require.NoError(t, err)
+	args := []string{"instance", "reschedule", "--label", "tenant=acme", "--at"}
+	times := func() (distinct, later int) {
+		require.NoError(t, h.pool.QueryRow(t.Context(), `SELECT count(DISTINCT eligible_at), count(*) FROM gendurable.gen_durable
+			WHERE status = 'runnable' AND eligible_at > now() + interval '1 hour'`).Scan(&distinct, &later))
+		return distinct, later
+	}
+
+	h.run(append(args, "3h", "--dry-run")...).is(codeDone).says("reschedule applies to 3 instances")
+	h.run(append(args, "3h")...).is(codeUnconfirmed).complains("Carry out reschedule on 3 instances?")
+	_, later := times()
+	require.Zero(t, later)
+	require.Equal(t, applied{Changed: 3}, *read[bulk](h.run(append(args, "3h", "--yes", "--json")...).is(codeDone)).Applied)
+	distinct, later := times()
+	require.Equal(t, 1, distinct)
+	require.Equal(t, 3, later)
+	h.run(append(args, "2050-01-01T00:00:00Z", "--yes")...).is(codeDone).says("rescheduled 3, skipped 0, failed 0")
+
+	h.run(append(args, "9999-01-01T00:00:00Z", "--yes")...).is(codeUsage).complains("100 years")
+	h.run("instance", "reschedule", "--at", "3h").is(codeUsage).complains("which instances?")
+	h.run("instance", "reschedule", "--machine", "nothing", "--at", "3h", "--yes").is(codeUnmet)
+	h.run("instance", "reschedule", fmt.Sprint(ended), "--at", "3h").is(codeConflict)
 }

@@ -103,17 +103,19 @@ func (c *instanceRunNow) Run(ctx context.Context, a *app) error {
 }
 
 type instanceReschedule struct {
-	Target string `arg:"" help:"An id, or key: and a correlation key."`
-	When   string `arg:"" help:"A time like 2026-11-21T18:00:00Z, or a duration from now like 90m."`
+	Selection selection `embed:""`
+	At        string    `help:"A time like 2026-11-21T18:00:00Z, or a duration from now like 90m; a past one is now." placeholder:"TIME" required:""`
 }
 
-// Run the command.
+func (c *instanceReschedule) lasts() bool { return c.Selection.lasts() }
+
+// Run the command. A duration counts from the server's clock, once: in bulk all get the same time.
 func (c *instanceReschedule) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
+	if _, err := moment("--at", c.At, time.Time{}, false); err != nil {
 		return err
 	}
-	if _, err := moment("when", c.When, time.Time{}, false); err != nil {
+	targets, err := c.Selection.targets()
+	if err != nil {
 		return err
 	}
 	db, err := a.open(ctx)
@@ -125,41 +127,53 @@ func (c *instanceReschedule) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if at, err = moment("when", c.When, at, false); err != nil {
+	if at, err = moment("--at", c.At, at, false); err != nil {
 		return err
 	}
 	reschedule := verb{engine.VerbReschedule, "rescheduled",
-		func(admin *engine.Admin, ctx context.Context, to fsm.Target, options ...engine.VerbOption) (engine.Changed, error) {
-			return admin.Reschedule(ctx, to, at, options...)
+		func(admin *engine.Admin, ctx context.Context, to fsm.Target, _ ...engine.VerbOption) (engine.Changed, error) {
+			return admin.Reschedule(ctx, to, at)
 		}}
-	s := selection{Targets: []string{c.Target}}
-	return s.oneByOne(ctx, a, db, reschedule, []fsm.Target{to}, nil)
+	return c.Selection.apply(ctx, a, db, reschedule, targets, engine.At(at))
 }
 
-// carryOut is the one way of the verbs that also go in bulk.
-func (s *selection) carryOut(ctx context.Context, a *app, v verb, options ...engine.VerbOption) error {
+// targets are the instances that are named; none: the filter selects.
+func (s *selection) targets() ([]fsm.Target, error) {
 	bulk := s.All || s.Filter.given()
 	switch {
 	case bulk && len(s.Targets) > 0:
-		return usagef("either name the instances, or select them by a filter")
+		return nil, usagef("either name the instances, or select them by a filter")
 	case !bulk && len(s.Targets) == 0:
-		return usagef("which instances? Name them, give a filter, or --all")
+		return nil, usagef("which instances? Name them, give a filter, or --all")
 	case !bulk && s.DryRun:
-		return usagef("--dry-run is of a filter; instance get shows one")
+		return nil, usagef("--dry-run is of a filter; instance get shows one")
 	}
 	targets := make([]fsm.Target, len(s.Targets))
 	for n, address := range s.Targets {
 		var err error
 		if targets[n], err = target(address); err != nil {
-			return err
+			return nil, err
 		}
+	}
+	return targets, nil
+}
+
+// carryOut is the way of the verbs that need nothing of the database first.
+func (s *selection) carryOut(ctx context.Context, a *app, v verb, options ...engine.VerbOption) error {
+	targets, err := s.targets()
+	if err != nil {
+		return err
 	}
 	db, err := a.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer db.close()
-	if bulk {
+	return s.apply(ctx, a, db, v, targets, options...)
+}
+
+func (s *selection) apply(ctx context.Context, a *app, db *database, v verb, targets []fsm.Target, options ...engine.VerbOption) error {
+	if len(targets) == 0 {
 		return s.inBulk(ctx, a, db, v, options)
 	}
 	return s.oneByOne(ctx, a, db, v, targets, options)

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+type scheduleCommands struct {
+	List   scheduleList   `cmd:"" help:"List the schedules: what they insert, when next, since when they are paused."`
+	Pause  schedulePause  `cmd:"" help:"Keep every process from firing a schedule."`
+	Resume scheduleResume `cmd:"" help:"End a pause."`
+	Run    scheduleRun    `cmd:"" help:"Insert an instance of a schedule now, beside its occurrences."`
+	Delete scheduleDelete `cmd:"" help:"Remove a schedule; its instances stay. Asks."`
+}
+
+type scheduleList struct{}
+
+// schedule is one that is stored.
+type schedule struct {
+	Schedule   string         `json:"schedule"`
+	Expression string         `json:"expression"`
+	Zone       string         `json:"zone"`
+	CatchUp    engine.CatchUp `json:"catch_up"`
+	Overlap    engine.Overlap `json:"overlap"`
+	Jitter     float64        `json:"jitter_seconds"`
+	Machine    string         `json:"machine"`
+	Version    int            `json:"version"`
+	Queue      string         `json:"queue"`
+	Next       time.Time      `json:"next_at"` // if it has passed, it is due
+	Last       *time.Time     `json:"last_at"`
+	Instance   fsm.ID         `json:"instance,omitempty"` // the newest
+	Since      *time.Time     `json:"paused_since"`
+}
+
+// Run the command.
+func (*scheduleList) Run(ctx context.Context, a *app) error {
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	stored, err := db.Admin().Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	at, err := now(ctx, db.pool)
+	if err != nil {
+		return err
+	}
+	all := make([]schedule, len(stored))
+	for n, s := range stored {
+		all[n] = schedule{s.Name, s.Expression, s.Zone, s.CatchUp, s.Overlap, s.Jitter.Seconds(), s.Machine, s.Version, s.Queue, s.Next.UTC(),
+			absent(s.Last), s.Instance, absent(s.Paused)}
+	}
+	return a.show(map[string]any{"schedules": all}, func(w io.Writer) {
+		t := newTable("schedule", "when", "zone", "machine", "queue", "next", "last", "instance", "paused")
+		for _, s := range all {
+			t.add(s.Schedule, s.Expression, s.Zone, fmt.Sprintf("%s/%d", s.Machine, s.Version), s.Queue, s.Next, s.Last, newest(s.Instance), age(at, s.Since))
+		}
+		t.write(w, a.console.width())
+	})
+}
+
+// newest instance of a schedule, which may have none yet.
+func newest(id fsm.ID) any {
+	if id == 0 {
+		return nil
+	}
+	return id
+}
+
+type schedulePause struct {
+	Schedule string `arg:"" help:"Its name."`
+}
+
+// Run the command.
+func (c *schedulePause) Run(ctx context.Context, a *app) error {
+	return a.pauseSchedule(ctx, c.Schedule, "paused", (*engine.Admin).PauseSchedule)
+}
+
+type scheduleResume struct {
+	Schedule string `arg:"" help:"Its name."`
+}
+
+// Run the command.
+func (c *scheduleResume) Run(ctx context.Context, a *app) error {
+	return a.pauseSchedule(ctx, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
+}
+
+func (a *app) pauseSchedule(ctx context.Context, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	news, err := how(db.Admin(), ctx, name)
+	if err != nil {
+		return onSchedule(name, err)
+	}
+	return a.show(map[string]any{"schedule": name, "changed": news}, func(w io.Writer) {
+		if news {
+			fmt.Fprintf(w, "%s %q\n", did, name)
+		} else {
+			fmt.Fprintf(w, "%q was %s already\n", name, did)
+		}
+	})
+}
+
+type scheduleRun struct {
+	Schedule string `arg:"" help:"Its name."`
+}
+
+// Run the command.
+func (c *scheduleRun) Run(ctx context.Context, a *app) error {
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	id, err := db.Admin().RunSchedule(ctx, c.Schedule)
+	if err != nil {
+		return onSchedule(c.Schedule, err)
+	}
+	return a.show(map[string]any{"schedule": c.Schedule, "instance": id}, func(w io.Writer) {
+		fmt.Fprintf(w, "inserted instance %d\n", id)
+	})
+}
+
+type scheduleDelete struct {
+	Schedule string `arg:""             help:"Its name."`
+	Yes      bool   `help:"Do not ask."`
+}
+
+// Run the command. What is not there is not asked about.
+func (c *scheduleDelete) Run(ctx context.Context, a *app) error {
+	db, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.close()
+	stored, err := db.Admin().Schedules(ctx)
+	if err != nil {
+		return err
+	}
+	n := slices.IndexFunc(stored, func(s engine.StoredSchedule) bool { return s.Name == c.Schedule })
+	if n < 0 {
+		return onSchedule(c.Schedule, engine.ErrNoSchedule)
+	}
+	question := fmt.Sprintf("Delete the schedule %q, %q, of machine %q? Its instances stay; a process that still declares it stores it again when it starts.",
+		c.Schedule, stored[n].Expression, stored[n].Machine)
+	if err := a.console.confirm(ctx, question, c.Yes); err != nil {
+		return err
+	}
+	if err := db.Admin().DeleteSchedule(ctx, c.Schedule); err != nil {
+		return onSchedule(c.Schedule, err)
+	}
+	return a.show(map[string]any{"schedule": c.Schedule, "deleted": true}, func(w io.Writer) { fmt.Fprintf(w, "deleted %q\n", c.Schedule) })
+}
+
+func onSchedule(name string, err error) error { return fmt.Errorf("schedule %q: %w", name, err) }
