@@ -125,7 +125,7 @@ var measures = []measured{
 	{"claim of keyed rows", planRows, 45, "gen_durable_ready gen_durable_key gen_durable_busy", claimMeasured("keyed"), nil},
 	{"claim in front of a hot key", planRows, 25, "gen_durable_ready gen_durable_key", claimMeasured("hot"), nil},
 	{"claim behind urgent rows of the future", planRows, 25, "gen_durable_ready", claimMeasured("future"), nil},
-	{"claim among rows of one time", planRows, 60, "gen_durable_ready", claimMeasured("bulk"), nil},
+	{"claim among rows of one time", planRows, 120, "gen_durable_ready", claimMeasured("bulk"), nil},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {
@@ -396,6 +396,9 @@ func TestPlansHold(t *testing.T) {
 		rows, err = strconv.Atoi(text)
 		require.NoError(t, err, "PLAN_ROWS")
 	}
+	// An analyze that runs beside it would keep dead entries from being skipped, and so decide what a claim touches.
+	b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
+	b.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = off)`)
 	b.load(rows)
 	unanalyzed := b.explained("planned on a table never analyzed")
 	unanalyzed.useAll()
