@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -160,7 +161,22 @@ func (p *process) kill() {
 }
 
 // freeze and thaw are the stall: of a machine that swaps, or is moved to another host.
-func (p *process) freeze() { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP)) }
+func (p *process) freeze() {
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	// The signal is on its way only: on a busy machine some thread may go on for a while.
+	require.Eventually(p.t, p.frozen, patience, time.Millisecond, "it does not stop")
+}
+
+func (p *process) frozen() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if _, after, _ := strings.Cut(string(stat), ") "); err == nil && !strings.HasPrefix(after, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
 func (p *process) thaw()   { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT)) }
 
 // terminate is the deploy. It returns what Stop returned.

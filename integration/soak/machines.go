@@ -80,7 +80,11 @@ func (p player) park(to string) func(context.Context, *run) (fsm.Outcome, error)
 		if err := r.attempt(ctx); err != nil {
 			return nil, err
 		}
-		return r.wait(to, r.moved()), nil
+		s := r.moved()
+		if s.Fate == string(fsm.FailureDeadline) && r.Deadline.IsZero() {
+			s.Within = 50 // an operator's retry has lifted the deadline: nothing else would end it
+		}
+		return r.wait(to, s), nil
 	}
 }
 
