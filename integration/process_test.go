@@ -177,7 +177,7 @@ func (p *process) frozen() bool {
 	}
 	return len(threads) > 0
 }
-func (p *process) thaw()   { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT)) }
+func (p *process) thaw() { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT)) }
 
 // terminate is the deploy. It returns what Stop returned.
 func (p *process) terminate() string {
