@@ -17,7 +17,7 @@ import (
 
 // The suite's settings, from the environment.
 const (
-	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many is run: 1 is all of them; default 6
+	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many is run: 1 is all of them; default 12
 	seedVariable   = "INTERLEAVE_SEED"   // decides which; default 1
 	replayVariable = "INTERLEAVE_REPLAY" // only this schedule, with its trace
 	worldVariable  = "INTERLEAVE_WORLD"  // only this world
@@ -47,7 +47,7 @@ const rigs = 2
 // TestEveryInterleaving is the proof: all pairs of all worlds in every order, and a sample of triples.
 func TestEveryInterleaving(t *testing.T) {
 	t.Parallel()
-	proof := &proof{t: t, share: uint64(number(t, shareVariable, 6)), seed: uint64(number(t, seedVariable, 1))}
+	proof := &proof{t: t, share: uint64(number(t, shareVariable, 12)), seed: uint64(number(t, seedVariable, 1))}
 	if text := os.Getenv(replayVariable); text != "" {
 		s, err := parse(text)
 		require.NoError(t, err)

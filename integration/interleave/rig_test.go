@@ -241,7 +241,9 @@ func (p *play) settle(ctx context.Context, i int) (state, error) {
 }
 
 // A session that waits for a row holds that row's tuple lock or queues for it; one that waits for a unique index entry does neither.
-const blockedSQL = `SELECT cardinality(pg_blocking_pids($1)) > 0, EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'tuple')`
+// Autovacuum, which may hold the whole table for a moment, is nobody to wait for.
+const blockedSQL = `SELECT CASE WHEN cardinality(pg_blocking_pids($1)) > 0 THEN EXISTS (SELECT FROM pg_stat_activity a
+	WHERE a.pid = ANY(pg_blocking_pids($1)) AND a.backend_type = 'client backend') ELSE false END, EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'tuple')`
 
 func (p *play) blocked(ctx context.Context, i int, pid uint32) (bool, error) {
 	var blocked, row bool
