@@ -5,8 +5,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/gendurable/gendurable/entpgx"
 )
 
 // overdueText is what expireSQL fails, and what a poll looks for. A claim is not among it: its worker has the deadline with it and ends the
@@ -94,17 +92,7 @@ func (s *Store) expire(ctx context.Context, mark string, limit int, only []int64
 		if err := send(s.stmt("expire", expireSQL, read, limit, mark, only)); err != nil {
 			return err
 		}
-		var rest []entpgx.Stmt
-		if len(joiners) > 0 {
-			rest = append(rest, s.stmt("join", joinSQL, readQueues(&out.Queues), joiners, mark))
-		}
-		if len(keys) > 0 {
-			rest = append(rest, s.stmt("promote", promoteSQL, out.read, keys, nil, nil))
-		}
-		if len(rest) == 0 {
-			return nil
-		}
-		return send(rest...)
+		return s.follow(send, joiners, keys, mark, &out.Promotion)
 	})
 	if err != nil {
 		return Expired{}, fmt.Errorf("fail instances over their deadline: %w", err)

@@ -119,22 +119,28 @@ func (s *Store) reap(ctx context.Context, mark string, limits CrashLimits, limit
 		if err := send(s.stmt("reap", reapSQL, read, limit, mark, limits.Machines, limits.Limits, only)); err != nil {
 			return err
 		}
-		var rest []entpgx.Stmt
-		if len(joiners) > 0 {
-			rest = append(rest, s.stmt("join", joinSQL, readQueues(&out.Queues), joiners, mark))
-		}
-		if len(keys) > 0 {
-			rest = append(rest, s.stmt("promote", promoteSQL, out.read, keys, nil, nil))
-		}
-		if len(rest) == 0 {
-			return nil
-		}
-		return send(rest...)
+		return s.follow(send, joiners, keys, mark, &out.Promotion)
 	})
 	if err != nil {
 		return Reaped{}, fmt.Errorf("reap expired leases: %w", err)
 	}
 	return out, nil
+}
+
+// follow is what a sweep that ended some rows, or let go of them, owes to others in the same transaction: the parents of ended children, and
+// the next of each partition key.
+func (s *Store) follow(send send, joiners []int64, keys []string, mark string, p *Promotion) error {
+	var stmts []entpgx.Stmt
+	if len(joiners) > 0 {
+		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&p.Queues), joiners, mark))
+	}
+	if len(keys) > 0 {
+		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys, nil, nil))
+	}
+	if len(stmts) == 0 {
+		return nil
+	}
+	return send(stmts...)
 }
 
 const expiredSQL = `SELECT x.id FROM {s}.gen_durable x
