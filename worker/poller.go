@@ -198,7 +198,8 @@ func (p *poller) obey(list []store.PausedQueue) {
 	p.asked = true
 }
 
-// deadlinePoll is the resolution of await timeouts and of the deadlines of instances, and how soon a process knows that a queue is paused, however busy its queues are.
+// deadlinePoll is the resolution of await timeouts and of the deadlines of instances, and how soon a process knows that a queue is paused,
+// however busy its queues are.
 const deadlinePoll = time.Second
 
 // align lets queues that would be polled at nearly the same time be polled together.

@@ -390,7 +390,8 @@ SELECT format('instance %s was paused, and claimed by token %s', id, token) AS v
 FROM soak.change WHERE op = 'U' AND old_status = 'runnable' AND status = 'executing' AND old_paused;
 
 -- Of a paused queue no step begins once the process knows, and none knows too late where its server can be reached. One that runs again
--- since its own transaction met a conflict has begun before.
+-- since its own transaction met a conflict has begun before; and of a queue that is open again the first may begin a moment before the
+-- process has written down that it is.
 CREATE VIEW soak.check_paused_queue AS
 SELECT format('%s knew that queue %s is paused, and began %s %s later', r.process, c.queue, r.id, r.began_at - k.at) AS violation
 FROM soak.run r JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status = 'runnable'
@@ -399,6 +400,8 @@ CROSS JOIN LATERAL (SELECT k.at, k.detail FROM soak.event k
 WHERE k.detail = 'paused' AND r.visit = c.visit AND NOT r.again AND r.began_at > k.at + interval '0.5 s'
   AND NOT EXISTS (SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail = 'SIGSTOP' AND f.label = r.process
     AND f.at BETWEEN k.at - interval '15 s' AND r.began_at)
+  AND NOT EXISTS (SELECT FROM soak.event u WHERE u.kind = 'obeyed' AND u.process = r.process AND u.label = c.queue AND u.detail <> 'paused'
+    AND u.at BETWEEN r.began_at AND r.began_at + interval '0.5 s')
 UNION ALL
 SELECT format('queue %s was paused, and %s began %s %s later', p.label, r.process, r.id, r.began_at - p.at)
 FROM soak.event p JOIN soak.event u ON u.kind = 'resuming' AND u.label = p.label
