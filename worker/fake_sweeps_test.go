@@ -136,8 +136,12 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int) (last string, p stor
 	return "", p, err
 }
 
-func (db *fake) Prune(ctx context.Context, _ store.PruneParams) (store.Pruned, error) {
-	return store.Pruned{}, db.send(ctx, "prune", "", func() error { return nil })
+func (db *fake) Prune(ctx context.Context, _ store.PruneParams) (done store.Pruned, err error) {
+	err = db.send(ctx, "prune", "", func() error {
+		done.Instances, db.old = db.old, 0
+		return nil
+	})
+	return done, err
 }
 
 func (db *fake) Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error) {

@@ -30,6 +30,7 @@ type fake struct {
 	paused  []store.PausedQueue
 	// poisoned is a row that cannot be failed by its deadline.
 	poisoned int64
+	old      int                 // instances past their retention
 	over     func(c *step.Claim) // told of each claim that ends
 	changed  chan struct{}       // closed when a row was written to by a stranger
 }

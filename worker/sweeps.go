@@ -14,6 +14,7 @@ import (
 const (
 	reapMost       = 200
 	pruneEvery     = time.Minute
+	pruneSoon      = 5 * time.Second // after a sweep that was full: many small ones disturb less than a large one
 	pruneMost      = 1000
 	tombstonesKept = 10_000 // per instance (spec §4)
 	sweepSlice     = 1000   // partition keys of one statement
@@ -84,8 +85,12 @@ func (w *Worker) reap(limits store.CrashLimits, refused *bool) error {
 // pruner deletes terminal instances past their retention.
 func (w *Worker) pruner() {
 	p := store.PruneParams{Done: w.c.RetainDone, Failed: w.c.RetainFailed, Tombstones: tombstonesKept, Limit: pruneMost}
-	for w.pause(jittered(pruneEvery)) {
+	for wait := pruneEvery; w.pause(jittered(wait)); {
+		wait = pruneEvery
 		done, err := w.db.Prune(w.looking, p)
+		if done.Instances >= pruneMost {
+			wait = pruneSoon
+		}
 		if err != nil {
 			w.trouble("prune", err)
 			continue

@@ -173,3 +173,23 @@ func TestReaperAndGCCanBeOff(t *testing.T) {
 		require.InDelta(t, 70, len(s.sent("prune")), 11)
 	})
 }
+
+func TestGCComesBackSoonWhereThereIsMuch(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.start()
+		fill := func(n int) {
+			s.db.mu.Lock()
+			defer s.db.mu.Unlock()
+			s.db.old = n
+		}
+		fill(pruneMost - 1)
+		s.pass(100 * time.Second)
+		few := len(s.sent("prune"))
+		require.LessOrEqual(t, few, 2, "one that was not full was followed by another at once")
+		for range 60 {
+			fill(100_000)
+			s.pass(2 * time.Second)
+		}
+		require.Greater(t, len(s.sent("prune"))-few, 10)
+	})
+}

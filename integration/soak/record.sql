@@ -68,7 +68,7 @@ CREATE TABLE soak.hosted (name text NOT NULL, xid bigint NOT NULL DEFAULT pg_cur
 CREATE TABLE soak.booking (id bigint NOT NULL, visit bigint NOT NULL, token bigint NOT NULL, letter text,
   xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint);
 CREATE TABLE soak.account (id int PRIMARY KEY, n bigint NOT NULL DEFAULT 0);
-INSERT INTO soak.account SELECT generate_series(0, 11);
+INSERT INTO soak.account SELECT generate_series(0, 39);
 
 -- The processes' log, once it is over; seq is the line.
 CREATE TABLE soak.event (

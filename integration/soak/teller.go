@@ -11,8 +11,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// accounts are few, so that tellers meet on them, in any order: deadlocks among them run their steps again.
-const accounts = 12
+// accounts are few, so that tellers meet on them, in any order: deadlocks among them run their steps again. With much fewer, a machine that is
+// busy otherwise has tellers that meet one each time, up to the bound.
+const accounts = 40
 
 // book writes to the host's tables in the transaction of its outcome, and sends a letter from it.
 func (p player) book(ctx context.Context, r *run) (fsm.Outcome, error) {
@@ -51,7 +52,7 @@ func (r *run) transact(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
 		return nil, err
 	}
 	a := int(r.State.Seed%accounts) + r.State.N
-	for _, account := range []int{a % accounts, a * 5 % accounts} {
+	for _, account := range []int{a % accounts, a * 7 % accounts} {
 		if _, err := tx.Exec(ctx, `UPDATE soak.account SET n = n + 1 WHERE id = $1`, account); err != nil {
 			return nil, err
 		}
