@@ -75,6 +75,7 @@ type backend interface {
 // beater extends leases on a connection of its own.
 type beater interface {
 	Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (store.Beaten, error)
+	Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (store.Beaten, error)
 	Present(ctx context.Context, p *store.Presence) error
 	Absent(ctx context.Context, worker string) error
 	Close(ctx context.Context) error

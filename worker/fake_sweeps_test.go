@@ -192,13 +192,23 @@ func (l *fakeLine) Beat(ctx context.Context, worker string, claims []*step.Claim
 				if r != nil && r.failure == string(fsm.FailureCancelled) {
 					out.Cancelled = append(out.Cancelled, c.ID)
 				}
-			case !r.locked():
+			case !r.locked() && !r.busy:
 				r.lease = time.Now().Add(lease)
 				out.Extended = append(out.Extended, c.ID)
 				if r.paused {
 					out.Paused = append(out.Paused, c.ID)
 				}
 			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+func (l *fakeLine) Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (out store.Beaten, err error) {
+	err = l.db.send(ctx, "insist", fmt.Sprint(c.ID), func() error {
+		if r := l.db.rows[c.ID]; r.fence(c, worker) && !r.held.After(time.Now().Add(wait)) {
+			r.lease, out.Extended = time.Now().Add(lease), []int64{c.ID}
 		}
 		return nil
 	})

@@ -45,6 +45,7 @@ type row struct {
 	eligible time.Time
 	deadline time.Time // of an await
 	held     time.Time // a stranger's transaction has the row locked until then
+	busy     bool      // one stranger after the other has it: who does not wait never gets it
 	mark     string
 	pending  int // children
 	failure  string

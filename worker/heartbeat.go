@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -27,21 +28,27 @@ func (w *Worker) heartbeat(ctx context.Context, line beater) {
 	tick := w.c.Heartbeat / 4
 	w.present(ctx, line)
 	next := w.since() + w.c.Heartbeat
+	var passed []*flight // by the last round: locked by someone
 	for sleep(ctx, tick) {
-		if w.since() < next {
-			continue
+		all, err := w.since() >= next, error(nil)
+		if all {
+			passed, err = w.beatAll(ctx, line)
+		} else {
+			passed, err = w.insist(ctx, line, passed)
 		}
-		if err := w.beatAll(ctx, line); err != nil {
-			w.trouble("heartbeat", err)
-			continue // and again at the next tick
+		switch {
+		case err != nil:
+			w.trouble("heartbeat", err) // and again at the next tick
+		case all:
+			w.present(ctx, line)
+			next = w.since() + w.c.Heartbeat
+			w.last.heartbeat.now(w)
 		}
-		w.present(ctx, line)
-		next = w.since() + w.c.Heartbeat
-		w.last.heartbeat.now(w)
 	}
 }
 
-func (w *Worker) beatAll(ctx context.Context, line beater) error {
+// beatAll extends the leases of all flights, and returns those whose row someone had locked.
+func (w *Worker) beatAll(ctx context.Context, line beater) (passed []*flight, err error) {
 	all := w.flights.all()
 	slices.SortFunc(all, func(a, b *flight) int { return int(a.beat.ID - b.beat.ID) })
 	for some := range slices.Chunk(all, beatMost) {
@@ -55,14 +62,9 @@ func (w *Worker) beatAll(ctx context.Context, line beater) error {
 		beaten, err := line.Beat(timed, w.id, claims, w.c.Lease)
 		cancel()
 		if err != nil {
-			return err
+			return passed, err
 		}
-		for _, id := range beaten.Extended {
-			byID[id].until.Store(int64(sent + w.c.Lease - w.margin()))
-		}
-		for _, id := range beaten.Paused {
-			byID[id].paused.Store(true)
-		}
+		w.heard(byID, beaten, sent)
 		for _, id := range beaten.Cancelled {
 			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost: the first cause stays
 		}
@@ -72,8 +74,47 @@ func (w *Worker) beatAll(ctx context.Context, line beater) error {
 				f.cancel(fsm.ErrLeaseLost)
 			}
 		}
+		for _, id := range slices.Concat(beaten.Extended, beaten.Lost) {
+			delete(byID, id)
+		}
+		passed = slices.AppendSeq(passed, maps.Values(byID))
 	}
-	return nil
+	return w.insist(ctx, line, passed)
+}
+
+// heard takes in what a heartbeat, sent at some time, has extended.
+func (w *Worker) heard(byID map[int64]*flight, beaten store.Beaten, sent time.Duration) {
+	for _, id := range beaten.Extended {
+		byID[id].until.Store(int64(sent + w.c.Lease - w.margin()))
+	}
+	for _, id := range beaten.Paused {
+		byID[id].paused.Store(true)
+	}
+}
+
+// insist waits for the rows of flights that were passed by until half of their lease was over, in no order, and returns those that are so still:
+// a row that many write to may be found locked each time. One that is held for long must not cost the other leases, so all together take a
+// quarter of a heartbeat, or little more.
+func (w *Worker) insist(ctx context.Context, line beater, passed []*flight) (still []*flight, err error) {
+	began := w.since()
+	for _, f := range passed {
+		sent := w.since()
+		if sent-began > w.c.Heartbeat/4 || time.Duration(f.until.Load())-sent > w.c.Lease/2 || !w.flights.current(f) {
+			still = append(still, f)
+			continue
+		}
+		timed, cancel := context.WithTimeout(ctx, w.c.Heartbeat)
+		beaten, err := line.Insist(timed, w.id, f.beat, w.c.Lease, w.c.Heartbeat/8)
+		cancel()
+		if err != nil {
+			return still, err
+		}
+		if len(beaten.Extended) == 0 {
+			still = append(still, f)
+		}
+		w.heard(map[int64]*flight{f.beat.ID: f}, beaten, sent)
+	}
+	return still, nil
 }
 
 // deadlines cancels steps that this process no longer believes to hold: their rows may be someone else's. What they return is decided by

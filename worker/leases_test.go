@@ -285,6 +285,28 @@ func TestALockedRowIsNotALostLease(t *testing.T) {
 	})
 }
 
+// A row that one transaction after the other locks is found locked by every heartbeat; the reaper might find a moment in between. Its worker waits
+// for its turn, and for no other row meanwhile.
+func TestABusyRowIsNotALostLease(t *testing.T) {
+	play(t, 10, func(t *testing.T, s *scene) {
+		s.run = takes(10 * time.Minute)
+		busy, other := s.db.insert(), s.db.insert()
+		s.start()
+		s.pass(time.Second)
+		s.db.change(busy.ID, func(r *row) { r.busy = true })
+		s.ended(11 * time.Minute)
+		for _, r := range s.witness.runs() {
+			require.NoError(t, r.cause)
+		}
+		require.Len(t, s.witness.runs(), 2)
+		require.NotEmpty(t, s.sent("insist"))
+		require.Less(t, len(s.sent("insist")), len(s.sent("beat")), "only of a lease that is half over")
+		for _, at := range s.sent("insist") {
+			require.Equal(t, strconv.FormatInt(busy.ID, 10), at.about, "%d is free", other.ID)
+		}
+	})
+}
+
 // A claim whose answer is lost has taken rows that nobody here knows of. They go back, and count no crash.
 func TestWhatALostClaimTookGoesBack(t *testing.T) {
 	for name, lost := range map[string]answer{"taken": lostDone, "not taken": lostNever} {

@@ -201,6 +201,8 @@ var mutants = []mutant{
 		"(SELECT g.visit FROM {s}.gen_durable g WHERE g.id = s.target_id) = 4 AND $2::uuid IS NOT NULL")},
 	{"unfenced heartbeat", "reclaimed/zombie: beat|next", "lease extended by a stranger",
 		of("lease_expires_at = (SELECT clock_timestamp()) + $4", text("AND g.claim_token = u.token", ""))},
+	{"unfenced heartbeat of one", "reclaimed/zombie: beat alone|next", "lease extended by a stranger",
+		of("WHERE g.id = $1 AND coalesce(g.status = 'executing'", text("AND g.claim_token = $2", "AND $2::bigint IS NOT NULL"))},
 	{"unfenced release", "reclaimed/zombie: release|beat", "claim ended by a stranger",
 		of("pick_lane = 0, locked_by = NULL, lease_expires_at = NULL\nFROM unnest", text("AND g.claim_token = u.token", ""))},
 

@@ -199,6 +199,18 @@ func beats(name string, c *step.Claim) verb {
 	}}
 }
 
+// insists is a heartbeat that waits for its one row.
+func insists(name string, c *step.Claim) verb {
+	return verb{name: name, family: "heartbeat", touches: subject, run: func(ctx context.Context, s *session) {
+		s.facts.holds(s.name, owner, c)
+		once := func(ctx context.Context) error {
+			_, err := s.line.Insist(ctx, owner, c, time.Minute, time.Minute)
+			return err
+		}
+		s.insist("beat alone", once(ctx), once)
+	}}
+}
+
 func releases(name string, c *step.Claim) verb {
 	return verb{name: name, family: "release", touches: subject | key, run: func(ctx context.Context, s *session) {
 		s.facts.holds(s.name, owner, c)

@@ -219,7 +219,8 @@ func worlds() []world {
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
 	return []world{
 		{name: "executing", setup: overdue(append(family, inbox...), subjectID), verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
-			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
+			beats("beat", subjectClaim), insists("beat alone", subjectClaim), releases("release", subjectClaim),
+			claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
 			inTurn("pause, resume follower", operates("", store.Pause, followerID), operates("", store.Resume, followerID)),
@@ -270,7 +271,8 @@ func worlds() []world {
 // zombies are verbs of a claim that is over: its row was reaped, and maybe claimed again by the same worker.
 func zombies() []verb {
 	return []verb{
-		commits("zombie: next", false, next(subjectClaim)), commits("zombie: next, slow", true, next(subjectClaim)), beats("zombie: beat", subjectClaim),
+		commits("zombie: next", false, next(subjectClaim)), commits("zombie: next, slow", true, next(subjectClaim)),
+		beats("zombie: beat", subjectClaim), insists("zombie: beat alone", subjectClaim),
 		commits("zombie: done", false, done(subjectClaim)), commits("zombie: next, kept", false, kept(subjectClaim)),
 		commits("zombie: park", false, awaits(subjectClaim, "t", "go")), commits("zombie: spawn", false, spawns(subjectClaim, spec("", ""))),
 		releases("zombie: release", subjectClaim), transacts("zombie: own", next(subjectClaim)), transacts("zombie: own, done", done(subjectClaim)),

@@ -1,9 +1,12 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -152,6 +155,92 @@ func TestStaleHeartbeatAndRelease(t *testing.T) {
 		require.Zero(t, n, how.name)
 		require.Equal(t, before, b.everything(), how.name)
 	}
+}
+
+func TestAStaleClaimInsistsInVain(t *testing.T) {
+	b := newBench(t)
+	line := b.Line()
+	defer func() { require.NoError(t, line.Close(context.Background())) }()
+	for _, how := range stalenesses {
+		s := b.newScene(&transition{from: "executing"})
+		how.stale(s)
+		if how.name == "an older visit" || how.name == "a later visit" {
+			continue
+		}
+		before := b.everything()
+		beaten, err := line.Insist(t.Context(), how.worker, s.claim, lease, time.Second)
+		require.NoError(t, err)
+		require.Equal(t, store.Beaten{}, beaten, how.name)
+		require.Equal(t, before, b.everything(), how.name)
+	}
+}
+
+// One transaction after the other has the row: who skips what is locked never gets it, who waits does in turn. And who waits for a row that
+// was reaped meanwhile extends nothing.
+func TestHeartbeatOfABusyRow(t *testing.T) {
+	const lock = `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`
+	b := newBench(t)
+	for _, reaped := range []bool{false, true} {
+		s := b.newScene(&transition{from: "executing"})
+		line := b.Line()
+		first, second := b.begin(), b.begin()
+		b.inTx(first, lock, s.id)
+		queued := make(chan error, 1)
+		go func() {
+			_, err := second.Exec(t.Context(), lock, s.id)
+			queued <- err
+		}()
+		b.waiting(1)
+		skipped, err := line.Beat(t.Context(), me, []*step.Claim{s.claim}, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, store.Beaten{}, skipped)
+
+		extended := make(chan store.Beaten, 1)
+		go func() {
+			got, err := line.Insist(t.Context(), me, s.claim, time.Hour, time.Minute)
+			if assert.NoError(t, err) {
+				extended <- got
+			}
+			close(extended)
+		}()
+		b.waiting(2)
+		require.NoError(t, first.Commit(t.Context()))
+		require.NoError(t, <-queued)
+		third := b.Line()
+		skipped, err = third.Beat(t.Context(), me, []*step.Claim{s.claim}, time.Hour)
+		require.NoError(t, err)
+		require.Equal(t, store.Beaten{}, skipped, "the second has it now")
+		require.NoError(t, third.Close(t.Context()))
+		if reaped {
+			b.inTx(second, `UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE id = $1`, s.id)
+		}
+		require.NoError(t, second.Commit(t.Context()))
+		got := <-extended
+		require.NoError(t, line.Close(t.Context()))
+		if reaped {
+			require.Equal(t, store.Beaten{}, got)
+			continue
+		}
+		require.Equal(t, []int64{s.id}, got.Extended)
+		require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE id = $1 AND lease_expires_at > now() + interval '59 min'`, s.id))
+	}
+}
+
+// A row that is held for long is not waited for longer than was said, and the line goes on.
+func TestAHeartbeatInsistsOnlySoLong(t *testing.T) {
+	b := newBench(t)
+	s := b.newScene(&transition{from: "executing"})
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, s.id)
+	line := b.Line()
+	defer func() { require.NoError(t, line.Close(context.Background())) }()
+	got, err := line.Insist(t.Context(), me, s.claim, lease, 20*time.Millisecond)
+	require.NoError(t, err)
+	require.Equal(t, store.Beaten{}, got)
+	require.NoError(t, stranger.Rollback(t.Context()))
+	beaten, err := line.Beat(t.Context(), me, []*step.Claim{s.claim}, lease)
+	require.NoError(t, err)
+	require.Equal(t, []int64{s.id}, beaten.Extended)
 }
 
 // A kept claim keeps its token: a heartbeat sent with the visit of before still counts.

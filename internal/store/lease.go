@@ -19,6 +19,13 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
 RETURNING g.id, g.paused`
 
+// insistSQL is beatSQL for one row that someone had locked at every beat: it waits for its turn. Of a row that is locked by one transaction after
+// the other (a target of many signals, sent in transactions of hosts) SKIP LOCKED never finds the moment in between, and the reaper might.
+// Whoever waits for one row and holds nothing can deadlock with nobody. $1 id $2 token $3 worker $4 lease, µs
+const insistSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
+WHERE g.id = $1 AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = $2
+RETURNING g.id, g.paused`
+
 // lostSQL lists claims that are not current any more, and whether that is because an operator cancelled the instance. $1 ids $2 tokens
 // $3 worker
 const lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
@@ -64,7 +71,7 @@ func (l *Line) Close(ctx context.Context) error {
 type Beaten struct {
 	Extended  []int64 // leases that run from now
 	Paused    []int64 // of these, what an operator has paused
-	Lost      []int64 // claims that are not current any more; what is in neither was locked by someone at the moment
+	Lost      []int64 // claims that are not current any more; what is in neither was locked by someone at the moment: see Insist
 	Cancelled []int64 // of these, what an operator has cancelled
 }
 
@@ -83,6 +90,25 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 		return Beaten{}, fmt.Errorf("extend %d leases: %w", len(claims), err)
 	}
 	return out, nil
+}
+
+// Insist extends the lease of a claim that Beat has passed by, and waits for its row up to a time, of milliseconds. What it finds is in Extended and
+// Paused; neither an error nor a result is a row that is held still, or a claim that is not current any more: the next Beat tells.
+func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (Beaten, error) {
+	var out Beaten
+	conn, err := l.open(ctx)
+	if err == nil {
+		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fmt.Sprintf("%dms", max(1, wait.Milliseconds())), []entpgx.Stmt{
+			l.s.stmt("heartbeat of one", insistSQL, readMarked(&out.Extended, &out.Paused), c.ID, c.Token, worker, micros(lease)),
+		})...)
+	}
+	switch {
+	case err == nil:
+		return out, nil
+	case !IsLockTimeout(err):
+		return Beaten{}, fmt.Errorf("extend the lease of instance %d: %w", c.ID, err)
+	}
+	return Beaten{}, nil
 }
 
 // readMarked reads ids, and which of them are marked.
