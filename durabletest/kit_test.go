@@ -158,7 +158,7 @@ func TestAdvanceFiresInOrder(t *testing.T) {
 	insert(t, kit, ticker.New(tick{Name: "c", Every: time.Hour, Left: 1}).Queue("aaa").After(2*time.Hour-time.Second))
 	require.Equal(t, 1, durabletest.RequireDrain(t, kit).Steps)
 	require.Equal(t, "b2", d.all())
-	require.Zero(t, durabletest.RequireAdvance(t, kit, 59*time.Second).Steps, "nothing is due yet")
+	require.Zero(t, durabletest.RequireAdvance(t, kit, 30*time.Second).Steps, "nothing is due yet")
 	durabletest.RequireAdvance(t, kit, time.Hour)
 	require.Equal(t, "b2 a3 a2 b1", d.all())
 	durabletest.RequireAdvance(t, kit, 24*time.Hour)
@@ -433,18 +433,29 @@ func TestAKeyHeldElsewhereIsWaitedFor(t *testing.T) {
 	id := insert(t, kit, parcel.New("left").PartitionKey("k"))
 	other, err := kit.Pool.Acquire(t.Context())
 	require.NoError(t, err)
+	defer other.Release()
 	hash := store.New(entpgx.New(kit.Pool), "gendurable").KeyHash("k")
 	_, err = other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", hash)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err = kit.Drain(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	drained := make(chan error, 1)
+	go func() {
+		_, err := kit.Drain(ctx)
+		drained <- err
+	}()
+	require.Eventually(t, func() (asked bool) {
+		err := other.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock%')`).Scan(&asked)
+		return err == nil && asked
+	}, time.Minute, 5*time.Millisecond)
+	cancel()
+	err = <-drained
+	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, `partition key "k"`)
 	require.Zero(t, durabletest.RequireStatus(t, kit, id, fsm.StatusRunnable).Attempt)
 	_, err = other.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", hash)
 	require.NoError(t, err)
-	other.Release()
 	durabletest.RequireDrain(t, kit)
 	durabletest.RequireDone(t, kit, parcel, id)
 }
