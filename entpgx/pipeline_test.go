@@ -199,7 +199,7 @@ func TestContext(t *testing.T) {
 		failed = stmtError(t, entpgx.PipelineOn(ended, conn, begin, commit), 0, "begin")
 		require.False(t, failed.Unknown())
 
-		running, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		running, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		sleep := entpgx.Stmt{Name: "sleep", SQL: "SELECT pg_sleep(60)"}
 		require.ErrorAs(t, entpgx.PipelineOn(running, conn, begin, sleep, commit), &failed)

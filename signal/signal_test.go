@@ -127,7 +127,7 @@ func TestSendOnceRepeatsNothing(t *testing.T) {
 
 func TestSendEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	s := &script{}
 	for range 100 {
