@@ -74,9 +74,12 @@ func TestWorkersAndMachines(t *testing.T) {
 	require.Equal(t, []string{"order/1"}, states["live"].Machines)
 	h.run("worker", "list").is(codeDone).says("STATE", "default:3", "order/1")
 
-	h.exec(`INSERT INTO gendurable.gen_durable (fsm, fsm_version, step) VALUES ('order', 2, 'start')`)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, fsm_version, step) VALUES ('order', 10, 'start'), ('order', 2, 'start'), ('orde', 11, 'start')`)
 	got := read[machines](h.run("machine", "list", "--json").is(codeDone)).Machines
-	require.Len(t, got, 2)
+	require.Len(t, got, 4)
+	require.Equal(t, "orde", got[0].Machine)
+	got = got[1:]
+	require.Equal(t, []int{1, 2, 10}, []int{got[0].Version, got[1].Version, got[2].Version}, "versions are numbers")
 	require.Equal(t, machine{"order", 1, 1, map[fsm.Status]int64{"runnable": 0, "executing": 0, "awaiting_signal": 1, "awaiting_children": 0,
 		"done": 0, "failed": 0}}, got[0])
 	require.Zero(t, got[1].Workers)

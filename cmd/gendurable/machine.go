@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -62,9 +63,13 @@ func (d *database) count(ctx context.Context, timeout time.Duration) ([]engine.C
 }
 
 func (d *database) machines(ctx context.Context, counts []engine.Count) ([]*machine, error) {
-	known := map[string]*machine{}
+	type identity struct {
+		name    string
+		version int
+	}
+	known := map[identity]*machine{}
 	get := func(name string, version int) *machine {
-		id := fmt.Sprintf("%s/%d", name, version)
+		id := identity{name, version}
 		if known[id] == nil {
 			known[id] = &machine{Machine: name, Version: version, Counts: map[fsm.Status]int64{}}
 			for _, s := range fsm.Statuses() {
@@ -93,11 +98,9 @@ func (d *database) machines(ctx context.Context, counts []engine.Count) ([]*mach
 			get(id[:cut], version).Workers++
 		}
 	}
-	out := []*machine{}
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		out = append(out, known[id])
-	}
-	return out, nil
+	return some(slices.SortedFunc(maps.Values(known), func(a, b *machine) int {
+		return cmp.Or(strings.Compare(a.Machine, b.Machine), cmp.Compare(a.Version, b.Version))
+	})), nil
 }
 
 type machineGraph struct {
@@ -146,7 +149,6 @@ func (c *machineGraph) Run(ctx context.Context, a *app) error {
 			out.Versions = append(out.Versions, m.Version)
 		}
 	}
-	slices.Sort(out.Versions)
 	switch {
 	case len(out.Versions) == 0:
 		return &exitError{codeNotFound, fmt.Errorf("no instance is of machine %q, and no live worker registers it", c.Machine)}
