@@ -86,18 +86,18 @@ type diagnosis struct {
 	Findings []finding `json:"checks"`
 }
 
-// Run the command.
-func (c *doctorCommand) Run(ctx context.Context, a *app) error {
+// Validate the names.
+func (c *doctorCommand) Validate() error {
 	for _, name := range c.Skip {
 		if !slices.ContainsFunc(checks, func(k check) bool { return k.name == name }) {
-			return usagef("--skip: no check %q; there are %s", name, strings.Join(checkNames(), ", "))
+			return fmt.Errorf("--skip: no check %q; there are %s", name, strings.Join(checkNames(), ", "))
 		}
 	}
-	pool, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+	return nil
+}
+
+// Run the command.
+func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema}
 	current := migrations.Check(ctx, pool, a.Schema) == nil
 	out := diagnosis{Grade: gradeOK, Findings: []finding{}}
@@ -118,7 +118,7 @@ func (c *doctorCommand) Run(ctx context.Context, a *app) error {
 			out.Grade = f.Grade
 		}
 	}
-	err = a.show(out, func(w io.Writer) {
+	err := a.show(out, func(w io.Writer) {
 		for _, f := range out.Findings {
 			fmt.Fprintf(w, "%-4s  %-14s %s\n", f.Grade, f.Check, printable(f.Seen, false))
 			if f.Do != "" {

@@ -64,7 +64,7 @@ func (p *patient) clock(ctx context.Context) (finding, error) {
 	var best, skew time.Duration
 	for n := range 3 { // the quickest answer is the most exact
 		began := time.Now()
-		server, err := now(ctx, p.pool)
+		server, err := serverTime(ctx, p.pool)
 		if err != nil {
 			return finding{}, err
 		}
@@ -121,7 +121,6 @@ func (p *patient) proxy(ctx context.Context) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	defer pool.Close()
 	eng, err := engine.New(engine.Config{Pool: pool, Schema: p.schema, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return finding{}, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -96,16 +97,25 @@ func moment(name, text string, now time.Time, back bool) (time.Time, error) {
 
 const keyMark = "key:"
 
-// target is an instance as it is addressed on the command line.
-func target(text string) (fsm.Target, error) {
-	if key, ok := strings.CutPrefix(text, keyMark); ok && key != "" {
-		return fsm.Key(key), nil
+// address is an instance as it is named on the command line.
+type address struct {
+	text string
+	to   fsm.Target
+}
+
+// UnmarshalText reads a word of the command line.
+func (a *address) UnmarshalText(word []byte) error {
+	a.text = string(word)
+	if key, ok := strings.CutPrefix(a.text, keyMark); ok && key != "" {
+		a.to = fsm.Key(key)
+		return nil
 	}
-	id, err := strconv.ParseInt(text, 10, 64)
+	id, err := strconv.ParseInt(a.text, 10, 64)
 	if err != nil || id < 1 {
-		return nil, usagef("%q is no address: want an id like 42, or %s and a correlation key", text, keyMark)
+		return fmt.Errorf("%q is no address: want an id like 42, or %s and a correlation key", a.text, keyMark)
 	}
-	return fsm.ID(id), nil
+	a.to = fsm.ID(id)
+	return nil
 }
 
 // summary is an instance without what it holds.
@@ -183,17 +193,17 @@ type listed struct {
 	Next      string    `json:"next"`
 }
 
-// Run the command.
-func (c *instanceList) Run(ctx context.Context, a *app) error {
+// Validate the values.
+func (c *instanceList) Validate() error {
 	if c.Limit < 1 {
-		return usagef("--limit: %d, at least 1", c.Limit)
+		return fmt.Errorf("--limit: %d, at least 1", c.Limit)
 	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	at, err := now(ctx, db.pool)
+	return nil
+}
+
+// Run the command.
+func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -222,7 +232,7 @@ func (c *instanceList) Run(ctx context.Context, a *app) error {
 }
 
 type instanceWhy struct {
-	Target string `arg:"" help:"An id, or key: and a correlation key."`
+	Target address `arg:"" help:"An id, or key: and a correlation key."`
 }
 
 // cause is one of engine.Cause.
@@ -238,17 +248,8 @@ type cause struct {
 }
 
 // Run the command.
-func (c *instanceWhy) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	causes, err := db.Admin().Why(ctx, to)
+func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
+	causes, err := db.Admin().Why(ctx, c.Target.to)
 	if err != nil {
 		return err
 	}
@@ -264,7 +265,7 @@ func (c *instanceWhy) Run(ctx context.Context, a *app) error {
 }
 
 type instanceWait struct {
-	Target string        `arg:""                                           help:"An id, or key: and a correlation key."`
+	Target address       `arg:""                                           help:"An id, or key: and a correlation key."`
 	For    time.Duration `help:"How long at most; 0: as long as it takes."`
 }
 
@@ -278,22 +279,17 @@ type ended struct {
 }
 
 // Run the command.
-func (c *instanceWait) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 	if c.For > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.For)
 		defer cancel()
 		ctx = limited
 	}
-	found, err := db.Wait(ctx, to)
+	found, err := db.Wait(ctx, c.Target.to)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &exitError{codeTimeout, fmt.Errorf("instance %s has not ended within %v: gendurable instance why %s says what holds it back",
+			c.Target.text, c.For, word(c.Target.text))}
+	}
 	if err != nil {
 		return err
 	}
@@ -313,10 +309,23 @@ func (c *instanceWait) Run(ctx context.Context, a *app) error {
 }
 
 type instanceSignal struct {
-	Target  string `arg:""                                                               help:"An id, or key: and a correlation key."`
-	Name    string `arg:""                                                               help:"The signal's name."`
-	Payload string `arg:""                                                               default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
-	Dedup   string `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
+	Target  address `arg:""                                                               help:"An id, or key: and a correlation key."`
+	Name    string  `arg:""                                                               help:"The signal's name."`
+	Payload string  `arg:""                                                               default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
+	Dedup   string  `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
+}
+
+// fromInput is the payload that is read from standard input.
+const fromInput = "-"
+
+var errNotJSON = errors.New("the payload is not JSON; a text needs its quotes: '\"text\"'")
+
+// Validate the payload that is on the command line.
+func (c *instanceSignal) Validate() error {
+	if c.Payload != fromInput && !json.Valid([]byte(c.Payload)) {
+		return errNotJSON
+	}
+	return nil
 }
 
 // delivered is what became of a signal.
@@ -326,30 +335,23 @@ type delivered struct {
 }
 
 // Run the command.
-func (c *instanceSignal) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
+func (c *instanceSignal) Run(ctx context.Context, a *app, db *database) error {
 	payload := []byte(c.Payload)
-	if c.Payload == "-" {
-		if payload, err = io.ReadAll(a.console.in); err != nil {
+	if c.Payload == fromInput {
+		read, err := io.ReadAll(a.console.in)
+		if err != nil {
 			return fmt.Errorf("read the payload: %w", err)
 		}
-	}
-	if !json.Valid(payload) {
-		return usagef("the payload is not JSON; a text needs its quotes: '\"text\"'")
+		if !json.Valid(read) {
+			return usagef("%w", errNotJSON)
+		}
+		payload = read
 	}
 	message := fsm.DeclareSignal[json.RawMessage](c.Name).With(payload)
 	if c.Dedup != "" {
 		message = message.DedupKey(c.Dedup)
 	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	d, err := db.Signal(ctx, to, message)
+	d, err := db.Signal(ctx, c.Target.to, message)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -20,7 +21,7 @@ import (
 const inboxShown = 50
 
 type instanceGet struct {
-	Target string `arg:"" help:"An id, or key: and a correlation key."`
+	Target address `arg:"" help:"An id, or key: and a correlation key."`
 }
 
 // detail is all of an instance.
@@ -110,17 +111,8 @@ func detailed(r *ent.Instance) detail {
 }
 
 // Run the command.
-func (c *instanceGet) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	row, err := db.row(ctx, to)
+func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
+	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
 		return err
 	}
@@ -183,9 +175,9 @@ func (d *detail) write(w io.Writer) {
 }
 
 type instanceTree struct {
-	Target string `arg:""        help:"An id, or key: and a correlation key."`
-	Depth  int    `default:"10"  help:"How many generations of children."`
-	Limit  int    `default:"500" help:"How many instances in all."`
+	Target address `arg:""        help:"An id, or key: and a correlation key."`
+	Depth  int     `default:"10"  help:"How many generations of children."`
+	Limit  int     `default:"500" help:"How many instances in all."`
 }
 
 // node is an instance of a tree. More: there are children that are not shown.
@@ -202,21 +194,17 @@ type family struct {
 	Tree    *node     `json:"tree"`
 }
 
-// Run the command.
-func (c *instanceTree) Run(ctx context.Context, a *app) error {
+// Validate the values.
+func (c *instanceTree) Validate() error {
 	if c.Depth < 0 || c.Limit < 1 {
-		return usagef("--depth is at least 0, --limit at least 1")
+		return errors.New("--depth is at least 0, --limit at least 1")
 	}
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	row, err := db.row(ctx, to)
+	return nil
+}
+
+// Run the command.
+func (c *instanceTree) Run(ctx context.Context, a *app, db *database) error {
+	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
 		return err
 	}

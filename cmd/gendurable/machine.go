@@ -30,12 +30,7 @@ type machine struct {
 }
 
 // Run the command.
-func (*machineList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (*machineList) Run(ctx context.Context, a *app, db *database) error {
 	counts, err := db.count(ctx, a.Timeout)
 	if err != nil {
 		return err
@@ -125,16 +120,16 @@ type graphStep struct {
 	Counts map[fsm.Status]int64 `json:"counts"`
 }
 
-// Run the command.
-func (c *machineGraph) Run(ctx context.Context, a *app) error {
+// Validate the values.
+func (c *machineGraph) Validate() error {
 	if c.Version < 0 {
-		return usagef("--version: %d, at least 1", c.Version)
+		return fmt.Errorf("--version: %d, at least 1", c.Version)
 	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+	return nil
+}
+
+// Run the command.
+func (c *machineGraph) Run(ctx context.Context, a *app, db *database) error {
 	counts, err := db.count(ctx, a.Timeout)
 	if err != nil {
 		return err

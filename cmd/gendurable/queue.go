@@ -44,13 +44,8 @@ const queuesSQL = `SELECT g.queue, g.status::text, count(*),
 FROM {s}.gen_durable g, (SELECT clock_timestamp() AS now) c GROUP BY 1, 2`
 
 // Run the command.
-func (*queueList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	at, err := now(ctx, db.pool)
+func (*queueList) Run(ctx context.Context, a *app, db *database) error {
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -147,8 +142,8 @@ type queuePause struct {
 }
 
 // Run the command.
-func (c *queuePause) Run(ctx context.Context, a *app) error {
-	return a.pauseQueue(ctx, c.Queue, "paused", (*engine.Admin).PauseQueue)
+func (c *queuePause) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseQueue(ctx, db, c.Queue, "paused", (*engine.Admin).PauseQueue)
 }
 
 type queueResume struct {
@@ -156,16 +151,11 @@ type queueResume struct {
 }
 
 // Run the command.
-func (c *queueResume) Run(ctx context.Context, a *app) error {
-	return a.pauseQueue(ctx, c.Queue, "resumed", (*engine.Admin).ResumeQueue)
+func (c *queueResume) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseQueue(ctx, db, c.Queue, "resumed", (*engine.Admin).ResumeQueue)
 }
 
-func (a *app) pauseQueue(ctx context.Context, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (a *app) pauseQueue(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
 	news, err := how(db.Admin(), ctx, name)
 	if err != nil {
 		return err

@@ -39,17 +39,12 @@ type schedule struct {
 }
 
 // Run the command.
-func (*scheduleList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (*scheduleList) Run(ctx context.Context, a *app, db *database) error {
 	stored, err := db.Admin().Schedules(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := now(ctx, db.pool)
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,8 +75,8 @@ type schedulePause struct {
 }
 
 // Run the command.
-func (c *schedulePause) Run(ctx context.Context, a *app) error {
-	return a.pauseSchedule(ctx, c.Schedule, "paused", (*engine.Admin).PauseSchedule)
+func (c *schedulePause) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseSchedule(ctx, db, c.Schedule, "paused", (*engine.Admin).PauseSchedule)
 }
 
 type scheduleResume struct {
@@ -89,16 +84,11 @@ type scheduleResume struct {
 }
 
 // Run the command.
-func (c *scheduleResume) Run(ctx context.Context, a *app) error {
-	return a.pauseSchedule(ctx, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
+func (c *scheduleResume) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseSchedule(ctx, db, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
 }
 
-func (a *app) pauseSchedule(ctx context.Context, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (a *app) pauseSchedule(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
 	news, err := how(db.Admin(), ctx, name)
 	if err != nil {
 		return onSchedule(name, err)
@@ -117,12 +107,7 @@ type scheduleRun struct {
 }
 
 // Run the command.
-func (c *scheduleRun) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (c *scheduleRun) Run(ctx context.Context, a *app, db *database) error {
 	id, err := db.Admin().RunSchedule(ctx, c.Schedule)
 	if err != nil {
 		return onSchedule(c.Schedule, err)
@@ -138,12 +123,7 @@ type scheduleDelete struct {
 }
 
 // Run the command. What is not there is not asked about.
-func (c *scheduleDelete) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
 	stored, err := db.Admin().Schedules(ctx)
 	if err != nil {
 		return err

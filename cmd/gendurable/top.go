@@ -71,7 +71,6 @@ func (c *topCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer db.close()
 	if !c.Once {
 		return c.watch(ctx, a, db)
 	}
