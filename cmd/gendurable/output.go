@@ -141,7 +141,7 @@ func (t *table) measure() (widths []int, numeric []bool) {
 		widths[i], numeric[i] = utf8.RuneCountInString(name), len(t.rows) > 0
 		for _, row := range t.rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-			if _, err := strconv.ParseFloat(row[i], 64); err != nil && row[i] != "" {
+			if _, err := strconv.ParseFloat(strings.TrimSuffix(row[i], "+"), 64); err != nil && row[i] != "" {
 				numeric[i] = false
 			}
 		}
