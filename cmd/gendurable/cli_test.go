@@ -52,7 +52,9 @@ func TestBadCommandLines(t *testing.T) {
 		require.Contains(t, said.Error, text)
 		require.Empty(t, wrong.out)
 	}
-	h.in("queue", "list", "--database-url", "postgres://u:secret@[").is(codeUsage).complains("--database-url")
+	h.in("queue", "list", "--database-url", "postgres://u:secret@[").is(codeUsage).complains("--database-url").complains("want postgres://")
+	h.run("instance", "wait").is(codeUsage).complains("see gendurable instance wait --help")
+	h.run("nonsense").is(codeUsage).complains("see gendurable --help")
 	require.NotContains(t, h.in("queue", "list", "--database-url", "postgres://u:secret@[").errs, "secret")
 }
 
@@ -91,6 +93,8 @@ func TestWithoutADatabase(t *testing.T) {
 		h.in(args...).is(codeNoConnection).complains("is the server up, and is --database-url")
 	}
 	require.Contains(t, h.in("queue", "list", "--json").is(codeNoConnection).errs, `"kind": "no_connection"`)
+	refused := h.in("queue", "list", "--database-url", "postgres://nobody@127.0.0.1:1/nothing").is(codeNoConnection).errs // with and without TLS
+	require.Equal(t, 1, strings.Count(refused, "connection refused"), refused)
 }
 
 func TestSchemasThatDoNotFit(t *testing.T) {
@@ -130,6 +134,18 @@ func TestRightsThatLack(t *testing.T) {
 	h.url += separator + "options=-crole%3D" + role
 	h.run("instance", "list").is(codeError).complains("this role lacks a right")
 	h.exec(`DROP OWNED BY ` + role)
+}
+
+func TestOutOfTime(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	tx, err := h.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // the test is over
+	_, err = tx.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable`)
+	require.NoError(t, err)
+	h.run("instance", "get", "1", "--timeout", "200ms").is(codeTimeout).complains("not done within 200ms, which --timeout changes")
+	h.run("queue", "list", "--timeout", "1ns").is(codeTimeout)
 }
 
 func TestExitCodes(t *testing.T) {

@@ -118,6 +118,16 @@ func (a *address) UnmarshalText(word []byte) error {
 	return nil
 }
 
+// advise adds to the error of an instance that was not found what else there may be under its key.
+func (a *address) advise(err error) error {
+	key, ok := a.to.(fsm.Key)
+	if !ok || !anyOf(engine.ErrNotFound, engine.ErrNoTarget)(err) {
+		return err
+	}
+	return fmt.Errorf("%w\n  no instance occupies the key; gendurable instance list --key-prefix %s finds those that did, by their ids", err,
+		word(string(key)))
+}
+
 // summary is an instance without what it holds.
 type summary struct {
 	ID           fsm.ID            `json:"id"`
@@ -167,7 +177,7 @@ func instances(of []summary, at time.Time) *table {
 	t := newTable("id", "machine", "step", "status", "queue", "key", "labels", "age", "error")
 	for _, s := range of {
 		t.add(s.ID, fmt.Sprintf("%s/%d", s.Machine, s.Version), s.Step, s.standing(), s.Queue, string(s.Key), labelled(s.Labels),
-			at.Sub(s.InsertedAt), s.LastError)
+			max(0, at.Sub(s.InsertedAt)), s.LastError)
 	}
 	return t
 }
@@ -231,39 +241,6 @@ func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 	})
 }
 
-type instanceWhy struct {
-	Target address `arg:"" help:"An id, or key: and a correlation key."`
-}
-
-// cause is one of engine.Cause.
-type cause struct {
-	Kind   engine.CauseKind `json:"kind"`
-	Text   string           `json:"text"`
-	Since  *time.Time       `json:"since"`
-	Until  *time.Time       `json:"until"`
-	Names  []string         `json:"names,omitempty"`
-	IDs    []fsm.ID         `json:"ids,omitempty"`
-	Count  int              `json:"count,omitempty"`
-	Worker string           `json:"worker,omitempty"`
-}
-
-// Run the command.
-func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
-	causes, err := db.Admin().Why(ctx, c.Target.to)
-	if err != nil {
-		return err
-	}
-	out := make([]cause, len(causes))
-	for n, one := range causes {
-		out[n] = cause{one.Kind, one.String(), absent(one.Since), absent(one.Until), one.Names, one.IDs, one.Count, one.WorkerID}
-	}
-	return a.show(map[string]any{"causes": out}, func(w io.Writer) {
-		for _, one := range out {
-			fmt.Fprintf(w, "%s: %s\n", one.Kind, printable(one.Text, false))
-		}
-	})
-}
-
 type instanceWait struct {
 	Target address       `arg:""                                           help:"An id, or key: and a correlation key."`
 	For    time.Duration `help:"How long at most; 0: as long as it takes."`
@@ -291,7 +268,7 @@ func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 			c.Target.text, c.For, word(c.Target.text))}
 	}
 	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	out := ended{summarize(&found), found.Result}
 	err = a.show(out, func(w io.Writer) {
@@ -353,7 +330,7 @@ func (c *instanceSignal) Run(ctx context.Context, a *app, db *database) error {
 	}
 	d, err := db.Signal(ctx, c.Target.to, message)
 	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	return a.show(delivered{d.To, d.Duplicate}, func(w io.Writer) {
 		if d.Duplicate {

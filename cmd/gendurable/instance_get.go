@@ -74,7 +74,7 @@ func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error
 			q.Where(entsignal.ConsumedAtIsNil()).Order(entsignal.ByID()).Limit(inboxShown)
 		}).Only(ctx)
 	if ent.IsNotFound(err) {
-		return nil, fmt.Errorf("instance %v: %w", to, engine.ErrNotFound)
+		return nil, fmt.Errorf("%w: %v", engine.ErrNotFound, to)
 	}
 	return row, err
 }
@@ -114,7 +114,7 @@ func detailed(r *ent.Instance) detail {
 func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
 	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	out := detailed(row)
 	failed, err := db.Errors(ctx, row.ID)
@@ -206,7 +206,7 @@ func (c *instanceTree) Validate() error {
 func (c *instanceTree) Run(ctx context.Context, a *app, db *database) error {
 	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	out := family{Parents: []summary{}, Tree: &node{summary: summarizeRow(row), Children: []*node{}}}
 	for up := row.ParentID; up != nil && len(out.Parents) <= maxDepth; {

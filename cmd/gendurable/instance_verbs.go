@@ -160,6 +160,7 @@ func (s *selection) oneByOne(ctx context.Context, a *app, db *database, v verb, 
 		done, err := v.one(db.Admin(), ctx, target.to, options...)
 		all[n] = changed{Target: target.text, ID: done.ID, Was: done.Was, Is: done.Is, Descendants: done.Descendants}
 		if err != nil {
+			err = target.advise(err)
 			all[n].Error, all[n].Kind = said(err), codeOf(err).String()
 			errs = append(errs, err)
 		}

@@ -204,7 +204,7 @@ func TestTopWatches(t *testing.T) {
 		in, keys := io.Pipe()
 		var out buffer
 		restored := false
-		c := &console{in: in, out: &out, errs: &out, size: func() (int, int) { return 70, 6 }, raw: func() (func(), error) {
+		c := &console{in: in, out: &out, errs: &out, size: func() (int, int) { return 40, 6 }, raw: func() (func(), error) {
 			return func() { restored = true }, nil
 		}}
 		ended := make(chan exitCode)
@@ -216,7 +216,8 @@ func TestTopWatches(t *testing.T) {
 		cancel()
 		require.True(t, restored)
 		require.Contains(t, out.String(), goHome)
-		require.Contains(t, out.String(), "default")
+		require.Contains(t, out.String(), "default ", "in columns, however narrow it is")
+		require.Contains(t, out.String(), "QUEUE   DUE OLDEST DELAYED")
 		require.Equal(t, leaveScreen, out.String()[len(out.String())-len(leaveScreen):])
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -130,7 +131,7 @@ func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
 	}
 	n := slices.IndexFunc(stored, func(s engine.StoredSchedule) bool { return s.Name == c.Schedule })
 	if n < 0 {
-		return onSchedule(c.Schedule, engine.ErrNoSchedule)
+		return onSchedule(c.Schedule, fmt.Errorf("%w: %q", engine.ErrNoSchedule, c.Schedule))
 	}
 	question := fmt.Sprintf("Delete the schedule %q, %q, of machine %q? Its instances stay; a process that still declares it stores it again when it starts.",
 		c.Schedule, stored[n].Expression, stored[n].Machine)
@@ -143,4 +144,9 @@ func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
 	return a.show(map[string]any{"schedule": c.Schedule, "deleted": true}, func(w io.Writer) { fmt.Fprintf(w, "deleted %q\n", c.Schedule) })
 }
 
-func onSchedule(name string, err error) error { return fmt.Errorf("schedule %q: %w", name, err) }
+func onSchedule(name string, err error) error {
+	if errors.Is(err, engine.ErrNoSchedule) { // which names it
+		return fmt.Errorf("%w\n  gendurable schedule list has the names", err)
+	}
+	return fmt.Errorf("schedule %q: %w", name, err)
+}

@@ -73,7 +73,7 @@ func (c *topCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(second, func(w io.Writer) { second.write(w, a.console.width(), db.schema) })
+	return a.show(second, func(w io.Writer) { second.write(w, a.console.width(), db.schema, (*table).write) })
 }
 
 // What a terminal obeys.
@@ -120,7 +120,7 @@ func (c *topCommand) watch(ctx context.Context, a *app, db *database) error {
 			last = next
 		}
 		if last != nil {
-			last.write(&text, width, db.schema)
+			last.write(&text, width, db.schema, (*table).writeCut)
 		}
 		draw(a.console.out, text.String(), width, height)
 		select {
@@ -189,7 +189,8 @@ func (d *database) frame(ctx context.Context, last *frame) (*frame, error) {
 	return out, nil
 }
 
-func (f *frame) write(w io.Writer, width int, schema string) {
+// write lays the tables of the frame out as layout does.
+func (f *frame) write(w io.Writer, width int, schema string, layout func(*table, io.Writer, int)) {
 	fmt.Fprintf(w, "schema %s at %s\n", schema, text(f.At))
 	if f.Rates == nil {
 		fmt.Fprintln(w, "per second: …")
@@ -202,11 +203,11 @@ func (f *frame) write(w io.Writer, width int, schema string) {
 		queues.add(q.Queue, q.waiting(q.Due), age(f.At, q.OldestDue), q.waiting(q.Delayed), q.Executing, q.Slots, q.Workers, age(f.At, q.Since))
 	}
 	fmt.Fprintln(w)
-	queues.write(w, width)
+	layout(queues, w, width)
 	workers := newTable("worker", "state", "host", "pid", "up", "beat", "executing", "queues")
 	for _, p := range f.Workers {
 		workers.add(p.ID, p.State, p.Host, p.PID, f.At.Sub(p.Started), max(0, f.At.Sub(p.Beat)), p.Executing, slots(p.Queues))
 	}
 	fmt.Fprintln(w)
-	workers.write(w, width)
+	layout(workers, w, width)
 }
