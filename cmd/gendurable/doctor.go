@@ -54,6 +54,33 @@ type patient struct {
 	app    *app
 	pool   *pgxpool.Pool
 	schema string
+	here   func() time.Time // this machine's clock
+	limits limits
+}
+
+// limits are from where on a check warns or fails.
+type limits struct {
+	// Leases and timers go by the server's clock, so this machine's matters only to who compares logs.
+	skewWarn time.Duration
+	// A transaction, or what else holds rows back, that is older keeps more dead rows than autovacuum makes up for.
+	horizonWarn, horizonFail time.Duration
+	// Of what has no age in time: in transactions.
+	horizonWarnXIDs, horizonFailXIDs int64
+	// Fewer dead rows than this are a busy queue's.
+	deadWarn, deadFail int64
+	// A smaller index never counts as bloated, in bytes.
+	bloatLeast int64
+}
+
+// usual are the limits of the command.
+func usual() limits {
+	return limits{
+		skewWarn:    2 * time.Second,
+		horizonWarn: 5 * time.Minute, horizonFail: time.Hour,
+		horizonWarnXIDs: 1_000_000, horizonFailXIDs: 10_000_000,
+		deadWarn: 10_000, deadFail: 1_000_000,
+		bloatLeast: 64 << 20,
+	}
 }
 
 // check is one question. tables: only a current schema can be asked.
@@ -98,7 +125,7 @@ func (c *doctorCommand) Validate() error {
 
 // Run the command.
 func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema}
+	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema, here: time.Now, limits: usual()}
 	current := migrations.Check(ctx, pool, a.Schema) == nil
 	out := diagnosis{Grade: gradeOK, Findings: []finding{}}
 	for _, k := range checks {
