@@ -133,6 +133,28 @@ func TestRightsThatLack(t *testing.T) {
 	}
 	h.url += separator + "options=-crole%3D" + role
 	h.run("instance", "list").is(codeError).complains("this role lacks a right")
+	_, end := h.snapshot() // a session of another role
+	defer end()
+	var used int
+	for _, f := range read[diagnosis](h.run("doctor", "--json").is(codeUnmet)).Findings {
+		if f.Check == "connections" {
+			_, err := fmt.Sscan(f.Seen, &used)
+			require.NoError(t, err)
+		}
+	}
+	require.Greater(t, used, 1, "sessions that this role does not see count, too")
+	for name, f := range h.examine(codeUnmet) {
+		switch name {
+		case "leases", "unserved", "paused-queues", "retention":
+			require.Equal(t, gradeFail, f.Grade, "%v", f)
+			require.Contains(t, f.Seen, "permission denied for table")
+			require.Equal(t, "give this role the right to look, or --skip "+name, f.Do)
+		case "horizon":
+			require.Contains(t, f.Seen, "GRANT pg_read_all_stats")
+		default:
+			require.NotEqual(t, gradeFail, f.Grade, "%v", f)
+		}
+	}
 	h.exec(`DROP OWNED BY ` + role)
 }
 
@@ -146,6 +168,7 @@ func TestOutOfTime(t *testing.T) {
 	require.NoError(t, err)
 	h.run("instance", "get", "1", "--timeout", "200ms").is(codeTimeout).complains("not done within 200ms, which --timeout changes")
 	h.run("queue", "list", "--timeout", "1ns").is(codeTimeout)
+	h.run("doctor", "--timeout", "2s").is(codeTimeout).says("ok    schema", "ok    server").complains("doctor got as far as \"leases\"")
 }
 
 func TestExitCodes(t *testing.T) {

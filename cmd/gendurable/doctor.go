@@ -128,16 +128,18 @@ func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) err
 	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema, here: time.Now, limits: usual()}
 	current := migrations.Check(ctx, pool, a.Schema) == nil
 	out := diagnosis{Grade: gradeOK, Findings: []finding{}}
+	var stopped error
 	for _, k := range checks {
 		if slices.Contains(c.Skip, k.name) || k.tables && !current {
 			continue
 		}
 		f, err := k.ask(p, ctx)
-		if ctx.Err() != nil {
-			return errors.Join(err, context.Cause(ctx))
+		if ctx.Err() != nil { // what was found so far is shown all the same
+			stopped = fmt.Errorf("doctor got as far as %q: %w", k.name, errors.Join(err, context.Cause(ctx)))
+			break
 		}
 		if err != nil {
-			f = finding{Seen: "could not be looked at: " + said(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
+			f = finding{Seen: "could not be looked at: " + plain(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
 		}
 		f.Check = k.name
 		out.Findings = append(out.Findings, f)
@@ -153,10 +155,13 @@ func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) err
 			}
 		}
 	})
-	if err == nil && out.Grade == gradeFail {
+	switch {
+	case stopped != nil || err != nil:
+		return errors.Join(stopped, err)
+	case out.Grade == gradeFail:
 		return &exitError{code: codeUnmet}
 	}
-	return err
+	return nil
 }
 
 func checkNames() (names []string) {

@@ -92,8 +92,9 @@ func (p *patient) durability(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-const connectionsSQL = `SELECT count(*), current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-FROM pg_stat_activity WHERE backend_type = 'client backend'`
+// connectionsSQL: pg_stat_activity does not tell every role what the sessions of others are.
+const connectionsSQL = `SELECT sum(numbackends)::int, current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+FROM pg_stat_database`
 
 func (p *patient) connections(ctx context.Context) (finding, error) {
 	var used, most int

@@ -129,13 +129,17 @@ var remedies = map[string]string{
 	"25006": "this is a standby, or a read-only session: point at the primary",
 }
 
-// said is the text of an error for people, with what to do where that is known. That it is gendurable's the program says once, and what a
-// driver tried twice it says once.
-func said(err error) string {
+// plain is the text of an error for people. That it is gendurable's the program says once, and what a driver tried twice it says once.
+func plain(err error) string {
 	text := strings.ReplaceAll(err.Error(), "gendurable: ", "")
-	text = strings.Join(slices.Compact(strings.Split(text, "\n")), "\n")
+	return strings.TrimSpace(strings.Join(slices.Compact(strings.Split(text, "\n")), "\n"))
+}
+
+// said is that with what to do, where that is known.
+func said(err error) string {
+	text := plain(err)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && remedies[refused.Code] != "" {
 		text += "\n  " + remedies[refused.Code]
 	}
-	return strings.TrimSpace(text)
+	return text
 }
