@@ -70,6 +70,8 @@ type limits struct {
 	deadWarn, deadFail int64
 	// A smaller index never counts as bloated, in bytes.
 	bloatLeast int64
+	// How many waiting instances are looked at, of each queue and lane.
+	walk int
 }
 
 // usual are the limits of the command.
@@ -80,6 +82,7 @@ func usual() limits {
 		horizonWarnXIDs: 1_000_000, horizonFailXIDs: 10_000_000,
 		deadWarn: 10_000, deadFail: 1_000_000,
 		bloatLeast: 64 << 20,
+		walk:       waitingMost,
 	}
 }
 

@@ -200,6 +200,24 @@ func TestDoctorSeesBadIndexes(t *testing.T) {
 	require.Contains(t, found.Seen, "invalid: cut_off")
 }
 
+// A backlog costs no more than the walk, and is told as what it is at least.
+func TestDoctorLooksAtSoMuchOfABacklog(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, eligible_at)
+		SELECT 'order', 'start', queue, lane, now() - interval '1 hour' FROM (VALUES ('aside', 2), ('ready', 0)) v (queue, lane), generate_series(1, 30)`)
+	p := h.patient()
+	p.doctorCommand = &doctorCommand{Patience: time.Minute}
+	all := h.ask(p, (*patient).unserved)
+	require.Contains(t, all.Seen, `30 of order/1 in queue "aside"`)
+	require.Contains(t, all.Seen, `30 of order/1 in queue "ready"`)
+	p.limits.walk = 20
+	some := h.ask(p, (*patient).unserved)
+	require.Equal(t, gradeFail, some.Grade)
+	require.Contains(t, some.Seen, `20 or more of order/1 in queue "aside"`)
+	require.Contains(t, some.Seen, `20 or more of order/1 in queue "ready"`)
+}
+
 func TestDoctorComparesClocks(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,7 +32,7 @@ func (t *traffic) waiting(n int64) string {
 	if t.AtLeast && n > 0 {
 		return fmt.Sprintf("%d+", n)
 	}
-	return fmt.Sprint(n)
+	return strconv.FormatInt(n, 10)
 }
 
 // waitingMost is how many waiting instances are looked at, of each queue and lane.
@@ -41,9 +42,9 @@ const waitingMost = 10_000
 const walkSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
-// waitingSQL counts what is runnable. It goes from queue to queue by the indexes of the claims, and in each as far as $1. What is behind its
-// partition key is in an index of keys only, of all queues together.
-const waitingSQL = `WITH RECURSIVE c AS (SELECT clock_timestamp() AS now),
+// lanesSQL finds the queues in which something is visible to the claims, or set aside as unknown to a worker: it goes from one to the next by
+// the claims' indexes.
+const lanesSQL = `WITH RECURSIVE c AS (SELECT clock_timestamp() AS now),
 ready AS (
   (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 ORDER BY queue LIMIT 1)
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 AND g.queue > r.queue
@@ -51,7 +52,11 @@ ready AS (
 aside AS (
   (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 ORDER BY queue LIMIT 1)
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND g.queue > a.queue
-    ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL),
+    ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL)`
+
+// waitingSQL counts what is runnable, in each queue as far as $1. What is behind its partition key is in an index of keys only, of all queues
+// together.
+const waitingSQL = lanesSQL + `,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
