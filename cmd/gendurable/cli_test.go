@@ -216,6 +216,10 @@ func TestHelp(t *testing.T) {
 	h := &host{t: t}
 	h.in("--help").is(codeDone).says("Usage: gendurable <command>", "migrate", "instance", "doctor")
 	h.in("instance", "cancel", "--help").is(codeDone).says("End live instances as failed.", "--descendants", "In bulk", "--yes")
+	list := strings.Join(strings.Fields(h.in("instance", "list", "--help").is(codeDone).out), " ")
+	for name := range values {
+		require.Contains(t, list, ": "+strings.Join(values[name](), ", ")+".", "the values of --%s", name)
+	}
 }
 
 func TestCompletion(t *testing.T) {

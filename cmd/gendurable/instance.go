@@ -37,8 +37,8 @@ type filter struct {
 	Version   int               `help:"Of this version of it."                  placeholder:"N"`
 	Step      string            `help:"In this step."                           placeholder:"NAME"`
 	Queue     string            `help:"In this queue."                          placeholder:"NAME"`
-	Status    []string          `help:"In one of these statuses."               placeholder:"STATUS"`
-	Failure   []string          `help:"Failed in one of these ways."            placeholder:"FAILURE"`
+	Status    []string          `help:"In one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed." placeholder:"STATUS"`
+	Failure   []string          `help:"Failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline." placeholder:"FAILURE"`
 	KeyPrefix string            `help:"Whose correlation key begins so."        placeholder:"TEXT"`
 	Label     map[string]string `help:"With this label; repeatable."            mapsep:"none"         placeholder:"NAME=VALUE"`
 	Partition string            `help:"Of this partition key."                  placeholder:"KEY"`
