@@ -171,7 +171,9 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 		return out, nil
 	}
 	switch r := done.Refused[0]; {
-	case errors.Is(r.Why, store.ErrGone), errors.Is(r.Why, store.ErrMoved):
+	case errors.Is(r.Why, store.ErrGone):
+		return Changed{}, fmt.Errorf("%w: instance %d", ErrNotFound, id)
+	case errors.Is(r.Why, store.ErrMoved):
 		return Changed{}, fmt.Errorf("%w: instance %d: %w", ErrNotFound, id, r.Why)
 	case len(out.Descendants) == 0:
 		return Changed{}, &ConflictError{Verb: verb, ID: id, Status: fsm.Status(r.Status), Err: r.Why}

@@ -124,12 +124,15 @@ func (g Graph) draw(as drawing) string {
 	return as.head + nodes.String() + arrows.String() + as.tail
 }
 
-// mermaidText writes all but plain characters as entities: quotes, markup, Markdown and directives mean something to Mermaid within quotes, too.
+// mermaidText writes all but plain characters as entities: quotes, markup and directives mean something to Mermaid within quotes, too. It takes
+// a label for Markdown, so what begins a list, emphasis or a link there is plain only between letters.
 func mermaidText(of string) string {
 	var out strings.Builder
-	for _, r := range of {
+	runes := []rune(of)
+	for n, r := range runes {
 		switch {
-		case unicode.IsLetter(r), unicode.IsDigit(r), strings.ContainsRune(" _-.,/()", r):
+		case isWord(r), strings.ContainsRune(" ,/(", r),
+			strings.ContainsRune("_-", r) && n > 0 && n+1 < len(runes) && isWord(runes[n-1]) && isWord(runes[n+1]):
 			out.WriteRune(r)
 		case unicode.IsPrint(r):
 			fmt.Fprintf(&out, "#%d;", r)
@@ -139,6 +142,8 @@ func mermaidText(of string) string {
 	}
 	return out.String()
 }
+
+func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
 // dotText is for a label in quotes, where a backslash begins an escape and an ampersand an entity.
 func dotText(of string) string {

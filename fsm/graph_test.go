@@ -78,7 +78,7 @@ func TestGraphEscapes(t *testing.T) {
 	t.Parallel()
 	evil := "a\"]; b --> c\n\x1b[2J <b>`&amp;`:#\\N"
 	g := fsm.Graph{Machine: evil, Version: 1, Steps: []fsm.GraphStep{{Name: evil, To: []string{evil}, Note: "3 \"done\""}, {Name: "übrig_1"}}}
-	inMermaid := "a#34;#93;#59; b --#62; c\uFFFD\uFFFD#91;2J #60;b#62;#96;#38;amp#59;#96;#58;#35;#92;N"
+	inMermaid := "a#34;#93;#59; b #45;#45;#62; c\uFFFD\uFFFD#91;2J #60;b#62;#96;#38;amp#59;#96;#58;#35;#92;N"
 	require.Equal(t, "%% "+inMermaid+"/1\nflowchart TD\n  s0[\""+inMermaid+"<br/>3 #34;done#34;\"]\n  s1[\"übrig_1\"]\n  s0 --> s0\n", g.Mermaid())
 	inDOT := `a\"]; b --> c` + "\uFFFD\uFFFD" + "[2J <b>`&amp;amp;`:#\\\\N"
 	require.Equal(t, "digraph {\n  graph [label=\""+inDOT+"/1\"]\n  node [shape=box]\n  s0 [label=\""+inDOT+`\n3 \"done\""]`+

@@ -120,7 +120,7 @@ func TestStatusAndCheckTellMissingOlderNewer(t *testing.T) {
 		require.Equal(t, want.State, status.State)
 		require.Equal(t, want.Current, status.Current)
 	}
-	const remedy = `run DATABASE_URL=… atlas migrate apply --env local, or migrations.Migrator.Up`
+	const remedy = `run gendurable migrate up or atlas migrate apply --env local, with DATABASE_URL set, or call migrations.Migrator.Up`
 	missing := &migrations.SchemaError{Schema: "gendurable", State: migrations.StateMissing, Current: migrations.Empty, Latest: latest}
 	missingMessage := `schema "gendurable" is missing: the program needs version ` + latest + `; ` + remedy
 	requireState(missing, missingMessage)
@@ -218,7 +218,9 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 
 func TestRemedyNamesAnotherSchema(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, &migrations.SchemaError{Schema: "My Schema", State: migrations.StateMissing}, `--var schema="My Schema"`)
+	err := &migrations.SchemaError{Schema: "My Schema", State: migrations.StateMissing}
+	require.ErrorContains(t, err, `gendurable migrate up --schema "My Schema"`)
+	require.ErrorContains(t, err, `--var schema="My Schema"`)
 }
 
 func TestMigratorLeavesThePoolAlone(t *testing.T) {

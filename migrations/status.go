@@ -50,16 +50,17 @@ func (e *SchemaError) Error() string {
 	}
 }
 
-// Remedy says what to run.
+// Remedy says what to run: each of the three ways does the same.
 func (e *SchemaError) Remedy() string {
 	if e.State == StateNewer {
 		return "run the newer program, or go back with its migrations.Migrator.To(ctx, \"" + e.Latest + "\")"
 	}
-	command := "DATABASE_URL=… atlas migrate apply --env local"
+	cli, atlas := "gendurable migrate up", "atlas migrate apply --env local"
 	if e.Schema != DefaultSchema {
-		command += fmt.Sprintf(" --var schema=%q", e.Schema)
+		cli += fmt.Sprintf(" --schema %q", e.Schema)
+		atlas += fmt.Sprintf(" --var schema=%q", e.Schema)
 	}
-	return "run " + command + ", or migrations.Migrator.Up"
+	return "run " + cli + " or " + atlas + ", with DATABASE_URL set, or call migrations.Migrator.Up"
 }
 
 // Querier is what [Check] reads through: a pool, a connection or a transaction of pgx.

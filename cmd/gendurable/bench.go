@@ -67,7 +67,6 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
 	schema := "gendurable_bench_" + strings.ToLower(rand.Text()[:10])
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchDrop)

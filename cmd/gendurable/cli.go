@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // commands is the whole command line: kong reads the tags.
@@ -36,11 +38,18 @@ type options struct {
 	Timeout     time.Duration `default:"30s"                  help:"How long a command may take that neither lasts nor changes many; 0: as long as it does."`
 }
 
-// app is what a command works with.
+// app is what a command works with. One that asks for a *pgxpool.Pool or a *database beside it gets it connected, and leaves its end to run.
 type app struct {
 	options
 	console *console
 	model   *kong.Application
+	pools   []*pgxpool.Pool
+}
+
+func (a *app) close() {
+	for _, pool := range a.pools {
+		pool.Close()
+	}
 }
 
 const description = "Operate gendurable, durable state machines on Postgres."
@@ -67,9 +76,10 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 		return codeDone
 	}
 	if err != nil {
-		return c.report(usagef("%w; see gendurable --help", err), slices.Contains(args, "--json"))
+		return c.report(usagef("%w; see %s --help", err, misused(err)), slices.Contains(args, "--json"))
 	}
 	a := &app{options: all.Options, console: c, model: parser.Model}
+	defer a.close()
 	limited := ctx
 	if a.Timeout > 0 && !lasts(parsed) {
 		var cancel context.CancelFunc
@@ -77,11 +87,33 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 		defer cancel()
 	}
 	parsed.BindTo(limited, (*context.Context)(nil))
+	for _, provider := range []any{
+		func() (*pgxpool.Pool, error) { return a.connect(limited) },
+		func() (*database, error) { return a.open(limited) },
+	} {
+		if err := parsed.BindToProvider(provider); err != nil {
+			return c.report(err, a.JSON)
+		}
+	}
 	err = parsed.Run(a)
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
 		err = &exitError{codeInterrupted, fmt.Errorf("interrupted: %w", err)}
+	case errors.Is(limited.Err(), context.DeadlineExceeded):
+		err = &exitError{codeTimeout, fmt.Errorf("not done within %v, which --timeout changes: %w", a.Timeout, err)}
 	}
 	return c.report(err, a.JSON)
+}
+
+// misused is the command that a wrong command line is about.
+func misused(err error) string {
+	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && wrong.Context != nil {
+		if node := wrong.Context.Selected(); node != nil {
+			return node.FullPath()
+		}
+	}
+	return "gendurable"
 }
 
 // lasting is a command that takes as long as it takes.

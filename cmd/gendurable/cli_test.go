@@ -52,7 +52,9 @@ func TestBadCommandLines(t *testing.T) {
 		require.Contains(t, said.Error, text)
 		require.Empty(t, wrong.out)
 	}
-	h.in("queue", "list", "--database-url", "postgres://u:secret@[").is(codeUsage).complains("--database-url")
+	h.in("queue", "list", "--database-url", "postgres://u:secret@[").is(codeUsage).complains("--database-url").complains("want postgres://")
+	h.run("instance", "wait").is(codeUsage).complains("see gendurable instance wait --help")
+	h.run("nonsense").is(codeUsage).complains("see gendurable --help")
 	require.NotContains(t, h.in("queue", "list", "--database-url", "postgres://u:secret@[").errs, "secret")
 }
 
@@ -91,6 +93,8 @@ func TestWithoutADatabase(t *testing.T) {
 		h.in(args...).is(codeNoConnection).complains("is the server up, and is --database-url")
 	}
 	require.Contains(t, h.in("queue", "list", "--json").is(codeNoConnection).errs, `"kind": "no_connection"`)
+	refused := h.in("queue", "list", "--database-url", "postgres://nobody@127.0.0.1:1/nothing").is(codeNoConnection).errs // with and without TLS
+	require.Equal(t, 1, strings.Count(refused, "connection refused"), refused)
 }
 
 func TestSchemasThatDoNotFit(t *testing.T) {
@@ -129,7 +133,42 @@ func TestRightsThatLack(t *testing.T) {
 	}
 	h.url += separator + "options=-crole%3D" + role
 	h.run("instance", "list").is(codeError).complains("this role lacks a right")
+	_, end := h.snapshot() // a session of another role
+	defer end()
+	var used int
+	for _, f := range read[diagnosis](h.run("doctor", "--json").is(codeUnmet)).Findings {
+		if f.Check == "connections" {
+			_, err := fmt.Sscan(f.Seen, &used)
+			require.NoError(t, err)
+		}
+	}
+	require.Greater(t, used, 1, "sessions that this role does not see count, too")
+	for name, f := range h.examine(codeUnmet) {
+		switch name {
+		case "leases", "unserved", "paused-queues", "retention":
+			require.Equal(t, gradeFail, f.Grade, "%v", f)
+			require.Contains(t, f.Seen, "permission denied for table")
+			require.Equal(t, "give this role the right to look, or --skip "+name, f.Do)
+		case "horizon":
+			require.Contains(t, f.Seen, "GRANT pg_read_all_stats")
+		default:
+			require.NotEqual(t, gradeFail, f.Grade, "%v", f)
+		}
+	}
 	h.exec(`DROP OWNED BY ` + role)
+}
+
+func TestOutOfTime(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	tx, err := h.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // the test is over
+	_, err = tx.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable`)
+	require.NoError(t, err)
+	h.run("instance", "get", "1", "--timeout", "200ms").is(codeTimeout).complains("not done within 200ms, which --timeout changes")
+	h.run("queue", "list", "--timeout", "1ns").is(codeTimeout)
+	h.run("doctor", "--timeout", "2s").is(codeTimeout).says("ok    schema", "ok    server").complains("doctor got as far as \"leases\"")
 }
 
 func TestExitCodes(t *testing.T) {
@@ -177,6 +216,10 @@ func TestHelp(t *testing.T) {
 	h := &host{t: t}
 	h.in("--help").is(codeDone).says("Usage: gendurable <command>", "migrate", "instance", "doctor")
 	h.in("instance", "cancel", "--help").is(codeDone).says("End live instances as failed.", "--descendants", "In bulk", "--yes")
+	list := strings.Join(strings.Fields(h.in("instance", "list", "--help").is(codeDone).out), " ")
+	for name := range values {
+		require.Contains(t, list, ": "+strings.Join(values[name](), ", ")+".", "the values of --%s", name)
+	}
 }
 
 func TestCompletion(t *testing.T) {

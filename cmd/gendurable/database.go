@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -18,14 +19,14 @@ import (
 // connectTimeout bounds how long the server may take to answer at all.
 const connectTimeout = 10 * time.Second
 
-// connect opens a pool on the database, and makes sure that there is one.
+// connect opens a pool on the database, until the program ends, and makes sure that there is one.
 func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	if a.DatabaseURL == "" {
 		return nil, usagef("no database: set DATABASE_URL, or give --database-url postgres://user@host/database")
 	}
 	config, err := pgxpool.ParseConfig(a.DatabaseURL)
 	if err != nil {
-		return nil, usagef("--database-url: %w", err) // its text is without the password
+		return nil, usagef("--database-url: %w; want postgres://user@host/database, or key=value pairs", err) // without the password
 	}
 	config.MaxConns = 4
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
@@ -40,10 +41,10 @@ func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (
 	if err != nil {
 		return nil, usagef("--database-url: %w", err)
 	}
+	a.pools = append(a.pools, pool)
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := pool.Ping(limited); err != nil {
-		pool.Close()
 		return nil, &exitError{codeNoConnection, fmt.Errorf("cannot reach the database: %w\n  "+
 			"is the server up, and is --database-url (or DATABASE_URL) its address, with a role that may log in?", err)}
 	}
@@ -57,8 +58,6 @@ type database struct {
 	schema string
 }
 
-func (d *database) close() { d.pool.Close() }
-
 // open connects, and refuses a schema that this program cannot work with.
 func (a *app) open(ctx context.Context) (*database, error) {
 	pool, err := a.connect(ctx)
@@ -69,11 +68,7 @@ func (a *app) open(ctx context.Context) (*database, error) {
 	if err == nil {
 		err = a.current(ctx, pool)
 	}
-	if err != nil {
-		pool.Close()
-		return nil, err
-	}
-	return d, nil
+	return d, err
 }
 
 func (a *app) client(pool *pgxpool.Pool) (*database, error) {
@@ -107,7 +102,7 @@ func (a *app) current(ctx context.Context, db migrations.Querier) error {
 func (a *app) unfit(state migrations.State, current, latest string) string {
 	command := "gendurable migrate up"
 	if a.Schema != migrations.DefaultSchema {
-		command += " --schema " + a.Schema
+		command += " --schema " + word(a.Schema)
 	}
 	switch state { //nolint:exhaustive // of one that is current nobody asks
 	case migrations.StateMissing:
@@ -124,8 +119,21 @@ func within(schema, sql string) string {
 	return strings.ReplaceAll(sql, "{s}", pgx.Identifier{schema}.Sanitize())
 }
 
+// word is a text as a shell reads one word.
+func word(text string) string {
+	plain := func(r rune) bool {
+		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.,:/=+@%", r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
 // now is the server's clock: the engine's times are of it.
-func now(ctx context.Context, pool *pgxpool.Pool) (t time.Time, err error) {
+func (d *database) now(ctx context.Context) (time.Time, error) { return serverTime(ctx, d.pool) }
+
+func serverTime(ctx context.Context, pool *pgxpool.Pool) (t time.Time, err error) {
 	err = pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&t)
 	return t, err
 }

@@ -54,6 +54,36 @@ type patient struct {
 	app    *app
 	pool   *pgxpool.Pool
 	schema string
+	here   func() time.Time // this machine's clock
+	limits limits
+}
+
+// limits are from where on a check warns or fails.
+type limits struct {
+	// Leases and timers go by the server's clock, so this machine's matters only to who compares logs.
+	skewWarn time.Duration
+	// A transaction, or what else holds rows back, that is older keeps more dead rows than autovacuum makes up for.
+	horizonWarn, horizonFail time.Duration
+	// Of what has no age in time: in transactions.
+	horizonWarnXIDs, horizonFailXIDs int64
+	// Fewer dead rows than this are a busy queue's.
+	deadWarn, deadFail int64
+	// A smaller index never counts as bloated, in bytes.
+	bloatLeast int64
+	// How many waiting instances are looked at, of each queue and lane.
+	walk int
+}
+
+// usual are the limits of the command.
+func usual() limits {
+	return limits{
+		skewWarn:    2 * time.Second,
+		horizonWarn: 5 * time.Minute, horizonFail: time.Hour,
+		horizonWarnXIDs: 1_000_000, horizonFailXIDs: 10_000_000,
+		deadWarn: 10_000, deadFail: 1_000_000,
+		bloatLeast: 64 << 20,
+		walk:       waitingMost,
+	}
 }
 
 // check is one question. tables: only a current schema can be asked.
@@ -86,31 +116,33 @@ type diagnosis struct {
 	Findings []finding `json:"checks"`
 }
 
-// Run the command.
-func (c *doctorCommand) Run(ctx context.Context, a *app) error {
+// Validate the names.
+func (c *doctorCommand) Validate() error {
 	for _, name := range c.Skip {
 		if !slices.ContainsFunc(checks, func(k check) bool { return k.name == name }) {
-			return usagef("--skip: no check %q; there are %s", name, strings.Join(checkNames(), ", "))
+			return fmt.Errorf("--skip: no check %q; there are %s", name, strings.Join(checkNames(), ", "))
 		}
 	}
-	pool, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema}
+	return nil
+}
+
+// Run the command.
+func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema, here: time.Now, limits: usual()}
 	current := migrations.Check(ctx, pool, a.Schema) == nil
 	out := diagnosis{Grade: gradeOK, Findings: []finding{}}
+	var stopped error
 	for _, k := range checks {
 		if slices.Contains(c.Skip, k.name) || k.tables && !current {
 			continue
 		}
 		f, err := k.ask(p, ctx)
-		if ctx.Err() != nil {
-			return errors.Join(err, context.Cause(ctx))
+		if ctx.Err() != nil { // what was found so far is shown all the same
+			stopped = fmt.Errorf("doctor got as far as %q: %w", k.name, errors.Join(err, context.Cause(ctx)))
+			break
 		}
 		if err != nil {
-			f = finding{Seen: "could not be looked at: " + said(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
+			f = finding{Seen: "could not be looked at: " + plain(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
 		}
 		f.Check = k.name
 		out.Findings = append(out.Findings, f)
@@ -118,7 +150,7 @@ func (c *doctorCommand) Run(ctx context.Context, a *app) error {
 			out.Grade = f.Grade
 		}
 	}
-	err = a.show(out, func(w io.Writer) {
+	err := a.show(out, func(w io.Writer) {
 		for _, f := range out.Findings {
 			fmt.Fprintf(w, "%-4s  %-14s %s\n", f.Grade, f.Check, printable(f.Seen, false))
 			if f.Do != "" {
@@ -126,10 +158,13 @@ func (c *doctorCommand) Run(ctx context.Context, a *app) error {
 			}
 		}
 	})
-	if err == nil && out.Grade == gradeFail {
+	switch {
+	case stopped != nil || err != nil:
+		return errors.Join(stopped, err)
+	case out.Grade == gradeFail:
 		return &exitError{code: codeUnmet}
 	}
-	return err
+	return nil
 }
 
 func checkNames() (names []string) {

@@ -15,16 +15,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-const (
-	// The versions of Postgres that the tests run on.
-	oldestServer, newestServer = 15, 18
-	// skewWarn: leases and timers go by the server's clock, so this machine's matters only to who compares logs.
-	skewWarn = 2 * time.Second
-	// A transaction, or what else holds rows back, that is older keeps more dead rows than autovacuum makes up for.
-	horizonWarn, horizonFail = 5 * time.Minute, time.Hour
-	// Of what has no age in time: in transactions.
-	horizonWarnXIDs, horizonFailXIDs = 1_000_000, 10_000_000
-)
+// The versions of Postgres that the tests run on.
+const oldestServer, newestServer = 15, 18
 
 func (p *patient) schemaVersion(ctx context.Context) (finding, error) {
 	status, err := migrations.Migrator{Pool: p.pool, Schema: p.schema}.Status(ctx)
@@ -63,17 +55,21 @@ func (p *patient) serverVersion(ctx context.Context) (finding, error) {
 func (p *patient) clock(ctx context.Context) (finding, error) {
 	var best, skew time.Duration
 	for n := range 3 { // the quickest answer is the most exact
-		began := time.Now()
-		server, err := now(ctx, p.pool)
+		began := p.here()
+		server, err := serverTime(ctx, p.pool)
 		if err != nil {
 			return finding{}, err
 		}
-		if took := time.Since(began); n == 0 || took < best {
+		if took := p.here().Sub(began); n == 0 || took < best {
 			best, skew = took, server.Sub(began.Add(took/2))
 		}
 	}
-	f := ok("the server's clock is %v from this machine's, give or take %v", skew.Round(time.Millisecond), (best / 2).Round(time.Millisecond))
-	if skew.Abs() > skewWarn {
+	side := "ahead of"
+	if skew < 0 {
+		side = "behind"
+	}
+	f := ok("the server's clock is %v %s this machine's, give or take %v", skew.Abs().Round(time.Millisecond), side, (best / 2).Round(time.Millisecond))
+	if skew.Abs() > p.limits.skewWarn {
 		return f.or(gradeWarn, "the engine goes by the server's clock; hosts that compute times for it, and their logs, do not: synchronise them"), nil
 	}
 	return f, nil
@@ -96,8 +92,9 @@ func (p *patient) durability(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-const connectionsSQL = `SELECT count(*), current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
-FROM pg_stat_activity WHERE backend_type = 'client backend'`
+// connectionsSQL: pg_stat_activity does not tell every role what the sessions of others are.
+const connectionsSQL = `SELECT sum(numbackends)::int, current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
+FROM pg_stat_database`
 
 func (p *patient) connections(ctx context.Context) (finding, error) {
 	var used, most int
@@ -121,7 +118,6 @@ func (p *patient) proxy(ctx context.Context) (finding, error) {
 	if err != nil {
 		return finding{}, err
 	}
-	defer pool.Close()
 	eng, err := engine.New(engine.Config{Pool: pool, Schema: p.schema, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return finding{}, err
@@ -182,9 +178,9 @@ func (p *patient) horizon(ctx context.Context) (finding, error) {
 		do += " (SELECT pg_terminate_backend(pid))"
 	}
 	switch {
-	case old > horizonFail, xids > horizonFailXIDs:
+	case old > p.limits.horizonFail, xids > p.limits.horizonFailXIDs:
 		return f.or(gradeFail, do), nil
-	case old > horizonWarn, xids > horizonWarnXIDs:
+	case old > p.limits.horizonWarn, xids > p.limits.horizonWarnXIDs:
 		return f.or(gradeWarn, do), nil
 	}
 	return f, nil

@@ -9,12 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-const (
-	// Fewer dead rows than this are a busy queue's.
-	deadWarn, deadFail = 10_000, 1_000_000
-	// An index may be so many times what its rows need before it counts as bloated, and smaller ones never do.
-	bloatTimes, bloatLeast = 4, 64 << 20
-)
+// bloatTimes what its rows need an index may be before it counts as bloated.
+const bloatTimes = 4
 
 // turnover is what the migrations set, and tables of queues need.
 const turnover = "autovacuum_vacuum_scale_factor=0.02"
@@ -66,9 +62,9 @@ func (p *patient) deadRows(ctx context.Context) (finding, error) {
 		}
 		seen = append(seen, fmt.Sprintf("%s: %d dead rows beside %d, %s", name, dead, live, when))
 		switch {
-		case dead > deadFail && dead > 2*live:
+		case dead > p.limits.deadFail && dead > 2*live:
 			worst = gradeFail
-		case dead > deadWarn && dead > live/2 && worst == gradeOK:
+		case dead > p.limits.deadWarn && dead > live/2 && worst == gradeOK:
 			worst = gradeWarn
 		}
 		return nil
@@ -107,7 +103,7 @@ func (p *patient) indexes(ctx context.Context) (finding, error) {
 		if !valid {
 			invalid = append(invalid, name)
 		}
-		if btree && size > bloatLeast && size > bloatTimes*needed {
+		if btree && size > p.limits.bloatLeast && size > bloatTimes*needed {
 			bloated = append(bloated, fmt.Sprintf("%s (%s, needs some %s)", name, inBytes(size), inBytes(needed)))
 		}
 		return nil

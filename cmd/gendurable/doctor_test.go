@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -92,20 +96,141 @@ func TestDoctorOfTheSick(t *testing.T) {
 	require.Equal(t, gradeOK, h.examine(codeUnmet)["unserved"].Grade)
 }
 
-// Who holds back what could be removed is named.
+// patient is what the checks look at, with limits that a test reaches.
+func (h *host) patient() *patient {
+	var options options
+	options.DatabaseURL, options.Schema = h.url, "gendurable"
+	return &patient{app: &app{options: options, console: &console{}}, pool: h.pool, schema: options.Schema, here: time.Now, limits: usual()}
+}
+
+func (h *host) ask(p *patient, question func(*patient, context.Context) (finding, error)) finding {
+	h.t.Helper()
+	f, err := question(p, h.t.Context())
+	require.NoError(h.t, err)
+	return f
+}
+
+// snapshot opens a transaction that keeps what it sees, until end.
+func (h *host) snapshot() (pid string, end func()) {
+	h.t.Helper()
+	tx, err := h.pool.BeginTx(h.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	require.NoError(h.t, err)
+	end = func() { _ = tx.Rollback(context.Background()) }
+	h.t.Cleanup(end)
+	require.NoError(h.t, tx.QueryRow(h.t.Context(), `SELECT pg_backend_pid()::text`).Scan(&pid))
+	return pid, end
+}
+
+// Who holds back what could be removed is named, and the older it is the worse.
 func TestDoctorSeesOldTransactions(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	tx, err := h.pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // the test is over
-	_, err = tx.Exec(t.Context(), `SET TRANSACTION ISOLATION LEVEL REPEATABLE READ`)
-	require.NoError(t, err)
-	var pid string
-	require.NoError(t, tx.QueryRow(t.Context(), `SELECT pg_backend_pid()::text`).Scan(&pid))
-	found := h.examine(codeDone)
-	require.Contains(t, found["horizon"].Seen, "session "+pid)
-	require.Contains(t, found["horizon"].Seen, "idle in transaction")
+	pid, end := h.snapshot()
+	found := h.examine(codeDone)["horizon"]
+	require.Contains(t, found.Seen, "session "+pid)
+	require.Contains(t, found.Seen, "idle in transaction")
+
+	old := h.patient()
+	old.limits.horizonWarn = time.Nanosecond
+	warned := h.ask(old, (*patient).horizon)
+	require.Equal(t, gradeWarn, warned.Grade, "%v", warned)
+	require.Contains(t, warned.Do, "pg_terminate_backend")
+	old.limits.horizonFail = time.Nanosecond
+	require.Equal(t, gradeFail, h.ask(old, (*patient).horizon).Grade)
+
+	// By transactions, too: of a replication slot nothing else is known.
+	for range 3 {
+		h.exec(`SELECT pg_current_xact_id()`)
+	}
+	distant := h.patient()
+	distant.limits.horizonWarnXIDs = 2
+	require.Equal(t, gradeWarn, h.ask(distant, (*patient).horizon).Grade)
+	distant.limits.horizonFailXIDs = 2
+	require.Equal(t, gradeFail, h.ask(distant, (*patient).horizon).Grade)
+
+	end()
+	require.NotContains(t, h.ask(old, (*patient).horizon).Seen, "session "+pid)
+}
+
+// Dead rows that autovacuum cannot remove, since a snapshot still sees them.
+func TestDoctorSeesDeadRows(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.snapshot() // first: a session in a transaction does not tell its statistics
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step) SELECT 'order', 'start' FROM generate_series(1, 1000)`)
+	h.exec(`UPDATE gendurable.gen_durable SET visit = visit + 1`)
+	p := h.patient()
+	p.limits.deadWarn = 900
+	var found finding
+	require.Eventually(t, func() bool { // a session tells its statistics when it feels like it
+		found = h.ask(p, (*patient).deadRows)
+		return strings.Contains(found.Seen, "gen_durable: 1000 dead rows beside 1000")
+	}, patience, 50*time.Millisecond)
+	require.Equal(t, gradeWarn, found.Grade)
+	require.Contains(t, found.Do, "horizon")
+	require.Equal(t, gradeOK, h.ask(h.patient(), (*patient).deadRows).Grade, "so few are a busy queue's")
+
+	p.limits.deadFail = 900
+	for range 2 {
+		h.exec(`UPDATE gendurable.gen_durable SET visit = visit + 1`)
+	}
+	require.Eventually(t, func() bool { return h.ask(p, (*patient).deadRows).Grade == gradeFail }, patience, 50*time.Millisecond)
+}
+
+func TestDoctorSeesBadIndexes(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step) SELECT 'order', 'start' FROM generate_series(1, 20000)`)
+	h.exec(`DELETE FROM gendurable.gen_durable WHERE id % 1000 > 0`)
+	h.exec(`VACUUM ANALYZE gendurable.gen_durable`)
+	p := h.patient()
+	p.limits.bloatLeast = 64 << 10
+	found := h.ask(p, (*patient).indexes)
+	require.Equal(t, gradeWarn, found.Grade, "%v", found)
+	require.Contains(t, found.Seen, "gen_durable_ready (")
+	require.Contains(t, found.Do, "REINDEX INDEX CONCURRENTLY")
+	require.Equal(t, gradeOK, h.ask(h.patient(), (*patient).indexes).Grade, "small ones do not matter")
+	h.exec(`REINDEX TABLE gendurable.gen_durable`)
+	require.Equal(t, gradeOK, h.ask(p, (*patient).indexes).Grade)
+
+	_, err := h.pool.Exec(t.Context(), `CREATE UNIQUE INDEX CONCURRENTLY cut_off ON gendurable.gen_durable (fsm)`)
+	require.Error(t, err)
+	found = h.ask(p, (*patient).indexes)
+	require.Equal(t, gradeFail, found.Grade)
+	require.Contains(t, found.Seen, "invalid: cut_off")
+}
+
+// A backlog costs no more than the walk, and is told as what it is at least.
+func TestDoctorLooksAtSoMuchOfABacklog(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, eligible_at)
+		SELECT 'order', 'start', queue, lane, now() - interval '1 hour' FROM (VALUES ('aside', 2), ('ready', 0)) v (queue, lane), generate_series(1, 30)`)
+	p := h.patient()
+	p.doctorCommand = &doctorCommand{Patience: time.Minute}
+	all := h.ask(p, (*patient).unserved)
+	require.Contains(t, all.Seen, `30 of order/1 in queue "aside"`)
+	require.Contains(t, all.Seen, `30 of order/1 in queue "ready"`)
+	p.limits.walk = 20
+	some := h.ask(p, (*patient).unserved)
+	require.Equal(t, gradeFail, some.Grade)
+	require.Contains(t, some.Seen, `20 or more of order/1 in queue "aside"`)
+	require.Contains(t, some.Seen, `20 or more of order/1 in queue "ready"`)
+}
+
+func TestDoctorComparesClocks(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for seen, ahead := range map[string]time.Duration{"behind": time.Hour, "ahead of": -time.Hour} {
+		p := h.patient()
+		p.here = func() time.Time { return time.Now().Add(ahead) }
+		found := h.ask(p, (*patient).clock)
+		require.Equal(t, gradeWarn, found.Grade, "%v", found)
+		require.Contains(t, found.Seen, seen)
+		require.Contains(t, found.Do, "synchronise")
+		p.limits.skewWarn = 2 * time.Hour
+		require.Equal(t, gradeOK, h.ask(p, (*patient).clock).Grade)
+	}
 }
 
 func TestDoctorSeesProxies(t *testing.T) {

@@ -27,33 +27,51 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 		"nobody reaps them: start an engine with queues and without NoReaper; until then what they hold does not run"), nil
 }
 
-// unservedSQL is what is due, in queues that nobody paused, and that no live worker can run.
-const unservedSQL = `SELECT g.queue, g.fsm, g.fsm_version, count(*), extract(epoch FROM clock_timestamp() - min(g.eligible_at))::bigint,
-  EXISTS (SELECT FROM {s}.workers w WHERE w.expires_at > clock_timestamp() AND NOT w.draining AND w.queues ? g.queue)
-FROM {s}.gen_durable g
-WHERE g.status = 'runnable' AND NOT g.paused AND g.eligible_at < clock_timestamp() - $1::float8 * interval '1 second'
+// unservedSQL is what is due, in queues that nobody paused, and that no live worker can run; in each queue as far as $2. What is behind its
+// partition key is not among it: the first of the key is.
+const unservedSQL = lanesSQL + `,
+seen AS (
+  SELECT r.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY r.queue) >= $2 AS more FROM ready r, LATERAL (
+    SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 AND queue = r.queue
+    ORDER BY priority, eligible_at, id LIMIT $2) s
+  UNION ALL SELECT a.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY a.queue) >= $2 FROM aside a, LATERAL (
+    SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND queue = a.queue
+    ORDER BY fsm, fsm_version, priority, eligible_at, id LIMIT $2) s)
+SELECT g.queue, g.fsm, g.fsm_version, count(*), bool_or(g.more), extract(epoch FROM c.now - min(g.eligible_at))::bigint,
+  EXISTS (SELECT FROM {s}.workers w WHERE w.expires_at > c.now AND NOT w.draining AND w.queues ? g.queue)
+FROM seen g, c
+WHERE g.eligible_at < c.now - $1::float8 * interval '1 second'
   AND NOT EXISTS (SELECT FROM {s}.paused_queues q WHERE q.queue = g.queue)
-  AND NOT EXISTS (SELECT FROM {s}.workers w WHERE w.expires_at > clock_timestamp() AND NOT w.draining
+  AND NOT EXISTS (SELECT FROM {s}.workers w WHERE w.expires_at > c.now AND NOT w.draining
     AND w.queues ? g.queue AND g.fsm || '/' || g.fsm_version = ANY(w.machines))
-GROUP BY 1, 2, 3 ORDER BY 4 DESC LIMIT 5`
+GROUP BY g.queue, g.fsm, g.fsm_version, c.now ORDER BY 4 DESC LIMIT 5`
 
 func (p *patient) unserved(ctx context.Context) (finding, error) {
-	rows, err := p.pool.Query(ctx, within(p.schema, unservedSQL), p.Patience.Seconds())
-	if err != nil {
-		return finding{}, err
-	}
 	var seen []string
-	var queue, name string
-	var version int
-	var count, oldest int64
-	var served bool
-	_, err = pgx.ForEachRow(rows, []any{&queue, &name, &version, &count, &oldest, &served}, func() error {
-		why := "no live worker serves the queue"
-		if served {
-			why = "no live worker of the queue registers the machine"
+	err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, walkSQL); err != nil {
+			return err
 		}
-		seen = append(seen, fmt.Sprintf("%d of %s/%d in queue %q, due for %s: %s", count, name, version, queue, span(seconds(oldest)), why))
-		return nil
+		rows, err := tx.Query(ctx, within(p.schema, unservedSQL), p.Patience.Seconds(), p.limits.walk)
+		if err != nil {
+			return err
+		}
+		var queue, name string
+		var version int
+		var count, oldest int64
+		var more, served bool
+		_, err = pgx.ForEachRow(rows, []any{&queue, &name, &version, &count, &more, &oldest, &served}, func() error {
+			number, why := strconv.FormatInt(count, 10), "no live worker serves the queue"
+			if more {
+				number += " or more"
+			}
+			if served {
+				why = "no live worker of the queue registers the machine"
+			}
+			seen = append(seen, fmt.Sprintf("%s of %s/%d in queue %q, due for %s: %s", number, name, version, queue, span(seconds(oldest)), why))
+			return nil
+		})
+		return err
 	})
 	if err != nil || len(seen) == 0 {
 		return ok("nothing is due that no live worker can run"), err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -44,7 +45,7 @@ var exitCodes = []struct {
 	{codeNoConnection, "no_connection", "the database cannot be reached"},
 	{codeSchema, "schema", "the schema is missing, older or newer than this program"},
 	{codeUnconfirmed, "unconfirmed", "nobody confirmed; nothing was done"},
-	{codeTimeout, "timeout", "the time of `--timeout` or `--for` was up"},
+	{codeTimeout, "timeout", "the time of `--timeout`, `--for` or `--count` was up"},
 	{codeInterrupted, "interrupted", "by a signal"},
 }
 
@@ -94,7 +95,7 @@ func codeOf(err error) exitCode {
 		{codeUsage, is[*engine.VerbError]},
 		{codeUsage, is[*engine.QueryError]},
 		{codeUsage, is[*fsm.MessageError]},
-		{codeTimeout, anyOf(context.DeadlineExceeded)},
+		{codeTimeout, anyOf(context.DeadlineExceeded, engine.ErrCounts)},
 		{codeNoConnection, is[*pgconn.ConnectError]},
 	} {
 		if question.asks(err) {
@@ -128,11 +129,17 @@ var remedies = map[string]string{
 	"25006": "this is a standby, or a read-only session: point at the primary",
 }
 
-// said is the text of an error for people, with what to do where that is known.
+// plain is the text of an error for people. That it is gendurable's the program says once, and what a driver tried twice it says once.
+func plain(err error) string {
+	text := strings.ReplaceAll(err.Error(), "gendurable: ", "")
+	return strings.TrimSpace(strings.Join(slices.Compact(strings.Split(text, "\n")), "\n"))
+}
+
+// said is that with what to do, where that is known.
 func said(err error) string {
-	text := err.Error()
+	text := plain(err)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && remedies[refused.Code] != "" {
 		text += "\n  " + remedies[refused.Code]
 	}
-	return strings.TrimSpace(text)
+	return text
 }

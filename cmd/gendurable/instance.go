@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -36,8 +37,8 @@ type filter struct {
 	Version   int               `help:"Of this version of it."                  placeholder:"N"`
 	Step      string            `help:"In this step."                           placeholder:"NAME"`
 	Queue     string            `help:"In this queue."                          placeholder:"NAME"`
-	Status    []string          `help:"In one of these statuses."               placeholder:"STATUS"`
-	Failure   []string          `help:"Failed in one of these ways."            placeholder:"FAILURE"`
+	Status    []string          `help:"In one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed." placeholder:"STATUS"`
+	Failure   []string          `help:"Failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline." placeholder:"FAILURE"`
 	KeyPrefix string            `help:"Whose correlation key begins so."        placeholder:"TEXT"`
 	Label     map[string]string `help:"With this label; repeatable."            mapsep:"none"         placeholder:"NAME=VALUE"`
 	Partition string            `help:"Of this partition key."                  placeholder:"KEY"`
@@ -96,16 +97,35 @@ func moment(name, text string, now time.Time, back bool) (time.Time, error) {
 
 const keyMark = "key:"
 
-// target is an instance as it is addressed on the command line.
-func target(text string) (fsm.Target, error) {
-	if key, ok := strings.CutPrefix(text, keyMark); ok && key != "" {
-		return fsm.Key(key), nil
+// address is an instance as it is named on the command line.
+type address struct {
+	text string
+	to   fsm.Target
+}
+
+// UnmarshalText reads a word of the command line.
+func (a *address) UnmarshalText(word []byte) error {
+	a.text = string(word)
+	if key, ok := strings.CutPrefix(a.text, keyMark); ok && key != "" {
+		a.to = fsm.Key(key)
+		return nil
 	}
-	id, err := strconv.ParseInt(text, 10, 64)
+	id, err := strconv.ParseInt(a.text, 10, 64)
 	if err != nil || id < 1 {
-		return nil, usagef("%q is no address: want an id like 42, or %s and a correlation key", text, keyMark)
+		return fmt.Errorf("%q is no address: want an id like 42, or %s and a correlation key", a.text, keyMark)
 	}
-	return fsm.ID(id), nil
+	a.to = fsm.ID(id)
+	return nil
+}
+
+// advise adds to the error of an instance that was not found what else there may be under its key.
+func (a *address) advise(err error) error {
+	key, ok := a.to.(fsm.Key)
+	if !ok || !anyOf(engine.ErrNotFound, engine.ErrNoTarget)(err) {
+		return err
+	}
+	return fmt.Errorf("%w\n  no instance occupies the key; gendurable instance list --key-prefix %s finds those that did, by their ids", err,
+		word(string(key)))
 }
 
 // summary is an instance without what it holds.
@@ -157,7 +177,7 @@ func instances(of []summary, at time.Time) *table {
 	t := newTable("id", "machine", "step", "status", "queue", "key", "labels", "age", "error")
 	for _, s := range of {
 		t.add(s.ID, fmt.Sprintf("%s/%d", s.Machine, s.Version), s.Step, s.standing(), s.Queue, string(s.Key), labelled(s.Labels),
-			at.Sub(s.InsertedAt), s.LastError)
+			max(0, at.Sub(s.InsertedAt)), s.LastError)
 	}
 	return t
 }
@@ -183,17 +203,17 @@ type listed struct {
 	Next      string    `json:"next"`
 }
 
-// Run the command.
-func (c *instanceList) Run(ctx context.Context, a *app) error {
+// Validate the values.
+func (c *instanceList) Validate() error {
 	if c.Limit < 1 {
-		return usagef("--limit: %d, at least 1", c.Limit)
+		return fmt.Errorf("--limit: %d, at least 1", c.Limit)
 	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	at, err := now(ctx, db.pool)
+	return nil
+}
+
+// Run the command.
+func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -221,50 +241,8 @@ func (c *instanceList) Run(ctx context.Context, a *app) error {
 	})
 }
 
-type instanceWhy struct {
-	Target string `arg:"" help:"An id, or key: and a correlation key."`
-}
-
-// cause is one of engine.Cause.
-type cause struct {
-	Kind   engine.CauseKind `json:"kind"`
-	Text   string           `json:"text"`
-	Since  *time.Time       `json:"since"`
-	Until  *time.Time       `json:"until"`
-	Names  []string         `json:"names,omitempty"`
-	IDs    []fsm.ID         `json:"ids,omitempty"`
-	Count  int              `json:"count,omitempty"`
-	Worker string           `json:"worker,omitempty"`
-}
-
-// Run the command.
-func (c *instanceWhy) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	causes, err := db.Admin().Why(ctx, to)
-	if err != nil {
-		return err
-	}
-	out := make([]cause, len(causes))
-	for n, one := range causes {
-		out[n] = cause{one.Kind, one.String(), absent(one.Since), absent(one.Until), one.Names, one.IDs, one.Count, one.WorkerID}
-	}
-	return a.show(map[string]any{"causes": out}, func(w io.Writer) {
-		for _, one := range out {
-			fmt.Fprintf(w, "%s: %s\n", one.Kind, printable(one.Text, false))
-		}
-	})
-}
-
 type instanceWait struct {
-	Target string        `arg:""                                           help:"An id, or key: and a correlation key."`
+	Target address       `arg:""                                           help:"An id, or key: and a correlation key."`
 	For    time.Duration `help:"How long at most; 0: as long as it takes."`
 }
 
@@ -278,24 +256,19 @@ type ended struct {
 }
 
 // Run the command.
-func (c *instanceWait) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 	if c.For > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.For)
 		defer cancel()
 		ctx = limited
 	}
-	found, err := db.Wait(ctx, to)
+	found, err := db.Wait(ctx, c.Target.to)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return &exitError{codeTimeout, fmt.Errorf("instance %s has not ended within %v: gendurable instance why %s says what holds it back",
+			c.Target.text, c.For, word(c.Target.text))}
+	}
 	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	out := ended{summarize(&found), found.Result}
 	err = a.show(out, func(w io.Writer) {
@@ -313,10 +286,23 @@ func (c *instanceWait) Run(ctx context.Context, a *app) error {
 }
 
 type instanceSignal struct {
-	Target  string `arg:""                                                               help:"An id, or key: and a correlation key."`
-	Name    string `arg:""                                                               help:"The signal's name."`
-	Payload string `arg:""                                                               default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
-	Dedup   string `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
+	Target  address `arg:""                                                               help:"An id, or key: and a correlation key."`
+	Name    string  `arg:""                                                               help:"The signal's name."`
+	Payload string  `arg:""                                                               default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
+	Dedup   string  `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
+}
+
+// fromInput is the payload that is read from standard input.
+const fromInput = "-"
+
+var errNotJSON = errors.New("the payload is not JSON; a text needs its quotes: '\"text\"'")
+
+// Validate the payload that is on the command line.
+func (c *instanceSignal) Validate() error {
+	if c.Payload != fromInput && !json.Valid([]byte(c.Payload)) {
+		return errNotJSON
+	}
+	return nil
 }
 
 // delivered is what became of a signal.
@@ -326,32 +312,25 @@ type delivered struct {
 }
 
 // Run the command.
-func (c *instanceSignal) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
-	if err != nil {
-		return err
-	}
+func (c *instanceSignal) Run(ctx context.Context, a *app, db *database) error {
 	payload := []byte(c.Payload)
-	if c.Payload == "-" {
-		if payload, err = io.ReadAll(a.console.in); err != nil {
+	if c.Payload == fromInput {
+		read, err := io.ReadAll(a.console.in)
+		if err != nil {
 			return fmt.Errorf("read the payload: %w", err)
 		}
-	}
-	if !json.Valid(payload) {
-		return usagef("the payload is not JSON; a text needs its quotes: '\"text\"'")
+		if !json.Valid(read) {
+			return usagef("%w", errNotJSON)
+		}
+		payload = read
 	}
 	message := fsm.DeclareSignal[json.RawMessage](c.Name).With(payload)
 	if c.Dedup != "" {
 		message = message.DedupKey(c.Dedup)
 	}
-	db, err := a.open(ctx)
+	d, err := db.Signal(ctx, c.Target.to, message)
 	if err != nil {
-		return err
-	}
-	defer db.close()
-	d, err := db.Signal(ctx, to, message)
-	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	return a.show(delivered{d.To, d.Duplicate}, func(w io.Writer) {
 		if d.Duplicate {

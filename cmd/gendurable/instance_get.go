@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -20,7 +21,7 @@ import (
 const inboxShown = 50
 
 type instanceGet struct {
-	Target string `arg:"" help:"An id, or key: and a correlation key."`
+	Target address `arg:"" help:"An id, or key: and a correlation key."`
 }
 
 // detail is all of an instance.
@@ -73,7 +74,7 @@ func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error
 			q.Where(entsignal.ConsumedAtIsNil()).Order(entsignal.ByID()).Limit(inboxShown)
 		}).Only(ctx)
 	if ent.IsNotFound(err) {
-		return nil, fmt.Errorf("instance %v: %w", to, engine.ErrNotFound)
+		return nil, fmt.Errorf("%w: %v", engine.ErrNotFound, to)
 	}
 	return row, err
 }
@@ -110,19 +111,10 @@ func detailed(r *ent.Instance) detail {
 }
 
 // Run the command.
-func (c *instanceGet) Run(ctx context.Context, a *app) error {
-	to, err := target(c.Target)
+func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
+	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	row, err := db.row(ctx, to)
-	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	out := detailed(row)
 	failed, err := db.Errors(ctx, row.ID)
@@ -183,9 +175,9 @@ func (d *detail) write(w io.Writer) {
 }
 
 type instanceTree struct {
-	Target string `arg:""        help:"An id, or key: and a correlation key."`
-	Depth  int    `default:"10"  help:"How many generations of children."`
-	Limit  int    `default:"500" help:"How many instances in all."`
+	Target address `arg:""        help:"An id, or key: and a correlation key."`
+	Depth  int     `default:"10"  help:"How many generations of children."`
+	Limit  int     `default:"500" help:"How many instances in all."`
 }
 
 // node is an instance of a tree. More: there are children that are not shown.
@@ -202,23 +194,19 @@ type family struct {
 	Tree    *node     `json:"tree"`
 }
 
-// Run the command.
-func (c *instanceTree) Run(ctx context.Context, a *app) error {
+// Validate the values.
+func (c *instanceTree) Validate() error {
 	if c.Depth < 0 || c.Limit < 1 {
-		return usagef("--depth is at least 0, --limit at least 1")
+		return errors.New("--depth is at least 0, --limit at least 1")
 	}
-	to, err := target(c.Target)
+	return nil
+}
+
+// Run the command.
+func (c *instanceTree) Run(ctx context.Context, a *app, db *database) error {
+	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	row, err := db.row(ctx, to)
-	if err != nil {
-		return err
+		return c.Target.advise(err)
 	}
 	out := family{Parents: []summary{}, Tree: &node{summary: summarizeRow(row), Children: []*node{}}}
 	for up := row.ParentID; up != nil && len(out.Parents) <= maxDepth; {

@@ -2,11 +2,14 @@ package main
 
 import (
 	"fmt"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -70,7 +73,7 @@ func TestInstanceList(t *testing.T) {
 	require.Len(t, seen, 6)
 	h.run("instance", "list", "--limit", "2").is(codeDone).says("there may be more: --after ")
 
-	h.width = 80
+	h.width = 70
 	text := h.run("instance", "list").is(codeDone).says("order/1", "failed (", "…").out
 	require.NotContains(t, text, "\x1b", "what a stranger wrote does not reach the terminal as it is")
 }
@@ -132,7 +135,7 @@ func TestInstanceWhyAndWait(t *testing.T) {
 	address := fmt.Sprint(id)
 	h.run("instance", "why", address).is(codeDone).says("no worker: no live worker serves its queue")
 	h.run("instance", "why", "999999").is(codeNotFound)
-	h.run("instance", "wait", address, "--for", "100ms").is(codeTimeout)
+	h.run("instance", "wait", address, "--for", "100ms").is(codeTimeout).complains("not ended within 100ms: gendurable instance why " + address)
 	h.run("instance", "wait", "999999").is(codeNotFound)
 
 	h.work()
@@ -263,4 +266,68 @@ func TestRescheduleInBulk(t *testing.T) {
 	h.run("instance", "reschedule", "--at", "3h").is(codeUsage).complains("which instances?")
 	h.run("instance", "reschedule", "--machine", "nothing", "--at", "3h", "--yes").is(codeUnmet)
 	h.run("instance", "reschedule", fmt.Sprint(ended), "--at", "3h").is(codeConflict)
+}
+
+// What is to be done is a command that does it.
+func TestWhySaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	const odd = "it's a queue; rm"
+	h := newHost(t)
+	type document struct {
+		ID     fsm.ID  `json:"id"`
+		Causes []cause `json:"causes"`
+	}
+	why := func(id fsm.ID) map[engine.CauseKind]string {
+		got := read[document](h.run("instance", "why", fmt.Sprint(id), "--json").is(codeDone))
+		require.Equal(t, id, got.ID)
+		out := map[engine.CauseKind]string{}
+		for _, c := range got.Causes {
+			out[c.Kind] = c.Do
+		}
+		return out
+	}
+	obey := func(do string) {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", `gendurable() { printf '%s\0' "$@"; }; `+do).Output()
+		require.NoError(t, err)
+		h.run(strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")...).is(codeDone)
+	}
+	id := h.insert(1, func(s fsm.Spec) fsm.Spec { return s.Queue(odd).After(time.Hour) })
+	h.run("instance", "pause", fmt.Sprint(id)).is(codeDone)
+	h.run("queue", "pause", odd).is(codeDone)
+	before := why(id)
+	require.Contains(t, before[engine.CauseNoWorker], odd)
+	obey(before[engine.CausePaused])
+	obey(before[engine.CauseQueuePaused])
+	obey(strings.TrimPrefix(before[engine.CauseDelayed], "if it should not wait: "))
+	require.Equal(t, map[engine.CauseKind]string{engine.CauseNoWorker: before[engine.CauseNoWorker]}, why(id))
+
+	h.run("instance", "cancel", fmt.Sprint(id)).is(codeDone)
+	_, again, found := strings.Cut(why(id)[engine.CauseEnded], "; ")
+	require.True(t, found)
+	obey(strings.TrimSuffix(again, " runs it again"))
+	require.NotContains(t, why(id), engine.CauseEnded)
+
+	parent := h.insert(2)
+	h.exec(`UPDATE gendurable.gen_durable SET status = 'awaiting_children', children_pending = 1 WHERE id = $1`, int64(parent))
+	h.run("instance", "why", fmt.Sprint(parent)).is(codeDone).says("children: ", fmt.Sprintf("→ gendurable instance tree %d", parent))
+	first, second := h.insert(3, func(s fsm.Spec) fsm.Spec { return s.PartitionKey("p") }), h.insert(4, func(s fsm.Spec) fsm.Spec { return s.PartitionKey("p") })
+	require.Equal(t, fmt.Sprintf("gendurable instance why %d", first), why(second)[engine.CauseKeyBehind])
+	h.work()
+	h.until(first, fsm.StatusAwaitingSignal)
+	obey(strings.Replace(strings.TrimSuffix(strings.TrimPrefix(why(first)[engine.CauseSignals], "if it should not wait: "), ", or cancel it"), "PAYLOAD", "1", 1))
+	h.until(first, fsm.StatusDone)
+	require.Empty(t, why(first)[engine.CauseEnded], "nothing is to be done about what is done")
+}
+
+// A key that an instance has released finds nothing, but the way to the instance.
+func TestKeysThatWereReleased(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	id := h.insert(1, keyed("order 7"))
+	h.run("instance", "cancel", "key:order 7").is(codeDone)
+	for _, args := range [][]string{{"get"}, {"tree"}, {"why"}, {"wait"}, {"retry"}, {"signal", "paid"}} {
+		h.run(append([]string{"instance", args[0], "key:order 7"}, args[1:]...)...).is(codeNotFound).
+			complains("gendurable instance list --key-prefix 'order 7'")
+	}
+	require.Equal(t, []fsm.ID{id}, ids(read[listed](h.run("instance", "list", "--key-prefix", "order 7", "--json").is(codeDone))))
 }

@@ -13,11 +13,11 @@ import (
 
 // selection is what a verb is about: instances that are named, or all that a filter selects.
 type selection struct {
-	Targets []string `arg:""          help:"Ids, or key: and a correlation key."             name:"target" optional:""`
-	Filter  filter   `embed:""        group:"In bulk"`
-	All     bool     `group:"In bulk" help:"All instances that the verb applies to."`
-	DryRun  bool     `group:"In bulk" help:"Show what would be changed, and change nothing."`
-	Yes     bool     `group:"In bulk" help:"Do not ask."`
+	Targets []address `arg:""          help:"Ids, or key: and a correlation key."             name:"target" optional:""`
+	Filter  filter    `embed:""        group:"In bulk"`
+	All     bool      `group:"In bulk" help:"All instances that the verb applies to."`
+	DryRun  bool      `group:"In bulk" help:"Show what would be changed, and change nothing."`
+	Yes     bool      `group:"In bulk" help:"Do not ask."`
 }
 
 // lasts: in bulk it takes what it takes.
@@ -39,15 +39,13 @@ var (
 )
 
 type instanceCancel struct {
-	Selection   selection `embed:""`
-	Reason      string    `help:"Is kept as the last error." placeholder:"TEXT"`
-	Descendants bool      `help:"All live descendants, too."`
+	selection
+	Reason      string `help:"Is kept as the last error." placeholder:"TEXT"`
+	Descendants bool   `help:"All live descendants, too."`
 }
 
-func (c *instanceCancel) lasts() bool { return c.Selection.lasts() }
-
 // Run the command.
-func (c *instanceCancel) Run(ctx context.Context, a *app) error {
+func (c *instanceCancel) Run(ctx context.Context, a *app, db *database) error {
 	var options []engine.VerbOption
 	if c.Reason != "" {
 		options = append(options, engine.Reason(c.Reason))
@@ -55,75 +53,61 @@ func (c *instanceCancel) Run(ctx context.Context, a *app) error {
 	if c.Descendants {
 		options = append(options, engine.Descendants())
 	}
-	return c.Selection.carryOut(ctx, a, cancel, options...)
+	return c.apply(ctx, a, db, cancel, options...)
 }
 
 type instanceRetry struct {
-	Selection selection `embed:""`
+	selection
 }
 
-func (c *instanceRetry) lasts() bool { return c.Selection.lasts() }
-
 // Run the command.
-func (c *instanceRetry) Run(ctx context.Context, a *app) error {
-	return c.Selection.carryOut(ctx, a, retry)
+func (c *instanceRetry) Run(ctx context.Context, a *app, db *database) error {
+	return c.apply(ctx, a, db, retry)
 }
 
 type instancePause struct {
-	Selection selection `embed:""`
+	selection
 }
 
-func (c *instancePause) lasts() bool { return c.Selection.lasts() }
-
 // Run the command.
-func (c *instancePause) Run(ctx context.Context, a *app) error {
-	return c.Selection.carryOut(ctx, a, pause)
+func (c *instancePause) Run(ctx context.Context, a *app, db *database) error {
+	return c.apply(ctx, a, db, pause)
 }
 
 type instanceResume struct {
-	Selection selection `embed:""`
+	selection
 }
 
-func (c *instanceResume) lasts() bool { return c.Selection.lasts() }
-
 // Run the command.
-func (c *instanceResume) Run(ctx context.Context, a *app) error {
-	return c.Selection.carryOut(ctx, a, resume)
+func (c *instanceResume) Run(ctx context.Context, a *app, db *database) error {
+	return c.apply(ctx, a, db, resume)
 }
 
 type instanceRunNow struct {
-	Selection selection `embed:""`
+	selection
 }
 
-func (c *instanceRunNow) lasts() bool { return c.Selection.lasts() }
-
 // Run the command.
-func (c *instanceRunNow) Run(ctx context.Context, a *app) error {
-	return c.Selection.carryOut(ctx, a, runNow)
+func (c *instanceRunNow) Run(ctx context.Context, a *app, db *database) error {
+	return c.apply(ctx, a, db, runNow)
 }
 
 type instanceReschedule struct {
-	Selection selection `embed:""`
-	At        string    `help:"A time like 2026-11-21T18:00:00Z, or a duration from now like 90m; a past one is now." placeholder:"TIME" required:""`
+	selection
+	At string `help:"A time like 2026-11-21T18:00:00Z, or a duration from now like 90m; a past one is now." placeholder:"TIME" required:""`
 }
 
-func (c *instanceReschedule) lasts() bool { return c.Selection.lasts() }
-
-// Run the command. A duration counts from the server's clock, once: in bulk all get the same time.
-func (c *instanceReschedule) Run(ctx context.Context, a *app) error {
+// Validate the time, too.
+func (c *instanceReschedule) Validate() error {
 	if _, err := moment("--at", c.At, time.Time{}, false); err != nil {
 		return err
 	}
-	targets, err := c.Selection.targets()
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	at, err := now(ctx, db.pool)
+	return c.selection.Validate()
+}
+
+// Run the command. A duration counts from the server's clock, once: in bulk all get the same time.
+func (c *instanceReschedule) Run(ctx context.Context, a *app, db *database) error {
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -134,49 +118,28 @@ func (c *instanceReschedule) Run(ctx context.Context, a *app) error {
 		func(admin *engine.Admin, ctx context.Context, to fsm.Target, _ ...engine.VerbOption) (engine.Changed, error) {
 			return admin.Reschedule(ctx, to, at)
 		}}
-	return c.Selection.apply(ctx, a, db, reschedule, targets, engine.At(at))
+	return c.apply(ctx, a, db, reschedule, engine.At(at))
 }
 
-// targets are the instances that are named; none: the filter selects.
-func (s *selection) targets() ([]fsm.Target, error) {
+// Validate what is selected: instances that are named, or a filter.
+func (s *selection) Validate() error {
 	bulk := s.All || s.Filter.given()
 	switch {
 	case bulk && len(s.Targets) > 0:
-		return nil, usagef("either name the instances, or select them by a filter")
+		return errors.New("either name the instances, or select them by a filter")
 	case !bulk && len(s.Targets) == 0:
-		return nil, usagef("which instances? Name them, give a filter, or --all")
+		return errors.New("which instances? Name them, give a filter, or --all")
 	case !bulk && s.DryRun:
-		return nil, usagef("--dry-run is of a filter; instance get shows one")
+		return errors.New("--dry-run is of a filter; instance get shows one")
 	}
-	targets := make([]fsm.Target, len(s.Targets))
-	for n, address := range s.Targets {
-		var err error
-		if targets[n], err = target(address); err != nil {
-			return nil, err
-		}
-	}
-	return targets, nil
+	return nil
 }
 
-// carryOut is the way of the verbs that need nothing of the database first.
-func (s *selection) carryOut(ctx context.Context, a *app, v verb, options ...engine.VerbOption) error {
-	targets, err := s.targets()
-	if err != nil {
-		return err
-	}
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
-	return s.apply(ctx, a, db, v, targets, options...)
-}
-
-func (s *selection) apply(ctx context.Context, a *app, db *database, v verb, targets []fsm.Target, options ...engine.VerbOption) error {
-	if len(targets) == 0 {
+func (s *selection) apply(ctx context.Context, a *app, db *database, v verb, options ...engine.VerbOption) error {
+	if len(s.Targets) == 0 {
 		return s.inBulk(ctx, a, db, v, options)
 	}
-	return s.oneByOne(ctx, a, db, v, targets, options)
+	return s.oneByOne(ctx, a, db, v, options)
 }
 
 // changed is what a verb did to one instance, or why it did not.
@@ -190,13 +153,14 @@ type changed struct {
 	Kind        string     `json:"kind,omitempty"` // of the error
 }
 
-func (s *selection) oneByOne(ctx context.Context, a *app, db *database, v verb, targets []fsm.Target, options []engine.VerbOption) error {
-	all := make([]changed, len(targets))
+func (s *selection) oneByOne(ctx context.Context, a *app, db *database, v verb, options []engine.VerbOption) error {
+	all := make([]changed, len(s.Targets))
 	var errs []error
-	for n, to := range targets {
-		done, err := v.one(db.Admin(), ctx, to, options...)
-		all[n] = changed{Target: s.Targets[n], ID: done.ID, Was: done.Was, Is: done.Is, Descendants: done.Descendants}
+	for n, target := range s.Targets {
+		done, err := v.one(db.Admin(), ctx, target.to, options...)
+		all[n] = changed{Target: target.text, ID: done.ID, Was: done.Was, Is: done.Is, Descendants: done.Descendants}
 		if err != nil {
+			err = target.advise(err)
 			all[n].Error, all[n].Kind = said(err), codeOf(err).String()
 			errs = append(errs, err)
 		}
@@ -232,7 +196,7 @@ type applied struct {
 }
 
 func (s *selection) inBulk(ctx context.Context, a *app, db *database, v verb, options []engine.VerbOption) error {
-	at, err := now(ctx, db.pool)
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -45,9 +50,89 @@ func TestQueues(t *testing.T) {
 	require.Zero(t, got[0].Workers, "the dead do not count")
 	require.NotNil(t, got[1].Since)
 	require.EqualValues(t, 1, got[2].Counts[fsm.StatusFailed])
-	h.run("queue", "list").is(codeDone).says("QUEUE", "default", "idle", "other")
-	h.run("queue", "resume", "idle", "--json").is(codeDone).says(`"changed": true`)
+	require.False(t, got[0].AtLeast)
+	h.run("queue", "list").is(codeDone).says("QUEUE", "FAILED", "default", "idle", "other", "counted at 20")
+	bare := h.run("queue", "list", "--count", "0").is(codeDone).says("QUEUE", "default", "idle")
+	require.NotContains(t, bare.out, "FAILED", "what was not counted is not zero")
+	require.NotContains(t, bare.out, "counted")
+	require.Nil(t, read[document](h.run("queue", "list", "--count", "0", "--json").is(codeDone)).Queues[0].Counts)
+	h.run("queue", "resume", "idle").is(codeDone).says("resumed \"idle\"", "no live worker serves a queue of this name")
+	h.run("queue", "pause", "idle", "--json").is(codeDone).says(`"changed": true`)
+	h.run("queue", "resume", "idle", "--json").is(codeDone).says(`"changed": true`, `"workers": 0`)
 	h.run("queue", "resume", "idle").is(codeDone).says("was resumed already")
+}
+
+// A count that is cut off costs no more than its time, and the answer says that it is missing.
+func TestCountsThatAreCutOff(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.work()
+	h.until(h.insert(1), fsm.StatusAwaitingSignal)
+	h.insert(2, func(s fsm.Spec) fsm.Spec { return s.After(time.Hour) })
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step) SELECT 'order', 'start' || n % 100 FROM generate_series(1, 50000) n`)
+	for _, list := range []string{"queue", "machine"} {
+		cut := h.run(list, "list", "--count", "1ms").is(codeDone).says("cut off after 1ms; --count 10ms gives it longer")
+		require.NotContains(t, cut.out, "FAILED")
+		require.Contains(t, h.run(list, "list", "--count", "1ms", "--json").is(codeDone).out, `"counted": null`)
+	}
+	h.run("machine", "graph", "order", "--count", "1ms").is(codeTimeout).complains("--count 10ms gives it longer")
+	h.run("machine", "graph", "order", "--count", "0").is(codeUsage)
+	h.run("queue", "list", "--count", "1h").is(codeUsage).complains("1ms to 10m0s")
+}
+
+// What waits is looked at by index, and no further than the limit, wherever it waits.
+func TestWaitingIsBounded(t *testing.T) {
+	t.Parallel()
+	const limit, rows = 20, 3000
+	h := newHost(t)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, partition_key, pick_lane, eligible_at)
+		SELECT 'order', 'start', queue, key, lane, now() - n * interval '1 s'
+		FROM (VALUES ('aside', NULL, 2), ('hot', 'k', 1), ('ready', NULL, 0)) v (queue, key, lane), generate_series(1, $1) n`, rows)
+	h.insert(1, func(s fsm.Spec) fsm.Spec { return s.After(time.Hour) })
+	h.exec(`ANALYZE gendurable.gen_durable`)
+	tx, err := h.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context()) //nolint:errcheck // the test is over
+	_, err = tx.Exec(t.Context(), walkSQL)
+	require.NoError(t, err)
+
+	found, err := tx.Query(t.Context(), within("gendurable", waitingSQL), limit)
+	require.NoError(t, err)
+	seen, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (q traffic, err error) {
+		return q, row.Scan(&q.Queue, &q.Due, &q.Delayed, &q.OldestDue, &q.AtLeast)
+	})
+	require.NoError(t, err)
+	slices.SortFunc(seen, func(a, b traffic) int { return strings.Compare(a.Queue, b.Queue) })
+	require.Len(t, seen, 4)
+	for n, want := range []traffic{
+		{Queue: "aside", Due: limit, AtLeast: true}, {Queue: "default", Delayed: 1}, {Queue: "hot", Due: limit, AtLeast: true},
+		{Queue: "ready", Due: limit, AtLeast: true},
+	} {
+		seen[n].OldestDue = nil
+		require.Equal(t, want, seen[n])
+		require.Equal(t, map[bool]string{true: "20+", false: "0"}[want.AtLeast], seen[n].waiting(seen[n].Due))
+	}
+
+	lines, err := tx.Query(t.Context(), `EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) `+within("gendurable", waitingSQL), limit)
+	require.NoError(t, err)
+	plan, err := pgx.CollectRows(lines, pgx.RowTo[string])
+	require.NoError(t, err)
+	scans := regexp.MustCompile(`Index (?:Only )?Scan using gen_durable_(\w+) `)
+	numbers := regexp.MustCompile(`(?:actual rows=|Rows Removed by Filter: )(\d+)`)
+	used := map[string]bool{}
+	for _, line := range plan {
+		require.NotContains(t, line, "Seq Scan on gen_durable")
+		require.NotContains(t, line, "Bitmap")
+		if scan := scans.FindStringSubmatch(line); scan != nil {
+			used[scan[1]] = true
+		}
+		if number := numbers.FindStringSubmatch(line); number != nil {
+			rows, err := strconv.Atoi(number[1])
+			require.NoError(t, err)
+			require.LessOrEqual(t, rows, 3*limit+1, "%s", strings.Join(plan, "\n")) // of all three lanes together, at the top
+		}
+	}
+	require.Equal(t, map[string]bool{"ready": true, "aside": true, "key": true}, used, "%s", strings.Join(plan, "\n"))
 }
 
 func TestWorkersAndMachines(t *testing.T) {
@@ -58,6 +143,7 @@ func TestWorkersAndMachines(t *testing.T) {
 	}
 	type machines struct {
 		Machines []machine `json:"machines"`
+		Counted  *counted  `json:"counted"`
 	}
 	require.Empty(t, read[workers](h.run("worker", "list", "--json").is(codeDone)).Workers)
 	h.died()
@@ -74,9 +160,12 @@ func TestWorkersAndMachines(t *testing.T) {
 	require.Equal(t, []string{"order/1"}, states["live"].Machines)
 	h.run("worker", "list").is(codeDone).says("STATE", "default:3", "order/1")
 
-	h.exec(`INSERT INTO gendurable.gen_durable (fsm, fsm_version, step) VALUES ('order', 2, 'start')`)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, fsm_version, step) VALUES ('order', 10, 'start'), ('order', 2, 'start'), ('orde', 11, 'start')`)
 	got := read[machines](h.run("machine", "list", "--json").is(codeDone)).Machines
-	require.Len(t, got, 2)
+	require.Len(t, got, 4)
+	require.Equal(t, "orde", got[0].Machine)
+	got = got[1:]
+	require.Equal(t, []int{1, 2, 10}, []int{got[0].Version, got[1].Version, got[2].Version}, "versions are numbers")
 	require.Equal(t, machine{"order", 1, 1, map[fsm.Status]int64{"runnable": 0, "executing": 0, "awaiting_signal": 1, "awaiting_children": 0,
 		"done": 0, "failed": 0}}, got[0])
 	require.Zero(t, got[1].Workers)
@@ -115,7 +204,7 @@ func TestTopWatches(t *testing.T) {
 		in, keys := io.Pipe()
 		var out buffer
 		restored := false
-		c := &console{in: in, out: &out, errs: &out, size: func() (int, int) { return 70, 6 }, raw: func() (func(), error) {
+		c := &console{in: in, out: &out, errs: &out, size: func() (int, int) { return 40, 6 }, raw: func() (func(), error) {
 			return func() { restored = true }, nil
 		}}
 		ended := make(chan exitCode)
@@ -127,7 +216,8 @@ func TestTopWatches(t *testing.T) {
 		cancel()
 		require.True(t, restored)
 		require.Contains(t, out.String(), goHome)
-		require.Contains(t, out.String(), "default")
+		require.Contains(t, out.String(), "default ", "in columns, however narrow it is")
+		require.Contains(t, out.String(), "QUEUE   DUE OLDEST DELAYED")
 		require.Equal(t, leaveScreen, out.String()[len(out.String())-len(leaveScreen):])
 	}
 }

@@ -1,13 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -18,9 +20,11 @@ type machineCommands struct {
 	Graph machineGraph `cmd:"" help:"Draw the steps that instances of a machine stand at, with how many."`
 }
 
-type machineList struct{}
+type machineList struct {
+	counting
+}
 
-// machine is one version of one.
+// machine is one version of one. Counts are null where they were not made.
 type machine struct {
 	Machine string               `json:"machine"`
 	Version int                  `json:"version"`
@@ -28,47 +32,60 @@ type machine struct {
 	Counts  map[fsm.Status]int64 `json:"counts"`
 }
 
+// machines are all of them.
+type machines struct {
+	Machines []*machine `json:"machines"`
+	Counted  *counted   `json:"counted"`
+
+	counts []engine.Count
+}
+
 // Run the command.
-func (*machineList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
+func (c *machineList) Run(ctx context.Context, a *app, db *database) error {
+	out, err := c.machines(ctx, db)
 	if err != nil {
 		return err
 	}
-	defer db.close()
-	counts, err := db.count(ctx, a.Timeout)
-	if err != nil {
-		return err
-	}
-	out, err := db.machines(ctx, counts)
-	if err != nil {
-		return err
-	}
-	return a.show(map[string]any{"machines": out}, func(w io.Writer) {
-		t := newTable("machine", "version", "workers", "runnable", "executing", "awaiting", "done", "failed")
-		for _, m := range out {
-			t.add(m.Machine, m.Version, m.Workers, m.Counts[fsm.StatusRunnable], m.Counts[fsm.StatusExecuting],
-				m.Counts[fsm.StatusAwaitingSignal]+m.Counts[fsm.StatusAwaitingChildren], m.Counts[fsm.StatusDone], m.Counts[fsm.StatusFailed])
-		}
-		t.write(w, a.console.width())
+	return a.show(out, func(w io.Writer) {
+		out.write(w, a.console.width())
+		c.write(w, out.Counted)
 	})
 }
 
-func (d *database) count(ctx context.Context, timeout time.Duration) ([]engine.Count, error) {
-	if timeout == 0 {
-		timeout = 10 * time.Minute // the most that Counts takes
+func (m *machines) write(w io.Writer, width int) {
+	head := []string{"machine", "version", "workers"}
+	if m.Counted != nil {
+		head = append(head, "runnable", "executing", "awaiting", "done", "failed")
 	}
-	counts, err := d.Counts(ctx, engine.CountsOptions{Timeout: min(max(timeout, time.Second), 10*time.Minute)})
-	return counts.Counts, err
+	t := newTable(head...)
+	for _, one := range m.Machines {
+		row := []any{one.Machine, one.Version, one.Workers}
+		if m.Counted != nil {
+			row = append(row, one.Counts[fsm.StatusRunnable], one.Counts[fsm.StatusExecuting],
+				one.Counts[fsm.StatusAwaitingSignal]+one.Counts[fsm.StatusAwaitingChildren], one.Counts[fsm.StatusDone], one.Counts[fsm.StatusFailed])
+		}
+		t.add(row...)
+	}
+	t.write(w, width)
 }
 
-func (d *database) machines(ctx context.Context, counts []engine.Count) ([]*machine, error) {
-	known := map[string]*machine{}
+// machines finds those that workers register, and those that are counted.
+func (c *counting) machines(ctx context.Context, db *database) (*machines, error) {
+	counts, counted, err := c.all(ctx, db)
+	if err != nil {
+		return nil, err
+	}
+	type identity struct {
+		name    string
+		version int
+	}
+	known := map[identity]*machine{}
 	get := func(name string, version int) *machine {
-		id := fmt.Sprintf("%s/%d", name, version)
+		id := identity{name, version}
 		if known[id] == nil {
-			known[id] = &machine{Machine: name, Version: version, Counts: map[fsm.Status]int64{}}
-			for _, s := range fsm.Statuses() {
-				known[id].Counts[s] = 0
+			known[id] = &machine{Machine: name, Version: version}
+			if counted != nil {
+				known[id].Counts = zeros()
 			}
 		}
 		return known[id]
@@ -76,7 +93,7 @@ func (d *database) machines(ctx context.Context, counts []engine.Count) ([]*mach
 	for _, c := range counts {
 		get(c.Machine, c.Version).Counts[c.Status] += c.Count
 	}
-	workers, err := d.Admin().Workers(ctx)
+	workers, err := db.Admin().Workers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -86,21 +103,18 @@ func (d *database) machines(ctx context.Context, counts []engine.Count) ([]*mach
 		}
 		for _, id := range w.Machines {
 			cut := strings.LastIndexByte(id, '/')
-			var version int
-			if _, err := fmt.Sscan(id[cut+1:], &version); cut < 0 || err != nil {
-				continue
+			if version, err := strconv.Atoi(id[cut+1:]); cut > 0 && err == nil {
+				get(id[:cut], version).Workers++
 			}
-			get(id[:cut], version).Workers++
 		}
 	}
-	out := []*machine{}
-	for _, id := range slices.Sorted(maps.Keys(known)) {
-		out = append(out, known[id])
-	}
-	return out, nil
+	return &machines{some(slices.SortedFunc(maps.Values(known), func(a, b *machine) int {
+		return cmp.Or(strings.Compare(a.Machine, b.Machine), cmp.Compare(a.Version, b.Version))
+	})), counted, counts}, nil
 }
 
 type machineGraph struct {
+	counting
 	Machine string `arg:""                                               help:"Its name."`
 	Version int    `help:"Of it; the newest that is known unless given." placeholder:"N"`
 	Format  string `default:"mermaid"                                    enum:"mermaid,dot" help:"mermaid or dot."`
@@ -122,31 +136,34 @@ type graphStep struct {
 	Counts map[fsm.Status]int64 `json:"counts"`
 }
 
-// Run the command.
-func (c *machineGraph) Run(ctx context.Context, a *app) error {
+// Validate the values.
+func (c *machineGraph) Validate() error {
 	if c.Version < 0 {
-		return usagef("--version: %d, at least 1", c.Version)
+		return fmt.Errorf("--version: %d, at least 1", c.Version)
 	}
-	db, err := a.open(ctx)
+	if c.Count == 0 {
+		return errors.New("--count: the drawing is of what is counted")
+	}
+	return c.counting.Validate()
+}
+
+// Run the command.
+func (c *machineGraph) Run(ctx context.Context, a *app, db *database) error {
+	all, err := c.machines(ctx, db)
 	if err != nil {
 		return err
 	}
-	defer db.close()
-	counts, err := db.count(ctx, a.Timeout)
-	if err != nil {
-		return err
-	}
-	all, err := db.machines(ctx, counts)
-	if err != nil {
-		return err
+	if all.Counted == nil {
+		var why strings.Builder
+		c.write(&why, nil)
+		return &exitError{codeTimeout, errors.New(strings.TrimSpace(why.String()))}
 	}
 	out := graph{Machine: c.Machine, Version: c.Version, Format: c.Format}
-	for _, m := range all {
+	for _, m := range all.Machines {
 		if m.Machine == c.Machine {
 			out.Versions = append(out.Versions, m.Version)
 		}
 	}
-	slices.Sort(out.Versions)
 	switch {
 	case len(out.Versions) == 0:
 		return &exitError{codeNotFound, fmt.Errorf("no instance is of machine %q, and no live worker registers it", c.Machine)}
@@ -156,7 +173,7 @@ func (c *machineGraph) Run(ctx context.Context, a *app) error {
 		return &exitError{codeNotFound, fmt.Errorf("no instance is of version %d of machine %q, and no live worker registers it; known: %v",
 			c.Version, c.Machine, out.Versions)}
 	}
-	out.draw(counts)
+	out.draw(all.counts)
 	return a.show(out, func(w io.Writer) { fmt.Fprint(w, out.Graph) })
 }
 

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -42,8 +44,8 @@ type migrateUp struct {
 func (*migrateUp) lasts() bool { return true }
 
 // Run the command.
-func (c *migrateUp) Run(ctx context.Context, a *app) error {
-	return a.migrate(ctx, "applied", func(m migrations.Migrator) ([]string, error) {
+func (c *migrateUp) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	return a.migrate(ctx, pool, "applied", func(m migrations.Migrator) ([]string, error) {
 		if c.To == "" {
 			return m.Up(ctx)
 		}
@@ -64,8 +66,8 @@ type migrateDown struct {
 func (*migrateDown) lasts() bool { return true }
 
 // Run the command.
-func (c *migrateDown) Run(ctx context.Context, a *app) error {
-	return a.migrate(ctx, "undone", func(m migrations.Migrator) ([]string, error) {
+func (c *migrateDown) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
+	return a.migrate(ctx, pool, "undone", func(m migrations.Migrator) ([]string, error) {
 		status, err := m.Status(ctx)
 		if err != nil {
 			return nil, err
@@ -100,12 +102,7 @@ func known(version string, empty bool) error {
 }
 
 // migrate goes somewhere, and shows how far it came, also when it was stopped on the way.
-func (a *app) migrate(ctx context.Context, did string, how func(migrations.Migrator) ([]string, error)) error {
-	pool, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func (a *app) migrate(ctx context.Context, pool *pgxpool.Pool, did string, how func(migrations.Migrator) ([]string, error)) error {
 	m := migrations.Migrator{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)}
 	versions, failed := how(m)
 	if failed != nil && len(versions) == 0 {
@@ -130,12 +127,7 @@ func (a *app) migrate(ctx context.Context, did string, how func(migrations.Migra
 type migrateStatus struct{}
 
 // Run the command.
-func (*migrateStatus) Run(ctx context.Context, a *app) error {
-	pool, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func (*migrateStatus) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	status, err := migrations.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
 	if err != nil {
 		return err
@@ -176,7 +168,6 @@ func (c *migrateSQL) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		defer pool.Close()
 		status, err := migrations.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
 		if err != nil {
 			return err

@@ -95,29 +95,55 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// leastCell is how narrow a column is made before its table becomes wider than the terminal.
-const leastCell = 6
+// leastCell is how narrow a text is made, so that its begin still tells something.
+const leastCell = 8
 
-// write lays the table out in a width; 0 is any.
+// write lays the table out in a width; 0 is any. Only texts are cut off, the longest first: a number or a name of a column that is cut off
+// says something else. A table that is too wide even so is written row by row, a line for each cell that is not empty.
 func (t *table) write(w io.Writer, width int) {
-	widths, numeric := t.measure()
-	for total := sum(widths) + 2*(len(widths)-1); width > 0 && total > width; total-- {
-		widest := 0
+	gap, widths, numeric := t.fit(width)
+	if width > 0 && sum(widths)+gap*(len(widths)-1) > width {
+		t.writeRows(w, width)
+		return
+	}
+	t.writeColumns(w, gap, widths, numeric)
+}
+
+// writeCut lays the table out in columns, whatever the width: for a screen, where what does not fit is cut off.
+func (t *table) writeCut(w io.Writer, width int) {
+	gap, widths, numeric := t.fit(width)
+	t.writeColumns(w, gap, widths, numeric)
+}
+
+// fit is how the table comes close to a width: with less between the columns, then by cutting off texts.
+func (t *table) fit(width int) (gap int, widths []int, numeric []bool) {
+	const wide, narrow = 2, 1
+	widths, numeric = t.measure()
+	if gap = wide; width == 0 || sum(widths)+gap*(len(widths)-1) <= width {
+		return gap, widths, numeric
+	}
+	gap = narrow
+	for total := sum(widths) + gap*(len(widths)-1); total > width; total-- {
+		widest := -1
 		for i, n := range widths {
-			if n > widths[widest] {
+			if !numeric[i] && n > max(leastCell, utf8.RuneCountInString(t.head[i])) && (widest < 0 || n > widths[widest]) {
 				widest = i
 			}
 		}
-		if widths[widest] <= leastCell {
+		if widest < 0 {
 			break
 		}
 		widths[widest]--
 	}
+	return gap, widths, numeric
+}
+
+func (t *table) writeColumns(w io.Writer, gap int, widths []int, numeric []bool) {
 	for n, row := range append([][]string{t.head}, t.rows...) {
 		var line strings.Builder
 		for i, cell := range row {
 			if i > 0 {
-				line.WriteString("  ")
+				line.WriteString(strings.Repeat(" ", gap))
 			}
 			if n == 0 {
 				cell = strings.ToUpper(cell)
@@ -135,13 +161,30 @@ func (t *table) write(w io.Writer, width int) {
 	}
 }
 
+func (t *table) writeRows(w io.Writer, width int) {
+	names := 0
+	for _, name := range t.head {
+		names = max(names, utf8.RuneCountInString(name))
+	}
+	for n, row := range t.rows {
+		if n > 0 {
+			fmt.Fprintln(w)
+		}
+		for i, cell := range row {
+			if cell != "" {
+				fmt.Fprintf(w, "%-*s  %s\n", names, strings.ToUpper(t.head[i]), cut(cell, max(leastCell, width-names-2)))
+			}
+		}
+	}
+}
+
 func (t *table) measure() (widths []int, numeric []bool) {
 	widths, numeric = make([]int, len(t.head)), make([]bool, len(t.head))
 	for i, name := range t.head {
 		widths[i], numeric[i] = utf8.RuneCountInString(name), len(t.rows) > 0
 		for _, row := range t.rows {
 			widths[i] = max(widths[i], utf8.RuneCountInString(row[i]))
-			if _, err := strconv.ParseFloat(row[i], 64); err != nil && row[i] != "" {
+			if _, err := strconv.ParseFloat(strings.TrimSuffix(row[i], "+"), 64); err != nil && row[i] != "" {
 				numeric[i] = false
 			}
 		}

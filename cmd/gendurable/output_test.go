@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -25,13 +26,42 @@ func TestTables(t *testing.T) {
 	require.Contains(t, narrow.String(), "…")
 	require.Contains(t, narrow.String(), "1234", "what is short stays whole")
 
+	// What is too wide even so is a line for each cell, but empty ones.
 	var tiny strings.Builder
+	table.write(&tiny, 16)
+	require.Equal(t, "ID     7\nNAME   order\nERROR  a long s…\n\nID     1234\nNAME   ümläut\uFFFD[…\n", tiny.String())
+	tiny.Reset()
 	table.write(&tiny, 1) // the least that can be read
 	require.Contains(t, tiny.String(), "order")
+
+	// Numbers and headings are never cut off; less space between them comes first.
+	numbers := newTable("number", "another", "text")
+	numbers.add("12345678+", 123456789, "something")
+	for width, want := range map[int]string{
+		31: "   NUMBER    ANOTHER  TEXT\n12345678+  123456789  something\n",
+		30: "   NUMBER   ANOTHER TEXT\n12345678+ 123456789 something\n",
+		28: "   NUMBER   ANOTHER TEXT\n12345678+ 123456789 somethi…\n",
+		27: "NUMBER   12345678+\nANOTHER  123456789\nTEXT     something\n",
+	} {
+		var out strings.Builder
+		numbers.write(&out, width)
+		require.Equal(t, want, out.String(), "%d", width)
+	}
 
 	var empty strings.Builder
 	newTable("id").write(&empty, 80)
 	require.Equal(t, "ID\n", empty.String())
+}
+
+// A shell reads back what was meant as one word.
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"plain", "", "a b", "it's", `"$HOME" \ *`, "a\nb", "-x;y", "größe", "~"} {
+		out, err := exec.CommandContext(t.Context(), "sh", "-c", "printf %s "+word(text)).Output()
+		require.NoError(t, err)
+		require.Equal(t, text, string(out))
+	}
+	require.Equal(t, "order:42", word("order:42"))
 }
 
 func TestSpans(t *testing.T) {

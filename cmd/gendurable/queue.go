@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -20,53 +18,78 @@ type queueCommands struct {
 	Resume queueResume `cmd:"" help:"End a pause."`
 }
 
-type queueList struct{}
-
-// queue is one of whom anything is known: a row, a worker or a pause.
-type queue struct {
-	Queue     string               `json:"queue"`
-	Counts    map[fsm.Status]int64 `json:"counts"`
-	Due       int64                `json:"due"`     // runnable, not paused, and its time has come
-	Delayed   int64                `json:"delayed"` // runnable, not paused, and its time has not come
-	Paused    int64                `json:"paused"`  // live instances that are paused themselves
-	OldestDue *time.Time           `json:"oldest_due"`
-	Workers   int                  `json:"workers"` // live ones that are not about to stop
-	Slots     int                  `json:"slots"`   // of those together
-	Since     *time.Time           `json:"paused_since"`
+type queueList struct {
+	counting
 }
 
-// queuesSQL counts in one reading of the table.
-const queuesSQL = `SELECT g.queue, g.status::text, count(*),
-  count(*) FILTER (WHERE g.status = 'runnable' AND NOT g.paused AND g.eligible_at <= c.now),
-  count(*) FILTER (WHERE g.status = 'runnable' AND NOT g.paused AND g.eligible_at > c.now),
-  count(*) FILTER (WHERE g.paused AND g.finished_at IS NULL),
-  min(g.eligible_at) FILTER (WHERE g.status = 'runnable' AND NOT g.paused AND g.eligible_at <= c.now)
-FROM {s}.gen_durable g, (SELECT clock_timestamp() AS now) c GROUP BY 1, 2`
+// queue is one with what is in it. Counts are null where they were not made.
+type queue struct {
+	traffic
+
+	Counts map[fsm.Status]int64 `json:"counts"`
+}
+
+// queues are all of them.
+type queues struct {
+	Queues  []*queue `json:"queues"`
+	Counted *counted `json:"counted"`
+}
 
 // Run the command.
-func (*queueList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
+func (c *queueList) Run(ctx context.Context, a *app, db *database) error {
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
-	defer db.close()
-	at, err := now(ctx, db.pool)
+	known, _, err := db.traffic(ctx)
 	if err != nil {
 		return err
 	}
-	all, err := db.queues(ctx)
+	counts, counted, err := c.all(ctx, db)
 	if err != nil {
 		return err
 	}
-	return a.show(map[string]any{"queues": all}, func(w io.Writer) {
-		t := newTable("queue", "due", "oldest", "delayed", "executing", "awaiting", "done", "failed", "workers", "slots", "paused")
-		for _, q := range all {
-			t.add(q.Queue, q.Due, age(at, q.OldestDue), q.Delayed, q.Counts[fsm.StatusExecuting],
-				q.Counts[fsm.StatusAwaitingSignal]+q.Counts[fsm.StatusAwaitingChildren], q.Counts[fsm.StatusDone], q.Counts[fsm.StatusFailed],
-				q.Workers, q.Slots, age(at, q.Since))
+	all := map[string]*queue{}
+	get := func(name string) *queue {
+		if all[name] == nil {
+			all[name] = &queue{traffic: traffic{Queue: name}}
+			if counted != nil {
+				all[name].Counts = zeros()
+			}
 		}
-		t.write(w, a.console.width())
+		return all[name]
+	}
+	for name, q := range known {
+		get(name).traffic = *q
+	}
+	for _, c := range counts {
+		get(c.Queue).Counts[c.Status] += c.Count
+	}
+	out := queues{[]*queue{}, counted}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out.Queues = append(out.Queues, all[name])
+	}
+	return a.show(out, func(w io.Writer) {
+		out.write(w, at, a.console.width())
+		c.write(w, counted)
 	})
+}
+
+func (q *queues) write(w io.Writer, at time.Time, width int) {
+	head := []string{"queue", "due", "oldest", "delayed", "executing", "slots", "workers"}
+	if q.Counted != nil {
+		head = append(head, "awaiting", "done", "failed")
+	}
+	t := newTable(append(head, "paused")...)
+	for _, one := range q.Queues {
+		row := []any{one.Queue, one.waiting(one.Due), age(at, one.OldestDue), one.waiting(one.Delayed), one.Executing, one.Slots, one.Workers}
+		if q.Counted != nil {
+			row = append(row, one.Counts[fsm.StatusAwaitingSignal]+one.Counts[fsm.StatusAwaitingChildren], one.Counts[fsm.StatusDone],
+				one.Counts[fsm.StatusFailed])
+		}
+		t.add(append(row, age(at, one.Since))...)
+	}
+	t.write(w, width)
 }
 
 // age of what may not be.
@@ -77,78 +100,13 @@ func age(at time.Time, of *time.Time) string {
 	return span(max(0, at.Sub(*of)))
 }
 
-func (d *database) queues(ctx context.Context) ([]*queue, error) {
-	known := map[string]*queue{}
-	get := func(name string) *queue {
-		if known[name] == nil {
-			known[name] = &queue{Queue: name, Counts: map[fsm.Status]int64{}}
-			for _, s := range fsm.Statuses() {
-				known[name].Counts[s] = 0
-			}
-		}
-		return known[name]
-	}
-	rows, err := d.pool.Query(ctx, within(d.schema, queuesSQL))
-	if err != nil {
-		return nil, err
-	}
-	var name, status string
-	var count, due, delayed, paused int64
-	var oldest *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&name, &status, &count, &due, &delayed, &paused, &oldest}, func() error {
-		q := get(name)
-		q.Counts[fsm.Status(status)] = count
-		q.Due, q.Delayed, q.Paused = q.Due+due, q.Delayed+delayed, q.Paused+paused
-		if oldest != nil {
-			q.OldestDue = absent(*oldest)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("count the queues: %w", err)
-	}
-	if err := d.served(ctx, get); err != nil {
-		return nil, err
-	}
-	out := []*queue{}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		out = append(out, known[name])
-	}
-	return out, nil
-}
-
-// served adds who serves the queues, and which are paused.
-func (d *database) served(ctx context.Context, get func(string) *queue) error {
-	workers, err := d.Admin().Workers(ctx)
-	if err != nil {
-		return err
-	}
-	for _, w := range workers {
-		if !w.Live || w.Draining {
-			continue
-		}
-		for name, slots := range w.Queues {
-			q := get(name)
-			q.Workers, q.Slots = q.Workers+1, q.Slots+slots
-		}
-	}
-	stopped, err := d.Admin().PausedQueues(ctx)
-	if err != nil {
-		return err
-	}
-	for _, p := range stopped {
-		get(p.Queue).Since = absent(p.Since)
-	}
-	return nil
-}
-
 type queuePause struct {
 	Queue string `arg:"" help:"Its name."`
 }
 
 // Run the command.
-func (c *queuePause) Run(ctx context.Context, a *app) error {
-	return a.pauseQueue(ctx, c.Queue, "paused", (*engine.Admin).PauseQueue)
+func (c *queuePause) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseQueue(ctx, db, c.Queue, "paused", (*engine.Admin).PauseQueue)
 }
 
 type queueResume struct {
@@ -156,21 +114,28 @@ type queueResume struct {
 }
 
 // Run the command.
-func (c *queueResume) Run(ctx context.Context, a *app) error {
-	return a.pauseQueue(ctx, c.Queue, "resumed", (*engine.Admin).ResumeQueue)
+func (c *queueResume) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseQueue(ctx, db, c.Queue, "resumed", (*engine.Admin).ResumeQueue)
 }
 
-func (a *app) pauseQueue(ctx context.Context, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (a *app) pauseQueue(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
 	news, err := how(db.Admin(), ctx, name)
 	if err != nil {
 		return err
 	}
-	return a.show(map[string]any{"queue": name, "changed": news}, func(w io.Writer) {
+	q := &traffic{}
+	if err := db.served(ctx, func(served string) *traffic {
+		if served == name {
+			return q
+		}
+		return &traffic{}
+	}); err != nil {
+		return err
+	}
+	return a.show(map[string]any{"queue": name, "changed": news, "workers": q.Workers}, func(w io.Writer) {
+		if q.Workers == 0 {
+			defer fmt.Fprintf(w, "no live worker serves a queue of this name\n")
+		}
 		if news {
 			fmt.Fprintf(w, "%s %q: every process knows with its next poll, a second later at most\n", did, name)
 		} else {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -39,17 +40,12 @@ type schedule struct {
 }
 
 // Run the command.
-func (*scheduleList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (*scheduleList) Run(ctx context.Context, a *app, db *database) error {
 	stored, err := db.Admin().Schedules(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := now(ctx, db.pool)
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,8 +76,8 @@ type schedulePause struct {
 }
 
 // Run the command.
-func (c *schedulePause) Run(ctx context.Context, a *app) error {
-	return a.pauseSchedule(ctx, c.Schedule, "paused", (*engine.Admin).PauseSchedule)
+func (c *schedulePause) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseSchedule(ctx, db, c.Schedule, "paused", (*engine.Admin).PauseSchedule)
 }
 
 type scheduleResume struct {
@@ -89,16 +85,11 @@ type scheduleResume struct {
 }
 
 // Run the command.
-func (c *scheduleResume) Run(ctx context.Context, a *app) error {
-	return a.pauseSchedule(ctx, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
+func (c *scheduleResume) Run(ctx context.Context, a *app, db *database) error {
+	return a.pauseSchedule(ctx, db, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
 }
 
-func (a *app) pauseSchedule(ctx context.Context, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (a *app) pauseSchedule(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
 	news, err := how(db.Admin(), ctx, name)
 	if err != nil {
 		return onSchedule(name, err)
@@ -117,12 +108,7 @@ type scheduleRun struct {
 }
 
 // Run the command.
-func (c *scheduleRun) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (c *scheduleRun) Run(ctx context.Context, a *app, db *database) error {
 	id, err := db.Admin().RunSchedule(ctx, c.Schedule)
 	if err != nil {
 		return onSchedule(c.Schedule, err)
@@ -138,19 +124,14 @@ type scheduleDelete struct {
 }
 
 // Run the command. What is not there is not asked about.
-func (c *scheduleDelete) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
 	stored, err := db.Admin().Schedules(ctx)
 	if err != nil {
 		return err
 	}
 	n := slices.IndexFunc(stored, func(s engine.StoredSchedule) bool { return s.Name == c.Schedule })
 	if n < 0 {
-		return onSchedule(c.Schedule, engine.ErrNoSchedule)
+		return onSchedule(c.Schedule, fmt.Errorf("%w: %q", engine.ErrNoSchedule, c.Schedule))
 	}
 	question := fmt.Sprintf("Delete the schedule %q, %q, of machine %q? Its instances stay; a process that still declares it stores it again when it starts.",
 		c.Schedule, stored[n].Expression, stored[n].Machine)
@@ -163,4 +144,9 @@ func (c *scheduleDelete) Run(ctx context.Context, a *app) error {
 	return a.show(map[string]any{"schedule": c.Schedule, "deleted": true}, func(w io.Writer) { fmt.Fprintf(w, "deleted %q\n", c.Schedule) })
 }
 
-func onSchedule(name string, err error) error { return fmt.Errorf("schedule %q: %w", name, err) }
+func onSchedule(name string, err error) error {
+	if errors.Is(err, engine.ErrNoSchedule) { // which names it
+		return fmt.Errorf("%w\n  gendurable schedule list has the names", err)
+	}
+	return fmt.Errorf("schedule %q: %w", name, err)
+}

@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 type topCommand struct {
@@ -40,18 +38,6 @@ type rates struct {
 	Failed   float64 `json:"failed"`
 }
 
-// traffic of a queue.
-type traffic struct {
-	Queue     string     `json:"queue"`
-	Due       int64      `json:"due"`
-	Delayed   int64      `json:"delayed"`
-	Executing int64      `json:"executing"`
-	OldestDue *time.Time `json:"oldest_due"`
-	Workers   int        `json:"workers"`
-	Slots     int        `json:"slots"`
-	Since     *time.Time `json:"paused_since"`
-}
-
 // busy is a worker and how much it executes.
 type busy struct {
 	process
@@ -71,7 +57,6 @@ func (c *topCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer db.close()
 	if !c.Once {
 		return c.watch(ctx, a, db)
 	}
@@ -88,7 +73,7 @@ func (c *topCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.show(second, func(w io.Writer) { second.write(w, a.console.width(), db.schema) })
+	return a.show(second, func(w io.Writer) { second.write(w, a.console.width(), db.schema, (*table).write) })
 }
 
 // What a terminal obeys.
@@ -135,7 +120,7 @@ func (c *topCommand) watch(ctx context.Context, a *app, db *database) error {
 			last = next
 		}
 		if last != nil {
-			last.write(&text, width, db.schema)
+			last.write(&text, width, db.schema, (*table).writeCut)
 		}
 		draw(a.console.out, text.String(), width, height)
 		select {
@@ -163,18 +148,6 @@ func draw(w io.Writer, text string, width, height int) {
 	fmt.Fprint(w, out.String()+clearRest)
 }
 
-// waitingSQL counts what is runnable, each lane by the index that the claims go by: no reading of the whole table every two seconds.
-const waitingSQL = `SELECT r.queue, count(*) FILTER (WHERE r.eligible_at <= c.now), count(*) FILTER (WHERE r.eligible_at > c.now),
-  min(r.eligible_at) FILTER (WHERE r.eligible_at <= c.now)
-FROM (
-  SELECT queue, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0
-  UNION ALL SELECT queue, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2
-  UNION ALL SELECT queue, eligible_at FROM {s}.gen_durable
-    WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL AND pick_lane = 1) r,
-  (SELECT clock_timestamp() AS now) c GROUP BY 1`
-
-const executingSQL = `SELECT queue, locked_by, count(*) FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2`
-
 // progressSQL: each claim draws a token, each insert an id. $1 schema $2 since when what has ended is counted; NULL is never.
 const progressSQL = `SELECT clock_timestamp(),
   (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_id_seq'),
@@ -199,9 +172,12 @@ func (d *database) frame(ctx context.Context, last *frame) (*frame, error) {
 		per := func(n int64) float64 { return float64(n) / out.At.Sub(last.At).Seconds() }
 		out.Rates = &rates{per(out.inserted - last.inserted), per(out.claimed - last.claimed), per(done), per(failed)}
 	}
-	executing, err := d.traffic(ctx, out)
+	queues, executing, err := d.traffic(ctx)
 	if err != nil {
 		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		out.Queues = append(out.Queues, queues[name])
 	}
 	workers, err := d.Admin().Workers(ctx)
 	if err != nil {
@@ -213,61 +189,8 @@ func (d *database) frame(ctx context.Context, last *frame) (*frame, error) {
 	return out, nil
 }
 
-// traffic adds the queues to a frame, and returns how much each worker executes.
-func (d *database) traffic(ctx context.Context, out *frame) (map[string]int64, error) {
-	known := map[string]*traffic{}
-	get := func(name string) *traffic {
-		if known[name] == nil {
-			known[name] = &traffic{Queue: name}
-		}
-		return known[name]
-	}
-	rows, err := d.pool.Query(ctx, within(d.schema, waitingSQL))
-	if err != nil {
-		return nil, err
-	}
-	var name string
-	var due, delayed, count int64
-	var oldest *time.Time
-	if _, err = pgx.ForEachRow(rows, []any{&name, &due, &delayed, &oldest}, func() error {
-		q := get(name)
-		q.Due, q.Delayed, q.OldestDue = due, delayed, absent(value(oldest))
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("count what waits: %w", err)
-	}
-	if rows, err = d.pool.Query(ctx, within(d.schema, executingSQL)); err != nil {
-		return nil, err
-	}
-	executing := map[string]int64{}
-	var worker string
-	if _, err = pgx.ForEachRow(rows, []any{&name, &worker, &count}, func() error {
-		get(name).Executing += count
-		executing[worker] += count
-		return nil
-	}); err != nil {
-		return nil, fmt.Errorf("count what executes: %w", err)
-	}
-	served := map[string]*queue{}
-	if err := d.served(ctx, func(name string) *queue {
-		if served[name] == nil {
-			served[name] = &queue{}
-		}
-		return served[name]
-	}); err != nil {
-		return nil, err
-	}
-	for name, by := range served {
-		q := get(name)
-		q.Workers, q.Slots, q.Since = by.Workers, by.Slots, by.Since
-	}
-	for _, name := range slices.Sorted(maps.Keys(known)) {
-		out.Queues = append(out.Queues, known[name])
-	}
-	return executing, nil
-}
-
-func (f *frame) write(w io.Writer, width int, schema string) {
+// write lays the tables of the frame out as layout does.
+func (f *frame) write(w io.Writer, width int, schema string, layout func(*table, io.Writer, int)) {
 	fmt.Fprintf(w, "schema %s at %s\n", schema, text(f.At))
 	if f.Rates == nil {
 		fmt.Fprintln(w, "per second: …")
@@ -277,14 +200,14 @@ func (f *frame) write(w io.Writer, width int, schema string) {
 	}
 	queues := newTable("queue", "due", "oldest", "delayed", "executing", "slots", "workers", "paused")
 	for _, q := range f.Queues {
-		queues.add(q.Queue, q.Due, age(f.At, q.OldestDue), q.Delayed, q.Executing, q.Slots, q.Workers, age(f.At, q.Since))
+		queues.add(q.Queue, q.waiting(q.Due), age(f.At, q.OldestDue), q.waiting(q.Delayed), q.Executing, q.Slots, q.Workers, age(f.At, q.Since))
 	}
 	fmt.Fprintln(w)
-	queues.write(w, width)
+	layout(queues, w, width)
 	workers := newTable("worker", "state", "host", "pid", "up", "beat", "executing", "queues")
 	for _, p := range f.Workers {
 		workers.add(p.ID, p.State, p.Host, p.PID, f.At.Sub(p.Started), max(0, f.At.Sub(p.Beat)), p.Executing, slots(p.Queues))
 	}
 	fmt.Fprintln(w)
-	workers.write(w, width)
+	layout(workers, w, width)
 }

@@ -46,17 +46,12 @@ func processes(of []engine.Worker) []process {
 }
 
 // Run the command.
-func (*workerList) Run(ctx context.Context, a *app) error {
-	db, err := a.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer db.close()
+func (*workerList) Run(ctx context.Context, a *app, db *database) error {
 	workers, err := db.Admin().Workers(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := now(ctx, db.pool)
+	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package languages
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/integration/node"
 )
 
 // answer is what a statement returned, or why it failed.
@@ -38,7 +41,7 @@ type call struct {
 type client func(t *testing.T, url string, c call) answer
 
 // clients are the other languages.
-var clients = map[string]func(t *testing.T) client{"psql": psql, "node": node}
+var clients = map[string]func(t *testing.T) client{"psql": psql, "node": nodeJS}
 
 // psql calls with literals, as a script does.
 func psql(t *testing.T) client {
@@ -86,27 +89,13 @@ var installed = sync.OnceValues(func() (dir string, err error) {
 		return "", err
 	}
 	nodeDirectory = dir
-	for _, name := range []string{"package.json", "package-lock.json", "client.js"} {
-		text, err := os.ReadFile(name)
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
-		}
-		if err != nil {
-			return dir, err
-		}
-	}
-	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--prefer-offline") //nolint:noctx // it ends
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return dir, fmt.Errorf("npm ci: %w: %s", err, out)
-	}
-	return dir, nil
+	return dir, node.Install(context.Background(), dir, "client.js")
 })
 
-// node calls with parameters, by the driver that most of its programs use.
-func node(t *testing.T) client {
+// nodeJS calls with parameters, by the driver that most of its programs use.
+func nodeJS(t *testing.T) client {
 	t.Helper()
-	if _, err := exec.LookPath("npm"); err != nil {
+	if !node.Found() {
 		t.Skip("there is no Node here")
 	}
 	dir, err := installed()

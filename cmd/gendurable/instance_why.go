@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+type instanceWhy struct {
+	Target address `arg:"" help:"An id, or key: and a correlation key."`
+}
+
+// cause is one of engine.Cause. Do is what to do about it, and empty where that is to wait.
+type cause struct {
+	Kind   engine.CauseKind `json:"kind"`
+	Text   string           `json:"text"`
+	Do     string           `json:"do,omitempty"`
+	Since  *time.Time       `json:"since"`
+	Until  *time.Time       `json:"until"`
+	Names  []string         `json:"names,omitempty"`
+	IDs    []fsm.ID         `json:"ids,omitempty"`
+	Count  int              `json:"count,omitempty"`
+	Worker string           `json:"worker,omitempty"`
+}
+
+// Run the command.
+func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
+	causes, err := db.Admin().Why(ctx, c.Target.to)
+	if err != nil {
+		return c.Target.advise(err)
+	}
+	row, err := db.row(ctx, c.Target.to)
+	if err != nil {
+		return c.Target.advise(err)
+	}
+	of := summarizeRow(row)
+	out := make([]cause, len(causes))
+	for n, one := range causes {
+		out[n] = cause{one.Kind, one.String(), of.remedy(one), absent(one.Since), absent(one.Until), one.Names, one.IDs, one.Count, one.WorkerID}
+	}
+	return a.show(map[string]any{"id": of.ID, "causes": out}, func(w io.Writer) {
+		for _, one := range out {
+			fmt.Fprintf(w, "%s: %s\n", one.Kind, printable(one.Text, false))
+			if one.Do != "" {
+				fmt.Fprintf(w, "  → %s\n", printable(one.Do, false))
+			}
+		}
+	})
+}
+
+// remedy is what to do about a cause. What is a matter of time has none.
+func (s *summary) remedy(c engine.Cause) string {
+	switch c.Kind {
+	case engine.CauseEnded:
+		if s.Status == fsm.StatusFailed {
+			return fmt.Sprintf("gendurable instance get %d has its errors; gendurable instance retry %d runs it again", s.ID, s.ID)
+		}
+	case engine.CauseSignals:
+		return fmt.Sprintf("if it should not wait: gendurable instance signal %d %s PAYLOAD, or cancel it", s.ID, word(c.Names[0]))
+	case engine.CauseChildren:
+		return fmt.Sprintf("gendurable instance tree %d shows them, gendurable instance why each", s.ID)
+	case engine.CausePaused:
+		return fmt.Sprintf("gendurable instance resume %d", s.ID)
+	case engine.CauseQueuePaused:
+		return "gendurable queue resume " + word(s.Queue)
+	case engine.CauseDelayed:
+		return fmt.Sprintf("if it should not wait: gendurable instance run-now %d", s.ID)
+	case engine.CauseNoWorker:
+		return fmt.Sprintf("start a process that serves queue %q; gendurable worker list shows those that are there", s.Queue)
+	case engine.CauseNoMachine:
+		return fmt.Sprintf("start a process that registers %s/%d and serves queue %q; gendurable worker list shows those that are there",
+			s.Machine, s.Version, s.Queue)
+	case engine.CauseKeyBusy, engine.CauseKeyBehind:
+		return fmt.Sprintf("gendurable instance why %d", c.IDs[0])
+	case engine.CauseSlots, engine.CauseBehind:
+		return "more slots or processes, or a lower priority for the others; gendurable queue list shows how much waits"
+	case engine.CauseRunning, engine.CauseLost, engine.CauseSoon:
+	}
+	return ""
+}
