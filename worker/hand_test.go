@@ -103,7 +103,7 @@ func TestAHandWaitsForAKey(t *testing.T) {
 		taken, err := h.Take(s.within(10*time.Second), "q")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, `partition key "k"`)
-		require.NotNil(t, taken, "which instance it was")
+		require.NotNil(t, taken)
 		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status, "it went back")
 
 		freed := time.AfterFunc(5*time.Second, func() { other.cut() })
@@ -128,14 +128,15 @@ func TestTheEndOfAHandsContextEndsTheStep(t *testing.T) {
 	})
 }
 
-func TestAStepThatIsDeafCostsAHandNoSlot(t *testing.T) {
+// Its end comes when nobody waits for it any more, and is not taken for that of another.
+func TestAStepThatIsDeafDoesNotEndForAnother(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		first, second := s.db.insert(priority(-1)), s.db.insert()
 		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
 			if c.ID == first.ID {
 				return deaf(10*time.Minute)(ctx, p, c)
 			}
-			return done(), nil
+			return takes(time.Minute)(ctx, p, c)
 		}
 		_, h := s.byHand()
 		err := s.take(h).Run(s.within(time.Minute))
@@ -145,6 +146,9 @@ func TestAStepThatIsDeafCostsAHandNoSlot(t *testing.T) {
 		require.Equal(t, fsm.StatusDone, s.db.look(second.ID).status)
 		s.pass(10 * time.Minute)
 		require.Equal(t, fsm.StatusDone, s.db.look(first.ID).status, "its outcome counts, since nobody else has its claim")
+		third := s.db.insert()
+		require.NoError(t, s.take(h).Run(t.Context()))
+		require.Equal(t, fsm.StatusDone, s.db.look(third.ID).status, "Run returned before its step had ended")
 	})
 }
 
