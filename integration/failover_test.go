@@ -200,12 +200,12 @@ func (c *customer) insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err er
 	return id, err
 }
 
-// persist repeats what may be repeated, as long as the test's patience goes.
+// persist repeats what may be repeated, as long as the test's patience goes. An instance that is gone does not come back.
 func persist(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := f(ctx)
-	for err != nil && ctx.Err() == nil {
+	for err != nil && !errors.Is(err, engine.ErrNoTarget) && ctx.Err() == nil {
 		err = f(ctx)
 	}
 	return err
