@@ -25,7 +25,8 @@ import (
 const fragment = "//fragment\n"
 
 // A Go block is a complete file, or a fragment with a comment above it that names its frame in testdata/frames: the file around it.
-// Unused variables and imports are a fragment's right.
+// Unused variables and imports are a fragment's right. Or it is the code of a file of the repository, whose comment says which: all of it
+// after the imports.
 func TestGoCompiles(t *testing.T) {
 	t.Parallel()
 	packages := compiled(t)
@@ -38,10 +39,29 @@ func TestGoCompiles(t *testing.T) {
 				formatted, err := format.Source([]byte(b.text))
 				require.NoError(t, err)
 				require.Equal(t, string(formatted), b.text, "not formatted")
+				if b.file != "" {
+					require.Equal(t, codeOf(t, b.file), b.text, "not what the file says")
+					return
+				}
 				require.NoError(t, check(packages, framed(t, b), b.frame != ""))
 			})
 		}
 	}
+}
+
+// codeOf is what follows the imports of a file.
+func codeOf(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(path)))
+	require.NoError(t, err)
+	files := token.NewFileSet()
+	file, err := parser.ParseFile(files, path, text, parser.ImportsOnly)
+	require.NoError(t, err)
+	end := file.Name.End()
+	if len(file.Decls) > 0 {
+		end = file.Decls[len(file.Decls)-1].End()
+	}
+	return strings.TrimLeft(string(text[files.Position(end).Offset:]), "\n")
 }
 
 // framed is a block as a file.

@@ -26,11 +26,15 @@ type page struct {
 type block struct {
 	language string
 	frame    string // of the comment above a Go fragment: <!-- frame: name -->
+	file     string // of the comment above what is a file's code: <!-- file: path -->, from the root
 	line     int    // of its first line, from 1
 	text     string
 }
 
-var frameComment = regexp.MustCompile(`^<!-- frame: (\w+) -->$`)
+var (
+	frameComment = regexp.MustCompile(`^<!-- frame: (\w+) -->$`)
+	fileComment  = regexp.MustCompile(`^<!-- file: (\S+) -->$`)
+)
 
 // pages reads all of the project's Markdown.
 func pages(t *testing.T) []page {
@@ -58,16 +62,19 @@ func read(t *testing.T, path string) page {
 	require.NoError(t, err)
 	p := page{path: path, lines: strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")}
 	var open *block
-	var frame string
+	var frame, file string
 	for i, line := range p.lines {
 		language, fence := strings.CutPrefix(line, "```")
 		switch {
 		case open == nil && fence:
-			open = &block{language: language, frame: frame, line: i + 2}
+			open = &block{language: language, frame: frame, file: file, line: i + 2}
 		case open == nil:
-			frame = ""
+			frame, file = "", ""
 			if m := frameComment.FindStringSubmatch(line); m != nil {
 				frame = m[1]
+			}
+			if m := fileComment.FindStringSubmatch(line); m != nil {
+				file = m[1]
 			}
 		case fence:
 			p.blocks = append(p.blocks, *open)

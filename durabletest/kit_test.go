@@ -2,6 +2,7 @@ package durabletest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -509,9 +510,21 @@ func TestURLs(t *testing.T) {
 	require.Equal(t, words.Pool.Config().ConnConfig.Database, other.Config().Database)
 }
 
+func TestAKitSweepsTheDatabaseOfAKilledTest(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.URL(t))
+	left := fmt.Sprintf("gendurable_test_%x_%s", time.Now().Add(-2*time.Hour).Unix(), strings.ToLower(rand.Text()))
+	_, err := pool.Exec(t.Context(), "CREATE DATABASE "+left)
+	require.NoError(t, err)
+	newKit(t)
+	var there bool
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", left).Scan(&there))
+	require.False(t, there)
+}
+
 func testSchemas(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
-	rows, err := pool.Query(t.Context(), "SELECT nspname::text FROM pg_namespace WHERE nspname LIKE 'test_%'")
+	rows, err := pool.Query(t.Context(), "SELECT nspname::text FROM pg_namespace WHERE starts_with(nspname, 'gendurable_test_')")
 	require.NoError(t, err)
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)

@@ -131,7 +131,8 @@ func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption)
 	return a.one(ctx, t, VerbResume, options)
 }
 
-func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (Changed, error) {
+func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
+	defer a.engine.explain(ctx, toOperate, &err)
 	o, err := newOrder(verb, options)
 	if err != nil {
 		return Changed{}, err

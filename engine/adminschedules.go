@@ -40,12 +40,13 @@ type StoredSchedule struct {
 }
 
 // Schedules lists the stored schedules, by name.
-func (a *Admin) Schedules(ctx context.Context) ([]StoredSchedule, error) {
+func (a *Admin) Schedules(ctx context.Context) (list []StoredSchedule, err error) {
+	defer a.engine.explain(ctx, toRead("schedules", "gen_durable"), &err)
 	rows, err := a.engine.store.Schedules(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := make([]StoredSchedule, len(rows))
+	list = make([]StoredSchedule, len(rows))
 	for i, s := range rows {
 		list[i] = StoredSchedule{Name: s.Name, Expression: s.Expression, Zone: s.TimeZone, CatchUp: CatchUp(s.CatchUp), Overlap: Overlap(s.Overlap),
 			Jitter: s.Jitter, Machine: s.Spec.Machine, Version: s.Spec.Version, Queue: s.Spec.Queue, Next: s.Next, Last: s.Last,
@@ -112,7 +113,8 @@ func (a *Admin) DeleteSchedule(ctx context.Context, name string) error {
 }
 
 // onSchedule repeats a verb on transient faults until ctx ends, as the other verbs do, but not what was refused, which no error of Postgres is.
-func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once func() error, refused *error) error {
+func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once func() error, refused *error) (err error) {
+	defer a.engine.explain(ctx, toOperateSchedules, &err)
 	if err := checkName(name, MaxScheduleNameBytes); err != nil {
 		return &VerbError{verb, "name", err}
 	}

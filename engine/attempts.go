@@ -12,7 +12,8 @@ import (
 // where all went well. Lists do not carry them.
 //
 // Errors: ErrNotFound.
-func (e *Engine) Errors(ctx context.Context, of fsm.Target) ([]fsm.AttemptError, error) {
+func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptError, err error) {
+	defer e.explain(ctx, toRead("gen_durable"), &err)
 	address, err := signal.Resolve(of)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -21,7 +22,7 @@ func (e *Engine) Errors(ctx context.Context, of fsm.Target) ([]fsm.AttemptError,
 	if err != nil {
 		return nil, err
 	}
-	list := make([]fsm.AttemptError, len(rows))
+	list = make([]fsm.AttemptError, len(rows))
 	for i, r := range rows {
 		list[i] = fsm.AttemptError{At: r.At, Step: r.Step, Visit: r.Visit, Attempt: r.Attempt, Kind: fsm.AttemptKind(r.Kind), Message: r.Message,
 			Worker: r.Worker}

@@ -26,7 +26,8 @@ const (
 // the index of that finds less than 20,000.
 //
 // Errors: a *[VerbError], also for more than MaxPlan instances.
-func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (*Plan, error) {
+func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err error) {
+	defer a.engine.explain(ctx, toRead("gen_durable"), &err)
 	criteria, some, err := bulkCriteria(verb, &f)
 	if err != nil {
 		return nil, err
@@ -90,7 +91,8 @@ type Applied struct {
 // again, and does the rest. A plan of VerbReschedule needs the option [At].
 //
 // Errors: *[VerbError]; *[DuplicateError] and others, joined.
-func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (Applied, error) {
+func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applied, err error) {
+	defer p.admin.engine.explain(ctx, toOperate, &err)
 	o, err := newOrder(p.Verb, options)
 	if err != nil {
 		return Applied{}, err

@@ -26,6 +26,13 @@ var (
 
 // around runs a call within all that surrounds it.
 func (w writer) around(ctx context.Context, describe func() Call, do func(context.Context) ([]fsm.ID, error)) error {
+	if within := w.sender.Once; !within { // a host's transaction has a role of its own, and is over when it is refused something
+		once := do
+		do = func(ctx context.Context) (ids []fsm.ID, err error) {
+			defer w.engine.explain(ctx, toWrite, &err)
+			return once(ctx)
+		}
+	}
 	if !w.engine.surrounded {
 		_, err := do(ctx)
 		return err

@@ -49,7 +49,8 @@ type Counts struct {
 // Where it does not end in time the last complete counts are returned, with Complete false; no other is begun until MaxAge has passed.
 //
 // Errors: a *[QueryError]; ErrCounts if there are no earlier counts to return; the cause of ctx's end.
-func (e *Engine) Counts(ctx context.Context, o CountsOptions) (Counts, error) {
+func (e *Engine) Counts(ctx context.Context, o CountsOptions) (c Counts, err error) {
+	defer e.explain(ctx, toRead("gen_durable"), &err)
 	switch {
 	case o.MaxAge < 0:
 		return Counts{}, badQuery("MaxAge", "%v is negative", o.MaxAge)

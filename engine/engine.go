@@ -116,8 +116,8 @@ func (e *Engine) workerConfig() worker.Config {
 // Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working; ctx bounds the start only. A client need not be started; if it
 // is, it only checks and stores. After an error of ErrSchema, of the context or of Postgres it may be called again.
 //
-// Errors: ErrPooler, ErrSchema, ErrStarted, ErrStopped.
-func (e *Engine) Start(ctx context.Context) error {
+// Errors: ErrPooler, ErrRights, ErrSchema, ErrStarted, ErrStopped.
+func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.take(ctx); err != nil {
 		return err
 	}
@@ -133,10 +133,14 @@ func (e *Engine) Start(ctx context.Context) error {
 	if err := e.checkPooler(ctx); err != nil {
 		return err
 	}
+	defer e.explain(ctx, e.toStart(), &err)
 	if err := migrations.Check(ctx, e.config.Pool, e.config.Schema); err != nil {
 		if _, wrong := errors.AsType[*migrations.SchemaError](err); wrong {
 			return fmt.Errorf("%w: %w", ErrSchema, err)
 		}
+		return err
+	}
+	if err := e.checkRights(ctx); err != nil {
 		return err
 	}
 	if err := e.warn(ctx); err != nil {

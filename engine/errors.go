@@ -32,6 +32,9 @@ var (
 	ErrCounts = errors.New("gendurable: too many instances to count in time")
 	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
 	ErrSchema = errors.New("gendurable: schema not current")
+	// ErrRights: the role of the Pool may not do this. Of Start, of inserts, signals, reads and Admin, as a *[RightsError], which has the
+	// statements that grant it.
+	ErrRights = errors.New("gendurable: rights are lacking")
 	// ErrPooler: a proxy between here and Postgres pools transactions, and the Config relies on sessions. Of Start; it wraps a
 	// *[ConfigError] per field, which says what to set instead.
 	ErrPooler = errors.New("gendurable: the proxy before Postgres pools transactions")

@@ -119,7 +119,8 @@ func (h *Health) silence() string {
 // Lag is for how long each of some queues' oldest runnable instances has been due, without the paused ones, those that wait behind their
 // partition key, and those set aside whose machine is not registered here; 0 where none is due. Without names it is asked for the queues of
 // this process. One statement that visits the priorities in use, whatever the backlog.
-func (e *Engine) Lag(ctx context.Context, queues ...string) (map[string]time.Duration, error) {
+func (e *Engine) Lag(ctx context.Context, queues ...string) (lag map[string]time.Duration, err error) {
+	defer e.explain(ctx, toRead("gen_durable", "paused_queues"), &err)
 	if len(queues) == 0 {
 		for name := range e.config.Queues {
 			queues = append(queues, name)
@@ -133,7 +134,7 @@ func (e *Engine) Lag(ctx context.Context, queues ...string) (map[string]time.Dur
 	if err != nil {
 		return nil, fmt.Errorf("measure the lag of queues: %w", err)
 	}
-	lag := make(map[string]time.Duration, len(queues))
+	lag = make(map[string]time.Duration, len(queues))
 	for _, name := range queues {
 		due, ok := found.Due[name]
 		lag[name] = 0

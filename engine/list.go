@@ -32,7 +32,8 @@ const (
 // the primary key, of which one page visits 10,000 rows. Both are one statement; a page that finds too many by the index is two.
 //
 // Errors: a *[QueryError].
-func (e *Engine) List(ctx context.Context, q Query) (Page, error) {
+func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
+	defer e.explain(ctx, toRead("gen_durable"), &err)
 	p, of, err := list(&q)
 	if err != nil {
 		return Page{}, err
@@ -41,7 +42,6 @@ func (e *Engine) List(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	var page Page
 	for _, row := range found.Instances {
 		page.Instances = append(page.Instances, raw(row))
 	}

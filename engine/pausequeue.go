@@ -37,6 +37,7 @@ func (a *Admin) ResumeQueue(ctx context.Context, queue string) (changed bool, er
 }
 
 func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string) (changed bool, err error) {
+	defer a.engine.explain(ctx, toPauseQueues, &err)
 	if err := checkName(queue, fsm.MaxNameBytes); err != nil {
 		return false, &VerbError{verb, "queue", err}
 	}
@@ -52,12 +53,13 @@ func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string) (change
 }
 
 // PausedQueues lists the queues that are paused, by name.
-func (a *Admin) PausedQueues(ctx context.Context) ([]PausedQueue, error) {
+func (a *Admin) PausedQueues(ctx context.Context) (paused []PausedQueue, err error) {
+	defer a.engine.explain(ctx, toRead("paused_queues"), &err)
 	rows, err := a.engine.store.PausedQueues(ctx)
 	if err != nil {
 		return nil, err
 	}
-	paused := make([]PausedQueue, len(rows))
+	paused = make([]PausedQueue, len(rows))
 	for i, q := range rows {
 		paused[i] = PausedQueue(q)
 	}

@@ -13,7 +13,8 @@ import (
 // scope of its key is found by id alone.
 //
 // Errors: ErrNotFound.
-func (e *Engine) Get(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
+func (e *Engine) Get(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err error) {
+	defer e.explain(ctx, toRead("gen_durable"), &err)
 	address, err := signal.Resolve(of)
 	if err != nil {
 		return fsm.RawInstance{}, fmt.Errorf("%w: %w", ErrNotFound, err)

@@ -120,6 +120,7 @@ func (c Cause) who() string {
 //
 // Errors: ErrNotFound.
 func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err error) {
+	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "workers"), &err)
 	address, err := signal.Resolve(of)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)

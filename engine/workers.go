@@ -24,7 +24,8 @@ type Worker struct {
 
 // Workers lists the processes that work on queues, oldest first; one that died, without Live, for an hour. Engines without queues are not
 // among them.
-func (a *Admin) Workers(ctx context.Context) ([]Worker, error) {
+func (a *Admin) Workers(ctx context.Context) (all []Worker, err error) {
+	defer a.engine.explain(ctx, toRead("workers"), &err)
 	rows, err := a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx)
 	if err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func (a *Admin) Workers(ctx context.Context) ([]Worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Worker, len(rows))
+	all = make([]Worker, len(rows))
 	for i, r := range rows {
 		all[i] = workerOf(r, now)
 	}

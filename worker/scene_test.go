@@ -101,6 +101,13 @@ func usual(slots int) Queue {
 
 // start starts one more process. The scene's end stops it, if nobody else does.
 func (s *scene) start() *process {
+	p := s.process()
+	p.Start()
+	return p
+}
+
+// process makes one more, which whoever calls this starts.
+func (s *scene) process() *process {
 	p := &process{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
 	m := s.machine
 	m.Steps = map[string]step.Step{"s": {Timeout: s.timeout, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
@@ -114,7 +121,6 @@ func (s *scene) start() *process {
 		locks = nil
 	}
 	p.Worker = assemble(c, s.db, p.line, locks, s.hash)
-	p.Start()
 	s.running = append(s.running, p)
 	return p
 }

@@ -39,37 +39,46 @@ func role(t *testing.T, settings ...string) (name string, as func(direct string)
 	}
 }
 
-// app is a role with the rights that the guide gives it, and no others, in a migrated database.
+// app is a role with the rights that the guide gives to a worker, and no others, in a migrated database.
 func app(t *testing.T, settings ...string) environment {
+	t.Helper()
+	e, _ := roleOf(t, "worker", settings...)
+	return e
+}
+
+// roleOf is one with the rights that the guide gives to a job, and no others, in a migrated database.
+func roleOf(t *testing.T, job string, settings ...string) (e environment, name string) {
 	t.Helper()
 	name, as := role(t, settings...)
 	direct := pgtest.Migrated(t)
 	pool := pgtest.Pool(t, direct)
-	for statement := range strings.SplitSeq(rights(t), ";") {
-		execute(t, pool, regexp.MustCompile(`\bapp\b`).ReplaceAllString(statement, name))
+	for _, statement := range rights(t, job) {
+		execute(t, pool, strings.TrimSuffix(statement, job)+name)
 	}
-	return environment{url: as(direct), direct: direct}
+	return environment{url: as(direct), direct: direct}, name
 }
 
-// rights are the statements of the guide, for a role app.
-func rights(t *testing.T) string {
+// rights are the statements of the guide for a job.
+func rights(t *testing.T, job string) []string {
 	t.Helper()
 	guide, err := os.ReadFile("../../docs/guide/operations.md")
 	require.NoError(t, err)
-	found := regexp.MustCompile("(?s)## Rights\n.*?```sql\n(.*?)```").FindStringSubmatch(string(guide))
-	require.NotNil(t, found, "the guide does not say which rights")
-	return strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(found[1]), ";"))
+	block := regexp.MustCompile("(?s)## Rights\n.*?```sql\n(.*?)```").FindStringSubmatch(string(guide))
+	require.NotNil(t, block, "the guide does not say which rights")
+	var found []string
+	for statement := range strings.SplitSeq(block[1], ";") {
+		if statement = strings.TrimSpace(statement); strings.HasSuffix(statement, " "+job) {
+			found = append(found, statement)
+		}
+	}
+	require.NotEmpty(t, found, "the guide gives no rights to %s", job)
+	return found
 }
 
 func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
 	t.Helper()
 	_, err := pool.Exec(t.Context(), sql)
 	require.NoError(t, err, sql)
-}
-
-func TestTheRightsOfTheGuideAreEnough(t *testing.T) {
-	t.Parallel()
-	scenario(t, app(t))
 }
 
 func TestDefaultsOfIsolation(t *testing.T) {

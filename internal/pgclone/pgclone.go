@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,14 +24,17 @@ import (
 const templateLock = 0x67656e6475726162 // "gendurab"
 
 // Template returns the name of a database whose schema is migrated: made by whoever comes first, in whatever process. The name tells the
-// migrations, the schema and the role that made it, since nobody else may copy it.
+// migrations, the schema and the role that made it, since nobody else may copy it. It also drops what tests have left behind that were killed.
 func Template(ctx context.Context, server *pgxpool.Config, schema string) (name string, err error) {
 	hash, err := migrationsHash(schema, server.ConnConfig.User)
 	if err != nil {
 		return "", err
 	}
 	name = "gendurable_template_" + hash
-	err = locked(ctx, server, func(conn *pgx.Conn) error { return makeTemplate(ctx, conn, server, name, schema) })
+	err = locked(ctx, server, func(conn *pgx.Conn) error {
+		sweep(ctx, conn)
+		return makeTemplate(ctx, conn, server, name, schema)
+	})
 	if err != nil {
 		return "", fmt.Errorf("make the migrated template: %w", err)
 	}
@@ -58,8 +62,10 @@ func Drop(ctx context.Context, server *pgxpool.Config, name string) error {
 	})
 }
 
-// Name is one that nobody has: of a database or a schema.
-func Name() string { return "test_" + strings.ToLower(rand.Text()) }
+// Name is one that nobody has: of a database or a schema. It tells when it was made.
+func Name() string {
+	return fmt.Sprintf("%s%x_%s", namePrefix, time.Now().Unix(), strings.ToLower(rand.Text()))
+}
 
 // Migrate brings a schema of the server's database up to date. One at a time: concurrent index builds would wait for each other.
 func Migrate(ctx context.Context, server *pgxpool.Config, schema string) error {

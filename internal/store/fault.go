@@ -36,6 +36,7 @@ const (
 	codeStatementGone     = "26000"
 	codeCancelled         = "57014"
 	codeOutOfMemory       = "53200"
+	codeRefused           = "42501"
 )
 
 // Classify says what an error means. An error that is no server's report, and no end of ctx, is taken for a broken connection:
@@ -92,6 +93,9 @@ func MayPass(err error) bool {
 
 // IsUniqueViolation reports whether a unique index refused a row.
 func IsUniqueViolation(err error) bool { return hasCode(err, codeUniqueViolation) }
+
+// IsRefused reports whether the role may not do what was sent.
+func IsRefused(err error) bool { return hasCode(err, codeRefused) }
 
 // isCancelled reports whether the server ended a statement, by its statement_timeout or at somebody's wish.
 func isCancelled(err error) bool { return hasCode(err, codeCancelled) }

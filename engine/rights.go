@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// RightsError says which rights the role of the Pool lacks. It is an [ErrRights].
+type RightsError struct {
+	Role   string
+	Grants []string // the statements that would grant them
+	Err    error    // what Postgres refused; nil where Start found out before
+}
+
+func (e *RightsError) Error() string {
+	text := fmt.Sprintf("%v: of role %q, run %s", ErrRights, e.Role, strings.Join(e.Grants, "; "))
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is makes it an ErrRights.
+func (e *RightsError) Is(target error) bool { return target == ErrRights }
+
+// Unwrap returns what Postgres refused.
+func (e *RightsError) Unwrap() error { return e.Err }
+
+// The jobs of a role, by the rights that they take: those of the guide, whose test runs each job without each of them.
+var (
+	toCheck            = slices.Concat(right("", "USAGE"), right("atlas_schema_revisions", "SELECT"))
+	toDeclareSchedules = right("schedules", "SELECT", "INSERT", "UPDATE")
+
+	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
+		right("gen_durable_id_seq", "USAGE"))
+
+	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
+		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
+		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
+
+	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"))
+
+	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"))
+
+	toOperateSchedules = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT"), right("gen_durable_id_seq", "USAGE"),
+		right("schedules", "SELECT", "UPDATE", "DELETE"))
+)
+
+// toRead is to read from tables.
+func toRead(tables ...string) []store.Right {
+	rights := right("", "USAGE")
+	for _, table := range tables {
+		rights = append(rights, right(table, "SELECT")...)
+	}
+	return rights
+}
+
+// right is privileges on an object; on "", the schema.
+func right(object string, privileges ...string) []store.Right {
+	rights := make([]store.Right, len(privileges))
+	for i, p := range privileges {
+		rights[i] = store.Right{Object: object, Privilege: p}
+	}
+	return rights
+}
+
+// toStart is what Start sends by itself.
+func (e *Engine) toStart() []store.Right {
+	switch {
+	case e.worker != nil:
+		return toWork
+	case len(e.schedules) > 0:
+		return slices.Concat(toCheck, toDeclareSchedules)
+	default:
+		return toCheck
+	}
+}
+
+// checkRights returns a *[RightsError] if a worker's role lacks one: else it would claim, and then find out that it cannot commit.
+func (e *Engine) checkRights(ctx context.Context) error {
+	if e.worker == nil {
+		return nil
+	}
+	role, lacking, err := e.store.Lacking(ctx, toWork)
+	if err != nil {
+		return err
+	}
+	if len(lacking) > 0 {
+		return &RightsError{Role: role, Grants: e.grants(role, lacking)}
+	}
+	return nil
+}
+
+// explain makes Postgres' refusal of a verb say what to grant.
+func (e *Engine) explain(ctx context.Context, job []store.Right, err *error) {
+	if _, done := errors.AsType[*RightsError](*err); done || !store.IsRefused(*err) {
+		return
+	}
+	// Without an answer the refusal itself has to do.
+	if role, lacking, failed := e.store.Lacking(ctx, job); failed == nil && len(lacking) > 0 {
+		*err = &RightsError{Role: role, Grants: e.grants(role, lacking), Err: *err}
+	}
+}
+
+// grants are the statements that give a role rights, one for each object.
+func (e *Engine) grants(role string, rights []store.Right) []string {
+	var grants []string
+	for i := 0; i < len(rights); {
+		object := rights[i].Object
+		var privileges []string
+		for ; i < len(rights) && rights[i].Object == object; i++ {
+			privileges = append(privileges, rights[i].Privilege)
+		}
+		on := pgx.Identifier{e.config.Schema, object}.Sanitize()
+		switch {
+		case object == "":
+			on = "SCHEMA " + pgx.Identifier{e.config.Schema}.Sanitize()
+		case privileges[0] == "USAGE":
+			on = "SEQUENCE " + on
+		}
+		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(privileges, ", "), on, pgx.Identifier{role}.Sanitize()))
+	}
+	return grants
+}

@@ -1,0 +1,43 @@
+package store
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Right is a privilege on a table or a sequence of the schema; of an empty Object, on the schema itself.
+type Right struct{ Object, Privilege string }
+
+// rightsSQL returns those of some rights that the session's role lacks, in their order. It goes by the catalog, not by names, which only
+// those may resolve who have the right to use the schema. What does not exist is not lacking. $1 objects $2 privileges $3 schema
+const rightsSQL = `SELECT current_user::text, r.object, r.privilege
+FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r(object, privilege, n)
+JOIN pg_catalog.pg_namespace s ON s.nspname = $3::text
+LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = s.oid AND c.relname = r.object AND c.relkind IN ('r', 'S')
+WHERE NOT CASE WHEN r.object = '' THEN has_schema_privilege(s.oid, r.privilege)
+  WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, r.privilege)
+  ELSE has_table_privilege(c.oid, r.privilege) END
+ORDER BY r.n`
+
+// Lacking returns those rights that the role of the connections does not have, and who that is; no name where none is lacking.
+func (s *Store) Lacking(ctx context.Context, rights []Right) (role string, lacking []Right, err error) {
+	objects, privileges := make([]string, len(rights)), make([]string, len(rights))
+	for i, r := range rights {
+		objects[i], privileges[i] = r.Object, r.Privilege
+	}
+	err = s.db.Pipeline(ctx, s.stmt("rights", rightsSQL, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var r Right
+			if err := rows.Scan(&role, &r.Object, &r.Privilege); err != nil {
+				return err
+			}
+			lacking = append(lacking, r)
+		}
+		return rows.Err()
+	}, objects, privileges, s.schema))
+	if err != nil {
+		return "", nil, err
+	}
+	return role, lacking, nil
+}

@@ -1,0 +1,228 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// byHand is one more process, worked by hand.
+func (s *scene) byHand() (*process, *Hand) {
+	p := s.process()
+	return p, p.ByHand()
+}
+
+// take takes what has to be there.
+func (s *scene) take(h *Hand) *Taken {
+	s.t.Helper()
+	taken, err := h.Take(s.t.Context(), "q")
+	require.NoError(s.t, err)
+	require.NotNil(s.t, taken)
+	return taken
+}
+
+// within is a context that ends after so long.
+func (s *scene) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), d)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+func TestAHandDoesNothingByItself(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.db.insert()
+		s.byHand()
+		s.pass(time.Hour)
+		for _, verb := range []string{"claim", "poll", "time out", "reap", "prune", "beat", "sweep"} {
+			require.Empty(t, s.sent(verb), verb)
+		}
+	})
+}
+
+func TestAHandTakesTheMostUrgentAndRunsOneStep(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.RunAheadSteps, s.config.RunAheadFor = 100, time.Hour
+		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			if c.Visit == 2 {
+				return done(), nil
+			}
+			return next(), nil
+		}
+		later, urgent := s.db.insert(priority(3)), s.db.insert(priority(-3))
+		s.db.insert(in("another"))
+		_, h := s.byHand()
+		require.Equal(t, []string{store.MachineID("m", 1)}, h.Machines())
+		for visit := range 3 {
+			taken := s.take(h)
+			info := taken.Info()
+			require.Equal(t, []int64{urgent.ID, int64(visit)}, []int64{int64(info.ID), info.Visit})
+			require.Equal(t, fsm.StatusExecuting, s.db.look(urgent.ID).status)
+			require.NoError(t, taken.Run(t.Context()))
+			require.Len(t, s.db.look(urgent.ID).outcomes, visit+1, "it is durable when Run returns")
+			require.NotEqual(t, fsm.StatusExecuting, s.db.look(urgent.ID).status, "no claim is kept")
+		}
+		require.Equal(t, fsm.StatusDone, s.db.look(urgent.ID).status)
+		require.EqualValues(t, later.ID, s.take(h).Info().ID)
+		none, err := h.Take(t.Context(), "q")
+		require.NoError(t, err)
+		require.Nil(t, none)
+	})
+}
+
+func TestWhatAHandGivesBackIsAsItWas(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		r := s.db.insert(keyed("k"))
+		before := s.db.look(r.ID)
+		_, h := s.byHand()
+		for range 2 { // the key, too
+			s.take(h).GiveBack()
+			after := s.db.look(r.ID)
+			require.Equal(t, fsm.StatusRunnable, after.status)
+			require.Equal(t, []any{before.Visit, before.Attempt, before.Crashes, before.eligible},
+				[]any{after.Visit, after.Attempt, after.Crashes, after.eligible})
+			require.Empty(t, after.outcomes)
+		}
+		require.NoError(t, s.take(h).Run(t.Context()))
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+	})
+}
+
+func TestAHandWaitsForAKey(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		r := s.db.insert(keyed("k"))
+		other := &fakeKeys{db: s.db}
+		s.db.locks[s.hash("k")] = other
+		_, h := s.byHand()
+		taken, err := h.Take(s.within(10*time.Second), "q")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, `partition key "k"`)
+		require.NotNil(t, taken)
+		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status, "it went back")
+
+		freed := time.AfterFunc(5*time.Second, func() { other.cut() })
+		defer freed.Stop()
+		began := time.Now()
+		require.NoError(t, s.take(h).Run(t.Context()))
+		require.GreaterOrEqual(t, time.Since(began), 5*time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+	})
+}
+
+func TestTheEndOfAHandsContextEndsTheStep(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.run = takes(time.Hour)
+		r := s.db.insert()
+		_, h := s.byHand()
+		require.ErrorIs(t, s.take(h).Run(s.within(time.Minute)), context.DeadlineExceeded)
+		after := s.db.look(r.ID)
+		require.Equal(t, fsm.StatusRunnable, after.status)
+		require.Zero(t, after.Attempt)
+		require.Empty(t, after.outcomes)
+	})
+}
+
+// Its end comes when nobody waits for it any more, and is not taken for that of another.
+func TestAStepThatIsDeafDoesNotEndForAnother(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		first, second := s.db.insert(priority(-1)), s.db.insert()
+		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+			if c.ID == first.ID {
+				return deaf(10*time.Minute)(ctx, p, c)
+			}
+			return takes(time.Minute)(ctx, p, c)
+		}
+		_, h := s.byHand()
+		err := s.take(h).Run(s.within(time.Minute))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, `step "s" of instance 1 does not heed`)
+		require.NoError(t, s.take(h).Run(t.Context()))
+		require.Equal(t, fsm.StatusDone, s.db.look(second.ID).status)
+		s.pass(10 * time.Minute)
+		require.Equal(t, fsm.StatusDone, s.db.look(first.ID).status, "its outcome counts, since nobody else has its claim")
+		third := s.db.insert()
+		require.NoError(t, s.take(h).Run(t.Context()))
+		require.Equal(t, fsm.StatusDone, s.db.look(third.ID).status, "Run returned before its step had ended")
+	})
+}
+
+func TestAHandWakesWhatIsDue(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		parked := func(d time.Duration) func(*row) {
+			return func(r *row) { r.status, r.deadline = fsm.StatusAwaitingSignal, time.Now().Add(d) }
+		}
+		over, waits := s.db.insert(parked(-time.Second)), s.db.insert(parked(time.Hour))
+		late := s.db.insert(func(r *row) { r.Deadline = time.Now().Add(-time.Second) })
+		s.db.paused = []store.PausedQueue{{Queue: "q"}}
+		_, h := s.byHand()
+		paused, err := h.Wake(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"q"}, paused)
+		require.Equal(t, fsm.StatusRunnable, s.db.look(over.ID).status)
+		require.True(t, s.db.look(over.ID).TimedOut)
+		require.Equal(t, fsm.StatusAwaitingSignal, s.db.look(waits.ID).status)
+		require.Equal(t, string(fsm.FailureDeadline), s.db.look(late.ID).failure)
+		require.EqualValues(t, over.ID, s.take(h).Info().ID, "whether it is paused is for the caller to heed")
+	})
+}
+
+func TestAHandMeetsOthersOnAKey(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		collisions := 3
+		s.db.weather.instead = func(verb, _ string, _ []int64) error {
+			if verb == "claim" && collisions > 0 {
+				collisions--
+				return refusal("23505")
+			}
+			return nil
+		}
+		r := s.db.insert()
+		_, h := s.byHand()
+		require.EqualValues(t, r.ID, s.take(h).Info().ID)
+		require.Zero(t, collisions)
+	})
+}
+
+// A claim whose answer is lost may have taken effect: what it took goes back.
+func TestAHandLeavesNoStrays(t *testing.T) {
+	for name, what := range map[string]answer{"done": lostDone, "not done": lostNever, "not sent": cut} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 4, func(t *testing.T, s *scene) {
+				lost := false
+				s.db.weather.answers = func(verb, _ string) answer {
+					if verb == "claim" && !lost {
+						lost = true
+						return what
+					}
+					return fair
+				}
+				r := s.db.insert()
+				_, h := s.byHand()
+				_, err := h.Take(t.Context(), "q")
+				require.Error(t, err)
+				require.True(t, errors.Is(err, errLost) || store.Unknown(err), "%v", err)
+				require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status)
+				require.NoError(t, s.take(h).Run(t.Context()))
+				require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+			})
+		})
+	}
+}
+
+func TestAHandsWorkerStopsInOrder(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.db.insert(keyed("k"))
+		p, h := s.byHand()
+		require.NoError(t, s.take(h).Run(t.Context()))
+		took, err := p.stop()
+		require.NoError(t, err)
+		require.Less(t, took, time.Second)
+		require.Empty(t, s.db.locks, "its session has ended")
+	})
+}
