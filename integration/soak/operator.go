@@ -109,6 +109,7 @@ func (r role) playOperator(ctx context.Context, pool *pgxpool.Pool, log *journal
 	ready()
 	var running sync.WaitGroup
 	running.Go(func() { o.pauseQueues(ctx, life) })
+	running.Go(func() { o.meddle(ctx, life) })
 	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
 	defer tick.Stop()
 	random := rand.New(rand.NewPCG(r.Seed, 2)) //nolint:gosec // repeatable
@@ -328,6 +329,15 @@ func (o *operator) resumeAll(ctx context.Context) {
 			paused, err := o.eng.Admin().PausedQueues(ctx)
 			for _, q := range paused {
 				if _, err := o.eng.Admin().ResumeQueue(ctx, q.Queue); err != nil {
+					return false, err
+				}
+			}
+			return true, err
+		})
+		o.insist(ctx, func(ctx context.Context) (bool, error) {
+			all, err := o.eng.Admin().Schedules(ctx)
+			for _, s := range all {
+				if _, err := there(o.eng.Admin().ResumeSchedule(ctx, s.Name)); err != nil {
 					return false, err
 				}
 			}
