@@ -85,10 +85,10 @@ func (s *stage) fireAll() {
 
 func (s *stage) one() StoredSchedule {
 	s.t.Helper()
-	list, err := s.Admin().Schedules(s.t.Context())
+	page, err := s.Admin().Schedules(s.t.Context(), ScheduleQuery{})
 	require.NoError(s.t, err)
-	require.Len(s.t, list, 1)
-	return list[0]
+	require.Len(s.t, page.Schedules, 1)
+	return page.Schedules[0]
 }
 
 // keys of what was inserted.

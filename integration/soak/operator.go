@@ -335,13 +335,15 @@ func (o *operator) resumeAll(ctx context.Context) {
 			return true, err
 		})
 		o.insist(ctx, func(ctx context.Context) (bool, error) {
-			all, err := o.eng.Admin().Schedules(ctx)
-			for _, s := range all {
+			for s, err := range o.eng.Admin().AllSchedules(ctx, engine.ScheduleQuery{}) {
+				if err != nil {
+					return false, err
+				}
 				if _, err := there(o.eng.Admin().ResumeSchedule(ctx, s.Name)); err != nil {
 					return false, err
 				}
 			}
-			return true, err
+			return true, nil
 		})
 		pause(ctx, settled)
 	}

@@ -62,13 +62,13 @@ func hush(ctx context.Context, db *pgxpool.Pool) error {
 	}
 	const within = 30 * time.Second
 	for began := time.Now(); ; pause(ctx, 100*time.Millisecond) {
-		all, err := eng.Admin().Schedules(ctx)
-		if err != nil {
-			return err
-		}
 		behind := 0
-		for _, s := range all {
-			if !s.Next.After(since) {
+		var all []engine.StoredSchedule
+		for s, err := range eng.Admin().AllSchedules(ctx, engine.ScheduleQuery{}) {
+			if err != nil {
+				return err
+			}
+			if all = append(all, s); !s.Next.After(since) {
 				behind++
 			}
 		}

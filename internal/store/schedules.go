@@ -159,8 +159,8 @@ const (
 WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`
 	// lockScheduleSQL takes a schedule, due or not, after whoever has it. $1 name
 	lockScheduleSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`
-	// listSchedulesSQL reads all.
-	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s ORDER BY s.name`
+	// listSchedulesSQL reads a page, by the primary key. $1 the name before it, or empty text, which none has $2 most
+	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name > $1 ORDER BY s.name LIMIT $2`
 )
 
 // liveSQL is a later statement than the lock: it sees the instance of whoever had the schedule before. $1 name
@@ -291,10 +291,10 @@ func orZero[T any](v *T) (zero T) {
 	return *v
 }
 
-// Schedules lists all, by name.
-func (s *Store) Schedules(ctx context.Context) ([]Schedule, error) {
+// Schedules lists those behind a name, by name.
+func (s *Store) Schedules(ctx context.Context, after string, most int) ([]Schedule, error) {
 	var rows []Due
-	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows)); err != nil {
+	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows), after, most); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
 	list := make([]Schedule, len(rows))
