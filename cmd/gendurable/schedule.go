@@ -19,7 +19,7 @@ type scheduleCommands struct {
 }
 
 type scheduleList struct {
-	Limit int    `default:"50"                                       help:"How many."`
+	Limit int    `default:"50"                                        help:"How many."`
 	After string `help:"Go on behind a page: the name it ended with." placeholder:"NAME"`
 }
 

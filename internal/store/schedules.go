@@ -119,8 +119,9 @@ func readOne(into ...any) func(pgx.Rows) error {
 	}
 }
 
-// dueSchedulesSQL is asked by every process each second, and walks the front of an index. $1 µs to look ahead $2 most $3 the time, or NULL: the
-// server's
+// dueSchedulesSQL is asked by every process each second, and walks the front of an index.
+//
+// $1 µs to look ahead $2 most $3 the time, or NULL: the server's
 const dueSchedulesSQL = `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT coalesce($3::timestamptz, clock_timestamp()))) * 1000000)::bigint
 FROM {s}.schedules s
 WHERE s.paused_at IS NULL AND s.next_at <= (SELECT coalesce($3::timestamptz, clock_timestamp())) + $1::bigint * interval '1 microsecond'
