@@ -90,7 +90,7 @@ func (e *StepLimitError) Error() string {
 var ErrNotRunnable = errors.New("durabletest: not runnable now")
 
 // Drain runs all that can run now, one step after the other, until nothing can: also what the steps themselves make runnable,
-// insert, signal or spawn, and awaits that are over. What is delayed, a retry's back-off included, is not waited for: see [Kit.Advance].
+// insert, signal or spawn, awaits that are over, and the occurrences of schedules that are due. What is delayed, a retry's back-off included, is not waited for: see [Kit.Advance].
 //
 // The order within a queue is production's (priority, time, id; one key's head first). Queues are emptied one after the other, by
 // name, until all are empty.
@@ -226,8 +226,11 @@ func (k *Kit) run(ctx context.Context, taken *worker.Taken) (Ran, error) {
 	return ran, nil
 }
 
-// ready wakes what is due, and lists the queues in which something may run now.
+// ready fires and wakes what is due, and lists the queues in which something may run now.
 func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
+	if err := k.hand.Fire(ctx, k.today); err != nil {
+		return nil, err
+	}
 	paused, err := k.hand.Wake(ctx)
 	if err != nil {
 		return nil, err

@@ -51,6 +51,8 @@ type Config struct {
 	MaxConns int32
 	// Setup prepares the host's own tables in the new database, e.g. by its migrations, on a pool that is closed afterwards. Nil: nothing.
 	Setup func(ctx context.Context, pool *pgxpool.Pool) error
+	// Calendar is the time at which the calendar begins that schedules go by; see [Kit.Advance]. Zero: now.
+	Calendar time.Time
 	// Options change the engine's Config, e.g. its codec, limits or middleware. With Queues, nothing but these is drained; else all are.
 	// Pool, Schema and Machines are the kit's, and there is no run-ahead: one claim is one step. Nil: nothing.
 	Options func(c *engine.Config)
@@ -73,6 +75,7 @@ type Kit struct {
 	queues map[string]bool // nil: all
 
 	mu    sync.Mutex // held by whoever works
+	today time.Time  // by the calendar that schedules go by: only Advance moves it
 	noteM sync.Mutex
 	notes []Ran // of the step under way: the engine's hook writes them
 }
@@ -147,7 +150,11 @@ func (k *Kit) start(t testing.TB, c Config) error {
 		}
 	}
 	var err error
-	if k.Engine, k.hand, err = engine.ByHand(config); err != nil {
+	if k.today = c.Calendar; k.today.IsZero() {
+		k.today = time.Now()
+	}
+	k.today = k.today.UTC().Truncate(time.Microsecond) // what Postgres resolves
+	if k.Engine, k.hand, err = engine.ByHand(t.Context(), config, k.today); err != nil {
 		return err
 	}
 	t.Cleanup(func() {
@@ -175,6 +182,9 @@ func (k *Kit) noted() []Ran {
 	k.notes = nil
 	return notes
 }
+
+// schedules is the engine's table.
+func (k *Kit) schedules() string { return quoted(k.schema) + ".schedules" }
 
 // instances is the engine's table.
 func (k *Kit) instances() string { return quoted(k.schema) + ".gen_durable" }

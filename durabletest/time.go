@@ -15,7 +15,8 @@ import (
 // A timer that starts anew each time fires as often as it does in d.
 //
 // The clock of Postgres goes on as ever. In its place, the times of all instances that have not ended come nearer: eligible_at (delays,
-// back-offs, schedules), the deadlines of awaits and those of the instances themselves, in one transaction each time. Nothing else moves: not inserted_at, updated_at or
+// back-offs), the deadlines of awaits and those of the instances themselves, in one transaction each time. Schedules go by a calendar of the
+// kit's, which begins at Config.Calendar and moves by exactly d: each occurrence of that time is fired when its turn comes. Nothing else moves: not inserted_at, updated_at or
 // finished_at, so no retention passes; and not what machines have in their states, nor time.Now, so an absolute time (At, Until) that a step
 // passes after an Advance is as far away as the real clock says. The few milliseconds that the steps themselves take come on top of d; what
 // is due less than that apart may be taken for due at once.
@@ -57,8 +58,9 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
 				SELECT eligible_at AS at FROM `+k.instances()+` WHERE status = 'runnable' AND NOT paused
 				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status = 'awaiting_signal'
-				UNION ALL SELECT deadline FROM `+k.instances()+` WHERE finished_at IS NULL) g
-			WHERE g.at > c.now`)
+				UNION ALL SELECT deadline FROM `+k.instances()+` WHERE finished_at IS NULL
+				UNION ALL SELECT c.now + (next_at - $1::timestamptz) FROM `+k.schedules()+`, c WHERE paused_at IS NULL) g
+			WHERE g.at > c.now`, k.today)
 		if err := row.Scan(&next); err != nil {
 			return err
 		}
@@ -72,6 +74,9 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 			WHERE status IN ('runnable', 'awaiting_signal', 'awaiting_children')`, by.Microseconds())
 		return err
 	})
+	if err == nil {
+		k.today = k.today.Add(by)
+	}
 	return by, err
 }
 

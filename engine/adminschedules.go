@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/google/uuid"
@@ -39,20 +40,71 @@ type StoredSchedule struct {
 	Paused     time.Time // since when; zero: it is not
 }
 
-// Schedules lists the stored schedules, by name.
-func (a *Admin) Schedules(ctx context.Context) (list []StoredSchedule, err error) {
+// ScheduleQuery is a place in the list of schedules.
+type ScheduleQuery struct {
+	Limit int    // of one page: 1 to fsm.MaxLimit; 0: fsm.DefaultLimit
+	After string // SchedulePage.Next of the page before, or any name; "": from the beginning
+}
+
+// SchedulePage is one part of the list of schedules.
+type SchedulePage struct {
+	Schedules []StoredSchedule
+	Next      string // for ScheduleQuery.After: the last name; "": there is no more
+}
+
+// Schedules reads one page of the stored schedules, by name in the database's collation. What is there all the time is listed once, whatever
+// is stored or deleted meanwhile.
+//
+// Errors: a *[QueryError].
+func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePage, err error) {
 	defer a.engine.explain(ctx, toRead("schedules", "gen_durable"), &err)
-	rows, err := a.engine.store.Schedules(ctx)
-	if err != nil {
-		return nil, err
+	limit := cmp.Or(q.Limit, fsm.DefaultLimit)
+	if limit < 0 || limit > fsm.MaxLimit {
+		return SchedulePage{}, badQuery("Limit", "%d, want 1 to %d", limit, fsm.MaxLimit)
 	}
-	list = make([]StoredSchedule, len(rows))
+	if q.After != "" {
+		if err := checkName(q.After, MaxScheduleNameBytes); err != nil {
+			return SchedulePage{}, badQuery("After", "%w", err)
+		}
+	}
+	rows, err := a.engine.store.Schedules(ctx, q.After, limit+1)
+	if err != nil {
+		return SchedulePage{}, err
+	}
+	if len(rows) > limit {
+		rows = rows[:limit]
+		page.Next = rows[limit-1].Name
+	}
+	page.Schedules = make([]StoredSchedule, len(rows))
 	for i, s := range rows {
-		list[i] = StoredSchedule{Name: s.Name, Expression: s.Expression, Zone: s.TimeZone, CatchUp: CatchUp(s.CatchUp), Overlap: Overlap(s.Overlap),
+		page.Schedules[i] = StoredSchedule{Name: s.Name, Expression: s.Expression, Zone: s.TimeZone, CatchUp: CatchUp(s.CatchUp), Overlap: Overlap(s.Overlap),
 			Jitter: s.Jitter, Machine: s.Spec.Machine, Version: s.Spec.Version, Queue: s.Spec.Queue, Next: s.Next, Last: s.Last,
 			Instance: fsm.ID(s.Instance), Paused: s.Paused}
 	}
-	return list, nil
+	return page, nil
+}
+
+// AllSchedules yields the stored schedules, as [Admin.Schedules] pages through them: Limit is how many it reads at a time, 200 unless given,
+// After where it begins. An error is the end, and comes with the zero schedule.
+func (a *Admin) AllSchedules(ctx context.Context, q ScheduleQuery) iter.Seq2[StoredSchedule, error] {
+	return func(yield func(StoredSchedule, error) bool) {
+		q.Limit = cmp.Or(q.Limit, allLimit)
+		for q := q; ; { // its own, since a sequence may be ranged over again
+			page, err := a.Schedules(ctx, q)
+			if err != nil {
+				yield(StoredSchedule{}, err)
+				return
+			}
+			for _, s := range page.Schedules {
+				if !yield(s, nil) {
+					return
+				}
+			}
+			if q.After = page.Next; page.Next == "" {
+				return
+			}
+		}
+	}
 }
 
 // PauseSchedule keeps every process from firing a schedule until ResumeSchedule, across restarts and deploys, and reports whether it was not
@@ -93,7 +145,7 @@ func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 				refused = &ConflictError{Verb: VerbRunSchedule, ID: fsm.ID(due.Live.ID), Status: fsm.Status(due.Live.Status),
 					Err: errors.New("instances of this schedule must not overlap")}
 			} else {
-				spec, refused = a.engine.occurrence(ctx, &due.Schedule, mark, time.Time{})
+				spec, refused = a.engine.occurrence(ctx, &due.Schedule, mark, time.Time{}, 0)
 			}
 			return store.Firing{Specs: []*step.Spec{spec}}, refused
 		})

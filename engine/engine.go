@@ -146,7 +146,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.warn(ctx); err != nil {
 		return err
 	}
-	if err := e.storeSchedules(ctx); err != nil {
+	if err := e.storeSchedules(ctx, time.Time{}); err != nil {
 		return err
 	}
 	if e.worker != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/worker"
 )
 
 const (
@@ -29,8 +30,8 @@ const (
 	ahead = 2 * time.Second
 )
 
-// storeSchedules stores what the Config declares.
-func (e *Engine) storeSchedules(ctx context.Context) error {
+// storeSchedules stores what the Config declares, at a time; zero: Postgres' clock.
+func (e *Engine) storeSchedules(ctx context.Context, at time.Time) error {
 	if len(e.schedules) == 0 {
 		return nil
 	}
@@ -38,7 +39,12 @@ func (e *Engine) storeSchedules(ctx context.Context) error {
 	for i := range e.schedules {
 		rows[i] = e.schedules[i].Schedule
 	}
-	changed, err := e.store.StoreSchedules(ctx, rows, func(i int, now time.Time) time.Time { return e.schedules[i].when.next(now) })
+	changed, err := e.store.StoreSchedules(ctx, rows, func(i int, now time.Time) time.Time {
+		if !at.IsZero() {
+			now = at
+		}
+		return e.schedules[i].when.next(now)
+	})
 	if err != nil {
 		return err
 	}
@@ -48,10 +54,11 @@ func (e *Engine) storeSchedules(ctx context.Context) error {
 	return nil
 }
 
-// fireDue fires what is due, and returns when to look again. A schedule that cannot be fired holds up no other.
-func (e *Engine) fireDue(ctx context.Context) (wait time.Duration, err error) {
+// fireDue fires what is due at a time, by Postgres' clock where it is zero, and returns when to look again. A schedule that cannot be fired holds
+// up no other.
+func (e *Engine) fireDue(ctx context.Context, at time.Time, told worker.FireTold) (wait time.Duration, err error) {
 	ctx = context.WithValue(ctx, engineKey{}, e)
-	due, err := e.store.DueSchedules(ctx, ahead, dueMost)
+	due, err := e.store.DueSchedules(ctx, at, ahead, dueMost)
 	if err != nil {
 		return 0, err
 	}
@@ -61,7 +68,7 @@ func (e *Engine) fireDue(ctx context.Context) (wait time.Duration, err error) {
 		if d.In > 0 {
 			return min(wait, d.In), errors.Join(wrong...)
 		}
-		fired, err := e.fire(ctx, d.Name)
+		fired, err := e.fire(ctx, d.Name, at, told)
 		if err != nil {
 			wrong = append(wrong, err)
 		}
@@ -73,31 +80,46 @@ func (e *Engine) fireDue(ctx context.Context) (wait time.Duration, err error) {
 }
 
 // fire reports whether there was anything to be fired.
-func (e *Engine) fire(ctx context.Context, name string) (bool, error) {
-	var firing store.Firing
-	fired, err := e.store.Fire(ctx, name, func(due store.Due) (store.Firing, error) {
+func (e *Engine) fire(ctx context.Context, name string, at time.Time, told worker.FireTold) (bool, error) {
+	var f firing
+	fired, err := e.store.Fire(ctx, name, at, func(due store.Due) (store.Firing, error) {
 		err := guard(func() (err error) {
-			firing, err = e.firing(ctx, &due)
+			f, err = e.firing(ctx, &due)
 			return err
 		})
-		return firing, err
+		return f.Firing, err
 	})
 	if err != nil {
 		return false, err
 	}
-	for i, f := range fired {
-		if !f.Duplicate && e.soon(firing.Specs[i]) {
-			e.nudge(firing.Specs[i].Queue)
+	inserted := 0
+	for i, one := range fired {
+		if one.Duplicate {
+			continue // whoever was first has told of it
 		}
+		inserted++
+		if e.soon(f.Specs[i]) {
+			e.nudge(f.Specs[i].Queue)
+		}
+	}
+	if inserted+f.missed+f.skipped > 0 {
+		told(name, inserted, f.missed, f.skipped, f.late)
 	}
 	return len(fired) > 0, nil
 }
 
+// firing is what becomes of the occurrences of a schedule that are due.
+type firing struct {
+	store.Firing
+	missed, skipped int           // of those that are not fired, why
+	late            time.Duration // of the newest that is fired
+}
+
 // firing decides what of a due schedule is fired now.
-func (e *Engine) firing(ctx context.Context, due *store.Due) (store.Firing, error) {
+func (e *Engine) firing(ctx context.Context, due *store.Due) (f firing, err error) {
 	when, err := timed(&due.Schedule)
 	if err != nil {
-		return store.Firing{}, err
+		return firing{}, err
 	}
 	list, next, dropped := when.occurrences(due)
 	if dropped > 0 {
@@ -109,19 +131,19 @@ func (e *Engine) firing(ctx context.Context, due *store.Due) (store.Firing, erro
 		if due.Live.ID != 0 {
 			kept = nil
 		}
-		if len(kept) < len(list) {
+		if f.skipped = len(list) - len(kept); f.skipped > 0 {
 			e.config.Logger.LogAttrs(ctx, slog.LevelInfo, "skipped occurrences of a schedule: an instance of it has not ended",
-				slog.String("schedule", due.Name), slog.Int("skipped", len(list)-len(kept)), slog.Int64("instance", due.Live.ID))
+				slog.String("schedule", due.Name), slog.Int("skipped", f.skipped), slog.Int64("instance", due.Live.ID))
 		}
 		list = kept
 	}
-	f := store.Firing{Next: next}
+	f.Next, f.missed = next, dropped
 	for _, at := range list {
-		spec, err := e.occurrence(ctx, &due.Schedule, at.Format(time.RFC3339), at)
+		spec, err := e.occurrence(ctx, &due.Schedule, at.Format(time.RFC3339), at, due.Clock.Sub(due.Now))
 		if err != nil {
-			return store.Firing{}, err
+			return firing{}, err
 		}
-		f.Specs, f.Last = append(f.Specs, spec), at
+		f.Specs, f.Last, f.late = append(f.Specs, spec), at, due.Now.Sub(at)
 	}
 	return f, nil
 }
@@ -148,8 +170,9 @@ func (t timing) occurrences(due *store.Due) (list []time.Time, next time.Time, d
 	return list, t.next(due.Now), dropped
 }
 
-// occurrence is the spec of one, after the middleware. mark tells it from the schedule's others.
-func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string, at time.Time) (*step.Spec, error) {
+// occurrence is the spec of one, after the middleware. mark tells it from the schedule's others; ahead is how far Postgres' clock, by which
+// instances go, is ahead of the schedule's.
+func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string, at time.Time, ahead time.Duration) (*step.Spec, error) {
 	spec, err := fsm.Restore(s.Spec)
 	if err != nil {
 		return nil, err
@@ -157,7 +180,7 @@ func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string,
 	key := "schedule:" + s.Name + ":" + mark
 	spec = spec.Key(fsm.Key(key)).Scope(fsm.ScopeAll)
 	if !at.IsZero() {
-		spec = spec.At(at.Add(jitter(key, s.Jitter)))
+		spec = spec.At(at.Add(jitter(key, s.Jitter) + ahead))
 	}
 	erased, err := e.erase(ctx, 0, spec)
 	if err != nil {

@@ -25,6 +25,15 @@ type stage struct {
 	t    *testing.T
 	pool *pgxpool.Pool
 	log  *bytes.Buffer
+	told struct {
+		inserted, missed, skipped int // all together
+		late                      time.Duration
+	}
+}
+
+func (s *stage) note(_ string, inserted, missed, skipped int, late time.Duration) {
+	s.told.inserted, s.told.missed, s.told.skipped = s.told.inserted+inserted, s.told.missed+missed, s.told.skipped+skipped
+	s.told.late = late
 }
 
 func newStage(t *testing.T, schedules []Schedule, change ...func(*Config)) *stage {
@@ -63,7 +72,7 @@ func (s *stage) late(d time.Duration) (now time.Time) {
 func (s *stage) fireAll() {
 	s.t.Helper()
 	for {
-		wait, err := s.fireDue(s.t.Context())
+		wait, err := s.fireDue(s.t.Context(), time.Time{}, s.note)
 		require.NoError(s.t, err)
 		if wait > aside {
 			return
@@ -76,10 +85,10 @@ func (s *stage) fireAll() {
 
 func (s *stage) one() StoredSchedule {
 	s.t.Helper()
-	list, err := s.Admin().Schedules(s.t.Context())
+	page, err := s.Admin().Schedules(s.t.Context(), ScheduleQuery{})
 	require.NoError(s.t, err)
-	require.Len(s.t, list, 1)
-	return list[0]
+	require.Len(s.t, page.Schedules, 1)
+	return page.Schedules[0]
 }
 
 // keys of what was inserted.
@@ -151,6 +160,8 @@ func TestCatchUp(t *testing.T) {
 				require.GreaterOrEqual(t, took, -3)
 				require.Less(t, took, 30)
 				require.Contains(t, keys, key("pulse", now))
+				require.Equal(t, len(keys), s.told.inserted)
+				require.Equal(t, n > 1000 || policy != CatchUpAll && n > 60, s.told.missed > 0)
 				if n < 50 || policy == CatchUpAll && n < 900 {
 					require.Equal(t, key("pulse", now.Add(-time.Duration(n)*time.Second)), keys[0], "none is lost")
 				}
@@ -186,6 +197,8 @@ func TestCatchUpOfWhatIsLate(t *testing.T) {
 			require.ElementsMatch(t, keys, s.keys())
 			require.True(t, s.one().Next.Equal(next))
 			require.Equal(t, want == 0, s.one().Last.IsZero())
+			require.Equal(t, []int{want, 3 - want, 0}, []int{s.told.inserted, s.told.missed, s.told.skipped})
+			require.Equal(t, want > 0, s.told.late > 11*time.Hour)
 		})
 	}
 }
@@ -196,6 +209,8 @@ func TestOverlap(t *testing.T) {
 	s.late(5 * time.Second)
 	s.fireAll()
 	require.Len(t, s.keys(), 1, "the others came while the first one was live")
+	require.Equal(t, 1, s.told.inserted)
+	require.GreaterOrEqual(t, s.told.skipped, 5)
 	require.Contains(t, s.log.String(), "skipped occurrences")
 	s.late(5 * time.Second)
 	s.fireAll()
@@ -233,7 +248,7 @@ func TestPausedSchedules(t *testing.T) {
 	require.False(t, changed)
 	require.WithinDuration(t, time.Now(), s.one().Paused, time.Minute)
 	s.late(10 * time.Second)
-	_, err = s.fireDue(t.Context())
+	_, err = s.fireDue(t.Context(), time.Time{}, s.note)
 	require.NoError(t, err)
 	require.Empty(t, s.keys())
 	id, err := a.RunSchedule(t.Context(), "pulse")
@@ -308,6 +323,7 @@ func TestNextSetBackFiresNothingTwice(t *testing.T) {
 	s.late(20 * time.Second)
 	s.fireAll()
 	require.Equal(t, before, s.keys()[:len(before)])
+	require.Equal(t, len(s.keys()), s.told.inserted, "once each")
 	seen := map[string]bool{}
 	for _, k := range s.keys() {
 		require.False(t, seen[k])
@@ -346,7 +362,7 @@ func TestFiringPassesMiddleware(t *testing.T) {
 	} {
 		fault = f
 		s.late(time.Hour)
-		_, err := s.fireDue(t.Context())
+		_, err := s.fireDue(t.Context(), time.Time{}, s.note)
 		require.ErrorContains(t, err, name)
 		require.Empty(t, s.keys())
 	}
@@ -368,7 +384,7 @@ func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {
 	s.late(time.Hour)
 	s.exec(`UPDATE gendurable.schedules SET time_zone = 'Mars/Olympus', next_at = next_at - interval '1 min' WHERE name = 'a'`)
 	s.exec(`UPDATE gendurable.schedules SET expression = 'soon', next_at = next_at - interval '1 min' WHERE name = 'b'`)
-	_, err := s.fireDue(t.Context())
+	_, err := s.fireDue(t.Context(), time.Time{}, s.note)
 	require.ErrorContains(t, err, "Mars/Olympus")
 	require.ErrorContains(t, err, `"soon"`)
 	require.Len(t, s.keys(), 1)

@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -101,9 +102,9 @@ func TestASchedulesInstancesRun(t *testing.T) {
 			t.Fatal("it does not run")
 		}
 	}
-	list, err := e.Admin().Schedules(t.Context())
+	page, err := e.Admin().Schedules(t.Context(), engine.ScheduleQuery{})
 	require.NoError(t, err)
-	require.WithinDuration(t, time.Now(), list[0].Last, 10*time.Second)
+	require.WithinDuration(t, time.Now(), page.Schedules[0].Last, 10*time.Second)
 }
 
 // Ten engines that know nothing of the machine, whose connections break all the time, and the next occurrence is set back again and again:
@@ -157,5 +158,54 @@ func TestTenEnginesFireEachOccurrenceOnce(t *testing.T) {
 			require.Equal(t, 1, found["schedule:"+name+":"+at.Format(time.RFC3339)], at)
 		}
 		require.Greater(t, len(keys), 400)
+	}
+}
+
+// Pages follow one another by name, whatever is deleted meanwhile, and the last one says so.
+func TestSchedulesInPages(t *testing.T) {
+	t.Parallel()
+	var declared []engine.Schedule
+	for n := range 7 {
+		declared = append(declared, engine.Cron(fmt.Sprint("s", n), "@daily", echoes.New("hello")))
+	}
+	e, err := engine.New(engine.Config{Pool: pgtest.Pool(t, pgtest.Migrated(t)), Schedules: declared})
+	require.NoError(t, err)
+	require.NoError(t, e.Start(t.Context()))
+	a := e.Admin()
+	page := func(q engine.ScheduleQuery) (names []string, next string) {
+		p, err := a.Schedules(t.Context(), q)
+		require.NoError(t, err)
+		for _, s := range p.Schedules {
+			names = append(names, s.Name)
+		}
+		return names, p.Next
+	}
+	names, next := page(engine.ScheduleQuery{Limit: 3})
+	require.Equal(t, []string{"s0", "s1", "s2"}, names)
+	require.NoError(t, a.DeleteSchedule(t.Context(), next))
+	names, next = page(engine.ScheduleQuery{Limit: 3, After: next})
+	require.Equal(t, []string{"s3", "s4", "s5"}, names)
+	names, next = page(engine.ScheduleQuery{Limit: 1, After: next})
+	require.Equal(t, []string{"s6"}, names)
+	require.Empty(t, next, "there is no more")
+	for _, limit := range []int{0, 1, 4} {
+		names = nil
+		for s, err := range a.AllSchedules(t.Context(), engine.ScheduleQuery{Limit: limit}) {
+			require.NoError(t, err)
+			names = append(names, s.Name)
+		}
+		require.Equal(t, []string{"s0", "s1", "s3", "s4", "s5", "s6"}, names)
+	}
+	for field, q := range map[string]engine.ScheduleQuery{"Limit": {Limit: 1001}, "After": {After: "a\x00"}} {
+		for _, err := range a.AllSchedules(t.Context(), q) {
+			wrong, ok := errors.AsType[*engine.QueryError](err)
+			require.True(t, ok)
+			require.Equal(t, field, wrong.Field)
+		}
+	}
+	for s, err := range a.AllSchedules(t.Context(), engine.ScheduleQuery{}) {
+		require.NoError(t, err)
+		require.Equal(t, "s0", s.Name)
+		break
 	}
 }

@@ -21,6 +21,7 @@ const (
 	keyOutcome   = attribute.Key("gendurable.outcome")
 	keyVerb      = attribute.Key("gendurable.verb")
 	keyResult    = attribute.Key("gendurable.result")
+	keySchedule  = attribute.Key("gendurable.schedule")
 	keyPoolState = attribute.Key("gendurable.pool.state")
 	keyErrorType = attribute.Key("error.type")
 )
@@ -50,9 +51,12 @@ type metrics struct {
 	drained metric.Int64Counter
 	deleted metric.Int64Counter
 
+	occurrences metric.Int64Counter
+	lateness    metric.Float64Histogram
+
 	callDuration metric.Float64Histogram
 
-	plain, byQueue, byStep, byOutcome, byError, byResult, byVerb, byFailedVerb *labels
+	plain, byQueue, byStep, byOutcome, byError, byResult, byVerb, byFailedVerb, bySchedule, byOccurrence *labels
 }
 
 func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
@@ -85,11 +89,14 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		reaped:         counter("reap.claims", "{claim}", "Claims whose lease had expired: released to run again, or failed."),
 		drained:        counter("drain.claims", "{claim}", "Claims at the end of a stop: released unstarted, or abandoned while running."),
 		deleted:        counter("gc.deleted", "{instance}", "Instances deleted past their retention."),
+		occurrences:    counter("schedule.occurrences", "{occurrence}", "Occurrences of schedules: inserted; missed or skipped by policy."),
+		lateness:       duration("schedule.lateness", "From an occurrence's time to its insertion, of the newest of a firing."),
 		callDuration:   duration("call.duration", "Calls that insert or signal."),
 
 		plain: newLabels(common), byQueue: newLabels(common, keyQueue), byStep: newLabels(common, keyMachine, keyStep),
 		byOutcome: newLabels(common, keyMachine, keyStep, keyOutcome), byError: newLabels(common, keyMachine, keyStep, keyErrorType),
 		byResult: newLabels(common, keyResult), byVerb: newLabels(common, keyVerb), byFailedVerb: newLabels(common, keyVerb, keyErrorType),
+		bySchedule: newLabels(common, keySchedule), byOccurrence: newLabels(common, keySchedule, keyResult),
 	}
 	return out, errors.Join(faults...)
 }
@@ -118,6 +125,14 @@ func (m *metrics) hooks() engine.Hooks {
 			m.drained.Add(ctx, int64(abandoned), m.byResult.of("abandoned"))
 		},
 		Prune: func(ctx context.Context, deleted int) { m.deleted.Add(ctx, int64(deleted), m.plain.of()) },
+		Fire: func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration) {
+			for result, n := range map[string]int{"inserted": inserted, "missed": missed, "skipped": skipped} {
+				m.occurrences.Add(ctx, int64(n), m.byOccurrence.of(schedule, result))
+			}
+			if inserted > 0 {
+				m.lateness.Record(ctx, late.Seconds(), m.bySchedule.of(schedule))
+			}
+		},
 	}
 }
 

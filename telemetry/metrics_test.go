@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,10 +40,15 @@ func measure(t *testing.T) measured {
 	require.NoError(t, err)
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader), sdkmetric.WithReader(scraped))
 	t.Cleanup(func() { require.NoError(t, provider.Shutdown(context.Background())) })
+	var fired atomic.Int64
 	eng, tel := shop(t, Config{MeterProvider: provider, TracerProvider: noop.NewTracerProvider(), LagEvery: time.Hour}, func(c *engine.Config) {
 		c.Lease, c.Heartbeat = 3*time.Second, 100*time.Millisecond
+		c.Schedules = []engine.Schedule{engine.Every("pulse", time.Second, fsm.Declare[string, fsm.None]("elsewhere").New("").Queue("elsewhere"))}
+		// The hooks of one firing end before the next begins: at the second, the first is counted.
+		c.Hooks = append(c.Hooks, engine.Hooks{Fire: func(context.Context, string, int, int, int, time.Duration) { fired.Add(1) }})
 	})
 	m.eng = eng
+	require.Eventually(t, func() bool { return fired.Load() > 1 }, time.Minute, time.Millisecond)
 	stop, err := tel.Observe(eng)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })
@@ -61,6 +67,7 @@ func measure(t *testing.T) measured {
 	told.Stale(ctx, fsm.Info{Machine: "checkout", Step: "start"})
 	told.Drain(ctx, 3, 1)
 	told.Prune(ctx, 5)
+	told.Fire(ctx, "nightly", 2, 3, 1, time.Hour)
 	told.Step(ctx, fsm.Info{Machine: "checkout", Step: "start", Crashes: 1}, "done", time.Millisecond, nil)
 	return m
 }
@@ -204,6 +211,11 @@ func TestValuesOfMetrics(t *testing.T) {
 	require.EqualValues(t, 1, total("gendurable.call.duration", keyVerb.String("signal"), keyErrorType.String("no_target")))
 	require.EqualValues(t, 4, total("gendurable.queue.slots", keyQueue.String("parcels")))
 	require.Zero(t, total("gendurable.claims"))
+	require.Positive(t, total("gendurable.schedule.occurrences", keySchedule.String("pulse"), keyResult.String("inserted")))
+	require.EqualValues(t, 2, total("gendurable.schedule.occurrences", keySchedule.String("nightly"), keyResult.String("inserted")))
+	require.EqualValues(t, 3, total("gendurable.schedule.occurrences", keySchedule.String("nightly"), keyResult.String("missed")))
+	require.EqualValues(t, 1, total("gendurable.schedule.occurrences", keySchedule.String("nightly"), keyResult.String("skipped")))
+	require.EqualValues(t, 1, total("gendurable.schedule.lateness", keySchedule.String("nightly")))
 	require.Positive(t, total("gendurable.pool.connection.max"))
 }
 

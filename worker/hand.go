@@ -63,6 +63,24 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	return paused, nil
 }
 
+// Fire fires the schedules that are due at a time, whatever Postgres' clock says.
+func (h *Hand) Fire(ctx context.Context, at time.Time) error {
+	if h.w.c.Fire == nil {
+		return nil
+	}
+	for moved := true; moved; {
+		moved = false
+		_, err := h.w.c.Fire(ctx, at, func(schedule string, inserted, missed, skipped int, late time.Duration) {
+			moved = true
+			h.w.fired(schedule, inserted, missed, skipped, late)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Taken is a claim that has not run yet.
 type Taken struct {
 	h *Hand

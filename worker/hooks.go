@@ -35,6 +35,9 @@ type Hooks struct {
 	Drain func(ctx context.Context, released, abandoned int)
 	// Prune deleted terminal instances past their retention.
 	Prune func(ctx context.Context, deleted int)
+	// Fire moved a schedule on: occurrences that were inserted; those that its catch-up policy dropped (at least so many), or its overlap policy;
+	// and how long after its time the newest of the inserted was.
+	Fire func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration)
 }
 
 // listeners are the hooks that there are, by what they are told of: where there is none, nothing is paid for it.
@@ -50,6 +53,7 @@ type listeners struct {
 	stale      []func(ctx context.Context, info fsm.Info)
 	drain      []func(ctx context.Context, released, abandoned int)
 	prune      []func(ctx context.Context, deleted int)
+	fire       []func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration)
 }
 
 func listen(hooks []Hooks) (l listeners) {
@@ -65,6 +69,7 @@ func listen(hooks []Hooks) (l listeners) {
 		add(&l.stale, h.Stale, h.Stale == nil)
 		add(&l.drain, h.Drain, h.Drain == nil)
 		add(&l.prune, h.Prune, h.Prune == nil)
+		add(&l.fire, h.Fire, h.Fire == nil)
 	}
 	return l
 }

@@ -109,7 +109,12 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 					Stale:      func(context.Context, fsm.Info) { crime() },
 					Drain:      func(context.Context, int, int) { crime() },
 					Prune:      func(context.Context, int) { crime() },
+					Fire:       func(context.Context, string, int, int, int, time.Duration) { crime() },
 				}}
+				s.config.Fire = func(_ context.Context, _ time.Time, told FireTold) (time.Duration, error) {
+					told("nightly", 1, 0, 0, 0)
+					return time.Second, nil
+				}
 				s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
 					if c.Visit == 3 {
 						return done(), nil

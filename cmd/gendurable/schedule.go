@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -13,14 +12,17 @@ import (
 )
 
 type scheduleCommands struct {
-	List   scheduleList   `cmd:"" help:"List the schedules: what they insert, when next, since when they are paused."`
+	List   scheduleList   `cmd:"" help:"List the schedules: what they insert, when next, since when they are paused; a page at a time."`
 	Pause  schedulePause  `cmd:"" help:"Keep every process from firing a schedule."`
 	Resume scheduleResume `cmd:"" help:"End a pause."`
 	Run    scheduleRun    `cmd:"" help:"Insert an instance of a schedule now, beside its occurrences."`
 	Delete scheduleDelete `cmd:"" help:"Remove a schedule; its instances stay. Asks."`
 }
 
-type scheduleList struct{}
+type scheduleList struct {
+	Limit int    `default:"50"                                        help:"How many."`
+	After string `help:"Go on behind a page: the name it ended with." placeholder:"NAME"`
+}
 
 // schedule is one that is stored.
 type schedule struct {
@@ -39,27 +41,47 @@ type schedule struct {
 	Since      *time.Time     `json:"paused_since"`
 }
 
-// Run the command.
-func (*scheduleList) Run(ctx context.Context, a *app, db *database) error {
-	stored, err := db.Admin().Schedules(ctx)
-	if err != nil {
-		return err
+// schedulesListed are a page. Next is empty at the end.
+type schedulesListed struct {
+	Schedules []schedule `json:"schedules"`
+	Next      string     `json:"next"`
+}
+
+// Validate the values.
+func (c *scheduleList) Validate() error {
+	if c.Limit < 1 {
+		return fmt.Errorf("--limit: %d, at least 1", c.Limit)
 	}
+	return nil
+}
+
+// Run the command.
+func (c *scheduleList) Run(ctx context.Context, a *app, db *database) error {
 	at, err := db.now(ctx)
 	if err != nil {
 		return err
 	}
-	all := make([]schedule, len(stored))
-	for n, s := range stored {
-		all[n] = schedule{s.Name, s.Expression, s.Zone, s.CatchUp, s.Overlap, s.Jitter.Seconds(), s.Machine, s.Version, s.Queue, s.Next.UTC(),
-			absent(s.Last), s.Instance, absent(s.Paused)}
+	out := schedulesListed{Schedules: []schedule{}, Next: c.After}
+	for first := true; len(out.Schedules) < c.Limit && (first || out.Next != ""); first = false {
+		page, err := db.Admin().Schedules(ctx, engine.ScheduleQuery{After: out.Next, Limit: min(c.Limit-len(out.Schedules), fsm.MaxLimit)})
+		if err != nil {
+			return err
+		}
+		for _, s := range page.Schedules {
+			out.Schedules = append(out.Schedules, schedule{s.Name, s.Expression, s.Zone, s.CatchUp, s.Overlap, s.Jitter.Seconds(), s.Machine,
+				s.Version, s.Queue, s.Next.UTC(), absent(s.Last), s.Instance, absent(s.Paused)})
+		}
+		out.Next = page.Next
 	}
-	return a.show(map[string]any{"schedules": all}, func(w io.Writer) {
+	return a.show(out, func(w io.Writer) {
 		t := newTable("schedule", "when", "zone", "machine", "queue", "next", "last", "instance", "paused")
-		for _, s := range all {
+		for _, s := range out.Schedules {
 			t.add(s.Schedule, s.Expression, s.Zone, fmt.Sprintf("%s/%d", s.Machine, s.Version), s.Queue, s.Next, s.Last, newest(s.Instance), age(at, s.Since))
 		}
 		t.write(w, a.console.width())
+		if out.Next != "" {
+			fmt.Fprintf(w, "there is more: --after %q\n", out.Next)
+		}
 	})
 }
 
@@ -125,16 +147,12 @@ type scheduleDelete struct {
 
 // Run the command. What is not there is not asked about.
 func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
-	stored, err := db.Admin().Schedules(ctx)
+	stored, err := find(ctx, db.Admin(), c.Schedule)
 	if err != nil {
-		return err
-	}
-	n := slices.IndexFunc(stored, func(s engine.StoredSchedule) bool { return s.Name == c.Schedule })
-	if n < 0 {
-		return onSchedule(c.Schedule, fmt.Errorf("%w: %q", engine.ErrNoSchedule, c.Schedule))
+		return onSchedule(c.Schedule, err)
 	}
 	question := fmt.Sprintf("Delete the schedule %q, %q, of machine %q? Its instances stay; a process that still declares it stores it again when it starts.",
-		c.Schedule, stored[n].Expression, stored[n].Machine)
+		c.Schedule, stored.Expression, stored.Machine)
 	if err := a.console.confirm(ctx, question, c.Yes); err != nil {
 		return err
 	}
@@ -142,6 +160,15 @@ func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
 		return onSchedule(c.Schedule, err)
 	}
 	return a.show(map[string]any{"schedule": c.Schedule, "deleted": true}, func(w io.Writer) { fmt.Fprintf(w, "deleted %q\n", c.Schedule) })
+}
+
+func find(ctx context.Context, a *engine.Admin, name string) (engine.StoredSchedule, error) {
+	for s, err := range a.AllSchedules(ctx, engine.ScheduleQuery{}) {
+		if err != nil || s.Name == name {
+			return s, err
+		}
+	}
+	return engine.StoredSchedule{}, fmt.Errorf("%w: %q", engine.ErrNoSchedule, name)
 }
 
 func onSchedule(name string, err error) error {

@@ -106,7 +106,7 @@ func observerTasks() []task {
 			return err
 		}},
 		{"schedules", func(ctx context.Context, eng *engine.Engine, _ given) error {
-			_, err := eng.Admin().Schedules(ctx)
+			_, err := eng.Admin().Schedules(ctx, engine.ScheduleQuery{})
 			return err
 		}},
 		{"signals", func(ctx context.Context, eng *engine.Engine, _ given) error {

@@ -2,6 +2,7 @@ package interleave
 
 import (
 	"errors"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -13,7 +14,7 @@ import (
 
 // facts are what the verbs of a schedule intended and were told, as rows of the tables that the invariants read.
 type facts struct {
-	outcomes, held, stale, claimed, sent, inserted, owned [][]any
+	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried [][]any
 }
 
 // Kinds of outcome beyond step.Kind.
@@ -81,6 +82,14 @@ func (f *facts) insertion(actor, key string, i store.Inserted) {
 	f.inserted = append(f.inserted, []any{actor, i.ID, i.Duplicate, key})
 }
 
+// firing notes what a schedule was moved from and to, the keys of its occurrences, and whether all were reported.
+func (f *facts) firing(actor, schedule string, was, next time.Time, keys []string, told bool) {
+	f.firings = append(f.firings, []any{actor, schedule, was, next, append([]string{}, keys...), told})
+}
+
+// tries notes that somebody looks whether a schedule is due at a time.
+func (f *facts) tries(schedule string, at time.Time) { f.tried = append(f.tried, []any{schedule, at}) }
+
 // save queues the facts for the database.
 func (f *facts) save(b *pgx.Batch) {
 	for table, rows := range map[string][][]any{
@@ -91,6 +100,8 @@ func (f *facts) save(b *pgx.Batch) {
 		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                              f.sent,
 		`inserted VALUES ($1, $2, $3, $4)`:                                          f.inserted,
 		`owned VALUES ($1::text::uuid)`:                                             f.owned,
+		`firing VALUES ($1, $2, $3, $4, $5, $6)`:                                    f.firings,
+		`tried VALUES ($1, $2)`:                                                     f.tried,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

@@ -46,6 +46,20 @@ BEGIN
 END $$;
 CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.signals FOR EACH ROW EXECUTE FUNCTION interleave.note_letter();
 
+CREATE UNLOGGED TABLE interleave.plan (
+  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  actor text NOT NULL DEFAULT current_setting('application_name'),
+  o gendurable.schedules, n gendurable.schedules);
+CREATE FUNCTION interleave.note_plan() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO interleave.plan (o, n) VALUES (OLD, NEW);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.schedules FOR EACH ROW EXECUTE FUNCTION interleave.note_plan();
+
+ALTER TABLE gendurable.schedules SET (autovacuum_enabled = false);
+ALTER TABLE interleave.plan SET (autovacuum_enabled = false);
 ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = false);
 ALTER TABLE gendurable.signals SET (autovacuum_enabled = false);
 ALTER TABLE interleave.change SET (autovacuum_enabled = false);
@@ -68,6 +82,10 @@ CREATE UNLOGGED TABLE interleave.inserted (actor text, id bigint, duplicate bool
 -- What the function of a step's own transaction has written, and the marks of all attempts at one.
 CREATE UNLOGGED TABLE interleave.booked (mark uuid);
 CREATE UNLOGGED TABLE interleave.owned (mark uuid);
+
+-- What a firing read and decided, and whether it was told of each occurrence; who looked for what is due, and at what time.
+CREATE UNLOGGED TABLE interleave.firing (actor text, name text, was timestamptz, next timestamptz, keys text[], told boolean);
+CREATE UNLOGGED TABLE interleave.tried (name text, at timestamptz);
 
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
@@ -283,6 +301,34 @@ FROM interleave.inserted i WHERE i.duplicate
   AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = i.id AND g.correlation_key = i.key)
   AND NOT EXISTS (SELECT FROM interleave.change c WHERE (c.o).id = i.id AND (c.o).correlation_guard = i.key);
 
+-- Schedules: each moves from where whoever fires it has found it, not while it is paused, with its occurrences, and past all that are due.
+CREATE VIEW interleave.broken_schedule AS
+SELECT 'fired from elsewhere' AS name, format('%s from %s by %s', (p.o).name, (p.o).next_at, p.actor) AS detail
+FROM interleave.plan p WHERE (p.n).next_at <> (p.o).next_at AND (p.n).expression = (p.o).expression
+  AND NOT EXISTS (SELECT FROM interleave.firing f
+    WHERE f.actor = p.actor AND f.name = (p.o).name AND f.was = (p.o).next_at AND f.next = (p.n).next_at)
+UNION ALL
+SELECT 'fired though paused', format('%s by %s', (p.o).name, p.actor)
+FROM interleave.plan p WHERE (p.o).paused_at IS NOT NULL AND (p.n).next_at <> (p.o).next_at AND (p.n).expression = (p.o).expression
+UNION ALL
+SELECT 'occurrence of no schedule', format('%s by %s', (c.n).correlation_key, c.actor)
+FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).correlation_key LIKE 'schedule:%'
+  AND NOT EXISTS (SELECT FROM interleave.plan p WHERE p.xid = c.xid AND (p.n).last_instance >= (c.n).id)
+UNION ALL
+SELECT 'occurrence lost', format('%s by %s', k.key, f.actor)
+FROM interleave.firing f CROSS JOIN LATERAL unnest(f.keys) AS k(key)
+WHERE NOT f.told OR NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.correlation_key = k.key)
+UNION ALL
+SELECT 'occurrence twice', g.correlation_key
+FROM gendurable.gen_durable g WHERE g.correlation_key LIKE 'schedule:%' GROUP BY g.correlation_key HAVING count(*) > 1
+UNION ALL
+SELECT 'overlap', format('%s instances of lone', count(*))
+FROM gendurable.gen_durable g WHERE g.correlation_key LIKE 'schedule:lone:%' AND g.status NOT IN ('done', 'failed') HAVING count(*) > 1
+UNION ALL
+SELECT 'left due', format('%s at %s', s.name, s.next_at)
+FROM gendurable.schedules s JOIN interleave.tried t ON t.name = s.name AND t.at >= s.next_at WHERE s.paused_at IS NULL;
+
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
-UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key;
+UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
+UNION ALL SELECT * FROM interleave.broken_schedule;

@@ -20,6 +20,11 @@ func posted(o, n string) string {
 		jsonb_populate_record(NULL::gendurable.signals, '%s'))`, o, n)
 }
 
+func planned(o, n string) string {
+	return fmt.Sprintf(`INSERT INTO interleave.plan (actor, o, n) VALUES ('A', jsonb_populate_record(NULL::gendurable.schedules, '%s'),
+		jsonb_populate_record(NULL::gendurable.schedules, '%s'))`, o, n)
+}
+
 const (
 	nobody = `{}`
 	aMark  = "00000000-0000-0000-0000-00000000000a"
@@ -83,6 +88,17 @@ var violations = map[string][]string{
 	"cancelled before its child": {moved(`{"id":1,"status":"executing"}`, `{"id":1,"status":"failed","failure":"cancelled"}`),
 		moved(`{"id":2,"parent_id":1,"status":"executing"}`, `{"id":2,"parent_id":1,"status":"failed","failure":"cancelled"}`)},
 	"child lost its parent": {row(subjectID, "depth", "1")},
+
+	"fired from elsewhere": {planned(`{"name":"s","expression":"x","next_at":"2026-01-01"}`, `{"name":"s","expression":"x","next_at":"2026-01-02"}`)},
+	"fired though paused": {planned(`{"name":"s","expression":"x","next_at":"2026-01-01","paused_at":"2026-01-01"}`,
+		`{"name":"s","expression":"x","next_at":"2026-01-02"}`)},
+	"occurrence of no schedule": {moved(nobody, `{"id":2,"correlation_key":"schedule:s:1"}`)},
+	"occurrence lost":           {`INSERT INTO interleave.firing VALUES ('A', 's', now(), now(), '{schedule:s:1}', true)`},
+	"occurrence twice": {`DROP INDEX gendurable.gen_durable_correlation`, row(subjectID, "correlation_key", "'schedule:s:1'"),
+		row(followerID, "correlation_key", "'schedule:s:1'")},
+	"overlap": {row(subjectID, "correlation_key", "'schedule:lone:1'"), row(followerID, "correlation_key", "'schedule:lone:2'")},
+	"left due": {`INSERT INTO gendurable.schedules (name, spec, expression, next_at) VALUES ('s', '{}', 'x', now())`,
+		`INSERT INTO interleave.tried VALUES ('s', now())`},
 
 	"key stands still": {row(subjectID, "partition_key", "'k'", "pick_lane", "1")},
 	"overtook":         {moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing"}`), `UPDATE interleave.change SET overtook = 2`},

@@ -79,6 +79,7 @@ func find(queries []*pgx.QueuedQuery, words string) int {
 }
 
 const (
+	dueStill     = "s.next_at <= coalesce($2"
 	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent = ANY("
 	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
 	spawnUngated = "WHERE $19::uuid IS NOT NULL ORDER BY t.ord"
@@ -270,6 +271,13 @@ var mutants = []mutant{
 		text("status = 'runnable', failure = NULL,", "status = 'runnable', correlation_scope = '{}', failure = NULL,")},
 	{"retry of another visit", "families/cancel child, retry|sibling done", "retried as another",
 		text("status = 'runnable', failure = NULL,", "status = 'runnable', visit = g.visit + 1, failure = NULL,")},
+	{"firing that locks nothing", "scheduled/fire|pause", "fired though paused", of(dueStill, text("FOR NO KEY UPDATE SKIP LOCKED", ""))},
+	{"firing of what was deleted", "scheduled/fire|delete", "occurrence of no schedule", of(dueStill, text("FOR NO KEY UPDATE SKIP LOCKED", ""))},
+	{"firing by who was overtaken", "scheduled/fire|fire, later", "fired from elsewhere", of(dueStill, text("FOR NO KEY UPDATE SKIP LOCKED", ""))},
+	{"firing that waits", "scheduled/fire|fire", "waited", of(dueStill, text("SKIP LOCKED", ""))},
+	{"firing of what is paused", "scheduled/fire|pause", "fired though paused", of(dueStill, text("s.paused_at IS NULL AND", ""))},
+	{"run by hand without a lock", "scheduled/run lone|run lone", "overlap", text("schedules s WHERE s.name = $1 FOR NO KEY UPDATE", "schedules s WHERE s.name = $1")},
+	{"declaration that begins anew", "scheduled/store, other spec|fire", "fired from elsewhere", text("ELSE s.next_at END", "ELSE excluded.next_at END")},
 	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
 }
 

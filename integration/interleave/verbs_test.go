@@ -23,6 +23,8 @@ const (
 	guard                      // who occupies its correlation key
 	parent                     // the parent's row
 	second                     // another parent's
+	pulses                     // the row of a schedule
+	loner                      // another schedule's
 )
 
 // verb is what one session does in a schedule.

@@ -264,7 +264,7 @@ func worlds() []world {
 			timesOut(), claims("claim", "default", owner, 10), promotes(), prunes(),
 			inTurn("time out, claim", timesOut(), claims("", "default", owner, 10)),
 		})},
-		families(), graveyard(),
+		families(), graveyard(), scheduled(),
 	}
 }
 

@@ -72,6 +72,27 @@ SELECT DISTINCT r.process, c.worker FROM soak.run r
 JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.visit = r.visit AND c.status = 'executing';
 ANALYZE soak.consumption, soak.identity;
 
+-- Occurrences of schedules that were begun: the instances that were inserted for them, by their correlation keys.
+CREATE MATERIALIZED VIEW soak.occurrence AS
+SELECT c.seq, c.xid, c.at, c.id, k.part[1] AS name, k.part[2]::timestamptz AS due
+FROM soak.change c CROSS JOIN LATERAL regexp_match(c.guard, '^schedule:([a-z]+):([0-9]{4}-.*Z)$') AS k(part)
+WHERE c.op = 'I' AND k.part IS NOT NULL;
+CREATE INDEX ON soak.occurrence (name, due);
+
+-- What a firing moved past, by arithmetic of its own: each schedule of the soak is due at all multiples of its period. It was begun then, or
+-- before.
+CREATE MATERIALIZED VIEW soak.due AS
+SELECT f.seq, f.xid, f.at, f.since, f.name, f.catch_up, f.overlap, f.old_instance, f.old_paused, d.due,
+  EXISTS (SELECT FROM soak.occurrence o WHERE o.name = f.name AND o.due = d.due AND o.seq < f.seq) AS begun
+FROM soak.schedule f
+CROSS JOIN LATERAL (SELECT CASE WHEN f.expression LIKE '@every %' THEN substr(f.expression, 8)::interval
+  ELSE make_interval(secs => substring(f.expression FROM '^\*/([0-9]+) ')::int) END AS every) p
+CROSS JOIN LATERAL generate_series(to_timestamp(ceil(extract(epoch FROM f.old_next) / extract(epoch FROM p.every)) * extract(epoch FROM p.every)),
+  f.next - interval '1 microsecond', p.every) d(due)
+WHERE f.op = 'U' AND f.next > f.old_next;
+CREATE INDEX ON soak.due (name, due);
+ANALYZE soak.occurrence, soak.due;
+
 -- Accepted ⇒ terminal, and as it was meant to end.
 
 CREATE VIEW soak.check_accepted_ended AS
@@ -457,3 +478,64 @@ FROM soak.signal s WHERE s.op = 'I' AND s.tag LIKE '%/box/%#v%' AND NOT EXISTS (
 UNION ALL
 SELECT format('%s bookings moved accounts by %s', b.n, a.n)
 FROM (SELECT count(*) AS n FROM soak.booking) b, (SELECT sum(n) AS n FROM soak.account) a WHERE a.n <> 2 * b.n;
+
+-- Schedules: each occurrence is begun once, by the transaction that moved its schedule past it, not before its time, and after those before it.
+CREATE VIEW soak.check_occurrence_once AS
+SELECT format('%s at %s was begun %s times', name, due, count(*)) AS violation FROM soak.occurrence GROUP BY name, due HAVING count(*) > 1
+UNION ALL
+SELECT format('%s at %s was begun, and its schedule did not move past it', o.name, o.due)
+FROM soak.occurrence o WHERE NOT EXISTS (SELECT FROM soak.due d WHERE d.name = o.name AND d.due = o.due AND d.xid = o.xid)
+UNION ALL
+SELECT format('%s at %s was begun at %s', name, due, at) FROM soak.occurrence WHERE at < due;
+
+CREATE VIEW soak.check_occurrence_order AS
+SELECT format('%s at %s was begun after that at %s', name, due, was) AS violation
+FROM (SELECT name, due, lag(due) OVER (PARTITION BY name ORDER BY seq) AS was FROM soak.occurrence) o WHERE due <= was
+UNION ALL
+SELECT format('the newest occurrence of %s is %s, and not %s', s.name, s.last, n.due)
+FROM soak.schedule s CROSS JOIN LATERAL (SELECT max(o.due) AS due FROM soak.occurrence o WHERE o.name = s.name AND o.xid = s.xid) n
+WHERE s.op = 'U' AND n.due IS DISTINCT FROM s.last AND (n.due IS NOT NULL OR s.last IS DISTINCT FROM s.old_last);
+
+-- None is lost beyond the policies. Whoever fires looks at the clock between the beginning of its transaction (since) and its end (at): what is
+-- a minute late at the end was on time, what is over a minute late at the beginning was missed.
+CREATE VIEW soak.check_occurrence_lost AS
+SELECT format('%s goes on from %s, it had come to %s', name, old_next, was) AS violation
+FROM (SELECT *, lag(next) OVER (PARTITION BY name ORDER BY seq) AS was FROM soak.schedule) s WHERE op <> 'I' AND old_next IS DISTINCT FROM was
+UNION ALL
+SELECT format('%s at %s was not begun', name, due) FROM soak.due
+WHERE NOT begun AND overlap = 'allow' AND (catch_up = 'all' OR at <= due + interval '1 minute')
+UNION ALL
+SELECT format('%s: of those from %s to %s none was begun', name, min(due), max(due)) FROM soak.due
+WHERE overlap = 'allow' AND catch_up = 'latest' GROUP BY seq, name HAVING NOT bool_or(begun);
+
+CREATE VIEW soak.check_occurrence_missed AS
+SELECT format('%s at %s was missed, and begun at %s', d.name, d.due, d.at) AS violation
+FROM soak.due d WHERE d.begun AND d.catch_up <> 'all' AND d.since > d.due + interval '1 minute'
+  AND NOT (d.catch_up = 'latest' AND NOT EXISTS (SELECT FROM soak.due l WHERE l.seq = d.seq AND l.due > d.due));
+
+-- Where instances must not overlap, none begins beside its predecessor, also by hand; and none is dropped without one.
+CREATE VIEW soak.check_occurrence_overlap AS
+SELECT format('%s: %s were begun at once', name, count(*)) AS violation
+FROM soak.due WHERE overlap = 'skip' AND begun GROUP BY seq, name HAVING count(*) > 1
+UNION ALL
+SELECT format('%s began %s, and %s had not ended', s.name, s.instance, s.old_instance)
+FROM soak.schedule s WHERE s.op = 'U' AND s.overlap = 'skip' AND s.instance <> s.old_instance
+  AND NOT EXISTS (SELECT FROM soak.change c WHERE c.id = s.old_instance AND c.seq < s.seq AND c.status IN ('done', 'failed'))
+UNION ALL
+SELECT format('%s at %s was dropped, and %s had ended', name, min(due), coalesce(old_instance::text, 'nothing'))
+FROM soak.due d WHERE overlap = 'skip'
+  AND (old_instance IS NULL OR EXISTS (SELECT FROM soak.event e WHERE e.kind = 'committed' AND e.outcome = 'done' AND e.id = d.old_instance AND e.at < d.since))
+GROUP BY seq, name, old_instance HAVING NOT bool_or(begun) AND bool_or(at <= due + interval '1 minute');
+
+-- What is paused is not fired; what is run by hand is there, and was ordered.
+CREATE VIEW soak.check_schedule_operated AS
+SELECT format('%s was paused, and moved past %s', name, due) AS violation FROM soak.due WHERE old_paused
+UNION ALL
+SELECT format('%s was said to be run as %s', e.label, e.id) FROM soak.event e
+WHERE e.kind = 'meddled' AND e.detail = 'run_schedule' AND NOT EXISTS (SELECT FROM soak.change c
+  WHERE c.op = 'I' AND c.id = e.id AND starts_with(c.guard, 'schedule:' || e.label || ':run:'))
+UNION ALL
+SELECT format('%s was run by hand %s times, %s were ordered', r.name, count(*), o.n)
+FROM (SELECT split_part(guard, ':', 2) AS name FROM soak.change WHERE op = 'I' AND guard LIKE 'schedule:%:run:%') r
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM soak.event e WHERE e.kind = 'ordered' AND e.detail = 'run_schedule' AND e.label = r.name) o
+GROUP BY r.name, o.n HAVING count(*) > o.n;

@@ -170,6 +170,38 @@ var breaches = map[string][]string{
 		`UPDATE soak.signal SET xid = 1 WHERE op = 'I' AND tag LIKE '%/box/%#v%'`,
 		`UPDATE soak.account SET n = n + 1 WHERE id = 0`,
 	},
+	"occurrence_once": {
+		`INSERT INTO soak.change SELECT * FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.occurrence)`,
+		`UPDATE soak.change SET xid = 1 WHERE seq = (SELECT min(seq) FROM soak.occurrence)`,
+		`UPDATE soak.change SET at = at - interval '1 h' WHERE seq = (SELECT max(seq) FROM soak.occurrence)`,
+	},
+	"occurrence_order": {
+		`UPDATE soak.change SET seq = 0 WHERE seq = (SELECT max(seq) FROM soak.occurrence WHERE name = 'all')`,
+		`UPDATE soak.schedule SET last = old_last WHERE last > old_last`,
+	},
+	"occurrence_lost": {
+		`DELETE FROM soak.schedule WHERE seq = (SELECT min(seq) FROM soak.due WHERE name = 'all')`,
+		`DELETE FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.occurrence WHERE name = 'all')`,
+		`DELETE FROM soak.change WHERE seq = (SELECT max(seq) FROM soak.occurrence WHERE name = 'latest')`,
+		`WITH all_of AS (DELETE FROM soak.change c USING soak.occurrence o WHERE c.seq = o.seq AND o.name = 'latest')
+		UPDATE soak.schedule SET at = at + interval '1 h' WHERE name = 'latest'`,
+	},
+	"occurrence_missed": {
+		`UPDATE soak.schedule SET since = since + interval '1 h' WHERE name = 'none'`,
+		`UPDATE soak.schedule SET since = since + interval '1 h' WHERE name = 'latest'`,
+	},
+	"occurrence_overlap": {
+		`UPDATE soak.schedule SET overlap = 'skip' WHERE name = 'all'`,
+		`DELETE FROM soak.change c USING soak.schedule s WHERE c.id = s.old_instance AND s.name IN ('none', 'alone') AND c.status = 'done'`,
+		`UPDATE soak.schedule SET old_instance = NULL WHERE name = 'none'`,
+		`UPDATE soak.event e SET at = e.at - interval '1 h' FROM soak.schedule s
+			WHERE e.kind = 'committed' AND e.id = s.old_instance AND s.name IN ('none', 'alone')`,
+	},
+	"schedule_operated": {
+		`UPDATE soak.schedule SET old_paused = true WHERE seq = (SELECT max(seq) FROM soak.due)`,
+		`UPDATE soak.event SET id = -1 WHERE kind = 'meddled' AND detail = 'run_schedule'`,
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'run_schedule'`,
+	},
 	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
 }
 
@@ -194,7 +226,7 @@ func TestEveryCheckFires(t *testing.T) {
 				done, err := tx.Exec(t.Context(), breach)
 				require.NoError(t, err)
 				require.NotZero(t, done.RowsAffected(), "the history has nothing to break here")
-				for _, view := range []string{"run", "outcome", "operation", "consumption", "identity"} {
+				for _, view := range []string{"run", "outcome", "operation", "consumption", "identity", "occurrence", "due"} {
 					_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
 					require.NoError(t, err)
 				}
@@ -215,6 +247,7 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "log.jsonl")
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	require.NoError(t, neglect(t.Context(), db))
 
 	play := func(ctx context.Context, r role) error {
 		log, err := openJournal(path, r.Name)
@@ -241,6 +274,7 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	defer enough()
 	running.Go(func() { errs <- play(begun, role{Name: "operator", Admin: true, Seed: 7, Pace: 20}) })
 	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: 7, Pace: 40}))
+	require.NoError(t, hush(t.Context(), db))
 	require.Eventually(t, func() bool {
 		var left int
 		err := db.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`).Scan(&left)

@@ -71,6 +71,8 @@ const (
 	evObeyed    = "obeyed"    // a worker has noticed either
 	evHosted    = "hosted"    // a host's transaction has ended
 	evDecided   = "decided"   // a step, in its own transaction
+	evFired     = "fired"     // the engine says that occurrences of a schedule were inserted
+	evMeddled   = "meddled"   // an operator did something to a schedule
 )
 
 // journal appends to the log that all processes share. A line is one write to a file in append mode: a process that is killed leaves whole

@@ -109,6 +109,7 @@ func (r role) playOperator(ctx context.Context, pool *pgxpool.Pool, log *journal
 	ready()
 	var running sync.WaitGroup
 	running.Go(func() { o.pauseQueues(ctx, life) })
+	running.Go(func() { o.meddle(ctx, life) })
 	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
 	defer tick.Stop()
 	random := rand.New(rand.NewPCG(r.Seed, 2)) //nolint:gosec // repeatable
@@ -332,6 +333,17 @@ func (o *operator) resumeAll(ctx context.Context) {
 				}
 			}
 			return true, err
+		})
+		o.insist(ctx, func(ctx context.Context) (bool, error) {
+			for s, err := range o.eng.Admin().AllSchedules(ctx, engine.ScheduleQuery{}) {
+				if err != nil {
+					return false, err
+				}
+				if _, err := there(o.eng.Admin().ResumeSchedule(ctx, s.Name)); err != nil {
+					return false, err
+				}
+			}
+			return true, nil
 		})
 		pause(ctx, settled)
 	}

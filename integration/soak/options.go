@@ -71,6 +71,11 @@ var floors = map[string]int{
 	hostUndone:   400,
 	stepsOwn:     600,
 	starts:       400,
+
+	firings:          150,
+	schedulesRun:     9,
+	schedulesPaused:  9,
+	schedulesDeleted: 5,
 }
 
 // What operators and hosts do. Each is counted where it is known to have been done.
@@ -85,6 +90,11 @@ const (
 	hostUndone   = "hosts' rollbacks"
 	stepsOwn     = "steps' own transactions"
 	starts       = "signals with start"
+
+	firings          = "firings of schedules"
+	schedulesRun     = "schedules run by hand"
+	schedulesPaused  = "paused schedules"
+	schedulesDeleted = "deleted schedules"
 )
 
 // The kinds of fault.

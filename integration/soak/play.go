@@ -112,13 +112,19 @@ func (r role) pool() (*pgxpool.Pool, error) {
 func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
 	eng, err := engine.New(engine.Config{
 		Pool: pool, Machines: player{log}.definitions(r.Old),
-		Queues: map[string]engine.Queue{"default": {Concurrency: 10}, "post": {Concurrency: 10}, "narrow": {Concurrency: 2}},
-		Logger: slog.New(obedience{slog.Default().Handler(), log}),
-		Lease:  lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
+		Queues:    map[string]engine.Queue{"default": {Concurrency: 10}, "post": {Concurrency: 10}, "narrow": {Concurrency: 2}},
+		Logger:    slog.New(obedience{slog.Default().Handler(), log}),
+		Schedules: schedules(),
+		Lease:     lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
 		Hooks: []engine.Hooks{{
 			Step: func(_ context.Context, i fsm.Info, outcome string, _ time.Duration, _ error) {
 				if outcome != "" {
 					log.write(event{Kind: evCommitted, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Outcome: outcome})
+				}
+			},
+			Fire: func(_ context.Context, schedule string, inserted, _, _ int, _ time.Duration) {
+				if inserted > 0 {
+					log.write(event{Kind: evFired, Label: schedule, Count: int64(inserted)})
 				}
 			},
 			Stale: func(_ context.Context, i fsm.Info) {

@@ -63,6 +63,25 @@ END $$;
 CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.signals
   FOR EACH ROW EXECUTE FUNCTION soak.record_signal();
 
+-- Schedules: whoever fires one holds its row's lock until the commit, as above. since is when the transaction began.
+CREATE TABLE soak.schedule (
+  seq bigint NOT NULL, xid bigint NOT NULL, at timestamptz NOT NULL, since timestamptz NOT NULL, op text NOT NULL, name text NOT NULL,
+  expression text NOT NULL, catch_up text NOT NULL, overlap text NOT NULL, next timestamptz, last timestamptz, instance bigint,
+  old_next timestamptz, old_last timestamptz, old_instance bigint, old_paused boolean);
+
+CREATE FUNCTION soak.record_schedule() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  s gendurable.schedules := coalesce(NEW, OLD);
+BEGIN
+  INSERT INTO soak.schedule VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), now(), left(TG_OP, 1), s.name,
+    s.expression, s.catch_up, s.overlap, NEW.next_at, NEW.last_at, NEW.last_instance,
+    OLD.next_at, OLD.last_at, OLD.last_instance, OLD.paused_at IS NOT NULL);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.schedules
+  FOR EACH ROW EXECUTE FUNCTION soak.record_schedule();
+
 -- The hosts' own tables. Nothing keeps a row from being written twice: that is for the engine to see to.
 CREATE TABLE soak.hosted (name text NOT NULL, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint);
 CREATE TABLE soak.booking (id bigint NOT NULL, visit bigint NOT NULL, token bigint NOT NULL, letter text,

@@ -90,6 +90,9 @@ func (s *soak) setUp(ctx context.Context) error {
 	if _, err := c.admin.Exec(ctx, recordSQL); err != nil {
 		return fmt.Errorf("record changes: %w", err)
 	}
+	if err := neglect(ctx, c.admin); err != nil {
+		return err
+	}
 	address := net.JoinHostPort(config.ConnConfig.Host, fmt.Sprint(config.ConnConfig.Port))
 	if c.proxy, err = startProxy(ctx, address); err != nil {
 		return err
@@ -178,6 +181,9 @@ func (s *soak) volume(ctx context.Context) (instances, signals int64, err error)
 func (s *soak) settle(ctx context.Context) error {
 	s.say("faults are over; everything comes to its end")
 	if err := s.fleet.finish(ctx); err != nil {
+		return err
+	}
+	if err := hush(ctx, s.chaos.admin); err != nil {
 		return err
 	}
 	// An instance that was lost several times in one visit waits longer each time.

@@ -26,6 +26,13 @@ func acted(e *event) string {
 			string(engine.VerbCancel): cancelled, string(engine.VerbRetry): retried, string(engine.VerbReschedule): rescheduled,
 			string(engine.VerbRunNow): rescheduled, string(engine.VerbPause): instsPaused, verbPlan: planned,
 		}[e.Detail]
+	case evFired:
+		return firings
+	case evMeddled:
+		return map[string]string{
+			string(engine.VerbRunSchedule): schedulesRun, string(engine.VerbPauseSchedule): schedulesPaused,
+			string(engine.VerbDeleteSchedule): schedulesDeleted,
+		}[e.Detail]
 	case evPaused:
 		return queuesPaused
 	case evHosted:

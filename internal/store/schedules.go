@@ -119,10 +119,12 @@ func readOne(into ...any) func(pgx.Rows) error {
 	}
 }
 
-// dueSchedulesSQL is asked by every process each second, and walks the front of an index. $1 µs to look ahead $2 most
-const dueSchedulesSQL = `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT clock_timestamp())) * 1000000)::bigint
+// dueSchedulesSQL is asked by every process each second, and walks the front of an index.
+//
+// $1 µs to look ahead $2 most $3 the time, or NULL: the server's
+const dueSchedulesSQL = `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT coalesce($3::timestamptz, clock_timestamp()))) * 1000000)::bigint
 FROM {s}.schedules s
-WHERE s.paused_at IS NULL AND s.next_at <= (SELECT clock_timestamp()) + $1::bigint * interval '1 microsecond'
+WHERE s.paused_at IS NULL AND s.next_at <= (SELECT coalesce($3::timestamptz, clock_timestamp())) + $1::bigint * interval '1 microsecond'
 ORDER BY s.next_at LIMIT $2`
 
 // DueSchedule is the name of one, and when its next occurrence comes: zero or less is now.
@@ -131,8 +133,9 @@ type DueSchedule struct {
 	In   time.Duration
 }
 
-// DueSchedules are those that are not paused and due within a time, the most overdue first. It locks nothing.
-func (s *Store) DueSchedules(ctx context.Context, within time.Duration, most int) (due []DueSchedule, err error) {
+// DueSchedules are those that are not paused and due within so long of a time, which is the server's where it is zero; the most overdue first.
+// It locks nothing.
+func (s *Store) DueSchedules(ctx context.Context, at time.Time, within time.Duration, most int) (due []DueSchedule, err error) {
 	err = s.one(ctx, fastLock, "due schedules", dueSchedulesSQL, func(rows pgx.Rows) error {
 		var name string
 		var us int64
@@ -141,7 +144,7 @@ func (s *Store) DueSchedules(ctx context.Context, within time.Duration, most int
 			return nil
 		})
 		return err
-	}, micros(within), most)
+	}, micros(within), most, optionalTime(at))
 	if err != nil {
 		return nil, fmt.Errorf("look for due schedules: %w", err)
 	}
@@ -152,13 +155,13 @@ const scheduleColumns = `s.name, s.spec::text, s.expression, s.time_zone, s.catc
   s.paused_at, clock_timestamp()`
 
 const (
-	// fireSQL takes a schedule that is due still; one that somebody else is firing is passed by. $1 name
+	// fireSQL takes a schedule that is due still; one that somebody else is firing is passed by. $1 name $2 the time, or NULL: the server's
 	fireSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s
-WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED`
+WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`
 	// lockScheduleSQL takes a schedule, due or not, after whoever has it. $1 name
 	lockScheduleSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`
-	// listSchedulesSQL reads all.
-	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s ORDER BY s.name`
+	// listSchedulesSQL reads a page, by the primary key. $1 the name before it, or empty text, which none has $2 most
+	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name > $1 ORDER BY s.name LIMIT $2`
 )
 
 // liveSQL is a later statement than the lock: it sees the instance of whoever had the schedule before. $1 name
@@ -174,8 +177,9 @@ WHERE s.name = $1`
 // Due is a schedule whose row is locked.
 type Due struct {
 	Schedule
-	Now  time.Time // by the server's clock
-	Live Live      // its newest instance, if that has not ended
+	Now   time.Time // at which it is fired
+	Clock time.Time // the server's: the same, but in tests
+	Live  Live      // its newest instance, if that has not ended
 }
 
 // Live is an instance that has not ended; the zero value is none.
@@ -190,12 +194,17 @@ type Firing struct {
 	Next, Last time.Time
 }
 
-// Fire fires a schedule that is due, in one transaction: its row's lock keeps others out, and what decide returns is inserted with what is
+// Fire fires a schedule that is due at a time, by the server's clock where that is zero, in one transaction: its row's lock keeps others out, and what decide returns is inserted with what is
 // next, or not at all. Without an error and a result, it was not due any more, or is somebody else's. An occupied key is an occurrence that
 // was fired before.
-func (s *Store) Fire(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
-	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name), decide)
+	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name, optionalTime(at)), func(d Due) (Firing, error) {
+		if !at.IsZero() {
+			d.Now = at
+		}
+		return decide(d)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("fire schedule %q: %w", name, err)
 	}
@@ -267,6 +276,7 @@ func readSchedules(into *[]Due) func(pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&x.Name, &spec, &x.Expression, &x.TimeZone, &x.CatchUp, &x.Overlap, &jitter, &x.Next, &last, &instance,
 			&paused, &x.Now}, func() (err error) {
 			x.Spec, err = decodeSpec(spec)
+			x.Clock = x.Now
 			x.Jitter, x.Last, x.Paused, x.Instance = duration(jitter), orZero(last), orZero(paused), orZero(instance)
 			*into = append(*into, x)
 			return err
@@ -282,10 +292,10 @@ func orZero[T any](v *T) (zero T) {
 	return *v
 }
 
-// Schedules lists all, by name.
-func (s *Store) Schedules(ctx context.Context) ([]Schedule, error) {
+// Schedules lists those behind a name, by name.
+func (s *Store) Schedules(ctx context.Context, after string, most int) ([]Schedule, error) {
 	var rows []Due
-	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows)); err != nil {
+	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows), after, most); err != nil {
 		return nil, fmt.Errorf("list schedules: %w", err)
 	}
 	list := make([]Schedule, len(rows))

@@ -17,12 +17,12 @@ func TestPlansOfSchedulesHold(t *testing.T) {
 	b := newBench(t)
 	e := b.explained("planned on an empty table")
 	look := func() []store.DueSchedule {
-		due, err := e.DueSchedules(t.Context(), time.Second, 1000)
+		due, err := e.DueSchedules(t.Context(), time.Time{}, time.Second, 1000)
 		require.NoError(t, err)
 		return due
 	}
 	fire := func(name string) []store.Inserted {
-		fired, err := e.Fire(t.Context(), name, func(due store.Due) (store.Firing, error) {
+		fired, err := e.Fire(t.Context(), name, time.Time{}, func(due store.Due) (store.Firing, error) {
 			spec := newSpecs(1, false)[0]
 			spec.Key, spec.Scope = name+due.Next.String(), step.ScopeAll
 			return store.Firing{Specs: []*step.Spec{spec}, Next: due.Now.Add(time.Hour), Last: due.Next}, nil

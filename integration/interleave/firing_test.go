@@ -1,0 +1,139 @@
+package interleave
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// The two stored schedules of the world "scheduled" are due every second, and were last looked at three seconds before noon. Instances of
+// lone must not overlap.
+const (
+	pulse = "pulse"
+	lone  = "lone"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// every is what the expressions of this world mean.
+var every = map[string]time.Duration{"@every 1s": time.Second, "@every 1h0m0s": time.Hour}
+
+var errOverlap = errors.New("an instance is live")
+
+func scheduled() world {
+	stored := func(name string) string {
+		return fmt.Sprintf(`INSERT INTO gendurable.schedules (name, spec, expression, next_at)
+			VALUES ('%s', '{"machine": "m", "version": 1, "step": "s", "queue": "default", "state": {}}', '@every 1s', '%s')`, name,
+			noon.Add(-2*time.Second).Format(time.RFC3339))
+	}
+	return world{name: "scheduled", setup: []string{stored(pulse), stored(lone)}, verbs: []verb{
+		fires("fire", pulse, noon), fires("fire, later", pulse, noon.Add(time.Second)), runs("run", pulse),
+		pauses("pause", pulse, true), inTurn("pause, resume", pauses("", pulse, true), pauses("", pulse, false)),
+		stores("store, other spec", "@every 1s", 2), stores("store, other times", "@every 1h0m0s", 1),
+		deletes("delete"), inTurn("delete, store", deletes(""), stores("", "@every 1s", 1)),
+		fires("fire lone", lone, noon), runs("run lone", lone),
+	}}
+}
+
+func rowOf(name string) things { return map[string]things{pulse: pulses, lone: loner}[name] }
+
+// fires is what each process does when it finds the schedule due at a time, and again as long as it does.
+func fires(name, schedule string, at time.Time) verb {
+	return verb{name: name, family: "fire", touches: rowOf(schedule), quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			var was, next time.Time
+			keys := []string{}
+			fired, err := s.db.Fire(ctx, schedule, at, func(due store.Due) (store.Firing, error) {
+				f := store.Firing{}
+				was, keys = due.Next, keys[:0]
+				for next = due.Next; !next.After(at); next = next.Add(every[due.Expression]) {
+					if schedule == lone && (due.Live.ID != 0 || len(f.Specs) > 0) {
+						continue
+					}
+					x := occurrence(schedule, next.UTC().Format(time.RFC3339))
+					f.Specs, f.Last, keys = append(f.Specs, x), next, append(keys, x.Key)
+				}
+				f.Next = next
+				return f, nil
+			})
+			if err == nil && !was.IsZero() {
+				s.facts.firing(s.name, schedule, was, next, keys, len(fired) == len(keys))
+			}
+			return err
+		}
+		s.facts.tries(schedule, at)
+		s.insist("fire", once(ctx), once)
+		s.later(once) // who was passed by comes back
+	}}
+}
+
+func occurrence(schedule, mark string) *step.Spec {
+	x := spec("schedule:"+schedule+":"+mark, "")
+	x.Scope = step.ScopeAll
+	return &x
+}
+
+// runs inserts an instance beside the occurrences.
+func runs(name, schedule string) verb {
+	return verb{name: name, family: "fire", touches: rowOf(schedule), run: func(ctx context.Context, s *session) {
+		x := occurrence(schedule, "run:"+uuid.NewString())
+		once := func(ctx context.Context) error {
+			fired, err := s.db.RunSchedule(ctx, schedule, func(due store.Due) (store.Firing, error) {
+				if schedule == lone && due.Live.ID != 0 {
+					return store.Firing{}, errOverlap
+				}
+				return store.Firing{Specs: []*step.Spec{x}}, nil
+			})
+			if err == nil {
+				s.facts.insertion(s.name, x.Key, fired[0])
+			}
+			return unlessGone(err)
+		}
+		s.insist("run", once(ctx), once)
+	}}
+}
+
+// unlessGone: that it was deleted, or that an instance is live, is a result like any other.
+func unlessGone(err error) error {
+	if errors.Is(err, store.ErrNoSchedule) || errors.Is(err, errOverlap) {
+		return nil
+	}
+	return err
+}
+
+func pauses(name, schedule string, on bool) verb {
+	return verb{name: name, family: "operator of schedules", touches: rowOf(schedule), run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			_, err := s.db.PauseSchedule(ctx, schedule, on)
+			return unlessGone(err)
+		}
+		s.insist("pause", once(ctx), once)
+	}}
+}
+
+func deletes(name string) verb {
+	return verb{name: name, family: "operator of schedules", touches: pulses, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error { return unlessGone(s.db.DeleteSchedule(ctx, pulse)) }
+		s.insist("delete", once(ctx), once)
+	}}
+}
+
+// stores is what a process does when it starts.
+func stores(name, expression string, priority int16) verb {
+	return verb{name: name, family: "store schedules", touches: pulses, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			x := step.Spec{Machine: "m", Version: 1, Step: "s", Queue: "default", State: json.RawMessage(`{}`), Priority: priority}
+			_, err := s.db.StoreSchedules(ctx, []store.Schedule{{Name: pulse, Spec: &x, Expression: expression, TimeZone: "UTC",
+				CatchUp: "all", Overlap: "allow"}}, func(int, time.Time) time.Time { return noon.Add(every[expression]) })
+			return err
+		}
+		s.insist("store", once(ctx), once)
+	}}
+}
