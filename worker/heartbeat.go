@@ -30,21 +30,26 @@ func (w *Worker) heartbeat(ctx context.Context, line beater) {
 	next := w.since() + w.c.Heartbeat
 	var passed []*flight // by the last round: locked by someone
 	for sleep(ctx, tick) {
-		all, err := w.since() >= next, error(nil)
-		if all {
-			passed, err = w.beatAll(ctx, line)
-		} else {
-			passed, err = w.insist(ctx, line, passed)
-		}
-		switch {
-		case err != nil:
+		all := w.since() >= next
+		var err error
+		if passed, err = w.extend(ctx, line, all, passed); err != nil {
 			w.trouble("heartbeat", err) // and again at the next tick
-		case all:
+			continue
+		}
+		if all {
 			w.present(ctx, line)
 			next = w.since() + w.c.Heartbeat
 			w.last.heartbeat.now(w)
 		}
 	}
+}
+
+// extend extends the leases of all flights, or insists on those that were passed by, and returns what is passed by now.
+func (w *Worker) extend(ctx context.Context, line beater, all bool, passed []*flight) ([]*flight, error) {
+	if all {
+		return w.beatAll(ctx, line)
+	}
+	return w.insist(ctx, line, passed)
 }
 
 // beatAll extends the leases of all flights, and returns those whose row someone had locked.

@@ -33,18 +33,18 @@ type instanceCommands struct {
 
 // filter selects instances; all that is given must hold.
 type filter struct {
-	Machine   string            `help:"Of this machine."                        placeholder:"NAME"`
-	Version   int               `help:"Of this version of it."                  placeholder:"N"`
-	Step      string            `help:"In this step."                           placeholder:"NAME"`
-	Queue     string            `help:"In this queue."                          placeholder:"NAME"`
+	Machine   string            `help:"Of this machine."                                                                                 placeholder:"NAME"`
+	Version   int               `help:"Of this version of it."                                                                           placeholder:"N"`
+	Step      string            `help:"In this step."                                                                                    placeholder:"NAME"`
+	Queue     string            `help:"In this queue."                                                                                   placeholder:"NAME"`
 	Status    []string          `help:"In one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed." placeholder:"STATUS"`
-	Failure   []string          `help:"Failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline." placeholder:"FAILURE"`
-	KeyPrefix string            `help:"Whose correlation key begins so."        placeholder:"TEXT"`
-	Label     map[string]string `help:"With this label; repeatable."            mapsep:"none"         placeholder:"NAME=VALUE"`
-	Partition string            `help:"Of this partition key."                  placeholder:"KEY"`
-	Parent    string            `help:"Children of this instance."              placeholder:"ID"`
-	Since     string            `help:"Inserted at or after this time, or age." placeholder:"TIME"`
-	Before    string            `help:"Inserted before this time, or age."      placeholder:"TIME"`
+	Failure   []string          `help:"Failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline."            placeholder:"FAILURE"`
+	KeyPrefix string            `help:"Whose correlation key begins so."                                                                 placeholder:"TEXT"`
+	Label     map[string]string `help:"With this label; repeatable."                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
+	Partition string            `help:"Of this partition key."                                                                           placeholder:"KEY"`
+	Parent    string            `help:"Children of this instance."                                                                       placeholder:"ID"`
+	Since     string            `help:"Inserted at or after this time, or age."                                                          placeholder:"TIME"`
+	Before    string            `help:"Inserted before this time, or age."                                                               placeholder:"TIME"`
 }
 
 // engine's filter. Ages count back from the server's clock.
