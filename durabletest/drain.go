@@ -89,8 +89,9 @@ func (e *StepLimitError) Error() string {
 // ErrNotRunnable is a [Kit.Step] of an instance that no worker would claim now.
 var ErrNotRunnable = errors.New("durabletest: not runnable now")
 
-// Drain runs all that can run now, one step after the other, until nothing can: also what the steps themselves make runnable,
-// insert, signal or spawn, awaits that are over, and the occurrences of schedules that are due. What is delayed, a retry's back-off included, is not waited for: see [Kit.Advance].
+// Drain runs all that can run now, one step after the other, until nothing can: also what the steps themselves make runnable, insert,
+// signal or spawn, awaits that are over, and the occurrences of schedules that are due. What is delayed, a retry's back-off included, is
+// not waited for: see [Kit.Advance].
 //
 // The order within a queue is production's (priority, time, id; one key's head first). Queues are emptied one after the other, by
 // name, until all are empty.

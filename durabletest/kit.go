@@ -86,7 +86,8 @@ const cleanupTimeout = 30 * time.Second
 // New makes a kit, and ends the test where it cannot. The database is dropped when the test ends.
 //
 // The first test that needs one migrates a template, gendurable_template_ and a hash of the migrations; it stays on the server for later
-// runs. All others are copies of it. It drops databases that killed tests have left behind, once they are an hour old. New is safe in parallel tests and packages.
+// runs. All others are copies of it. It drops databases that killed tests have left behind, once they are an hour old. New is safe in
+// parallel tests and packages.
 func New(t testing.TB, c Config) *Kit {
 	t.Helper()
 	kit, err := open(t, c)

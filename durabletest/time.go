@@ -15,11 +15,11 @@ import (
 // A timer that starts anew each time fires as often as it does in d.
 //
 // The clock of Postgres goes on as ever. In its place, the times of all instances that have not ended come nearer: eligible_at (delays,
-// back-offs), the deadlines of awaits and those of the instances themselves, in one transaction each time. Schedules go by a calendar of the
-// kit's, which begins at Config.Calendar and moves by exactly d: each occurrence of that time is fired when its turn comes. Nothing else moves: not inserted_at, updated_at or
-// finished_at, so no retention passes; and not what machines have in their states, nor time.Now, so an absolute time (At, Until) that a step
-// passes after an Advance is as far away as the real clock says. The few milliseconds that the steps themselves take come on top of d; what
-// is due less than that apart may be taken for due at once.
+// back-offs), the deadlines of awaits and those of the instances themselves, in one transaction each time. Schedules go by a calendar of
+// the kit's, which begins at Config.Calendar and moves by exactly d: each occurrence of that time is fired when its turn comes. Nothing
+// else moves: not inserted_at, updated_at or finished_at, so no retention passes; and not what machines have in their states, nor time.Now,
+// so an absolute time (At, Until) that a step passes after an Advance is as far away as the real clock says. The few milliseconds that the
+// steps themselves take come on top of d; what is due less than that apart may be taken for due at once.
 //
 // At most 100 years, as any delay. Errors: as of [Kit.Drain]; the limit is for all of it.
 func (k *Kit) Advance(ctx context.Context, d time.Duration, opts ...Option) (Drained, error) {

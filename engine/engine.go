@@ -113,8 +113,8 @@ func (e *Engine) workerConfig() worker.Config {
 	}
 }
 
-// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working; ctx bounds the start only. A client need not be started; if it
-// is, it only checks and stores. After an error of ErrSchema, of the context or of Postgres it may be called again.
+// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working; ctx bounds the start only. A client need
+// not be started; if it is, it only checks and stores. After an error of ErrSchema, of the context or of Postgres it may be called again.
 //
 // Errors: ErrPooler, ErrRights, ErrSchema, ErrStarted, ErrStopped.
 func (e *Engine) Start(ctx context.Context) (err error) {

@@ -92,8 +92,9 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 	return out, nil
 }
 
-// Insist extends the lease of a claim that Beat has passed by, and waits for its row up to a time, of milliseconds. What it finds is in Extended and
-// Paused; neither an error nor a result is a row that is held still, or a claim that is not current any more: the next Beat tells.
+// Insist extends the lease of a claim that Beat has passed by, and waits for its row up to a time, of milliseconds. What it finds is in
+// Extended and Paused; neither an error nor a result is a row that is held still, or a claim that is not current any more: the next Beat
+// tells.
 func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (Beaten, error) {
 	var out Beaten
 	conn, err := l.open(ctx)

@@ -194,9 +194,9 @@ type Firing struct {
 	Next, Last time.Time
 }
 
-// Fire fires a schedule that is due at a time, by the server's clock where that is zero, in one transaction: its row's lock keeps others out, and what decide returns is inserted with what is
-// next, or not at all. Without an error and a result, it was not due any more, or is somebody else's. An occupied key is an occurrence that
-// was fired before.
+// Fire fires a schedule that is due at a time, by the server's clock where that is zero, in one transaction: its row's lock keeps others
+// out, and what decide returns is inserted with what is next, or not at all. Without an error and a result, it was not due any more, or is
+// somebody else's. An occupied key is an occurrence that was fired before.
 func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
 	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name, optionalTime(at)), func(d Due) (Firing, error) {
