@@ -30,6 +30,7 @@ type fake struct {
 	paused  []store.PausedQueue
 	// poisoned is a row that cannot be failed by its deadline.
 	poisoned int64
+	fronts   int                 // claims from the front
 	old      int                 // instances past their retention
 	over     func(c *step.Claim) // told of each claim that ends
 	changed  chan struct{}       // closed when a row was written to by a stranger
@@ -109,7 +110,11 @@ func (db *fake) sorted(accept func(r *row) bool) []*row {
 	return out
 }
 
-func (r *row) due() bool       { return r.status == fsm.StatusRunnable && !r.eligible.After(time.Now()) }
+func (r *row) due() bool { return r.status == fsm.StatusRunnable && !r.eligible.After(time.Now()) }
+func (r *row) place() store.Place {
+	return store.Place{Priority: int16(r.Priority), EligibleAt: r.eligible, ID: r.ID}
+}
+
 func (r *row) locked() bool    { return r.held.After(time.Now()) }
 func (r row) terminal() bool   { return r.status.Terminal() }
 func (r *row) machine() string { return store.MachineID(r.Machine, r.Version) }
@@ -123,6 +128,9 @@ func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, 
 		if db.weather.happens(db.weather.collision) {
 			return refusal("23505")
 		}
+		if (p.After == store.Place{}) {
+			db.fronts++
+		}
 		db.claim(p, &out)
 		return nil
 	})
@@ -134,7 +142,8 @@ func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, 
 
 func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 	known := func(r *row) bool { return slices.Contains(p.Machines, r.machine()) }
-	seen := db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 0 && !r.locked() })
+	behind := func(r *row) bool { return r.place().Compare(p.After) > 0 }
+	seen := db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 0 && !r.locked() && behind(r) })
 	seen = seen[:min(len(seen), p.Window)]
 	seen = append(seen, db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 2 && !r.locked() && known(r) })...)
 	for _, r := range seen {
@@ -148,6 +157,9 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 			claim := r.Claim
 			claim.Life = time.Until(r.Deadline)
 			out.Claims = append(out.Claims, &claim)
+			if place := r.place(); place.Compare(out.Last) > 0 {
+				out.Last = place
+			}
 		case head:
 		case anchor.lane == 1:
 			anchor.lane = 0
@@ -158,7 +170,7 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 		}
 	}
 	for _, r := range db.sorted(func(r *row) bool {
-		return r.Queue == p.Queue && r.status == fsm.StatusRunnable && !r.due() && r.lane == 0
+		return r.Queue == p.Queue && r.status == fsm.StatusRunnable && !r.due() && r.lane == 0 && behind(r)
 	}) {
 		if d := time.Until(r.eligible); out.NextDue < 0 || d < out.NextDue {
 			out.NextDue = d

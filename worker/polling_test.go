@@ -161,3 +161,48 @@ func TestAShortDelayIsKept(t *testing.T) {
 		}
 	})
 }
+
+// A claim from the front may have to step over the entries of all that was claimed before, so most go on behind the last one. What comes in front
+// of that waits for the next one from the front: not long, and also where nothing else comes that would lead to a claim.
+func TestClaimsGoOnBehindTheLast(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.change(func(w *weather) {
+			w.latency = func(verb string) time.Duration {
+				if verb == "claim" {
+					return 30 * time.Millisecond
+				}
+				return 0
+			}
+		})
+		s.run = takes(time.Millisecond)
+		for range 2000 {
+			s.db.insert()
+		}
+		p := s.start()
+		s.pass(2 * time.Second)
+		s.db.mu.Lock()
+		fronts := s.db.fronts
+		s.db.mu.Unlock()
+		require.InDelta(t, 2*time.Second/frontLate, fronts, 4)
+		require.Greater(t, len(s.sent("claim")), 4*fronts)
+
+		inFront := func() {
+			t.Helper()
+			r := s.db.insert(after(-time.Hour))
+			p.Nudge("q")
+			s.until(2*frontLate, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
+		}
+		inFront()
+		s.ended(time.Minute)
+		for range 20 {
+			r := s.db.insert()
+			p.Nudge("q")
+			s.until(frontLate, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
+			inFront()
+		}
+		s.pass(10 * time.Second)
+		claims := len(s.sent("claim"))
+		s.pass(time.Minute)
+		require.Len(t, s.sent("claim"), claims, "an idle queue is left to the poller")
+	})
+}

@@ -17,6 +17,10 @@ const (
 	claimMost = 500
 	// windowMost is how far a claim looks when the rows in front of it cannot run.
 	windowMost = 1000
+	// Claims go on behind the last one, and from the front again after this many times what that took, at the latest after frontLate: at the
+	// front the entries of all rows gather that were claimed since the last vacuum, and to step over them may take a while.
+	frontTimes = 10
+	frontLate  = 200 * time.Millisecond
 	// asideMost is how many claims beyond the slots may wait for keys that stalled processes hold. Each is one that others could make when
 	// those processes are gone; but at the bound nothing is claimed any more.
 	asideMost = 100
@@ -35,10 +39,12 @@ type scheduler struct {
 	wide     bool      // the last claim met rows in front that cannot run: look further
 	narrow   int       // after a collision on a partition key, claim at most so many; 0: as many as wanted
 	claiming bool
-	failures int  // claims in a row that failed
-	doubt    bool // one of them got no answer, and may have taken effect
-	ended    int  // steps that ended since the claim under way was sent
-	ahead    int  // how many to claim beyond the free slots: what ends while a claim is under way
+	failures int           // claims in a row that failed
+	doubt    bool          // one of them got no answer, and may have taken effect
+	ended    int           // steps that ended since the claim under way was sent
+	ahead    int           // how many to claim beyond the free slots: what ends while a claim is under way
+	last     store.Place   // all that was due before it has been looked at since front
+	front    time.Duration // when to claim from the front again, by Worker.since
 
 	// ———
 	wake     chan struct{}   // something may have become runnable
@@ -55,6 +61,7 @@ type scheduler struct {
 
 type claimReply struct {
 	store.Claimed
+	after  store.Place
 	wanted int
 	sent   time.Duration
 	took   time.Duration
@@ -197,6 +204,9 @@ func (s *scheduler) claim(n int) {
 	if s.wide {
 		p.Window = windowMost
 	}
+	if s.w.since() < s.front {
+		p.After = s.last
+	}
 	doubt := s.doubt
 	delay := backoff(s.failures, 50*time.Millisecond, 5*time.Second)
 	// What becomes runnable from here on may be missed by this claim: it sets ready again.
@@ -216,7 +226,7 @@ func (s *scheduler) claim(n int) {
 			}
 		}
 		got, err := s.w.db.Claim(ctx, p)
-		s.results <- claimReply{Claimed: got, wanted: n, sent: sent, took: s.w.since() - sent, err: err}
+		s.results <- claimReply{Claimed: got, after: p.After, wanted: n, sent: sent, took: s.w.since() - sent, err: err}
 	}()
 }
 
@@ -235,9 +245,12 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.w.reportAside(s.name, r.Aside)
 	short := len(r.Claims) < r.wanted
 	s.wide = short && r.Moved > 0
+	s.advance(&r, short)
 	switch {
 	case !short, r.Moved > 0:
 		s.ready = true // a full claim, or one that cleared the way: there may be more
+	case r.after != store.Place{}:
+		due.Reset(s.front - s.w.since()) // what is before it?
 	case r.NextDue >= 0:
 		due.Reset(r.NextDue)
 	}
@@ -251,6 +264,16 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	}
 	for _, tell := range s.w.hooks.saturation {
 		s.w.survive(func() { tell(s.w.base, s.name, s.running, len(s.buffer), s.conf.Concurrency) })
+	}
+}
+
+// advance takes down from where the next claims go on.
+func (s *scheduler) advance(r *claimReply, short bool) {
+	if (r.after == store.Place{}) {
+		s.front = r.sent + min(frontTimes*r.took, frontLate)
+	}
+	if len(r.Claims) > 0 && (!short || r.Last.Compare(s.last) > 0) {
+		s.last = r.Last // a claim that was not full has looked at all that was due
 	}
 }
 

@@ -237,7 +237,7 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // quiet are statements between which and the next one no other session can make a difference, so they pass together with it. BEGIN and
 // the settings take no lock, and at READ COMMITTED no snapshot; what the reads find is a hint that is verified later; the signals that
 // are consumed are named by id, and nobody else's statement names them.
-var quiet = map[string]bool{"begin": true, "settings": true, "claim due": true, "prune due": true, "prune overgrown": true, "lost": true,
+var quiet = map[string]bool{"begin": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
 	"consume": true}
 
 // labels name statements by words that only they have; the first match counts.
@@ -249,7 +249,7 @@ var labels = [][2]string{
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
 	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
-	{"min(n.eligible_at) - (SELECT clock_timestamp())", "claim due"}, {" AS act", "claim"},
+	{" AS act", "claim"},
 	{"current_setting('gendurable.awaiting')", "claim inbox"},
 	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"AND (u.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},

@@ -1,12 +1,15 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
@@ -16,7 +19,9 @@ import (
 // because a worker that saw it does not know its machine. A hint only: the statement itself verifies that a row is the head of a key
 // that nothing executes, so a wrong lane can delay a row, never let it overtake.
 //
-//   - level: the queue's distinct priorities, by a loose index scan; per priority only rows that are due are walked (T94).
+//   - level: the queue's distinct priorities, by a loose index scan, each with its first row; per priority only rows that are due are walked
+//     (T94), and from that first row on. What is before it is entries of rows that others have claimed, up to a million of them between two
+//     vacuums: to step over them once, here, is what most claims spare themselves by going on behind the last ($7 to $9).
 //   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal transaction,
 //     whose foreign key holds KEY SHARE, does not hide its target (T8).
 //   - back: rows set aside whose machine this worker does know, a window of each: those that wait for their key are among them.
@@ -32,15 +37,20 @@ import (
 //
 // array_remove fails on an array of several dimensions, which psql can write, and would take the whole queue's pick with it: hence ndims.
 //
-// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs. act: 0 claimed, 1 behind its key, 2 aside,
-// 3 brought forward.
-var claimSQL = `WITH RECURSIVE level(p) AS (
-  (SELECT g.priority FROM {s}.gen_durable g
-   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority LIMIT 1)
+// The last column says in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer; one that came
+// due since the statement began is past. A full claim does not look: there may be more in any case.
+//
+// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9 place in the order to look behind. At
+// least one row comes back. act: 0 claimed, 1 behind its key, 2 aside, 3 brought forward, NULL none.
+var claimSQL = `WITH RECURSIVE level(p, at, id) AS (
+  (SELECT g.priority, g.eligible_at, g.id FROM {s}.gen_durable g
+   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
+     AND (g.priority, g.eligible_at, g.id) > ($7::smallint, $8::timestamptz, $9::bigint) ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
   UNION ALL
-  SELECT (SELECT g.priority FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p ORDER BY g.priority LIMIT 1)
-  FROM level WHERE level.p IS NOT NULL),
+  SELECT n.* FROM level CROSS JOIN LATERAL (
+    SELECT g.priority, g.eligible_at, g.id FROM {s}.gen_durable g
+    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p
+    ORDER BY g.priority, g.eligible_at, g.id LIMIT 1) n),
 aside(f, v) AS (
   (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
@@ -55,9 +65,8 @@ front AS MATERIALIZED (SELECT * FROM (
       (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known
     FROM {s}.gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
-      AND g.priority = level.p AND g.eligible_at <= statement_timestamp()
-    ORDER BY g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) r
-  WHERE level.p IS NOT NULL LIMIT 1000) z LIMIT $2),
+      AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
+    ORDER BY g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) r LIMIT 1000) z LIMIT $2),
 back AS MATERIALIZED (
   SELECT r.* FROM aside CROSS JOIN LATERAL (SELECT * FROM (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane, true AS known
@@ -103,9 +112,16 @@ moved AS (
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
     CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
     CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline,
-    (extract(epoch FROM g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace)
+    (extract(epoch FROM g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at)
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
-  HAVING count(*) > 0) FROM moved ORDER BY act, n`
+  HAVING count(*) > 0), CASE WHEN (SELECT count(*) FROM moved m WHERE m.act = 0) < $5 THEN (
+    SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
+    FROM level CROSS JOIN LATERAL (
+      SELECT g.eligible_at FROM {s}.gen_durable g
+      WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
+        AND g.priority = level.p AND g.eligible_at > statement_timestamp()
+      ORDER BY g.eligible_at LIMIT 1) n) END
+FROM (SELECT) one LEFT JOIN moved ON true ORDER BY act, n`
 
 // inboxSQL reads the awaited signals of what claimSQL has just claimed. $1 the most per instance.
 const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at, s.trace
@@ -113,24 +129,6 @@ FROM {s}.gen_durable g CROSS JOIN LATERAL (
   SELECT i.* FROM {s}.signals i WHERE i.target_id = g.id AND i.name = ANY(g.awaits) AND i.consumed_at IS NULL ORDER BY i.id LIMIT $1) s
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[])
 ORDER BY s.target_id, s.id`
-
-// dueSQL says in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer. Rows that were
-// due when the transaction began do not count: the claim before it has taken what it could. One that came due since does, as 0: the claim
-// may not have seen it. $1 queue
-const dueSQL = `WITH RECURSIVE level(p) AS (
-  (SELECT g.priority FROM {s}.gen_durable g
-   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 ORDER BY g.priority LIMIT 1)
-  UNION ALL
-  SELECT (SELECT g.priority FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p ORDER BY g.priority LIMIT 1)
-  FROM level WHERE level.p IS NOT NULL)
-SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
-FROM level CROSS JOIN LATERAL (
-  SELECT g.eligible_at FROM {s}.gen_durable g
-  WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
-    AND g.priority = level.p AND g.eligible_at > now()
-  ORDER BY g.eligible_at LIMIT 1) n
-WHERE level.p IS NOT NULL`
 
 // ClaimParams say what to claim.
 type ClaimParams struct {
@@ -141,6 +139,29 @@ type ClaimParams struct {
 	Window   int           // rows to look at; at least Limit, at most 1000
 	Lease    time.Duration // from the moment of the claim
 	Inbox    int           // most awaited signals per instance
+	After    Place         // look only behind this place in the order, the last one of a claim before; zero: from the front
+}
+
+// Place in the order of a queue.
+type Place struct {
+	Priority   int16
+	EligibleAt time.Time
+	ID         int64
+}
+
+// Compare is the order of a queue; the zero place is before all others.
+func (p Place) Compare(o Place) int {
+	if p == (Place{}) || o == (Place{}) {
+		return cmp.Compare(p.ID, o.ID) // ids begin with 1
+	}
+	return cmp.Or(cmp.Compare(p.Priority, o.Priority), p.EligibleAt.Compare(o.EligibleAt), cmp.Compare(p.ID, o.ID))
+}
+
+func (p Place) args() []any {
+	if p == (Place{}) {
+		return []any{int16(math.MinInt16), pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}, int64(0)}
+	}
+	return []any{p.Priority, p.EligibleAt, p.ID}
 }
 
 // Claimed is what one claim brought.
@@ -148,7 +169,8 @@ type Claimed struct {
 	Claims  []*step.Claim // most urgent first
 	Moved   int           // rows whose lane changed: a claim that moved some and brought few is worth repeating at once
 	Aside   []string      // MachineIDs set aside because this worker does not know them
-	NextDue time.Duration // until the queue's next row becomes eligible; negative: none is waiting
+	NextDue time.Duration // until the queue's next row behind After becomes eligible; negative: none is waiting, or the claim was full
+	Last    Place         // of the least urgent claim; zero: none
 }
 
 // MachineID is how claims name a machine and its version.
@@ -161,18 +183,8 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	byID := map[int64]*step.Claim{}
 	err := s.transaction(ctx, fastLock,
 		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out, byID) },
-			p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)),
-		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, byID) }, p.Inbox),
-		s.stmt("claim due", dueSQL, func(rows pgx.Rows) error {
-			var due *int64
-			if _, err := pgx.ForEachRow(rows, []any{&due}, func() error { return nil }); err != nil {
-				return err
-			}
-			if due != nil {
-				out.NextDue = max(0, duration(*due))
-			}
-			return nil
-		}, p.Queue))
+			append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)...),
+		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, byID) }, p.Inbox))
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
 	}
@@ -182,6 +194,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.Claim) error {
 	var (
 		act, n         int
+		due            *int64
 		key, partition *string
 		parent         *int64
 		deadline       *time.Time
@@ -189,12 +202,21 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		skip           *string
 		dropped        []byte
 		labels, trace  []byte
+		place          Place
 	)
 	for rows.Next() {
+		if rows.RawValues()[0] == nil {
+			none := make([]any, len(rows.FieldDescriptions()))
+			none[len(none)-1] = &due
+			if err := rows.Scan(none...); err != nil {
+				return err
+			}
+			break
+		}
 		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &life, &labels, &trace, &skip); err != nil {
+			&deadline, &life, &labels, &trace, &place.EligibleAt, &skip, &due); err != nil {
 			return err
 		}
 		if act != 0 {
@@ -213,6 +235,11 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
 		byID[c.ID] = &c
 		out.Claims = append(out.Claims, &c)
+		place.Priority, place.ID = int16(c.Priority), c.ID //nolint:gosec // a smallint
+		out.Last = place
+	}
+	if due != nil {
+		out.NextDue = max(0, duration(*due))
 	}
 	return rows.Err()
 }

@@ -32,6 +32,50 @@ func withInbox(most int) func(*store.ClaimParams) {
 	return func(p *store.ClaimParams) { p.Inbox = most }
 }
 
+func behind(place store.Place) func(*store.ClaimParams) {
+	return func(p *store.ClaimParams) { p.After = place }
+}
+
+// Whatever place a claim goes on behind, it takes what a claim from the front would, less what is not behind it; and where claims that follow
+// each other each begin where the last one ended, they take all, in order.
+func TestClaimBehindAPlace(t *testing.T) {
+	b := newBench(t)
+	var places []store.Place
+	for i := range 60 {
+		place := store.Place{Priority: int16(rand.IntN(5) - 2), EligibleAt: time.Unix(1_500_000_000+rand.Int64N(3), 0)}
+		if i%2 == 0 {
+			place.EligibleAt = place.EligibleAt.Add(time.Microsecond)
+		}
+		place.ID = b.row("priority, eligible_at", "$1, $2", place.Priority, place.EligibleAt)
+		places = append(places, place)
+	}
+	slices.SortFunc(places, store.Place.Compare)
+	for i, place := range append([]store.Place{{}}, places...) {
+		want := []int64{}
+		for _, p := range places[i:min(i+7, len(places))] {
+			want = append(want, p.ID)
+		}
+		got := b.claim(most(7), behind(place))
+		require.ElementsMatch(t, want, ids(got.Claims), "behind %+v", place)
+		if len(want) > 0 {
+			require.Zero(t, places[min(i+6, len(places)-1)].Compare(got.Last), "%+v", got.Last)
+		}
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL`)
+	}
+	var taken []int64
+	for last := (store.Place{}); ; {
+		got := b.claim(most(7), behind(last))
+		taken = append(taken, ids(got.Claims)...)
+		if len(got.Claims) < 7 {
+			break
+		}
+		last = got.Last
+	}
+	for i, p := range places {
+		require.Equal(t, p.ID, taken[i], "place %d", i)
+	}
+}
+
 // The order of the pick: priority, eligible_at, id.
 func TestClaimOrder(t *testing.T) {
 	b := newBench(t)

@@ -72,9 +72,10 @@ func (s *Store) List(ctx context.Context, p ListParams) (out Listed, err error) 
 func (s *Store) listByIndex(ctx context.Context, p *ListParams, index string, out *Listed) (few bool, err error) {
 	var visited int64
 	beyond, order := p.direction()
-	err = s.one(ctx, fastLock, "list by index", listByIndexSQL(index, beyond, order), readListed(&visited, func(i *Instance, _ bool) {
-		out.Instances = append(out.Instances, i)
-	}), p.args()...)
+	err = s.transaction(ctx, fastLock, s.stmt("bitmaps", bitmapsSQL, nil),
+		s.stmt("list by index", listByIndexSQL(index, beyond, order), readListed(&visited, func(i *Instance, _ bool) {
+			out.Instances = append(out.Instances, i)
+		}), p.args()...))
 	if err != nil || visited == int64(p.Visit) {
 		return false, err
 	}

@@ -127,6 +127,19 @@ var measures = []measured{
 	{"claim in front of a hot key", planRows, 25, "gen_durable_ready gen_durable_key", claimMeasured("hot"), nil},
 	{"claim behind urgent rows of the future", planRows, 25, "gen_durable_ready", claimMeasured("future"), nil},
 	{"claim among rows of one time", planRows, 120, "gen_durable_ready", claimMeasured("bulk"), nil},
+	{"claim behind the last one", planRows, 45, "gen_durable_ready", func(e explained, last any) int {
+		return len(e.claim(queue("worked"), most(planRows), window(planRows), behind(last.(store.Place))).Claims)
+	}, func(e explained) any {
+		const gone = 10_000
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'worked'`)
+		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at) SELECT 'm', 's', 'worked', now() - interval '1 h' + n * interval '1 ms'
+			FROM generate_series(1, $1::int) n`, gone+planRows)
+		var last store.Place
+		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT priority, eligible_at, id FROM gendurable.gen_durable WHERE queue = 'worked'
+			ORDER BY eligible_at OFFSET $1 LIMIT 1`, gone-1).Scan(&last.Priority, &last.EligibleAt, &last.ID))
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'worked' AND eligible_at <= $1`, last.EligibleAt)
+		return last
+	}},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {

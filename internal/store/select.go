@@ -57,7 +57,8 @@ func (s *Store) selectByIndex(ctx context.Context, v Verb, f *Filter) (ids []int
 		return nil, false, nil
 	}
 	var visited *int64
-	err = s.one(ctx, fastLock, "select by index", selectByIndexSQL(index), readSelected(&ids, &visited), append(f.operable(v), selectPage)...)
+	err = s.transaction(ctx, fastLock, s.stmt("bitmaps", bitmapsSQL, nil),
+		s.stmt("select by index", selectByIndexSQL(index), readSelected(&ids, &visited), append(f.operable(v), selectPage)...))
 	if err != nil || *visited == selectPage {
 		return nil, false, err
 	}

@@ -61,7 +61,11 @@ const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 // good plan of the batch statements: those are planned once, maybe on an empty table, and must hold on a full one (T98).
 const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
   set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
-  set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true), set_config('gendurable.awaiting', '{}', true)`
+  set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
+  set_config('gendurable.awaiting', '{}', true)`
+
+// bitmapsSQL goes before a statement that goes by the index of labels: such an index is read no other way.
+const bitmapsSQL = `SET LOCAL enable_bitmapscan = on`
 
 const (
 	// fastLock bounds what a statement of the fast lane may wait: it takes rows with SKIP LOCKED, but a unique index or a foreign key's
