@@ -142,7 +142,9 @@ func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, 
 
 func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 	known := func(r *row) bool { return slices.Contains(p.Machines, r.machine()) }
-	behind := func(r *row) bool { return r.place().Compare(p.After) > 0 }
+	behind := func(r *row) bool {
+		return r.place().Compare(p.After) > 0 || p.After != store.Place{} && r.Priority < int(p.After.Priority)
+	}
 	seen := db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 0 && !r.locked() && behind(r) })
 	seen = seen[:min(len(seen), p.Window)]
 	seen = append(seen, db.sorted(func(r *row) bool { return r.Queue == p.Queue && r.due() && r.lane == 2 && !r.locked() && known(r) })...)

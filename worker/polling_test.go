@@ -162,14 +162,16 @@ func TestAShortDelayIsKept(t *testing.T) {
 	})
 }
 
-// A claim from the front may have to step over the entries of all that was claimed before, so most go on behind the last one. What comes in front
-// of that waits for the next one from the front: not long, and also where nothing else comes that would lead to a claim.
+// A claim from the front may have to step over the entries of all that was claimed before, so most go on behind the last one. What is more urgent
+// is found all the same. What comes in front of it otherwise waits for the next claim from the front: not long, and also where nothing else comes
+// that would lead to a claim.
 func TestClaimsGoOnBehindTheLast(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
+		const took = 30 * time.Millisecond
 		s.change(func(w *weather) {
 			w.latency = func(verb string) time.Duration {
 				if verb == "claim" {
-					return 30 * time.Millisecond
+					return took
 				}
 				return 0
 			}
@@ -183,26 +185,51 @@ func TestClaimsGoOnBehindTheLast(t *testing.T) {
 		s.db.mu.Lock()
 		fronts := s.db.fronts
 		s.db.mu.Unlock()
-		require.InDelta(t, 2*time.Second/frontLate, fronts, 4)
-		require.Greater(t, len(s.sent("claim")), 4*fronts)
+		require.InDelta(t, 2*time.Second/(frontTimes*took), fronts, 3)
+		require.Greater(t, len(s.sent("claim")), 5*fronts)
 
-		inFront := func() {
+		found := func(within time.Duration, of ...func(*row)) {
 			t.Helper()
-			r := s.db.insert(after(-time.Hour))
+			r := s.db.insert(of...)
 			p.Nudge("q")
-			s.until(2*frontLate, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
+			s.until(within, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
 		}
-		inFront()
+		const soon, late = 4 * took, (frontTimes + 4) * took
+		for range 10 {
+			found(soon, priority(-1))
+			found(late, after(-time.Hour))
+		}
 		s.ended(time.Minute)
 		for range 20 {
-			r := s.db.insert()
-			p.Nudge("q")
-			s.until(frontLate, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
-			inFront()
+			found(soon)
+			found(soon, priority(-1))
+			found(late, after(-time.Hour))
 		}
 		s.pass(10 * time.Second)
 		claims := len(s.sent("claim"))
 		s.pass(time.Minute)
 		require.Len(t, s.sent("claim"), claims, "an idle queue is left to the poller")
+	})
+}
+
+// Where to step over them takes seconds, it is done every few seconds.
+func TestClaimsFromTheFrontAreNotPutOffForever(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.change(func(w *weather) {
+			w.latency = func(verb string) time.Duration {
+				if verb == "claim" {
+					return 2 * time.Second
+				}
+				return 0
+			}
+		})
+		for range 1000 {
+			s.db.insert()
+		}
+		s.start()
+		s.pass(time.Minute)
+		s.db.mu.Lock()
+		defer s.db.mu.Unlock()
+		require.InDelta(t, time.Minute/(frontLate+2*time.Second), s.db.fronts, 3)
 	})
 }

@@ -18,9 +18,10 @@ const (
 	// windowMost is how far a claim looks when the rows in front of it cannot run.
 	windowMost = 1000
 	// Claims go on behind the last one, and from the front again after this many times what that took, at the latest after frontLate: at the
-	// front the entries of all rows gather that were claimed since the last vacuum, and to step over them may take a while.
+	// front the entries of all rows gather that were claimed since the last vacuum, and where a transaction that somebody has left open keeps
+	// them from being marked as dead, to step over them may take seconds.
 	frontTimes = 10
-	frontLate  = 200 * time.Millisecond
+	frontLate  = 5 * time.Second
 	// asideMost is how many claims beyond the slots may wait for keys that stalled processes hold. Each is one that others could make when
 	// those processes are gone; but at the bound nothing is claimed any more.
 	asideMost = 100
@@ -270,7 +271,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 // advance takes down from where the next claims go on.
 func (s *scheduler) advance(r *claimReply, short bool) {
 	if (r.after == store.Place{}) {
-		s.front = r.sent + min(frontTimes*r.took, frontLate)
+		s.front = s.w.since() + min(frontTimes*r.took, frontLate)
 	}
 	if len(r.Claims) > 0 && (!short || r.Last.Compare(s.last) > 0) {
 		s.last = r.Last // a claim that was not full has looked at all that was due

@@ -21,7 +21,8 @@ import (
 //
 //   - level: the queue's distinct priorities, by a loose index scan, each with its first row; per priority only rows that are due are walked
 //     (T94), and from that first row on. What is before it is entries of rows that others have claimed, up to a million of them between two
-//     vacuums: to step over them once, here, is what most claims spare themselves by going on behind the last ($7 to $9).
+//     vacuums: to step over them once, here, is what most claims spare themselves by going on behind a place ($7 to $9). Priorities more
+//     urgent than that place's are looked at from their front all the same.
 //   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal transaction,
 //     whose foreign key holds KEY SHARE, does not hide its target (T8).
 //   - back: rows set aside whose machine this worker does know, a window of each: those that wait for their key are among them.
@@ -43,14 +44,19 @@ import (
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9 place in the order to look behind. At
 // least one row comes back. act: 0 claimed, 1 behind its key, 2 aside, 3 brought forward, NULL none.
 var claimSQL = `WITH RECURSIVE level(p, at, id) AS (
-  (SELECT g.priority, g.eligible_at, g.id FROM {s}.gen_durable g
-   WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
-     AND (g.priority, g.eligible_at, g.id) > ($7::smallint, $8::timestamptz, $9::bigint) ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
+  SELECT -32769, '-infinity'::timestamptz, 0::bigint
   UNION ALL
   SELECT n.* FROM level CROSS JOIN LATERAL (
-    SELECT g.priority, g.eligible_at, g.id FROM {s}.gen_durable g
-    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p
-    ORDER BY g.priority, g.eligible_at, g.id LIMIT 1) n),
+    SELECT * FROM (
+      (SELECT g.priority::int AS p, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND g.priority > level.p AND g.priority < $7::int
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)
+      UNION ALL
+      (SELECT g.priority::int, g.eligible_at, g.id FROM {s}.gen_durable g
+       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0 AND (g.priority, g.eligible_at, g.id) >
+         (greatest(level.p, $7::int), CASE WHEN level.p < $7::int THEN $8::timestamptz ELSE 'infinity' END, $9::bigint)
+       ORDER BY g.priority, g.eligible_at, g.id LIMIT 1)) c
+    ORDER BY 1, 2, 3 LIMIT 1) n),
 aside(f, v) AS (
   (SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
    WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2 ORDER BY g.fsm, g.fsm_version LIMIT 1)
@@ -60,7 +66,7 @@ aside(f, v) AS (
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
       AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
 front AS MATERIALIZED (SELECT * FROM (
-  SELECT r.* FROM level CROSS JOIN LATERAL (
+  SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
       (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known
     FROM {s}.gen_durable g
@@ -116,7 +122,7 @@ moved AS (
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0), CASE WHEN (SELECT count(*) FROM moved m WHERE m.act = 0) < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
-    FROM level CROSS JOIN LATERAL (
+    FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
       SELECT g.eligible_at FROM {s}.gen_durable g
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
@@ -139,7 +145,8 @@ type ClaimParams struct {
 	Window   int           // rows to look at; at least Limit, at most 1000
 	Lease    time.Duration // from the moment of the claim
 	Inbox    int           // most awaited signals per instance
-	After    Place         // look only behind this place in the order, the last one of a claim before; zero: from the front
+	After    Place         // look only behind this place in the order, the last one of a claim before, and at what is of a more urgent
+	// priority; zero: from the front
 }
 
 // Place in the order of a queue.

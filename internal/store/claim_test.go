@@ -36,8 +36,8 @@ func behind(place store.Place) func(*store.ClaimParams) {
 	return func(p *store.ClaimParams) { p.After = place }
 }
 
-// Whatever place a claim goes on behind, it takes what a claim from the front would, less what is not behind it; and where claims that follow
-// each other each begin where the last one ended, they take all, in order.
+// Whatever place a claim goes on behind, it takes what a claim from the front would, less what is in front of that at its own priority; and where
+// claims that follow each other each begin where the last one ended, they take all, in order.
 func TestClaimBehindAPlace(t *testing.T) {
 	b := newBench(t)
 	var places []store.Place
@@ -50,16 +50,16 @@ func TestClaimBehindAPlace(t *testing.T) {
 		places = append(places, place)
 	}
 	slices.SortFunc(places, store.Place.Compare)
-	for i, place := range append([]store.Place{{}}, places...) {
-		want := []int64{}
-		for _, p := range places[i:min(i+7, len(places))] {
-			want = append(want, p.ID)
+	for _, place := range append([]store.Place{{}}, places...) {
+		want, last := []int64{}, store.Place{}
+		for _, p := range places {
+			if len(want) < 25 && (p.Compare(place) > 0 || p.Priority < place.Priority) {
+				want, last = append(want, p.ID), p
+			}
 		}
-		got := b.claim(most(7), behind(place))
+		got := b.claim(most(25), window(25), behind(place))
 		require.ElementsMatch(t, want, ids(got.Claims), "behind %+v", place)
-		if len(want) > 0 {
-			require.Zero(t, places[min(i+6, len(places)-1)].Compare(got.Last), "%+v", got.Last)
-		}
+		require.Zero(t, last.Compare(got.Last), "%+v is not %+v", got.Last, last)
 		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL`)
 	}
 	var taken []int64
