@@ -31,6 +31,7 @@ type fake struct {
 	// poisoned is a row that cannot be failed by its deadline.
 	poisoned int64
 	fronts   int                 // claims from the front
+	walk     time.Duration       // what such a one says that it took
 	old      int                 // instances past their retention
 	over     func(c *step.Claim) // told of each claim that ends
 	changed  chan struct{}       // closed when a row was written to by a stranger
@@ -132,6 +133,7 @@ func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, 
 			db.fronts++
 		}
 		db.claim(p, &out)
+		out.Took = db.walk
 		return nil
 	})
 	if err != nil {

@@ -175,6 +175,7 @@ func TestClaimsGoOnBehindTheLast(t *testing.T) {
 				}
 				return 0
 			}
+			s.db.walk = took
 		})
 		s.run = takes(time.Millisecond)
 		for range 2000 {
@@ -222,6 +223,7 @@ func TestClaimsFromTheFrontAreNotPutOffForever(t *testing.T) {
 				}
 				return 0
 			}
+			s.db.walk = 2 * time.Second
 		})
 		for range 1000 {
 			s.db.insert()

@@ -17,7 +17,7 @@ const (
 	claimMost = 500
 	// windowMost is how far a claim looks when the rows in front of it cannot run.
 	windowMost = 1000
-	// Claims go on behind the last one, and from the front again after this many times what that took, at the latest after frontLate: at the
+	// Claims go on behind the last one, and from the front again after this many times what that took the server, at the latest after frontLate: at the
 	// front the entries of all rows gather that were claimed since the last vacuum, and where a transaction that somebody has left open keeps
 	// them from being marked as dead, to step over them may take seconds.
 	frontTimes = 10
@@ -271,7 +271,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 // advance takes down from where the next claims go on.
 func (s *scheduler) advance(r *claimReply, short bool) {
 	if (r.after == store.Place{}) {
-		s.front = s.w.since() + min(frontTimes*r.took, frontLate)
+		s.front = s.w.since() + min(frontTimes*r.Took, frontLate) // its way there and back does not count
 	}
 	if len(r.Claims) > 0 && (!short || r.Last.Compare(s.last) > 0) {
 		s.last = r.Last // a claim that was not full has looked at all that was due

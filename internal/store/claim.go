@@ -38,8 +38,8 @@ import (
 //
 // array_remove fails on an array of several dimensions, which psql can write, and would take the whole queue's pick with it: hence ndims.
 //
-// The last column says in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer; one that came
-// due since the statement began is past. A full claim does not look: there may be more in any case.
+// The last columns: in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer; one that came due
+// since the statement began is past, and a full claim does not look, as there may be more in any case. And how long the statement took.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9 place in the order to look behind. At
 // least one row comes back. act: 0 claimed, 1 behind its key, 2 aside, 3 brought forward, NULL none.
@@ -126,7 +126,7 @@ SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text,
       SELECT g.eligible_at FROM {s}.gen_durable g
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
-      ORDER BY g.eligible_at LIMIT 1) n) END
+      ORDER BY g.eligible_at LIMIT 1) n) END, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 FROM (SELECT) one LEFT JOIN moved ON true ORDER BY act, n`
 
 // inboxSQL reads the awaited signals of what claimSQL has just claimed. $1 the most per instance.
@@ -178,6 +178,7 @@ type Claimed struct {
 	Aside   []string      // MachineIDs set aside because this worker does not know them
 	NextDue time.Duration // until the queue's next row behind After becomes eligible; negative: none is waiting, or the claim was full
 	Last    Place         // of the least urgent claim; zero: none
+	Took    time.Duration // on the server
 }
 
 // MachineID is how claims name a machine and its version.
@@ -202,6 +203,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 	var (
 		act, n         int
 		due            *int64
+		spent          int64
 		key, partition *string
 		parent         *int64
 		deadline       *time.Time
@@ -214,7 +216,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 	for rows.Next() {
 		if rows.RawValues()[0] == nil {
 			none := make([]any, len(rows.FieldDescriptions()))
-			none[len(none)-1] = &due
+			none[len(none)-2], none[len(none)-1] = &due, &spent
 			if err := rows.Scan(none...); err != nil {
 				return err
 			}
@@ -223,7 +225,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &life, &labels, &trace, &place.EligibleAt, &skip, &due); err != nil {
+			&deadline, &life, &labels, &trace, &place.EligibleAt, &skip, &due, &spent); err != nil {
 			return err
 		}
 		if act != 0 {
@@ -248,6 +250,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 	if due != nil {
 		out.NextDue = max(0, duration(*due))
 	}
+	out.Took = duration(spent)
 	return rows.Err()
 }
 

@@ -60,6 +60,7 @@ func TestClaimBehindAPlace(t *testing.T) {
 		got := b.claim(most(25), window(25), behind(place))
 		require.ElementsMatch(t, want, ids(got.Claims), "behind %+v", place)
 		require.Zero(t, last.Compare(got.Last), "%+v is not %+v", got.Last, last)
+		require.Positive(t, got.Took)
 		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL`)
 	}
 	var taken []int64
