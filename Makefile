@@ -55,8 +55,8 @@ bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY
 	bin/bench -only "$(ONLY)" -rounds $(or $(ROUNDS),5) -scale $(or $(SCALE),1) $(if $(FULL),-full) \
 		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))") $(if $(STATEMENTS),-statements)
 
-endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, with a worker of its own: MINUTES=30 JSON=file
-	bin/bench endurance -minutes $(or $(MINUTES),30) -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")
+endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, with a worker of its own: MINUTES=30 ONLY=P13,P14 JSON=file
+	bin/bench endurance -minutes $(or $(MINUTES),30) -only "$(ONLY)" -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")
 
 bench-smoke: ## Run each benchmark with a few rows, to see that it still does
 	cd bench && go vet ./... && go test -count=1 -timeout 5m ./...

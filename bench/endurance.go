@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -217,23 +218,39 @@ func rss(m Moment) float64    { return m.RSS }
 func size(m Moment) float64   { return m.Table + m.Indexes }
 func tables(m Moment) float64 { return m.Table }
 
-// endure is P13 and P14.
-func (b *bench) endure(ctx context.Context, minutes float64) (d *document, err error) {
+// enduring refuses what is no target of an endurance run.
+func enduring(only string) error {
+	for id := range strings.SplitSeq(only, ",") {
+		if only != "" && id != "P13" && id != "P14" {
+			return fmt.Errorf("there is no target %q in an endurance run; there are P13 and P14", id)
+		}
+	}
+	return nil
+}
+
+// endure is P13 and P14, or only one of them.
+func (b *bench) endure(ctx context.Context, minutes float64, only string) (d *document, err error) {
 	if d, err = b.open(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close(ctx)) }()
 	span := time.Duration(minutes * float64(time.Minute))
-	memory, err := b.memory(ctx, d)
-	if err != nil {
-		return d, err
+	for _, t := range []struct {
+		id      string
+		measure func() (report.Result, error)
+	}{
+		{"P13", func() (report.Result, error) { return b.memory(ctx, d) }},
+		{"P14", func() (report.Result, error) { return b.flat(ctx, d, span) }},
+	} {
+		if only != "" && !strings.Contains(only, t.id) {
+			continue
+		}
+		result, err := t.measure()
+		if err != nil {
+			return d, err
+		}
+		b.print(d, result)
 	}
-	b.print(d, memory)
-	flat, err := b.flat(ctx, d, span)
-	if err != nil {
-		return d, err
-	}
-	b.print(d, flat)
 	return d, nil
 }
 

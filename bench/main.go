@@ -82,7 +82,10 @@ func run(ctx context.Context, arguments []string) error {
 	var d *document
 	var err error
 	if command == "endurance" {
-		d, err = b.endure(ctx, *minutes)
+		if err := enduring(*only); err != nil {
+			return err
+		}
+		d, err = b.endure(ctx, *minutes, *only)
 	} else {
 		var list []target
 		if list, err = chosen(*only); err != nil {

@@ -43,7 +43,7 @@ func TestEveryTargetRunsAndPrints(t *testing.T) {
 func TestEnduranceRunsPrintsAndDraws(t *testing.T) {
 	var out bytes.Buffer
 	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers}
-	d, err := b.endure(context.Background(), 0.05)
+	d, err := b.endure(context.Background(), 0.05, "")
 	require.NoError(t, err, out.String())
 	require.Contains(t, out.String(), "\nP13 MB=")
 	require.Contains(t, out.String(), "\nP14 rate-kept=")
