@@ -120,9 +120,12 @@ generate: ## Write all generated files anew: ent's client and the desired schema
 	go generate ./...
 	cd integration/hosts && go generate ./...
 
+# The generator of ent's client has once left out an import that its file uses: what differs is written again before it counts.
 check-generated: ## Fail where a generated file is not what make generate writes
-	@before=$$($(FINGERPRINT)); $(MAKE) --no-print-directory generate; after=$$($(FINGERPRINT)); \
-		diff <(echo "$$before") <(echo "$$after") || { echo "generated files were stale, and are written anew now"; exit 1; }
+	@before=$$($(FINGERPRINT)); for try in first second; do \
+		$(MAKE) --no-print-directory generate; after=$$($(FINGERPRINT)); \
+		diff <(echo "$$before") <(echo "$$after") && exit; done; \
+		echo "generated files were stale, and are written anew now"; exit 1
 
 FINGERPRINT = find . \( -name '*.go' -o -name '*.sql' \) -not -path './.*' -print0 | sort -z | xargs -0 sha256sum
 
