@@ -235,3 +235,21 @@ func TestClaimsFromTheFrontAreNotPutOffForever(t *testing.T) {
 		require.InDelta(t, time.Minute/(frontLate+2*time.Second), s.db.fronts, 3)
 	})
 }
+
+// Rows that cannot run are cleared out of the front at once, however much there is to claim behind the last place.
+func TestTheFrontIsClearedAtOnce(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.change(func(w *weather) { s.db.walk = time.Second })
+		p := s.start()
+		r := s.db.insert()
+		p.Nudge("q")
+		s.until(2*frontTimes*time.Second, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "done")
+		s.pass(2 * frontLate)
+		for range 5 * windowMost {
+			s.db.insert(after(-time.Hour), func(r *row) { r.Machine = "nobody's" })
+		}
+		last := s.db.insert(after(-time.Minute))
+		p.Nudge("q")
+		s.until(frontLate/10, func() bool { return s.db.look(last.ID).status == fsm.StatusDone }, "done")
+	})
+}

@@ -268,9 +268,9 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	}
 }
 
-// advance takes down from where the next claims go on.
+// advance takes down from where the next claims go on. As long as rows that cannot run are being cleared out of the front, that is the front.
 func (s *scheduler) advance(r *claimReply, short bool) {
-	if (r.after == store.Place{}) {
+	if (r.after == store.Place{}) && !s.wide {
 		s.front = s.w.since() + min(frontTimes*r.Took, frontLate) // its way there and back does not count
 	}
 	if len(r.Claims) > 0 && (!short || r.Last.Compare(s.last) > 0) {
