@@ -133,7 +133,7 @@ func (b *Bouncer) Stop() error {
 	if b.server != nil {
 		err = b.server.stop(shutdownImmediate)
 	}
-	err = errors.Join(err, os.RemoveAll(b.dir), b.lock.Close())
+	err = errors.Join(err, os.RemoveAll(b.dir), releaseLock(b.lock))
 	b.lock = nil
 	if err != nil {
 		return fmt.Errorf("stop PgBouncer: %w", err)

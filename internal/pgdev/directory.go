@@ -49,7 +49,7 @@ func openDirectory(dir string, runAs *account) (*os.File, error) {
 		return nil, fmt.Errorf("lock the cluster's directory: %w", err)
 	}
 	if err := runAs.own(dir); err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(err, releaseLock(lock))
 	}
 	return lock, nil
 }
@@ -64,6 +64,12 @@ func takeLock(path string) (*os.File, error) {
 		return nil, err
 	}
 	return lock, nil
+}
+
+// releaseLock gives the lock up at once. A close alone would not do: a program that the owner starts at that moment, whatever it is, has
+// every open file until it executes, and would hold the lock for as long.
+func releaseLock(lock *os.File) error {
+	return errors.Join(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN), lock.Close())
 }
 
 // sweepLeftovers removes the directories of clusters whose owner and server are gone. One without a lock file is just
@@ -83,6 +89,6 @@ func sweepLeftovers(parent string) {
 			continue
 		}
 		_ = os.RemoveAll(dir)
-		_ = lock.Close()
+		_ = releaseLock(lock)
 	}
 }

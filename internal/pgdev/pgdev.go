@@ -266,7 +266,7 @@ func (c *Cluster) Stop() error {
 		// The lock goes after the directory, so that no sweep of another process meets a half-removed one.
 		err = errors.Join(err, os.RemoveAll(c.dir))
 	}
-	err = errors.Join(err, c.lock.Close())
+	err = errors.Join(err, releaseLock(c.lock))
 	c.lock = nil
 	if err != nil {
 		return fmt.Errorf("stop the cluster: %w", err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -124,6 +125,18 @@ func TestGivenDirectoryKeepsItsData(t *testing.T) {
 	row := connect(t, start(t, dir).URL("")).QueryRow(t.Context(), "SELECT seven FROM kept")
 	require.NoError(t, row.Scan(&seven))
 	require.Equal(t, 7, seven)
+}
+
+// A program that is being started has every open file of its parent until it executes: the file of a stopped cluster's lock as well.
+func TestGivenDirectoryIsFreeWhenItsClusterStopped(t *testing.T) {
+	t.Parallel()
+	dir := WithDirectory(filepath.Join(enterable(t), "kept"))
+	first := start(t, dir, WithoutFsync())
+	inherited, err := syscall.Dup(int(first.lock.Fd()))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Close(inherited)) })
+	require.NoError(t, first.Stop())
+	start(t, dir, WithoutFsync())
 }
 
 func TestStopRemovesEverything(t *testing.T) {
