@@ -190,11 +190,11 @@ func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	}
 	// ent looks at the columns before the first row, so an error of the server, such as a constraint violated by an
 	// INSERT … RETURNING, has to come out here.
-	first := found.Next()
-	if err := found.Err(); !first && err != nil {
+	peeked := peek(found)
+	if err := found.Err(); !peeked.first && err != nil {
 		return constraint(err)
 	}
-	target.ColumnScanner = &rows{Rows: found, peeked: true, first: first}
+	target.ColumnScanner = peeked
 	return nil
 }
 

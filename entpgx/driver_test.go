@@ -113,6 +113,31 @@ func TestRowsInAndOut(t *testing.T) {
 	})
 }
 
+// ent asks for the columns of a result after its connection, for want of rows, has gone back to the pool and on to the next.
+func TestColumnsOfAnEmptyResult(t *testing.T) {
+	t.Parallel()
+	inModes(t, item, func(t *testing.T, driver *entpgx.Driver) {
+		query := func(columns ...string) entsql.Rows {
+			var found entsql.Rows
+			text, args := builder.Select(columns...).From(entsql.Table("item")).Query()
+			require.NoError(t, driver.Query(t.Context(), text, args, &found))
+			return found
+		}
+		first := query("id", "uid")
+		second := query("mood", "size")
+		for _, of := range []struct {
+			found entsql.Rows
+			want  []string
+		}{{first, []string{"id", "uid"}}, {second, []string{"mood", "size"}}} {
+			got, err := of.found.Columns()
+			require.NoError(t, err)
+			require.Equal(t, of.want, got)
+			require.False(t, of.found.Next())
+			require.NoError(t, of.found.Close())
+		}
+	})
+}
+
 func TestConstraintErrors(t *testing.T) {
 	t.Parallel()
 	inModes(t, item, func(t *testing.T, driver *entpgx.Driver) {

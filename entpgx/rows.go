@@ -11,8 +11,21 @@ import (
 // rows presents a native result, whose first row has been looked for already, as ent wants it.
 type rows struct {
 	pgx.Rows
-	peeked bool // Next has to answer with first
-	first  bool
+	columns []string
+	peeked  bool // Next has to answer with first
+	first   bool
+}
+
+// peek looks for the first row. A result without any closes by that, and its connection is somebody else's at once: what the result says of
+// itself has to be known before.
+func peek(found pgx.Rows) *rows {
+	fields := found.FieldDescriptions()
+	r := &rows{Rows: found, columns: make([]string, len(fields)), peeked: true}
+	for i, field := range fields {
+		r.columns[i] = field.Name
+	}
+	r.first = found.Next()
+	return r
 }
 
 var _ entsql.ColumnScanner = (*rows)(nil)
@@ -30,14 +43,7 @@ func (r *rows) Close() error {
 	return r.Err()
 }
 
-func (r *rows) Columns() ([]string, error) {
-	fields := r.FieldDescriptions()
-	names := make([]string, len(fields))
-	for i, field := range fields {
-		names[i] = field.Name
-	}
-	return names, nil
-}
+func (r *rows) Columns() ([]string, error) { return r.columns, nil }
 
 // ColumnTypes always fails, and ent then scans columns it does not know into any; the standard library's type cannot be
 // made outside of it.
