@@ -469,6 +469,12 @@ func (e explained) measureAll() {
 	for i := range measures {
 		m := &measures[i]
 		c, rows := e.use(m)
+		for range 4 { // a snapshot that somebody took meanwhile makes it more, a wrong plan makes it more each time
+			if c.buffers <= max(rows, 1)*m.most {
+				break
+			}
+			c, rows = e.use(m)
+		}
 		e.t.Logf("%-34s %-40s %5d buffers for %d", e.when, m.verb, c.buffers, rows)
 		require.GreaterOrEqual(e.t, rows, m.rows, "%s, %s", m.verb, e.when)
 		require.LessOrEqual(e.t, c.buffers, max(rows, 1)*m.most, "%s, %s: buffers for %d", m.verb, e.when, rows)
