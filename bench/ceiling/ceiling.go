@@ -34,14 +34,15 @@ RETURNING g.id, g.uid, g.fsm, g.fsm_version, g.step, g.state::text, g.attempt, g
 // keptSQL commits a step and keeps the claim. $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
 const keptSQL = `UPDATE gendurable.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0,
   crashes = 0, last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = statement_timestamp()
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::text[], $7::text[]) AS u(id, token, visit, step, state)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
+  unnest($7::text[]) AS state) u
 WHERE g.id = u.id AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id`
 
 // doneSQL ends instances. $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results
 const doneSQL = `UPDATE gendurable.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, crashes = 0, last_error = NULL,
   locked_by = NULL, lease_expires_at = NULL, finished_at = statement_timestamp(), commit_id = $5::uuid, updated_at = statement_timestamp()
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::text[]) AS u(id, token, visit, result)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result) u
 WHERE g.id = u.id AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id`
 

@@ -137,6 +137,7 @@ func (b *batch) addAny(n int, e *Entry) {
 	case step.Children:
 		count := int32(len(o.Spawn)) //nolint:gosec // bounded by the limits
 		set(&b.children, n, i, &count)
+		b.spawn.grow(len(o.Spawn))
 		for j := range o.Spawn {
 			b.spawn.addChild(c.ID, c.Depth+1, j, &o.Spawn[j])
 		}
@@ -209,7 +210,7 @@ func (b *batch) droppedOf(fresh map[uuid.UUID]int64, held map[string]occupant) m
 			continue
 		}
 		key := *b.spawn.keys[i]
-		parent := b.spawn.parents[i]
+		parent := b.spawn.parent(i)
 		out[parent] = append(out[parent], step.Dropped{Index: b.spawn.indexes[i], Key: key, Occupant: held[key].id})
 	}
 	return out

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -118,7 +119,7 @@ moved AS (
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
     CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
     CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline,
-    (extract(epoch FROM g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at)
+    (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at)
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0), CASE WHEN (SELECT count(*) FROM moved m WHERE m.act = 0) < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
@@ -126,8 +127,8 @@ SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text,
       SELECT g.eligible_at FROM {s}.gen_durable g
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
-      ORDER BY g.eligible_at LIMIT 1) n) END, (extract(epoch FROM clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM (SELECT) one LEFT JOIN moved ON true ORDER BY act, n`
+      ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+FROM (SELECT) one LEFT JOIN moved ON true`
 
 // inboxSQL reads the awaited signals of what claimSQL has just claimed. $1 the most per instance.
 const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at, s.trace
@@ -211,8 +212,14 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		skip           *string
 		dropped        []byte
 		labels, trace  []byte
-		place          Place
+		at             time.Time
+		last           int
 	)
+	type ranked struct {
+		n     int
+		claim *step.Claim
+	}
+	var found []ranked
 	for rows.Next() {
 		if rows.RawValues()[0] == nil {
 			none := make([]any, len(rows.FieldDescriptions()))
@@ -225,7 +232,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &life, &labels, &trace, &place.EligibleAt, &skip, &due, &spent); err != nil {
+			&deadline, &life, &labels, &trace, &at, &skip, &due, &spent); err != nil {
 			return err
 		}
 		if act != 0 {
@@ -243,9 +250,15 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 		}
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
 		byID[c.ID] = &c
-		out.Claims = append(out.Claims, &c)
-		place.Priority, place.ID = int16(c.Priority), c.ID //nolint:gosec // a smallint
-		out.Last = place
+		found = append(found, ranked{n, &c})
+		if n > last {
+			last, out.Last = n, Place{int16(c.Priority), at, c.ID} //nolint:gosec // a smallint
+		}
+	}
+	// They come in the order of the UPDATE. Sorted here, a row is not copied once more there.
+	slices.SortFunc(found, func(a, b ranked) int { return cmp.Compare(a.n, b.n) })
+	for _, f := range found {
+		out.Claims = append(out.Claims, f.claim)
 	}
 	if due != nil {
 		out.NextDue = max(0, duration(*due))

@@ -38,7 +38,8 @@ func (e *Entry) Slow() bool {
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
 const keptSQL = `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
   last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = (SELECT clock_timestamp())
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::text[], $7::text[]) AS u(id, token, visit, step, state)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
+  unnest($7::text[]) AS state) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id`
@@ -51,7 +52,7 @@ const doneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
   last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, finished_at = (SELECT now FROM c), commit_id = $5::uuid,
   updated_at = (SELECT now FROM c)
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::text[]) AS u(id, token, visit, result)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
 RETURNING g.id`
@@ -71,11 +72,6 @@ RETURNING g.id`
 // $12 errors $13 failures $14, $15 slice of $16 names $17 number of children $18 parent of a terminal child $19 the distinct parents.
 // Columns that no entry needs are NULL, which unnest pads.
 const commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
-u AS MATERIALIZED (
-  SELECT t.*, c.now, CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN c.now + t.us * interval '1 microsecond' END AS due
-  FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::smallint[], $7::text[], $8::text[], $9::text[], $10::bigint[],
-    $11::timestamptz[], $12::text[], $13::text[], $14::int[], $15::int[], $17::int[], $18::bigint[])
-    AS t(id, token, visit, kind, step, state, result, us, at, err, failure, lo, hi, n, parent) CROSS JOIN c),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
   status = CASE u.kind WHEN 3 THEN 'awaiting_signal' WHEN 5 THEN 'done' WHEN 6 THEN 'failed'
@@ -105,7 +101,14 @@ UPDATE {s}.gen_durable g SET
   joined = CASE WHEN u.kind >= 5 AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
   commit_id = $5::uuid,
   updated_at = u.now
-FROM u CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+FROM (
+  SELECT t.*, (SELECT now FROM c) AS now,
+    CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN (SELECT now FROM c) + t.us * interval '1 microsecond' END AS due
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::smallint[]) AS kind,
+    unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
+    unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
+    unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent) t) u
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
   AND (u.parent = ANY(ARRAY(SELECT id FROM p)) OR u.parent IS NULL)
 RETURNING g.id`

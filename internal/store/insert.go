@@ -14,11 +14,12 @@ import (
 )
 
 // scopeText turns fsm.Scope into the statuses in which a key is occupied. Only these five exist (spec §7).
-const scopeText = `CASE WHEN r.key IS NULL THEN '{}' ELSE CASE r.scope
-    WHEN 0 THEN '{runnable,executing,awaiting_signal,awaiting_children}'
-    WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'
-    WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'
-    WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}' ELSE '{}' END END::{s}.durable_status[]`
+const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE CASE r.scope
+    WHEN 0 THEN '{runnable,executing,awaiting_signal,awaiting_children}'::{s}.durable_status[]
+    WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'::{s}.durable_status[]
+    WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'::{s}.durable_status[]
+    WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}'::{s}.durable_status[]
+    ELSE '{}'::{s}.durable_status[] END END`
 
 // insertRowsSQL is what the insertions have in common: one row of r per spec, with an id of its own. Ids are drawn in input order, which
 // decides ties of the pick order; rows go in in key order, so that two processes inserting the same new keys in opposite orders do not
@@ -26,44 +27,44 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}' ELSE CASE r.scope
 //
 // $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys $10 scopes
 // $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until the deadline
-const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
-r AS MATERIALIZED (
-  SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
-    SELECT t.*, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
-    FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[], $9::text[],
-      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[], $14::text[], $15::text[], $16::bigint[])
-      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, labels, trace, life, ord) CROSS JOIN c
-    ORDER BY t.ord) s)
+const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline)
 OVERRIDING SYSTEM VALUE
-SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,
+SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,
   r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'
-FROM r `
+FROM (SELECT nextval('{s}.gen_durable_id_seq') AS id, t.* FROM (` + specRows + `) t) r `
+
+// specRows are the specs in input order.
+const specRows = `SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
+  unnest($5::text[]) AS queue, unnest($6::smallint[]) AS prio, unnest($7::text[]) AS state, unnest($8::text[]) AS part,
+  unnest($9::text[]) AS key, unnest($10::smallint[]) AS scope, unnest($11::bigint[]) AS us, unnest($12::timestamptz[]) AS at,
+  unnest($13::smallint[]) AS lane, unnest($14::text[]) AS labels, unnest($15::text[]) AS trace, unnest($16::bigint[]) AS life`
+
+// dueText is when a spec is due, never in the past.
+const dueText = `greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c))`
 
 // insertSQL inserts instances. An occupied key drops its row, the first of two equal keys wins. $1 … $13 as insertRowsSQL
 const insertSQL = insertRowsSQL + `ORDER BY r.key NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
-// spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of its parent that this commit has begun.
-// $1 … $16 as insertRowsSQL $17 parents $18 depths $19 mark
+// spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of its parent that this commit has begun: those
+// of a parent without one were not applied. $1 … $16 as insertRowsSQL $17 the parent of each, by its place in $20 $18 depths $19 mark
+// $20 the distinct parents
 const spawnSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
-r AS MATERIALIZED (
-  SELECT nextval('{s}.gen_durable_id_seq') AS id, s.* FROM (
-    SELECT t.*, p.round, greatest(coalesce(t.at, c.now + t.us * interval '1 microsecond'), c.now) AS due
-    FROM unnest($1::text[], $2::text[], $3::int[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[], $9::text[],
-      $10::smallint[], $11::bigint[], $12::timestamptz[], $13::smallint[], $14::text[], $15::text[], $16::bigint[], $17::bigint[],
-      $18::int[])
-      WITH ORDINALITY AS t(uid, fsm, ver, step, queue, prio, state, part, key, scope, us, at, lane, labels, trace, life, parent, depth, ord)
-    CROSS JOIN LATERAL (SELECT x.round, x.commit_id FROM {s}.gen_durable x WHERE x.id = t.parent OFFSET 0) p CROSS JOIN c
-    WHERE p.commit_id = $19::uuid ORDER BY t.ord) s)
+p AS MATERIALIZED (
+  SELECT ARRAY(SELECT coalesce((SELECT x.round FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $19::uuid), 0)
+    FROM unnest($20::bigint[]) WITH ORDINALITY AS u(id, n) ORDER BY u.n) AS rounds)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline, parent_id, parent_round, depth)
 OVERRIDING SYSTEM VALUE
-SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, r.due, r.lane,
+SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,
   r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent, r.round, r.depth
-FROM r ORDER BY r.key NULLS FIRST, r.id
+FROM (
+  SELECT nextval('{s}.gen_durable_id_seq') AS id, t.*, ($20::bigint[])[t.place] AS parent, (SELECT rounds FROM p)[t.place] AS round
+  FROM (` + specRows + `, unnest($17::int[]) AS place, unnest($18::int[]) AS depth) t) r
+WHERE r.round > 0 ORDER BY r.key NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
@@ -72,7 +73,9 @@ func (c *specs) insertArgs() []any {
 		c.times, c.lanes, c.labels, c.traces, c.lives}
 }
 
-func (c *specs) args(mark string) []any { return append(c.insertArgs(), c.parents, c.depths, mark) }
+func (c *specs) args(mark string) []any {
+	return append(c.insertArgs(), c.places, c.depths, mark, c.parents)
+}
 
 // occupantsSQL finds who occupies keys. $1 keys
 const occupantsSQL = `SELECT g.correlation_guard, g.id, g.uid FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`
@@ -97,6 +100,7 @@ const insertTries = 3
 func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
 	var cols specs
 	recognisable := true
+	cols.grow(len(list))
 	for _, x := range list {
 		cols.add(x)
 		recognisable = recognisable && x.Key != "" && x.Scope != step.ScopeNone

@@ -14,7 +14,7 @@ import (
 // beatSQL extends leases from the moment of the beat. SKIP LOCKED: a row being committed, or held by a host's transaction, is not lost;
 // the next beat finds it (T17, T19). $1 ids $2 tokens $3 worker $4 lease, µs
 const beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
-FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
 RETURNING g.id, g.paused`
@@ -29,7 +29,7 @@ RETURNING g.id, g.paused`
 // lostSQL lists claims that are not current any more, and whether that is because an operator cancelled the instance. $1 ids $2 tokens
 // $3 worker
 const lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
-FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
 WHERE NOT coalesce(g.status = 'executing' AND g.locked_by = $3 AND g.claim_token = u.token, false)`
 
@@ -132,7 +132,7 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // The rows are locked already: SKIP LOCKED skips none, and lets the join go by ctid (a join by id was planned as a walk over the table).
 // $1 ids $2 tokens $3 worker
 const releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
-FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token)
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
 RETURNING g.id`

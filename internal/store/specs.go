@@ -31,12 +31,22 @@ type specs struct {
 	keyed      bool     // some entry has a correlation key
 
 	// Of children only.
-	parents []int64
+	parents []int64 // distinct
+	places  []int32 // of each child's parent among them, from 1
 	depths  []int32
 	indexes []int // position in the outcome that named the child
 }
 
 func (c *specs) len() int { return len(c.uids) }
+
+// grow makes room for n more.
+func (c *specs) grow(n int) {
+	c.uids, c.machines, c.versions, c.steps = slices.Grow(c.uids, n), slices.Grow(c.machines, n), slices.Grow(c.versions, n), slices.Grow(c.steps, n)
+	c.queues, c.priorities, c.states = slices.Grow(c.queues, n), slices.Grow(c.priorities, n), slices.Grow(c.states, n)
+	c.partitions, c.keys, c.scopes = slices.Grow(c.partitions, n), slices.Grow(c.keys, n), slices.Grow(c.scopes, n)
+	c.micros, c.times, c.lanes = slices.Grow(c.micros, n), slices.Grow(c.times, n), slices.Grow(c.lanes, n)
+	c.labels, c.traces, c.lives = slices.Grow(c.labels, n), slices.Grow(c.traces, n), slices.Grow(c.lives, n)
+}
 
 func (c *specs) add(x *step.Spec) {
 	c.uids = append(c.uids, uuid.UUID(x.UID).String())
@@ -70,10 +80,17 @@ func (c *specs) add(x *step.Spec) {
 	c.lives = append(c.lives, life)
 }
 
+// parent of the i-th child.
+func (c *specs) parent(i int) int64 { return c.parents[c.places[i]-1] }
+
+// addChild adds a child; those of one parent follow each other.
 func (c *specs) addChild(parent int64, depth, index int, x *step.Spec) {
 	c.add(x)
-	c.parents = append(c.parents, parent)
-	c.depths = append(c.depths, int32(depth)) //nolint:gosec // at most 100
+	if n := len(c.parents); n == 0 || c.parents[n-1] != parent {
+		c.parents = append(c.parents, parent)
+	}
+	c.places = append(c.places, int32(len(c.parents))) //nolint:gosec // at most one for each outcome of a batch
+	c.depths = append(c.depths, int32(depth))          //nolint:gosec // at most 100
 	c.indexes = append(c.indexes, index)
 }
 
