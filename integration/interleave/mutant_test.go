@@ -82,7 +82,8 @@ const (
 	dueStill     = "s.next_at <= coalesce($2"
 	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent = ANY("
 	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
-	spawnUngated = "WHERE $19::uuid IS NOT NULL ORDER BY t.ord"
+	spawnGated   = "WHERE x.id = u.id AND x.commit_id = $19::uuid)"
+	spawnUngated = "WHERE x.id = u.id AND $19::uuid IS NOT NULL)"
 )
 
 // anyStatus has an operator's verb apply whatever its instance is doing.
@@ -106,13 +107,13 @@ func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
 
 // spawnApart inserts the children in a transaction of their own, before the one that parks their parent.
 func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
-	spawn, settings := find(queries, "p.round, greatest("), find(queries, "set_config('lock_timeout'")
+	spawn, settings := find(queries, spawnGated), find(queries, "set_config('lock_timeout'")
 	if spawn < 0 || settings < 0 {
 		return false
 	}
 	child := *queries[spawn]
-	child.SQL = strings.ReplaceAll(child.SQL, "WHERE p.commit_id = $19::uuid ORDER BY t.ord", spawnUngated)
-	child.SQL = strings.ReplaceAll(child.SQL, "SELECT x.round, x.commit_id FROM", "SELECT x.visit + 1 AS round, x.commit_id FROM")
+	child.SQL = strings.ReplaceAll(child.SQL, spawnGated, spawnUngated)
+	child.SQL = strings.ReplaceAll(child.SQL, "SELECT x.round FROM", "SELECT x.visit + 1 FROM")
 	moved := []*pgx.QueuedQuery{&child, {SQL: `COMMIT`}}
 	for i, q := range queries {
 		if i != spawn && i != settings && i > 0 {
@@ -205,7 +206,7 @@ var mutants = []mutant{
 	{"unfenced heartbeat of one", "reclaimed/zombie: beat alone|next", "lease extended by a stranger",
 		of("WHERE g.id = $1 AND coalesce(g.status = 'executing'", text("AND g.claim_token = $2", "AND $2::bigint IS NOT NULL"))},
 	{"unfenced release", "reclaimed/zombie: release|beat", "claim ended by a stranger",
-		of("pick_lane = 0, locked_by = NULL, lease_expires_at = NULL\nFROM unnest", text("AND g.claim_token = u.token", ""))},
+		of("pick_lane = 0, locked_by = NULL, lease_expires_at = NULL\nFROM (SELECT unnest", text("AND g.claim_token = u.token", ""))},
 
 	{"commit that waits", "executing/next|hold", "waited",
 		of(fencedUpdate, text("FOR NO KEY UPDATE SKIP LOCKED) l", "FOR NO KEY UPDATE) l"))},
