@@ -189,18 +189,17 @@ func MachineID(name string, version int) string { return fmt.Sprintf("%s/%d", na
 // are (spec §6). A unique violation (IsUniqueViolation) means that two picks met on a partition key: claim again, fewer.
 func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	out := Claimed{NextDue: -1}
-	byID := map[int64]*step.Claim{}
 	err := s.transaction(ctx, fastLock,
-		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out, byID) },
+		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out) },
 			append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)...),
-		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, byID) }, p.Inbox))
+		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }, p.Inbox))
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
 	}
 	return out, nil
 }
 
-func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.Claim) error {
+func readClaims(rows pgx.Rows, queue string, out *Claimed) error {
 	var (
 		act, n         int
 		due            *int64
@@ -249,7 +248,6 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed, byID map[int64]*step.
 			c.Life = duration(*life)
 		}
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
-		byID[c.ID] = &c
 		found = append(found, ranked{n, &c})
 		if n > last {
 			last, out.Last = n, Place{int16(c.Priority), at, c.ID} //nolint:gosec // a smallint
@@ -276,12 +274,19 @@ func own[T any](text []byte) (v T) {
 	return v
 }
 
-func readAwaited(rows pgx.Rows, byID map[int64]*step.Claim) error {
+func readAwaited(rows pgx.Rows, claims []*step.Claim) error {
+	var byID map[int64]*step.Claim // most claims bring no signals
 	for rows.Next() {
 		var target int64
 		g, err := scanSignal(rows, &target)
 		if err != nil {
 			return err
+		}
+		if byID == nil {
+			byID = make(map[int64]*step.Claim, len(claims))
+			for _, c := range claims {
+				byID[c.ID] = c
+			}
 		}
 		if c := byID[target]; c != nil {
 			c.Awaited = append(c.Awaited, g)
