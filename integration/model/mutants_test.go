@@ -53,6 +53,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"children without a version", "insert.go", "SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,\n  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent",
 		"SELECT r.id, r.uid::uuid, r.fsm, 1, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,\n  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent"},
 	{"a scope forgets done", "insert.go", "WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'", "WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children}'"},
+	{"children wait behind another parent's", "specs.go", "at.parent = c.places[i]", "at.parent = 0"},
 	{"barrier counts dropped children", "spawn.go", "children_pending = g.children_pending - u.n,", "children_pending = g.children_pending,"},
 	{"a duplicate wakes", "deliver.go", "CASE WHEN sent.id IS NULL THEN '' ELSE seen.id::text END", "coalesce(seen.id::text, '')"},
 	{"a consumed signal is no duplicate", "deliver.go", "AND d.dedup_key = $3::text)", "AND d.dedup_key = $3::text AND d.consumed_at IS NULL)"},

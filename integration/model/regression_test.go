@@ -159,6 +159,19 @@ func TestParentAndChildEndInOneBatch(t *testing.T) {
 	p.commit(false, decision{claim: p.claimOne(&everyone, parent), outcome: stop()}, decision{claim: child, outcome: stop()})
 }
 
+// Children of one key, spawned in one batch by two parents: those whose parent's outcome counts do not wait behind a child of one whose
+// outcome came late, and which is never inserted.
+func TestChildrenDoNotWaitBehindThoseOfALateParent(t *testing.T) {
+	p := newHistory(t)
+	ids := p.insert(plain("1"), plain("2"))
+	late, timely := p.claimOne(&everyone, ids[0]), p.claimOne(&everyone, ids[1])
+	p.commitOne(late, awaitGo("second"))
+	child := plain("3")
+	child.PartitionKey = "south"
+	p.commit(false, decision{claim: late, outcome: spawn(child)}, decision{claim: timely, outcome: spawn(child)})
+	p.claimOne(&everyone, ids[1]+1)
+}
+
 // A consumed signal is still known as a duplicate, but wakes nobody (T5): neither by its redelivery nor by parking for its name.
 func TestTombstoneWakesNobody(t *testing.T) {
 	p := newHistory(t)

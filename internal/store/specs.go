@@ -95,9 +95,13 @@ func (c *specs) addChild(parent int64, depth, index int, x *step.Spec) {
 }
 
 // chain sends rows of one partition key and queue that are due at once to lane 1, behind the first of them: a bulk insert for one key
-// then costs the picks nothing. Only behind a row that is sure to be inserted: one with a correlation key may be dropped.
+// then costs the picks nothing. Only behind a row that is sure to be inserted if they are: one with a correlation key may be dropped, and
+// the children of another parent are not inserted where its outcome is stale or left out.
 func (c *specs) chain() {
-	type place struct{ key, queue string }
+	type place struct {
+		key, queue string
+		parent     int32
+	}
 	order := make([]int, 0, c.len())
 	for i, k := range c.partitions {
 		if k != nil && c.micros[i] == nil && c.times[i] == nil {
@@ -110,7 +114,10 @@ func (c *specs) chain() {
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(c.priorities[a], c.priorities[b]) })
 	anchored := map[place]bool{}
 	for _, i := range order {
-		at := place{*c.partitions[i], c.queues[i]}
+		at := place{key: *c.partitions[i], queue: c.queues[i]}
+		if len(c.places) > 0 {
+			at.parent = c.places[i]
+		}
 		switch {
 		case anchored[at]:
 			c.lanes[i] = 1
