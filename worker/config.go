@@ -46,7 +46,7 @@ type Config struct {
 	// Extract puts what was stored with an instance into its steps' contexts. Nil: as they are.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
 	// Fire fires the schedules that are due at a time, by Postgres' clock where it is zero, tells of each that has moved, as Hooks.Fire is told,
-	// and says when to look again at the latest. Nil: none are looked for.
+	// and says when to look again; two seconds or more are left to the poller, which sees what is due. Nil: none are looked for.
 	Fire func(ctx context.Context, at time.Time, told FireTold) (wait time.Duration, err error)
 	// Terminal is told the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)

@@ -32,6 +32,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Poll
 		}
 		out.Paused = slices.Clone(db.paused)
 		out.Overdue = len(db.overdue()) > 0
+		out.Fires, out.Fire = !db.scheduled.IsZero(), time.Until(db.scheduled)
 		return nil
 	})
 	return out, err

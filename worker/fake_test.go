@@ -20,14 +20,15 @@ type fake struct {
 	weather weather
 	locks   map[int64]*fakeKeys // advisory locks, by the session that has them
 
-	mu      sync.Mutex
-	rows    map[int64]*row
-	ids     int64
-	tokens  int64
-	booted  time.Time
-	sent    []statement
-	commits []batchSent
-	paused  []store.PausedQueue
+	mu        sync.Mutex
+	rows      map[int64]*row
+	ids       int64
+	tokens    int64
+	booted    time.Time
+	sent      []statement
+	commits   []batchSent
+	paused    []store.PausedQueue
+	scheduled time.Time // when the next schedule is due; zero: there is none
 	// poisoned is a row that cannot be failed by its deadline.
 	poisoned int64
 	fronts   int                 // claims from the front

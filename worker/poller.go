@@ -97,6 +97,7 @@ func (p *poller) poll(idle []string) error {
 		return err
 	}
 	p.obey(found.Paused)
+	p.w.firesIn(found)
 	now := p.w.since()
 	for _, name := range idle {
 		s := p.w.queues[name]

@@ -3,21 +3,46 @@ package worker
 import (
 	"context"
 	"time"
+
+	"github.com/gendurable/gendurable/internal/store"
 )
 
-// schedulesPoll is how soon a process notices a schedule that another one has stored, resumed or moved.
-const schedulesPoll = time.Second
+// fireSoon is how far ahead the poller tells of a schedule: longer than it takes until it tells again.
+const fireSoon = 2 * deadlinePoll
+
+// firesIn is told by each poll when the next schedule is due, so that looking for one costs no round trip of its own.
+func (w *Worker) firesIn(found store.Polled) {
+	if !found.Fires || found.Fire >= fireSoon {
+		return
+	}
+	select {
+	case w.fireIn <- found.Fire:
+	default: // it has been told, and has not got round to it
+	}
+}
 
 // schedules fires what is due. Every process does: the rows' locks decide who is first, and the rest pass them by.
 func (w *Worker) schedules() {
-	wait := time.Duration(0)
-	for w.pause(wait) {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-w.draining:
+			return
+		case in := <-w.fireIn:
+			next.Reset(in)
+			continue
+		case <-next.C:
+		}
 		ctx, cancel := context.WithTimeout(w.looking, statementTimeout)
-		next, err := w.c.Fire(ctx, time.Time{}, w.fired)
+		wait, err := w.c.Fire(ctx, time.Time{}, w.fired)
 		cancel()
-		if wait = min(next, schedulesPoll); err != nil {
+		if err != nil {
 			w.trouble("fire schedules", err)
-			wait = schedulesPoll
+			wait = deadlinePoll
+		}
+		if wait < fireSoon { // else the poller tells in time
+			next.Reset(wait)
 		}
 	}
 }

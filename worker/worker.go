@@ -54,7 +54,8 @@ type Worker struct {
 	steps       context.Context //nolint:containedctx // what steps derive from
 	cancelSteps context.CancelCauseFunc
 	draining    chan struct{}
-	looking     context.Context //nolint:containedctx // of polls and sweeps: they may be cut off at any time
+	fireIn      chan time.Duration // until the next schedule is due, as the poller sees it
+	looking     context.Context    //nolint:containedctx // of polls and sweeps: they may be cut off at any time
 	stopLooking context.CancelFunc
 	claiming    context.Context //nolint:containedctx // of claims: what is cut off may have taken effect, and waits for its lease
 	stopClaims  context.CancelFunc
@@ -78,7 +79,8 @@ func New(c Config) *Worker {
 
 func assemble(c Config, db backend, line beater, locks keyLocks, hash func(string) int64) *Worker {
 	w := &Worker{c: c, id: uuid.NewString(), db: db, line: line, machines: map[machineKey]*step.Machine{}, queues: map[string]*scheduler{},
-		flights: flights{byID: map[int64]*flight{}}, runners: runners{atOnce: runtime.GOMAXPROCS(0)}, hooks: listen(c.Hooks), began: time.Now(), draining: make(chan struct{})}
+		flights: flights{byID: map[int64]*flight{}}, runners: runners{atOnce: runtime.GOMAXPROCS(0)}, hooks: listen(c.Hooks), began: time.Now(), draining: make(chan struct{}),
+		fireIn: make(chan time.Duration, 1)}
 	w.log = c.Logger.With(slog.String("worker", w.id))
 	w.quiet.last = map[string]time.Time{}
 	w.lostAt.Store(int64(-24 * time.Hour))

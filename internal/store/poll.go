@@ -51,10 +51,13 @@ type Polled struct {
 	Deadline time.Duration            // the next one then
 	Overdue  bool                     // there is an instance over its deadline
 	Paused   []PausedQueue            // any queues, not only those that were asked about
+	Fires    bool                     // there is a schedule that is not paused,
+	Fire     time.Duration            // the next occurrence then
 }
 
 // Poll says when each of some idle queues has something to claim, when the next await times out, whether an instance is over its deadline,
-// and which queues are paused. One statement for all queues (spec §6), and one of a table that is all but empty.
+// which queues are paused, and when the next schedule is due. One statement for all queues (spec §6), and two of tables that are all but
+// empty.
 func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
 	out := Polled{Due: map[string]time.Duration{}}
 	err := s.transaction(ctx, fastLock, s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
@@ -73,7 +76,7 @@ func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, er
 			return nil
 		})
 		return err
-	}, queues, machines), s.paused(&out.Paused))
+	}, queues, machines), s.paused(&out.Paused), s.nextFire(&out))
 	if err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}

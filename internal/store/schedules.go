@@ -119,7 +119,22 @@ func readOne(into ...any) func(pgx.Rows) error {
 	}
 }
 
-// dueSchedulesSQL is asked by every process each second, and walks the front of an index.
+// nextFireSQL is asked with every poll: in how many microseconds the next schedule is due.
+const nextFireSQL = `SELECT (extract(epoch FROM s.next_at - clock_timestamp()) * 1000000)::bigint
+FROM {s}.schedules s WHERE s.paused_at IS NULL ORDER BY s.next_at LIMIT 1`
+
+func (s *Store) nextFire(into *Polled) entpgx.Stmt {
+	return s.stmt("next schedule", nextFireSQL, func(rows pgx.Rows) error {
+		var us int64
+		_, err := pgx.ForEachRow(rows, []any{&us}, func() error {
+			into.Fires, into.Fire = true, duration(us)
+			return nil
+		})
+		return err
+	})
+}
+
+// dueSchedulesSQL walks the front of an index.
 //
 // $1 µs to look ahead $2 most $3 the time, or NULL: the server's
 const dueSchedulesSQL = `SELECT s.name, (extract(epoch FROM s.next_at - (SELECT coalesce($3::timestamptz, clock_timestamp()))) * 1000000)::bigint
