@@ -22,8 +22,8 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE 
     ELSE '{}'::{s}.durable_status[] END END`
 
 // insertRowsSQL is what the insertions have in common: one row of r per spec, with an id of its own. Ids are drawn in input order, which
-// decides ties of the pick order; rows go in in key order, so that two processes inserting the same new keys in opposite orders do not
-// deadlock (T52, T89).
+// decides ties of the pick order: below the sort, in a subquery that Postgres does not merge for its volatile nextval. Rows go in in key order,
+// so that two processes inserting the same new keys in opposite orders do not deadlock (T52, T89).
 //
 // $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys $10 scopes
 // $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until the deadline
@@ -44,7 +44,7 @@ const specRows = `SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS fsm, u
 // dueText is when a spec is due, never in the past.
 const dueText = `greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c))`
 
-// insertSQL inserts instances. An occupied key drops its row, the first of two equal keys wins. $1 … $13 as insertRowsSQL
+// insertSQL inserts instances. An occupied key drops its row, the first of two equal keys wins. $1 … $16 as insertRowsSQL
 const insertSQL = insertRowsSQL + `ORDER BY r.key NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
