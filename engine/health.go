@@ -120,7 +120,7 @@ func (h *Health) silence() string {
 // partition key, and those set aside whose machine is not registered here; 0 where none is due. Without names it is asked for the queues of
 // this process. One statement that visits the priorities in use, whatever the backlog.
 func (e *Engine) Lag(ctx context.Context, queues ...string) (lag map[string]time.Duration, err error) {
-	defer e.explain(ctx, toRead("gen_durable", "paused_queues"), &err)
+	defer e.explain(ctx, toRead("gen_durable"), &err)
 	if len(queues) == 0 {
 		for name := range e.config.Queues {
 			queues = append(queues, name)
@@ -130,13 +130,13 @@ func (e *Engine) Lag(ctx context.Context, queues ...string) (lag map[string]time
 	for i, m := range e.machines {
 		machines[i] = store.MachineID(m.Name, m.Version)
 	}
-	found, err := e.store.Poll(ctx, queues, machines)
+	found, err := e.store.Due(ctx, queues, machines)
 	if err != nil {
 		return nil, fmt.Errorf("measure the lag of queues: %w", err)
 	}
 	lag = make(map[string]time.Duration, len(queues))
 	for _, name := range queues {
-		due, ok := found.Due[name]
+		due, ok := found[name]
 		lag[name] = 0
 		if ok && due < 0 {
 			lag[name] = -due

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
 // pollSQL looks, for all idle queues of a process at once, when each has something to claim, when the next await times out, and whether an
@@ -59,8 +61,25 @@ type Polled struct {
 // which queues are paused, and when the next schedule is due. One statement for all queues (spec §6), and two of tables that are all but
 // empty.
 func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
-	out := Polled{Due: map[string]time.Duration{}}
-	err := s.transaction(ctx, fastLock, s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
+	var out Polled
+	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.paused(&out.Paused), s.nextFire(&out)); err != nil {
+		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
+	}
+	return out, nil
+}
+
+// Due says when each of some queues has something to claim, as Poll does, and asks for nothing else.
+func (s *Store) Due(ctx context.Context, queues, machines []string) (map[string]time.Duration, error) {
+	var out Polled
+	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out)); err != nil {
+		return nil, fmt.Errorf("look at %d queues: %w", len(queues), err)
+	}
+	return out.Due, nil
+}
+
+func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
+	out.Due = map[string]time.Duration{}
+	return s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
 		var queue *string
 		var us *int64
 		var overdue bool
@@ -76,11 +95,7 @@ func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, er
 			return nil
 		})
 		return err
-	}, queues, machines), s.paused(&out.Paused), s.nextFire(&out))
-	if err != nil {
-		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
-	}
-	return out, nil
+	}, queues, machines)
 }
 
 // timeoutSQL wakes instances whose await is over, with whatever has arrived. awaits stays, so that a signal that comes between this and
