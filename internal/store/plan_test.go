@@ -453,15 +453,20 @@ func (e explained) use(m *measured) (cost, int) {
 }
 
 // unwatched waits until no other transaction of the database has a snapshot (autovacuum's analyze of a catalog has one): rows that it might
-// see count as alive, and are looked up again by each scan that meets their index entries.
+// see count as alive, and are looked up again by each scan that meets their index entries. And until all have ended, in any database, that
+// were there when the test last wrote: as long as the oldest running one stays the same, a backend does not look anew at what is dead.
 func (e explained) unwatched() {
 	e.t.Helper()
+	var written int64
+	require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&written))
 	require.Eventually(e.t, func() bool {
 		var free bool
-		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT NOT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL)`).Scan(&free))
+		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > $1
+			AND NOT EXISTS (SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL)`,
+			written).Scan(&free))
 		return free
-	}, time.Minute, 10*time.Millisecond, "another transaction holds a snapshot of the database")
+	}, 3*time.Minute, 10*time.Millisecond, "another transaction holds a snapshot of the database, or has been open for long")
 }
 
 func (e explained) measureAll() {
