@@ -25,12 +25,13 @@ func (w *Worker) firesIn(found store.Polled) {
 func (w *Worker) schedules() {
 	next := time.NewTimer(0)
 	defer next.Stop()
+	again := time.Duration(0) // after an error, not before: polls may be more frequent, and what failed is due still
 	for {
 		select {
 		case <-w.draining:
 			return
 		case in := <-w.fireIn:
-			next.Reset(in)
+			next.Reset(max(in, again-w.since()))
 			continue
 		case <-next.C:
 		}
@@ -40,6 +41,7 @@ func (w *Worker) schedules() {
 		if err != nil {
 			w.trouble("fire schedules", err)
 			wait = deadlinePoll
+			again = w.since() + wait
 		}
 		if wait < fireSoon { // else the poller tells in time
 			next.Reset(wait)

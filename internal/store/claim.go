@@ -43,7 +43,7 @@ import (
 // since the statement began is past, and a full claim does not look, as there may be more in any case. And how long the statement took.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9 place in the order to look behind. At
-// least one row comes back. act: 0 claimed, 1 behind its key, 2 aside, 3 brought forward, NULL none.
+// least one row comes back. act: 0 claimed, 1 behind its key, 2 aside, 3 brought forward, NULL none. In no order: n is that of the claims.
 var claimSQL = `WITH RECURSIVE level(p, at, id) AS (
   SELECT -32769, '-infinity'::timestamptz, 0::bigint
   UNION ALL
