@@ -87,6 +87,7 @@ func New(c Config) (*Engine, error) {
 	e.life.Store(StateCreated)
 	e.surrounded = slices.ContainsFunc(c.Middleware, func(m Middleware) bool { return m.Call != nil })
 	e.env.Child = e.childMiddleware()
+	e.env.Machine = registered(machines)
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
 	e.counter = &counter{scan: e.store.Count}
 	if len(c.Queues) > 0 {

@@ -102,8 +102,8 @@ func (s Schedule) Jitter(most time.Duration) Schedule {
 }
 
 // schedules are those of the Config, as they are stored, and when each is due.
-func (c Config) schedules(f *faults) []declared {
-	env := &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger}
+func (c Config) schedules(f *faults, machines []*step.Machine) []declared {
+	env := &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Machine: registered(machines)}
 	list := make([]declared, 0, len(c.Schedules))
 	first := map[string]int{}
 	for i, s := range c.Schedules {

@@ -37,7 +37,7 @@ func (f *faults) add(field, format string, a ...any) {
 }
 
 // validate returns the machines without their types, the schedules as they are stored, and all that is wrong. c has its defaults.
-func (c Config) validate() ([]*step.Machine, []declared, error) {
+func (c Config) validate() (machines []*step.Machine, schedules []declared, err error) {
 	var f faults
 	c.validatePool(&f)
 	if err := checkName(c.Schema, schemaBytes); err != nil {
@@ -56,7 +56,8 @@ func (c Config) validate() ([]*step.Machine, []declared, error) {
 	if len(c.Queues) > 0 && len(c.Machines) == 0 {
 		f.add("Machines", "none, but there are Queues: nothing of them could run here")
 	}
-	machines, schedules := c.machines(&f), c.schedules(&f)
+	machines = c.machines(&f)
+	schedules = c.schedules(&f, machines)
 	return machines, schedules, errors.Join(f...)
 }
 
@@ -187,6 +188,18 @@ func (c Config) machines(f *faults) []*step.Machine {
 		machines = append(machines, m)
 	}
 	return machines
+}
+
+// registered returns a function that finds one of the machines, or nil.
+func registered(machines []*step.Machine) func(name string, version int) *step.Machine {
+	return func(name string, version int) *step.Machine {
+		for _, m := range machines {
+			if m.Name == name && m.Version == version {
+				return m
+			}
+		}
+		return nil
+	}
 }
 
 func checkName(name string, most int) error {

@@ -84,7 +84,10 @@ func TestWhyItIsParked(t *testing.T) {
 	require.Contains(t, c.String(), "awaits a signal, paid, since ")
 	_, err := w.e.Admin().Pause(t.Context(), id)
 	require.NoError(t, err)
-	w.becomes(id, engine.CauseSignals, engine.CausePaused)
+	require.Equal(t, c.Since, w.becomes(id, engine.CauseSignals, engine.CausePaused)[0].Since)
+	_, err = w.e.Admin().Resume(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, c.Since, w.becomes(id, engine.CauseSignals)[0].Since, "it is parked since then, whatever operators did")
 
 	parent := w.insert(parents.New("x").Queue("other"))
 	c = w.becomes(parent, engine.CauseChildren)[0]

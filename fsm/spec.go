@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -130,7 +131,7 @@ func (s Spec) Label(name, value string) Spec {
 	return s
 }
 
-// Step replaces the machine's initial one.
+// Step replaces the machine's initial one. Where the machine is registered, a step that it does not have is a fault of the spec.
 func (s Spec) Step(name string) Spec {
 	s.o.Step = name
 	return s
@@ -144,6 +145,9 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 	at, err := s.check()
 	if err != nil {
 		return nil, err
+	}
+	if err := s.checkStep(envOf(env)); err != nil {
+		return nil, specFault("step", err)
 	}
 	state, err := s.encode(envOf(env))
 	if err != nil {
@@ -227,6 +231,22 @@ func (s Spec) check() (at time.Time, err error) {
 		}
 	}
 	return at, nil
+}
+
+// checkStep refuses a step that the machine does not have, where this process has registered the machine. A client knows only
+// its declaration and cannot tell. A stored spec is not checked: a newer program may have stored it.
+func (s Spec) checkStep(env *step.Env) error {
+	if env.Machine == nil || s.encoded {
+		return nil
+	}
+	m := env.Machine(s.o.Machine, s.o.Version)
+	if m == nil {
+		return nil
+	}
+	if _, ok := m.Steps[s.o.Step]; !ok {
+		return fmt.Errorf("no step %q, only %q", s.o.Step, slices.Sorted(maps.Keys(m.Steps)))
+	}
+	return nil
 }
 
 func specFault(field string, err error) error { return &SpecError{Field: field, Err: err} }

@@ -60,6 +60,8 @@ type Env struct {
 	Child func(ctx context.Context, spec any) (any, error)
 	// Inject says what of ctx goes with what is inserted or sent in it. Nil: nothing.
 	Inject func(ctx context.Context) map[string]string
+	// Machine finds a machine that this process has registered, nil where it has not: another process may know it. Nil: none is known.
+	Machine func(name string, version int) *Machine
 }
 
 // Bounds of a trace: it is copied into every claim.

@@ -23,11 +23,11 @@ var operators = group{"An operator's verbs", "", []transition{
 	{name: "reschedule", from: "runnable", with: columns{"pick_lane": `1`}, happens: verb(store.Reschedule),
 		makes: rules{"eligible_at": at("that time, or now", tomorrow), "pick_lane": is("0"), "updated_at": now, itsNext: promoted}},
 	{name: "pause", from: "runnable", happens: verb(store.Pause),
-		makes: rules{"paused": is("true"), "updated_at": now, itsNext: promoted}},
+		makes: rules{"paused": is("true"), itsNext: promoted}},
 	{name: "pause of an executing one", from: "executing", with: columns{"paused": `false`}, happens: verb(store.Pause),
-		makes: rules{"paused": is("true"), "updated_at": now}},
+		makes: rules{"paused": is("true")}},
 	{name: "resume", from: "runnable", with: columns{"paused": `true`, "pick_lane": `1`}, happens: verb(store.Resume),
-		makes: rules{"paused": is("false"), "pick_lane": is("0"), "updated_at": now}},
+		makes: rules{"paused": is("false"), "pick_lane": is("0")}},
 }}
 
 var cancelled = all(ended, rules{"status": is("failed"), "failure": is("cancelled"),

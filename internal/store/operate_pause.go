@@ -2,15 +2,15 @@ package store
 
 // pauseSQL takes live instances out of the pick: paused rows are in none of its indexes. It changes nothing else: a signal, a timeout or the
 // last child still wakes one, which then waits as runnable; what executes goes on until its claim ends, and the heartbeat tells its worker
-// not to run ahead. $1 ids, locked
-const pauseSQL = `UPDATE {s}.gen_durable g SET paused = true, updated_at = (SELECT clock_timestamp())
+// not to run ahead. Nor does it move updated_at, from which Why says since when an instance is parked. $1 ids, locked
+const pauseSQL = `UPDATE {s}.gen_durable g SET paused = true
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)
 RETURNING g.id`
 
 // resumeSQL puts paused instances back. In front: the place behind a key or aside that one may have had is out of date. $1 ids, locked
-const resumeSQL = `UPDATE {s}.gen_durable g SET paused = false, pick_lane = 0, updated_at = (SELECT clock_timestamp())
+const resumeSQL = `UPDATE {s}.gen_durable g SET paused = false, pick_lane = 0
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)
