@@ -45,6 +45,12 @@ WHERE kind IS NOT NULL;
 CREATE INDEX ON soak.outcome (id, old_token, old_visit);
 CREATE INDEX ON soak.outcome (xid, id);
 
+-- From when to when a claim was held, in the order in which the database saw it: reaped says when its lease had run out, if it did.
+CREATE MATERIALIZED VIEW soak.claim AS
+SELECT c.id, c.token, c.seq AS began, (SELECT min(o.seq) FROM soak.outcome o WHERE o.id = c.id AND o.old_token = c.token AND o.kind = 'reap') AS reaped
+FROM soak.change c WHERE c.op = 'U' AND c.status = 'executing' AND c.old_status = 'runnable';
+CREATE INDEX ON soak.claim (id, token);
+
 -- What operators have done, as the tables show it. Nothing else makes these changes.
 CREATE MATERIALIZED VIEW soak.operation AS
 SELECT * FROM (
@@ -57,7 +63,7 @@ SELECT * FROM (
   FROM soak.change c WHERE op = 'U') o
 WHERE verb IS NOT NULL;
 CREATE INDEX ON soak.operation (id, verb);
-ANALYZE soak.run, soak.outcome, soak.operation;
+ANALYZE soak.run, soak.outcome, soak.claim, soak.operation;
 
 -- Signals that a committed outcome consumed, as its step saw them.
 CREATE MATERIALIZED VIEW soak.consumption AS
@@ -195,21 +201,28 @@ CREATE VIEW soak.check_reaped_early AS
 SELECT format('instance %s, token %s: reaped at %s, its lease ran until %s', id, old_token, at, old_lease) AS violation
 FROM soak.outcome WHERE kind = 'reap' AND at < old_lease;
 
+-- Two runs, side by side by the log, of which neither claim was reaped before the other began. Which of the two the log has first proves
+-- nothing: a process may be stopped when it has begun a step and not written so yet, and writes it down when the step has long been another's.
+CREATE VIEW soak.beside AS
+SELECT a.id, a.token, a.process, a.key, a.began_at, b.id AS other, b.token AS other_token, b.process AS other_process, b.began_at AS other_began_at
+FROM soak.run a CROSS JOIN LATERAL (SELECT * FROM soak.run r WHERE r.id = a.id UNION SELECT * FROM soak.run r WHERE r.key = a.key) b
+WHERE b.token <> a.token AND b.began > a.began AND b.began < a.ended AND NOT EXISTS (SELECT FROM soak.claim x, soak.claim y WHERE x.id = a.id AND x.token = a.token AND y.id = b.id AND y.token = b.token
+  AND (x.reaped < y.began OR y.reaped < x.began));
+
+-- Who is cancelled, and retried at once, may still run, or just begin to.
 CREATE VIEW soak.check_instance_overlap AS
-SELECT format('instance %s ran by token %s in %s and, beside it, by %s in %s', a.id, a.token, a.process, b.token, b.process) AS violation
-FROM soak.run a JOIN soak.run b ON b.id = a.id AND b.token <> a.token AND b.began > a.began AND b.began < a.ended
-WHERE NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'reap')
-  -- Who is cancelled, and retried at once, may still run, or just begin to.
-  AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token IN (a.token, b.token) AND o.kind = 'cancel');
+SELECT format('instance %s ran by token %s in %s and, beside it, by %s in %s', id, token, process, other_token, other_process) AS violation
+FROM soak.beside b
+WHERE other = id AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = b.id AND o.old_token IN (b.token, b.other_token) AND o.kind = 'cancel');
 
 -- A step that was cancelled keeps its key from others, but by a lock that a broken connection costs it.
 CREATE VIEW soak.check_key_overlap AS
-SELECT format('key %s: %s ran by token %s in %s and, beside it, %s by %s in %s', a.key, a.id, a.token, a.process, b.id, b.token, b.process) AS violation
-FROM soak.run a JOIN soak.run b ON b.key = a.key AND b.token <> a.token AND b.began > a.began AND b.began < a.ended
-WHERE NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'reap')
-  AND NOT EXISTS (SELECT FROM soak.outcome o JOIN soak.event f ON f.kind = 'fault' AND f.at BETWEEN a.began_at - interval '10 s' AND b.began_at
+SELECT format('key %s: %s ran by token %s in %s and, beside it, %s by %s in %s', key, id, token, process, other, other_token, other_process) AS violation
+FROM soak.beside b
+WHERE key IS NOT NULL AND NOT EXISTS (SELECT FROM soak.outcome o JOIN soak.event f ON f.kind = 'fault'
+      AND f.at BETWEEN least(b.began_at, b.other_began_at) - interval '10 s' AND greatest(b.began_at, b.other_began_at)
       AND f.detail IN ('cut connection', 'black hole', 'cut after COMMIT', 'pg_terminate_backend', 'restart of Postgres', 'SIGKILL')
-    WHERE o.id = a.id AND o.old_token = a.token AND o.kind = 'cancel');
+    WHERE (o.id, o.old_token) IN ((b.id, b.token), (b.other, b.other_token)) AND o.kind = 'cancel');
 
 CREATE VIEW soak.check_key_executing AS
 SELECT format('key %s: %s rows execute at %s', key, held, seq) AS violation

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -205,6 +206,30 @@ var breaches = map[string][]string{
 	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
 }
 
+// innocent are histories that a check once complained of, though the engine had done nothing wrong: what each rewrites a recorded one to.
+var innocent = map[string][]string{
+	// A process is stopped when it has begun a step and not written so down. The lease runs out, the step is run elsewhere, and in the midst
+	// of that the process goes on, and writes.
+	"instance_overlap": {
+		`CREATE TEMP TABLE late ON COMMIT DROP AS SELECT a.id, a.token, a.began, a.ended, b.began AS other FROM soak.run a JOIN soak.run b ON b.id = a.id
+			AND b.visit = a.visit AND b.token > a.token JOIN soak.outcome o ON o.id = a.id AND o.old_token = a.token AND o.kind = 'retry'
+			ORDER BY a.began LIMIT 1`,
+		`UPDATE soak.change c SET crashes = old_crashes + 1 FROM late l WHERE c.id = l.id AND c.old_token = l.token AND c.old_status = 'executing'`,
+		`UPDATE soak.event SET seq = 10 * seq`,
+		`UPDATE soak.event e SET seq = 10 * l.other + CASE e.kind WHEN 'started' THEN 1 ELSE 2 END FROM late l WHERE e.seq IN (10 * l.began, 10 * l.ended)`,
+	},
+	// The same of another instance of the key.
+	"key_overlap": {
+		`CREATE TEMP TABLE late ON COMMIT DROP AS SELECT a.id, a.token, a.began, a.ended, b.began AS other FROM soak.run a JOIN soak.run b ON b.key = a.key
+			AND b.id <> a.id AND b.token > a.token AND b.began > a.began JOIN soak.outcome o ON o.id = a.id AND o.old_token = a.token AND o.kind = 'done'
+			ORDER BY a.began LIMIT 1`,
+		`UPDATE soak.change c SET status = 'runnable', crashes = old_crashes + 1 FROM late l
+			WHERE c.id = l.id AND c.old_token = l.token AND c.old_status = 'executing'`,
+		`UPDATE soak.event SET seq = 10 * seq`,
+		`UPDATE soak.event e SET seq = 10 * l.other + CASE e.kind WHEN 'started' THEN 1 ELSE 2 END FROM late l WHERE e.seq IN (10 * l.began, 10 * l.ended)`,
+	},
+}
+
 // TestEveryCheckFires records a short history without faults, of which no check complains, and breaks it in every way that a check is for.
 func TestEveryCheckFires(t *testing.T) {
 	db := recorded(t)
@@ -223,18 +248,37 @@ func TestEveryCheckFires(t *testing.T) {
 				tx, err := db.Begin(t.Context())
 				require.NoError(t, err)
 				defer tx.Rollback(context.Background())
-				done, err := tx.Exec(t.Context(), breach)
-				require.NoError(t, err)
-				require.NotZero(t, done.RowsAffected(), "the history has nothing to break here")
-				for _, view := range []string{"run", "outcome", "operation", "consumption", "identity", "occurrence", "due"} {
-					_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
-					require.NoError(t, err)
-				}
+				rewrite(t, tx, breach)
 				found, err := violations(t.Context(), tx, name, shown)
 				require.NoError(t, err)
 				require.NotEmpty(t, found)
 			})
 		}
+	}
+	for name, statements := range innocent {
+		t.Run(name+"/innocent", func(t *testing.T) {
+			tx, err := db.Begin(t.Context())
+			require.NoError(t, err)
+			defer tx.Rollback(context.Background())
+			rewrite(t, tx, statements...)
+			found, err := violations(t.Context(), tx, name, shown)
+			require.NoError(t, err)
+			require.Empty(t, found)
+		})
+	}
+}
+
+// rewrite makes another history of the recorded one.
+func rewrite(t *testing.T, tx pgx.Tx, statements ...string) {
+	t.Helper()
+	for _, sql := range statements {
+		done, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+		require.NotZero(t, done.RowsAffected(), "the history has nothing to change here: %s", sql)
+	}
+	for _, view := range []string{"run", "outcome", "claim", "operation", "consumption", "identity", "occurrence", "due"} {
+		_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
+		require.NoError(t, err)
 	}
 }
 
