@@ -11,7 +11,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 
 .DEFAULT_GOAL := help
 .PHONY: help test interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
-	generate check-generated drift migration cli atlas ci clean FORCE
+	generate check-generated check-tidy drift migration cli atlas ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -128,6 +128,12 @@ check-generated: ## Fail where a generated file is not what make generate writes
 		echo "generated files were stale, and are written anew now"; exit 1
 
 FINGERPRINT = find . \( -name '*.go' -o -name '*.sql' \) -not -path './.*' -print0 | sort -z | xargs -0 sha256sum
+
+check-tidy: ## Fail where a go.mod or go.sum is not what go mod tidy writes
+	@for module in $(MODULES); do \
+		(cd $$module && go mod tidy -diff) || { echo "not tidy: cd $$module && go mod tidy"; exit 1; }; done
+
+MODULES = $(shell find . -name go.mod -not -path './.*' -not -path '*/node_modules/*' -printf '%h\n' | sort)
 
 drift: bin/withpg ## Fail where the migrations do not add up to the schema that the code declares
 	bin/withpg go run ./internal/ddl/cmd drift
