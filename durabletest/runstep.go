@@ -206,7 +206,7 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 	c := &step.Claim{
 		Env: env, ID: int64(v.ID), UID: uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%s %d", m.Name, v.ID)), Machine: m.Name, Version: m.Version,
 		Step: name, Queue: cmp.Or(v.Queue, m.Queue), Priority: v.Priority, CorrelationKey: string(v.Key), PartitionKey: v.PartitionKey,
-		Attempt: v.Attempt, Crashes: v.Crashes, Visit: v.Number, Token: v.FencingToken, Parent: int64(v.Parent), Depth: v.Depth,
+		Attempt: v.Attempt, Crashes: v.Crashes, Visit: v.Number, FencingToken: v.FencingToken, Parent: int64(v.Parent), Depth: v.Depth,
 		TimedOut: v.TimedOut, InsertedAt: v.InsertedAt,
 	}
 	if len(v.Children)+len(v.Dropped) > 0 {

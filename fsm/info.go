@@ -24,9 +24,11 @@ type Info struct {
 	Attempt      int    // of this visit: 0 for the first run; a retry and a crash each add 1
 	Crashes      int    // how often this visit lost its process
 	Visit        int64  // moves with every Next, Await and ScheduleChildren
-	FencingToken int64  // grows with every claim of any instance: give it to stores that can refuse an older writer
-	Parent       ID     // 0: nobody's child
-	Depth        int    // of nesting; 0: nobody's child
+	// FencingToken grows with every claim of this instance, and from holder to holder of its partition key: give it to stores that can
+	// refuse an older writer.
+	FencingToken int64
+	Parent       ID  // 0: nobody's child
+	Depth        int // of nesting; 0: nobody's child
 	InsertedAt   time.Time
 	Deadline     time.Time         // when the instance fails unless it has ended; zero: never
 	Labels       map[string]string // nil: none; shared: do not change it
@@ -39,7 +41,7 @@ func InfoOf(c *step.Claim) Info {
 	return Info{
 		ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Step: c.Step, Queue: c.Queue, Priority: c.Priority,
 		Key: Key(c.CorrelationKey), PartitionKey: c.PartitionKey, Attempt: c.Attempt, Crashes: c.Crashes,
-		Visit: c.Visit, FencingToken: c.Token, Parent: ID(c.Parent), Depth: c.Depth, InsertedAt: c.InsertedAt,
+		Visit: c.Visit, FencingToken: c.FencingToken, Parent: ID(c.Parent), Depth: c.Depth, InsertedAt: c.InsertedAt,
 		Deadline: c.Deadline, Labels: c.Labels, uid: c.UID,
 	}
 }

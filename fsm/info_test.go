@@ -82,7 +82,7 @@ func TestInfo(t *testing.T) {
 	t.Parallel()
 	c := &step.Claim{
 		ID: 1, Machine: "cart", Version: 2, Step: "start", Queue: "q", Priority: 3, CorrelationKey: "k", PartitionKey: "p", State: json.RawMessage(`{}`),
-		Attempt: 4, Crashes: 5, Visit: 6, Token: 7, Parent: 8, Depth: 9, InsertedAt: time.Unix(10, 0),
+		Attempt: 4, Crashes: 5, Visit: 6, FencingToken: 7, Parent: 8, Depth: 9, InsertedAt: time.Unix(10, 0),
 	}
 	want := fsm.Info{
 		ID: 1, Machine: "cart", Version: 2, Step: "start", Queue: "q", Priority: 3, Key: "k", PartitionKey: "p",

@@ -361,7 +361,7 @@ func (x *execution) stuck(err error) {
 func (x *execution) stale() {
 	c := x.f.claim
 	x.w.log.Warn("an outcome came too late and changed nothing", slog.Int64("instance", c.ID), slog.String("machine", c.Machine),
-		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.Token))
+		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.FencingToken))
 	info := fsm.InfoOf(c)
 	for _, tell := range x.w.hooks.stale {
 		x.w.survive(func() { tell(x.w.base, info) })

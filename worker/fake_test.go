@@ -160,6 +160,7 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 			db.tokens++
 			r.status, r.lane, r.worker, r.Token, r.lease = fsm.StatusExecuting, 0, p.Worker, db.tokens, time.Now().Add(p.Lease)
 			claim := r.Claim
+			claim.FencingToken = r.Token
 			claim.Life = time.Until(r.Deadline)
 			out.Claims = append(out.Claims, &claim)
 			if place := r.place(); place.Compare(out.Last) > 0 {

@@ -70,7 +70,8 @@ func (p *pair) claim(w *worker, queue string, limit int, wide bool) []claim {
 		before := p.newest
 		for _, c := range got.Claims {
 			require.Greater(p, c.Token, before, "claim tokens grow")
-			p.newest = max(p.newest, c.Token)
+			require.GreaterOrEqual(p, c.FencingToken, c.Token)
+			p.newest = max(p.newest, c.FencingToken)
 			claims = append(claims, p.claimed(w, queue, c, wide))
 		}
 		for _, c := range claims[len(claims)-len(got.Claims):] {

@@ -43,8 +43,25 @@ func load(ctx context.Context, db *pgxpool.Pool, path string) error {
 	if err != nil {
 		return fmt.Errorf("load the log: %w", err)
 	}
+	if _, err := db.Exec(ctx, claimTokensSQL); err != nil {
+		return fmt.Errorf("find the claims of the fencing tokens in the log: %w", err)
+	}
 	return prepare(ctx, db)
 }
+
+// claimTokensSQL keeps the fencing tokens that steps saw, and puts the claim tokens of the tables in their
+// place, by which the checks join. Those of a keyed instance are two: the fencing token is drawn later in
+// the same claim, and so lies between this claim's token and that of the instance's next one.
+const claimTokensSQL = `
+CREATE INDEX ON soak.change (id, token) WHERE status = 'executing';
+ANALYZE soak.change, soak.event;
+UPDATE soak.event e SET fence = e.token WHERE e.token IS NOT NULL;
+UPDATE soak.event e SET token = coalesce((SELECT max(c.token) FROM soak.change c
+  WHERE c.id = e.id AND c.status = 'executing' AND c.token <= e.token), e.token)
+WHERE e.token IS NOT NULL AND e.id IN (SELECT c.id FROM soak.change c WHERE c.key IS NOT NULL);
+UPDATE soak.booking b SET token = coalesce((SELECT max(c.token) FROM soak.change c
+  WHERE c.id = b.id AND c.status = 'executing' AND c.token <= b.token), b.token)
+WHERE b.id IN (SELECT c.id FROM soak.change c WHERE c.key IS NOT NULL)`
 
 // prepare makes the checks over what is recorded.
 func prepare(ctx context.Context, db *pgxpool.Pool) error {

@@ -16,7 +16,7 @@ ANALYZE soak.event, soak.change, soak.signal, soak.booking, soak.hosted, gendura
 -- under one claim.
 CREATE MATERIALIZED VIEW soak.run AS
 SELECT s.seq AS began, s.at AS began_at, coalesce(e.seq, d.seq, 9223372036854775807) AS ended, e.seq IS NULL AS interrupted, d.at AS died_at,
-  s.process, s.id, s.visit, s.token, s.machine, s.step, s.n, s.label, s.key, s.attempt, s.signals, s.idempotency, e.outcome, e.to_step, e.to_n,
+  s.process, s.id, s.visit, s.token, s.machine, s.step, s.n, s.label, s.key, s.attempt, s.signals, s.idempotency, s.fence, e.outcome, e.to_step, e.to_n,
   e.detail, row_number() OVER (PARTITION BY s.id, s.token, s.visit ORDER BY s.seq) > 1 AS again
 FROM soak.event s
 LEFT JOIN LATERAL (SELECT x.* FROM soak.event x WHERE x.kind = 'ended' AND x.process = s.process AND x.id = s.id AND x.token = s.token
@@ -223,6 +223,13 @@ WHERE key IS NOT NULL AND NOT EXISTS (SELECT FROM soak.outcome o JOIN soak.event
       AND f.at BETWEEN least(b.began_at, b.other_began_at) - interval '10 s' AND greatest(b.began_at, b.other_began_at)
       AND f.detail IN ('cut connection', 'black hole', 'cut after COMMIT', 'pg_terminate_backend', 'restart of Postgres', 'SIGKILL')
     WHERE (o.id, o.old_token) IN ((b.id, b.token), (b.other, b.other_token)) AND o.kind = 'cancel');
+
+-- What a claim that was lost, or cancelled, runs may begin late.
+CREATE VIEW soak.check_key_fences AS
+SELECT format('key %s: %s ran with fencing token %s after %s', key, id, fence, newest) AS violation
+FROM (SELECT r.*, max(fence) OVER (PARTITION BY key ORDER BY began) AS newest FROM soak.run r WHERE key IS NOT NULL) r
+WHERE fence < newest
+  AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = r.id AND o.old_token = r.token AND o.kind IN ('reap', 'cancel'));
 
 CREATE VIEW soak.check_key_executing AS
 SELECT format('key %s: %s rows execute at %s', key, held, seq) AS violation

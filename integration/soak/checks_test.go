@@ -67,6 +67,8 @@ var breaches = map[string][]string{
 		AND b.id <> a.id AND b.began > a.began)`},
 	"key_executing": {`DELETE FROM soak.change WHERE seq = (SELECT min(a.seq) FROM soak.outcome a JOIN soak.outcome b ON b.key = a.key AND b.id <> a.id
 		AND b.seq > a.seq WHERE a.status <> 'executing')`},
+	"key_fences": {`UPDATE soak.event SET fence = 0 WHERE kind = 'started' AND seq IN (SELECT b.began FROM soak.run a JOIN soak.run b ON b.key = a.key
+		AND b.began > a.began)`},
 	"key_order": {
 		`UPDATE soak.change SET place = 1000 - place WHERE place > 0`,
 		`DELETE FROM soak.change c WHERE c.status = 'executing' AND c.id IN (SELECT a.id FROM soak.change a JOIN soak.change b

@@ -191,7 +191,7 @@ func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 func (c *chaos) lost(ctx context.Context, running []event) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	const sql = `SELECT NOT EXISTS (SELECT FROM gendurable.gen_durable WHERE id = $1 AND claim_token = $2 AND status = 'executing')`
+	const sql = `SELECT NOT EXISTS (SELECT FROM gendurable.gen_durable WHERE id = $1 AND claim_token <= $2 AND status = 'executing')`
 	for _, e := range running {
 		var gone bool
 		if err := c.admin.QueryRow(ctx, sql, e.ID, e.Token).Scan(&gone); err == nil && gone { // an error is another fault's doing

@@ -93,4 +93,5 @@ INSERT INTO soak.account SELECT generate_series(0, 39);
 CREATE TABLE soak.event (
   seq bigint NOT NULL, at timestamptz NOT NULL, process text NOT NULL, kind text NOT NULL, id bigint, visit bigint, token bigint, machine text,
   version int, step text, attempt int, crashes int, n int, label text, key text, idempotency text, outcome text, to_step text, to_n int,
-  signals bigint[], tags text[], target bigint, tag text, dedup text, duplicate boolean, children bigint[], count bigint, detail text);
+  signals bigint[], tags text[], target bigint, tag text, dedup text, duplicate boolean, children bigint[], count bigint, detail text,
+  fence bigint); -- the token that the step saw; token is that of its claim

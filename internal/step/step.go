@@ -107,7 +107,8 @@ type Claim struct {
 	Attempt        int   // 0 for the first
 	Crashes        int   // times this visit lost its process
 	Visit          int64 // moves with every progress
-	Token          int64 // the claim token: grows with every claim of any instance
+	Token          int64 // the claim token, part of the row's fence: what beats, commits and releases match
+	FencingToken   int64 // what steps are shown: grows with every claim, and along the holders of a partition key
 	Parent         int64 // 0: none
 	ParentRound    int64
 	Depth          int

@@ -34,8 +34,14 @@ import (
 //     it, row by row. It joins by ctid, which is right only because every row was locked above without waiting (T99). A bare LIMIT $2 would
 //     let the generic plan hash-join the table: hence LIMIT 1000 inside.
 //
-// The token is drawn in SET, for claimed rows only. The ids of those with awaits go to inboxSQL through a setting of the transaction:
-// the inbox must be read by a later statement, since this one may pair a row it waited for with an old inbox (T7).
+// The claim token is drawn in SET, for claimed rows only. It is no order of a key's holders: it is drawn before the row has its entry in
+// the unique index of executing keys, and a claim that is held up in between goes on with a smaller token after a later one has come and
+// gone. So keyed rows have a fencing token of their own, drawn in RETURNING: Postgres evaluates that when the new row's index entries are
+// in, and from then until the claim has ended nobody else has such an entry. The sequence is drawn from in the order of time (CACHE 1), so
+// each holder's is greater than that of the holder before. It is not stored: the fence goes by the claim token.
+//
+// The ids of claims with awaits go to inboxSQL through a setting of the transaction: the inbox must be read by a later statement, since
+// this one may pair a row it waited for with an old inbox (T7).
 //
 // array_remove fails on an array of several dimensions, which psql can write, and would take the whole queue's pick with it: hence ndims.
 //
@@ -119,7 +125,8 @@ moved AS (
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
     CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
     CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline,
-    (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at)
+    (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at,
+    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END AS fencing_token)
 SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0), CASE WHEN (SELECT count(*) FROM moved m WHERE m.act = 0) < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
@@ -231,7 +238,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed) error {
 		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &life, &labels, &trace, &at, &skip, &due, &spent); err != nil {
+			&deadline, &life, &labels, &trace, &at, &c.FencingToken, &skip, &due, &spent); err != nil {
 			return err
 		}
 		if act != 0 {

@@ -152,8 +152,9 @@ func TestClaimCarriesTheRow(t *testing.T) {
 	require.InDelta(t, 24*time.Hour, c.Life, float64(time.Minute))
 	c.Deadline, c.Life = time.Time{}, 0
 	require.Positive(t, c.Token)
+	require.Greater(t, c.FencingToken, c.Token, "of a keyed row, drawn once its key was granted")
 	require.Equal(t, &step.Claim{ID: id, UID: uuid.MustParse(newUID), Machine: "machine", Version: 3, Step: "here", Queue: "default", Priority: 7,
-		CorrelationKey: "ck", PartitionKey: "pk", State: json.RawMessage(`{"state": "old"}`), Attempt: 4, Crashes: 3, Visit: 11, Token: c.Token,
+		CorrelationKey: "ck", PartitionKey: "pk", State: json.RawMessage(`{"state": "old"}`), Attempt: 4, Crashes: 3, Visit: 11, Token: c.Token, FencingToken: c.FencingToken,
 		Parent: parent, ParentRound: 6, Depth: 2, Round: 11, Awaits: []string{"go", "late"}, TimedOut: true, InsertedAt: c.InsertedAt,
 		Awaited: []step.Signal{{Name: "go", Payload: json.RawMessage(`{}`), DedupKey: "evt"}},
 		Dropped: []step.Dropped{{Index: 4, Key: "old", Occupant: 1}}}, c)

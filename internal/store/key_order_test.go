@@ -1,9 +1,11 @@
 package store_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -222,14 +224,15 @@ func TestSweepVisitsKeysInSlices(t *testing.T) {
 	require.Equal(t, 5, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE pick_lane = 1`), "busy keys are left alone")
 }
 
-// Four pickers in two queues: never two of a key at once, nothing lost or left standing, and each key in its order per queue.
+// Four pickers in two queues: never two of a key at once, nothing lost or left standing, each key in its
+// order per queue, and fencing tokens that grow from holder to holder of a key.
 func TestPickersSideBySideOnFewKeys(t *testing.T) {
 	b := newBench(t)
 	const rows, keys = 240, 12
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, partition_key, queue)
 		SELECT 'm', 's', 'k' || n % $1, 'q' || n / $1 % 2 FROM generate_series(0, $2 - 1) n`, keys, rows)
 	var mu sync.Mutex
-	running, order := map[string]int64{}, map[string][]int64{}
+	running, order, newest := map[string]int64{}, map[string][]int64{}, map[string]int64{}
 	enter := func(c *step.Claim) error {
 		mu.Lock()
 		defer mu.Unlock()
@@ -237,6 +240,10 @@ func TestPickersSideBySideOnFewKeys(t *testing.T) {
 			return fmt.Errorf("%d runs beside %d of %s", c.ID, by, c.PartitionKey)
 		}
 		running[c.PartitionKey] = c.ID
+		if c.FencingToken <= newest[c.PartitionKey] {
+			return fmt.Errorf("%d of %s has fencing token %d, after %d", c.ID, c.PartitionKey, c.FencingToken, newest[c.PartitionKey])
+		}
+		newest[c.PartitionKey] = c.FencingToken
 		at := c.Queue + c.PartitionKey
 		order[at] = append(order[at], c.ID)
 		return nil
@@ -319,5 +326,60 @@ func TestPicksOfTwoQueuesMeetOnKeys(t *testing.T) {
 		if err := <-picks; err != nil { // the second one lost a key to the first, or gave up waiting for it
 			require.True(t, store.IsUniqueViolation(err) || store.IsLockTimeout(err), err)
 		}
+	}
+}
+
+// A claim is stopped after it has drawn its claim token and before its row's entry in the index of
+// executing keys, and other claims of the key come and go meanwhile: from another queue, or of more
+// urgent rows of the same queue. Whoever holds the key later has the greater fencing token.
+func TestFencingTokensOrderTheHoldersOfAKey(t *testing.T) {
+	for name, ahead := range map[string]columns{
+		"of another queue": {"queue": `'fast'`},
+		"more urgent":      {"priority": `-1`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+				PERFORM pg_advisory_xact_lock_shared(1);
+				RETURN NEW; END $$`)
+			b.exec(`CREATE TRIGGER gate BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW
+				WHEN (OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.locked_by = 'gated') EXECUTE FUNCTION gate()`)
+			slow := []int64{b.ofKey("k", 9, nil), b.ofKey("l", 9, nil)}
+
+			gate := b.begin()
+			b.inTx(gate, `SELECT pg_advisory_xact_lock(1)`)
+			claimed := make(chan store.Claimed, 1)
+			failed := make(chan error, 1)
+			go func() {
+				got, err := b.Claim(t.Context(), store.ClaimParams{Queue: "default", Worker: "gated", Machines: []string{"m/1"}, Limit: 10,
+					Window: 10, Lease: lease})
+				claimed <- got
+				failed <- err
+			}()
+			b.waiting(1)
+			var between []*step.Claim
+			for range 3 {
+				b.ofKey("k", 5, ahead)
+				b.ofKey("l", 5, ahead)
+				others := b.claim(queue(strings.Trim(cmp.Or(ahead["queue"], "default"), "'"))).Claims
+				require.Len(t, others, 2)
+				for _, c := range others {
+					b.finish(c)
+				}
+				between = append(between, others...)
+			}
+			require.NoError(t, gate.Rollback(t.Context()))
+			late := (<-claimed).Claims
+			require.NoError(t, <-failed)
+			require.ElementsMatch(t, slow, ids(late))
+
+			last := map[string]int64{}
+			for _, c := range append(between, late...) {
+				require.Greater(t, c.FencingToken, last[c.PartitionKey])
+				last[c.PartitionKey] = c.FencingToken
+			}
+			require.NotEqual(t, late[0].FencingToken, late[1].FencingToken)
+			require.Less(t, late[0].Token, between[0].Token, "the gate is where it is said to be")
+		})
 	}
 }
