@@ -4,7 +4,10 @@ package drawings
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +21,9 @@ import (
 
 // patience bounds an installation from the network.
 const patience = 3 * time.Minute
+
+// block is a drawing in a page.
+var block = regexp.MustCompile("(?ms)^```mermaid\n(.*?)^```$")
 
 type drawing struct {
 	Language string `json:"language"`
@@ -119,4 +125,29 @@ func TestParsersReadTheDrawings(t *testing.T) {
 	for n := range broken {
 		require.NotEmpty(t, found[len(drawings)+n].Error, "what is not the language is refused")
 	}
+}
+
+// Every drawing in the documentation is one: a page would show a box with an error in its place.
+func TestTheDocumentationsDrawingsAreDrawn(t *testing.T) {
+	t.Parallel()
+	var drawings []drawing
+	var places []string
+	for _, pattern := range []string{"*.md", "*/*.md", "docs/guide/*.md", "integration/*/*.md"} {
+		pages, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		require.NoError(t, err)
+		for _, page := range pages {
+			text, err := os.ReadFile(page) //nolint:gosec // the project's own
+			require.NoError(t, err)
+			for _, m := range block.FindAllSubmatch(text, -1) {
+				drawings, places = append(drawings, drawing{"document", string(m[1])}), append(places, page)
+			}
+		}
+	}
+	require.NotEmpty(t, drawings)
+	broken := drawing{"document", "stateDiagram-v2\n  a --> --> b\n"}
+	found := read(t, append(drawings, broken)...)
+	for n, d := range drawings {
+		require.Empty(t, found[n].Error, "%s:\n%s", places[n], d.Text)
+	}
+	require.NotEmpty(t, found[len(drawings)].Error, "what is not the language is refused")
 }

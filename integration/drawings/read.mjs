@@ -1,5 +1,5 @@
 // Reads drawings from standard input, [{"language": …, "text": …}], and writes what the languages' own parsers made of each:
-// {"nodes": {id: label}, "arrows": [[from, to]]}, or {"error": …}.
+// {"nodes": {id: label}, "arrows": [[from, to]]}, or {"error": …}. Language "document" is Mermaid of any kind, which is only parsed: {}.
 import { readFileSync } from "node:fs";
 import { Graphviz } from "@hpcc-js/wasm-graphviz";
 import DOMPurify from "dompurify";
@@ -30,6 +30,13 @@ async function readMermaid(text) {
   return { nodes, arrows: db.getEdges().map((edge) => [edge.start, edge.end]) };
 }
 
+async function readDocument(text) {
+  await mermaid.parse(text);
+  return {};
+}
+
+const readers = { mermaid: readMermaid, dot: readDot, document: readDocument };
+
 function readDot(text) {
   const { objects = [], edges = [] } = JSON.parse(graphviz.layout(text, "dot_json", "dot"));
   const nodes = {};
@@ -42,7 +49,7 @@ function readDot(text) {
 const answers = [];
 for (const { language, text } of JSON.parse(readFileSync(0, "utf8"))) {
   try {
-    answers.push(language === "mermaid" ? await readMermaid(text) : readDot(text));
+    answers.push(await readers[language](text));
   } catch (error) {
     answers.push({ error: String(error) });
   }
