@@ -2,12 +2,10 @@ package engine_test
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -15,10 +13,16 @@ import (
 
 // The order and what carries it out are committed together.
 func ExampleEngine_WithPgx() {
-	var hostPool *pgxpool.Pool
+	shop := openShop()
+	defer shop.close()
 	ctx := context.Background()
+	if _, err := shop.pool.Exec(ctx, `create table orders (id bigint primary key, cents bigint)`); err != nil {
+		fmt.Println(err)
+		return
+	}
+
 	place := func(ctx context.Context, o order) error {
-		tx, err := hostPool.Begin(ctx)
+		tx, err := shop.pool.Begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -26,7 +30,7 @@ func ExampleEngine_WithPgx() {
 		if _, err := tx.Exec(ctx, `insert into orders (id, cents) values ($1, $2)`, o.ID, o.Cents); err != nil {
 			return err
 		}
-		durable := eng.WithPgx(tx)
+		durable := shop.eng.WithPgx(tx)
 		if _, err := durable.Insert(ctx, checkout.New(o).Key(orderKey(o.ID))); err != nil {
 			return err
 		}
@@ -37,59 +41,77 @@ func ExampleEngine_WithPgx() {
 		return nil
 	}
 	fmt.Println(place(ctx, order{ID: 42, Cents: 4200}))
+	i, err := shop.eng.Get(ctx, orderKey(42))
+	fmt.Println(i.Machine, err)
+	// Output:
+	// <nil>
+	// checkout <nil>
 }
 
 // Any *sql.Tx, whatever its driver, and the *Tx of an ent client with the feature sql/execquery.
 func ExampleEngine_WithSQL() {
-	var tx *sql.Tx
+	shop := openShop()
+	defer shop.close()
+	shop.place(42)
 	ctx := context.Background()
-	durable := eng.WithSQL(tx)
-	_, err := durable.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7"))
-	if errors.Is(err, engine.ErrNoTarget) {
-		err = nil // the transaction is usable still
-	}
-	if err == nil && tx.Commit() == nil {
-		durable.Nudge()
-	}
-}
+	db := stdlib.OpenDBFromPool(shop.pool)
+	defer db.Close()
 
-// Whoever comes first starts it: the signal is in the inbox either way.
-func ExampleEngine_SignalOrInsert() {
-	in, err := eng.SignalOrInsert(context.Background(), checkout.New(order{ID: 42}).Key(orderKey(42)),
-		received.With(payment{Cents: 4200}).DedupKey("evt-7"))
-	fmt.Println(in.ID, in.Duplicate, err)
-}
-
-// What went wrong before it failed.
-func ExampleEngine_Errors() {
-	list, err := eng.Errors(context.Background(), orderKey(42))
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	for _, e := range list {
-		switch e.Kind {
-		case fsm.AttemptCrashed:
-			fmt.Println(e.At, e.Step, "lost", e.Worker)
-		case fsm.AttemptRetried, fsm.AttemptStopped, fsm.AttemptCancelled, fsm.AttemptOverdue:
-			fmt.Println(e.At, e.Step, e.Attempt, e.Message)
-		}
+	durable := shop.eng.WithSQL(tx)
+	delivery, err := durable.Signal(ctx, orderKey(42), received.With(payment{Cents: 4200}).DedupKey("evt-7"))
+	fmt.Println(delivery.Duplicate, err)
+	if err := tx.Commit(); err != nil {
+		fmt.Println(err)
+		return
 	}
+	durable.Nudge()
+	paid, err := checkout.Wait(ctx, shop.eng, delivery.To)
+	fmt.Println(paid.Paid, err)
+	// Output:
+	// false <nil>
+	// 4200 <nil>
 }
 
 // The booking takes effect once: it is committed together with the outcome, or not at all.
 func ExampleInTx() {
-	var noted = fsm.DeclareSignal[order]("noted")
+	booking := fsm.Declare[order, receipt]("booking")
 	settle := func(_ context.Context, v *fsm.Visit[order, receipt]) (fsm.Outcome, error) {
 		return engine.InTx(func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
-			if _, err := tx.Exec(ctx, `update account set cents = cents + $2 where id = $1`, v.State.ID, v.State.Cents); err != nil {
+			if _, err := tx.Exec(ctx, `insert into booked (id, cents) values ($1, $2)`, v.State.ID, v.State.Cents); err != nil {
 				return nil, err
 			}
-			if _, err := engine.FromContext(ctx).WithPgx(tx).Signal(ctx, fsm.Key("ledger"), noted.With(v.State)); err != nil {
+			paid := received.With(payment{Cents: v.State.Cents})
+			if _, err := engine.FromContext(ctx).WithPgx(tx).Signal(ctx, orderKey(v.State.ID), paid); err != nil {
 				return nil, err
 			}
 			return v.Done(receipt{Order: v.State.ID, Paid: v.State.Cents}), nil
 		}), nil
 	}
-	_ = checkout.Define(fsm.Step("start", settle).To())
+	shop := openShop(func(c *engine.Config) {
+		c.Machines = append(c.Machines, booking.Define(fsm.Step("start", settle).To()))
+	})
+	defer shop.close()
+	ctx := context.Background()
+	if _, err := shop.pool.Exec(ctx, `create table booked (id bigint primary key, cents bigint)`); err != nil {
+		fmt.Println(err)
+		return
+	}
+	ordered := shop.place(42)
+	if _, err := shop.eng.Insert(ctx, booking.New(order{ID: 42, Cents: 4200})); err != nil {
+		fmt.Println(err)
+		return
+	}
+	paid, err := checkout.Wait(ctx, shop.eng, ordered)
+	fmt.Println("paid:", paid.Paid, err)
+	var booked int64
+	err = shop.pool.QueryRow(ctx, `select sum(cents) from booked`).Scan(&booked)
+	fmt.Println("booked:", booked, err)
+	// Output:
+	// paid: 4200 <nil>
+	// booked: 4200 <nil>
 }

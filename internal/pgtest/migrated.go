@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 
@@ -18,6 +19,29 @@ func Migrated(t testing.TB) string {
 	name, err := template()
 	require.NoError(t, err)
 	return create(t, name)
+}
+
+// Example is Migrated for examples, which have no testing.TB: its caller drops the database.
+func Example() (url string, drop func() error, err error) {
+	from, err := template()
+	if err != nil {
+		return "", nil, err
+	}
+	on, err := config()
+	if err != nil {
+		return "", nil, err
+	}
+	name, err := pgclone.Create(context.Background(), on, from)
+	if err != nil {
+		return "", nil, err
+	}
+	drop = func() error { return pgclone.Drop(context.Background(), on, name) }
+	address, err := server()
+	if err != nil {
+		return "", nil, errors.Join(err, drop())
+	}
+	url, err = inDatabase(address, name)
+	return url, drop, err
 }
 
 // template returns the name of a database that holds the schema.
