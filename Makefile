@@ -9,18 +9,28 @@ SHELL       := /bin/bash
 # The race detector needs a C compiler.
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
+# The tests that have programs of Node; where there is no npm, these programs are left out.
+NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings)
+
 .DEFAULT_GOAL := help
-.PHONY: help test interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
-	generate check-generated check-tidy drift migration cli atlas ci clean FORCE
+.PHONY: help test compile interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
+	generate check-generated check-tidy drift migration cli atlas node ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
-test: bin/withpg ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
+test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
 	bin/withpg go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)')
 	bin/withpg go test -timeout 15m $$(go list ./... | grep -E '$(PROOFS)')
 	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
 	cd telemetry && ../bin/withpg go test $(RACE) -timeout 15m ./...
+
+# On a new machine that takes minutes, in which no test is to wait for a processor, nor for programs that it builds itself.
+compile: ## Download what the tests need, and compile it
+	go build ./...
+	go list $(RACE) -export -deps -test ./... >/dev/null
+	cd integration/hosts && go list $(RACE) -export -deps -test ./... >/dev/null
+	cd telemetry && go list $(RACE) -export -deps -test ./... >/dev/null
 
 # They drive statements one after the other: nothing there can race, and the detector would take minutes.
 PROOFS := /integration/(interleave|model)$$
@@ -147,6 +157,8 @@ cli: bin/gendurable ## Build the command line tool as bin/gendurable
 
 atlas: bin/atlas ## Build the Atlas CLI as bin/atlas
 
+node: $(NODE_PACKAGES) ## Install what the tests' programs of Node import
+
 ci: ## Run what continuous integration runs
 	.ci/run
 
@@ -169,6 +181,12 @@ bin/soak: FORCE
 
 bin/atlas: tools/atlas/go.mod tools/atlas/go.sum
 	cd tools/atlas && CGO_ENABLED=0 go build -o ../../$@ ariga.io/atlas/cmd/atlas
+
+.cache/node/%: integration/%/package.json integration/%/package-lock.json
+	rm -rf $@.new && mkdir -p $@.new
+	cp $^ $@.new
+	cd $@.new && npm ci --silent --no-audit --no-fund --prefer-offline
+	rm -rf $@ && mv $@.new $@ && touch $@
 
 bin/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	cd tools/lint && CGO_ENABLED=0 go build -o ../../$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint

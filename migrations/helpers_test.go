@@ -2,7 +2,6 @@ package migrations_test
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,27 +134,19 @@ func (d database) holdOpen(t *testing.T, isolation pgx.TxIsoLevel, sql string) (
 // root is the repository's.
 const root = ".."
 
-// buildCLI builds the pinned Atlas CLI into the repository's cache. Unchanged, that takes a second; on a fresh machine, minutes.
-var buildCLI = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs(filepath.Join(root, ".cache", "atlas"))
-	if err != nil {
-		return "", err
-	}
-	build := exec.Command("go", "build", "-o", path, "ariga.io/atlas/cmd/atlas")
-	build.Dir = filepath.Join(root, "tools", "atlas")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the Atlas CLI: %w: %s", err, out)
-	}
-	return path, nil
-})
+// atlasCLI finds the pinned Atlas CLI, which "make atlas" builds: that takes minutes on a new machine, and no test waits for it.
+func atlasCLI(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join(root, "bin", "atlas"))
+	require.NoError(t, err)
+	require.FileExists(t, path, "make atlas builds it")
+	return path
+}
 
 // cli is a run of the real Atlas CLI on the database, with the project's atlas.hcl.
 func (d database) cli(t *testing.T, dev string, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := buildCLI()
-	require.NoError(t, err)
-	command := exec.CommandContext(t.Context(), path, append(args, "--env", "local")...)
+	command := exec.CommandContext(t.Context(), atlasCLI(t), append(args, "--env", "local")...)
 	command.Dir = root
 	command.Env = append(os.Environ(), "DATABASE_URL="+d.url, "DEV_DATABASE_URL="+dev, "ATLAS_NO_UPDATE_NOTIFIER=true", "HOME="+t.TempDir())
 	return command
@@ -175,15 +166,21 @@ func (d database) atlasApply(t *testing.T, args ...string) {
 	require.NoError(t, err, out)
 }
 
-// background runs f beside the test and returns a function that waits for its error.
+// background runs f beside the test and returns a function that waits for its error. f heeds t.Context: a test that has failed
+// meanwhile ends only after it, since f must not use a test that is over.
 func background(t *testing.T, f func() error) (wait func() error) {
 	t.Helper()
-	done := make(chan error, 1)
-	go func() { done <- f() }()
+	done := make(chan struct{})
+	var err error
+	go func() {
+		defer close(done) // also where f fails the test, which ends the goroutine
+		err = f()
+	}()
+	t.Cleanup(func() { <-done })
 	return func() error {
 		t.Helper()
 		select {
-		case err := <-done:
+		case <-done:
 			return err
 		case <-time.After(patience):
 			require.FailNow(t, "still running")

@@ -2,7 +2,6 @@
 package drawings
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -10,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 	"unicode"
 
 	"github.com/stretchr/testify/require"
@@ -18,9 +16,6 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/node"
 )
-
-// patience bounds an installation from the network.
-const patience = 3 * time.Minute
 
 // block is a drawing in a page.
 var block = regexp.MustCompile("(?ms)^```mermaid\n(.*?)^```$")
@@ -42,13 +37,11 @@ func read(t *testing.T, drawings ...drawing) (found []parsed) {
 	if !node.Found() {
 		t.Skip("there is no Node here")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	dir := t.TempDir()
-	require.NoError(t, node.Install(ctx, dir, "read.mjs"))
+	require.NoError(t, node.Prepare(dir, "read.mjs"))
 	told, err := json.Marshal(drawings)
 	require.NoError(t, err)
-	cmd := exec.CommandContext(ctx, "node", "read.mjs")
+	cmd := exec.CommandContext(t.Context(), "node", "read.mjs")
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(string(told))
 	out, err := cmd.Output()
 	require.NoError(t, err, "%s", out)

@@ -1,14 +1,12 @@
 package languages
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,25 +79,14 @@ func psql(t *testing.T) client {
 	}
 }
 
-// nodeDirectory is where the driver is installed, once it is.
-var nodeDirectory string
-
-var installed = sync.OnceValues(func() (dir string, err error) {
-	if dir, err = os.MkdirTemp("", "gendurable-node-"); err != nil {
-		return "", err
-	}
-	nodeDirectory = dir
-	return dir, node.Install(context.Background(), dir, "client.js")
-})
-
 // nodeJS calls with parameters, by the driver that most of its programs use.
 func nodeJS(t *testing.T) client {
 	t.Helper()
 	if !node.Found() {
 		t.Skip("there is no Node here")
 	}
-	dir, err := installed()
-	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, node.Prepare(dir, "client.js"))
 	return func(t *testing.T, url string, c call) answer {
 		t.Helper()
 		var list []string

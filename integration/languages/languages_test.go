@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,12 +19,6 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
-
-func TestMain(m *testing.M) {
-	code := m.Run()
-	_ = os.RemoveAll(nodeDirectory) // RemoveAll("") does nothing
-	os.Exit(code)
-}
 
 const patience = 60 * time.Second
 

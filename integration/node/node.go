@@ -1,8 +1,9 @@
-// Package node installs what programs of Node in the tests need.
+// Package node prepares programs of Node for the tests. What they import is installed before the tests run, by "make node":
+// no test waits for a download.
 package node
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,21 +16,27 @@ func Found() bool {
 	return err == nil
 }
 
-// Install copies package.json, package-lock.json and a program of the current directory to dir, and installs there what they name.
-func Install(ctx context.Context, dir, program string) error {
-	for _, name := range []string{"package.json", "package-lock.json", program} {
-		text, err := os.ReadFile(name) //nolint:gosec // the test's own
-		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, name), text, 0o600) //nolint:gosec // the test's own
-		}
-		if err != nil {
-			return err
-		}
+// Prepare copies a program of the current directory to dir, beside the packages that package-lock.json names. The current
+// directory is integration/<name>, whose packages are in .cache/node/<name>.
+func Prepare(dir, program string) error {
+	here, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the program %s: %w", program, err)
 	}
-	cmd := exec.CommandContext(ctx, "npm", "ci", "--no-audit", "--no-fund", "--prefer-offline")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("npm ci: %w: %s", err, out)
+	packages := filepath.Join(here, "..", "..", ".cache", "node", filepath.Base(here), "node_modules")
+	if _, err := os.Stat(packages); err != nil {
+		return errors.Join(errors.New("the packages of Node are missing: make node installs them"), err)
+	}
+	text, err := os.ReadFile(program) //nolint:gosec // the test's own
+	if err != nil {
+		return fmt.Errorf("read the program: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, program), text, 0o600); err != nil { //nolint:gosec // the test's own
+		return fmt.Errorf("copy the program: %w", err)
+	}
+	// Node looks for packages beside the program, and for theirs beside where the link leads.
+	if err := os.Symlink(packages, filepath.Join(dir, "node_modules")); err != nil {
+		return fmt.Errorf("link the packages: %w", err)
 	}
 	return nil
 }
