@@ -1,7 +1,7 @@
 # Everything that is done with this repository, each as one target; `make help` lists them.
 #
 # The tools are built from the Go module proxy, pinned by the modules below tools/. A Postgres server is started where one
-# is needed, from the machine's own binaries, and thrown away.
+# is needed, from the machine's own binaries, and thrown away. Nothing is installed on the machine but by `make postgres`.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -13,13 +13,15 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings)
 
 .DEFAULT_GOAL := help
-.PHONY: help test compile interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
+.PHONY: help test compile postgres interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
 	generate check-generated check-tidy drift migration cli atlas node ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
 test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
+	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
+	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
 	bin/withpg go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)')
 	bin/withpg go test -timeout 15m $$(go list ./... | grep -E '$(PROOFS)')
 	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
@@ -31,6 +33,9 @@ compile: ## Download what the tests need, and compile it
 	go list $(RACE) -export -deps -test ./... >/dev/null
 	cd integration/hosts && go list $(RACE) -export -deps -test ./... >/dev/null
 	cd telemetry && go list $(RACE) -export -deps -test ./... >/dev/null
+
+postgres: bin/withpg ## Install what is missing of Postgres and PgBouncer, as root by apt-get
+	bin/withpg -install
 
 # They drive statements one after the other: nothing there can race, and the detector would take minutes.
 PROOFS := /integration/(interleave|model)$$

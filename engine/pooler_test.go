@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
@@ -20,15 +19,12 @@ import (
 func through(t *testing.T, settings ...string) string {
 	t.Helper()
 	direct := pgtest.Migrated(t)
-	var options []pgdev.Option
+	var pairs [][2]string
 	for _, setting := range settings {
 		name, value, _ := strings.Cut(setting, "=")
-		options = append(options, pgdev.WithSetting(name, value))
+		pairs = append(pairs, [2]string{name, value})
 	}
-	bouncer, err := pgdev.StartBouncer(t.Context(), direct, options...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, bouncer.Stop()) })
-	return bouncer.URL(direct)
+	return pgtest.Bouncer(t, direct, pairs...).URL(direct)
 }
 
 func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {

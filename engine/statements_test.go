@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
@@ -15,9 +14,7 @@ import (
 func TestKeepsStatements(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t)
-	bouncer, err := pgdev.StartBouncer(t.Context(), direct)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, bouncer.Stop()) })
+	bouncer := pgtest.Bouncer(t, direct)
 	for url, want := range map[string]bool{direct: true, bouncer.URL(direct): false} {
 		a, err := pgx.Connect(t.Context(), url)
 		require.NoError(t, err)

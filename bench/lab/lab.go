@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
@@ -44,7 +43,7 @@ type Lab struct {
 func Open(ctx context.Context, address string, account bool) (*Lab, error) {
 	l := &Lab{address: address}
 	if address == "" {
-		options := []pgdev.Option{pgdev.WithProgress(os.Stderr)}
+		var options []pgdev.Option
 		wanted := settings
 		if account {
 			wanted = slices.Concat(settings, withStatements)

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
@@ -236,9 +235,7 @@ func TestDoctorComparesClocks(t *testing.T) {
 func TestDoctorSeesProxies(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	bouncer, err := pgdev.StartBouncer(t.Context(), h.url, pgdev.WithSetting("pool_mode", "transaction"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, bouncer.Stop()) })
+	bouncer := pgtest.Bouncer(t, h.url, [2]string{"pool_mode", "transaction"})
 	h.insert(1)
 	h.url = bouncer.URL(h.url)
 	found := h.examine(codeDone)

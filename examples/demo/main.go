@@ -89,7 +89,7 @@ func (o options) wants(part string) bool {
 func demo(ctx context.Context, o options, out io.Writer) (err error) {
 	progress := run.NewProgress(out)
 	progress.Say("open the database")
-	db, err := run.Open(ctx, run.Options{Schema: schema, Also: []string{shopSchema}, Keep: o.keep, Log: os.Stderr})
+	db, err := run.Open(ctx, run.Options{Schema: schema, Also: []string{shopSchema}, Keep: o.keep})
 	if err != nil {
 		return err
 	}

@@ -14,11 +14,8 @@ import (
 // bouncer is a PgBouncer that pools transactions before the tests' server.
 func bouncer(t *testing.T) *pgdev.Bouncer {
 	t.Helper()
-	b, err := pgdev.StartBouncer(t.Context(), pgtest.Database(t), pgdev.WithSetting("pool_mode", "transaction"),
-		pgdev.WithSetting("default_pool_size", "5"), pgdev.WithSetting("server_round_robin", "1"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Stop()) })
-	return b
+	return pgtest.Bouncer(t, pgtest.Database(t), [2]string{"pool_mode", "transaction"}, [2]string{"default_pool_size", "5"},
+		[2]string{"server_round_robin", "1"})
 }
 
 // With fewer sessions than the engine has connections, each in its turn: hardly two transactions of a connection are in the same one.
@@ -49,8 +46,6 @@ func TestAPoolerOfTransactionsIsNoticed(t *testing.T) {
 func TestBehindAPoolerOfSessions(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Migrated(t)
-	b, err := pgdev.StartBouncer(t.Context(), direct, pgdev.WithSetting("pool_mode", "session"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Stop()) })
+	b := pgtest.Bouncer(t, direct, [2]string{"pool_mode", "session"})
 	scenario(t, environment{url: b.URL(direct), direct: direct})
 }

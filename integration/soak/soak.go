@@ -45,7 +45,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		s.say("log and output of the processes: %s", s.dir)
 	}()
-	cluster, err := pgdev.Start(ctx, pgdev.WithSetting("max_connections", "300"), pgdev.WithProgress(o.Out))
+	cluster, err := pgdev.Start(ctx, pgdev.WithSetting("max_connections", "300"))
 	if err != nil {
 		return err
 	}

@@ -1,25 +1,30 @@
 package pgdev
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 )
 
-// errNoPostgres says that the machine has no Postgres server.
-var errNoPostgres = errors.New("no Postgres server found in PATH or /usr/lib/postgresql")
+// ErrNotInstalled is returned, with the command that installs it, by Start and StartBouncer on a machine that lacks the program.
+var ErrNotInstalled = errors.New("not installed")
 
-// debianBinaries is where Debian keeps the binaries of each major version, outside of PATH.
-const debianBinaries = "/usr/lib/postgresql/*/bin"
+// programs is where systems keep the binaries of each major version, outside of PATH.
+var programs = []string{
+	"/usr/lib/postgresql/*/bin",                          // Debian
+	"/usr/pgsql-*/bin",                                   // Red Hat
+	"/opt/homebrew/opt/postgresql@*/bin",                 // Homebrew
+	"/usr/local/opt/postgresql@*/bin",                    // Homebrew on Intel
+	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
+}
 
-// findBinaries returns the directory that holds initdb and postgres: the one in PATH, else Debian's newest.
+// findBinaries returns the directory that holds initdb and postgres: the one in PATH, else the newest that a system keeps elsewhere.
 func findBinaries() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		// A link in PATH leads to the directory that also holds postgres and its libraries.
@@ -27,24 +32,30 @@ func findBinaries() (string, error) {
 			return filepath.Dir(path), nil
 		}
 	}
-	return newestBinaries(debianBinaries)
+	return newestBinaries(programs...)
 }
 
-// newestBinaries returns the directory of the highest version among those that match the pattern …/<version>/bin.
-func newestBinaries(pattern string) (string, error) {
-	dirs, err := filepath.Glob(pattern)
-	if err != nil {
-		return "", fmt.Errorf("look for Postgres: %w", err)
+// newestBinaries returns the directory of the highest version among those that match a pattern …<version>/bin.
+func newestBinaries(patterns ...string) (string, error) {
+	var found []string
+	for _, pattern := range patterns {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			return "", fmt.Errorf("look for Postgres: %w", err)
+		}
+		found = append(found, dirs...)
 	}
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool { return !holdsServer(dir) })
-	if len(dirs) == 0 {
-		return "", errNoPostgres
+	found = slices.DeleteFunc(found, func(dir string) bool { return !holdsServer(dir) })
+	if len(found) == 0 {
+		return "", missing("Postgres", "postgresql", "initdb and postgres are neither in PATH nor where systems keep them")
 	}
-	return slices.MaxFunc(dirs, func(a, b string) int { return version(a) - version(b) }), nil
+	return slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }), nil
 }
+
+var trailingNumber = regexp.MustCompile(`\d+$`)
 
 func version(dir string) int {
-	major, err := strconv.Atoi(filepath.Base(filepath.Dir(dir)))
+	major, err := strconv.Atoi(trailingNumber.FindString(filepath.Base(filepath.Dir(dir))))
 	if err != nil {
 		return 0
 	}
@@ -61,50 +72,23 @@ func holdsServer(dir string) bool {
 	return true
 }
 
-// installBinaries installs the distribution's server package where that needs nobody's consent: as root on Debian.
-// Anywhere else the error says what to run.
-func installBinaries(ctx context.Context, progress io.Writer) (string, error) {
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return "", fmt.Errorf("%w; install it, e.g. with: brew install postgresql", errNoPostgres)
+// missing is the error that a program's package has to be installed, with the command that does it here.
+func missing(program, pkg, why string) error {
+	command := "its package"
+	switch {
+	case runtime.GOOS == "darwin":
+		command = "brew install " + pkg
+	case onPath("apt-get") && os.Geteuid() == 0:
+		command = "apt-get install " + pkg
+	case onPath("apt-get"):
+		command = "sudo apt-get install " + pkg
+	case onPath("brew"):
+		command = "brew install " + pkg
 	}
-	if os.Geteuid() != 0 {
-		return "", fmt.Errorf("%w; install it with: sudo apt-get install postgresql", errNoPostgres)
-	}
-	if err := apt(ctx, progress, "update"); err != nil {
-		return "", err
-	}
-	server, err := newestServerPackage(ctx)
-	if err != nil {
-		return "", err
-	}
-	// The package would create and start a cluster of its own. Its defaults come with postgresql-common and are read by
-	// the server's installation, so the override goes between the two.
-	if err := apt(ctx, progress, "install", "--yes", "--no-install-recommends", "postgresql-common"); err != nil {
-		return "", err
-	}
-	if err := forbidMainCluster("/etc/postgresql-common/createcluster.d"); err != nil {
-		return "", err
-	}
-	if err := apt(ctx, progress, "install", "--yes", "--no-install-recommends", server); err != nil {
-		return "", err
-	}
-	return newestBinaries(debianBinaries)
+	return fmt.Errorf("%s is %w: %s; install it with: %s", program, ErrNotInstalled, why, command)
 }
 
-// newestServerPackage returns the package of the highest major version that the machine's sources offer.
-func newestServerPackage(ctx context.Context) (string, error) {
-	out, err := exec.CommandContext(ctx, "apt-cache", "pkgnames", "postgresql-").Output()
-	if err != nil {
-		return "", fmt.Errorf("list the Postgres packages: %w", err)
-	}
-	newest := 0
-	for name := range strings.Lines(string(out)) {
-		if major, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(name, "postgresql-"))); err == nil {
-			newest = max(newest, major)
-		}
-	}
-	if newest == 0 {
-		return "", fmt.Errorf("%w, and apt offers none", errNoPostgres)
-	}
-	return "postgresql-" + strconv.Itoa(newest), nil
+func onPath(program string) bool {
+	_, err := exec.LookPath(program)
+	return err == nil
 }

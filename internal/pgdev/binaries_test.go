@@ -1,7 +1,6 @@
 package pgdev
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,7 +15,7 @@ func TestNewestBinaries(t *testing.T) {
 	pattern := filepath.Join(root, "*", "bin")
 
 	_, err := newestBinaries(pattern)
-	require.ErrorIs(t, err, errNoPostgres)
+	require.ErrorIs(t, err, ErrNotInstalled)
 
 	for _, version := range []string{"9", "15", "16"} {
 		dir := filepath.Join(root, version, "bin")
@@ -31,13 +30,43 @@ func TestNewestBinaries(t *testing.T) {
 	require.Equal(t, filepath.Join(root, "15", "bin"), found)
 }
 
-func TestMissingPostgresNamesTheCommandToRun(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	var progress bytes.Buffer
-	_, err := installBinaries(t.Context(), &progress)
-	require.ErrorIs(t, err, errNoPostgres)
-	require.ErrorContains(t, err, "install")
-	require.Empty(t, progress.String())
+// nowhere lets the test find no program at all, but an apt-get that notes its calls in the file it returns.
+func nowhere(t *testing.T) (calls string) {
+	t.Helper()
+	elsewhere := programs
+	programs = []string{filepath.Join(t.TempDir(), "*", "bin")}
+	t.Cleanup(func() { programs = elsewhere })
+	dir := t.TempDir()
+	calls = filepath.Join(dir, "calls")
+	script := "#!/bin/sh\necho \"$@\" >>" + calls + "\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755))
+	t.Setenv("PATH", dir)
+	return calls
+}
+
+func TestNothingIsInstalledUnasked(t *testing.T) {
+	calls := nowhere(t)
+	_, err := Start(t.Context())
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.ErrorContains(t, err, "install it with: ")
+	require.ErrorContains(t, err, "apt-get install postgresql")
+	require.NotContains(t, err.Error(), "\n", "one line")
+	if _, err := findBouncer(); err != nil { // /usr/sbin is not the test's to empty
+		_, err := StartBouncer(t.Context(), "postgres://nobody@127.0.0.1:1/none")
+		require.ErrorIs(t, err, ErrNotInstalled)
+		require.ErrorContains(t, err, "apt-get install pgbouncer")
+	}
+	require.NoFileExists(t, calls)
+}
+
+func TestVersionsOfDirectories(t *testing.T) {
+	t.Parallel()
+	for dir, major := range map[string]int{
+		"/usr/lib/postgresql/15/bin": 15, "/usr/pgsql-16/bin": 16, "/opt/homebrew/opt/postgresql@17/bin": 17,
+		"/Applications/Postgres.app/Contents/Versions/latest/bin": 0,
+	} {
+		require.Equal(t, major, version(dir), dir)
+	}
 }
 
 func TestForbidMainCluster(t *testing.T) {

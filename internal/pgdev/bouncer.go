@@ -27,16 +27,13 @@ type Bouncer struct {
 	server  *server
 }
 
-// StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, all of its databases included, and waits until it
-// passes connections on. Of the options only WithSetting and WithProgress apply; settings are those of its section [pgbouncer], such as
-// pool_mode, which is "transaction" by default. ctx bounds the start only. Where the machine has no PgBouncer, root on Debian gets the
-// distribution's package installed, without its service; everyone else gets an error that names the command to run.
+// StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, all of its databases included, and waits
+// until it passes connections on. Of the options only WithSetting applies; settings are those of its section [pgbouncer], such as
+// pool_mode, which is "transaction" by default. ctx bounds the start only. Without PgBouncer on the machine the error is
+// [ErrNotInstalled], and names the command that installs it.
 func StartBouncer(ctx context.Context, upstream string, options ...Option) (*Bouncer, error) {
 	cfg := newConfig(options)
 	program, err := findBouncer()
-	if errors.Is(err, errNoBouncer) {
-		program, err = installBouncer(ctx, cfg.progress)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -10,12 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
-
-// errNoBouncer says that the machine has no PgBouncer.
-var errNoBouncer = errors.New("no pgbouncer found in PATH or /usr/sbin")
 
 // findBouncer returns the program's path. Debian keeps it where the PATH of an ordinary user does not lead.
 func findBouncer() (string, error) {
@@ -24,30 +22,75 @@ func findBouncer() (string, error) {
 			return path, nil
 		}
 	}
-	return "", errNoBouncer
+	return "", missing("PgBouncer", "pgbouncer", "it is neither in PATH nor in /usr/sbin")
 }
 
-// installBouncer installs the distribution's package where that needs nobody's consent: as root on Debian. Anywhere else the error says
-// what to run.
-func installBouncer(ctx context.Context, progress io.Writer) (string, error) {
-	if _, err := exec.LookPath("apt-get"); err != nil {
-		return "", fmt.Errorf("%w; install it, e.g. with: brew install pgbouncer", errNoBouncer)
+// Install installs what this machine lacks of Postgres and PgBouncer, by apt-get as root, without clusters or services of the
+// system's, and reports each command to progress. Nothing else in this package installs anything: whoever calls Install wants it.
+func Install(ctx context.Context, progress io.Writer) error {
+	_, noServer := findBinaries()
+	_, noBouncer := findBouncer()
+	if noServer == nil && noBouncer == nil {
+		return nil
 	}
-	if os.Geteuid() != 0 {
-		return "", fmt.Errorf("%w; install it with: sudo apt-get install pgbouncer", errNoBouncer)
+	if !onPath("apt-get") || os.Geteuid() != 0 {
+		return errors.Join(noServer, noBouncer)
 	}
 	if err := apt(ctx, progress, "update"); err != nil {
-		return "", err
+		return err
 	}
+	if noServer != nil {
+		if err := installServer(ctx, progress); err != nil {
+			return err
+		}
+	}
+	if noBouncer != nil {
+		return installBouncer(ctx, progress)
+	}
+	return nil
+}
+
+// installServer installs the newest server that the machine's sources offer.
+func installServer(ctx context.Context, progress io.Writer) error {
+	server, err := newestServerPackage(ctx)
+	if err != nil {
+		return err
+	}
+	// The package would create and start a cluster of its own. Its defaults come with postgresql-common and are read by
+	// the server's installation, so the override goes between the two.
+	if err := apt(ctx, progress, "install", "--yes", "--no-install-recommends", "postgresql-common"); err != nil {
+		return err
+	}
+	if err := forbidMainCluster("/etc/postgresql-common/createcluster.d"); err != nil {
+		return err
+	}
+	return apt(ctx, progress, "install", "--yes", "--no-install-recommends", server)
+}
+
+// newestServerPackage returns the package of the highest major version that the machine's sources offer.
+func newestServerPackage(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "apt-cache", "pkgnames", "postgresql-").Output()
+	if err != nil {
+		return "", fmt.Errorf("list the Postgres packages: %w", err)
+	}
+	newest := 0
+	for name := range strings.Lines(string(out)) {
+		if major, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(name, "postgresql-"))); err == nil {
+			newest = max(newest, major)
+		}
+	}
+	if newest == 0 {
+		return "", errors.New("apt offers no Postgres server")
+	}
+	return "postgresql-" + strconv.Itoa(newest), nil
+}
+
+func installBouncer(ctx context.Context, progress io.Writer) error {
 	allow, err := forbidServices("/usr/sbin/policy-rc.d")
 	if err != nil {
-		return "", err
+		return err
 	}
-	err = apt(ctx, progress, "install", "--yes", "--no-install-recommends", "pgbouncer")
-	if err := errors.Join(err, allow()); err != nil {
-		return "", err
-	}
-	return findBouncer()
+	return errors.Join(apt(ctx, progress, "install", "--yes", "--no-install-recommends", "pgbouncer"), allow())
 }
 
 // forbidServices keeps packages from starting their service, by the script that Debian asks before it does so. A script that is there

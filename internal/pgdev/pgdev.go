@@ -14,7 +14,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -38,12 +37,11 @@ type Option func(*config)
 
 type config struct {
 	settings  [][2]string
-	progress  io.Writer
 	directory string
 }
 
 func newConfig(options []Option) config {
-	cfg := config{progress: io.Discard}
+	var cfg config
 	for _, option := range options {
 		option(&cfg)
 	}
@@ -63,11 +61,6 @@ func WithoutFsync() Option {
 			WithSetting(name, "off")(c)
 		}
 	}
-}
-
-// WithProgress reports the slow parts, such as an installation of Postgres, to w. Without it they are silent.
-func WithProgress(w io.Writer) Option {
-	return func(c *config) { c.progress = w }
 }
 
 // WithDirectory keeps the cluster in the directory, which is made where it is missing: Stop leaves it there, and the next
@@ -96,15 +89,11 @@ type Cluster struct {
 	server    *server // nil while the server is down
 }
 
-// Start creates a cluster and waits until it accepts connections. ctx bounds the start only. With no Postgres on the
-// machine, root on Debian gets the distribution's server package installed; everyone else gets an error that names the
-// command to run. fsync is on unless [WithoutFsync] is given.
+// Start creates a cluster and waits until it accepts connections. ctx bounds the start only. Without Postgres on the machine
+// the error is [ErrNotInstalled], and names the command that installs it. fsync is on unless [WithoutFsync] is given.
 func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	cfg := newConfig(options)
 	binaries, err := findBinaries()
-	if errors.Is(err, errNoPostgres) {
-		binaries, err = installBinaries(ctx, cfg.progress)
-	}
 	if err != nil {
 		return nil, err
 	}

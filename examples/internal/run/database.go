@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"os"
 	"time"
 
@@ -24,10 +23,9 @@ const mark = "made by an example of gendurable"
 
 // Options of [Open].
 type Options struct {
-	Schema string    // of the engine's tables
-	Also   []string  // further schemas, for tables of the example's own
-	Keep   bool      // Close leaves the schemas, or the cluster, for the next run
-	Log    io.Writer // what takes long is said here
+	Schema string   // of the engine's tables
+	Also   []string // further schemas, for tables of the example's own
+	Keep   bool     // Close leaves the schemas, or the cluster, for the next run
 }
 
 // Database is a Postgres database with the engine's tables in place.
@@ -71,7 +69,7 @@ func Open(ctx context.Context, o Options) (_ *Database, err error) {
 }
 
 func startCluster(ctx context.Context, o Options) (*pgdev.Cluster, error) {
-	options := []pgdev.Option{pgdev.WithProgress(o.Log)}
+	var options []pgdev.Option
 	if o.Keep {
 		dir, err := KeepIn()
 		if err != nil {

@@ -26,7 +26,7 @@ func Main(schema string, example func(ctx context.Context, out io.Writer, db *Da
 }
 
 func main(ctx context.Context, schema string, example func(context.Context, io.Writer, *Database) error) (err error) {
-	db, err := Open(ctx, Options{Schema: schema, Log: os.Stderr})
+	db, err := Open(ctx, Options{Schema: schema})
 	if err != nil {
 		return err
 	}

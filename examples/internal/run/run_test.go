@@ -24,7 +24,7 @@ func TestOpenUsesAndRemovesSchemasOfItsOwn(t *testing.T) {
 			from pg_namespace where nspname like 'example%' or nspname = 'foreign'`).Scan(&names))
 		return names
 	}
-	o := Options{Schema: "example", Also: []string{"example_more"}, Log: io.Discard, Keep: true}
+	o := Options{Schema: "example", Also: []string{"example_more"}, Keep: true}
 
 	db, err := Open(t.Context(), o)
 	require.NoError(t, err)

@@ -2,8 +2,10 @@
 // environment variable GENDURABLE_TEST_URL, runs the command, stops the cluster and exits with the command's code.
 //
 //	withpg [-fsync] [-set name=value]... command [argument...]
+//	withpg -install
 //
-// Where the variable is set already, that server is used and none is started.
+// Where the variable is set already, that server is used and none is started. With -install it installs what the machine lacks of
+// Postgres and PgBouncer, and runs no command.
 package main
 
 import (
@@ -34,8 +36,9 @@ func main() {
 // run returns the exit code to pass on; an error of its own comes with a code other than zero.
 func run(arguments []string) (int, error) {
 	flags := flag.NewFlagSet("withpg", flag.ContinueOnError)
+	install := flags.Bool("install", false, "install Postgres and PgBouncer, as root by apt-get")
 	fsync := flags.Bool("fsync", false, "survive crashes, as in production (slower)")
-	options := []pgdev.Option{pgdev.WithProgress(os.Stderr), pgdev.WithSetting("max_connections", "400")}
+	options := []pgdev.Option{pgdev.WithSetting("max_connections", "400")}
 	flags.Func("set", "server parameter as `name=value`, repeatable", func(setting string) error {
 		name, value, ok := strings.Cut(setting, "=")
 		if !ok {
@@ -46,6 +49,12 @@ func run(arguments []string) (int, error) {
 	})
 	if err := flags.Parse(arguments); err != nil {
 		return 2, err
+	}
+	if *install {
+		if err := pgdev.Install(context.Background(), os.Stderr); err != nil {
+			return 1, err
+		}
+		return 0, nil
 	}
 	if flags.NArg() == 0 {
 		return 2, errors.New("no command given")
