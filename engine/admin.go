@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
@@ -297,24 +297,13 @@ func (a *Admin) complain(ctx context.Context, n int, ids []int64, o *order, err 
 		slog.String("verb", string(o.Verb)), slog.Int64("instance", ids[0]), slog.Int("instances", len(ids)), slog.Int("attempt", n),
 		slog.Any("error", err),
 	}
-	if store.IsLockTimeout(err) {
-		if h, ok, err := a.engine.store.Holder(ctx, store.Address{ID: ids[0]}); err == nil && ok {
-			attributes = append(attributes, slog.Group("held_by",
-				slog.Int("pid", int(h.PID)), slog.String("state", h.State), slog.String("application", h.Application)))
-		}
+	if holder, ok := store.HeldBy(ctx, a.engine.store, store.Address{ID: ids[0]}, err); ok {
+		attributes = append(attributes, holder.Attr())
 	}
 	a.engine.config.Logger.LogAttrs(ctx, slog.LevelWarn, "an operator's verb was not carried out yet, trying again", attributes...)
 }
 
-// pause waits before the next attempt, 5 ms to 1 s, and reports whether ctx let it.
+// pause waits before the next attempt, 10 ms to 1 s, and reports whether ctx let it.
 func pause(ctx context.Context, n int) bool {
-	d := min(time.Second, 5*time.Millisecond<<min(n, 10))
-	timer := time.NewTimer(d/2 + rand.N(d/2)) //nolint:gosec // jitter
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	return pace.Sleep(ctx, pace.Backoff(n, 10*time.Millisecond, time.Second))
 }

@@ -2,10 +2,9 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/around"
 )
 
 // Call is a call of one of the verbs that insert and signal, as [Middleware.Call] sees it.
@@ -18,11 +17,6 @@ type Call struct {
 	// IDs are those that were inserted, or sent to, or that occupy the key, once run has returned. Nil after an error.
 	IDs []fsm.ID
 }
-
-var (
-	errCallNotRun = errors.New("gendurable: middleware returned no error, and has not run the call")
-	errCallTwice  = errors.New("gendurable: middleware runs the call a second time")
-)
 
 // around runs a call within all that surrounds it.
 func (w writer) around(ctx context.Context, describe func() Call, do func(context.Context) ([]fsm.ID, error)) error {
@@ -39,28 +33,21 @@ func (w writer) around(ctx context.Context, describe func() Call, do func(contex
 	}
 	call := describe()
 	var failed error
-	ran := false
 	run := func(ctx context.Context) error {
-		if ran {
-			return errCallTwice
-		}
-		ran = true
 		ids, err := do(ctx)
 		if failed = err; err == nil {
 			call.IDs = ids
 		}
 		return err
 	}
-	for _, m := range slices.Backward(w.engine.config.Middleware) {
-		if inner := run; m.Call != nil {
-			run = func(ctx context.Context) error { return m.Call(ctx, &call, inner) }
+	enter := func(ctx context.Context, m Middleware, run func(context.Context) error) error {
+		if m.Call == nil {
+			return run(ctx)
 		}
+		return m.Call(ctx, &call, run)
 	}
-	switch err := run(ctx); {
-	case err != nil:
+	if err := around.Run(ctx, "call", w.engine.config.Middleware, enter, run); err != nil {
 		return err
-	case !ran:
-		return errCallNotRun
 	}
 	return failed // also where the middleware swallowed it: there is no id to return
 }

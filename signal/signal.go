@@ -9,12 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -23,11 +23,6 @@ import (
 type Inboxes interface {
 	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
 	DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error)
-}
-
-// holders tells who holds a row that was waited for in vain.
-type holders interface {
-	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 }
 
 // Sender delivers signals. Safe for concurrent use.
@@ -73,7 +68,7 @@ func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, s
 			return d, err
 		}
 		s.complain(ctx, n, to, m, err)
-		if pause(ctx, n) != nil {
+		if !pace.Sleep(ctx, pace.Backoff(n, firstPause, lastPause)) {
 			return d, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
 		}
 	}
@@ -96,10 +91,9 @@ func (s *Sender) complain(ctx context.Context, n int, to store.Address, m *step.
 	attributes := []slog.Attr{
 		slog.String("to", to.String()), slog.String("signal", m.Name), slog.Int("attempt", n), slog.Any("error", err),
 	}
-	if known, ok := s.Inboxes.(holders); ok && store.IsLockTimeout(err) {
-		if h, ok, err := known.Holder(ctx, to); err == nil && ok {
-			attributes = append(attributes, slog.Group("held_by",
-				slog.Int("pid", int(h.PID)), slog.String("state", h.State), slog.String("application", h.Application)))
+	if known, ok := s.Inboxes.(store.Holders); ok {
+		if holder, ok := store.HeldBy(ctx, known, to, err); ok {
+			attributes = append(attributes, holder.Attr())
 		}
 	}
 	s.Logger.LogAttrs(ctx, slog.LevelWarn, "signal not delivered yet, trying again", attributes...)
@@ -109,19 +103,6 @@ const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = time.Second
 )
-
-// pause sleeps before another attempt, half of it at random, so that senders that failed together do not return together.
-func pause(ctx context.Context, n int) error {
-	d := min(lastPause, firstPause<<min(n-1, 10))
-	timer := time.NewTimer(d/2 + rand.N(d/2)) //nolint:gosec // jitter
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
 
 // Resolve turns a target into an address of the store. An error means that no instance can have it.
 func Resolve(t fsm.Target) (store.Address, error) {

@@ -7,13 +7,17 @@ import (
 	"time"
 )
 
-// Activity is what this process is at, as far as it knows without asking the database. Hosts know it as engine.Activity.
+// Activity is what this process is at, as far as it knows without asking the database. Hosts know
+// it as engine.Activity.
 type Activity struct {
-	// InFlight are the claims of this process: buffered, waiting for their key, running or committing. All of them are heartbeated.
+	// InFlight are the claims of this process: buffered, waiting for their key, running or
+	// committing. All of them are heartbeated.
 	InFlight int `json:"in_flight"`
-	// LastPoll is when a poll last succeeded, which a worker does every second: zero before the first.
+	// LastPoll is when a poll last succeeded, which a worker does every second: zero before the
+	// first.
 	LastPoll time.Time `json:"last_poll,omitzero"`
-	// LastHeartbeat is when the leases were last extended, of none where nothing was claimed; zero before the first.
+	// LastHeartbeat is when the leases were last extended, of none where nothing was claimed; zero
+	// before the first.
 	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
 	// LastCommit is when outcomes were last committed; zero before the first.
 	LastCommit time.Time `json:"last_commit,omitzero"`
@@ -34,11 +38,11 @@ type QueueActivity struct {
 
 // Activity takes no lock that the work waits for long for, and asks no database.
 func (w *Worker) Activity() Activity {
-	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w), LastHeartbeat: w.last.heartbeat.time(w), LastCommit: w.last.commit.time(w)}
-	for name, s := range w.queues {
+	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w.process), LastHeartbeat: w.last.heartbeat.time(w.process), LastCommit: w.last.commit.time(w.process)}
+	for name, q := range w.queues {
 		a.Queues = append(a.Queues, QueueActivity{
-			Name: name, Running: int(s.shown.running.Load()), Buffered: int(s.shown.buffered.Load()), Waiting: int(s.shown.waiting.Load()),
-			Slots: s.conf.Concurrency, Idle: s.idle.Load(), Paused: s.paused.Load(),
+			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()),
+			Slots: q.conf.Concurrency, Idle: q.idle.Load(), Paused: q.paused.Load(),
 		})
 	}
 	slices.SortFunc(a.Queues, func(a, b QueueActivity) int { return strings.Compare(a.Name, b.Name) })
@@ -48,17 +52,17 @@ func (w *Worker) Activity() Activity {
 // last is when things last went well.
 type last struct{ poll, heartbeat, commit moment }
 
-// moment is a time by Worker.since; zero: never.
+// moment is a time by process.since; zero: never.
 type moment struct{ atomic.Int64 }
 
-func (m *moment) now(w *Worker) { m.Store(max(1, int64(w.since()))) }
+func (m *moment) now(p *process) { m.Store(max(1, int64(p.since()))) }
 
-func (m *moment) time(w *Worker) time.Time {
+func (m *moment) time(p *process) time.Time {
 	since := m.Load()
 	if since == 0 {
 		return time.Time{}
 	}
-	return w.began.Add(time.Duration(since))
+	return p.began.Add(time.Duration(since))
 }
 
 // shown is what a scheduler's loop lets others see of its own fields.

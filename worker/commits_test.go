@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -58,8 +59,8 @@ func TestPoisonIsIsolated(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 100)
 		var handled []error
-		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
-			sleep(ctx, time.Second)
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+			pace.Sleep(ctx, time.Second)
 			if c.ID == 37 {
 				return &step.Commit{Kind: step.Done, Result: []byte(`"` + poison + `"`)}, nil
 			}
@@ -89,7 +90,7 @@ func TestWhatIsRefusedTwiceFailsWithASafeText(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handled := 0
 		bad := &step.Commit{Kind: step.Next, Step: "s", State: []byte(`"` + poison + `"`)}
-		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return bad, nil }
+		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return bad, nil }
 		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) { handled++; return bad, nil }
 		s.db.weather.instead = func(verb, _ string, _ []int64) error { return nil }
 		r := s.db.insert()
@@ -134,8 +135,8 @@ func TestAnUnknownCommitIsResolved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, 0, func(t *testing.T, s *scene) {
 				together(s, 50)
-				s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
-					if sleep(ctx, time.Second); c.Visit == 3 {
+				s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+					if pace.Sleep(ctx, time.Second); c.Visit == 3 {
 						return done(), nil
 					}
 					return next(), nil
@@ -263,9 +264,9 @@ func TestSiblingsShareALane(t *testing.T) {
 		for range 200 {
 			s.db.insert(child(parents[1].ID))
 		}
-		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			if c.Parent != 0 {
-				sleep(ctx, time.Second+time.Duration(c.ID)*100*time.Microsecond)
+				pace.Sleep(ctx, time.Second+time.Duration(c.ID)*100*time.Microsecond)
 			}
 			return done(), nil
 		}
@@ -293,7 +294,7 @@ func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 		s.config.RunAheadSteps = 1
 		spawning := map[int64]bool{}
 		s.db.weather.latency = func(verb string) time.Duration { return time.Millisecond }
-		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			o := done()
 			if c.Visit == 0 && c.Depth == 0 && c.ID <= 6 {
 				s.note(func() { spawning[c.ID] = true })

@@ -48,7 +48,7 @@ func TestTwoClaimsOfOneInstanceNeverShareABatch(t *testing.T) {
 	for _, c := range []step.Claim{{ID: 7, Token: 1}, {ID: 8, Token: 3}, {ID: 7, Token: 2}, {ID: 9, Token: 4}} {
 		batch = append(batch, &pending{entry: store.Entry{Claim: &c, Commit: &step.Commit{Kind: step.Retry}}, to: make(answerOnce, 1)})
 	}
-	w.commits.process(batch, false)
+	w.commits.commitBatch(batch, false)
 	for n, stale := range []bool{true, false, false, false} {
 		answer := batch[n].to.(answerOnce)
 		require.Len(t, answer, 1)

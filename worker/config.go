@@ -39,20 +39,23 @@ type Config struct {
 
 	Logger *slog.Logger
 	Hooks  []Hooks
-	// Context makes the context that steps derive from, so that the engine is found in it. Nil: as it is.
+	// Context makes the context that steps derive from, so that the engine is found in it. Nil: as
+	// it is.
 	Context func(context.Context) context.Context
 	// Around surrounds the steps; the first is the outermost.
 	Around []Around
 	// Extract puts what was stored with an instance into its steps' contexts. Nil: as they are.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
-	// Fire fires the schedules that are due at a time, by Postgres' clock where it is zero, tells of each that has moved, as Hooks.Fire is told,
-	// and says when to look again; two seconds or more are left to the poller, which sees what is due. Nil: none are looked for.
+	// Fire fires the schedules that are due at a time, by Postgres' clock where it is zero, tells
+	// of each that has moved, as Hooks.Fire is told, and says when to look again; two seconds or
+	// more are left to the poller, which sees what is due. Nil: none are looked for.
 	Fire func(ctx context.Context, at time.Time, told FireTold) (wait time.Duration, err error)
 	// Terminal is told the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)
 }
 
-// backend is what a worker needs of package store: as an interface, so that its logic can be tested without a database.
+// backend is what a worker needs of package store: as an interface, so that its logic can be tested
+// without a database.
 type backend interface {
 	Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, error)
 	Commit(ctx context.Context, worker, mark string, entries []store.Entry, slow bool) (store.Committed, error)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -62,11 +63,11 @@ func TestAStepIsToldOfTheDeadline(t *testing.T) {
 			play(t, 1, func(t *testing.T, s *scene) {
 				var cause error
 				var at time.Time
-				s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 					deadline, ok := ctx.Deadline()
 					require.True(t, ok)
 					at = deadline
-					sleep(ctx, time.Hour)
+					pace.Sleep(ctx, time.Hour)
 					cause = context.Cause(ctx)
 					return c.out, c.err
 				}
@@ -95,9 +96,9 @@ func TestAStepIsToldOfTheDeadline(t *testing.T) {
 // A handler is not cut short of its say: only what it would begin anew is.
 func TestAHandlerOverTheDeadline(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
-		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return nil, errors.New("first") }
+		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return nil, errors.New("first") }
 		s.machine.OnError = func(ctx context.Context, _ *step.Claim, _ error) (*step.Commit, error) {
-			sleep(ctx, time.Hour)
+			pace.Sleep(ctx, time.Hour)
 			return nil, errors.New("second")
 		}
 		r := s.db.insert(until(10 * time.Second))
@@ -112,8 +113,8 @@ func TestAHandlerOverTheDeadline(t *testing.T) {
 func TestAKeptClaimEndsAtTheDeadline(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.config.RunAheadFor, s.config.RunAheadSteps = time.Hour, 1_000_000
-		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) {
-			sleep(context.Background(), 100*time.Millisecond)
+		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
+			pace.Sleep(context.Background(), 100*time.Millisecond)
 			return next(), nil
 		}
 		r := s.db.insert(until(10 * time.Second))
@@ -157,11 +158,11 @@ func TestAStepDeafToItsTimeoutIsCounted(t *testing.T) {
 					Stale:  func(context.Context, fsm.Info) { s.note(func() { stale++ }) },
 				}}
 				s.timeout = time.Second
-				s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 					if c.Visit > 0 {
 						return done(), nil
 					}
-					sleep(context.WithoutCancel(ctx), time.Minute)
+					pace.Sleep(context.WithoutCancel(ctx), time.Minute)
 					require.Equal(t, fsm.ErrStepTimeout, context.Cause(ctx))
 					return next(), nil
 				}
@@ -223,13 +224,13 @@ func TestAnOwnTransactionOverTheDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, 1, func(t *testing.T, s *scene) {
 				called := false
-				s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 					if late {
-						sleep(ctx, time.Hour)
+						pace.Sleep(ctx, time.Hour)
 					}
 					return &step.Commit{Within: func(ctx context.Context, _ any) (*step.Commit, error) {
 						called = true
-						sleep(ctx, time.Hour)
+						pace.Sleep(ctx, time.Hour)
 						return nil, context.Cause(ctx)
 					}}, nil
 				}

@@ -57,7 +57,7 @@ func TestNoStepBeginsAfterDrainHas(t *testing.T) {
 				buffered(s, 3, wait%5)
 				s.db.weather.latency = func(string) time.Duration { return 3 * time.Millisecond }
 				s.config.RunAheadFor = time.Hour
-				s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 					if c.ID%2 == 0 {
 						return done(), nil
 					}
@@ -86,7 +86,7 @@ func TestNoStepBeginsAfterDrainHas(t *testing.T) {
 func TestAfterDrainTimeoutStepsAreToldToStopAndReleased(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		var cause error
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			o, err := takes(time.Hour)(ctx, p, c)
 			s.note(func() { cause = context.Cause(ctx) })
 			return o, err
@@ -233,7 +233,7 @@ func TestAnOrderlyDrainIsQuiet(t *testing.T) {
 func TestTheNextProcessGoesOnAtOnce(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		buffered(s, 4, 8)
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if len(s.witness.runs()) <= 4 {
 				<-ctx.Done()
 				return nil, errors.New("interrupted")

@@ -7,13 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
 func TestASlowQueueStarvesNoOther(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.Queues["slow"] = usual(3)
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if c.Queue == "slow" {
 				return takes(time.Hour)(ctx, p, c)
 			}
@@ -35,8 +36,8 @@ func TestASlowQueueStarvesNoOther(t *testing.T) {
 
 // slow steps, that never end by themselves, of instances that run ahead.
 func endless(s *scene, step1 time.Duration) {
-	s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
-		sleep(ctx, step1)
+	s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+		pace.Sleep(ctx, step1)
 		return next(), nil
 	}
 }
@@ -100,8 +101,8 @@ func TestRunAheadYieldsToMoreUrgentWork(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		buffered(s, 1, 4)
 		s.config.RunAheadFor, s.config.RunAheadSteps = time.Hour, 1<<30
-		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
-			sleep(ctx, 10*time.Millisecond)
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+			pace.Sleep(ctx, 10*time.Millisecond)
 			if c.Priority == 0 {
 				return next(), nil
 			}
@@ -133,7 +134,7 @@ func TestDelayedAndRepeatedStepsReleaseTheirClaim(t *testing.T) {
 			{Kind: step.Next, Step: "s", State: []byte("{}"), At: time.Now().Add(-time.Hour)},
 			done(),
 		}
-		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
 			o := outcomes[0]
 			outcomes = outcomes[1:]
 			return o, nil

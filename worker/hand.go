@@ -8,31 +8,34 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Hand works a worker by hand: what its loops do by themselves, one thing at a time, when told to. It is the seam for package durabletest;
-// claim, execution and commit are those of every worker, and nothing on their way knows of it.
+// Hand works a worker by hand: what its loops do by themselves, one thing at a time, when told to.
+// It is the seam for package durabletest; claim, execution and commit are those of every worker,
+// and nothing on their way knows of it.
 //
-// There is neither heartbeat nor reaper, nor run-ahead: each claim is one step, whose outcome is durable when its Run returns. For one
-// goroutine.
+// There is neither heartbeat nor reaper, nor run-ahead: each claim is one step, whose outcome is
+// durable when its Run returns. For one goroutine.
 type Hand struct {
 	w      *Worker
-	queues map[string]*scheduler // not w's: these have no loop
+	queues map[string]*queue // not w's: these have no loop
 }
 
 // ByHand is instead of Start. Stop ends it as any worker.
 func (w *Worker) ByHand() *Hand {
-	w.c.RunAheadSteps = 1
+	w.config.RunAheadSteps = 1
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
 	w.lifelines.Go(func() { w.keys.run(life) })
 	w.commits.start()
-	return &Hand{w: w, queues: map[string]*scheduler{}}
+	return &Hand{w: w, queues: map[string]*queue{}}
 }
 
-// Wake does what the poller and the promotions do: it wakes the instances whose await is over, fails those over their deadline, brings
-// partition keys forward, and returns which queues are paused.
+// Wake does what the poller and the promotions do: it wakes the instances whose await is over,
+// fails those over their deadline, brings partition keys forward, and returns which queues are
+// paused.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs)
 	if err != nil {
@@ -51,12 +54,12 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		}
 	}
 	if polled.Overdue {
-		if _, err := h.w.expire(ctx); err != nil {
+		if _, err := h.w.expiry.sweep(ctx); err != nil {
 			return nil, err
 		}
 	}
 	for n := 1; h.w.promotions.again(); n++ {
-		if !sleep(ctx, backoff(n, 2*time.Millisecond, 100*time.Millisecond)) {
+		if !pace.Sleep(ctx, pace.Backoff(n, 2*time.Millisecond, 100*time.Millisecond)) {
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -65,14 +68,14 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 
 // Fire fires the schedules that are due at a time, whatever Postgres' clock says.
 func (h *Hand) Fire(ctx context.Context, at time.Time) error {
-	if h.w.c.Fire == nil {
+	if h.w.config.Fire == nil {
 		return nil
 	}
 	for moved := true; moved; {
 		moved = false
-		_, err := h.w.c.Fire(ctx, at, func(schedule string, inserted, missed, skipped int, late time.Duration) {
+		_, err := h.w.config.Fire(ctx, at, func(schedule string, inserted, missed, skipped int, late time.Duration) {
 			moved = true
-			h.w.fired(schedule, inserted, missed, skipped, late)
+			h.w.schedules.fired(schedule, inserted, missed, skipped, late)
 		})
 		if err != nil {
 			return err
@@ -89,29 +92,29 @@ type Taken struct {
 
 // Take claims the most urgent instance of a queue; nil if nothing there can run.
 func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
-	s := h.queues[queue]
-	if s == nil {
-		s = newScheduler(h.w, queue, Queue{Concurrency: 1})
-		s.paused.Store(false)
-		h.queues[queue] = s
+	q := h.queues[queue]
+	if q == nil {
+		q = newQueue(queue, Queue{Concurrency: 1})
+		q.paused.Store(false)
+		h.queues[queue] = q
 	}
-	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.c.Lease,
-		Inbox: h.w.c.Env.Limits.Inbox}
+	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease,
+		Inbox: h.w.config.Env.Limits.Inbox}
 	for n := 1; ; n++ {
 		sent := h.w.since()
 		got, err := h.w.db.Claim(ctx, p)
 		switch {
-		case store.IsUniqueViolation(err) && sleep(ctx, backoff(n, time.Millisecond, 100*time.Millisecond)):
+		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // met another worker on a partition key
 		case err != nil:
 			if store.Unknown(err) { // it may have taken effect
-				stray, cancel := context.WithTimeout(h.w.base, h.w.c.DrainGrace)
+				stray, cancel := context.WithTimeout(h.w.base, h.w.config.DrainGrace)
 				defer cancel()
-				err = errors.Join(err, h.w.releaseStrays(stray, queue))
+				err = errors.Join(err, h.w.claims.releaseStrays(stray, queue))
 			}
 			return nil, err
 		case len(got.Claims) > 0:
-			t := &Taken{h: h, f: h.w.launch(s, got.Claims, sent)[0]}
+			t := &Taken{h: h, f: h.w.flights.launch(q, got.Claims, sent)[0]}
 			return t, t.unlock(ctx)
 		case got.Moved == 0:
 			return nil, nil
@@ -142,24 +145,22 @@ func (t *Taken) Info() fsm.Info { return fsm.InfoOf(t.f.beat) }
 
 // GiveBack releases the claim, untouched.
 func (t *Taken) GiveBack() {
-	t.h.w.giveBack(t.h.w.base, []*flight{t.f})
-	t.h.w.land(t.f)
+	t.h.w.claims.giveBack(t.h.w.base, []*flight{t.f})
+	t.h.w.flights.land(t.f)
 }
 
-// Run runs the step and commits its outcome. When ctx ends the step is cancelled, and has the grace of a drain to return: then its claim is
-// given back, untouched.
+// Run runs the step and commits its outcome. When ctx ends the step is cancelled, and has the grace
+// of a drain to return: then its claim is given back, untouched.
 func (t *Taken) Run(ctx context.Context) error {
 	w, f := t.h.w, t.f
-	f.started.Store(true)
-	w.flying.Add(1)
-	w.fly(f)
+	w.executor.execute(f)
 	select {
 	case <-f.queue.freed:
 		return nil
 	case <-ctx.Done():
 	}
 	f.cancel(fsm.ErrDraining)
-	grace := time.NewTimer(w.c.DrainGrace)
+	grace := time.NewTimer(w.config.DrainGrace)
 	defer grace.Stop()
 	select {
 	case <-f.queue.freed:

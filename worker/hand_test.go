@@ -14,8 +14,8 @@ import (
 )
 
 // byHand is one more process, worked by hand.
-func (s *scene) byHand() (*process, *Hand) {
-	p := s.process()
+func (s *scene) byHand() (*player, *Hand) {
+	p := s.player()
 	return p, p.ByHand()
 }
 
@@ -49,7 +49,7 @@ func TestAHandDoesNothingByItself(t *testing.T) {
 func TestAHandTakesTheMostUrgentAndRunsOneStep(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.RunAheadSteps, s.config.RunAheadFor = 100, time.Hour
-		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			if c.Visit == 2 {
 				return done(), nil
 			}
@@ -132,7 +132,7 @@ func TestTheEndOfAHandsContextEndsTheStep(t *testing.T) {
 func TestAStepThatIsDeafDoesNotEndForAnother(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		first, second := s.db.insert(priority(-1)), s.db.insert()
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if c.ID == first.ID {
 				return deaf(10*time.Minute)(ctx, p, c)
 			}

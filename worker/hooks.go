@@ -8,17 +8,19 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Hooks are told what happened, after the fact. Nil ones cost nothing. The engine waits for each: a slow hook slows the engine; one
-// that panics, or calls runtime.Goexit, is logged and forgotten. Hosts know them as engine.Hooks.
+// Hooks are told what happened, after the fact. Nil ones cost nothing. The engine waits for each: a
+// slow hook slows the engine; one that panics, or calls runtime.Goexit, is logged and forgotten.
+// Hosts know them as engine.Hooks.
 type Hooks struct {
-	// Step ran: its outcome ("next", "retry", "await", "children", "done", "stop"; "" where it was released) and, where the handler was
-	// called, the error that led there.
+	// Step ran: its outcome ("next", "retry", "await", "children", "done", "stop"; "" where it was
+	// released) and, where the handler was called, the error that led there.
 	Step func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
 	// Pick claimed from a queue: how many rows were wanted and how many came.
 	Pick func(ctx context.Context, queue string, wanted, got int, took time.Duration)
 	// Saturation of a queue's slots in this process, after each pick.
 	Saturation func(ctx context.Context, queue string, running, buffered, slots int)
-	// Contended: claims that wait for their partition key's lock, which a stalled process elsewhere still holds.
+	// Contended: claims that wait for their partition key's lock, which a stalled process elsewhere
+	// still holds.
 	Contended func(ctx context.Context, claims int)
 	// Commit of a batch of outcomes.
 	Commit func(ctx context.Context, outcomes int, took time.Duration)
@@ -26,8 +28,8 @@ type Hooks struct {
 	Reap func(ctx context.Context, released, failed int)
 	// Expire failed instances over their deadline.
 	Expire func(ctx context.Context, failed int)
-	// Zombie: a step, as it was claimed, that goes on 10 s after its context has ended: it does not listen. Told once per step; its slot stays
-	// taken until it returns.
+	// Zombie: a step, as it was claimed, that goes on 10 s after its context has ended: it does not
+	// listen. Told once per step; its slot stays taken until it returns.
 	Zombie func(ctx context.Context, info fsm.Info)
 	// Stale: an outcome that came too late and changed nothing.
 	Stale func(ctx context.Context, info fsm.Info)
@@ -35,12 +37,14 @@ type Hooks struct {
 	Drain func(ctx context.Context, released, abandoned int)
 	// Prune deleted terminal instances past their retention.
 	Prune func(ctx context.Context, deleted int)
-	// Fire moved a schedule on: occurrences that were inserted; those that its catch-up policy dropped (at least so many), or its overlap policy;
-	// and how long after its time the newest of the inserted was.
+	// Fire moved a schedule on: occurrences that were inserted; those that its catch-up policy
+	// dropped (at least so many), or its overlap policy; and how long after its time the newest of
+	// the inserted was.
 	Fire func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration)
 }
 
-// listeners are the hooks that there are, by what they are told of: where there is none, nothing is paid for it.
+// listeners are the hooks that there are, by what they are told of: where there is none, nothing is
+// paid for it.
 type listeners struct {
 	step       []func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
 	pick       []func(ctx context.Context, queue string, wanted, got int, took time.Duration)
@@ -80,18 +84,18 @@ func add[F any](to *[]F, hook F, none bool) {
 	}
 }
 
-// survive calls a hook, on a goroutine of its own, since runtime.Goexit ends the one that it is called on (T73), and with it a scheduler
-// or a lane.
-func (w *Worker) survive(hook func()) {
+// survive calls a hook, on a goroutine of its own, since runtime.Goexit ends the one that it is
+// called on (T73), and with it a scheduler or a lane.
+func (p *process) survive(hook func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		returned := false
 		defer func() {
-			if p := recover(); p != nil {
-				w.log.Error("a hook panicked", slog.Any("panic", p))
+			if r := recover(); r != nil {
+				p.log.Error("a hook panicked", slog.Any("panic", r))
 			} else if !returned {
-				w.log.Error("a hook called runtime.Goexit")
+				p.log.Error("a hook called runtime.Goexit")
 			}
 		}()
 		hook()

@@ -44,7 +44,7 @@ func TestAZombieKeepsItsKey(t *testing.T) {
 			play(t, 3, func(t *testing.T, s *scene) {
 				s.config.LockByLease = lockByLease
 				r := s.db.insert(keyed("k"))
-				s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 					if c.Attempt == 0 {
 						return deaf(5*time.Minute)(ctx, p, c)
 					}
@@ -118,7 +118,7 @@ func TestManyLocksHeldElsewhereDoNotStopAQueue(t *testing.T) {
 func TestALostConnectionTellsTheStepsUnderItsKeys(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		causes := map[int64]error{}
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			o, err := takes(20*time.Second)(ctx, p, c)
 			s.note(func() { causes[c.ID] = context.Cause(ctx) })
 			return o, err
@@ -164,7 +164,7 @@ func TestAStepWhoseKeyWasLostInAnOutageBurnsNoAttempt(t *testing.T) {
 func TestABlackHoleUnderTheKeysIsNoticed(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var noticed time.Time
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if c.PartitionKey != "old" {
 				return done(), nil
 			}
@@ -236,7 +236,7 @@ func TestLockByLeaseLocksNothing(t *testing.T) {
 func TestAKeyIsNotUnlockedForItsOwnSuccessor(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
-		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			if c.Visit == 50 {
 				return done(), nil
 			}
@@ -253,7 +253,7 @@ func TestAKeyIsNotUnlockedForItsOwnSuccessor(t *testing.T) {
 func TestALockKeptForOneWhoHasGoneIsGivenBack(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if c.Attempt == 0 {
 				return deaf(10*time.Second)(ctx, p, c)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 )
 
 const (
@@ -15,13 +16,14 @@ const (
 	keyTimeout    = 10 * time.Second // of a statement: none of them waits for anyone, and all keys wait for the one under way
 )
 
-// keyring hands partition keys to flights: in this process one flight per key, by a map, since session locks are re-entrant (T90); across
-// processes by advisory locks, where there are any. The row's claim has decided already who may run; this only keeps a stalled holder,
-// whose lease ran out but whose step still runs, from overlapping with its successor.
+// keyring hands partition keys to flights: in this process one flight per key, by a map, since
+// session locks are re-entrant (T90); across processes by advisory locks, where there are any. The
+// row's claim has decided already who may run; this only keeps a stalled holder, whose lease ran
+// out but whose step still runs, from overlapping with its successor.
 //
 // One goroutine talks to the database; the maps are under mu.
 type keyring struct {
-	w     *Worker
+	*process
 	locks keyLocks // nil: keys are held by lease alone
 	hash  func(key string) int64
 
@@ -36,12 +38,13 @@ type keyring struct {
 	wake chan struct{}
 }
 
-func newKeyring(w *Worker, locks keyLocks, hash func(string) int64) *keyring {
-	return &keyring{w: w, locks: locks, hash: hash, holder: map[string]*flight{}, waiting: map[string][]*flight{}, session: map[string]bool{},
+func newKeyring(p *process, locks keyLocks, hash func(string) int64) *keyring {
+	return &keyring{process: p, locks: locks, hash: hash, holder: map[string]*flight{}, waiting: map[string][]*flight{}, session: map[string]bool{},
 		tries: map[string]int{}, next: map[string]time.Duration{}, wake: make(chan struct{}, 1)}
 }
 
-// acquire asks for the keys of flights. Each is handed to its scheduler's admitted once its key is there.
+// acquire asks for the keys of flights. Each is handed to its scheduler's admitted once its key is
+// there.
 func (k *keyring) acquire(fs []*flight) {
 	k.mu.Lock()
 	for _, f := range fs {
@@ -111,7 +114,7 @@ func (k *keyring) signal() {
 func (k *keyring) run(ctx context.Context) {
 	timer := time.NewTimer(keyCheck)
 	defer timer.Stop()
-	checked := k.w.since()
+	checked := k.since()
 	for {
 		select {
 		case <-ctx.Done():
@@ -122,15 +125,16 @@ func (k *keyring) run(ctx context.Context) {
 		}
 		k.giveBack(ctx)
 		k.try(ctx)
-		if k.locks != nil && k.w.since()-checked >= keyCheck {
-			checked = k.w.since()
+		if k.locks != nil && k.since()-checked >= keyCheck {
+			checked = k.since()
 			k.check(ctx)
 		}
-		timer.Reset(k.pause())
+		timer.Reset(k.nap())
 	}
 }
 
-// giveBack unlocks keys that nobody here wants next; where somebody does, the lock is simply kept for it.
+// giveBack unlocks keys that nobody here wants next; where somebody does, the lock is simply kept
+// for it.
 func (k *keyring) giveBack(ctx context.Context) {
 	k.mu.Lock()
 	var hashes []int64
@@ -152,11 +156,12 @@ func (k *keyring) giveBack(ctx context.Context) {
 	}
 }
 
-// try hands out the keys that are to be had: at once where this process has the lock already or needs none, else in one statement for all.
+// try hands out the keys that are to be had: at once where this process has the lock already or
+// needs none, else in one statement for all.
 func (k *keyring) try(ctx context.Context) {
 	var granted []*flight
 	var keys []string
-	now := k.w.since()
+	now := k.since()
 	k.mu.Lock()
 	for key, fs := range k.waiting {
 		for _, f := range fs {
@@ -184,12 +189,13 @@ func (k *keyring) try(ctx context.Context) {
 	for _, f := range granted {
 		select {
 		case f.queue.admitted <- f:
-		case <-k.w.draining: // its scheduler is gone; Stop gives it back
+		case <-k.draining: // its scheduler is gone; Stop gives it back
 		}
 	}
 }
 
-// putAside takes those who want a key out of what their schedulers count as work in hand: it may be long. mu is held.
+// putAside takes those who want a key out of what their schedulers count as work in hand: it may be
+// long. mu is held.
 func (k *keyring) putAside(key string) {
 	for _, f := range k.waiting[key] {
 		if !f.aside {
@@ -208,7 +214,8 @@ func (k *keyring) grant(key string, fs []*flight) *flight {
 	return f
 }
 
-// lock tries advisory locks. Keys of equal hash would be one lock to Postgres: the second asks again later.
+// lock tries advisory locks. Keys of equal hash would be one lock to Postgres: the second asks
+// again later.
 func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 	asked := make([]string, 0, len(keys))
 	hashes := make([]int64, 0, len(keys))
@@ -252,8 +259,8 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 	}
 	k.mu.Unlock()
 	if contended > 0 && err == nil {
-		for _, tell := range k.w.hooks.contended {
-			k.w.survive(func() { tell(k.w.base, contended) })
+		for _, tell := range k.hooks.contended {
+			k.survive(func() { tell(k.base, contended) })
 		}
 	}
 	return granted
@@ -262,7 +269,7 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 // later says when to ask for a key again that was not to be had. mu is held.
 func (k *keyring) later(key string) {
 	k.tries[key]++
-	k.next[key] = k.w.since() + backoff(k.tries[key], keyRetryLeast, keyRetryMost)
+	k.next[key] = k.since() + pace.Backoff(k.tries[key], keyRetryLeast, keyRetryMost)
 	k.putAside(key)
 }
 
@@ -281,9 +288,10 @@ func (k *keyring) check(ctx context.Context) {
 	}
 }
 
-// broken: the connection is gone, and every lock with it. Steps under a key are told to stop; the fence decides about their outcomes.
+// broken: the connection is gone, and every lock with it. Steps under a key are told to stop; the
+// fence decides about their outcomes.
 func (k *keyring) broken(err error) {
-	k.w.trouble("hold partition keys", err)
+	k.trouble("hold partition keys", err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_ = k.locks.Close(ctx)
@@ -297,11 +305,11 @@ func (k *keyring) broken(err error) {
 	clear(k.session)
 }
 
-// pause is how long there is nothing to do.
-func (k *keyring) pause() time.Duration {
+// nap is how long there is nothing to do.
+func (k *keyring) nap() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	d, now := keyCheck, k.w.since()
+	d, now := keyCheck, k.since()
 	for key := range k.waiting {
 		if k.holder[key] == nil {
 			d = min(d, max(time.Millisecond, k.next[key]-now))

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -47,7 +48,7 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 		waiting := s.db.insert(keyed("taken"), priority(-2))
 		committing := s.db.insert(priority(-1))
 		running := s.db.insert()
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if c.ID == committing.ID {
 				s.db.change(c.ID, func(r *row) { r.held = forever() })
 				return done(), nil
@@ -91,7 +92,7 @@ func TestALostLeaseCancelsTheStepAndItsLateOutcomeIsNoError(t *testing.T) {
 		s.config.Hooks = []Hooks{{Stale: func(_ context.Context, i fsm.Info) { stale = append(stale, i.ID) }}}
 		var cause error
 		var noticed time.Time
-		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			if c.Attempt > 0 {
 				return done(), nil
 			}
@@ -142,7 +143,7 @@ func TestLocalDeadline(t *testing.T) {
 				var cause error
 				var noticed time.Time
 				s.config.NoReaper = true
-				s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 					<-ctx.Done()
 					cause, noticed = context.Cause(ctx), time.Now()
 					return nil, ctx.Err()
@@ -204,14 +205,14 @@ func TestANewerClaimVoidsTheOlder(t *testing.T) {
 			play(t, 2, func(t *testing.T, s *scene) {
 				var cause error
 				first := true
-				s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+				s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 					if !first {
 						return takes(10*time.Second)(ctx, p, c)
 					}
 					first = false
 					<-ctx.Done()
 					cause = context.Cause(ctx)
-					sleep(context.WithoutCancel(ctx), 5*time.Second)
+					pace.Sleep(context.WithoutCancel(ctx), 5*time.Second)
 					return late(ctx)
 				}
 				r := s.db.insert()
@@ -240,7 +241,7 @@ func TestANewerClaimVoidsTheOlder(t *testing.T) {
 func TestANewerClaimVoidsAnOutcomeThatIsBeingRetried(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		r := s.db.insert()
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			if len(s.witness.runs()) > 1 {
 				return takes(20*time.Second)(ctx, p, c)
 			}

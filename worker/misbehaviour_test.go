@@ -18,14 +18,14 @@ var crimes = map[string]func(){
 	"panic":        func() { panic("alarm") },
 	"nil panic":    func() { panic(nil) }, //nolint:govet // on purpose
 	"Goexit":       runtime.Goexit,
-	"nil deref":    func() { var p *process; p.line.closed = time.Time{} },
+	"nil deref":    func() { var p *player; p.line.closed = time.Time{} },
 	"nested panic": func() { defer func() { panic("again") }(); panic("alarm") },
 }
 
 // afterwards asserts that a worker with one slot still works.
 func afterwards(t *testing.T, s *scene) {
 	t.Helper()
-	s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return done(), nil }
+	s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return done(), nil }
 	for range 3 {
 		r := s.db.insert()
 		s.running[0].Nudge("q")
@@ -42,7 +42,7 @@ func TestAStepThatDoesNotReturnIsAnError(t *testing.T) {
 					failed = err
 					return &step.Commit{Kind: step.Stop, Failure: "stopped", Err: "handled"}, nil
 				}
-				s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { crime(); return done(), nil }
+				s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { crime(); return done(), nil }
 				r := s.db.insert()
 				s.start()
 				s.ended(time.Second)
@@ -66,7 +66,7 @@ func TestAHandlerThatDoesNotReturnFailsTheInstance(t *testing.T) {
 					crime()
 					return next(), nil
 				}
-				s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+				s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
 					return nil, errors.New("the first error")
 				}
 				r := s.db.insert()
@@ -86,7 +86,7 @@ func TestAHandlerThatDoesNotReturnFailsTheInstance(t *testing.T) {
 
 func TestNeitherOutcomeNorErrorIsAnError(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
-		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return nil, nil }
+		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return nil, nil }
 		r := s.db.insert()
 		s.start()
 		s.ended(time.Second)
@@ -115,7 +115,7 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 					told("nightly", 1, 0, 0, 0)
 					return time.Second, nil
 				}
-				s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+				s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 					if c.Visit == 3 {
 						return done(), nil
 					}
@@ -175,7 +175,7 @@ func TestAnUnknownStepGoesToTheHandler(t *testing.T) {
 func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var children []step.Child
-		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			switch {
 			case c.Depth > 0:
 				return done(), nil
@@ -202,7 +202,7 @@ func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
 // A step that reads its inbox while the database is away waits, and learns nothing of it.
 func TestAnInboxIsReadOnceTheDatabaseIsBack(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
-		s.run = func(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			_, err := c.Inbox(ctx)
 			return done(), err
 		}
@@ -228,7 +228,7 @@ func TestAStepTimeoutReachesTheHandler(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var cause error
 		s.timeout = 3 * time.Second
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			o, err := takes(time.Minute)(ctx, p, c)
 			cause = context.Cause(ctx)
 			return o, err

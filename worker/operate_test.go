@@ -9,13 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
 // waitingSteps notes the causes by which steps were told to stop; what they return then is an error, or in spite of it an outcome.
 func waitingSteps(s *scene, out *step.Commit) *[]error {
 	var causes []error
-	s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
+	s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 		<-ctx.Done()
 		s.note(func() { causes = append(causes, context.Cause(ctx)) })
 		if out != nil {
@@ -68,16 +69,16 @@ func TestAStepWhoseInstanceIsCancelledHereIsToldAtOnce(t *testing.T) {
 
 // Run-ahead without bounds ends with the beat that finds the instance paused, or at once in the operator's process.
 func TestAPausedInstanceDoesNotRunAhead(t *testing.T) {
-	for name, pause := range map[string]func(p *process, r *row){
-		"elsewhere": func(p *process, r *row) { p.s.db.change(r.ID, func(r *row) { r.paused = true }) },
-		"here":      func(p *process, r *row) { p.Paused([]int64{r.ID}) },
+	for name, pause := range map[string]func(p *player, r *row){
+		"elsewhere": func(p *player, r *row) { p.s.db.change(r.ID, func(r *row) { r.paused = true }) },
+		"here":      func(p *player, r *row) { p.Paused([]int64{r.ID}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			play(t, 1, func(t *testing.T, s *scene) {
 				var over atomic.Bool
 				s.config.RunAheadFor, s.config.RunAheadSteps = time.Hour, 1_000_000
-				s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
-					if sleep(ctx, time.Second); over.Load() {
+				s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
+					if pace.Sleep(ctx, time.Second); over.Load() {
 						return done(), nil
 					}
 					return next(), nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -64,8 +65,8 @@ func TestRunAheadEndsWithItsQueue(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.config.RunAheadFor, s.config.RunAheadSteps = time.Hour, 1_000_000
 		steps := 0
-		s.run = func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
-			sleep(ctx, 100*time.Millisecond)
+		s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
+			pace.Sleep(ctx, 100*time.Millisecond)
 			if steps++; steps == 200 {
 				return done(), nil
 			}

@@ -143,7 +143,7 @@ func TestAShortDelayIsKept(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		const delay = 100 * time.Millisecond
 		for n, kind := range []step.Kind{step.Next, step.Retry} {
-			s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+			s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 				if c.Attempt+int(c.Visit) == 0 {
 					return &step.Commit{Kind: kind, Step: "s", Delay: delay}, nil
 				}

@@ -2,11 +2,12 @@ package worker
 
 import "sync"
 
-// runners are the goroutines that run executions: as many as there is user code that runs at the moment. An execution that waits for its
-// commit holds none, and steps that return at once share a few, one after the other, whose stacks have grown already.
+// runners are the goroutines that run executions: as many as there is user code that runs at the
+// moment. An execution that waits for its commit holds none, and steps that return at once share a
+// few, one after the other, whose stacks have grown already.
 //
-// While an execution is ready, a goroutine has been started that has not taken one yet. So user code that keeps a goroutine, or ends it,
-// keeps no execution from running (T25, T73).
+// While an execution is ready, a goroutine has been started that has not taken one yet. So user
+// code that keeps a goroutine, or ends it, keeps no execution from running (T25, T73).
 type runners struct {
 	atOnce  int // goroutines that can run at a time
 	mu      sync.Mutex
@@ -22,7 +23,8 @@ func (r *runners) add(x *execution) {
 	r.mu.Unlock()
 }
 
-// start starts a goroutine where there are too few for what is ready: more than can run at a time would find nothing left. mu is held.
+// start starts a goroutine where there are too few for what is ready: more than can run at a time
+// would find nothing left. mu is held.
 func (r *runners) start() {
 	if r.started < min(len(r.ready)-r.next, r.atOnce) {
 		r.started++
@@ -32,7 +34,7 @@ func (r *runners) start() {
 
 func (r *runners) run() {
 	for x := r.take(true); x != nil; x = r.take(false) {
-		x.fly()
+		x.run()
 	}
 }
 

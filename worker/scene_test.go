@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -34,15 +35,15 @@ type scene struct {
 	hash    func(key string) int64
 	run     runFunc
 
-	running []*process
+	running []*player
 	notes   sync.Mutex
 }
 
 // runFunc is a step.
-type runFunc func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error)
+type runFunc func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error)
 
-// process is a running worker.
-type process struct {
+// player is a running worker.
+type player struct {
 	*Worker
 	s    *scene
 	line *fakeLine
@@ -74,7 +75,7 @@ func newScene(t *testing.T, slots int) *scene {
 		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, DrainTimeout: 30 * time.Second, DrainGrace: 5 * time.Second,
 		RunAheadFor: time.Second, RunAheadSteps: 100, Logger: slog.New(s.journal),
 	}
-	s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return done(), nil }
+	s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return done(), nil }
 	t.Cleanup(s.end)
 	return s
 }
@@ -87,7 +88,7 @@ func (s *scene) end() {
 	for _, p := range slices.Clone(s.running) {
 		_, _ = p.stop()
 	}
-	sleep(context.Background(), 24*time.Hour) // for steps that do not listen
+	pace.Sleep(context.Background(), 24*time.Hour) // for steps that do not listen
 	require.Empty(s.t, s.witness.all())
 	if s.t.Failed() {
 		log := s.journal.saying("")
@@ -100,15 +101,15 @@ func usual(slots int) Queue {
 }
 
 // start starts one more process. The scene's end stops it, if nobody else does.
-func (s *scene) start() *process {
-	p := s.process()
+func (s *scene) start() *player {
+	p := s.player()
 	p.Start()
 	return p
 }
 
 // process makes one more, which whoever calls this starts.
-func (s *scene) process() *process {
-	p := &process{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
+func (s *scene) player() *player {
+	p := &player{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
 	m := s.machine
 	m.Steps = map[string]step.Step{"s": {Timeout: s.timeout, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
 		defer s.witness.begin(p, c)()
@@ -126,21 +127,21 @@ func (s *scene) process() *process {
 }
 
 // stop stops a process in order, and returns what Stop returned and how long it took.
-func (p *process) stop() (time.Duration, error) {
+func (p *player) stop() (time.Duration, error) {
 	began := time.Now()
-	p.s.running = slices.DeleteFunc(p.s.running, func(other *process) bool { return other == p })
+	p.s.running = slices.DeleteFunc(p.s.running, func(other *player) bool { return other == p })
 	err := p.Stop(context.WithoutCancel(p.s.t.Context()))
 	return time.Since(began), err
 }
 
-func (p *process) stopped() {
+func (p *player) stopped() {
 	_, err := p.stop()
 	require.NoError(p.s.t, err)
 }
 
 // pass lets time pass, and everybody finish what there is to do then: what they did until now is seen by who calls this.
 func (s *scene) pass(d time.Duration) {
-	sleep(s.t.Context(), d)
+	pace.Sleep(s.t.Context(), d)
 	synctest.Wait()
 }
 
@@ -204,8 +205,8 @@ func forever() time.Time { return time.Now().Add(1000 * time.Hour) }
 
 // takes is a step that works for so long unless its context ends.
 func takes(d time.Duration) runFunc {
-	return func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
-		if !sleep(ctx, d) {
+	return func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
+		if !pace.Sleep(ctx, d) {
 			return nil, ctx.Err()
 		}
 		return done(), nil
@@ -214,8 +215,8 @@ func takes(d time.Duration) runFunc {
 
 // deaf is a step that works for so long, whatever its context says.
 func deaf(d time.Duration) runFunc {
-	return func(ctx context.Context, _ *process, _ *step.Claim) (*step.Commit, error) {
-		sleep(context.WithoutCancel(ctx), d)
+	return func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
+		pace.Sleep(context.WithoutCancel(ctx), d)
 		return done(), nil
 	}
 }

@@ -7,41 +7,53 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// fireSoon is how far ahead the poller tells of a schedule: longer than it takes until it tells again.
+// fireSoon is how far ahead the poller tells of a schedule: longer than it takes until it tells
+// again.
 const fireSoon = 2 * deadlinePoll
 
-// firesIn is told by each poll when the next schedule is due, so that looking for one costs no round trip of its own.
-func (w *Worker) firesIn(found store.Polled) {
+// schedules fires what is due. Every process does: the rows' locks decide who is first, and the
+// rest pass them by.
+type schedules struct {
+	*process
+	in chan time.Duration // until the next one is due, as the poller sees it
+}
+
+func newSchedules(p *process) *schedules {
+	return &schedules{process: p, in: make(chan time.Duration, 1)}
+}
+
+// expect takes from each poll when the next schedule is due, so that looking for one costs no round
+// trip of its own.
+func (s *schedules) expect(found store.Polled) {
 	if !found.Fires || found.Fire >= fireSoon {
 		return
 	}
 	select {
-	case w.fireIn <- found.Fire:
+	case s.in <- found.Fire:
 	default: // it has been told, and has not got round to it
 	}
 }
 
-// schedules fires what is due. Every process does: the rows' locks decide who is first, and the rest pass them by.
-func (w *Worker) schedules() {
+func (s *schedules) run() {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	again := time.Duration(0) // after an error, not before: polls may be more frequent, and what failed is due still
 	for {
 		select {
-		case <-w.draining:
+		case <-s.draining:
 			return
-		case in := <-w.fireIn:
-			next.Reset(max(in, again-w.since()))
+		case in := <-s.in:
+			next.Reset(max(in, again-s.since()))
 			continue
 		case <-next.C:
 		}
-		ctx, cancel := context.WithTimeout(w.looking, statementTimeout)
-		wait, err := w.c.Fire(ctx, time.Time{}, w.fired)
+		ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
+		wait, err := s.config.Fire(ctx, time.Time{}, s.fired)
 		cancel()
 		if err != nil {
-			w.trouble("fire schedules", err)
+			s.trouble("fire schedules", err)
 			wait = deadlinePoll
-			again = w.since() + wait
+			again = s.since() + wait
 		}
 		if wait < fireSoon { // else the poller tells in time
 			next.Reset(wait)
@@ -52,8 +64,8 @@ func (w *Worker) schedules() {
 // FireTold is told that a schedule has moved on.
 type FireTold func(schedule string, inserted, missed, skipped int, late time.Duration)
 
-func (w *Worker) fired(schedule string, inserted, missed, skipped int, late time.Duration) {
-	for _, hook := range w.hooks.fire {
-		w.survive(func() { hook(w.base, schedule, inserted, missed, skipped, late) })
+func (s *schedules) fired(schedule string, inserted, missed, skipped int, late time.Duration) {
+	for _, hook := range s.hooks.fire {
+		s.survive(func() { hook(s.base, schedule, inserted, missed, skipped, late) })
 	}
 }

@@ -16,7 +16,7 @@ import (
 func TestEverySlotIsUsedAndNoneTwice(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var now, most atomic.Int64
-		s.run = func(ctx context.Context, p *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 			defer now.Add(-1)
 			most.Store(max(most.Load(), now.Add(1)))
 			return takes(time.Second)(ctx, p, c)
@@ -65,7 +65,7 @@ func TestWhatACommitMakesRunnableIsClaimedAtOnce(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.RunAheadSteps = 1
 		r := s.db.insert()
-		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			if c.Visit == 5 {
 				return done(), nil
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -48,7 +49,7 @@ type storm struct {
 	*scene
 	seed  uint64
 	rand  *rand.Rand // of the test's own goroutine
-	fleet []*process
+	fleet []*player
 	rough bool // the weather makes leases expire
 }
 
@@ -193,13 +194,13 @@ func (st *storm) outage() {
 }
 
 // behave is a step: what it does depends on the seed, the instance and how often that has run.
-func (st *storm) behave(ctx context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+func (st *storm) behave(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 	runs := uint64(len(st.witness.runs(c.ID)))
 	r := rand.New(rand.NewPCG(st.seed<<32|uint64(c.ID), runs))
-	if d := time.Duration(r.IntN(300)) * time.Millisecond; r.IntN(3) == 0 && !sleep(ctx, d) {
+	if d := time.Duration(r.IntN(300)) * time.Millisecond; r.IntN(3) == 0 && !pace.Sleep(ctx, d) {
 		return nil, ctx.Err()
 	}
-	if c.Queue == "slow" && !sleep(ctx, 3*time.Second) {
+	if c.Queue == "slow" && !pace.Sleep(ctx, 3*time.Second) {
 		return nil, ctx.Err()
 	}
 	if runs > 12 {
@@ -226,7 +227,7 @@ func (st *storm) behave(ctx context.Context, _ *process, c *step.Claim) (*step.C
 	case 7:
 		o.State = []byte(`"` + poison + `"`)
 	case 8:
-		sleep(context.WithoutCancel(ctx), 2*time.Second) // does not listen
+		pace.Sleep(context.WithoutCancel(ctx), 2*time.Second) // does not listen
 	case 9, 10, 11, 12, 13:
 		return done(), nil
 	}

@@ -17,7 +17,7 @@ import (
 // decides is a step with a transaction of its own, and counts how often the step and the function run.
 func decides(s *scene, f func(ctx context.Context, n int) (*step.Commit, error)) (steps, functions *int) {
 	steps, functions = new(int), new(int)
-	s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+	s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
 		*steps++
 		return &step.Commit{Within: func(ctx context.Context, _ any) (*step.Commit, error) {
 			*functions++
@@ -233,7 +233,7 @@ func TestAHandlersOwnTransaction(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {
 			play(t, 1, func(t *testing.T, s *scene) {
-				s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) { return nil, errors.New("first") }
+				s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return nil, errors.New("first") }
 				var calls int
 				s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
 					return &step.Commit{Within: func(context.Context, any) (*step.Commit, error) {
@@ -267,7 +267,7 @@ func TestARefusedOutcomeOfAStepsOwnTransaction(t *testing.T) {
 		poisoned := func(context.Context, any) (*step.Commit, error) {
 			return &step.Commit{Kind: step.Done, Result: []byte(`"` + poison + `"`)}, nil
 		}
-		s.run = func(context.Context, *process, *step.Claim) (*step.Commit, error) {
+		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
 			return &step.Commit{Within: poisoned}, nil
 		}
 		handlers := 0
@@ -291,7 +291,7 @@ func TestAZombiesFunctionIsNotCalled(t *testing.T) {
 		s.config.NoReaper = true
 		r := s.db.insert()
 		var functions int
-		s.run = func(_ context.Context, _ *process, c *step.Claim) (*step.Commit, error) {
+		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 			s.db.change(c.ID, func(r *row) { r.Token++ })
 			return &step.Commit{Within: func(context.Context, any) (*step.Commit, error) { functions++; return done(), nil }}, nil
 		}

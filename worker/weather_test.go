@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -101,7 +102,7 @@ func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do 
 	case what == silent:
 		<-ctx.Done()
 		return lostAnswer{ctx.Err()}
-	case !sleep(ctx, half):
+	case !pace.Sleep(ctx, half):
 		return lostAnswer{ctx.Err()}
 	case instead != nil:
 		return instead
@@ -109,7 +110,7 @@ func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do 
 	if err := db.act(what, ids, do); err != nil {
 		return err
 	}
-	if !sleep(ctx, half) {
+	if !pace.Sleep(ctx, half) {
 		return lostAnswer{ctx.Err()}
 	}
 	return nil

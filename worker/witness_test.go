@@ -53,7 +53,7 @@ func (w *witness) all() []string {
 }
 
 // begin is called where a step begins; what it returns, where it returns.
-func (w *witness) begin(p *process, c *step.Claim) (end func()) {
+func (w *witness) begin(p *player, c *step.Claim) (end func()) {
 	v := &visit{claim: *c, worker: p.id, from: time.Now()}
 	r := w.s.db.look(c.ID)
 	if ours := r.fence(c, p.id); ours && r.lease.Before(time.Now()) || !ours && r.Token != c.Token {

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -235,15 +235,10 @@ func jsonText(raw json.RawMessage) *string {
 	return &s
 }
 
-// pause sleeps before the n-th repetition: 10 ms doubled up to 1 s, half of it jitter. It returns ctx's error when that ends first.
+// pause sleeps before the n-th repetition, 10 ms to 1 s. It returns ctx's error when that ends first.
 func pause(ctx context.Context, n int) error {
-	d := min(time.Second, 10*time.Millisecond<<min(n, 7))
-	t := time.NewTimer(d/2 + rand.N(d/2)) //nolint:gosec // jitter
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
+	if !pace.Sleep(ctx, pace.Backoff(n, 10*time.Millisecond, time.Second)) {
 		return ctx.Err()
-	case <-t.C:
-		return nil
 	}
+	return nil
 }

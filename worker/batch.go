@@ -1,0 +1,176 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// stubborn is after how many transient failures in a row one entry is taken to cause them, and is
+// isolated.
+const stubborn = 3
+
+// commitBatch commits a batch until every outcome in it is decided. Transient trouble is retried
+// here, with the leases beaten meanwhile: it never reaches a step (T30). A data error bisects the
+// batch down to the culprit; the others commit (T65).
+//
+// Two outcomes of one instance may meet here: of a claim whose lease was lost while its step went
+// on, and of its successor in this same process. They must not share a batch: the riders go by the
+// batch's mark, so that the stale one would consume, spawn and drop along with the other.
+func (c *committer) commitBatch(batch []*pending, slow bool) {
+	batch, repeated := distinct(batch)
+	if len(repeated) > 0 {
+		defer c.commitBatch(repeated, slow)
+	}
+	for n := 0; len(batch) > 0; n++ {
+		if !pace.Sleep(c.base, pace.Backoff(n, 10*time.Millisecond, 5*time.Second)) {
+			abandon(batch) // stopped for good: the lease decides
+			return
+		}
+		if n > 0 || slow {
+			if batch = c.unvoided(batch); len(batch) == 0 {
+				return
+			}
+		}
+		mark := uuid.NewString()
+		entries := make([]store.Entry, len(batch))
+		for i, p := range batch {
+			p.marks = append(p.marks, mark)
+			entries[i] = p.entry
+		}
+		began := c.since()
+		done, err := c.send(mark, entries, slow)
+		switch fault := store.Classify(err); {
+		case err == nil:
+			c.applied(&done, c.since()-began)
+			batch = c.settle(batch, done.Applied, slow)
+		case store.Unknown(err):
+			c.trouble("commit", err)
+			batch = c.resolve(batch, true)
+		case fault == store.FaultData && len(batch) > 1:
+			half := len(batch) / 2
+			c.commitBatch(batch[:half], slow)
+			batch, n = batch[half:], -1
+		case fault == store.FaultData:
+			batch[0].to.answered(commitReply{refused: err})
+			return
+		default:
+			c.trouble("commit", err)
+			if slow {
+				c.reportHolder(batch[0].entry.Claim, err)
+			}
+			switch {
+			case slow && store.IsLockTimeout(err):
+				n = -1 // it has waited: back into the row's queue, before a reaper that does not wait
+			case n+1 < stubborn || !store.MayNeverPass(err):
+			case !slow:
+				c.apart(batch)
+				return
+			case len(batch) > 1:
+				for _, p := range batch {
+					c.slowly([]*pending{p})
+				}
+				return
+			}
+		}
+	}
+}
+
+// send commits a batch, once. In the slow lane a turn is for one try only: what stays held for
+// hours must not keep others from theirs.
+func (c *committer) send(mark string, entries []store.Entry, slow bool) (store.Committed, error) {
+	if slow {
+		select {
+		case c.slots <- struct{}{}:
+			defer func() { <-c.slots }()
+		case <-c.base.Done():
+			return store.Committed{}, c.base.Err()
+		}
+	}
+	ctx, cancel := context.WithTimeout(c.base, statementTimeout)
+	defer cancel()
+	return c.db.Commit(ctx, c.id, mark, entries, slow)
+}
+
+// unvoided drops the outcomes of claims that a newer one of this process has voided while they were
+// on their way.
+func (c *committer) unvoided(batch []*pending) []*pending {
+	return slices.DeleteFunc(slices.Clone(batch), func(p *pending) bool {
+		if c.flights.current(p.flight) {
+			return false
+		}
+		p.to.answered(commitReply{stale: true})
+		return true
+	})
+}
+
+// distinct splits off the outcomes of instances that have one before them in the batch.
+func distinct(batch []*pending) (first, repeated []*pending) {
+	if len(batch) < 2 {
+		return batch, nil
+	}
+	seen := make(map[int64]bool, len(batch))
+	for i, p := range batch {
+		id := p.entry.Claim.ID
+		switch {
+		case !seen[id] && repeated != nil:
+			first = append(first, p)
+		case seen[id] && repeated == nil:
+			first, repeated = slices.Clone(batch[:i]), []*pending{p}
+		case seen[id]:
+			repeated = append(repeated, p)
+		}
+		seen[id] = true
+	}
+	if repeated == nil {
+		first = batch
+	}
+	return first, repeated
+}
+
+func (c *committer) applied(done *store.Committed, took time.Duration) {
+	c.last.commit.now(c.process)
+	c.Nudge(done.Queues...)
+	for queue, in := range done.Soon {
+		if q := c.queues[queue]; q != nil {
+			q.expect(in)
+		}
+	}
+	c.promotions.add(done.Missed)
+	for _, tell := range c.hooks.commit {
+		c.survive(func() { tell(c.base, len(done.Applied), took) })
+	}
+}
+
+// settle answers the outcomes that were applied. The others were stale, or left out because someone
+// held their row or their parent's: those go to the slow lane, unless this is it; then they are
+// returned, to be tried again.
+func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) (again []*pending) {
+	var ended []int64
+	var rest []*pending
+	for _, p := range batch {
+		if !applied[p.entry.Claim.ID] {
+			rest = append(rest, p)
+			continue
+		}
+		if p.terminal() {
+			ended = append(ended, p.entry.Claim.ID)
+		}
+		p.to.answered(commitReply{})
+	}
+	c.ended(ended)
+	if len(rest) == 0 {
+		return nil
+	}
+	current := c.resolve(rest, false)
+	if slow {
+		return current
+	}
+	c.apart(current)
+	return nil
+}

@@ -1,0 +1,138 @@
+package worker
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// flights are all claims of this process, by instance. A claim comes in by launch, and goes by
+// land.
+type flights struct {
+	*process
+	keys *keyring
+
+	started sync.WaitGroup // flights in a slot
+
+	mu   sync.Mutex
+	byID map[int64]*flight
+}
+
+func newFlights(p *process, keys *keyring) *flights {
+	return &flights{process: p, keys: keys, byID: map[int64]*flight{}}
+}
+
+// launch makes flights of what a claim brought; sent is when the claim was sent, from which the
+// lease counts at the latest.
+func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []*flight {
+	out := make([]*flight, len(claims))
+	for i, c := range claims {
+		c.Env = fs.config.Env
+		id := c.ID
+		c.Inbox = func(ctx context.Context) (signals []step.Signal, err error) {
+			err = fs.patiently(ctx, "read an inbox", func() (err error) {
+				signals, err = fs.db.Inbox(ctx, id)
+				return err
+			})
+			return signals, err
+		}
+		ctx, cancel := context.WithCancelCause(fs.steps)
+		ctx, cancel = bounded(ctx, cancel, c)
+		f := &flight{beat: c, queue: q, claim: c, ctx: ctx, cancel: cancel}
+		f.until.Store(int64(sent + fs.config.Lease - fs.margin()))
+		fs.add(f)
+		out[i] = f
+	}
+	return out
+}
+
+// land ends a flight: its outcome is durable, or its claim is somebody else's business now. If the
+// flight had a slot, that is free from here on.
+func (fs *flights) land(f *flight) {
+	fs.keys.release(f)
+	fs.remove(f)
+	f.cancel(nil)
+	if !f.started.Load() {
+		return
+	}
+	select {
+	case f.queue.freed <- struct{}{}: // there is room for as many as there are slots
+	default:
+		select {
+		case f.queue.freed <- struct{}{}:
+		case <-fs.draining: // its scheduler is gone
+		}
+	}
+	fs.started.Done()
+}
+
+// add takes a flight in. A newer claim of an id voids the older one, whatever its token: after a
+// failover tokens repeat, and what we have just claimed nobody else can hold (spec §6).
+func (fs *flights) add(f *flight) {
+	fs.mu.Lock()
+	older := fs.byID[f.beat.ID]
+	fs.byID[f.beat.ID] = f
+	fs.mu.Unlock()
+	if older != nil {
+		older.cancel(fsm.ErrLeaseLost)
+	}
+}
+
+// remove forgets a flight, unless a newer one has taken its place.
+func (fs *flights) remove(f *flight) {
+	fs.mu.Lock()
+	if fs.byID[f.beat.ID] == f {
+		delete(fs.byID, f.beat.ID)
+	}
+	fs.mu.Unlock()
+}
+
+// current reports whether no newer claim of the instance has come.
+func (fs *flights) current(f *flight) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.byID[f.beat.ID] == f
+}
+
+// has reports whether a claim is in flight.
+func (fs *flights) has(c *step.Claim) bool {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	f := fs.byID[c.ID]
+	return f != nil && f.beat.Token == c.Token
+}
+
+// of returns the flights of some instances.
+func (fs *flights) of(ids []int64) (out []*flight) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for _, id := range ids {
+		if f := fs.byID[id]; f != nil {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (fs *flights) number() int {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return len(fs.byID)
+}
+
+func (fs *flights) all() []*flight {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	out := make([]*flight, 0, len(fs.byID))
+	for _, f := range fs.byID {
+		out = append(out, f)
+	}
+	return out
+}
+
+// margin is how much earlier than the lease the local deadline ends: time for a cancelled step to
+// notice.
+func (p *process) margin() time.Duration { return p.config.Lease / 10 }

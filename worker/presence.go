@@ -1,0 +1,36 @@
+package worker
+
+import (
+	"context"
+	"os"
+	"runtime/debug"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// presentFor is for how many heartbeats a worker is believed to be there.
+const presentFor = 3
+
+// register says that this worker is there. Nothing depends on it, so an error is only logged.
+func (h *heartbeat) register(ctx context.Context) {
+	p := h.presence
+	p.Draining = h.isDraining()
+	timed, cancel := context.WithTimeout(ctx, h.config.Heartbeat)
+	defer cancel()
+	if err := h.line.Present(timed, &p); err != nil {
+		h.trouble("register", err)
+	}
+}
+
+// self is what a worker says of itself.
+func (p *process) self() store.Presence {
+	me := store.Presence{Worker: p.id, PID: os.Getpid(), Queues: map[string]int{}, Machines: p.machineIDs, Live: presentFor * p.config.Heartbeat}
+	me.Host, _ = os.Hostname() // unknown is as good as any
+	if build, ok := debug.ReadBuildInfo(); ok {
+		me.Version = build.Main.Path + " " + build.Main.Version
+	}
+	for name, q := range p.config.Queues {
+		me.Queues[name] = q.Concurrency
+	}
+	return me
+}

@@ -1,0 +1,157 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// process is what all parts of a worker share: who it is, what it was told, its clock, its
+// contexts, its database, its queues, and whom it tells what happens. A part holds it, and beside
+// it only the parts that it uses.
+type process struct {
+	config Config
+	id     string
+	log    *slog.Logger
+	db     backend
+	hooks  listeners
+
+	machines   map[machineKey]*step.Machine
+	machineIDs []string
+	queues     map[string]*queue
+
+	began  time.Time
+	lostAt atomic.Int64 // when a connection was last lost, by since
+	last   last
+	quiet  quiet
+
+	// base ends everything; the others derive from it, and end before.
+	base  context.Context //nolint:containedctx // the worker's own life
+	abort context.CancelFunc
+	// steps is what the contexts of steps derive from.
+	steps       context.Context //nolint:containedctx // as base
+	cancelSteps context.CancelCauseFunc
+	// looking is of polls and sweeps: they may be cut off at any time.
+	looking     context.Context //nolint:containedctx // as base
+	stopLooking context.CancelFunc
+	// claiming is of claims: one that is cut off may have taken effect, and waits for its lease.
+	claiming   context.Context //nolint:containedctx // as base
+	stopClaims context.CancelFunc
+
+	draining chan struct{}  // closed by Stop
+	loops    sync.WaitGroup // ended by draining
+}
+
+// machineKey is the identity of a machine.
+type machineKey struct {
+	name    string
+	version int
+}
+
+func newProcess(c Config, db backend) *process {
+	p := &process{
+		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), machines: map[machineKey]*step.Machine{},
+		queues: map[string]*queue{}, began: time.Now(), draining: make(chan struct{}),
+	}
+	p.log = c.Logger.With(slog.String("worker", p.id))
+	p.quiet.last = map[string]time.Time{}
+	p.lostAt.Store(int64(-24 * time.Hour))
+	for _, m := range c.Machines {
+		p.machines[machineKey{m.Name, m.Version}] = m
+		p.machineIDs = append(p.machineIDs, store.MachineID(m.Name, m.Version))
+	}
+	for name, conf := range c.Queues {
+		p.queues[name] = newQueue(name, conf)
+	}
+	p.base, p.abort = context.WithCancel(context.Background())
+	p.looking, p.stopLooking = context.WithCancel(p.base)
+	p.claiming, p.stopClaims = context.WithCancel(p.base)
+	steps := p.base
+	if c.Context != nil {
+		steps = c.Context(steps)
+	}
+	p.steps, p.cancelSteps = context.WithCancelCause(steps)
+	return p
+}
+
+// ID is the worker's UUID: locked_by of its claims.
+func (p *process) ID() string { return p.id }
+
+// Nudge says that something became runnable in queues. It is cheap and never blocks. Queues of
+// other processes are ignored.
+func (p *process) Nudge(queues ...string) {
+	last := ""
+	for i, name := range queues {
+		if i > 0 && name == last {
+			continue
+		}
+		last = name
+		if q := p.queues[name]; q != nil {
+			q.nudge()
+		}
+	}
+}
+
+// Serves reports whether this worker works on a queue.
+func (p *process) Serves(queue string) bool { return p.queues[queue] != nil }
+
+// ended tells whoever waits that instances are terminal.
+func (p *process) ended(ids []int64) {
+	if len(ids) > 0 && p.config.Terminal != nil {
+		p.config.Terminal(ids)
+	}
+}
+
+// since is the time since the worker was made: a monotonic clock.
+func (p *process) since() time.Duration { return time.Since(p.began) }
+
+func (p *process) isDraining() bool {
+	select {
+	case <-p.draining:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits, and reports whether there is still work to do: false once the worker drains.
+func (p *process) pause(d time.Duration) bool {
+	if d <= 0 {
+		return !p.isDraining()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-p.draining:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// statementTimeout bounds one statement from the client's side. The server's own limit is shorter:
+// this is for networks that swallow.
+const statementTimeout = 75 * time.Second
+
+// patiently repeats what a step reads until ctx ends. A database that is away is waited for: it is
+// not the step's error.
+func (p *process) patiently(ctx context.Context, doing string, read func() error) error {
+	for n := 1; ; n++ {
+		err := read()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		p.trouble(doing, err)
+		if !pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, 5*time.Second)) {
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package worker
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+// queue is one queue of this process as everyone but its scheduler sees it: what others tell the
+// scheduler, and what it lets them see. All of it is safe for concurrent use.
+type queue struct {
+	name string
+	conf Queue
+
+	wake     chan struct{} // something may have become runnable
+	freed    chan struct{} // a step has ended
+	admitted chan *flight  // a flight got its partition key
+
+	aside   atomic.Int64 // of the flights that wait for a key, those whose key is somebody else's for now
+	idle    atomic.Bool  // nothing to claim, as far as known: the poller looks
+	overdue atomic.Bool  // a buffered claim's instance is over its deadline
+	paused  atomic.Bool  // an operator has paused the queue: nothing of it is claimed or started
+	urgent  atomic.Int64 // priority of the most urgent buffered claim; MaxInt64: none
+	shown   shown
+}
+
+func newQueue(name string, conf Queue) *queue {
+	q := &queue{name: name, conf: conf, wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency),
+		admitted: make(chan *flight)}
+	q.urgent.Store(math.MaxInt64)
+	q.paused.Store(true) // until the first poll
+	return q
+}
+
+// nudge says that something may have become runnable. It never blocks.
+func (q *queue) nudge() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// expect says that something becomes runnable in a while. What the poller would find in time anyway
+// is left to it.
+func (q *queue) expect(in time.Duration) {
+	if in < q.conf.PollMax {
+		time.AfterFunc(in, q.nudge)
+	}
+}

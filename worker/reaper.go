@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// reapMost bounds one statement.
+const reapMost = 200
+
+// reaper sweeps expired leases. Every process may; rows that someone else is at are skipped.
+type reaper struct {
+	*process
+	promotions *promotions
+	limits     store.CrashLimits
+	refused    bool // the last attempt to reap failed, though the server answers
+}
+
+func newReaper(p *process, promotions *promotions) *reaper {
+	r := &reaper{process: p, promotions: promotions}
+	for key, m := range p.machines {
+		r.limits.Machines = append(r.limits.Machines, store.MachineID(key.name, key.version))
+		r.limits.Limits = append(r.limits.Limits, int32(min(m.CrashLimit, 1<<30))) //nolint:gosec // bounded here
+	}
+	return r
+}
+
+func (r *reaper) run() {
+	for r.pause(pace.Jittered(r.config.Reap)) {
+		if err := r.reap(); err != nil {
+			r.trouble("reap", err)
+		}
+	}
+}
+
+// reap is one sweep.
+func (r *reaper) reap() error {
+	ctx, cancel := context.WithTimeout(r.looking, statementTimeout)
+	defer cancel()
+	// After an outage every lease has expired, held or not: those who still hold theirs beat first
+	// (T20).
+	holdOff := 2 * r.config.Heartbeat
+	up, err := r.db.Uptime(ctx)
+	if err != nil {
+		return err
+	}
+	if up < holdOff || r.since()-time.Duration(r.lostAt.Load()) < holdOff {
+		return nil
+	}
+	if r.refused {
+		// A server that was read-only may take writes again from this very moment on: ask it by
+		// reaping nothing, and hold off from here.
+		if _, err := r.db.Reap(ctx, uuid.NewString(), r.limits, 0); err != nil {
+			return err
+		}
+		r.refused = false
+		r.lostAt.Store(int64(r.since()))
+		return nil
+	}
+	for {
+		done, err := r.db.Reap(ctx, uuid.NewString(), r.limits, reapMost)
+		if err != nil {
+			r.refused = true
+			return err
+		}
+		if done.Released+len(done.Failed) > 0 {
+			r.log.Warn("reaped claims whose lease had expired", slog.Int("released", done.Released), slog.Int("failed", len(done.Failed)))
+		}
+		for _, id := range done.Poisoned {
+			r.log.Error("Postgres refuses to reap a row: it stays executing until it is repaired by hand", slog.Int64("instance", id))
+		}
+		r.Nudge(done.Queues...)
+		r.promotions.add(done.Missed)
+		r.ended(done.Failed)
+		for _, tell := range r.hooks.reap {
+			r.survive(func() { tell(r.base, done.Released, len(done.Failed)) })
+		}
+		if done.Released+len(done.Failed) < reapMost {
+			return nil
+		}
+	}
+}

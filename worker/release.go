@@ -1,0 +1,66 @@
+package worker
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// claims gives back what this process has claimed and does not run.
+type claims struct {
+	*process
+	flights    *flights
+	promotions *promotions
+}
+
+// giveBack releases claims whose step has no outcome. Trouble is retried until ctx ends; then the
+// lease decides.
+func (c *claims) giveBack(ctx context.Context, fs []*flight) {
+	for n := 0; pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {
+		var held []*step.Claim
+		for _, f := range fs {
+			if c.flights.current(f) {
+				held = append(held, f.claim)
+			}
+		}
+		if len(held) == 0 {
+			return
+		}
+		timed, cancel := context.WithTimeout(ctx, statementTimeout)
+		_, p, err := c.db.Release(timed, c.id, held)
+		cancel()
+		if err == nil {
+			c.promotions.add(p.Missed)
+			c.Nudge(p.Queues...)
+			for _, f := range fs {
+				f.queue.nudge()
+			}
+			return
+		}
+		c.trouble("give claims back", err)
+	}
+}
+
+// releaseStrays gives back what a claim took whose answer never came: nobody here knows of it, it
+// would wait for its lease, and be counted as a crash. No other claim of the queue may be under
+// way. What is no stray any more when it is released is safe behind its token.
+func (c *claims) releaseStrays(ctx context.Context, queue string) error {
+	held, err := c.db.Held(ctx, c.id, queue)
+	if err != nil {
+		return err
+	}
+	strays := slices.DeleteFunc(held, func(one *step.Claim) bool { return c.flights.has(one) })
+	if len(strays) == 0 {
+		return nil
+	}
+	_, p, err := c.db.Release(ctx, c.id, strays)
+	if err != nil {
+		return err
+	}
+	c.promotions.add(p.Missed)
+	c.Nudge(p.Queues...)
+	return nil
+}

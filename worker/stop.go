@@ -1,0 +1,104 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
+)
+
+// Stop drains, in this order (spec §6): no more claims and no more run-ahead; what was never
+// started goes back untouched; running steps may finish for DrainTimeout, then their contexts are
+// cancelled, and they have DrainGrace; outcomes are committed all the while; heartbeat and key
+// locks end last. A step that still runs then falls to its lease, and Stop returns an error that
+// names them. With or without a database it takes no longer than DrainTimeout and DrainGrace; the
+// end of ctx shortens the first.
+func (w *Worker) Stop(ctx context.Context) error {
+	close(w.draining)
+	w.stopLooking()
+	drain, cancel := context.WithTimeout(ctx, w.config.DrainTimeout)
+	defer cancel()
+	grace, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	inTime := context.AfterFunc(drain, func() {
+		w.cancelSteps(fsm.ErrDraining)
+		if pace.Sleep(grace, w.config.DrainGrace) {
+			giveUp()
+		}
+	})
+	defer inTime()
+	looped := wait(&w.loops)
+	await(drain, looped)
+	// A claim that is cut off may take effect all the same, after everyone has looked: it gets half
+	// of the grace to answer.
+	answer, cancel := context.WithTimeout(grace, w.config.DrainGrace/2)
+	defer cancel()
+	await(answer, looped)
+	w.stopClaims()
+	<-looped
+	var unstarted []*flight
+	for _, f := range w.flights.all() {
+		if !f.started.Load() {
+			unstarted = append(unstarted, f)
+		}
+	}
+	w.flights.started.Go(func() {
+		w.claims.giveBack(w.base, unstarted)
+		for _, f := range unstarted {
+			w.flights.land(f)
+		}
+	})
+	landed := wait(&w.flights.started)
+	await(drain, landed)
+	w.cancelSteps(fsm.ErrDraining)
+	await(grace, landed)
+	abandoned := w.flights.all()
+	w.abort()
+	w.commits.stop()
+	w.endLife()
+	w.lifelines.Wait()
+	for _, tell := range w.hooks.drain {
+		w.survive(func() { tell(context.WithoutCancel(ctx), len(unstarted), len(abandoned)) })
+	}
+	w.log.Info("stopped", slog.Int("released", len(unstarted)), slog.Int("abandoned", len(abandoned)))
+	if len(abandoned) > 0 {
+		return fmt.Errorf("stop: %d steps did not end, or could not be committed, in time: their instances run again when the leases expire: %s",
+			len(abandoned), names(abandoned))
+	}
+	return nil
+}
+
+// names lists some flights: whose code it is that does not listen.
+func names(fs []*flight) string {
+	const most = 10
+	var list []string
+	for _, f := range fs[:min(most, len(fs))] {
+		list = append(list, fmt.Sprintf("%d (%s)", f.beat.ID, f.beat.Machine))
+	}
+	if len(fs) > most {
+		list = append(list, "…")
+	}
+	return strings.Join(list, ", ")
+}
+
+// wait turns a group's end into a channel.
+func wait(group *sync.WaitGroup) chan struct{} {
+	over := make(chan struct{})
+	go func() {
+		group.Wait()
+		close(over)
+	}()
+	return over
+}
+
+// await waits for something to be over, at most until ctx ends.
+func await(ctx context.Context, over chan struct{}) {
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
