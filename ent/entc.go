@@ -18,10 +18,6 @@ func main() {
 		Target:  ".",
 		Package: "github.com/gendurable/gendurable/ent",
 		Features: []gen.Feature{
-			gen.FeatureExecQuery,          // raw statements through the client
-			gen.FeatureLock,               // FOR UPDATE … SKIP LOCKED
-			gen.FeatureModifier,           // hand-written parts of a query
-			gen.FeatureUpsert,             // ON CONFLICT
 			gen.FeatureSchemaConfig,       // tables qualified with the engine's schema
 			gen.FeatureVersionedMigration, // the tables for internal/ddl
 		},

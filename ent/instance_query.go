@@ -9,7 +9,6 @@ import (
 	"math"
 
 	"entgo.io/ent"
-	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
@@ -30,7 +29,6 @@ type InstanceQuery struct {
 	withChildren *InstanceQuery
 	withParent   *InstanceQuery
 	withSignals  *SignalQuery
-	modifiers    []func(*sql.Selector)
 	// intermediate query (i.e. traversal path).
 	sql  *sql.Selector
 	path func(context.Context) (*sql.Selector, error)
@@ -338,9 +336,8 @@ func (_q *InstanceQuery) Clone() *InstanceQuery {
 		withParent:   _q.withParent.Clone(),
 		withSignals:  _q.withSignals.Clone(),
 		// clone intermediate query.
-		sql:       _q.sql.Clone(),
-		path:      _q.path,
-		modifiers: append([]func(*sql.Selector){}, _q.modifiers...),
+		sql:  _q.sql.Clone(),
+		path: _q.path,
 	}
 }
 
@@ -472,9 +469,6 @@ func (_q *InstanceQuery) sqlAll(ctx context.Context, hooks ...queryHook) ([]*Ins
 	}
 	_spec.Node.Schema = _q.schemaConfig.Instance
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
-	if len(_q.modifiers) > 0 {
-		_spec.Modifiers = _q.modifiers
-	}
 	for i := range hooks {
 		hooks[i](ctx, _spec)
 	}
@@ -607,9 +601,6 @@ func (_q *InstanceQuery) sqlCount(ctx context.Context) (int, error) {
 	_spec := _q.querySpec()
 	_spec.Node.Schema = _q.schemaConfig.Instance
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
-	if len(_q.modifiers) > 0 {
-		_spec.Modifiers = _q.modifiers
-	}
 	_spec.Node.Columns = _q.ctx.Fields
 	if len(_q.ctx.Fields) > 0 {
 		_spec.Unique = _q.ctx.Unique != nil && *_q.ctx.Unique
@@ -678,9 +669,6 @@ func (_q *InstanceQuery) sqlQuery(ctx context.Context) *sql.Selector {
 	t1.Schema(_q.schemaConfig.Instance)
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
 	selector.WithContext(ctx)
-	for _, m := range _q.modifiers {
-		m(selector)
-	}
 	for _, p := range _q.predicates {
 		p(selector)
 	}
@@ -696,38 +684,6 @@ func (_q *InstanceQuery) sqlQuery(ctx context.Context) *sql.Selector {
 		selector.Limit(*limit)
 	}
 	return selector
-}
-
-// ForUpdate locks the selected rows against concurrent updates, and prevent them from being
-// updated, deleted or "selected ... for update" by other sessions, until the transaction is
-// either committed or rolled-back.
-func (_q *InstanceQuery) ForUpdate(opts ...sql.LockOption) *InstanceQuery {
-	if _q.driver.Dialect() == dialect.Postgres {
-		_q.Unique(false)
-	}
-	_q.modifiers = append(_q.modifiers, func(s *sql.Selector) {
-		s.ForUpdate(opts...)
-	})
-	return _q
-}
-
-// ForShare behaves similarly to ForUpdate, except that it acquires a shared mode lock
-// on any rows that are read. Other sessions can read the rows, but cannot modify them
-// until your transaction commits.
-func (_q *InstanceQuery) ForShare(opts ...sql.LockOption) *InstanceQuery {
-	if _q.driver.Dialect() == dialect.Postgres {
-		_q.Unique(false)
-	}
-	_q.modifiers = append(_q.modifiers, func(s *sql.Selector) {
-		s.ForShare(opts...)
-	})
-	return _q
-}
-
-// Modify adds a query modifier for attaching custom logic to queries.
-func (_q *InstanceQuery) Modify(modifiers ...func(s *sql.Selector)) *InstanceSelect {
-	_q.modifiers = append(_q.modifiers, modifiers...)
-	return _q.Select()
 }
 
 // InstanceGroupBy is the group-by builder for Instance entities.
@@ -818,10 +774,4 @@ func (_s *InstanceSelect) sqlScan(ctx context.Context, root *InstanceQuery, v an
 	}
 	defer rows.Close()
 	return sql.ScanSlice(rows, v)
-}
-
-// Modify adds a query modifier for attaching custom logic to queries.
-func (_s *InstanceSelect) Modify(modifiers ...func(s *sql.Selector)) *InstanceSelect {
-	_s.modifiers = append(_s.modifiers, modifiers...)
-	return _s
 }

@@ -25,9 +25,8 @@ import (
 // InstanceUpdate is the builder for updating Instance entities.
 type InstanceUpdate struct {
 	config
-	hooks     []Hook
-	mutation  *InstanceMutation
-	modifiers []func(*sql.UpdateBuilder)
+	hooks    []Hook
+	mutation *InstanceMutation
 }
 
 // Where appends a list predicates to the InstanceUpdate builder.
@@ -852,12 +851,6 @@ func (_u *InstanceUpdate) check() error {
 	return nil
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *InstanceUpdate) Modify(modifiers ...func(u *sql.UpdateBuilder)) *InstanceUpdate {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	if err := _u.check(); err != nil {
 		return _node, err
@@ -1220,7 +1213,6 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	_spec.Node.Schema = _u.schemaConfig.Instance
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
 			err = &NotFoundError{instance.Label}
@@ -1236,10 +1228,9 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 // InstanceUpdateOne is the builder for updating a single Instance entity.
 type InstanceUpdateOne struct {
 	config
-	fields    []string
-	hooks     []Hook
-	mutation  *InstanceMutation
-	modifiers []func(*sql.UpdateBuilder)
+	fields   []string
+	hooks    []Hook
+	mutation *InstanceMutation
 }
 
 // SetFsm sets the "fsm" field.
@@ -2071,12 +2062,6 @@ func (_u *InstanceUpdateOne) check() error {
 	return nil
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *InstanceUpdateOne) Modify(modifiers ...func(u *sql.UpdateBuilder)) *InstanceUpdateOne {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err error) {
 	if err := _u.check(); err != nil {
 		return _node, err
@@ -2456,7 +2441,6 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	_spec.Node.Schema = _u.schemaConfig.Instance
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	_node = &Instance{config: _u.config}
 	_spec.Assign = _node.assignValues
 	_spec.ScanValues = _node.scanValues

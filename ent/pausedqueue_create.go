@@ -4,12 +4,9 @@ package ent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	"entgo.io/ent/dialect"
-	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
@@ -20,7 +17,6 @@ type PausedQueueCreate struct {
 	config
 	mutation *PausedQueueMutation
 	hooks    []Hook
-	conflict []sql.ConflictOption
 }
 
 // SetPausedAt sets the "paused_at" field.
@@ -118,7 +114,6 @@ func (_c *PausedQueueCreate) createSpec() (*PausedQueue, *sqlgraph.CreateSpec) {
 		_spec = sqlgraph.NewCreateSpec(pausedqueue.Table, sqlgraph.NewFieldSpec(pausedqueue.FieldID, field.TypeString))
 	)
 	_spec.Schema = _c.schemaConfig.PausedQueue
-	_spec.OnConflict = _c.conflict
 	if id, ok := _c.mutation.ID(); ok {
 		_node.ID = id
 		_spec.ID.Value = id
@@ -130,150 +125,11 @@ func (_c *PausedQueueCreate) createSpec() (*PausedQueue, *sqlgraph.CreateSpec) {
 	return _node, _spec
 }
 
-// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
-// of the `INSERT` statement. For example:
-//
-//	client.PausedQueue.Create().
-//		SetPausedAt(v).
-//		OnConflict(
-//			// Update the row with the new values
-//			// the was proposed for insertion.
-//			sql.ResolveWithNewValues(),
-//		).
-//		// Override some of the fields with custom
-//		// update values.
-//		Update(func(u *ent.PausedQueueUpsert) {
-//			SetPausedAt(v+v).
-//		}).
-//		Exec(ctx)
-func (_c *PausedQueueCreate) OnConflict(opts ...sql.ConflictOption) *PausedQueueUpsertOne {
-	_c.conflict = opts
-	return &PausedQueueUpsertOne{
-		create: _c,
-	}
-}
-
-// OnConflictColumns calls `OnConflict` and configures the columns
-// as conflict target. Using this option is equivalent to using:
-//
-//	client.PausedQueue.Create().
-//		OnConflict(sql.ConflictColumns(columns...)).
-//		Exec(ctx)
-func (_c *PausedQueueCreate) OnConflictColumns(columns ...string) *PausedQueueUpsertOne {
-	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
-	return &PausedQueueUpsertOne{
-		create: _c,
-	}
-}
-
-type (
-	// PausedQueueUpsertOne is the builder for "upsert"-ing
-	//  one PausedQueue node.
-	PausedQueueUpsertOne struct {
-		create *PausedQueueCreate
-	}
-
-	// PausedQueueUpsert is the "OnConflict" setter.
-	PausedQueueUpsert struct {
-		*sql.UpdateSet
-	}
-)
-
-// UpdateNewValues updates the mutable fields using the new values that were set on create except the ID field.
-// Using this option is equivalent to using:
-//
-//	client.PausedQueue.Create().
-//		OnConflict(
-//			sql.ResolveWithNewValues(),
-//			sql.ResolveWith(func(u *sql.UpdateSet) {
-//				u.SetIgnore(pausedqueue.FieldID)
-//			}),
-//		).
-//		Exec(ctx)
-func (u *PausedQueueUpsertOne) UpdateNewValues() *PausedQueueUpsertOne {
-	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
-	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(s *sql.UpdateSet) {
-		if _, exists := u.create.mutation.ID(); exists {
-			s.SetIgnore(pausedqueue.FieldID)
-		}
-		if _, exists := u.create.mutation.PausedAt(); exists {
-			s.SetIgnore(pausedqueue.FieldPausedAt)
-		}
-	}))
-	return u
-}
-
-// Ignore sets each column to itself in case of conflict.
-// Using this option is equivalent to using:
-//
-//	client.PausedQueue.Create().
-//	    OnConflict(sql.ResolveWithIgnore()).
-//	    Exec(ctx)
-func (u *PausedQueueUpsertOne) Ignore() *PausedQueueUpsertOne {
-	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
-	return u
-}
-
-// DoNothing configures the conflict_action to `DO NOTHING`.
-// Supported only by SQLite and PostgreSQL.
-func (u *PausedQueueUpsertOne) DoNothing() *PausedQueueUpsertOne {
-	u.create.conflict = append(u.create.conflict, sql.DoNothing())
-	return u
-}
-
-// Update allows overriding fields `UPDATE` values. See the PausedQueueCreate.OnConflict
-// documentation for more info.
-func (u *PausedQueueUpsertOne) Update(set func(*PausedQueueUpsert)) *PausedQueueUpsertOne {
-	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
-		set(&PausedQueueUpsert{UpdateSet: update})
-	}))
-	return u
-}
-
-// Exec executes the query.
-func (u *PausedQueueUpsertOne) Exec(ctx context.Context) error {
-	if len(u.create.conflict) == 0 {
-		return errors.New("ent: missing options for PausedQueueCreate.OnConflict")
-	}
-	return u.create.Exec(ctx)
-}
-
-// ExecX is like Exec, but panics if an error occurs.
-func (u *PausedQueueUpsertOne) ExecX(ctx context.Context) {
-	if err := u.create.Exec(ctx); err != nil {
-		panic(err)
-	}
-}
-
-// Exec executes the UPSERT query and returns the inserted/updated ID.
-func (u *PausedQueueUpsertOne) ID(ctx context.Context) (id string, err error) {
-	if u.create.driver.Dialect() == dialect.MySQL {
-		// In case of "ON CONFLICT", there is no way to get back non-numeric ID
-		// fields from the database since MySQL does not support the RETURNING clause.
-		return id, errors.New("ent: PausedQueueUpsertOne.ID is not supported by MySQL driver. Use PausedQueueUpsertOne.Exec instead")
-	}
-	node, err := u.create.Save(ctx)
-	if err != nil {
-		return id, err
-	}
-	return node.ID, nil
-}
-
-// IDX is like ID, but panics if an error occurs.
-func (u *PausedQueueUpsertOne) IDX(ctx context.Context) string {
-	id, err := u.ID(ctx)
-	if err != nil {
-		panic(err)
-	}
-	return id
-}
-
 // PausedQueueCreateBulk is the builder for creating many PausedQueue entities in bulk.
 type PausedQueueCreateBulk struct {
 	config
 	err      error
 	builders []*PausedQueueCreate
-	conflict []sql.ConflictOption
 }
 
 // Save creates the PausedQueue entities in the database.
@@ -303,7 +159,6 @@ func (_c *PausedQueueCreateBulk) Save(ctx context.Context) ([]*PausedQueue, erro
 					_, err = mutators[i+1].Mutate(root, _c.builders[i+1].mutation)
 				} else {
 					spec := &sqlgraph.BatchCreateSpec{Nodes: specs}
-					spec.OnConflict = _c.conflict
 					// Invoke the actual operation on the latest mutation in the chain.
 					if err = sqlgraph.BatchCreate(ctx, _c.driver, spec); err != nil {
 						if sqlgraph.IsConstraintError(err) {
@@ -350,123 +205,6 @@ func (_c *PausedQueueCreateBulk) Exec(ctx context.Context) error {
 // ExecX is like Exec, but panics if an error occurs.
 func (_c *PausedQueueCreateBulk) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
-		panic(err)
-	}
-}
-
-// OnConflict allows configuring the `ON CONFLICT` / `ON DUPLICATE KEY` clause
-// of the `INSERT` statement. For example:
-//
-//	client.PausedQueue.CreateBulk(builders...).
-//		OnConflict(
-//			// Update the row with the new values
-//			// the was proposed for insertion.
-//			sql.ResolveWithNewValues(),
-//		).
-//		// Override some of the fields with custom
-//		// update values.
-//		Update(func(u *ent.PausedQueueUpsert) {
-//			SetPausedAt(v+v).
-//		}).
-//		Exec(ctx)
-func (_c *PausedQueueCreateBulk) OnConflict(opts ...sql.ConflictOption) *PausedQueueUpsertBulk {
-	_c.conflict = opts
-	return &PausedQueueUpsertBulk{
-		create: _c,
-	}
-}
-
-// OnConflictColumns calls `OnConflict` and configures the columns
-// as conflict target. Using this option is equivalent to using:
-//
-//	client.PausedQueue.Create().
-//		OnConflict(sql.ConflictColumns(columns...)).
-//		Exec(ctx)
-func (_c *PausedQueueCreateBulk) OnConflictColumns(columns ...string) *PausedQueueUpsertBulk {
-	_c.conflict = append(_c.conflict, sql.ConflictColumns(columns...))
-	return &PausedQueueUpsertBulk{
-		create: _c,
-	}
-}
-
-// PausedQueueUpsertBulk is the builder for "upsert"-ing
-// a bulk of PausedQueue nodes.
-type PausedQueueUpsertBulk struct {
-	create *PausedQueueCreateBulk
-}
-
-// UpdateNewValues updates the mutable fields using the new values that
-// were set on create. Using this option is equivalent to using:
-//
-//	client.PausedQueue.Create().
-//		OnConflict(
-//			sql.ResolveWithNewValues(),
-//			sql.ResolveWith(func(u *sql.UpdateSet) {
-//				u.SetIgnore(pausedqueue.FieldID)
-//			}),
-//		).
-//		Exec(ctx)
-func (u *PausedQueueUpsertBulk) UpdateNewValues() *PausedQueueUpsertBulk {
-	u.create.conflict = append(u.create.conflict, sql.ResolveWithNewValues())
-	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(s *sql.UpdateSet) {
-		for _, b := range u.create.builders {
-			if _, exists := b.mutation.ID(); exists {
-				s.SetIgnore(pausedqueue.FieldID)
-			}
-			if _, exists := b.mutation.PausedAt(); exists {
-				s.SetIgnore(pausedqueue.FieldPausedAt)
-			}
-		}
-	}))
-	return u
-}
-
-// Ignore sets each column to itself in case of conflict.
-// Using this option is equivalent to using:
-//
-//	client.PausedQueue.Create().
-//		OnConflict(sql.ResolveWithIgnore()).
-//		Exec(ctx)
-func (u *PausedQueueUpsertBulk) Ignore() *PausedQueueUpsertBulk {
-	u.create.conflict = append(u.create.conflict, sql.ResolveWithIgnore())
-	return u
-}
-
-// DoNothing configures the conflict_action to `DO NOTHING`.
-// Supported only by SQLite and PostgreSQL.
-func (u *PausedQueueUpsertBulk) DoNothing() *PausedQueueUpsertBulk {
-	u.create.conflict = append(u.create.conflict, sql.DoNothing())
-	return u
-}
-
-// Update allows overriding fields `UPDATE` values. See the PausedQueueCreateBulk.OnConflict
-// documentation for more info.
-func (u *PausedQueueUpsertBulk) Update(set func(*PausedQueueUpsert)) *PausedQueueUpsertBulk {
-	u.create.conflict = append(u.create.conflict, sql.ResolveWith(func(update *sql.UpdateSet) {
-		set(&PausedQueueUpsert{UpdateSet: update})
-	}))
-	return u
-}
-
-// Exec executes the query.
-func (u *PausedQueueUpsertBulk) Exec(ctx context.Context) error {
-	if u.create.err != nil {
-		return u.create.err
-	}
-	for i, b := range u.create.builders {
-		if len(b.conflict) != 0 {
-			return fmt.Errorf("ent: OnConflict was set for builder %d. Set it on the PausedQueueCreateBulk instead", i)
-		}
-	}
-	if len(u.create.conflict) == 0 {
-		return errors.New("ent: missing options for PausedQueueCreateBulk.OnConflict")
-	}
-	return u.create.Exec(ctx)
-}
-
-// ExecX is like Exec, but panics if an error occurs.
-func (u *PausedQueueUpsertBulk) ExecX(ctx context.Context) {
-	if err := u.create.Exec(ctx); err != nil {
 		panic(err)
 	}
 }

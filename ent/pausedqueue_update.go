@@ -18,9 +18,8 @@ import (
 // PausedQueueUpdate is the builder for updating PausedQueue entities.
 type PausedQueueUpdate struct {
 	config
-	hooks     []Hook
-	mutation  *PausedQueueMutation
-	modifiers []func(*sql.UpdateBuilder)
+	hooks    []Hook
+	mutation *PausedQueueMutation
 }
 
 // Where appends a list predicates to the PausedQueueUpdate builder.
@@ -61,12 +60,6 @@ func (_u *PausedQueueUpdate) ExecX(ctx context.Context) {
 	}
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *PausedQueueUpdate) Modify(modifiers ...func(u *sql.UpdateBuilder)) *PausedQueueUpdate {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *PausedQueueUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	_spec := sqlgraph.NewUpdateSpec(pausedqueue.Table, pausedqueue.Columns, sqlgraph.NewFieldSpec(pausedqueue.FieldID, field.TypeString))
 	if ps := _u.mutation.predicates; len(ps) > 0 {
@@ -78,7 +71,6 @@ func (_u *PausedQueueUpdate) sqlSave(ctx context.Context) (_node int, err error)
 	}
 	_spec.Node.Schema = _u.schemaConfig.PausedQueue
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
 			err = &NotFoundError{pausedqueue.Label}
@@ -94,10 +86,9 @@ func (_u *PausedQueueUpdate) sqlSave(ctx context.Context) (_node int, err error)
 // PausedQueueUpdateOne is the builder for updating a single PausedQueue entity.
 type PausedQueueUpdateOne struct {
 	config
-	fields    []string
-	hooks     []Hook
-	mutation  *PausedQueueMutation
-	modifiers []func(*sql.UpdateBuilder)
+	fields   []string
+	hooks    []Hook
+	mutation *PausedQueueMutation
 }
 
 // Mutation returns the PausedQueueMutation object of the builder.
@@ -145,12 +136,6 @@ func (_u *PausedQueueUpdateOne) ExecX(ctx context.Context) {
 	}
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *PausedQueueUpdateOne) Modify(modifiers ...func(u *sql.UpdateBuilder)) *PausedQueueUpdateOne {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *PausedQueueUpdateOne) sqlSave(ctx context.Context) (_node *PausedQueue, err error) {
 	_spec := sqlgraph.NewUpdateSpec(pausedqueue.Table, pausedqueue.Columns, sqlgraph.NewFieldSpec(pausedqueue.FieldID, field.TypeString))
 	id, ok := _u.mutation.ID()
@@ -179,7 +164,6 @@ func (_u *PausedQueueUpdateOne) sqlSave(ctx context.Context) (_node *PausedQueue
 	}
 	_spec.Node.Schema = _u.schemaConfig.PausedQueue
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	_node = &PausedQueue{config: _u.config}
 	_spec.Assign = _node.assignValues
 	_spec.ScanValues = _node.scanValues

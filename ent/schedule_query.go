@@ -8,7 +8,6 @@ import (
 	"math"
 
 	"entgo.io/ent"
-	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
@@ -24,7 +23,6 @@ type ScheduleQuery struct {
 	order      []schedule.OrderOption
 	inters     []Interceptor
 	predicates []predicate.Schedule
-	modifiers  []func(*sql.Selector)
 	// intermediate query (i.e. traversal path).
 	sql  *sql.Selector
 	path func(context.Context) (*sql.Selector, error)
@@ -254,9 +252,8 @@ func (_q *ScheduleQuery) Clone() *ScheduleQuery {
 		inters:     append([]Interceptor{}, _q.inters...),
 		predicates: append([]predicate.Schedule{}, _q.predicates...),
 		// clone intermediate query.
-		sql:       _q.sql.Clone(),
-		path:      _q.path,
-		modifiers: append([]func(*sql.Selector){}, _q.modifiers...),
+		sql:  _q.sql.Clone(),
+		path: _q.path,
 	}
 }
 
@@ -349,9 +346,6 @@ func (_q *ScheduleQuery) sqlAll(ctx context.Context, hooks ...queryHook) ([]*Sch
 	}
 	_spec.Node.Schema = _q.schemaConfig.Schedule
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
-	if len(_q.modifiers) > 0 {
-		_spec.Modifiers = _q.modifiers
-	}
 	for i := range hooks {
 		hooks[i](ctx, _spec)
 	}
@@ -368,9 +362,6 @@ func (_q *ScheduleQuery) sqlCount(ctx context.Context) (int, error) {
 	_spec := _q.querySpec()
 	_spec.Node.Schema = _q.schemaConfig.Schedule
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
-	if len(_q.modifiers) > 0 {
-		_spec.Modifiers = _q.modifiers
-	}
 	_spec.Node.Columns = _q.ctx.Fields
 	if len(_q.ctx.Fields) > 0 {
 		_spec.Unique = _q.ctx.Unique != nil && *_q.ctx.Unique
@@ -436,9 +427,6 @@ func (_q *ScheduleQuery) sqlQuery(ctx context.Context) *sql.Selector {
 	t1.Schema(_q.schemaConfig.Schedule)
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
 	selector.WithContext(ctx)
-	for _, m := range _q.modifiers {
-		m(selector)
-	}
 	for _, p := range _q.predicates {
 		p(selector)
 	}
@@ -454,38 +442,6 @@ func (_q *ScheduleQuery) sqlQuery(ctx context.Context) *sql.Selector {
 		selector.Limit(*limit)
 	}
 	return selector
-}
-
-// ForUpdate locks the selected rows against concurrent updates, and prevent them from being
-// updated, deleted or "selected ... for update" by other sessions, until the transaction is
-// either committed or rolled-back.
-func (_q *ScheduleQuery) ForUpdate(opts ...sql.LockOption) *ScheduleQuery {
-	if _q.driver.Dialect() == dialect.Postgres {
-		_q.Unique(false)
-	}
-	_q.modifiers = append(_q.modifiers, func(s *sql.Selector) {
-		s.ForUpdate(opts...)
-	})
-	return _q
-}
-
-// ForShare behaves similarly to ForUpdate, except that it acquires a shared mode lock
-// on any rows that are read. Other sessions can read the rows, but cannot modify them
-// until your transaction commits.
-func (_q *ScheduleQuery) ForShare(opts ...sql.LockOption) *ScheduleQuery {
-	if _q.driver.Dialect() == dialect.Postgres {
-		_q.Unique(false)
-	}
-	_q.modifiers = append(_q.modifiers, func(s *sql.Selector) {
-		s.ForShare(opts...)
-	})
-	return _q
-}
-
-// Modify adds a query modifier for attaching custom logic to queries.
-func (_q *ScheduleQuery) Modify(modifiers ...func(s *sql.Selector)) *ScheduleSelect {
-	_q.modifiers = append(_q.modifiers, modifiers...)
-	return _q.Select()
 }
 
 // ScheduleGroupBy is the group-by builder for Schedule entities.
@@ -576,10 +532,4 @@ func (_s *ScheduleSelect) sqlScan(ctx context.Context, root *ScheduleQuery, v an
 	}
 	defer rows.Close()
 	return sql.ScanSlice(rows, v)
-}
-
-// Modify adds a query modifier for attaching custom logic to queries.
-func (_s *ScheduleSelect) Modify(modifiers ...func(s *sql.Selector)) *ScheduleSelect {
-	_s.modifiers = append(_s.modifiers, modifiers...)
-	return _s
 }

@@ -22,9 +22,8 @@ import (
 // ScheduleUpdate is the builder for updating Schedule entities.
 type ScheduleUpdate struct {
 	config
-	hooks     []Hook
-	mutation  *ScheduleMutation
-	modifiers []func(*sql.UpdateBuilder)
+	hooks    []Hook
+	mutation *ScheduleMutation
 }
 
 // Where appends a list predicates to the ScheduleUpdate builder.
@@ -249,12 +248,6 @@ func (_u *ScheduleUpdate) ExecX(ctx context.Context) {
 	}
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *ScheduleUpdate) Modify(modifiers ...func(u *sql.UpdateBuilder)) *ScheduleUpdate {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *ScheduleUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	_spec := sqlgraph.NewUpdateSpec(schedule.Table, schedule.Columns, sqlgraph.NewFieldSpec(schedule.FieldID, field.TypeString))
 	if ps := _u.mutation.predicates; len(ps) > 0 {
@@ -319,7 +312,6 @@ func (_u *ScheduleUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	_spec.Node.Schema = _u.schemaConfig.Schedule
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
 			err = &NotFoundError{schedule.Label}
@@ -335,10 +327,9 @@ func (_u *ScheduleUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 // ScheduleUpdateOne is the builder for updating a single Schedule entity.
 type ScheduleUpdateOne struct {
 	config
-	fields    []string
-	hooks     []Hook
-	mutation  *ScheduleMutation
-	modifiers []func(*sql.UpdateBuilder)
+	fields   []string
+	hooks    []Hook
+	mutation *ScheduleMutation
 }
 
 // SetSpec sets the "spec" field.
@@ -570,12 +561,6 @@ func (_u *ScheduleUpdateOne) ExecX(ctx context.Context) {
 	}
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *ScheduleUpdateOne) Modify(modifiers ...func(u *sql.UpdateBuilder)) *ScheduleUpdateOne {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *ScheduleUpdateOne) sqlSave(ctx context.Context) (_node *Schedule, err error) {
 	_spec := sqlgraph.NewUpdateSpec(schedule.Table, schedule.Columns, sqlgraph.NewFieldSpec(schedule.FieldID, field.TypeString))
 	id, ok := _u.mutation.ID()
@@ -657,7 +642,6 @@ func (_u *ScheduleUpdateOne) sqlSave(ctx context.Context) (_node *Schedule, err 
 	}
 	_spec.Node.Schema = _u.schemaConfig.Schedule
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	_node = &Schedule{config: _u.config}
 	_spec.Assign = _node.assignValues
 	_spec.ScanValues = _node.scanValues

@@ -8,7 +8,6 @@ import (
 	"math"
 
 	"entgo.io/ent"
-	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
@@ -27,7 +26,6 @@ type SignalQuery struct {
 	inters     []Interceptor
 	predicates []predicate.Signal
 	withTarget *InstanceQuery
-	modifiers  []func(*sql.Selector)
 	// intermediate query (i.e. traversal path).
 	sql  *sql.Selector
 	path func(context.Context) (*sql.Selector, error)
@@ -283,9 +281,8 @@ func (_q *SignalQuery) Clone() *SignalQuery {
 		predicates: append([]predicate.Signal{}, _q.predicates...),
 		withTarget: _q.withTarget.Clone(),
 		// clone intermediate query.
-		sql:       _q.sql.Clone(),
-		path:      _q.path,
-		modifiers: append([]func(*sql.Selector){}, _q.modifiers...),
+		sql:  _q.sql.Clone(),
+		path: _q.path,
 	}
 }
 
@@ -393,9 +390,6 @@ func (_q *SignalQuery) sqlAll(ctx context.Context, hooks ...queryHook) ([]*Signa
 	}
 	_spec.Node.Schema = _q.schemaConfig.Signal
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
-	if len(_q.modifiers) > 0 {
-		_spec.Modifiers = _q.modifiers
-	}
 	for i := range hooks {
 		hooks[i](ctx, _spec)
 	}
@@ -448,9 +442,6 @@ func (_q *SignalQuery) sqlCount(ctx context.Context) (int, error) {
 	_spec := _q.querySpec()
 	_spec.Node.Schema = _q.schemaConfig.Signal
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
-	if len(_q.modifiers) > 0 {
-		_spec.Modifiers = _q.modifiers
-	}
 	_spec.Node.Columns = _q.ctx.Fields
 	if len(_q.ctx.Fields) > 0 {
 		_spec.Unique = _q.ctx.Unique != nil && *_q.ctx.Unique
@@ -519,9 +510,6 @@ func (_q *SignalQuery) sqlQuery(ctx context.Context) *sql.Selector {
 	t1.Schema(_q.schemaConfig.Signal)
 	ctx = internal.NewSchemaConfigContext(ctx, _q.schemaConfig)
 	selector.WithContext(ctx)
-	for _, m := range _q.modifiers {
-		m(selector)
-	}
 	for _, p := range _q.predicates {
 		p(selector)
 	}
@@ -537,38 +525,6 @@ func (_q *SignalQuery) sqlQuery(ctx context.Context) *sql.Selector {
 		selector.Limit(*limit)
 	}
 	return selector
-}
-
-// ForUpdate locks the selected rows against concurrent updates, and prevent them from being
-// updated, deleted or "selected ... for update" by other sessions, until the transaction is
-// either committed or rolled-back.
-func (_q *SignalQuery) ForUpdate(opts ...sql.LockOption) *SignalQuery {
-	if _q.driver.Dialect() == dialect.Postgres {
-		_q.Unique(false)
-	}
-	_q.modifiers = append(_q.modifiers, func(s *sql.Selector) {
-		s.ForUpdate(opts...)
-	})
-	return _q
-}
-
-// ForShare behaves similarly to ForUpdate, except that it acquires a shared mode lock
-// on any rows that are read. Other sessions can read the rows, but cannot modify them
-// until your transaction commits.
-func (_q *SignalQuery) ForShare(opts ...sql.LockOption) *SignalQuery {
-	if _q.driver.Dialect() == dialect.Postgres {
-		_q.Unique(false)
-	}
-	_q.modifiers = append(_q.modifiers, func(s *sql.Selector) {
-		s.ForShare(opts...)
-	})
-	return _q
-}
-
-// Modify adds a query modifier for attaching custom logic to queries.
-func (_q *SignalQuery) Modify(modifiers ...func(s *sql.Selector)) *SignalSelect {
-	_q.modifiers = append(_q.modifiers, modifiers...)
-	return _q.Select()
 }
 
 // SignalGroupBy is the group-by builder for Signal entities.
@@ -659,10 +615,4 @@ func (_s *SignalSelect) sqlScan(ctx context.Context, root *SignalQuery, v any) e
 	}
 	defer rows.Close()
 	return sql.ScanSlice(rows, v)
-}
-
-// Modify adds a query modifier for attaching custom logic to queries.
-func (_s *SignalSelect) Modify(modifiers ...func(s *sql.Selector)) *SignalSelect {
-	_s.modifiers = append(_s.modifiers, modifiers...)
-	return _s
 }

@@ -23,9 +23,8 @@ import (
 // SignalUpdate is the builder for updating Signal entities.
 type SignalUpdate struct {
 	config
-	hooks     []Hook
-	mutation  *SignalMutation
-	modifiers []func(*sql.UpdateBuilder)
+	hooks    []Hook
+	mutation *SignalMutation
 }
 
 // Where appends a list predicates to the SignalUpdate builder.
@@ -177,12 +176,6 @@ func (_u *SignalUpdate) check() error {
 	return nil
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *SignalUpdate) Modify(modifiers ...func(u *sql.UpdateBuilder)) *SignalUpdate {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *SignalUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	if err := _u.check(); err != nil {
 		return _node, err
@@ -257,7 +250,6 @@ func (_u *SignalUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	_spec.Node.Schema = _u.schemaConfig.Signal
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
 			err = &NotFoundError{signal.Label}
@@ -273,10 +265,9 @@ func (_u *SignalUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 // SignalUpdateOne is the builder for updating a single Signal entity.
 type SignalUpdateOne struct {
 	config
-	fields    []string
-	hooks     []Hook
-	mutation  *SignalMutation
-	modifiers []func(*sql.UpdateBuilder)
+	fields   []string
+	hooks    []Hook
+	mutation *SignalMutation
 }
 
 // SetTargetID sets the "target_id" field.
@@ -435,12 +426,6 @@ func (_u *SignalUpdateOne) check() error {
 	return nil
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *SignalUpdateOne) Modify(modifiers ...func(u *sql.UpdateBuilder)) *SignalUpdateOne {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *SignalUpdateOne) sqlSave(ctx context.Context) (_node *Signal, err error) {
 	if err := _u.check(); err != nil {
 		return _node, err
@@ -532,7 +517,6 @@ func (_u *SignalUpdateOne) sqlSave(ctx context.Context) (_node *Signal, err erro
 	}
 	_spec.Node.Schema = _u.schemaConfig.Signal
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	_node = &Signal{config: _u.config}
 	_spec.Assign = _node.assignValues
 	_spec.ScanValues = _node.scanValues

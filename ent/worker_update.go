@@ -20,9 +20,8 @@ import (
 // WorkerUpdate is the builder for updating Worker entities.
 type WorkerUpdate struct {
 	config
-	hooks     []Hook
-	mutation  *WorkerMutation
-	modifiers []func(*sql.UpdateBuilder)
+	hooks    []Hook
+	mutation *WorkerMutation
 }
 
 // Where appends a list predicates to the WorkerUpdate builder.
@@ -180,12 +179,6 @@ func (_u *WorkerUpdate) ExecX(ctx context.Context) {
 	}
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *WorkerUpdate) Modify(modifiers ...func(u *sql.UpdateBuilder)) *WorkerUpdate {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *WorkerUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	_spec := sqlgraph.NewUpdateSpec(worker.Table, worker.Columns, sqlgraph.NewFieldSpec(worker.FieldID, field.TypeUUID))
 	if ps := _u.mutation.predicates; len(ps) > 0 {
@@ -227,7 +220,6 @@ func (_u *WorkerUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	_spec.Node.Schema = _u.schemaConfig.Worker
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
 			err = &NotFoundError{worker.Label}
@@ -243,10 +235,9 @@ func (_u *WorkerUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 // WorkerUpdateOne is the builder for updating a single Worker entity.
 type WorkerUpdateOne struct {
 	config
-	fields    []string
-	hooks     []Hook
-	mutation  *WorkerMutation
-	modifiers []func(*sql.UpdateBuilder)
+	fields   []string
+	hooks    []Hook
+	mutation *WorkerMutation
 }
 
 // SetHost sets the "host" field.
@@ -411,12 +402,6 @@ func (_u *WorkerUpdateOne) ExecX(ctx context.Context) {
 	}
 }
 
-// Modify adds a statement modifier for attaching custom logic to the UPDATE statement.
-func (_u *WorkerUpdateOne) Modify(modifiers ...func(u *sql.UpdateBuilder)) *WorkerUpdateOne {
-	_u.modifiers = append(_u.modifiers, modifiers...)
-	return _u
-}
-
 func (_u *WorkerUpdateOne) sqlSave(ctx context.Context) (_node *Worker, err error) {
 	_spec := sqlgraph.NewUpdateSpec(worker.Table, worker.Columns, sqlgraph.NewFieldSpec(worker.FieldID, field.TypeUUID))
 	id, ok := _u.mutation.ID()
@@ -475,7 +460,6 @@ func (_u *WorkerUpdateOne) sqlSave(ctx context.Context) (_node *Worker, err erro
 	}
 	_spec.Node.Schema = _u.schemaConfig.Worker
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
-	_spec.AddModifiers(_u.modifiers...)
 	_node = &Worker{config: _u.config}
 	_spec.Assign = _node.assignValues
 	_spec.ScanValues = _node.scanValues
