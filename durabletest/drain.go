@@ -40,9 +40,9 @@ func chosen(opts []Option) options {
 // Ran is one execution of a step, its handler's included.
 type Ran struct {
 	Info    fsm.Info
-	Outcome Kind          // as committed; [KindNone] where there was none to commit, and the claim was given back
-	Took    time.Duration // of the step, without its commit
-	Err     error         // what the step returned or panicked with: the handler decided the outcome. A panic is a *fsm.PanicError
+	Outcome fsm.OutcomeKind // as committed; [fsm.OutcomeNone] where there was none to commit, and the claim was given back
+	Took    time.Duration   // of the step, without its commit
+	Err     error           // what the step returned or panicked with: the handler decided the outcome. A panic is a *fsm.PanicError
 }
 
 func (r Ran) String() string {
@@ -56,9 +56,9 @@ func (r Ran) String() string {
 
 // Drained is what a Drain or Advance did.
 type Drained struct {
-	Steps    int          // executions
-	Ran      []Ran        // each of them, in order
-	Outcomes map[Kind]int // by what they ended with
+	Steps    int                     // executions
+	Ran      []Ran                   // each of them, in order
+	Outcomes map[fsm.OutcomeKind]int // by what they ended with
 
 	// What became of the instances that ran, as they are at the end.
 	Done, Failed int
@@ -217,7 +217,7 @@ func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Draine
 // run runs what was claimed.
 func (k *Kit) run(ctx context.Context, taken *worker.Taken) (Ran, error) {
 	k.noted()
-	ran := Ran{Info: taken.Info(), Outcome: KindNone}
+	ran := Ran{Info: taken.Info(), Outcome: fsm.OutcomeNone}
 	if err := taken.Run(ctx); err != nil {
 		return ran, err
 	}
@@ -252,7 +252,7 @@ func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
 
 // sum completes what a drain did by what is there now.
 func (k *Kit) sum(ctx context.Context, d *Drained) error {
-	d.Outcomes = map[Kind]int{}
+	d.Outcomes = map[fsm.OutcomeKind]int{}
 	ids := []int64{}
 	for _, r := range d.Ran {
 		d.Outcomes[r.Outcome]++

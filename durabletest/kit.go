@@ -169,10 +169,10 @@ func (k *Kit) start(t testing.TB, c Config) error {
 }
 
 // note is the engine's hook.
-func (k *Kit) note(_ context.Context, info fsm.Info, outcome string, took time.Duration, err error) {
+func (k *Kit) note(_ context.Context, info fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error) {
 	k.noteM.Lock()
 	defer k.noteM.Unlock()
-	k.notes = append(k.notes, Ran{Info: info, Outcome: Kind(outcome), Took: took, Err: err})
+	k.notes = append(k.notes, Ran{Info: info, Outcome: outcome, Took: took, Err: err})
 }
 
 // noted takes the notes.

@@ -39,7 +39,7 @@ func TestAnInstanceRunsThroughItsLife(t *testing.T) {
 	require.JSONEq(t, "100", string(inbox[0].Payload))
 
 	rest := durabletest.RequireDrain(t, kit)
-	require.Equal(t, map[durabletest.Kind]int{durabletest.KindNext: 1, durabletest.KindChildren: 1, durabletest.KindDone: 3}, rest.Outcomes)
+	require.Equal(t, map[fsm.OutcomeKind]int{fsm.OutcomeNext: 1, fsm.OutcomeChildren: 1, fsm.OutcomeDone: 3}, rest.Outcomes)
 	require.Equal(t, 3, rest.Done)
 	require.Equal(t, 5, rest.Steps)
 	require.Len(t, rest.Ran, 5)
@@ -101,7 +101,7 @@ func TestAPanicIsTheStepsError(t *testing.T) {
 	require.Len(t, d.Ran, 1)
 	var panicked *fsm.PanicError
 	require.ErrorAs(t, d.Ran[0].Err, &panicked)
-	require.Equal(t, durabletest.KindStop, d.Ran[0].Outcome)
+	require.Equal(t, fsm.OutcomeStop, d.Ran[0].Outcome)
 	require.Contains(t, d.Ran[0].String(), "no more ink")
 	durabletest.RequireFailed(t, kit, id, fsm.FailureError, "no more ink")
 }
@@ -144,9 +144,9 @@ func TestRetriesRunWhenTheirTimeComes(t *testing.T) {
 	require.Equal(t, 1, d.Steps, "a back-off is not waited for")
 	require.Equal(t, 1, d.Waiting)
 	require.ErrorIs(t, d.Ran[0].Err, broke)
-	require.Equal(t, durabletest.KindRetry, d.Ran[0].Outcome)
+	require.Equal(t, fsm.OutcomeRetry, d.Ran[0].Outcome)
 	d = durabletest.RequireAdvance(t, kit, 10*time.Minute)
-	require.Equal(t, 2, d.Outcomes[durabletest.KindRetry]+d.Outcomes[durabletest.KindChildren])
+	require.Equal(t, 2, d.Outcomes[fsm.OutcomeRetry]+d.Outcomes[fsm.OutcomeChildren])
 	durabletest.RequireDone(t, kit, checkout, id)
 }
 
@@ -241,7 +241,7 @@ func TestOneAtATime(t *testing.T) {
 	ran, err := kit.Step(t.Context(), b)
 	require.NoError(t, err)
 	require.Equal(t, b, ran.Info.ID)
-	require.Equal(t, durabletest.KindDone, ran.Outcome)
+	require.Equal(t, fsm.OutcomeDone, ran.Outcome)
 	require.Equal(t, "b0", d.all())
 	durabletest.RequireStatus(t, kit, a, fsm.StatusRunnable)
 
@@ -307,7 +307,7 @@ func TestTheEndOfTheContextCancelsTheStep(t *testing.T) {
 	id := insert(t, kit, checkout.New(order{}).Step("ship"))
 	d, err := kit.Drain(ctx)
 	require.ErrorIs(t, err, gone)
-	require.Equal(t, durabletest.KindNone, d.Ran[0].Outcome)
+	require.Equal(t, fsm.OutcomeNone, d.Ran[0].Outcome)
 	at := durabletest.RequireStatus(t, kit, id, fsm.StatusRunnable)
 	require.Zero(t, at.Attempt)
 	require.Empty(t, at.LastError)
@@ -377,7 +377,7 @@ func TestSetupAndInTx(t *testing.T) {
 	defer tx.Rollback(context.Background())
 	out, err = out.InTx(t.Context(), tx)
 	require.NoError(t, err)
-	require.Equal(t, durabletest.KindDone, out.Kind)
+	require.Equal(t, fsm.OutcomeDone, out.Kind)
 	_, err = out.InTx(t.Context(), tx)
 	require.ErrorContains(t, err, "decided already")
 }
@@ -476,7 +476,7 @@ func TestAStepThatDoesNotHeedItsContext(t *testing.T) {
 		})},
 		Options: func(c *engine.Config) {
 			c.DrainGrace = 10 * time.Millisecond
-			c.Hooks = []engine.Hooks{{Step: func(_ context.Context, info fsm.Info, _ string, _ time.Duration, _ error) {
+			c.Hooks = []engine.Hooks{{Step: func(_ context.Context, info fsm.Info, _ fsm.OutcomeKind, _ time.Duration, _ error) {
 				if info.ID == 1 {
 					close(over)
 				}

@@ -20,24 +20,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Kind of an outcome.
-type Kind string
-
-// The kinds.
-const (
-	KindNext     Kind = "next"
-	KindRetry    Kind = "retry"
-	KindAwait    Kind = "await"
-	KindChildren Kind = "children"
-	KindDone     Kind = "done"
-	KindStop     Kind = "stop"
-	// KindInTx is engine.InTx, of [RunStep] only: it is decided by [Outcome.InTx].
-	KindInTx Kind = "in tx"
-	// KindNone is of a step whose claim was given back, since the engine had cancelled it.
-	KindNone Kind = ""
-)
-
-func (k Kind) String() string { return cmp.Or(string(k), "none") }
+// KindInTx is the kind of engine.InTx in what [RunStep] returns: [Outcome.InTx] decides it.
+const KindInTx fsm.OutcomeKind = "in tx"
 
 // Visit is what a step run by [RunStep] is to see. The zero value is the first run of an instance with a zero state.
 type Visit struct {
@@ -88,7 +72,7 @@ func FailedChild[S, R any](m fsm.Machine[S, R], state S, why fsm.Failure, text s
 
 // Outcome is what a step decided, validated and encoded as it would be committed.
 type Outcome struct {
-	Kind     Kind
+	Kind     fsm.OutcomeKind
 	Step     string          // Next, Await, Children: where to
 	State    json.RawMessage // as it would be stored; nil where it stays (Done, Stop)
 	Result   json.RawMessage // Done
@@ -177,7 +161,7 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 	if c.Within != nil {
 		return Outcome{Kind: KindInTx, codec: codec, within: c.Within}, nil
 	}
-	out = Outcome{Kind: Kind(c.Kind.String()), Step: c.Step, State: c.State, Result: c.Result, Delay: c.Delay, At: c.At, Timeout: c.Timeout,
+	out = Outcome{Kind: c.Kind, Step: c.Step, State: c.State, Result: c.Result, Delay: c.Delay, At: c.At, Timeout: c.Timeout,
 		Names: c.Names, Err: c.Err, Failure: fsm.Failure(c.Failure), codec: codec}
 	for _, s := range c.Spawn {
 		out.Children = append(out.Children, Spawn{State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,

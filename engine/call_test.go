@@ -104,7 +104,7 @@ func TestCallMiddlewareDecidesAboutErrors(t *testing.T) {
 func TestStepMiddlewareSeesTracesAndOutcomes(t *testing.T) {
 	t.Parallel()
 	type seen struct {
-		outcome  string
+		outcome  fsm.OutcomeKind
 		instance map[string]string
 		awaited  []map[string]string
 	}

@@ -23,20 +23,21 @@ func TracesFrom(ctx context.Context) (instance map[string]string, awaited []map[
 	return maps.Clone(r.claim.Trace), awaited
 }
 
-// OutcomeFrom is the kind of the outcome that a step has returned: "next", "retry", "await", "children", "done" or "stop". It is for
-// middleware, once run has returned, by the context that it was called with; "" before, after an error, for an outcome that is decided in
-// a transaction of its own, and in any other context.
-func OutcomeFrom(ctx context.Context) string {
+// OutcomeFrom returns the kind of the outcome that a step has returned. It is for middleware: call it once run has returned, with the
+// context that the middleware was called with. [OutcomeNone] before, after an error, for an outcome that is decided in a transaction
+// of its own, and in any other context.
+func OutcomeFrom(ctx context.Context) OutcomeKind {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
-		return ""
+		return OutcomeNone
 	}
 	return r.outcome
 }
 
-// WithExecution is [WithClaim] for what surrounds a step, and how it is told the kind of the outcome; for the engine.
-func WithExecution(ctx context.Context, c *step.Claim) (around context.Context, outcome func(kind string)) {
+// WithExecution is [WithClaim] for what surrounds a step. It returns a context, and a function that records the outcome's kind for
+// [OutcomeFrom]; for the engine.
+func WithExecution(ctx context.Context, c *step.Claim) (around context.Context, outcome func(kind OutcomeKind)) {
 	own := *c
 	r := &running{claim: &own, logger: envOf(c.Env).Logger}
-	return context.WithValue(ctx, infoKey{}, r), func(kind string) { r.outcome = kind }
+	return context.WithValue(ctx, infoKey{}, r), func(kind OutcomeKind) { r.outcome = kind }
 }

@@ -70,7 +70,7 @@ type running struct {
 	claim  *step.Claim // nobody changes it any more
 	logger *slog.Logger
 
-	outcome string // of the step that middleware surrounds, once it has returned
+	outcome OutcomeKind // of the step that middleware surrounds, once it has returned
 }
 
 // WithClaim makes ctx answer [InfoFrom] and [Logger]. Steps and handlers get such a context already; this is for what

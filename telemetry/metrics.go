@@ -136,12 +136,13 @@ func (m *metrics) hooks() engine.Hooks {
 	}
 }
 
-func (m *metrics) ran(ctx context.Context, i fsm.Info, outcome string, took time.Duration, err error) {
-	if outcome == "" {
-		outcome = released
+func (m *metrics) ran(ctx context.Context, i fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error) {
+	became := string(outcome)
+	if outcome == fsm.OutcomeNone {
+		became = released
 	}
-	m.stepDuration.Record(ctx, took.Seconds(), m.byOutcome.of(i.Machine, i.Step, outcome))
-	if err != nil && outcome != released {
+	m.stepDuration.Record(ctx, took.Seconds(), m.byOutcome.of(i.Machine, i.Step, became))
+	if err != nil && outcome != fsm.OutcomeNone {
 		m.stepErrors.Add(ctx, 1, m.byError.of(i.Machine, i.Step, errorType(err)))
 	}
 	if i.Crashes > 0 {

@@ -72,10 +72,10 @@ func (s *spans) step(ctx context.Context, i fsm.Info, run func(context.Context) 
 	err := run(inner)
 	returned = true
 	switch outcome := fsm.OutcomeFrom(ctx); {
-	case err == nil && outcome == "":
+	case err == nil && outcome == fsm.OutcomeNone:
 		span.SetAttributes(keyOutcome.String("in_tx")) // which is decided later
 	case err == nil:
-		span.SetAttributes(keyOutcome.String(outcome))
+		span.SetAttributes(keyOutcome.String(string(outcome)))
 	case cancelled(ctx):
 		span.SetAttributes(keyOutcome.String(released)) // the engine's doing, and no error of the step
 	default:

@@ -29,7 +29,7 @@ func (p *process) surround(ctx context.Context, c *step.Claim,
 	err := around.Run(ctx, "step", p.config.Around, enter, func(ctx context.Context) error {
 		out, failed = body(ctx, c)
 		if out != nil && out.Within == nil {
-			told(out.Kind.String())
+			told(out.Kind)
 		}
 		return failed
 	})

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -62,8 +61,7 @@ type pending struct {
 }
 
 func (p *pending) terminal() bool {
-	k := p.entry.Commit.Kind
-	return k == step.Done || k == step.Stop
+	return p.entry.Commit.Kind.Terminal()
 }
 
 // commitReply is what became of an outcome: durable, if all are zero.

@@ -139,7 +139,7 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 		return nil, true
 	}
 	o := x.sent.entry.Commit
-	x.report(o.Kind.String())
+	x.report(o.Kind)
 	if x.sent.entry.Keep {
 		x.advance(o)
 		return nil, false
@@ -167,7 +167,7 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 // release gives the claim back as it was: attempt, crashes, visit and state untouched. If it is not
 // ours any more, nothing happens.
 func (x *execution) release() {
-	x.report("")
+	x.report(fsm.OutcomeNone)
 	x.claims.giveBack(x.base, []*flight{x.f}) // as long as it takes: meanwhile its lease is extended
 }
 
@@ -189,7 +189,7 @@ func (x *execution) stale() {
 	}
 }
 
-func (x *execution) report(outcome string) {
+func (x *execution) report(outcome fsm.OutcomeKind) {
 	if len(x.hooks.step) == 0 {
 		return
 	}

@@ -12,9 +12,9 @@ import (
 // slow hook slows the engine; one that panics, or calls runtime.Goexit, is logged and forgotten.
 // Hosts know them as engine.Hooks.
 type Hooks struct {
-	// Step ran: its outcome ("next", "retry", "await", "children", "done", "stop"; "" where it was
-	// released) and, where the handler was called, the error that led there.
-	Step func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
+	// Step ran: its outcome, fsm.OutcomeNone where its claim was given back, and, where the handler
+	// was called, the error that led there.
+	Step func(ctx context.Context, info fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error)
 	// Pick claimed from a queue: how many rows were wanted and how many came.
 	Pick func(ctx context.Context, queue string, wanted, got int, took time.Duration)
 	// Saturation of a queue's slots in this process, after each pick.
@@ -46,7 +46,7 @@ type Hooks struct {
 // listeners are the hooks that there are, by what they are told of: where there is none, nothing is
 // paid for it.
 type listeners struct {
-	step       []func(ctx context.Context, info fsm.Info, outcome string, took time.Duration, err error)
+	step       []func(ctx context.Context, info fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error)
 	pick       []func(ctx context.Context, queue string, wanted, got int, took time.Duration)
 	saturation []func(ctx context.Context, queue string, running, buffered, slots int)
 	contended  []func(ctx context.Context, claims int)

@@ -100,7 +100,7 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, 2, func(t *testing.T, s *scene) {
 				s.config.Hooks = []Hooks{{
-					Step:       func(context.Context, fsm.Info, string, time.Duration, error) { crime() },
+					Step:       func(context.Context, fsm.Info, fsm.OutcomeKind, time.Duration, error) { crime() },
 					Pick:       func(context.Context, string, int, int, time.Duration) { crime() },
 					Saturation: func(context.Context, string, int, int, int) { crime() },
 					Contended:  func(context.Context, int) { crime() },

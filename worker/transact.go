@@ -62,7 +62,7 @@ func (x *execution) transact(o *step.Commit) turn {
 			return turn{entry: t.Entry, reply: commitReply{stale: true}}
 		}
 		x.commits.applied(&t.Committed, x.since()-began)
-		if t.Entry.Commit.Kind == step.Done || t.Entry.Commit.Kind == step.Stop {
+		if t.Entry.Commit.Kind.Terminal() {
 			x.ended([]int64{x.f.claim.ID})
 		}
 		return turn{entry: t.Entry}

@@ -78,7 +78,7 @@ func (r *rig) start(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) {
 	r.eng = eng
 }
 
-func (r *rig) ran(_ context.Context, info fsm.Info, _ string, _ time.Duration, _ error) {
+func (r *rig) ran(_ context.Context, info fsm.Info, _ fsm.OutcomeKind, _ time.Duration, _ error) {
 	n, _ := r.runs.LoadOrStore(info.ID, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // nothing else is stored
 }

@@ -90,8 +90,9 @@ func seed(text, document func(bad string)) {
 // FuzzStoreCommit: whatever is in an outcome, it is stored equal, or it is a fault of the data that changes nothing; then its neighbour in
 // the batch can be committed alone, as can its own failure.
 func FuzzStoreCommit(f *testing.F) {
+	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop}
 	add := func(kind step.Kind, to, raw, text, failure, name string) {
-		f.Add(uint8(kind-1), to, []byte(raw), text, failure, name) //nolint:gosec // six
+		f.Add(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // six
 	}
 	seed(func(text string) {
 		add(step.Next, text, "{}", "", "", "")
@@ -109,7 +110,7 @@ func FuzzStoreCommit(f *testing.F) {
 	s := newShelf(f)
 	f.Fuzz(func(t *testing.T, kind uint8, to string, raw []byte, text, failure, name string) {
 		bad, good := s.claimed(t)
-		o := &step.Commit{Kind: step.Next + step.Kind(kind%uint8(step.Stop)), Err: text}
+		o := &step.Commit{Kind: kinds[int(kind)%len(kinds)], Err: text}
 		switch o.Kind {
 		case step.Next:
 			o.Step, o.State, o.Err = to, raw, ""

@@ -17,19 +17,19 @@ type facts struct {
 	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried [][]any
 }
 
-// Kinds of outcome beyond step.Kind.
+// What a mark can be of, beside the kinds of outcomes.
 const (
-	kindKept   = 0
-	kindReap   = 7
-	kindCancel = 8
-	kindRetry  = 9
-	kindFamily = 10
-	kindExpire = 11
+	kindKept   step.Kind = "kept"           // a next that keeps its claim
+	kindReap   step.Kind = "reap"           // of expired leases
+	kindExpire step.Kind = "expire"         // of instances over their deadline
+	kindCancel step.Kind = "cancel"         // by an operator
+	kindFamily step.Kind = "cancel family"  // with all descendants
+	kindRetry  step.Kind = "operator retry" // of what had failed
 )
 
 // outcome notes an attempt to commit an outcome, and whether it was reported as applied.
 func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool) {
-	kind := int(e.Commit.Kind)
+	kind := e.Commit.Kind
 	if e.Keep {
 		kind = kindKept
 	}
@@ -45,7 +45,7 @@ func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool
 }
 
 // mark notes the mark of something that ends instances without an outcome of theirs.
-func (f *facts) mark(mark, actor string, kind int) {
+func (f *facts) mark(mark, actor string, kind step.Kind) {
 	f.outcomes = append(f.outcomes, []any{mark, actor, 0, "", 0, 0, kind, []int64{}, []int64{}, 0, false})
 }
 

@@ -68,9 +68,8 @@ ALTER TABLE interleave.letter SET (autovacuum_enabled = false);
 CREATE TABLE interleave.reference (instance bigint REFERENCES gendurable.gen_durable (id) ON DELETE CASCADE);
 
 -- Every attempt to commit: the fence it was sent with, what it was given, and whether it was reported as applied. Kinds are those of the
--- commit statement; 7 is a reap, 8 an operator's cancel, whose marks may be on any row; 9 an operator's retry; 10 a cancel with all descendants;
--- 11 a sweep of deadlines, as 7.
-CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind int,
+-- commit statement and those of facts_test.go. What has no worker is no outcome: a sweep, or an operator's verb, whose mark may be on any row.
+CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind text,
   presented bigint[], ignored bigint[], children int, applied boolean);
 CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
 CREATE UNLOGGED TABLE interleave.stale (actor text, worker text, id bigint, token bigint, visit bigint);
@@ -97,18 +96,18 @@ FROM interleave.change WHERE (o).id IS NOT NULL AND (n).id IS NOT NULL AND o IS 
 -- The fences. One outcome per claim and visit; a stale one changes nothing; who is told "applied" or "stale" is told the truth.
 CREATE VIEW interleave.broken_fence AS
 SELECT 'unfenced outcome' AS name, format('%s of instance %s by %s, which was %s', u.kind, m.id, m.actor, m.was) AS detail
-FROM interleave.move m LEFT JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND (u.id = m.id OR u.kind >= 7)
+FROM interleave.move m LEFT JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND (u.id = m.id OR u.worker = '')
 WHERE m.marked AND NOT coalesce(CASE u.kind
-  WHEN 7 THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
-  WHEN 8 THEN m.was NOT IN ('done', 'failed')
-  WHEN 11 THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
+  WHEN 'reap' THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
+  WHEN 'cancel' THEN m.was NOT IN ('done', 'failed')
+  WHEN 'expire' THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
   ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
 UNION ALL
 SELECT 'outcome applied twice', format('instance %s token %s visit %s', id, token, visit)
 FROM interleave.move WHERE marked AND was = 'executing' GROUP BY id, token, visit HAVING count(*) > 1
 UNION ALL
 SELECT 'untold', format('instance %s was reported as applied: %s', u.id, u.applied)
-FROM interleave.outcome u WHERE u.kind < 7
+FROM interleave.outcome u WHERE u.worker <> ''
   AND u.applied <> EXISTS (SELECT FROM interleave.move m WHERE m.marked AND (m.n).commit_id = u.mark AND m.id = u.id)
 UNION ALL
 SELECT 'write without its outcome', format('of %s', b.mark)
@@ -123,7 +122,7 @@ FROM interleave.stale s WHERE EXISTS (SELECT FROM gendurable.gen_durable g
   WHERE g.id = s.id AND g.status = 'executing' AND g.locked_by = s.worker AND g.claim_token = s.token AND g.visit = s.visit)
 UNION ALL
 SELECT 'unfinished', format('instance %s token %s visit %s is neither applied nor stale', u.id, u.token, u.visit)
-FROM interleave.outcome u WHERE u.kind < 7
+FROM interleave.outcome u WHERE u.worker <> ''
   AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.id = u.id AND v.actor = u.actor AND v.token = u.token AND v.visit = u.visit AND v.applied)
   AND NOT EXISTS (SELECT FROM interleave.stale s WHERE s.id = u.id AND s.actor = u.actor AND s.token = u.token AND s.visit = u.visit);
 
@@ -142,7 +141,7 @@ FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o
 UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was IN ('done', 'failed')
-  AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 9))
+  AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator retry'))
 UNION ALL
 SELECT 'retried as another', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable'
@@ -176,7 +175,7 @@ FROM interleave.move m WHERE m.was = 'awaiting_signal' AND m.is = 'runnable'
   AND NOT coalesce((m.n).timed_out AND (m.o).await_deadline <= (m.n).eligible_at, false)
   AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.xid = m.xid AND (l.o).id IS NULL AND (l.n).target_id = m.id AND (l.n).name = ANY ((m.o).awaits))
   AND NOT EXISTS (SELECT FROM interleave.move p JOIN interleave.outcome u ON u.mark = (p.n).commit_id AND u.id = p.id
-    WHERE p.xid = m.xid AND p.id = m.id AND p.is = 'awaiting_signal' AND u.kind = 3)
+    WHERE p.xid = m.xid AND p.id = m.id AND p.is = 'awaiting_signal' AND u.kind = 'await')
 UNION ALL
 SELECT 'signal of the dead', format('signal %s of %s', s.id, g.id)
 FROM gendurable.signals s JOIN gendurable.gen_durable g ON g.id = s.target_id WHERE g.status = 'done'
@@ -188,11 +187,11 @@ UNION ALL
 SELECT 'signal lost', format('signal %s of %s taken by %s', (l.o).id, (l.o).target_id, l.actor)
 FROM interleave.letter l WHERE (l.o).id IS NOT NULL AND (l.o).consumed_at IS NULL AND ((l.n).id IS NULL OR (l.n).consumed_at IS NOT NULL)
   AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
-    WHERE m.xid = l.xid AND m.id = (l.o).target_id AND m.marked AND (u.kind = 5 OR u.kind IN (0, 1, 4) AND (l.o).id = ANY (u.presented)))
+    WHERE m.xid = l.xid AND m.id = (l.o).target_id AND m.marked AND (u.kind = 'done' OR u.kind IN ('kept', 'next', 'children') AND (l.o).id = ANY (u.presented)))
   AND NOT EXISTS (SELECT FROM interleave.change c WHERE c.xid = l.xid AND (c.n).id IS NULL AND (c.o).id = (l.o).target_id)
 UNION ALL
 SELECT 'signal not consumed', format('signal %s of %s', s.id, s.target_id)
-FROM gendurable.signals s JOIN interleave.outcome u ON u.id = s.target_id AND u.kind IN (0, 1, 4) AND s.id = ANY (u.presented)
+FROM gendurable.signals s JOIN interleave.outcome u ON u.id = s.target_id AND u.kind IN ('kept', 'next', 'children') AND s.id = ANY (u.presented)
 JOIN interleave.move m ON m.marked AND m.id = u.id AND (m.n).commit_id = u.mark WHERE s.consumed_at IS NULL
 UNION ALL
 SELECT 'told delivered', format('a signal to %s, of which nothing is known', t.target)
@@ -246,10 +245,10 @@ UNION ALL
 SELECT 'orphan child', format('%s of %s', (c.n).id, (c.n).parent_id)
 FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).parent_id IS NOT NULL
   AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
-    WHERE m.xid = c.xid AND m.id = (c.n).parent_id AND m.marked AND u.kind = 4 AND (m.n).round = (c.n).parent_round)
+    WHERE m.xid = c.xid AND m.id = (c.n).parent_id AND m.marked AND u.kind = 'children' AND (m.n).round = (c.n).parent_round)
 UNION ALL
 SELECT 'children missing', format('parent %s', m.id)
-FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id AND u.kind = 4
+FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id AND u.kind = 'children'
 WHERE m.marked AND u.children <> (SELECT count(*) FROM interleave.change c WHERE c.xid = m.xid AND (c.o).id IS NULL AND (c.n).parent_id = m.id)
   + coalesce((SELECT jsonb_array_length((d.n).dropped) FROM interleave.move d WHERE d.xid = m.xid AND d.id = m.id AND (d.n).dropped IS NOT NULL
       ORDER BY d.seq DESC LIMIT 1), 0)
@@ -260,7 +259,7 @@ FROM interleave.outcome u CROSS JOIN LATERAL (
     SELECT g.id, g.status FROM gendurable.gen_durable g WHERE g.id = u.id
     UNION SELECT g.id, g.status FROM f JOIN gendurable.gen_durable g ON g.parent_id = f.id)
   SELECT f.id, f.status FROM f) d
-WHERE u.kind = 10 AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 9)
+WHERE u.kind = 'cancel family' AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 'operator retry')
 UNION ALL
 SELECT 'cancelled before its child', format('parent %s of %s', p.id, c.id)
 FROM interleave.move p JOIN interleave.move c ON c.xid = p.xid AND (c.n).parent_id = p.id AND c.seq > p.seq

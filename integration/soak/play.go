@@ -117,9 +117,9 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 		Schedules: schedules(),
 		Lease:     lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
 		Hooks: []engine.Hooks{{
-			Step: func(_ context.Context, i fsm.Info, outcome string, _ time.Duration, _ error) {
-				if outcome != "" {
-					log.write(event{Kind: evCommitted, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Outcome: outcome})
+			Step: func(_ context.Context, i fsm.Info, outcome fsm.OutcomeKind, _ time.Duration, _ error) {
+				if outcome != fsm.OutcomeNone {
+					log.write(event{Kind: evCommitted, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Outcome: string(outcome)})
 				}
 			},
 			Fire: func(_ context.Context, schedule string, inserted, _, _ int, _ time.Duration) {

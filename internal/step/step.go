@@ -161,22 +161,25 @@ type Dropped struct {
 	Occupant int64  `json:"o,omitempty"` // 0: freed again meanwhile
 }
 
-// Kind of an outcome. The values are those of the commit statement.
-type Kind int16
+// Kind says which of its methods a step's outcome was made by. fsm.OutcomeKind is this type, and the commit statement knows the
+// kinds by these names.
+type Kind string
 
 // The kinds.
 const (
-	Next     Kind = iota + 1 // progress to Step
-	Retry                    // the same step again
-	Await                    // park until a signal of Names arrives
-	Children                 // insert Spawn and park until all are terminal
-	Done                     // end with Result
-	Stop                     // end as failed
+	Next     Kind = "next"     // progress to Step
+	Retry    Kind = "retry"    // the same step again
+	Await    Kind = "await"    // park until a signal of Names arrives
+	Children Kind = "children" // insert Spawn and park until all are terminal
+	Done     Kind = "done"     // end with Result
+	Stop     Kind = "stop"     // end as failed
 )
 
-func (k Kind) String() string {
-	return [...]string{"none", "next", "retry", "await", "children", "done", "stop"}[k]
-}
+// String is the kind's name; "none" for the zero value.
+func (k Kind) String() string { return cmp.Or(string(k), "none") }
+
+// Terminal reports whether the outcome ends the instance.
+func (k Kind) Terminal() bool { return k == Done || k == Stop }
 
 // Commit is an outcome, validated and encoded; or, with Within, one that is yet to be decided.
 type Commit struct {

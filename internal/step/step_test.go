@@ -78,7 +78,9 @@ func TestJoins(t *testing.T) {
 
 func TestKinds(t *testing.T) {
 	t.Parallel()
-	for i, want := range []string{"none", "next", "retry", "await", "children", "done", "stop"} {
-		require.Equal(t, want, step.Kind(i).String())
+	require.Equal(t, "none", step.Kind("").String())
+	require.Equal(t, "children", step.Children.String())
+	for _, k := range []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop} {
+		require.Equal(t, k == step.Done || k == step.Stop, k.Terminal(), k)
 	}
 }

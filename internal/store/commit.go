@@ -19,8 +19,6 @@ type Entry struct {
 	Keep   bool // Next only: the claim is kept, the row stays executing
 }
 
-func (e *Entry) terminal() bool { return e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop }
-
 // Slow reports whether an entry may wait for a stranger and so belongs to the slow lane from the start: a child's correlation key makes
 // its insertion wait for whoever is inserting the same key.
 func (e *Entry) Slow() bool {
@@ -36,28 +34,28 @@ func (e *Entry) Slow() bool {
 // at half the cost: that is why the heartbeat, not the commit, extends leases. See commitSQL for the shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
-const keptSQL = `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
+var keptSQL = `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
   last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = (SELECT clock_timestamp())
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
   unnest($7::text[]) AS state) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
+WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
 RETURNING g.id`
 
 // doneSQL commits the outcomes of a batch that end an instance well: the most common of those that give their claim up, by a statement
 // that knows what they are at nine tenths of the cost. Children are not among them, since their parents must be held. See commitSQL.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results
-const doneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+var doneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
   last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, finished_at = (SELECT now FROM c), commit_id = $5::uuid,
   updated_at = (SELECT now FROM c)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
+WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
 RETURNING g.id`
 
-// commitSQL applies all other outcomes of a batch, of all kinds, under the fence: id, executing, worker, claim token and visit (spec §6).
+// commitSQL applies all other outcomes of a batch, of all kinds, under the fence (see visitFence).
 // A stale one changes nothing. Each applied row carries the batch's mark, commit_id: the riders that follow in the transaction go by it,
 // never by what the fence should be next, which a re-claimed row could match too (T84).
 //
@@ -65,51 +63,52 @@ RETURNING g.id`
 // joined by a rider, someone holds. Lock and UPDATE are one statement: a later one could not know what was skipped, and would wait.
 // The parents are locked with the first row, be it a child or not, since the last condition asks for them first: one whose own outcome is
 // in this batch could not be locked any more once it is updated, and its child would be left out.
-// The join is by ctid, which is right only because the lock did not wait (T99). coalesce() hides status from the partial indexes:
-// planned while nothing executes, the literal would walk every executing row per entry (T98).
+// The join is by ctid, which is right only because the lock did not wait (T99).
 //
 // $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results $10 delay or timeout, µs $11 time
 // $12 errors $13 failures $14, $15 slice of $16 names $17 number of children $18 parent of a terminal child $19 the distinct parents.
 // Columns that no entry needs are NULL, which unnest pads.
-const commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
-  status = CASE u.kind WHEN 3 THEN 'awaiting_signal' WHEN 5 THEN 'done' WHEN 6 THEN 'failed'
-    WHEN 4 THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END ELSE 'runnable' END,
+  status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'stop' THEN 'failed'
+    WHEN 'children' THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END ELSE 'runnable' END,
   step = coalesce(u.step, g.step),
   state = coalesce(u.state::jsonb, g.state),
-  result = CASE u.kind WHEN 5 THEN u.result::jsonb ELSE g.result END,
-  awaits = CASE WHEN u.kind IN (2, 6) THEN g.awaits WHEN u.kind = 3 THEN ($16::text[])[u.lo:u.hi] END,
-  timed_out = CASE WHEN u.kind IN (2, 6) THEN g.timed_out ELSE false END,
-  await_deadline = CASE u.kind WHEN 3 THEN u.due END,
-  eligible_at = CASE WHEN u.kind IN (1, 2) OR u.kind = 4 AND u.n = 0 THEN greatest(u.due, u.now) ELSE g.eligible_at END,
+  result = CASE u.kind WHEN 'done' THEN u.result::jsonb ELSE g.result END,
+  awaits = CASE WHEN u.kind IN ('retry', 'stop') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
+  timed_out = CASE WHEN u.kind IN ('retry', 'stop') THEN g.timed_out ELSE false END,
+  await_deadline = CASE u.kind WHEN 'await' THEN u.due END,
+  eligible_at = CASE WHEN u.kind IN ('next', 'retry') OR u.kind = 'children' AND u.n = 0 THEN greatest(u.due, u.now)
+    ELSE g.eligible_at END,
   pick_lane = 0,
-  attempt = CASE u.kind WHEN 2 THEN least(g.attempt, 2147483646) + 1 WHEN 5 THEN g.attempt WHEN 6 THEN g.attempt ELSE 0 END,
-  crashes = CASE WHEN u.kind IN (2, 5, 6) THEN g.crashes ELSE 0 END,
-  last_error = CASE WHEN u.kind IN (2, 6) THEN coalesce(u.err, g.last_error) END,
+  attempt = CASE WHEN u.kind = 'retry' THEN least(g.attempt, 2147483646) + 1 WHEN u.kind IN ('done', 'stop') THEN g.attempt ELSE 0 END,
+  crashes = CASE WHEN u.kind IN ('retry', 'done', 'stop') THEN g.crashes ELSE 0 END,
+  last_error = CASE WHEN u.kind IN ('retry', 'stop') THEN coalesce(u.err, g.last_error) END,
   failure = u.failure,
-  errors = CASE WHEN u.kind = 6 OR u.kind = 2 AND u.err IS NOT NULL THEN ` + remembered + `'at', u.now,
-    'kind', CASE WHEN u.kind = 2 THEN 'retry' WHEN u.failure = 'crashes' THEN 'crash' WHEN u.failure = 'deadline' THEN 'deadline' ELSE 'stop' END,
+  errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN ` + remembered + `'at', u.now,
+    'kind', CASE WHEN u.kind = 'retry' THEN 'retry' WHEN u.failure = 'crashes' THEN 'crash' WHEN u.failure = 'deadline' THEN 'deadline'
+      ELSE 'stop' END,
     'error', left(coalesce(u.err, ''), 1024)) ELSE g.errors END,
   locked_by = NULL,
   lease_expires_at = NULL,
-  visit = g.visit + CASE WHEN u.kind IN (1, 3, 4) THEN 1 ELSE 0 END,
-  round = CASE u.kind WHEN 4 THEN g.visit + 1 ELSE g.round END,
-  children_pending = CASE u.kind WHEN 4 THEN u.n ELSE g.children_pending END,
-  dropped = CASE u.kind WHEN 4 THEN NULL ELSE g.dropped END,
-  finished_at = CASE WHEN u.kind >= 5 THEN u.now END,
-  joined = CASE WHEN u.kind >= 5 AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
+  visit = g.visit + CASE WHEN u.kind IN ('next', 'await', 'children') THEN 1 ELSE 0 END,
+  round = CASE u.kind WHEN 'children' THEN g.visit + 1 ELSE g.round END,
+  children_pending = CASE u.kind WHEN 'children' THEN u.n ELSE g.children_pending END,
+  dropped = CASE u.kind WHEN 'children' THEN NULL ELSE g.dropped END,
+  finished_at = CASE WHEN u.kind IN ('done', 'stop') THEN u.now END,
+  joined = CASE WHEN u.kind IN ('done', 'stop') AND g.parent_id IS NOT NULL AND g.joined IS NULL THEN $5::uuid ELSE g.joined END,
   commit_id = $5::uuid,
   updated_at = u.now
 FROM (
   SELECT t.*, (SELECT now FROM c) AS now,
     CASE WHEN t.at IS NOT NULL THEN t.at WHEN t.us IS NOT NULL THEN (SELECT now FROM c) + t.us * interval '1 microsecond' END AS due
-  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::smallint[]) AS kind,
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS kind,
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
     unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent) t) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit
+WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
   AND (u.parent = ANY(ARRAY(SELECT id FROM p)) OR u.parent IS NULL)
 RETURNING g.id`
 

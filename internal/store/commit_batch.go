@@ -22,7 +22,7 @@ type batch struct {
 	kept  kept
 	ended ended
 	fences
-	kinds []int16
+	kinds []string
 
 	// Columns that stay nil until an entry needs them.
 	steps, states, results, errs, failures []*string
@@ -110,7 +110,7 @@ func (b *batch) addAny(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
 	i := len(b.ids)
 	b.fences.add(c)
-	b.kinds = append(b.kinds, int16(o.Kind))
+	b.kinds = append(b.kinds, string(o.Kind))
 	set(&b.steps, n, i, optional(o.Step))
 	set(&b.states, n, i, jsonText(o.State))
 	set(&b.results, n, i, jsonText(o.Result))
@@ -148,7 +148,7 @@ func (b *batch) addAny(n int, e *Entry) {
 		b.done = append(b.done, c.ID)
 	case step.Retry, step.Stop:
 	}
-	if e.terminal() && c.Parent != 0 {
+	if e.Commit.Kind.Terminal() && c.Parent != 0 {
 		b.joiners, b.parents = append(b.joiners, c.ID), append(b.parents, c.Parent)
 		if !b.slow {
 			set(&b.parent, n, i, &c.Parent)

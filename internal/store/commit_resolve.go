@@ -11,8 +11,8 @@ import (
 
 // resolveSQL looks what became of outcomes that a commit did not report as applied: mine by one of its marks, still mine to commit, or
 // neither. $1 ids $2 tokens $3 visits $4 worker $5 marks
-const resolveSQL = `SELECT u.id, coalesce(g.commit_id = ANY($5::text[]::uuid[]), false),
-  coalesce(g.status = 'executing' AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit, false)
+var resolveSQL = `SELECT u.id, coalesce(g.commit_id = ANY($5::text[]::uuid[]), false),
+  coalesce(` + visitFence("u.token", "u.visit") + `, false)
 FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS u(id, token, visit)
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commit_id FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
   ON true`

@@ -13,25 +13,25 @@ import (
 
 // beatSQL extends leases from the moment of the beat. SKIP LOCKED: a row being committed, or held by a host's transaction, is not lost;
 // the next beat finds it (T17, T19). $1 ids $2 tokens $3 worker $4 lease, µs
-const beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
+var beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
+WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id, g.paused`
 
 // insistSQL is beatSQL for one row that someone had locked at every beat: it waits for its turn. Of a row that is locked by one transaction after
 // the other (a target of many signals, sent in transactions of hosts) SKIP LOCKED never finds the moment in between, and the reaper might.
 // Whoever waits for one row and holds nothing can deadlock with nobody. $1 id $2 token $3 worker $4 lease, µs
-const insistSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
-WHERE g.id = $1 AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = $2
+var insistSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
+WHERE g.id = $1 AND ` + claimFence("$3", "$2") + `
 RETURNING g.id, g.paused`
 
 // lostSQL lists claims that are not current any more, and whether that is because an operator cancelled the instance. $1 ids $2 tokens
 // $3 worker
-const lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
+var lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
-WHERE NOT coalesce(g.status = 'executing' AND g.locked_by = $3 AND g.claim_token = u.token, false)`
+WHERE NOT coalesce(` + claimFence("$3", "u.token") + `, false)`
 
 // Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool that the host has exhausted, or that
 // waits behind a slow statement, must not cost a lease (T17, T32). It connects when first used, and again after an error. Not safe for
@@ -131,10 +131,10 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // releaseSQL gives claims back as they were: attempt, crashes, visit, state and eligible_at untouched, so that a deploy burns nothing.
 // The rows are locked already: SKIP LOCKED skips none, and lets the join go by ctid (a join by id was planned as a walk over the table).
 // $1 ids $2 tokens $3 worker
-const releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
+var releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
-WHERE g.ctid = l.tid AND coalesce(g.status = 'executing', false) AND g.locked_by = $3 AND g.claim_token = u.token
+WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id`
 
 // Release gives back claims whose step has not run, or was cancelled by the engine before it returned an outcome. It may wait for rows

@@ -16,7 +16,7 @@ import (
 // ownFenceSQL leads a step's own transaction: a claim that is over does not even begin to write. It locks nothing, so that while the step's
 // function runs the row is beaten, signalled and joined as ever; that no zombie's writes are committed is the fenced update's business, in
 // the same transaction. $1 id $2 token $3 visit $4 worker
-const ownFenceSQL = `SELECT coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = $2 AND g.visit = $3
+var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `
 FROM {s}.gen_durable g WHERE g.id = $1`
 
 // StepTx is a step's own transaction as its function sees it. The engine ends it.

@@ -1,0 +1,17 @@
+package fsm
+
+import "github.com/gendurable/gendurable/internal/step"
+
+// OutcomeKind says which method of [Visit] made an outcome. Hooks, middleware and tests get it; metrics and spans bear its text.
+type OutcomeKind = step.Kind
+
+// The kinds of outcomes.
+const (
+	OutcomeNone     OutcomeKind = ""            // there is none: the step failed, or its claim was given back
+	OutcomeNext     OutcomeKind = step.Next     // Visit.Next
+	OutcomeRetry    OutcomeKind = step.Retry    // Visit.Retry and Visit.RetryBy
+	OutcomeAwait    OutcomeKind = step.Await    // Visit.Await
+	OutcomeChildren OutcomeKind = step.Children // Visit.ScheduleChildren
+	OutcomeDone     OutcomeKind = step.Done     // Visit.Done
+	OutcomeStop     OutcomeKind = step.Stop     // Visit.Stop
+)
