@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings)
 
 .DEFAULT_GOAL := help
-.PHONY: help test compile postgres interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format lint \
+.PHONY: help test compile postgres interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format check-comments lint \
 	generate check-generated check-tidy drift migration cli atlas node ci clean FORCE
 
 help: ## List the targets
@@ -121,6 +121,10 @@ check-format: ## Fail where the code is not formatted
 
 # The Go files and folders at the top, but what is built.
 SOURCES = $(filter-out bin,$(shell find . -mindepth 2 -name '*.go' -not -path './.*' | cut -d/ -f2 | sort -u))
+
+check-comments: ## List the comments that are wider than 100 columns
+	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}$$' $$(grep -rL --include='*.go' '^// Code generated' $(SOURCES)) \
+		| grep -E '^[^:]+:[0-9]+:[[:blank:]]*//([^a-z]|$$)'
 
 lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LISTEN/NOTIFY
 	bin/golangci-lint run ./...

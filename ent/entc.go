@@ -2,8 +2,8 @@
 
 // Command entc generates this package from package schema.
 //
-// The build tag is not the usual "ignore": go mod tidy looks behind every tag but that one, so it keeps what the generator needs in
-// go.sum, and generating takes no network.
+// The build tag is not the usual "ignore": go mod tidy looks behind every tag but that one, so it
+// keeps what the generator needs in go.sum, and generating takes no network.
 package main
 
 import (

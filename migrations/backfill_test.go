@@ -9,7 +9,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// version1 are rows as version 1 could leave them; step is what the test calls them. Each malformed kind is there, next to sound ones.
+// version1 are rows as version 1 could leave them; step is what the test calls them. Each malformed
+// kind is there, next to sound ones.
 const version1 = `
 	INSERT INTO gen_durable (step, fsm, status, updated_at, last_error, locked_by, lease_expires_at, awaits, partition_key,
 			correlation_key, correlation_scope, eligible_at, attempt, children_pending) VALUES
@@ -115,7 +116,8 @@ func TestVersion1RowsAreMendedByTheCLI(t *testing.T) {
 	d.requireMended(t)
 }
 
-// Rows that version 1 writes between the columns and the backfill are found too, and those after it cannot be malformed.
+// Rows that version 1 writes between the columns and the backfill are found too, and those after it
+// cannot be malformed.
 func TestRowsOfWritersDuringTheMigration(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)
@@ -172,7 +174,8 @@ func TestBackfillReportsSignalsItCannotMend(t *testing.T) {
 	d.at(t, migrations.Latest()).requireCurrent(t)
 }
 
-// The backfill neither waits for a row in another transaction forever nor loses its place: it waits, and goes on.
+// The backfill neither waits for a row in another transaction forever nor loses its place: it
+// waits, and goes on.
 func TestBackfillInterruptedHalfway(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)

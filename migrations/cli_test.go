@@ -70,7 +70,8 @@ func TestDirectoryIsValidAndInSync(t *testing.T) {
 	d, dev := newDatabase(t), pgtest.Database(t)
 	out, err := d.cli(t, dev, "migrate", "validate").CombinedOutput()
 	require.NoError(t, err, string(out))
-	// Twice: what the first replay leaves behind in the dev database would be in the way of the second.
+	// Twice: what the first replay leaves behind in the dev database would be in the way of the
+	// second.
 	for range 2 {
 		out, err = d.cli(t, dev, "migrate", "diff", "drift").CombinedOutput()
 		require.NoError(t, err, string(out))
@@ -120,8 +121,8 @@ func TestCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 	d.requireCurrent(t)
 }
 
-// A CLI told to wait does so inside a statement. The migrator's build waits for that statement in turn, is the deadlock's victim, and
-// repeats until the CLI has had enough.
+// A CLI told to wait does so inside a statement. The migrator's build waits for that statement in
+// turn, is the deadlock's victim, and repeats until the CLI has had enough.
 func TestWaitingCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, beforeIndexes)
@@ -135,7 +136,8 @@ func TestWaitingCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 		_, err := d.atlas(t, "migrate", "apply", "--lock-timeout", "4s")
 		return err
 	})
-	// A session looks for deadlocks once, a second into its wait: past that, the CLI will not be the victim.
+	// A session looks for deadlocks once, a second into its wait: past that, the CLI will not be the
+	// victim.
 	require.Eventually(t, func() bool {
 		return one[int](t, d, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 			AND query LIKE 'SELECT pg_advisory_lock%' AND query_start < clock_timestamp() - interval '1.5 s'`) > 0

@@ -11,7 +11,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// A program migrates before it starts its engine. Any number of processes may do so at the same time.
+// A program migrates before it starts its engine. Any number of processes may do so at the same
+// time.
 func ExampleMigrator_Up() {
 	ctx := context.Background()
 	url, drop, err := pgtest.Example()

@@ -8,7 +8,8 @@ import (
 	"ariga.io/atlas/sql/migrate"
 )
 
-// FS holds the migrations and their checksums in Atlas' format, as they lie in this directory, and their inverses under down/.
+// FS holds the migrations and their checksums in Atlas' format, as they lie in this directory, and
+// their inverses under down/.
 //
 //go:embed *.sql atlas.sum down/*.sql
 var FS embed.FS
@@ -63,7 +64,8 @@ func inverse(file migrate.File) (*migrate.LocalFile, error) {
 	return migrate.NewLocalFile(file.Name(), content), nil
 }
 
-// transactional reports whether a file is one transaction. Concurrent index builds cannot be in any, and say so in the file.
+// transactional reports whether a file is one transaction. Concurrent index builds cannot be in
+// any, and say so in the file.
 func transactional(file migrate.File) bool {
 	local, ok := file.(*migrate.LocalFile)
 	if !ok {

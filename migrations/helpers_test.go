@@ -33,7 +33,8 @@ const (
 	firstIndexName = "gen_durable_ready"
 )
 
-// database is a fresh database with a pool whose search_path is the default schema, and a migrator for that.
+// database is a fresh database with a pool whose search_path is the default schema, and a migrator
+// for that.
 type database struct {
 	*pgxpool.Pool
 	url string
@@ -80,7 +81,8 @@ func one[T any](t *testing.T, d database, sql string, args ...any) T {
 	return values[0]
 }
 
-// requireCurrent asserts that everything is applied, once, and that no index is invalid or left over.
+// requireCurrent asserts that everything is applied, once, and that no index is invalid or left
+// over.
 func (d database) requireCurrent(t *testing.T) {
 	t.Helper()
 	status, err := d.migrator().Status(t.Context())
@@ -107,14 +109,15 @@ func (d database) awaitWaiting(t *testing.T, pattern string) {
 	require.Eventually(t, func() bool { return d.waiting(t, pattern) > 0 }, patience, tick, "nobody waits in %q", pattern)
 }
 
-// hold keeps a transaction open that has written to gen_durable, until release is called: it holds up a concurrent index build at its
-// start, and every change of the table.
+// hold keeps a transaction open that has written to gen_durable, until release is called: it holds
+// up a concurrent index build at its start, and every change of the table.
 func (d database) hold(t *testing.T) (release func()) {
 	t.Helper()
 	return d.holdOpen(t, pgx.ReadCommitted, `INSERT INTO gen_durable (fsm, step) VALUES ('holder', 'holding')`)
 }
 
-// holdSnapshot keeps a transaction open that has only read, elsewhere: it holds up a concurrent index build at its end, and nothing else.
+// holdSnapshot keeps a transaction open that has only read, elsewhere: it holds up a concurrent
+// index build at its end, and nothing else.
 func (d database) holdSnapshot(t *testing.T) (release func()) {
 	t.Helper()
 	return d.holdOpen(t, pgx.RepeatableRead, `SELECT`)
@@ -134,7 +137,8 @@ func (d database) holdOpen(t *testing.T, isolation pgx.TxIsoLevel, sql string) (
 // root is the repository's.
 const root = ".."
 
-// atlasCLI finds the pinned Atlas CLI, which "make atlas" builds: that takes minutes on a new machine, and no test waits for it.
+// atlasCLI finds the pinned Atlas CLI, which "make atlas" builds: that takes minutes on a new
+// machine, and no test waits for it.
 func atlasCLI(t *testing.T) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(root, "bin", "atlas"))
@@ -166,8 +170,9 @@ func (d database) atlasApply(t *testing.T, args ...string) {
 	require.NoError(t, err, out)
 }
 
-// background runs f beside the test and returns a function that waits for its error. f heeds t.Context: a test that has failed
-// meanwhile ends only after it, since f must not use a test that is over.
+// background runs f beside the test and returns a function that waits for its error. f heeds
+// t.Context: a test that has failed meanwhile ends only after it, since f must not use a test that
+// is over.
 func background(t *testing.T, f func() error) (wait func() error) {
 	t.Helper()
 	done := make(chan struct{})

@@ -22,27 +22,32 @@ const (
 	Empty = "0"
 )
 
-// Migrator brings the engine's Postgres schema to a version. The zero value lacks a Pool. It keeps no state: copies and concurrent use,
-// in one process or many, are fine, and so is the Atlas CLI at the same time: one of them migrates, the others wait (the CLI: gives up).
+// Migrator brings the engine's Postgres schema to a version. The zero value lacks a Pool. It keeps
+// no state: copies and concurrent use, in one process or many, are fine, and so is the Atlas CLI at
+// the same time: one of them migrates, the others wait (the CLI: gives up).
 //
-// It needs the rights to create the schema, unless that exists, and to create in it. It dials one connection of its own, which has to
-// reach Postgres itself or a proxy in session mode.
+// It needs the rights to create the schema, unless that exists, and to create in it. It dials one
+// connection of its own, which has to reach Postgres itself or a proxy in session mode.
 type Migrator struct {
-	// Pool is where the address and the credentials are taken from. Required. None of its connections is used to migrate.
+	// Pool is where the address and the credentials are taken from. Required. None of its connections
+	// is used to migrate.
 	Pool *pgxpool.Pool
-	// Schema is the engine's Postgres schema: tables and revisions. Empty: DefaultSchema. Created if absent.
+	// Schema is the engine's Postgres schema: tables and revisions. Empty: DefaultSchema. Created if
+	// absent.
 	Schema string
 	// Logger is told of each step. Nil: nobody is.
 	Logger *slog.Logger
 }
 
-// Up applies every pending migration and returns their versions in order; none if the schema is current. It may be run again after any
-// error, and goes on where it was. A schema that is newer than this program is a [SchemaError].
+// Up applies every pending migration and returns their versions in order; none if the schema is
+// current. It may be run again after any error, and goes on where it was. A schema that is newer
+// than this program is a [SchemaError].
 func (m Migrator) Up(ctx context.Context) ([]string, error) {
 	return m.To(ctx, Latest())
 }
 
-// Down undoes the newest applied migration and returns its version; none if the schema is [Empty]. See [Migrator.To] for what is lost.
+// Down undoes the newest applied migration and returns its version; none if the schema is [Empty].
+// See [Migrator.To] for what is lost.
 func (m Migrator) Down(ctx context.Context) ([]string, error) {
 	return m.migrate(ctx, func(applied []string) (string, error) {
 		if len(applied) < 2 {
@@ -52,12 +57,14 @@ func (m Migrator) Down(ctx context.Context) ([]string, error) {
 	})
 }
 
-// To applies or undoes migrations until version is the newest one applied, and returns the versions it applied or undid, in the order
-// it did. [Empty] undoes all. An unknown version is an error before anything is done.
+// To applies or undoes migrations until version is the newest one applied, and returns the versions
+// it applied or undid, in the order it did. [Empty] undoes all. An unknown version is an error
+// before anything is done.
 //
-// Going down undoes the schema, not what has happened in it: columns are dropped with what they hold (idempotency keys, claims,
-// crashes, children's rounds), [Empty] drops the tables. Stop all engines before: they work with exactly one version. Indexes, too, are
-// only ever built and dropped concurrently.
+// Going down undoes the schema, not what has happened in it: columns are dropped with what they
+// hold (idempotency keys, claims, crashes, children's rounds), [Empty] drops the tables. Stop all
+// engines before: they work with exactly one version. Indexes, too, are only ever built and dropped
+// concurrently.
 func (m Migrator) To(ctx context.Context, version string) ([]string, error) {
 	if version != Empty && !slices.Contains(Versions(), version) {
 		return nil, fmt.Errorf("migrate schema %q: no version %q", m.schema(), version)
@@ -163,9 +170,10 @@ const (
 	longPause  = time.Second
 )
 
-// persistently runs a step again while it fails only because of what others do: a lock not had in time, and the deadlock that a
-// concurrent index build runs into with a session of the CLI that waits for the migration lock inside a statement. The latter lasts
-// until that session gives up, by default after ten seconds.
+// persistently runs a step again while it fails only because of what others do: a lock not had in
+// time, and the deadlock that a concurrent index build runs into with a session of the CLI that
+// waits for the migration lock inside a statement. The latter lasts until that session gives up, by
+// default after ten seconds.
 func persistently(ctx context.Context, log *slog.Logger, run func(ctx context.Context) error) error {
 	pause := firstPause
 	for attempt := 1; ; attempt++ {

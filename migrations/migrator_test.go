@@ -242,7 +242,8 @@ func TestMigratorLeavesThePoolAlone(t *testing.T) {
 	require.Zero(t, locks, "the lock is given back")
 }
 
-// Limits that a role has for its statements must not end an index build, nor must the exec mode of the pool matter.
+// Limits that a role has for its statements must not end an index build, nor must the exec mode of
+// the pool matter.
 func TestMigratorUnderARolesLimits(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{

@@ -58,7 +58,8 @@ func (r *revisions) Ident() *migrate.TableIdent {
 const revisionColumns = `version, description, type, applied, total, executed_at, execution_time,
 	coalesce(error, ''), coalesce(error_stmt, ''), hash, coalesce(partial_hashes, 'null')::text, operator_version`
 
-// ReadRevisions lists all revisions, oldest first. The CLI also keeps a row there whose version starts with a dot.
+// ReadRevisions lists all revisions, oldest first. The CLI also keeps a row there whose version
+// starts with a dot.
 func (r *revisions) ReadRevisions(ctx context.Context) ([]*migrate.Revision, error) {
 	return r.read(ctx, `WHERE version NOT LIKE '.%' ORDER BY version COLLATE "C"`)
 }

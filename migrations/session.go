@@ -31,10 +31,11 @@ type session struct {
 	log       *slog.Logger
 }
 
-// openSession dials, waits for the lock, and creates the schema and the revision table if there are none.
+// openSession dials, waits for the lock, and creates the schema and the revision table if there are
+// none.
 //
-// A connection of its own, not one of the pool's: it ends with settings that no other user of the pool must see. The wait has no limit
-// but ctx.
+// A connection of its own, not one of the pool's: it ends with settings that no other user of the
+// pool must see. The wait has no limit but ctx.
 func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger) (_ *session, err error) {
 	db := dial(pool)
 	s := &session{db: db, schema: schema, log: log}
@@ -49,7 +50,8 @@ func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *sl
 	s.revisions = &revisions{db: s.conn, schema: schema}
 	for name, value := range map[string]string{
 		"search_path": quoted(schema),
-		// A role's own limits are made for statements, not for an index build. The files set the ones they need.
+		// A role's own limits are made for statements, not for an index build. The files set the ones
+		// they need.
 		"lock_timeout": "0", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
 		"default_transaction_isolation": "read committed",
 	} {
@@ -72,7 +74,8 @@ func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *sl
 func dial(pool *pgxpool.Pool) *sql.DB {
 	config := pool.Config()
 	connConfig := config.ConnConfig
-	// When ctx ends, the server is told: left to itself it would go on building an index, and holding the lock, for nobody.
+	// When ctx ends, the server is told: left to itself it would go on building an index, and holding
+	// the lock, for nobody.
 	connConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: closeTimeout}
 	}
@@ -93,8 +96,8 @@ func lockKey() int64 {
 	return int64(hash.Sum32())
 }
 
-// lock polls. To wait in pg_advisory_lock would deadlock with the holder's concurrent index build, which waits for every statement that
-// is older than itself.
+// lock polls. To wait in pg_advisory_lock would deadlock with the holder's concurrent index build,
+// which waits for every statement that is older than itself.
 func (s *session) lock(ctx context.Context) error {
 	const firstPause, longPause = 10 * time.Millisecond, 500 * time.Millisecond
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
@@ -127,7 +130,8 @@ func (s *session) close(ctx context.Context) error {
 }
 
 func (s *session) createSchema(ctx context.Context) error {
-	// Asked first: IF NOT EXISTS wants the right to create schemas even where there is nothing to create.
+	// Asked first: IF NOT EXISTS wants the right to create schemas even where there is nothing to
+	// create.
 	var exists bool
 	if err := s.conn.QueryRowContext(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(s.schema)).Scan(&exists); err != nil {
 		return fmt.Errorf("look for the schema: %w", err)
@@ -141,7 +145,8 @@ func (s *session) createSchema(ctx context.Context) error {
 	return nil
 }
 
-// applied lists the versions in the revision table, oldest first, one that was interrupted included.
+// applied lists the versions in the revision table, oldest first, one that was interrupted
+// included.
 func (s *session) applied(ctx context.Context) ([]string, error) {
 	revisions, err := s.revisions.ReadRevisions(ctx)
 	if err != nil {
@@ -170,8 +175,9 @@ func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File,
 	return files, nil
 }
 
-// apply runs one file as its transaction mode says. A file without a transaction is run from its first statement, also where an earlier
-// run was cut off: only so does it find and replace what that run left behind, however often.
+// apply runs one file as its transaction mode says. A file without a transaction is run from its
+// first statement, also where an earlier run was cut off: only so does it find and replace what
+// that run left behind, however often.
 func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File) error {
 	if transactional(file) {
 		return s.inTransaction(ctx, func(tx *sql.Tx) error {
@@ -229,7 +235,8 @@ func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisi
 		return err
 	}
 	err = executor.Execute(ctx, file)
-	// What follows a failed statement in the executor fails in the aborted transaction too, and only hides the cause.
+	// What follows a failed statement in the executor fails in the aborted transaction too, and only
+	// hides the cause.
 	if failed, ok := errors.AsType[*migrate.StmtExecError](err); ok {
 		return fmt.Errorf("%s: %w", headline(failed.Stmt), failed.Err)
 	}
@@ -255,7 +262,8 @@ func newExecutor(db querier, dir migrate.Dir, revisions *revisions) (*migrate.Ex
 	return executor, nil
 }
 
-// unaware is Atlas' driver without its look at everything else in the database before the first migration: that belongs to the host.
+// unaware is Atlas' driver without its look at everything else in the database before the first
+// migration: that belongs to the host.
 type unaware struct{ migrate.Driver }
 
 func (unaware) CheckClean(context.Context, *migrate.TableIdent) error { return nil }

@@ -68,8 +68,9 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Check reports whether the schema ("": DefaultSchema) is exactly what this program needs: nil, else a *[SchemaError], else what kept
-// it from reading. It only reads, takes no lock, and needs no more than the right to select from the revision table.
+// Check reports whether the schema ("": DefaultSchema) is exactly what this program needs: nil,
+// else a *[SchemaError], else what kept it from reading. It only reads, takes no lock, and needs no
+// more than the right to select from the revision table.
 func Check(ctx context.Context, db Querier, schema string) error {
 	if schema == "" {
 		schema = DefaultSchema

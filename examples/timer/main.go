@@ -1,5 +1,5 @@
-// Timer shows a durable timer: a step that goes on later. Nothing waits in memory meanwhile, so the process may end; whichever process
-// works on the queue when the time has come goes on.
+// Timer shows a durable timer: a step that goes on later. Nothing waits in memory meanwhile, so the
+// process may end; whichever process works on the queue when the time has come goes on.
 //
 //	go run ./examples/timer
 package main

@@ -50,7 +50,8 @@ func read(t *testing.T, drawings ...drawing) (found []parsed) {
 	return found
 }
 
-// names are what a machine or a step may be called, and what the languages would take for their own.
+// names are what a machine or a step may be called, and what the languages would take for their
+// own.
 var names = []string{
 	"plain", "end", "subgraph", "graph", "a b", " padded ", `quo"te`, `back\slash`, `\n`, `trailing\`, "new\nline", "tab\there", "carriage\rreturn",
 	"<br/>", "<b>bold</b>", "&amp;", "&#34;", "#34;", "#quot;", "`code`", "**bold**", "1. list", "1) list", "- list", "_emphasis_", "__strong__", "a_b_c", "a-b.c", "www.example.com", "a\n- b", "-", "_", "---x", "%% comment", "%%{init: {}}%%",
@@ -58,7 +59,8 @@ var names = []string{
 	"🛒", "e\u0301", "\u202eright to left", "nul\x00", "\x1b[31m", "bom\ufeff", "ﬂ°°34¶ß", "$x^2$", "---\ntitle: x\n---", "---",
 }
 
-// drawn is a name as the drawings have it: what no one can see is replaced, and Mermaid drops what is blank around it.
+// drawn is a name as the drawings have it: what no one can see is replaced, and Mermaid drops what
+// is blank around it.
 func drawn(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -68,7 +70,8 @@ func drawn(name string) string {
 	}, strings.Trim(name, " "))
 }
 
-// Whatever machines and steps are called, both parsers read the drawing, and find the names, notes and arrows that it was made of.
+// Whatever machines and steps are called, both parsers read the drawing, and find the names, notes
+// and arrows that it was made of.
 func TestParsersReadTheDrawings(t *testing.T) {
 	t.Parallel()
 	graphs := make([]fsm.Graph, 0, len(names)+1)

@@ -1,4 +1,5 @@
-// Package languages tests the SQL functions by which programs in other languages insert instances and send signals.
+// Package languages tests the SQL functions by which programs in other languages insert instances
+// and send signals.
 package languages
 
 import (
@@ -145,7 +146,8 @@ func TestClientsAreTold(t *testing.T) {
 	}
 }
 
-// TestInsertedRowsAreThoseOfTheEngine compares with a row that the engine itself has inserted, column by column.
+// TestInsertedRowsAreThoseOfTheEngine compares with a row that the engine itself has inserted,
+// column by column.
 func TestInsertedRowsAreThoseOfTheEngine(t *testing.T) {
 	t.Parallel()
 	e, pool := open(t, pgtest.Migrated(t))
@@ -203,7 +205,8 @@ func counting(want int) fsm.Definition {
 		fsm.Step("again", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return wait(v, v.State) }))
 }
 
-// Signals by the function meet their target at every point of its way between running and parking: none is lost, none counts twice.
+// Signals by the function meet their target at every point of its way between running and parking:
+// none is lost, none counts twice.
 func TestNoSignalIsLostBesideARunningTarget(t *testing.T) {
 	t.Parallel()
 	const senders, each = 8, 100
@@ -261,7 +264,8 @@ func TestOneInsertPerKey(t *testing.T) {
 	}
 }
 
-// The functions are part of the caller's transaction, and find their tables whatever its search_path is.
+// The functions are part of the caller's transaction, and find their tables whatever its
+// search_path is.
 func TestInTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t, pgtest.Migrated(t))

@@ -1,5 +1,5 @@
-// Package node prepares programs of Node for the tests. What they import is installed before the tests run, by "make node":
-// no test waits for a download.
+// Package node prepares programs of Node for the tests. What they import is installed before the
+// tests run, by "make node": no test waits for a download.
 package node
 
 import (
@@ -16,8 +16,9 @@ func Found() bool {
 	return err == nil
 }
 
-// Prepare copies a program of the current directory to dir, beside the packages that package-lock.json names. The current
-// directory is integration/<name>, whose packages are in .cache/node/<name>.
+// Prepare copies a program of the current directory to dir, beside the packages that
+// package-lock.json names. The current directory is integration/<name>, whose packages are in
+// .cache/node/<name>.
 func Prepare(dir, program string) error {
 	here, err := os.Getwd()
 	if err != nil {

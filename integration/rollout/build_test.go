@@ -17,7 +17,8 @@ import (
 const (
 	nextVersion = "20991231000000"
 	nextName    = nextVersion + "_next.sql"
-	// What migrations do most, and what makes plans of statements obsolete that running engines have prepared.
+	// What migrations do most, and what makes plans of statements obsolete that running engines have
+	// prepared.
 	nextUp = `SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE "gen_durable" ADD COLUMN "next" text NOT NULL DEFAULT 'new', ALTER COLUMN "last_error" SET STORAGE MAIN;

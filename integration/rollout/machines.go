@@ -11,7 +11,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// What a build registers. The new one has another version of one machine, a machine more, and a machine less.
+// What a build registers. The new one has another version of one machine, a machine more, and a
+// machine less.
 const (
 	Old = "old"
 	New = "new"

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what a test waits for. It is generous: it is spent only where something never happens.
+// patience bounds what a test waits for. It is generous: it is spent only where something never
+// happens.
 const patience = 60 * time.Second
 
 // program is a running one.

@@ -52,7 +52,8 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 	l.ranBy(50, old...)
 	l.ranBy(50, first)
 
-	// An old process that is started again would not know the schema, and says so. The running ones are none the worse for it.
+	// An old process that is started again would not know the schema, and says so. The running ones
+	// are none the worse for it.
 	late, said := run(t, older, "-url", url, "-machines", Old)
 	require.Empty(t, said)
 	<-late.exited
@@ -132,7 +133,8 @@ func (l *load) park() []fsm.ID {
 	return ids
 }
 
-// grow adds a stream of instances of some machines: with and without partition keys, short and long ones.
+// grow adds a stream of instances of some machines: with and without partition keys, short and long
+// ones.
 func (l *load) grow(machines ...fsm.Machine[Order, string]) {
 	for _, m := range machines {
 		l.making.Go(func() {
@@ -221,7 +223,8 @@ func (l *load) allDone() {
 	l.t.Logf("%d instances, %d steps", len(l.ids), l.count("true"))
 }
 
-// nothingBurned requires that no step was run as another attempt, no process was taken for dead, and no handler was called.
+// nothingBurned requires that no step was run as another attempt, no process was taken for dead,
+// and no handler was called.
 func (l *load) nothingBurned() {
 	l.t.Helper()
 	require.Zero(l.t, l.count("attempt > 0 OR crashes > 0 OR error IS NOT NULL"))

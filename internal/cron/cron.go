@@ -1,5 +1,5 @@
-// Package cron says when something is due that repeats: by a cron expression in a time zone, or every so often. It is a pure function of
-// the expression, the zone and a time: no clock, no I/O.
+// Package cron says when something is due that repeats: by a cron expression in a time zone, or
+// every so often. It is a pure function of the expression, the zone and a time: no clock, no I/O.
 //
 // It imports nothing of the project.
 package cron
@@ -87,9 +87,10 @@ var nicknames = map[string]string{
 	"@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// Parse an expression: five fields (minute, hour, day of the month, month, weekday), or six with the second before them; a nickname; or
-// "@every 30s". Each field is *, or a list of numbers and ranges, with steps; months and weekdays have names, the day may be L, the month's
-// last, and weekday 7 is Sunday. If neither day nor weekday is *, either suffices. Its error is a *[Error].
+// Parse an expression: five fields (minute, hour, day of the month, month, weekday), or six with
+// the second before them; a nickname; or "@every 30s". Each field is *, or a list of numbers and
+// ranges, with steps; months and weekdays have names, the day may be L, the month's last, and
+// weekday 7 is Sunday. If neither day nor weekday is *, either suffices. Its error is a *[Error].
 func Parse(text string) (Expression, error) {
 	if len(text) > MaxBytes {
 		return Expression{}, &Error{text, MaxBytes + 1, "", fmt.Sprintf("%d bytes, at most %d", len(text), MaxBytes)}

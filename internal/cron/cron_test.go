@@ -69,8 +69,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Europe/Berlin skips from 2 to 3 on 2026-03-29 and repeats 2 to 3 on 2026-10-25; America/New_York skips from 2 to 3 on 2026-03-08 and
-// repeats 1 to 2 on 2026-11-01.
+// Europe/Berlin skips from 2 to 3 on 2026-03-29 and repeats 2 to 3 on 2026-10-25; America/New_York
+// skips from 2 to 3 on 2026-03-08 and repeats 1 to 2 on 2026-11-01.
 func TestNextWhereTheClocksChange(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

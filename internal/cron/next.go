@@ -5,12 +5,13 @@ import "time"
 // horizon bounds the search: what Parse has accepted comes within it.
 const horizon = 10 // years
 
-// Next is the first occurrence after a time, in a zone; it is in UTC, on a whole second. An interval counts from 1970-01-01 00:00 UTC, so
-// that all processes agree on it.
+// Next is the first occurrence after a time, in a zone; it is in UTC, on a whole second. An
+// interval counts from 1970-01-01 00:00 UTC, so that all processes agree on it.
 //
-// Where the zone's clocks change: an expression whose hour begins with * goes by elapsed time. It is due whenever a clock on the wall shows
-// a time that matches, which in a repeated hour is twice, and in a skipped one never. Any other one is due once for each day and time that it
-// names: in a repeated hour the first time, and what falls into a skipped hour together at its end.
+// Where the zone's clocks change: an expression whose hour begins with * goes by elapsed time. It
+// is due whenever a clock on the wall shows a time that matches, which in a repeated hour is twice,
+// and in a skipped one never. Any other one is due once for each day and time that it names: in a
+// repeated hour the first time, and what falls into a skipped hour together at its end.
 func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	after = after.UTC().Truncate(time.Second)
 	if e.interval > 0 {
@@ -22,7 +23,8 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 		return time.Unix((n+1)*seconds, 0).UTC()
 	}
 	at := after.Add(time.Second)
-	// Within a period of constant offset the wall's clock goes on steadily, and is looked at as if it were UTC.
+	// Within a period of constant offset the wall's clock goes on steadily, and is looked at as if it
+	// were UTC.
 	for limit := at.AddDate(horizon, 0, 0); at.Before(limit); {
 		local := at.In(zone)
 		begin, end := local.ZoneBounds()
@@ -50,8 +52,8 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	return time.Time{}
 }
 
-// Within are the occurrences after one time and up to another, the most recent ones if they are more than most; ascending. dropped: there
-// were older ones.
+// Within are the occurrences after one time and up to another, the most recent ones if they are
+// more than most; ascending. dropped: there were older ones.
 func (e Expression) Within(after, until time.Time, zone *time.Location, most int) (list []time.Time, dropped bool) {
 	// Looking back from the end, ever further: downtime may have been long, and only its end counts.
 	for span := time.Hour; ; span *= 2 {
@@ -81,7 +83,8 @@ func offsetOf(t time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// matches finds the first time that matches, at or after one and before another. Both are what a clock on the wall shows, written as UTC.
+// matches finds the first time that matches, at or after one and before another. Both are what a
+// clock on the wall shows, written as UTC.
 func (e Expression) matches(from, before time.Time) (time.Time, bool) {
 	for from.Before(before) {
 		if !e.matchesDay(from) {

@@ -1,8 +1,11 @@
-// Package ddl computes the schema that the migrations must add up to: ent's tables plus what ent cannot say, as SQL.
+// Package ddl computes the schema that the migrations must add up to: ent's tables plus what ent
+// cannot say, as SQL.
 //
-// The committed schema.sql is that SQL. atlas migrate diff reads it to write the next migration, and [Drift] compares it, freshly
-// rendered, with what the migrations build. Three things are outside it, since no schema tool of the community edition sees them: the
-// sequence of the claim tokens, storage parameters, and the order of columns. They live in the migrations and their tests.
+// The committed schema.sql is that SQL. atlas migrate diff reads it to write the next migration,
+// and [Drift] compares it, freshly rendered, with what the migrations build. Three things are
+// outside it, since no schema tool of the community edition sees them: the sequence of the claim
+// tokens, storage parameters, and the order of columns. They live in the migrations and their
+// tests.
 //
 // It may import the generated package ent/migrate and package migrations.
 package ddl
@@ -22,13 +25,13 @@ import (
 const (
 	statusType = "durable_status"
 
-	// guard is the correlation key while it is occupied. The statuses are an array of the enum, not of text: a generated column must be
-	// immutable, and the cast from an enum to text is not.
+	// guard is the correlation key while it is occupied. The statuses are an array of the enum, not of
+	// text: a generated column must be immutable, and the cast from an enum to text is not.
 	guard = `CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END`
 )
 
-// SQL is the desired schema as a script without schema qualifiers, for an empty schema that is first in the search_path. It needs no
-// database.
+// SQL is the desired schema as a script without schema qualifiers, for an empty schema that is
+// first in the search_path. It needs no database.
 func SQL(ctx context.Context) (string, error) {
 	return render(ctx, entmigrate.Tables)
 }

@@ -8,8 +8,8 @@ import (
 	entsql "entgo.io/ent/dialect/sql"
 )
 
-// offline is a driver without a database. All that ent asks of it to describe its tables is the server's version, which decides
-// nothing here but that generated columns and identities exist.
+// offline is a driver without a database. All that ent asks of it to describe its tables is the
+// server's version, which decides nothing here but that generated columns and identities exist.
 type offline struct{ dialect.Driver }
 
 func (offline) Dialect() string { return dialect.Postgres }

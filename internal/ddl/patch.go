@@ -22,7 +22,8 @@ func (p *patcher) table(table *schema.Table) error {
 		}
 	}
 	for _, index := range table.Indexes {
-		// The base declares it as a constraint, and an index is not one: ON CONFLICT takes either, catalogs do not.
+		// The base declares it as a constraint, and an index is not one: ON CONFLICT takes either,
+		// catalogs do not.
 		if index.Name == "signals_target_id_dedup_key_key" {
 			index.AddAttrs(postgres.UniqueConstraint(index.Name))
 		}

@@ -11,8 +11,9 @@ import (
 
 const (
 	namePrefix = "gendurable_test_"
-	// leftoverAge is from when on a database that nobody is connected to is one of a test that was killed. A living one may have no connection
-	// for a moment, and clocks differ; but nobody's test does without its database for so long.
+	// leftoverAge is from when on a database that nobody is connected to is one of a test that was
+	// killed. A living one may have no connection for a moment, and clocks differ; but nobody's test
+	// does without its database for so long.
 	leftoverAge = time.Hour
 	// leftoverMost are dropped at a time: somebody's test is waiting.
 	leftoverMost = 20
@@ -21,7 +22,8 @@ const (
 // namePattern is all of a name that Name has made.
 var namePattern = regexp.MustCompile(`^` + namePrefix + `([0-9a-f]{8,12})_[a-z2-7]{26}$`)
 
-// sweep drops databases of this role that killed tests have left behind. What cannot be dropped stays for the next one: no test fails for it.
+// sweep drops databases of this role that killed tests have left behind. What cannot be dropped
+// stays for the next one: no test fails for it.
 func sweep(ctx context.Context, conn *pgx.Conn) {
 	rows, err := conn.Query(ctx, `SELECT d.datname::text FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba
 		WHERE r.rolname = current_user AND starts_with(d.datname, $1) ORDER BY d.datname`, namePrefix)

@@ -1,5 +1,6 @@
-// Package pgclone makes migrated databases within milliseconds: copies of a template, which the first who needs one on a server migrates
-// for all. Tests of the project use it by package pgtest, those of hosts by package durabletest.
+// Package pgclone makes migrated databases within milliseconds: copies of a template, which the
+// first who needs one on a server migrates for all. Tests of the project use it by package pgtest,
+// those of hosts by package durabletest.
 package pgclone
 
 import (
@@ -23,8 +24,9 @@ import (
 // templateLock is the advisory lock of whoever makes a template, or migrates a schema.
 const templateLock = 0x67656e6475726162 // "gendurab"
 
-// Template returns the name of a database whose schema is migrated: made by whoever comes first, in whatever process. The name tells the
-// migrations, the schema and the role that made it, since nobody else may copy it. It also drops what tests have left behind that were killed.
+// Template returns the name of a database whose schema is migrated: made by whoever comes first, in
+// whatever process. The name tells the migrations, the schema and the role that made it, since
+// nobody else may copy it. It also drops what tests have left behind that were killed.
 func Template(ctx context.Context, server *pgxpool.Config, schema string) (name string, err error) {
 	hash, err := migrationsHash(schema, server.ConnConfig.User)
 	if err != nil {
@@ -67,7 +69,8 @@ func Name() string {
 	return fmt.Sprintf("%s%x_%s", namePrefix, time.Now().Unix(), strings.ToLower(rand.Text()))
 }
 
-// Migrate brings a schema of the server's database up to date. One at a time: concurrent index builds would wait for each other.
+// Migrate brings a schema of the server's database up to date. One at a time: concurrent index
+// builds would wait for each other.
 func Migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
 	return locked(ctx, server, func(*pgx.Conn) error { return migrate(ctx, server, schema) })
 }
@@ -153,8 +156,8 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server *pgxpool.Config, n
 	if err := row.Scan(&found); err != nil || found {
 		return err
 	}
-	// Renamed when complete, so that the name is never that of a half-migrated one. Whoever locks in another database may be at it, too:
-	// the lock saves work, the rename decides.
+	// Renamed when complete, so that the name is never that of a half-migrated one. Whoever locks in
+	// another database may be at it, too: the lock saves work, the rename decides.
 	incomplete := Name()
 	if _, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(incomplete)+" TEMPLATE template1"); err != nil {
 		return fmt.Errorf("create the database: %w", err)

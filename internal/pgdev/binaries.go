@@ -12,7 +12,8 @@ import (
 	"strconv"
 )
 
-// ErrNotInstalled is returned, with the command that installs it, by Start and StartBouncer on a machine that lacks the program.
+// ErrNotInstalled is returned, with the command that installs it, by Start and StartBouncer on a
+// machine that lacks the program.
 var ErrNotInstalled = errors.New("not installed")
 
 // programs is where systems keep the binaries of each major version, outside of PATH.
@@ -24,7 +25,8 @@ var programs = []string{
 	"/Applications/Postgres.app/Contents/Versions/*/bin", // Postgres.app
 }
 
-// findBinaries returns the directory that holds initdb and postgres: the one in PATH, else the newest that a system keeps elsewhere.
+// findBinaries returns the directory that holds initdb and postgres: the one in PATH, else the
+// newest that a system keeps elsewhere.
 func findBinaries() (string, error) {
 	if path, err := exec.LookPath("initdb"); err == nil {
 		// A link in PATH leads to the directory that also holds postgres and its libraries.
@@ -35,7 +37,8 @@ func findBinaries() (string, error) {
 	return newestBinaries(programs...)
 }
 
-// newestBinaries returns the directory of the highest version among those that match a pattern …<version>/bin.
+// newestBinaries returns the directory of the highest version among those that match a pattern
+// …<version>/bin.
 func newestBinaries(patterns ...string) (string, error) {
 	var found []string
 	for _, pattern := range patterns {
@@ -72,7 +75,8 @@ func holdsServer(dir string) bool {
 	return true
 }
 
-// missing is the error that a program's package has to be installed, with the command that does it here.
+// missing is the error that a program's package has to be installed, with the command that does it
+// here.
 func missing(program, pkg, why string) error {
 	command := "its package"
 	switch {

@@ -30,7 +30,8 @@ func TestNewestBinaries(t *testing.T) {
 	require.Equal(t, filepath.Join(root, "15", "bin"), found)
 }
 
-// nowhere lets the test find no program at all, but an apt-get that notes its calls in the file it returns.
+// nowhere lets the test find no program at all, but an apt-get that notes its calls in the file it
+// returns.
 func nowhere(t *testing.T) (calls string) {
 	t.Helper()
 	elsewhere := programs

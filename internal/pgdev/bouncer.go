@@ -17,7 +17,8 @@ import (
 // bouncerAttempts bounds how often another port is tried.
 const bouncerAttempts = 10
 
-// Bouncer is a throwaway PgBouncer in front of a server. It asks for the same password, and ends like a [Cluster].
+// Bouncer is a throwaway PgBouncer in front of a server. It asks for the same password, and ends
+// like a [Cluster].
 type Bouncer struct {
 	program string
 	account *account
@@ -27,9 +28,10 @@ type Bouncer struct {
 	server  *server
 }
 
-// StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, all of its databases included, and waits
-// until it passes connections on. Of the options only WithSetting applies; settings are those of its section [pgbouncer], such as
-// pool_mode, which is "transaction" by default. ctx bounds the start only. Without PgBouncer on the machine the error is
+// StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, all of its
+// databases included, and waits until it passes connections on. Of the options only WithSetting
+// applies; settings are those of its section [pgbouncer], such as pool_mode, which is "transaction"
+// by default. ctx bounds the start only. Without PgBouncer on the machine the error is
 // [ErrNotInstalled], and names the command that installs it.
 func StartBouncer(ctx context.Context, upstream string, options ...Option) (*Bouncer, error) {
 	cfg := newConfig(options)
@@ -111,7 +113,8 @@ func (b *Bouncer) start(ctx context.Context, behind *pgx.ConnConfig, settings []
 
 func (b *Bouncer) config() string { return filepath.Join(b.dir, "pgbouncer.ini") }
 
-// URL returns a URL of the server, of whatever database and role that the bouncer knows, as the one that leads through it.
+// URL returns a URL of the server, of whatever database and role that the bouncer knows, as the one
+// that leads through it.
 func (b *Bouncer) URL(direct string) string {
 	u, err := url.Parse(direct)
 	if err != nil {
@@ -121,7 +124,8 @@ func (b *Bouncer) URL(direct string) string {
 	return u.String()
 }
 
-// Stop ends it, connections and all, and removes its directory. Stopping a stopped one does nothing.
+// Stop ends it, connections and all, and removes its directory. Stopping a stopped one does
+// nothing.
 func (b *Bouncer) Stop() error {
 	if b.lock == nil {
 		return nil

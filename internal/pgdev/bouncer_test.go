@@ -21,7 +21,8 @@ func bouncer(t *testing.T, upstream string, options ...Option) *Bouncer {
 	return b
 }
 
-// skipWithoutBouncer skips the test where there is no PgBouncer, but for continuous integration, which installs it.
+// skipWithoutBouncer skips the test where there is no PgBouncer, but for continuous integration,
+// which installs it.
 func skipWithoutBouncer(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, ErrNotInstalled) && os.Getenv("CI") == "" {
@@ -32,7 +33,8 @@ func skipWithoutBouncer(t *testing.T, err error) {
 func TestTheBouncerPoolsAsTold(t *testing.T) {
 	t.Parallel()
 	direct := start(t, WithoutFsync()).URL("")
-	// One connection to the server for all clients, where transactions are pooled; each client its own, where sessions are.
+	// One connection to the server for all clients, where transactions are pooled; each client its
+	// own, where sessions are.
 	for mode, shared := range map[string]bool{"transaction": true, "session": false} {
 		b := bouncer(t, direct, WithSetting("pool_mode", mode))
 		pid := func(conn *pgx.Conn) (pid uint32) {

@@ -13,8 +13,9 @@ const (
 	lockName         = "lock"
 )
 
-// newDirectory makes the directory of a cluster and locks it. The lock belongs to the open file, which the server
-// inherits: it is held while the owner or the server lives, whatever happens to process ids meanwhile.
+// newDirectory makes the directory of a cluster and locks it. The lock belongs to the open file,
+// which the server inherits: it is held while the owner or the server lives, whatever happens to
+// process ids meanwhile.
 func newDirectory(parent string, runAs *account) (string, *os.File, error) {
 	dir, err := os.MkdirTemp(parent, directoryPattern)
 	if err != nil {
@@ -66,14 +67,16 @@ func takeLock(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// releaseLock gives the lock up at once. A close alone would not do: a program that the owner starts at that moment, whatever it is, has
-// every open file until it executes, and would hold the lock for as long.
+// releaseLock gives the lock up at once. A close alone would not do: a program that the owner
+// starts at that moment, whatever it is, has every open file until it executes, and would hold the
+// lock for as long.
 func releaseLock(lock *os.File) error {
 	return errors.Join(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN), lock.Close())
 }
 
-// sweepLeftovers removes the directories of clusters whose owner and server are gone. One without a lock file is just
-// being made by another process; one that cannot be locked or removed belongs to somebody else.
+// sweepLeftovers removes the directories of clusters whose owner and server are gone. One without a
+// lock file is just being made by another process; one that cannot be locked or removed belongs to
+// somebody else.
 func sweepLeftovers(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, directoryPattern+"*"))
 	if err != nil {

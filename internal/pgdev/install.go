@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// findBouncer returns the program's path. Debian keeps it where the PATH of an ordinary user does not lead.
+// findBouncer returns the program's path. Debian keeps it where the PATH of an ordinary user does
+// not lead.
 func findBouncer() (string, error) {
 	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -25,8 +26,9 @@ func findBouncer() (string, error) {
 	return "", missing("PgBouncer", "pgbouncer", "it is neither in PATH nor in /usr/sbin")
 }
 
-// Install installs what this machine lacks of Postgres and PgBouncer, by apt-get as root, without clusters or services of the
-// system's, and reports each command to progress. Nothing else in this package installs anything: whoever calls Install wants it.
+// Install installs what this machine lacks of Postgres and PgBouncer, by apt-get as root, without
+// clusters or services of the system's, and reports each command to progress. Nothing else in this
+// package installs anything: whoever calls Install wants it.
 func Install(ctx context.Context, progress io.Writer) error {
 	_, noServer := findBinaries()
 	_, noBouncer := findBouncer()
@@ -56,8 +58,9 @@ func installServer(ctx context.Context, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// The package would create and start a cluster of its own. Its defaults come with postgresql-common and are read by
-	// the server's installation, so the override goes between the two.
+	// The package would create and start a cluster of its own. Its defaults come with
+	// postgresql-common and are read by the server's installation, so the override goes between the
+	// two.
 	if err := apt(ctx, progress, "install", "--yes", "--no-install-recommends", "postgresql-common"); err != nil {
 		return err
 	}
@@ -67,7 +70,8 @@ func installServer(ctx context.Context, progress io.Writer) error {
 	return apt(ctx, progress, "install", "--yes", "--no-install-recommends", server)
 }
 
-// newestServerPackage returns the package of the highest major version that the machine's sources offer.
+// newestServerPackage returns the package of the highest major version that the machine's sources
+// offer.
 func newestServerPackage(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "apt-cache", "pkgnames", "postgresql-").Output()
 	if err != nil {
@@ -93,8 +97,9 @@ func installBouncer(ctx context.Context, progress io.Writer) error {
 	return errors.Join(apt(ctx, progress, "install", "--yes", "--no-install-recommends", "pgbouncer"), allow())
 }
 
-// forbidServices keeps packages from starting their service, by the script that Debian asks before it does so. A script that is there
-// already is the administrator's. The function it returns takes the ban back.
+// forbidServices keeps packages from starting their service, by the script that Debian asks before
+// it does so. A script that is there already is the administrator's. The function it returns takes
+// the ban back.
 func forbidServices(policy string) (allow func() error, err error) {
 	file, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -113,8 +118,9 @@ func forbidServices(policy string) (allow func() error, err error) {
 // aptPatience is how long apt waits for another process that uses apt.
 const aptPatience = 5 * time.Minute
 
-// apt runs apt-get without questions; several processes may come at the same time and wait for each other. apt's own patience ends at
-// dpkg: whoever finds the lists of packages locked is sent away, and asks again here.
+// apt runs apt-get without questions; several processes may come at the same time and wait for each
+// other. apt's own patience ends at dpkg: whoever finds the lists of packages locked is sent away,
+// and asks again here.
 func apt(ctx context.Context, progress io.Writer, arguments ...string) error {
 	fmt.Fprintf(progress, "apt-get %s\n", strings.Join(arguments, " "))
 	ctx, cancel := context.WithTimeout(ctx, aptPatience)

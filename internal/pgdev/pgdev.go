@@ -1,12 +1,14 @@
-// Package pgdev runs a throwaway Postgres from the machine's own binaries, for tests, benchmarks and the demo.
+// Package pgdev runs a throwaway Postgres from the machine's own binaries, for tests, benchmarks
+// and the demo.
 //
-// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and asks for a random
-// password, so that other users of the machine cannot use its superuser. [Cluster.Stop] removes everything, unless the
-// directory was given ([WithDirectory]).
+// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and asks
+// for a random password, so that other users of the machine cannot use its superuser.
+// [Cluster.Stop] removes everything, unless the directory was given ([WithDirectory]).
 //
-// When the owning process dies without Stop, Linux takes the server down with it (parent-death signal); elsewhere the
-// server has to be stopped by hand. Either way the directory stays locked while the owner or the server lives, and the
-// next [Start] removes the directories nobody locks any more.
+// When the owning process dies without Stop, Linux takes the server down with it (parent-death
+// signal); elsewhere the server has to be stopped by hand. Either way the directory stays locked
+// while the owner or the server lives, and the next [Start] removes the directories nobody locks
+// any more.
 package pgdev
 
 import (
@@ -48,13 +50,14 @@ func newConfig(options []Option) config {
 	return cfg
 }
 
-// WithSetting sets a server parameter, e.g. WithSetting("max_connections", "300"). The last value of a name wins.
+// WithSetting sets a server parameter, e.g. WithSetting("max_connections", "300"). The last value
+// of a name wins.
 func WithSetting(name, value string) Option {
 	return func(c *config) { c.settings = append(c.settings, [2]string{name, value}) }
 }
 
-// WithoutFsync trades crash safety for speed: fsync, synchronous_commit and full_page_writes are off. It is for tests
-// that never crash the server and measure nothing.
+// WithoutFsync trades crash safety for speed: fsync, synchronous_commit and full_page_writes are
+// off. It is for tests that never crash the server and measure nothing.
 func WithoutFsync() Option {
 	return func(c *config) {
 		for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes"} {
@@ -63,15 +66,16 @@ func WithoutFsync() Option {
 	}
 }
 
-// WithDirectory keeps the cluster in the directory, which is made where it is missing: Stop leaves it there, and the next
-// Start with the same directory finds the data again, at another port. As root the path has to be open to the account
-// that the server runs as. A directory whose server runs is refused.
+// WithDirectory keeps the cluster in the directory, which is made where it is missing: Stop leaves
+// it there, and the next Start with the same directory finds the data again, at another port. As
+// root the path has to be open to the account that the server runs as. A directory whose server
+// runs is refused.
 func WithDirectory(path string) Option {
 	return func(c *config) { c.directory = path }
 }
 
-// Cluster is one throwaway server. Its methods are safe for concurrent use; all but URL and Stop act on the server
-// process only and keep the data.
+// Cluster is one throwaway server. Its methods are safe for concurrent use; all but URL and Stop
+// act on the server process only and keep the data.
 type Cluster struct {
 	binaries string
 	account  *account
@@ -89,8 +93,9 @@ type Cluster struct {
 	server    *server // nil while the server is down
 }
 
-// Start creates a cluster and waits until it accepts connections. ctx bounds the start only. Without Postgres on the machine
-// the error is [ErrNotInstalled], and names the command that installs it. fsync is on unless [WithoutFsync] is given.
+// Start creates a cluster and waits until it accepts connections. ctx bounds the start only.
+// Without Postgres on the machine the error is [ErrNotInstalled], and names the command that
+// installs it. fsync is on unless [WithoutFsync] is given.
 func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	cfg := newConfig(options)
 	binaries, err := findBinaries()
@@ -121,7 +126,8 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	return c, nil
 }
 
-// initialize sets the data directory up, as the account that the server will run as, or finds it in place.
+// initialize sets the data directory up, as the account that the server will run as, or finds it in
+// place.
 func (c *Cluster) initialize(ctx context.Context) error {
 	passwordFile := filepath.Join(c.dir, "password")
 	if _, err := os.Stat(c.data()); err == nil {
@@ -159,8 +165,8 @@ func (c *Cluster) initialize(ctx context.Context) error {
 
 func (c *Cluster) data() string { return filepath.Join(c.dir, "data") }
 
-// URL returns the superuser's connection URL of a database; an empty name means "postgres". It stays the same over
-// restarts.
+// URL returns the superuser's connection URL of a database; an empty name means "postgres". It
+// stays the same over restarts.
 func (c *Cluster) URL(database string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,8 +187,9 @@ func (c *Cluster) url(database string) string {
 	return u.String()
 }
 
-// Restart shuts the server down, if it runs, and starts it again on the same data and port, after crash recovery where
-// it was stopped by StopImmediate or Kill. It returns when the server accepts connections, or when ctx ends.
+// Restart shuts the server down, if it runs, and starts it again on the same data and port, after
+// crash recovery where it was stopped by StopImmediate or Kill. It returns when the server accepts
+// connections, or when ctx ends.
 func (c *Cluster) Restart(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +207,8 @@ func (c *Cluster) Restart(ctx context.Context) error {
 		if err == nil || !errors.As(err, &early) || !early.passing() {
 			return err
 		}
-		// The port was taken between the look and the bind, or a killed server's children still hold its shared memory.
+		// The port was taken between the look and the bind, or a killed server's children still hold its
+		// shared memory.
 		select {
 		case <-ctx.Done():
 			return err
@@ -243,7 +251,8 @@ func ping(ctx context.Context, url string) error {
 	return conn.Close(ctx)
 }
 
-// Stop shuts the server down for good and removes everything but a directory of WithDirectory. Stopping a stopped cluster does nothing.
+// Stop shuts the server down for good and removes everything but a directory of WithDirectory.
+// Stopping a stopped cluster does nothing.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +261,8 @@ func (c *Cluster) Stop() error {
 	}
 	err := c.shutdown(shutdownFast)
 	if !c.kept {
-		// The lock goes after the directory, so that no sweep of another process meets a half-removed one.
+		// The lock goes after the directory, so that no sweep of another process meets a half-removed
+		// one.
 		err = errors.Join(err, os.RemoveAll(c.dir))
 	}
 	err = errors.Join(err, releaseLock(c.lock))
@@ -263,15 +273,16 @@ func (c *Cluster) Stop() error {
 	return nil
 }
 
-// StopImmediate stops the server as a crash would: no checkpoint, open transactions are lost, committed ones are kept.
-// Restart brings it back.
+// StopImmediate stops the server as a crash would: no checkpoint, open transactions are lost,
+// committed ones are kept. Restart brings it back.
 func (c *Cluster) StopImmediate() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shutdown(shutdownImmediate)
 }
 
-// Kill kills the server's first process with SIGKILL; its children notice and end by themselves. Restart brings it back.
+// Kill kills the server's first process with SIGKILL; its children notice and end by themselves.
+// Restart brings it back.
 func (c *Cluster) Kill() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

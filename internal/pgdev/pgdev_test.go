@@ -127,7 +127,8 @@ func TestGivenDirectoryKeepsItsData(t *testing.T) {
 	require.Equal(t, 7, seven)
 }
 
-// A program that is being started has every open file of its parent until it executes: the file of a stopped cluster's lock as well.
+// A program that is being started has every open file of its parent until it executes: the file of
+// a stopped cluster's lock as well.
 func TestGivenDirectoryIsFreeWhenItsClusterStopped(t *testing.T) {
 	t.Parallel()
 	dir := WithDirectory(filepath.Join(enterable(t), "kept"))

@@ -72,8 +72,8 @@ func launch(cmd *exec.Cmd, logPath string) (*server, error) {
 	return s, nil
 }
 
-// run starts cmd and reaps it from a thread of its own: the parent-death signal is sent when the thread that forked
-// ends, not when the process does.
+// run starts cmd and reaps it from a thread of its own: the parent-death signal is sent when the
+// thread that forked ends, not when the process does.
 func (s *server) run(cmd *exec.Cmd) error {
 	started := make(chan error)
 	go func() {
@@ -153,8 +153,9 @@ func (e *earlyExitError) contains(text string) bool {
 	return strings.Contains(e.log, text)
 }
 
-// freePort finds a port below the ranges that systems give to outgoing connections. In those, a client that keeps
-// redialling a stopped server may connect to itself and so take the port away from the restart.
+// freePort finds a port below the ranges that systems give to outgoing connections. In those, a
+// client that keeps redialling a stopped server may connect to itself and so take the port away
+// from the restart.
 func freePort(ctx context.Context) (int, error) {
 	const lowest, highest, attempts = 15000, 32000, 100
 	var last error

@@ -13,9 +13,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Standby starts a hot standby that streams from the cluster, with the cluster's settings, password and binaries. The server is down while
-// its directory is copied: that needs no program beside postgres, which is all that some packages of it hold. Replication is asynchronous
-// until synchronous_standby_names says otherwise. [Cluster.Promote] makes it a primary, [Cluster.Stop] removes it.
+// Standby starts a hot standby that streams from the cluster, with the cluster's settings, password
+// and binaries. The server is down while its directory is copied: that needs no program beside
+// postgres, which is all that some packages of it hold. Replication is asynchronous until
+// synchronous_standby_names says otherwise. [Cluster.Promote] makes it a primary, [Cluster.Stop]
+// removes it.
 func (c *Cluster) Standby(ctx context.Context) (*Cluster, error) {
 	s := &Cluster{binaries: c.binaries, account: c.account, password: c.password, settings: c.settings}
 	var err error
@@ -84,7 +86,8 @@ func (c *Cluster) Promote(ctx context.Context) error {
 	return nil
 }
 
-// WritableURL is the superuser's URL of a database on whichever of the clusters is the primary: c, or one of its standbys.
+// WritableURL is the superuser's URL of a database on whichever of the clusters is the primary: c,
+// or one of its standbys.
 func (c *Cluster) WritableURL(database string, standbys ...*Cluster) (string, error) {
 	u, err := url.Parse(c.URL(database))
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// Migrated returns the superuser's URL of a fresh database with all migrations applied in schema gendurable, dropped
-// like that of [Database]. It is a copy of a template, which the first test on a server makes for all.
+// Migrated returns the superuser's URL of a fresh database with all migrations applied in schema
+// gendurable, dropped like that of [Database]. It is a copy of a template, which the first test on
+// a server makes for all.
 func Migrated(t testing.TB) string {
 	t.Helper()
 	name, err := template()

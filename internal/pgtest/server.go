@@ -1,5 +1,6 @@
-// Package pgtest gives tests databases of their own on one shared Postgres server: the one whose superuser's URL is in
-// GENDURABLE_TEST_URL, as "make test" sets it for a whole run, else a throwaway cluster of the test process.
+// Package pgtest gives tests databases of their own on one shared Postgres server: the one whose
+// superuser's URL is in GENDURABLE_TEST_URL, as "make test" sets it for a whole run, else a
+// throwaway cluster of the test process.
 package pgtest
 
 import (
@@ -23,8 +24,9 @@ const urlVariable = "GENDURABLE_TEST_URL"
 // cleanupTimeout bounds what is removed after a test, whose own context has ended by then.
 const cleanupTimeout = 30 * time.Second
 
-// server returns the URL of the process's server. A cluster started here has no end of its own, since no test knows
-// that it is the last: the server goes down with the process, and a later start removes its directory.
+// server returns the URL of the process's server. A cluster started here has no end of its own,
+// since no test knows that it is the last: the server goes down with the process, and a later start
+// removes its directory.
 var server = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(urlVariable); given != "" {
 		return given, nil
@@ -36,7 +38,8 @@ var server = sync.OnceValues(func() (string, error) {
 	return cluster.URL(""), nil
 })
 
-// URL is the superuser's, of the server's maintenance database: for what makes databases of its own.
+// URL is the superuser's, of the server's maintenance database: for what makes databases of its
+// own.
 func URL(t testing.TB) string {
 	t.Helper()
 	address, err := server()

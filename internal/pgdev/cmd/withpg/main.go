@@ -1,11 +1,12 @@
-// Command withpg runs a command with a throwaway Postgres: it starts a cluster, puts the superuser's URL into the
-// environment variable GENDURABLE_TEST_URL, runs the command, stops the cluster and exits with the command's code.
+// Command withpg runs a command with a throwaway Postgres: it starts a cluster, puts the
+// superuser's URL into the environment variable GENDURABLE_TEST_URL, runs the command, stops the
+// cluster and exits with the command's code.
 //
 //	withpg [-fsync] [-set name=value]... command [argument...]
 //	withpg -install
 //
-// Where the variable is set already, that server is used and none is started. With -install it installs what the machine lacks of
-// Postgres and PgBouncer, and runs no command.
+// Where the variable is set already, that server is used and none is started. With -install it
+// installs what the machine lacks of Postgres and PgBouncer, and runs no command.
 package main
 
 import (
@@ -96,7 +97,8 @@ func interruptible(signals chan os.Signal) (context.Context, context.CancelFunc)
 	return ctx, func() { cancel(); <-ended }
 }
 
-// command runs the command, passes signals on and returns its exit code; 128 + n where signal n ended it, as shells do.
+// command runs the command, passes signals on and returns its exit code; 128 + n where signal n
+// ended it, as shells do.
 func command(arguments, environment []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(arguments[0], arguments[1:]...) //nolint:noctx // it ends by itself or by a signal
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environment
