@@ -201,18 +201,23 @@ func jitter(key string, most time.Duration) time.Duration {
 }
 
 // guard runs what calls the host's code on a goroutine of nobody else's: runtime.Goexit would end that.
+// The error that it returns has the text of f's, and nothing else of it: it goes through the engine's
+// loops, and the host's may panic when it is looked at.
 func guard(f func() error) error {
 	over := make(chan error, 1)
 	go func() {
 		returned := false
 		defer func() {
 			if p := recover(); p != nil {
-				over <- fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+				over <- fmt.Errorf("%s\n%s", step.SanitizeError(&fsm.PanicError{Value: p}), debug.Stack())
 			} else if !returned {
 				over <- errors.New("runtime.Goexit was called")
 			}
 		}()
 		err := f()
+		if err != nil {
+			err = errors.New(step.SanitizeError(err))
+		}
 		returned = true
 		over <- err
 	}()

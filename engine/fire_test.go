@@ -15,6 +15,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 var report = fsm.Declare[map[string]int, fsm.None]("report", fsm.Version(2), fsm.Queue("reports"))
@@ -331,6 +332,12 @@ func TestNextSetBackFiresNothingTwice(t *testing.T) {
 	}
 }
 
+// cruel is an error that panics when it is looked at.
+type cruel struct{}
+
+func (cruel) Error() string { return "cruel" }
+func (cruel) Unwrap() error { panic("alarm") }
+
 func TestFiringPassesMiddleware(t *testing.T) {
 	t.Parallel()
 	type saw struct {
@@ -359,11 +366,13 @@ func TestFiringPassesMiddleware(t *testing.T) {
 	for name, f := range map[string]func() error{
 		"not now": func() error { return broken },
 		"boom":    func() error { panic("boom") },
+		"cruel":   func() error { return cruel{} },
 	} {
 		fault = f
 		s.late(time.Hour)
 		_, err := s.fireDue(t.Context(), time.Time{}, s.note)
 		require.ErrorContains(t, err, name)
+		require.Equal(t, store.FaultTransient, store.Classify(err), "what the engine's loop does with it")
 		require.Empty(t, s.keys())
 	}
 	fault = nil

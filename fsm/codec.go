@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"runtime/debug"
 	"sync"
 	"unicode/utf8"
 
@@ -160,7 +161,16 @@ func encode(env *step.Env, v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
+// decode returns what the type's own methods do instead of returning (a panic in UnmarshalJSON) as an
+// error, too: the handler gets it, and a visit whose state is zero. A handler's visit decodes the same
+// state, so that a panic here would keep every handler from being called.
 func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			var zero T
+			v, err = zero, &DecodeError{Field: field, Err: &PanicError{Value: p, Stack: debug.Stack()}}
+		}
+	}()
 	if err := c.Decode(raw, &v); err != nil {
 		var zero T // not what was decoded before the fault
 		return zero, &DecodeError{Field: field, Err: err}

@@ -142,6 +142,49 @@ func TestStateThatDoesNotDecode(t *testing.T) {
 	require.JSONEq(t, `{"id":0}`, string(reset.State))
 }
 
+// prickly is a state whose own method panics.
+type prickly struct{ N int }
+
+func (*prickly) UnmarshalJSON(raw []byte) error { panic("alarm: " + string(raw)) }
+
+// A state that panics while it is decoded fails the step; its handler, whose visit decodes the same
+// state, is called all the same, and what is stored stays.
+func TestStateThatPanicsWhileItIsDecoded(t *testing.T) {
+	t.Parallel()
+	machine := fsm.Declare[prickly, fsm.None]("prickly", fsm.Initial("start"))
+	start := fsm.Step("start", func(_ context.Context, v *fsm.Visit[prickly, fsm.None]) (fsm.Outcome, error) {
+		return v.Done(fsm.None{}), nil
+	})
+	c := claim(`{"N":1}`)
+	c.Machine = "prickly"
+	_, failed := runClaim(t, machine.Define(start), c)
+	var alarm *fsm.PanicError
+	require.ErrorAs(t, failed, &alarm)
+	require.NotEmpty(t, alarm.Stack)
+	require.ErrorAs(t, failed, new(*fsm.DecodeError))
+
+	handled := machine.Define(start).OnError(func(_ context.Context, v *fsm.Visit[prickly, fsm.None], err error) (fsm.Outcome, error) {
+		require.ErrorAs(t, err, new(*fsm.PanicError))
+		return v.Retry(v.State, time.Second), nil
+	})
+	require.JSONEq(t, `{"N":1}`, string(handle(t, handled, c, failed).State))
+	policy := handle(t, machine.Define(start).Retry(fsm.RetryPolicy{}), c, failed)
+	require.Equal(t, step.Retry, policy.Kind)
+	require.Contains(t, policy.Err, "alarm")
+}
+
+// An error without a text must not leave an older one's where the newest is shown.
+func TestAnErrorWithoutATextSaysSo(t *testing.T) {
+	t.Parallel()
+	c := claim(`{}`)
+	for name, d := range map[string]fsm.Definition{
+		"retry": two(finish).Retry(fsm.RetryPolicy{}), "stop": two(finish),
+		"handler": two(finish).OnError(func(_ context.Context, v *cartVisit, _ error) (fsm.Outcome, error) { return v.Retry(v.State, 0), nil }),
+	} {
+		require.Contains(t, handle(t, d, c, errors.New("")).Err, "without a text", name)
+	}
+}
+
 // An instance may stand at a step that this version does not have: its handler decides, and may lead it anywhere.
 func TestHandlerOfAnUnknownStep(t *testing.T) {
 	t.Parallel()

@@ -45,9 +45,9 @@ type execution struct {
 
 	// Of the visit under way.
 	phase   phase
-	failed  error // what the handler is called for
-	refused bool  // Postgres has refused an outcome of this visit once already
-	final   bool  // and what is under way now is the last resort: to fail with a safe text
+	failed  *failure // what the handler is called for
+	refused bool     // Postgres has refused an outcome of this visit once already
+	final   bool     // and what is under way now is the last resort: to fail with a safe text
 	took    time.Duration
 	rerun   int // how often in a row its own transaction met what may pass
 
@@ -157,7 +157,7 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 	case turnRepeat:
 		x.repeat(t)
 	case turnFail:
-		x.fail(t.err)
+		x.fail(t.failed)
 	case turnEnded:
 		x.end()
 	}
@@ -194,7 +194,11 @@ func (x *execution) report(outcome fsm.OutcomeKind) {
 		return
 	}
 	info := fsm.InfoOf(x.f.claim)
+	var err error
+	if x.failed != nil {
+		err = x.failed.err
+	}
 	for _, tell := range x.hooks.step {
-		x.survive(func() { tell(x.f.ctx, info, outcome, x.took, x.failed) })
+		x.survive(func() { tell(x.f.ctx, info, outcome, x.took, err) })
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // Hooks are told what happened, after the fact. Nil ones cost nothing. The engine waits for each: a
@@ -93,7 +94,7 @@ func (p *process) survive(hook func()) {
 		returned := false
 		defer func() {
 			if r := recover(); r != nil {
-				p.log.Error("a hook panicked", slog.Any("panic", r))
+				p.log.Error("a hook panicked", slog.String("panic", step.SanitizeError(&fsm.PanicError{Value: r})))
 			} else if !returned {
 				p.log.Error("a hook called runtime.Goexit")
 			}

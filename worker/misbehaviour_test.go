@@ -3,10 +3,12 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -240,4 +242,103 @@ func TestAStepTimeoutReachesTheHandler(t *testing.T) {
 		require.Equal(t, fsm.ErrStepTimeout, cause)
 		require.LessOrEqual(t, time.Since(began), 3*time.Second+10*time.Millisecond)
 	})
+}
+
+// cruel is an error that does something else when it is looked at.
+type cruel struct{ unwrap, is, as, text func() }
+
+func (c *cruel) Error() string { c.text(); return "cruel" }
+func (c *cruel) Unwrap() error { c.unwrap(); return nil }
+func (c *cruel) Is(error) bool { c.is(); return false }
+func (c *cruel) As(any) bool   { c.as(); return false }
+func (c *cruel) but(f func(c *cruel)) error {
+	nothing := func() {}
+	c.unwrap, c.is, c.as, c.text = nothing, nothing, nothing, nothing
+	f(c)
+	return c
+}
+
+// cruelties are errors that must be looked at with care.
+func cruelties() map[string]error {
+	evil := func() { panic(&cruel{text: func() { panic(errors.New("nested")) }}) }
+	return map[string]error{
+		"typed nil":           (*pgconn.PgError)(nil),
+		"wrapped typed nil":   fmt.Errorf("book: %w", (*pgconn.PgError)(nil)),
+		"Unwrap panics":       (&cruel{}).but(func(c *cruel) { c.unwrap = func() { panic("alarm") } }),
+		"Unwrap panics twice": (&cruel{}).but(func(c *cruel) { c.unwrap = evil }),
+		"Is panics":           (&cruel{}).but(func(c *cruel) { c.is = func() { panic("alarm") } }),
+		"As panics":           (&cruel{}).but(func(c *cruel) { c.as = func() { panic("alarm") } }),
+		"Error panics":        (&cruel{}).but(func(c *cruel) { c.text = func() { panic("alarm") } }),
+		"Error panics twice":  (&cruel{}).but(func(c *cruel) { c.text = evil }),
+		"Unwrap is Goexit":    (&cruel{}).but(func(c *cruel) { c.unwrap = runtime.Goexit }),
+		"Error is Goexit":     (&cruel{}).but(func(c *cruel) { c.text = runtime.Goexit }),
+		"As is Goexit":        (&cruel{}).but(func(c *cruel) { c.as = runtime.Goexit }),
+	}
+}
+
+// Whatever an error does when it is looked at, it is one step's error: the handler decides, or the
+// instance fails, and the worker goes on.
+func TestAnErrorThatMisbehavesIsOneStepsError(t *testing.T) {
+	fails := func(err error) runFunc {
+		return func(context.Context, *player, *step.Claim) (*step.Commit, error) { return nil, err }
+	}
+	for name, err := range cruelties() {
+		for place, set := range map[string]func(s *scene){
+			"step": func(s *scene) { s.run = fails(err) },
+			"own transaction": func(s *scene) {
+				decides(s, func(context.Context, int) (*step.Commit, error) { return nil, err })
+			},
+			"middleware": func(s *scene) {
+				s.config.Around = []Around{func(ctx context.Context, _ fsm.Info, run func(context.Context) error) error {
+					return errors.Join(run(ctx), err)
+				}}
+				s.run = fails(errors.New("first"))
+			},
+			"handler": func(s *scene) {
+				s.run = fails(errors.New("first"))
+				s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) { return nil, err }
+			},
+			"handler's own transaction": func(s *scene) {
+				s.run = fails(errors.New("first"))
+				s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
+					return &step.Commit{Within: func(context.Context, any) (*step.Commit, error) { return nil, err }}, nil
+				}
+			},
+			"step and handler": func(s *scene) {
+				s.run = fails(err)
+				s.machine.OnError = func(_ context.Context, _ *step.Claim, failed error) (*step.Commit, error) {
+					_, _ = errors.AsType[*fsm.DecodeError](failed)
+					return nil, err
+				}
+			},
+			"panic": func(s *scene) {
+				s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { panic(err) }
+			},
+			"retry policy": func(s *scene) {
+				s.run = fails(err)
+				s.machine.OnError = fsm.Declare[fsm.None, fsm.None]("m").
+					Define(fsm.Step("s", func(context.Context, *fsm.Visit[fsm.None, fsm.None]) (fsm.Outcome, error) { return nil, nil })).
+					Retry(fsm.RetryPolicy{MaxAttempts: 1}).Erase().OnError
+			},
+		} {
+			t.Run(name+" of a "+place, func(t *testing.T) {
+				play(t, 1, func(t *testing.T, s *scene) {
+					handled(s)
+					s.config.Hooks = []Hooks{{Step: func(_ context.Context, _ fsm.Info, _ fsm.OutcomeKind, _ time.Duration, err error) {
+						_, _ = errors.AsType[*fsm.PanicError](err)
+						if err != nil {
+							_ = err.Error()
+						}
+					}}}
+					set(s)
+					r := s.db.insert()
+					s.start()
+					s.ended(time.Minute)
+					require.Equal(t, fsm.StatusFailed, s.db.look(r.ID).status)
+					require.NotEmpty(t, s.db.look(r.ID).err)
+					afterwards(t, s)
+				})
+			})
+		}
+	}
 }

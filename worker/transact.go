@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +17,7 @@ type turn struct {
 	kind     turnKind
 	reply    commitReply // turnReply: what became of the outcome
 	entry    store.Entry // turnReply: the outcome
-	err      error       // turnRepeat, turnFail: what was met
+	failed   *failure    // turnRepeat, turnFail: what was met
 	innocent bool        // turnRepeat: it is not the step's doing, however often it comes
 }
 
@@ -41,10 +40,13 @@ const (
 // statement to the commit. Whatever repeats, repeats the whole step.
 func (x *execution) transact(o *step.Commit) turn {
 	for n := 0; pace.Sleep(x.f.ctx, pace.Backoff(n, 10*time.Millisecond, 5*time.Second)); n++ {
-		var expired error // why the function's own context ended
+		var failed *failure // of the function
+		var expired error   // why its own context ended
 		mark, began := uuid.NewString(), x.since()
 		t, err := x.db.Transact(x.f.ctx, x.base, x.id, mark, x.f.claim, func(tx any) (e store.Entry, err error) {
-			e, expired, err = x.within(o, tx)
+			if e, failed, expired = x.within(o, tx); failed != nil {
+				err = failed.safe
+			}
 			return e, err
 		})
 		x.took += x.since() - began
@@ -55,7 +57,10 @@ func (x *execution) transact(o *step.Commit) turn {
 			}
 			continue
 		case err != nil && !t.Decided:
-			return x.undecided(t.Lost, expired, err)
+			if failed == nil {
+				failed = known(err) // what the function left behind cannot be committed
+			}
+			return x.undecided(t.Lost, expired, failed)
 		case err != nil:
 			return x.uncommitted(mark, t, err)
 		case !t.Applied[x.f.claim.ID]:
@@ -72,7 +77,7 @@ func (x *execution) transact(o *step.Commit) turn {
 
 // within calls the function, as a step is called: guarded, under the step's timeout, which begins
 // anew.
-func (x *execution) within(o *step.Commit, tx any) (e store.Entry, expired, err error) {
+func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failure, expired error) {
 	ctx := fsm.WithClaim(x.f.ctx, x.f.claim)
 	if limit := x.m.Steps[x.f.claim.Step].Timeout; limit > 0 {
 		var cancel context.CancelFunc
@@ -80,25 +85,25 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, expired, err 
 		defer cancel()
 		defer x.watch(ctx, x.f)()
 	}
-	out, err := x.guarded(func() (*step.Commit, error) { return o.Within(x.extract(ctx), tx) })
-	if err != nil {
-		return e, context.Cause(ctx), err
+	out, failed := x.guarded(func() (*step.Commit, error) { return o.Within(x.extract(ctx), tx) })
+	if failed != nil {
+		return e, failed, context.Cause(ctx)
 	}
-	return store.Entry{Claim: x.f.claim, Commit: out, Keep: x.mayRunAhead(out)}, context.Cause(ctx), nil
+	return store.Entry{Claim: x.f.claim, Commit: out, Keep: x.mayRunAhead(out)}, nil, context.Cause(ctx)
 }
 
 // undecided is what follows a function that failed. What may pass repeats the step, or the handler.
 // Anything else is an error of the step, or of the handler.
-func (x *execution) undecided(lost bool, expired, err error) turn {
+func (x *execution) undecided(lost bool, expired error, failed *failure) turn {
 	switch {
 	case x.f.lost() != nil:
 		return turn{kind: turnEnded}
 	case expired != nil:
-		return turn{kind: turnFail, err: fmt.Errorf("%w: %w", expired, err)}
-	case lost || store.MayPass(err):
-		return turn{kind: turnRepeat, err: err}
+		return turn{kind: turnFail, failed: known(expired).and(": ", failed)}
+	case lost || failed.passes:
+		return turn{kind: turnRepeat, failed: failed}
 	}
-	return turn{kind: turnFail, err: err}
+	return turn{kind: turnFail, failed: failed}
 }
 
 // uncommitted is what follows an error of the engine's own statements behind a function that
@@ -119,7 +124,7 @@ func (x *execution) uncommitted(mark string, t store.Transacted, err error) turn
 		return turn{entry: t.Entry, reply: commitReply{abandoned: true}}
 	case store.IsLockTimeout(err), fault == store.FaultConfig:
 		x.reportHolder(x.f.claim, err)
-		return turn{kind: turnRepeat, err: err, innocent: true}
+		return turn{kind: turnRepeat, failed: known(err), innocent: true}
 	}
-	return turn{kind: turnRepeat, err: err}
+	return turn{kind: turnRepeat, failed: known(err)}
 }

@@ -32,7 +32,7 @@ func (x *execution) decide() *step.Commit {
 		x.phase, x.failed = failing, goexit()
 	}
 	if x.phase == inHandler {
-		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, goexit())
+		x.phase, x.failed = spent, x.failed.and("; its handler: ", goexit())
 	}
 	if x.phase == fresh {
 		if x.f.lost() != nil || x.isDraining() { // also between two steps of a kept claim
@@ -55,20 +55,20 @@ func (x *execution) decide() *step.Commit {
 	}
 	if x.phase == failing && !x.f.expired() {
 		x.phase = inHandler
-		var err error
-		out, err = x.guarded(func() (*step.Commit, error) { return x.m.OnError(x.extract(x.f.ctx), x.f.claim, x.failed) })
-		if err == nil {
+		var failed *failure
+		out, failed = x.guarded(func() (*step.Commit, error) { return x.m.OnError(x.extract(x.f.ctx), x.f.claim, x.failed.err) })
+		if failed == nil {
 			return x.inTime(out)
 		}
 		if x.f.lost() != nil {
 			return nil
 		}
-		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, err)
+		x.phase, x.failed = spent, x.failed.and("; its handler: ", failed)
 	}
 	if x.f.expired() {
 		return x.overdue(x.failed)
 	}
-	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed), Failure: string(fsm.FailureError)}
+	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
 }
 
 // inTime is what becomes of an outcome: a Retry of an instance over its deadline would only be
@@ -80,16 +80,16 @@ func (x *execution) inTime(o *step.Commit) *step.Commit {
 	if o.Err == "" {
 		return x.overdue(nil)
 	}
-	return x.overdue(errors.New(o.Err))
+	return x.overdue(known(errors.New(o.Err)))
 }
 
 // overdue fails an instance that is over its deadline. Neither handler nor retry: there is no time
 // left for what they would begin.
-func (x *execution) overdue(failed error) *step.Commit {
+func (x *execution) overdue(failed *failure) *step.Commit {
 	c := x.f.claim
 	why := fmt.Errorf("over its deadline of %s at step %s, %s", c.Deadline.UTC().Format("2006-01-02T15:04:05.000Z"), c.Step, fsm.StatusExecuting)
 	if failed != nil {
-		why = fmt.Errorf("%w: %w", why, failed)
+		why = fmt.Errorf("%w: %w", why, failed.safe)
 	}
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(why), Failure: string(fsm.FailureDeadline)}
 }
@@ -186,15 +186,15 @@ func (x *execution) advance(o *step.Commit) {
 // instance fails with a safe text.
 func (x *execution) refuse(err error) *step.Commit {
 	if x.phase = x.before; x.refused || x.phase == spent {
-		err = fmt.Errorf("outcome refused by Postgres: %w", err)
+		failed := known(fmt.Errorf("outcome refused by Postgres: %w", err))
 		if x.failed != nil {
-			err = fmt.Errorf("%w; then: %w", x.failed, err)
+			failed = x.failed.and("; then: ", failed)
 		}
 		x.final = true
-		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureError)}
+		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(failed.safe), Failure: string(fsm.FailureError)}
 	}
 	x.refused = true
-	x.phase, x.failed = failing, &fsm.OutcomeError{Field: "commit", Err: err}
+	x.phase, x.failed = failing, known(&fsm.OutcomeError{Field: "commit", Err: err})
 	return nil
 }
 
@@ -211,10 +211,10 @@ func (x *execution) repeat(t turn) {
 		x.rerun = min(x.rerun, rerunMost-1)
 	}
 	if x.rerun++; x.rerun > rerunMost {
-		x.fail(fmt.Errorf("met %d times in a row: %w", x.rerun, t.err))
+		x.fail(known(fmt.Errorf("met %d times in a row", x.rerun)).and(": ", t.failed))
 		return
 	}
-	x.trouble("finish a step's transaction", t.err)
+	x.trouble("finish a step's transaction", t.failed.safe)
 	if x.phase = fresh; x.before == inHandler {
 		x.phase = failing
 	}
@@ -222,17 +222,17 @@ func (x *execution) repeat(t turn) {
 }
 
 // fail calls the handler next; where it was the handler that failed, nobody is left.
-func (x *execution) fail(err error) {
+func (x *execution) fail(failed *failure) {
 	if x.before == inHandler {
-		x.phase, x.failed = spent, fmt.Errorf("%w; its handler: %w", x.failed, err)
+		x.phase, x.failed = spent, x.failed.and("; its handler: ", failed)
 		return
 	}
-	x.phase, x.failed = failing, err
+	x.phase, x.failed = failing, failed
 }
 
 // end calls nobody any more: the flight's context has ended, and decide sees why.
 func (x *execution) end() {
 	if x.phase = failing; x.before == inStep {
-		x.failed = context.Cause(x.f.ctx)
+		x.failed = known(context.Cause(x.f.ctx))
 	}
 }

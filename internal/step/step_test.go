@@ -16,7 +16,8 @@ func TestSanitizeError(t *testing.T) {
 	limit := step.MaxErrorBytes
 	require.Equal(t, 8192, limit)
 	for in, want := range map[string]string{
-		"":                                       "",
+		"":                                       "error of type *errors.errorString, without a text",
+		"\x00":                                   "error of type *errors.errorString, without a text",
 		"plain äöü":                              "plain äöü",
 		"\x00a\x00b\x00":                         "ab",
 		"a\xff\xfeb":                             "a\ufffdb",
@@ -56,7 +57,8 @@ func FuzzSanitizeError(f *testing.F) {
 		require.True(t, utf8.ValidString(got))
 		require.NotContains(t, got, "\x00")
 		require.LessOrEqual(t, len(got), step.MaxErrorBytes)
-		if utf8.ValidString(text) && !strings.Contains(text, "\x00") {
+		require.NotEmpty(t, got)
+		if text != "" && utf8.ValidString(text) && !strings.Contains(text, "\x00") {
 			require.True(t, strings.HasPrefix(text, got))
 		}
 	})

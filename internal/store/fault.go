@@ -45,7 +45,7 @@ func Classify(err error) Fault {
 	if err == nil {
 		return FaultNone
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+	if pg := reported(err); pg != nil {
 		return classifyCode(pg.Code)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -56,6 +56,13 @@ func Classify(err error) Fault {
 		return FaultData // an argument that cannot be encoded was never sent, and never will be
 	}
 	return FaultTransient
+}
+
+// reported is the server's report in an error, or nil. A nil one in a non-nil error, as a step's own
+// function may return it, is none.
+func reported(err error) *pgconn.PgError {
+	pg, _ := errors.AsType[*pgconn.PgError](err)
+	return pg
 }
 
 func classifyCode(code string) Fault {
@@ -87,8 +94,8 @@ func hasClass(code string, classes ...string) bool {
 // MayPass reports whether what a step's own function met in its transaction may not be met again: conflicts with others, and what befalls a
 // connection. Anything else that Postgres said to it is the step's error, and so is everything that Postgres did not say.
 func MayPass(err error) bool {
-	pg, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && hasClass(pg.Code, "08", "40", "53", "57", "55P03", codeReadOnly, codeStatementGone)
+	pg := reported(err)
+	return pg != nil && hasClass(pg.Code, "08", "40", "53", "57", "55P03", codeReadOnly, codeStatementGone)
 }
 
 // IsUniqueViolation reports whether a unique index refused a row.
@@ -101,15 +108,15 @@ func IsRefused(err error) bool { return hasCode(err, codeRefused) }
 func isCancelled(err error) bool { return hasCode(err, codeCancelled) }
 
 func hasCode(err error, code string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == code
+	pg := reported(err)
+	return pg != nil && pg.Code == code
 }
 
 // LostConnection reports whether the connection itself broke or the server went down or takes no writes, rather than one statement
 // failing: nobody's heartbeat was heard meanwhile. After it the reaper holds off: heartbeats go first (T20). Behind some proxies a dead
 // server is a server error of class 08 on a live connection; a network that swallows is only noticed by our own timeout.
 func LostConnection(err error) bool {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+	if pg := reported(err); pg != nil {
 		return hasClass(pg.Code, "08", "57P", codeReadOnly)
 	}
 	var dial *pgconn.ConnectError
@@ -121,8 +128,8 @@ func LostConnection(err error) bool {
 // MayNeverPass reports transient trouble that may be one entry's own doing: a time limit or a lock that it runs into each time, memory that
 // it takes, an internal error that it provokes. Others should not be kept waiting behind it.
 func MayNeverPass(err error) bool {
-	var pg *pgconn.PgError
-	return IsLockTimeout(err) || errors.As(err, &pg) && (pg.Code == codeCancelled || pg.Code == codeOutOfMemory || hasClass(pg.Code, "XX"))
+	pg := reported(err)
+	return IsLockTimeout(err) || pg != nil && (pg.Code == codeCancelled || pg.Code == codeOutOfMemory || hasClass(pg.Code, "XX"))
 }
 
 // unknown reports whether err leaves open if the transaction was committed.

@@ -82,6 +82,18 @@ func TestClassifyOtherErrors(t *testing.T) {
 	require.Equal(t, store.FaultData, store.Classify(both))
 }
 
+// A step's own function may return a report that is nil, in an error that is not.
+func TestClassifyANilReport(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{(*pgconn.PgError)(nil), fmt.Errorf("book: %w", (*pgconn.PgError)(nil))} {
+		require.Equal(t, store.FaultTransient, store.Classify(err))
+		require.False(t, store.MayPass(err))
+		require.False(t, store.MayNeverPass(err))
+		require.False(t, store.LostConnection(err))
+		require.False(t, store.IsUniqueViolation(err))
+	}
+}
+
 func TestFaultsHaveNames(t *testing.T) {
 	t.Parallel()
 	for fault, name := range map[store.Fault]string{store.FaultNone: "none", store.FaultTransient: "transient", store.FaultData: "data",
