@@ -31,13 +31,15 @@ const matrixIntroduction = `# What becomes of a row
 
 <!-- Written by go test ./internal/store -run TestOutcomesPage -update, from the table that the tests assert. Do not edit. -->
 
-Every way in which a row of ` + "`gen_durable`" + ` changes, and what it makes of each column. The tests of ` + "`internal/store`" + ` hold
-Postgres to exactly this, for every column, each outcome alone and together with all others in one batch. A dot means: as it was.
-A column that a table does not list is left alone by everything in it. In italics: what surrounds the row and changes in the same
-transaction. *now* is the server's clock. *+1: retry* is one more entry of that kind in the list of errors, about the attempt as it was; of
-the list the newest 20 stay.
+This page lists every way in which a row of ` + "`gen_durable`" + ` changes, and what each change makes of each column. The tests of
+` + "`internal/store`" + ` hold Postgres to exactly this, for every column, each outcome alone and together with all others in one batch.
 
-An outcome, a heartbeat or a release whose claim is not current any more changes nothing at all.
+- A dot means that the column stays as it was. A column that a table does not list stays as it was in all of its changes.
+- Rows in italics are what surrounds the row and changes in the same transaction.
+- *now* is the server's clock.
+- *+1: retry* is one more entry of that kind in the list of errors, about the attempt as it was. The list keeps the newest 20.
+
+An outcome, a heartbeat or a release whose claim is no longer current changes nothing at all.
 `
 
 func renderMatrix() string {

@@ -67,7 +67,7 @@ var outcomes = []group{
 		{name: "Retry without one", from: "executing", outcome: just(step.Commit{Kind: step.Retry, Delay: time.Minute}),
 			makes: all(retried, claimEnds)},
 	}},
-	{"Await", "A re-check in the same transaction wakes what has parked though a signal it awaits is there already.", []transition{
+	{"Await", "A re-check in the same transaction wakes an instance that has parked although a signal that it awaits is there already.", []transition{
 		{name: "nothing there", from: "executing", outcome: to(step.Await, awaiting("never")),
 			makes: all(progress, claimEnds, parked)},
 		{name: "with a timeout", from: "executing",
@@ -102,7 +102,7 @@ var outcomes = []group{
 		{name: "none given", from: "executing", outcome: to(step.Children),
 			makes: all(progress, claimEnds, spawn, awake, rules{"children_pending": is("0")})},
 	}},
-	{"Done and Stop", "As a child, the instance settles its parent's join in the same transaction, once: only in the parent's current round.",
+	{"Done and Stop", "A child settles its parent's join in the same transaction, once, and only in the parent's current round.",
 		[]transition{
 			{name: "Done", from: "executing", outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}),
 				makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null,

@@ -54,7 +54,7 @@ var matrix = append(outcomes,
 				"last_error": is("lost its worker 4 times at step here: over the crash limit").as("says so"),
 				"errors":     remembers("crash", "lost its worker 4 times at step here: over the crash limit")})},
 	}},
-	group{"Deadline", "Of an instance that is not executing: one that does is told, and fails with its outcome.", []transition{
+	group{"Deadline", "This is about an instance that is not executing. The context of one that executes ends, and it fails with its outcome.", []transition{
 		{name: "runnable", from: "runnable", with: past, happens: expire, makes: all(overdue("runnable"), rules{itsNext: promoted})},
 		{name: "runnable, paused, behind its key", from: "runnable", with: past.with(columns{"paused": `true`, "pick_lane": `1`}), happens: expire,
 			makes: all(overdue("runnable, paused"), rules{itsNext: promoted, "pick_lane": is("0")})},
