@@ -1,0 +1,334 @@
+package integration
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// holds are what somebody may hold, beside the bystanders.
+var holds = []hold{
+	{name: "nothing", slots: 3, begin: func(*stage) {}},
+
+	// A key's head that is held can neither run nor be moved aside, nor can what comes behind it.
+	{name: "the head of a key, by a host", slots: 1, begin: heads(1, 2), pending: "what is behind a held head fills the window"},
+	{name: "the heads of as many keys as there are slots, by a host", slots: 4, begin: heads(4, 2), pending: "as above"},
+	{name: "the head of a key with many behind it, by a host", slots: 2, begin: heads(1, 50)},
+	{name: "the head of a key, by a step of another queue", slots: 1, begin: byAStep, pending: "as above"},
+	{name: "what executes a key, by a host", slots: 3, begin: func(s *stage) {
+		ids := s.gated(errandMachine.New(errand{Kind: "gated"}).PartitionKey("k"))
+		s.hold(ids...)
+		s.held = append(ids, s.insert(keyed("k", 20)...)...)
+		s.crew.open("")
+	}},
+
+	// Outcomes that cannot be committed.
+	{name: "an outcome's row", slots: 3, begin: outcomes(1, "gated")},
+	{name: "as many outcomes' rows as there are slots", slots: 3, begin: outcomes(3, "gated"), pending: "held outcomes fill the slots"},
+	{name: "the rows of kept claims", slots: 30, begin: outcomes(20, "gated, then on"), pending: "they fill the slow lane"},
+	{name: "many outcomes' rows", slots: 60, begin: outcomes(40, "gated"), pending: "they fill the slow lane"},
+	{name: "the parent of what ends", slots: 3, begin: func(s *stage) {
+		parent := s.parent(3)
+		s.hold(parent)
+		s.held = append(s.held, parent)
+		s.crew.open("")
+	}, pending: "held outcomes fill the slots"},
+
+	// Sweeps that find more of what is held than they look at.
+	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`),
+		pending: "the sweep looks at 200"},
+	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`),
+		pending: "the reaper looks at so many"},
+	{name: "many that are over their deadline", slots: 3, begin: func(s *stage) {
+		ids := s.insert(errands(300, "overdue")...)
+		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)
+		s.within(`SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, ids)
+	}},
+	{name: "many whose awaits are over", slots: 3, begin: func(s *stage) {
+		ids := s.insert(errands(1100, "timer")...)
+		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{word}', await_deadline = now() - interval '1 minute'`)
+		s.within(`SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, ids)
+	}},
+
+	// Keys.
+	{name: "a correlation key that is not committed", slots: 3, begin: func(s *stage) {
+		_, err := s.host.WithPgx(s.transaction()).Insert(s.Context(), errandMachine.New(errand{}).Key("taken"))
+		require.NoError(s, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		s.Cleanup(cancel)
+		for range 5 { // who wants it waits
+			go func() {
+				_, _ = s.host.SignalOrInsert(ctx, errandMachine.New(errand{Kind: "mail"}).Key("taken"), word.With(""))
+			}()
+		}
+	}},
+	{name: "the keys of children that are not committed", slots: 3, begin: func(s *stage) {
+		_, err := s.host.WithPgx(s.transaction()).Insert(s.Context(), errandMachine.New(errand{}).Key("child"))
+		require.NoError(s, err)
+		for range 5 {
+			s.held = append(s.held, s.insert(errandMachine.New(errand{Kind: "parent of one with a key"}))...)
+		}
+	}, pending: "held outcomes fill the slots"},
+	{name: "the row of a schedule", slots: 3, begin: func(s *stage) {
+		s.config.Schedules = append(s.config.Schedules, engine.Every("held", time.Second, errandMachine.New(errand{})))
+		s.work()
+		s.within(`SELECT FROM gendurable.schedules WHERE name = 'held' FOR UPDATE`)
+	}},
+	{name: "the rows of paused queues", slots: 3, begin: func(s *stage) {
+		_, err := s.host.Admin().PauseQueue(s.Context(), "third")
+		require.NoError(s, err)
+		s.within(`LOCK gendurable.paused_queues IN ROW EXCLUSIVE MODE`)
+		s.within(`SELECT FROM gendurable.paused_queues FOR UPDATE`)
+	}},
+	// Rows that Postgres refuses to change, or that cannot be read.
+	{name: "a row that cannot be read", slots: 3, begin: func(s *stage) {
+		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
+	}, pending: "it fails each claim"},
+	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", ""), pending: "it fails each claim"},
+	{name: "a row that nobody may wake", slots: 3, begin: refused("awaiting_signal", "runnable", "awaits = '{word}', await_deadline = now()"),
+		pending: "it fails each sweep"},
+	{name: "a row that nobody may fail", slots: 3, begin: refused("awaiting_signal", "failed", "awaits = '{word}', deadline = now()"),
+		pending: "P0001 is no error of data"},
+	{name: "a row that nobody may reap", slots: 3, begin: refused("executing", "runnable", "locked_by = 'gone', lease_expires_at = now() - interval '1 hour'"),
+		pending: "P0001 is no error of data"},
+	{name: "outcomes that nobody may commit", slots: 20, begin: func(s *stage) {
+		s.refuse("executing", "done")
+		specs := errands(10, "gated")
+		for n := range 2 {
+			specs[n] = errandMachine.New(errand{Kind: "gated", Mark: refusal})
+		}
+		s.beside = s.gated(specs...)[2:]
+		s.crew.open("")
+	}, pending: "P0001 is no error of data"},
+
+	// Two things at once.
+	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered, pending: "its rows are resolved together"},
+	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen, pending: "nothing ends the transaction"},
+	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed, pending: "the reaper holds off for ever"},
+
+	{name: "a step that does not end", slots: 2, begin: func(s *stage) {
+		s.gated(errandMachine.New(errand{Kind: "gated"}))
+	}},
+}
+
+// errands are so many specs of a kind.
+func errands(n int, kind string) []fsm.Spec {
+	specs := make([]fsm.Spec, n)
+	for i := range specs {
+		specs[i] = errandMachine.New(errand{Kind: kind})
+	}
+	return specs
+}
+
+// keyed are so many specs of a partition key.
+func keyed(key string, n int) []fsm.Spec {
+	specs := errands(n, "")
+	for i := range specs {
+		specs[i] = specs[i].PartitionKey(key)
+	}
+	return specs
+}
+
+// heads has a host's transaction signal to the first of each of some keys.
+func heads(keys, each int) func(*stage) {
+	return func(s *stage) {
+		for k := range keys {
+			var ids []fsm.ID
+			for _, spec := range keyed(fmt.Sprint("held ", k), each) { // together, all but the first would wait behind it from the start
+				ids = append(ids, s.insert(spec)...)
+			}
+			_, err := s.host.WithPgx(s.transaction()).Signal(s.Context(), ids[0], word.With(""))
+			require.NoError(s, err)
+			s.held = append(s.held, ids...)
+		}
+	}
+}
+
+// byAStep has a step's own transaction do the same, in another queue.
+func byAStep(s *stage) {
+	ids := append(s.insert(keyed("held", 1)...), s.insert(keyed("held", 1)...)...)
+	m := fsm.Declare[fsm.ID, string]("sender", fsm.Queue("third"))
+	signalled := make(chan struct{})
+	s.config.Queues["third"] = quick(1)
+	s.config.Machines = append(s.config.Machines, m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[fsm.ID, string]) (fsm.Outcome, error) {
+		return engine.InTx(func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
+			if _, err := engine.FromContext(ctx).WithPgx(tx).Signal(ctx, v.State, word.With("")); err != nil {
+				return nil, err
+			}
+			close(signalled)
+			select {
+			case <-s.crew.gate(""):
+				return v.Done(""), nil
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			}
+		}), nil
+	})))
+	sender := s.insert(m.New(ids[0]))
+	c := s.config
+	c.Queues = map[string]engine.Queue{"third": quick(1)}
+	start(s.T, c)
+	<-signalled
+	s.held = append(ids, sender...)
+}
+
+// outcomes has the stranger hold rows of steps that are under way, and then end.
+func outcomes(n int, kind string) func(*stage) {
+	return func(s *stage) {
+		s.held = s.gated(errands(n, kind)...)
+		s.hold(s.held...)
+		s.crew.open("")
+	}
+}
+
+// parent inserts a parent and gated children of it, all of which run.
+func (s *stage) parent(children int) fsm.ID {
+	s.Helper()
+	parent := s.insert(errandMachine.New(errand{Kind: "parent of gated"}))[0]
+	s.work()
+	for range children {
+		<-s.crew.running
+	}
+	return parent
+}
+
+// family puts a parent with children of a given shape, by SQL, and holds the parent.
+func family(children int, shape string) func(*stage) {
+	return func(s *stage) {
+		parent := put(s.T, s.pool, "fsm, fsm_version, step, state, status, visit, round, children_pending",
+			fmt.Sprintf("'errand', 1, 'end', '{}', 'awaiting_children', 1, 1, %d", children))
+		execute(s.T, s.pool, `INSERT INTO gendurable.gen_durable (fsm, fsm_version, step, state, parent_id, parent_round, depth)
+			SELECT 'errand', 1, 'start', '{}', $1, 1, 1 FROM generate_series(1, $2)`, parent, children)
+		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET `+shape+` WHERE parent_id = $1`, parent)
+		s.hold(parent)
+		s.held = []fsm.ID{parent}
+	}
+}
+
+// refusal is the mark of instances that a trigger of the host's refuses to change.
+const refusal = "refused"
+
+// refuse has a trigger of the host's refuse changes of those that are marked.
+func (s *stage) refuse(from, to string) {
+	s.Helper()
+	execute(s.T, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this one''; END'`)
+	execute(s.T, s.pool, fmt.Sprintf(`CREATE TRIGGER refuse BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW
+		WHEN (OLD.status = '%s' AND NEW.status = '%s' AND OLD.state->>'Mark' = '%s') EXECUTE FUNCTION refuse()`, from, to, refusal))
+}
+
+// refused puts instances of a status that may not become another.
+func refused(from, to, shape string) func(*stage) {
+	return func(s *stage) {
+		for range 2 {
+			id := put(s.T, s.pool, "fsm, fsm_version, step, state, priority", `'errand', 1, 'start', '{"Mark": "`+refusal+`"}', -1`)
+			execute(s.T, s.pool, fmt.Sprintf(`UPDATE gendurable.gen_durable SET status = '%s', %s WHERE id = %d`, from, cmp.Or(shape, "visit = 0"), id))
+		}
+		s.refuse(from, to)
+	}
+}
+
+// unanswered has a whole batch committed without an answer, of which a stranger holds a row by
+// then.
+func unanswered(s *stage) {
+	p, url := newProxy(s.T, s.url)
+	s.config.Pool = pgtest.Pool(s.T, url)
+	// Two outcomes keep both lanes of the fast lane at work, so that the others gather to one
+	// batch.
+	enough := make(chan struct{})
+	var specs []fsm.Spec
+	var entered []chan struct{}
+	for n := range 2 {
+		mark, in := marked(fmt.Sprint("outcome ", n)), make(chan struct{})
+		p.at(mark, false, func() { close(in); <-enough }).let = true
+		entered = append(entered, in)
+		specs = append(specs, errandMachine.New(errand{Kind: "gated", Gate: fmt.Sprint(n), Mark: mark}))
+	}
+	last := marked("the batch")
+	specs = append(specs, errandMachine.New(errand{Kind: "gated, then on", Mark: last}))
+	specs = append(specs, errands(40, "gated, then on")...)
+	ids := s.gated(specs...)
+	tx, held := s.transaction(), error(nil)
+	cutting := p.at(last, true, func() {
+		_, held = tx.Exec(context.Background(), `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, ids[2])
+	})
+	for n, in := range entered {
+		s.crew.open(fmt.Sprint(n))
+		<-in
+	}
+	s.crew.open("")
+	for range specs {
+		<-s.crew.left
+	}
+	pause(s.Context(), 100*time.Millisecond) // until they have come to the committer; a batch that is smaller shows less
+	close(enough)
+	<-cutting.made
+	require.NoError(s, held)
+	s.held, s.beside = ids[2:3], append(ids[:2:2], ids[3:]...)
+}
+
+// frozen has a process stand still while the answer to its claim is under way, which no buffer
+// holds.
+func frozen(s *stage) {
+	const rows = 24
+	var specs []fsm.Spec
+	for n := range rows {
+		e := errand{Pad: strings.Repeat(fmt.Sprint("bytes ", n), 900<<7)}
+		specs = append(specs, errandMachine.New(e))
+	}
+	s.beside = s.insert(specs...)
+	c := newClog(s.T, s.url, "bytes 0")
+	config := s.config
+	config.Pool = pgtest.Pool(s.T, c.url)
+	config.Queues = map[string]engine.Queue{"default": quick(rows)}
+	eng, err := engine.New(config)
+	require.NoError(s, err)
+	require.NoError(s, eng.Start(s.Context()))
+	s.Cleanup(func() {
+		c.close()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = eng.Stop(ctx) // its connections are gone
+	})
+	select {
+	case <-c.stuck:
+	case <-time.After(patience):
+		require.Fail(s, "it claimed nothing")
+	}
+}
+
+// killed ends the engine's idle sessions, as a proxy or a role's idle_session_timeout does.
+func killed(s *stage) {
+	s.config.Pool = pgtest.Pool(s.T, s.url, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] = "engine" })
+	ctx, cancel := context.WithCancel(context.Background())
+	var killing sync.WaitGroup
+	lost := make(chan struct{}, 1000)
+	killing.Go(func() {
+		for ctx.Err() == nil {
+			n, err := s.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+				AND application_name LIKE 'engine%' AND state = 'idle' AND state_change < clock_timestamp() - interval '300 ms'`)
+			if err == nil && n.RowsAffected() > 0 {
+				lost <- struct{}{}
+			}
+			pause(ctx, 50*time.Millisecond)
+		}
+	})
+	s.Cleanup(func() {
+		cancel()
+		killing.Wait()
+	})
+	s.work()
+	for range 5 {
+		<-lost
+	}
+}

@@ -1,0 +1,357 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// Somebody holds something, and does not let go: a row, a key, a connection in the middle of an
+// answer. Whoever needs nothing of it must go on meanwhile. TestNobodyWaitsForWhatTheyDoNotNeed
+// holds each of the holds, lets bystanders of every kind begin their work, waits until all of them
+// have ended, and only then lets go.
+
+// errand is the state of a bystander, and of what is held: its kind says what the instance does.
+type errand struct {
+	Kind string
+	Gate string // of those of the kind "gated"
+	Mark string // stands in one outcome only
+	Pad  string // bytes that nobody reads
+}
+
+var (
+	errandMachine = fsm.Declare[errand, string]("errand")
+	word          = fsm.DeclareSignal[string]("word")
+)
+
+// crew runs errands. Those of the kind "gated" say that they run, and do not return before their
+// gate is open.
+type crew struct {
+	running chan fsm.ID
+	left    chan fsm.ID
+
+	mu    sync.Mutex
+	gates map[string]chan struct{}
+}
+
+func newCrew() *crew {
+	return &crew{running: make(chan fsm.ID, 1000), left: make(chan fsm.ID, 1000), gates: map[string]chan struct{}{}}
+}
+
+func (c *crew) gate(name string) chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gates[name] == nil {
+		c.gates[name] = make(chan struct{})
+	}
+	return c.gates[name]
+}
+
+// open opens a gate, for good.
+func (c *crew) open(name string) {
+	gate := c.gate(name)
+	select {
+	case <-gate:
+	default:
+		close(gate)
+	}
+}
+
+func (c *crew) definition() fsm.Definition {
+	type visit = fsm.Visit[errand, string]
+	done := func(_ context.Context, v *visit) (fsm.Outcome, error) { return v.Done(v.State.Mark), nil }
+	return errandMachine.Define(
+		fsm.Step("start", func(ctx context.Context, v *visit) (fsm.Outcome, error) {
+			switch v.State.Kind {
+			case "gated", "gated, then on":
+				c.running <- v.ID
+				select {
+				case <-c.gate(v.State.Gate):
+				case <-ctx.Done():
+					return nil, context.Cause(ctx)
+				}
+				c.left <- v.ID
+				if v.State.Kind == "gated" {
+					return v.Done(v.State.Mark), nil
+				}
+				return v.Next("end", v.State), nil
+			case "parent of gated":
+				return v.ScheduleChildren("end", v.State, errands(3, "gated")...), nil
+			case "parent of one with a key":
+				return v.ScheduleChildren("end", v.State, errandMachine.New(errand{}).Key("child")), nil
+			case "chain":
+				return v.Next("link", v.State), nil
+			case "retry":
+				if v.Attempt == 0 {
+					return v.Retry(v.State, time.Millisecond), nil
+				}
+			case "own transaction":
+				return engine.InTx(func(context.Context, pgx.Tx) (fsm.Outcome, error) { return v.Done(""), nil }), nil
+			case "family":
+				own := fmt.Sprint("child of ", v.ID)
+				return v.ScheduleChildren("end", v.State, errandMachine.New(errand{}), errandMachine.New(errand{}).Key(fsm.Key(own)),
+					errandMachine.New(errand{}).PartitionKey(own), errandMachine.New(errand{Kind: "chain"})), nil
+			case "mail", "overdue":
+				return v.Await("end", v.State, word), nil
+			case "timer":
+				return v.Await("end", v.State, word).Timeout(100 * time.Millisecond), nil
+			}
+			return v.Done(""), nil
+		}),
+		fsm.Step("link", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.Next("end", v.State).After(10 * time.Millisecond), nil
+		}),
+		fsm.Step("end", done)).CrashLimit(crashLimit)
+}
+
+const crashLimit = 5
+
+// stage is where something is held: a database, what an engine on it is to be, and a client beside
+// it, the stranger's.
+type stage struct {
+	*testing.T
+
+	url      string
+	pool     *pgxpool.Pool
+	host     *engine.Engine
+	crew     *crew
+	config   engine.Config
+	working  bool
+	stranger pgx.Tx
+	held     []fsm.ID // what waits, and goes on when it is let go
+	beside   []fsm.ID // what goes on meanwhile, like the bystanders
+}
+
+// others is a second queue of every stage.
+const others = "others"
+
+func newStage(t *testing.T, slots int) *stage {
+	t.Helper()
+	s := &stage{T: t, url: pgtest.Migrated(t), crew: newCrew()}
+	s.pool = pgtest.Pool(t, s.url)
+	s.host = client(t, s.pool)
+	s.config = hasty(configOn(t, s.url, s.crew.definition()))
+	s.config.Queues = map[string]engine.Queue{"default": quick(slots), others: quick(3)}
+	s.config.Schedules = []engine.Schedule{engine.Every("tick", time.Second, errandMachine.New(errand{}))}
+	return s
+}
+
+// insert inserts errands, none of which is there yet.
+func (s *stage) insert(specs ...fsm.Spec) []fsm.ID {
+	s.Helper()
+	return insertAll(s.T, s.host, specs)
+}
+
+// hold has the stranger lock rows, as a transaction does that has signalled to them.
+func (s *stage) hold(ids ...fsm.ID) {
+	s.Helper()
+	for _, id := range ids {
+		s.within(`SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, id)
+	}
+}
+
+// within sends a statement in the stranger's open transaction.
+func (s *stage) within(sql string, args ...any) {
+	s.Helper()
+	_, err := s.transaction().Exec(s.Context(), sql, args...)
+	require.NoError(s, err, sql)
+}
+
+// transaction is the stranger's, which stays open.
+func (s *stage) transaction() pgx.Tx {
+	s.Helper()
+	if s.stranger == nil {
+		tx, err := s.pool.Begin(s.Context())
+		require.NoError(s, err)
+		s.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // before the engine stops
+		s.stranger = tx
+	}
+	return s.stranger
+}
+
+// letGo ends the stranger's transaction, and what is gated.
+func (s *stage) letGo() {
+	s.Helper()
+	s.crew.open("")
+	if s.stranger != nil {
+		require.NoError(s, s.stranger.Commit(s.Context()))
+	}
+	execute(s.T, s.pool, `DROP TRIGGER IF EXISTS refuse ON gendurable.gen_durable`)
+}
+
+// work starts the engine, if it has not been started.
+func (s *stage) work() {
+	s.Helper()
+	if !s.working {
+		s.working = true
+		start(s.T, s.config)
+	}
+}
+
+// gated starts the engine and instances whose steps are all under way when it returns.
+func (s *stage) gated(specs ...fsm.Spec) []fsm.ID {
+	s.Helper()
+	ids := s.insert(specs...)
+	s.work()
+	for range ids {
+		<-s.crew.running
+	}
+	return ids
+}
+
+// bystanders are instances of every kind, in both queues, that need nothing of each other. It
+// returns those that end by themselves.
+func (s *stage) bystanders() (ids []fsm.ID) {
+	s.Helper()
+	var mail []fsm.ID
+	for _, queue := range []string{"default", others} {
+		var specs []fsm.Spec
+		for _, kind := range []string{"job", "job", "job", "job", "chain", "retry", "own transaction", "family", "family", "timer"} {
+			specs = append(specs, errandMachine.New(errand{Kind: kind}).Queue(queue))
+		}
+		for n := range 6 {
+			specs = append(specs, errandMachine.New(errand{Kind: "chain"}).Queue(queue).PartitionKey(fmt.Sprint(queue, n%2)))
+		}
+		specs = append(specs, errandMachine.New(errand{Kind: "overdue"}).Queue(queue).Deadline(300*time.Millisecond))
+		ids = append(ids, s.insert(specs...)...)
+		mail = append(mail, s.insert(errandMachine.New(errand{Kind: "mail"}).Queue(queue).Key(fsm.Key("mail of "+queue)))...)
+		// One whose worker has just gone, and one that fails by that.
+		for _, crashes := range []int{0, crashLimit} {
+			ids = append(ids, put(s.T, s.pool, "fsm, fsm_version, step, state, queue, status, locked_by, lease_expires_at, crashes",
+				fmt.Sprintf(`'errand', 1, 'start', '{"Kind": "lost, %d times"}', '%s', 'executing', 'gone', now(), %d`, crashes, queue, crashes)))
+		}
+	}
+	for _, id := range mail {
+		_, err := s.host.Signal(s.Context(), id, word.With("go"))
+		require.NoError(s, err)
+	}
+	_, err := s.host.SignalOrInsert(s.Context(), errandMachine.New(errand{Kind: "mail"}).Key("begun by mail"), word.With("go"))
+	require.NoError(s, err)
+	return append(ids, mail...)
+}
+
+// waiting lists who of some has not ended, and whether a schedule has fired since.
+func (s *stage) waiting(ids []fsm.ID, since time.Time) (who []string) {
+	rows, err := s.pool.Query(s.Context(), `SELECT format('%s in %s is %s at %s, lane %s', coalesce(nullif(state->>'Kind', ''), id::text), queue, status, step, pick_lane)
+		FROM gendurable.gen_durable WHERE (id = ANY($1) OR parent_id = ANY($1) OR correlation_key = 'begun by mail') AND status NOT IN ('done', 'failed')
+		UNION ALL SELECT 'the schedule' WHERE NOT EXISTS (SELECT FROM gendurable.gen_durable
+		WHERE correlation_key LIKE 'schedule:tick:%' AND status = 'done' AND inserted_at > $2) LIMIT 50`, ids, since)
+	require.NoError(s, err)
+	who, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(s, err)
+	return who
+}
+
+// whileItFails is how long a hold that has no cure yet is watched.
+const whileItFails = 6 * time.Second
+
+// hold is something that somebody holds.
+type hold struct {
+	name    string
+	slots   int          // of the queue "default", in which most of what is held is
+	begin   func(*stage) // when it returns, it is held
+	pending string       // why bystanders still wait for it; "": they must not
+}
+
+func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
+	t.Parallel()
+	for _, h := range holds {
+		t.Run(h.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, h.slots)
+			h.begin(s)
+			since := query[time.Time](t, s.pool, `SELECT clock_timestamp()`)
+			ids := append(s.bystanders(), s.beside...)
+			s.work()
+			late := time.Now().Add(patience)
+			if h.pending != "" {
+				late = time.Now().Add(whileItFails)
+			}
+			who := s.waiting(ids, since)
+			for ; len(who) > 0 && time.Now().Before(late); who = s.waiting(ids, since) {
+				pause(t.Context(), 20*time.Millisecond)
+			}
+			if h.pending != "" {
+				s.letGo() // else the engine waits when it stops
+				require.NotEmpty(t, who, "it is cured: take it off those that are pending (%s)", h.pending)
+				return
+			}
+			require.Empty(t, who, "they wait for what they do not need")
+			s.letGo()
+			allDone(t, s.host, s.held...)
+		})
+	}
+}
+
+// A server with few locks and connections: what needs more of either than there is takes its time,
+// and all of it ends.
+func TestASmallServersLocksAndConnections(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name      string
+		locks     string
+		instances []fsm.Spec
+		pending   string
+	}{
+		{"as many keys as there are locks, three times over", "10", func() (specs []fsm.Spec) {
+			for n := range 2500 {
+				specs = append(specs, errandMachine.New(errand{Kind: "chain"}).PartitionKey(fmt.Sprint(n)))
+			}
+			return specs
+		}(), "keys exhaust the server's lock table"},
+		{"more pools than connections", "64", errands(300, "chain"), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			c, err := pgdev.Start(t.Context(), pgdev.WithSetting("fsync", "off"), pgdev.WithSetting("max_locks_per_transaction", row.locks),
+				pgdev.WithSetting("max_connections", "20"))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, c.Stop()) })
+			pool := pgtest.Pool(t, c.URL(""), func(c *pgxpool.Config) { c.MaxConns = 2 })
+			_, err = migrations.Migrator{Pool: pool}.Up(t.Context())
+			require.NoError(t, err)
+			host := client(t, pool)
+			for specs := range slices.Chunk(row.instances, 500) {
+				insertAll(t, host, specs)
+			}
+			for range 3 {
+				config := engine.Config{
+					Pool:     pgtest.Pool(t, c.URL(""), func(c *pgxpool.Config) { c.MaxConns = 12 }),
+					Machines: []fsm.Definition{newCrew().definition()},
+					Queues:   map[string]engine.Queue{"default": quick(1000)}, Logger: newJournal(t).logger(),
+				}
+				eng, err := engine.New(config)
+				require.NoError(t, err)
+				// It is there as soon as there is a connection for it.
+				eventually(t, func() bool { return eng.Start(t.Context()) == nil }, "it cannot start")
+				t.Cleanup(func() { require.NoError(t, stop(eng)) })
+			}
+			left := func() int {
+				var n int
+				if pool.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE status <> 'done'`).Scan(&n) != nil {
+					return -1
+				}
+				return n
+			}
+			if row.pending != "" {
+				pause(t.Context(), 2*whileItFails)
+				require.NotZero(t, left(), "it is cured: take it off those that are pending (%s)", row.pending)
+				return
+			}
+			eventually(t, func() bool { return left() == 0 }, "not all have ended")
+		})
+	}
+}
