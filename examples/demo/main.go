@@ -1,9 +1,11 @@
-// Demo runs the two large examples on a real Postgres, checks everything they did, and leaves nothing behind.
+// Demo runs the two large examples on a real Postgres, checks everything they did, and leaves
+// nothing behind.
 //
 //	go run ./examples/demo [-orders n] [-dir directory] [-keep] [orders | ingest]
 //
-// It uses DATABASE_URL, in schemas of its own; without it, a Postgres of its own from the binaries on this machine. With -keep, or
-// KEEP=1, the database stays, and the next run with it resumes what an interrupt or a crash cut short.
+// It uses DATABASE_URL, in schemas of its own; without it, a Postgres of its own from the binaries
+// on this machine. With -keep, or KEEP=1, the database stays, and the next run with it resumes what
+// an interrupt or a crash cut short.
 package main
 
 import (
@@ -31,7 +33,8 @@ const (
 	shopSchema = schema + "_shop"
 )
 
-// options as given; each flag has its default from the environment, which is what reaches it through make.
+// options of the command line. Each flag takes its default from the environment, since make passes
+// its variables there.
 type options struct {
 	orders    int
 	directory string

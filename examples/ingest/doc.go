@@ -1,5 +1,6 @@
-// Package ingest reads a tree of files durably: an instance per directory, which spawns one per entry and joins them, level by level.
-// Whatever process dies, the others go on where it was; the totals come out the same as those of a plain walk.
+// Package ingest reads a tree of files durably: an instance per directory spawns one per entry and
+// joins them, level by level. When a process dies, the others go on where it was. The totals equal
+// those of a plain walk.
 //
 // Where to look:
 //

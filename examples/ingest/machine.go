@@ -15,8 +15,9 @@ var (
 	File      = fsm.Declare[Path, Content]("ingest.file", fsm.Queue("ingest"))
 )
 
-// roundSize bounds the children of one round. A directory with more entries than that takes several rounds, one after the other, so
-// that neither its outcomes nor what it waits for grow without bound.
+// roundSize bounds the children of one round. A directory with more entries than that takes several
+// rounds, one after the other, so that neither its outcomes nor what it waits for grow without
+// bound.
 const roundSize = 2_000
 
 // Walk is the state of a directory: how far it is.
@@ -43,7 +44,8 @@ func (m ingest) definitions() []fsm.Definition {
 	}
 }
 
-// start lists the directory and spawns the next round. Spawning and parking are one transaction, so a crash leaves all children or none.
+// start lists the directory and spawns the next round. Spawning and parking are one transaction, so
+// a crash leaves all children or none.
 func (m ingest) start(_ context.Context, v *visit) (fsm.Outcome, error) {
 	listed, err := m.files.list(v.State.Path)
 	switch {
@@ -74,7 +76,8 @@ func (m ingest) start(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.ScheduleChildren("join", walk, children...), nil
 }
 
-// join adds up a round whose children have all ended: in the order in which they were spawned, not in that of their ends.
+// join adds up a round whose children have all ended: in the order in which they were spawned, not
+// in that of their ends.
 func (m ingest) join(_ context.Context, v *visit) (fsm.Outcome, error) {
 	walk := v.State
 	for _, child := range File.Children(v) {

@@ -6,7 +6,8 @@ import (
 	"io/fs"
 )
 
-// plain walks the tree one entry after the other, in one process, and has to start over when it dies.
+// plain walks the tree one entry after the other, in one process, and has to start over when it
+// dies.
 func plain(ctx context.Context, files reader, directory Path) (Totals, error) {
 	listed, err := files.list(directory)
 	if errors.Is(err, fs.ErrNotExist) {

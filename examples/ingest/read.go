@@ -18,8 +18,8 @@ import (
 	"unicode/utf8"
 )
 
-// Path of a file, or one element of one. File systems take any bytes in a name, JSON and Postgres do not: a path that is not text is
-// stored as a quoted string.
+// Path of a file, or one element of one. File systems take any bytes in a name, JSON and Postgres
+// do not: a path that is not text is stored as a quoted string.
 type Path string
 
 func (p Path) join(name Path) Path { return Path(filepath.Join(string(p), string(name))) }

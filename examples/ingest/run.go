@@ -29,8 +29,8 @@ type Options struct {
 // ErrDifferent says that the engine and the plain walk disagree on a tree that stood still.
 var ErrDifferent = errors.New("ingest: the totals differ from those of a plain walk")
 
-// Run ingests a directory, compares with a plain walk and prints both. An ingest of the same directory that was interrupted is
-// finished, not begun anew.
+// Run ingests a directory, compares with a plain walk and prints both. An ingest of the same
+// directory that was interrupted is finished, not begun anew.
 func Run(ctx context.Context, o Options) error {
 	root, err := filepath.EvalSymlinks(o.Directory)
 	if err == nil {
@@ -45,7 +45,8 @@ func Run(ctx context.Context, o Options) error {
 	return compare(ctx, o, diskReader(), Path(root))
 }
 
-// compare ingests between two plain walks: where those two differ, the tree has changed meanwhile and proves nothing.
+// compare ingests between two plain walks: where those two differ, the tree has changed meanwhile
+// and proves nothing.
 func compare(ctx context.Context, o Options, files reader, root Path) error {
 	o.Progress.Say("ingest %s", root)
 	before, walked, err := timed(func() (Totals, error) { return plain(ctx, files, root) })

@@ -20,7 +20,8 @@ type Totals struct {
 	Problems []string `json:"problems,omitempty"` // the first few of what was unreadable
 }
 
-// Sums are what can be compared: two that are equal have read the same bytes in the same places, since the digest covers all.
+// Sums can be compared: two that are equal have read the same bytes in the same places, since the
+// digest covers all.
 type Sums struct {
 	Directories int64 `json:"directories"`
 	Files       int64 `json:"files"`

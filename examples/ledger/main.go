@@ -1,11 +1,12 @@
-// Ledger shows transactions: orders and their machines inserted in one transaction of the host, and steps whose bookings are committed
-// together with their outcomes.
+// Ledger shows transactions: one transaction of the host inserts orders and their machines, and
+// steps commit their bookings together with their outcomes.
 //
 //	go run ./examples/ledger
 //
-// Every third order is rolled back by the host, and leaves no machine behind. Every other one moves money between two accounts and tells the
-// day's statement, which starts with the first booking. Bookings meet each other in deadlocks, and connections are killed all the while:
-// each takes effect once all the same, which is counted.
+// The host rolls back every third order, which leaves no machine behind. Each of the others moves
+// money between two accounts and signals the day's statement, which starts with the first booking.
+// Bookings deadlock with each other, and connections are killed all the while. Each booking takes
+// effect once all the same, and the program counts that.
 package main
 
 import (

@@ -19,7 +19,8 @@ const (
 	stalled = "SIGSTOP"
 )
 
-// stallFor is longer than lease + reap: others take over what the stalled worker has claimed, and it does not know.
+// stallFor is longer than lease + reap: others take over what the stalled worker has claimed, and
+// it does not know.
 const stallFor = lease + reap + 1500*time.Millisecond
 
 // errTooLate: all orders had ended before there was anything to disturb.
@@ -33,8 +34,8 @@ type faults struct {
 	optional bool // in a run that resumes, too little may be left to do
 }
 
-// kill ends a worker without warning when it is in the middle of things, starts a new one in its place, and waits until all that
-// the dead one had claimed runs again.
+// kill ends a worker without warning when it is in the middle of things, starts a new one in its
+// place, and waits until all that the dead one had claimed runs again.
 func (f *faults) kill(ctx context.Context, name string, share float64) error {
 	if done, err := f.happened(ctx, killed); err != nil || done {
 		return err
@@ -90,7 +91,8 @@ func (f *faults) stall(ctx context.Context, name string, share float64) error {
 	return f.over(ctx, stalled)
 }
 
-// catch stops a worker in the middle of things: nothing is under way to the database any more, and it has orders in hand.
+// catch stops a worker in the middle of things: nothing is under way to the database any more, and
+// it has orders in hand.
 func (f *faults) catch(ctx context.Context, p *process, share float64) error {
 	for {
 		if err := f.waitUntilBusy(ctx, p, share); err != nil {
@@ -128,7 +130,8 @@ func (f *faults) unlessOptional(err error) error {
 	return err
 }
 
-// waitUntilBusy waits until so large a share of the orders has ended and the worker has others in hand, half its slots full.
+// waitUntilBusy waits until so large a share of the orders has ended and the worker has others in
+// hand, half its slots full.
 func (f *faults) waitUntilBusy(ctx context.Context, p *process, share float64) error {
 	const look = `select
 		count(*) filter (where status = 'done') >= $1::float8 * (select count(*) from shop_order)

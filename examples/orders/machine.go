@@ -30,7 +30,7 @@ type Order struct {
 	Fate     Fate     `json:"fate,omitempty"`
 }
 
-// Payment is what the payment provider tells about one. Event is the provider's own identity for it.
+// Payment is what the payment provider reports. Event is the provider's own identity for it.
 type Payment struct {
 	Event string `json:"event"`
 	Cents int64  `json:"cents"`
@@ -44,7 +44,7 @@ type Receipt struct {
 	Event string `json:"event,omitempty"`
 }
 
-// What the shop, the HTTP server and the workers agree on.
+// The shop, the HTTP server and the workers share these declarations.
 var (
 	Checkout = fsm.Declare[Order, Receipt]("checkout", fsm.Queue("checkout"))
 	Paid     = fsm.DeclareSignal[Payment]("paid")
@@ -75,12 +75,14 @@ func (m checkout) Definition() fsm.Definition {
 	).OnError(m.failed)
 }
 
-// start parks the order. Nothing of it stays in memory; a payment that came before is found in the inbox and wakes it at once.
+// start parks the order. Nothing of it stays in memory. A payment that has come before is in the
+// inbox, and wakes the order at once.
 func (m checkout) start(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Await("paid", v.State, Paid).Timeout(m.payWithin), nil
 }
 
-// paid looks for the payment first and not for v.TimedOut: one may have arrived between the timeout and this step.
+// paid looks for the payment first, and not at v.TimedOut: a payment may have arrived between the
+// timeout and this step.
 func (m checkout) paid(_ context.Context, v *visit) (fsm.Outcome, error) {
 	payment, ok, err := Paid.First(v)
 	if err != nil {
@@ -90,7 +92,7 @@ func (m checkout) paid(_ context.Context, v *visit) (fsm.Outcome, error) {
 		v.State.Fate = Expired
 		return v.Next("mail", v.State), nil
 	}
-	// The outcome consumes the signal, so what it said goes on in the state.
+	// The outcome consumes the signal, so the state keeps what it said.
 	v.State.Payment = &payment
 	if payment.Cents != v.State.Cents {
 		return v.Next("refund", v.State), nil
@@ -98,8 +100,8 @@ func (m checkout) paid(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Next("ship", v.State), nil
 }
 
-// ship may run more than once for one order: the warehouse answers with an error, its answer is lost, this process dies. The
-// idempotency key is the same each time, so the warehouse ships once.
+// ship may run more than once for one order: the warehouse answers with an error, its answer is
+// lost, this process dies. The idempotency key is the same each time, so the warehouse ships once.
 func (m checkout) ship(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	if err := m.outside.ship(ctx, v.State, v.IdempotencyKey("shipment"), v.FencingToken); err != nil {
 		return nil, err
@@ -127,7 +129,8 @@ func (m checkout) mail(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Done(receipt), nil
 }
 
-// failed decides what becomes of a step that returned an error: what the business knows first, the policy last.
+// failed decides what becomes of a step that returned an error. It looks for errors that the
+// business knows first; the policy comes last.
 func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
 	if errors.Is(err, errSoldOut) {
 		return v.Next("refund", v.State), nil

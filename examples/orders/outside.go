@@ -13,7 +13,8 @@ import (
 // soldOut is the item that the warehouse has run out of.
 const soldOut = "tape-deck"
 
-// loseAnswer: of one shipment in so many the first answer is lost: the warehouse has shipped, the shop does not know.
+// loseAnswer is how many shipments there are for each whose first answer is lost: the warehouse has
+// shipped, and the shop does not know.
 const loseAnswer = 31
 
 var (
@@ -22,8 +23,9 @@ var (
 	errOutdated   = errors.New("a newer worker has taken over this order")
 )
 
-// outside is what the machine has effects on: a warehouse, a bank, a mail service. They honour idempotency keys, as such services
-// do, and keep a row for each effect; answering takes them a while.
+// outside has the services on which the machine has effects: a warehouse, a bank, a mail service.
+// They honour idempotency keys, as such services do, keep a row for each effect, and take a while
+// to answer.
 type outside struct {
 	db      *pgxpool.Pool
 	latency time.Duration
@@ -50,8 +52,9 @@ func (o *outside) mail(ctx context.Context, order Order, key string, token int64
 	return err
 }
 
-// effect happens once for a key, however often it is called; calls tells how often that was. Whoever calls with an older fencing
-// token than the last caller's has lost the order to another worker without knowing it, and is refused.
+// effect happens once for a key, however often it is called; calls counts the calls. A caller with
+// an older fencing token than the last caller's has lost the order to another worker without
+// knowing it, and is refused.
 const recordEffect = `
 insert into effect as e (key, name, order_id, cents, token) values ($1, $2, $3, $4, $5)
 on conflict (key) do update set calls = e.calls + 1, token = excluded.token, last_at = clock_timestamp()

@@ -22,7 +22,8 @@ type delivery struct {
 	Cents int64  `json:"cents"`
 }
 
-// payments is the shop's webhook. It knows orders by their number only, has no step's code, and never waits for a worker.
+// payments is the shop's webhook. It knows orders by their number only, has no step's code, and
+// never waits for a worker.
 type payments struct {
 	eng *engine.Engine
 	db  *pgxpool.Pool
@@ -49,8 +50,9 @@ func (p *payments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-// accept signals the order, with the provider's event as the dedup key, so that a second delivery changes nothing. The books come
-// after the signal: whoever dies in between has not answered, and is called again.
+// accept signals the order, with the provider's event as the dedup key, so that a second delivery
+// changes nothing. The books come after the signal: whoever dies in between has not answered, and
+// is called again.
 func (p *payments) accept(ctx context.Context, d delivery) (int, error) {
 	sent, err := p.eng.Signal(ctx, Key(d.Order), Paid.With(Payment{Event: d.Event, Cents: d.Cents}).DedupKey(d.Event))
 	status := http.StatusAccepted
@@ -72,7 +74,8 @@ func (p *payments) accept(ctx context.Context, d delivery) (int, error) {
 	return status, nil
 }
 
-// ended tells apart why nobody takes the payment: the order is not there yet, or it has ended, perhaps by this very payment.
+// ended finds out why nobody takes the payment: the order is not there yet, or it has ended,
+// perhaps by this very payment.
 func (p *payments) ended(ctx context.Context, d delivery) (int, error) {
 	order, err := Checkout.Get(ctx, p.eng, Key(d.Order))
 	switch {
@@ -89,7 +92,8 @@ func (p *payments) ended(ctx context.Context, d delivery) (int, error) {
 	}
 }
 
-// listen serves the webhook on a free port until stop is called, which lets running requests finish.
+// listen serves the webhook on a free port until stop is called, which lets running requests
+// finish.
 func listen(ctx context.Context, handler http.Handler) (url string, stop func(context.Context) error, err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {

@@ -21,7 +21,8 @@ const (
 	firstPause, longestPause = 100 * time.Millisecond, 2 * time.Second
 )
 
-// provider is the payment provider: it posts each line of payments.csv at its time, and again until it is told that all is well.
+// provider is the payment provider: it posts each line of payments.csv at its time, and repeats it
+// until the answer says that all is well.
 type provider struct {
 	db     *pgxpool.Pool
 	url    string

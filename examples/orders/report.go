@@ -67,8 +67,9 @@ func effects(ctx context.Context, db *pgxpool.Pool, w *tabwriter.Writer) error {
 	})
 }
 
-// interruptions tells what the faults did: how much was in hand, how much of it others ran again, and how much of that had already
-// had its effect, which the idempotency key then kept from happening twice.
+// interruptions tells what the faults did: how much was in hand, how much of it others ran again,
+// and how much of that had already had its effect, which the idempotency key then kept from
+// happening twice.
 func interruptions(ctx context.Context, db *pgxpool.Pool, w *tabwriter.Writer) error {
 	const query = `select f.kind, f.worker, count(i.id), count(i.retaken_at), coalesce(extract(epoch from max(i.retaken_at) - f.at), 0)::float8,
 			(select count(distinct e.key) from effect e join gen_durable g on g.correlation_key = 'order:' || e.order_id

@@ -47,8 +47,9 @@ func (o Options) WithDefaults() Options {
 // workers are the names of the worker processes: the second is killed, the third stalls.
 var workers = []string{"worker-1", "worker-2", "worker-3"}
 
-// Run takes all orders through the shop, in worker processes of which it kills one and stalls another, prints the report and returns
-// an error if anything is not as it must be. On the tables of a run that was interrupted it goes on where that one was.
+// Run takes all orders through the shop, in worker processes of which it kills one and stalls
+// another, prints the report and returns an error if anything is not as it must be. On the tables
+// of a run that was interrupted it goes on where that one was.
 func Run(ctx context.Context, o Options) error {
 	o = o.WithDefaults()
 	if o.Orders < MinOrders || o.Orders > MaxOrders {

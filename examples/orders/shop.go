@@ -26,7 +26,8 @@ var (
 	paymentsCSV []byte
 )
 
-// tables of the shop, beside the engine's. shop_order and payment hold the CSV files; the rest is what happened.
+// tables of the shop, beside the engine's. shop_order and payment hold the CSV files; the rest is
+// what happened.
 const tables = `
 create table if not exists shop_order (
 	id bigint primary key, placed_ms int not null, customer text not null, email text not null,
@@ -55,8 +56,8 @@ create table if not exists interrupted ( -- what the worker of a fault had claim
 	kind text not null, id bigint not null, token bigint not null, retaken_at timestamptz, primary key (kind, id)
 )`
 
-// setUp makes the tables and loads the first so many orders of the CSV files, with their payments. Tables of an earlier run stay as
-// they are, but for a fault that the run's end cut short.
+// setUp makes the tables and loads the first so many orders of the CSV files, with their payments.
+// Tables of an earlier run stay as they are, but for a fault that the run's end cut short.
 func setUp(ctx context.Context, db *pgxpool.Pool, orders int) (resumed bool, err error) {
 	err = pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, tables); err != nil {
@@ -90,7 +91,8 @@ func setUp(ctx context.Context, db *pgxpool.Pool, orders int) (resumed bool, err
 	return resumed, err
 }
 
-// load copies a CSV file into a table. Numbered ones get the number of the line as their first column.
+// load copies a CSV file into a table. Numbered ones get the number of the line as their first
+// column.
 func load(ctx context.Context, tx pgx.Tx, table string, columns []string, file io.Reader, numbered bool) error {
 	records, err := csv.NewReader(file).ReadAll()
 	if err != nil {
@@ -117,8 +119,8 @@ func load(ctx context.Context, tx pgx.Tx, table string, columns []string, file i
 // placing is how many orders one insert takes: those of a shop come in small batches.
 const placing = 25
 
-// place inserts the orders that have none yet, each at its time. The key makes that repeatable: an order that was placed before,
-// whatever became of it, is a duplicate and no error.
+// place inserts the orders that have none yet, each at its time. The key makes that repeatable: an
+// order that was placed before, whatever became of it, is a duplicate and no error.
 func place(ctx context.Context, db *pgxpool.Pool, eng *engine.Engine, opened clock) error {
 	rows, err := db.Query(ctx, `select id, placed_ms, email, item, quantity, cents from shop_order o
 		where not exists (select from gen_durable where correlation_key = 'order:' || o.id) order by id`)
@@ -155,7 +157,8 @@ func place(ctx context.Context, db *pgxpool.Pool, eng *engine.Engine, opened clo
 	return nil
 }
 
-// clock replays the offsets of the CSV files. A run that resumes skips the part of the day that was replayed before.
+// clock replays the offsets of the CSV files. A run that resumes skips the part of the day that was
+// replayed before.
 type clock struct{ opened time.Time }
 
 func openShop(ctx context.Context, db *pgxpool.Pool) (clock, error) {

@@ -18,10 +18,12 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// WorkerRole is the first argument of a worker process: a program that calls [Run] calls [WorkerMain] when it finds it in os.Args[1].
+// WorkerRole is the first argument of a worker process: a program that calls [Run] calls
+// [WorkerMain] when it finds it in os.Args[1].
 const WorkerRole = "orders-worker"
 
-// settingsVariable holds a worker's settings as JSON; an argument would show the database's password to everyone on the machine.
+// settingsVariable holds a worker's settings as JSON; an argument would show the database's
+// password to everyone on the machine.
 const settingsVariable = "GENDURABLE_ORDERS_WORKER"
 
 // settings of a worker process.
@@ -36,15 +38,16 @@ type settings struct {
 	PayWithin   time.Duration `json:"pay_within"`
 }
 
-// The demo is short, so leases are: a dead worker's orders are free again after lease + reap at the latest.
+// The demo is short, so leases are: a dead worker's orders are free again after lease + reap at the
+// latest.
 const (
 	lease     = 3 * time.Second
 	heartbeat = time.Second
 	reap      = time.Second
 )
 
-// WorkerMain is the main function of a worker process: it works until SIGTERM, SIGINT or the end of the process that started it,
-// then drains. It returns the exit code.
+// WorkerMain is the main function of a worker process: it works until SIGTERM, SIGINT or the end of
+// the process that started it, then drains. It returns the exit code.
 func WorkerMain() int {
 	ctx, stop := run.SignalContext()
 	defer stop()
@@ -91,8 +94,8 @@ func work(ctx context.Context, s settings) (err error) {
 	return errors.Join(eng.Run(ctx), greeting.goodbye(stale.Load()))
 }
 
-// hello makes a process known by what the engine calls it, so that the demo can tell what it had claimed when it died. Each process
-// says it on a queue of its own.
+// hello makes a process known by what the engine calls it, so that the demo can tell what it had
+// claimed when it died. Each process says it on a queue of its own.
 var hello = fsm.Declare[string, fsm.None]("demo.hello")
 
 type greeter struct {
@@ -107,7 +110,8 @@ func (g greeter) register(ctx context.Context, name string) (fsm.None, error) {
 	return fsm.None{}, err
 }
 
-// goodbye notes how many outcomes came too late: of claims that had been taken over while this process stood still.
+// goodbye notes how many outcomes came too late: those of claims that others had taken over while
+// this process stood still.
 func (g greeter) goodbye(stale int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -33,7 +33,7 @@ func (m approval) definition() fsm.Definition {
 	).Retry(fsm.RetryPolicy{})
 }
 
-// remind asks, the first time and each time after, and parks for a day.
+// remind asks for a decision, the first time and each time after, and parks for a day.
 func (m approval) remind(ctx context.Context, v *fsm.Visit[Request, Decision]) (fsm.Outcome, error) {
 	if err := m.ask(ctx, v.State.Document, v.IdempotencyKey("mail")); err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func fanOut(_ context.Context, v *fsm.Visit[Campaign, Reached]) (fsm.Outcome, er
 	return v.ScheduleChildren("joined", v.State, children...), nil
 }
 
-// joined counts the children that made it, and tries the others again in another round.
+// joined counts the children that are done, and tries the others again in another round.
 func joined(_ context.Context, v *fsm.Visit[Campaign, Reached]) (fsm.Outcome, error) {
 	var failed []string
 	for i, child := range Message.Children(v) { // in the order of Left

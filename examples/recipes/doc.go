@@ -1,3 +1,3 @@
-// Package recipes is the code of the guide's recipes: each file is what the guide shows, word for word, and each test shows what the guide
-// says of it.
+// Package recipes is the code of the guide's recipes. The guide shows each file word for word, and
+// the tests show what the guide says of it.
 package recipes

@@ -15,7 +15,7 @@ type OrderPlaced struct{ ID, Cents int64 }
 
 var Publish = fsm.Declare[OrderPlaced, fsm.None]("publish.order", fsm.Queue("outbox"))
 
-// place is the outbox: the order and what is to be published of it are one commit.
+// place is the outbox: one commit holds the order and the event to publish.
 func place(ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, o OrderPlaced) error {
 	var durable *engine.Tx
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -32,7 +32,7 @@ func place(ctx context.Context, pool *pgxpool.Pool, eng *engine.Engine, o OrderP
 	return err
 }
 
-// receive is the inbox: a message that the broker delivers again finds its instance, and is acknowledged.
+// receive is the inbox: a message that the broker delivers again finds its instance.
 func receive(ctx context.Context, eng *engine.Engine, messageID string, o OrderPlaced) error {
 	_, err := eng.GetOrInsert(ctx, Handle.New(o).Key(fsm.Key("message:"+messageID)).Scope(fsm.ScopeAll))
 	return err // nil: acknowledge it to the broker

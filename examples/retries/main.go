@@ -1,8 +1,10 @@
-// Retries shows a job: a function that is run again until it succeeds, by a policy, and that says what a retry can do for its errors.
+// Retries shows a job: a policy runs its function again until it succeeds, and the function's
+// errors say what a retry can do for them.
 //
 //	go run ./examples/retries
 //
-// A flaky web server answers 503 twice, then asks to come back later, then works; one of its pages is gone for good.
+// A flaky web server answers 503 twice, then asks to come back later, then works; one of its pages
+// is gone for good.
 package main
 
 import (
@@ -75,7 +77,8 @@ func fetching(out io.Writer) fsm.Definition {
 	}).Retry(policy)
 }
 
-// get tells by its error what a retry can do: nothing (Permanent), something after a while (RetryAfter), or what the policy says.
+// get returns an error that says what a retry can do: nothing (Permanent), something after a while
+// (RetryAfter), or what the policy says.
 func get(ctx context.Context, url, idempotencyKey string) (int64, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// sealed is a codec that encrypts what it stores, by AES-GCM. It seals with one key and opens with any: to rotate, add a key everywhere,
-// then name it everywhere, and drop the old one when nothing that it sealed is kept any more.
+// sealed is a codec that encrypts what it stores, by AES-GCM. It seals with one key and opens with
+// any: to rotate, add a key everywhere, then name it everywhere, and drop the old one when nothing
+// that it sealed is kept any more.
 type sealed struct {
 	key   string // the name of the one to seal with
 	keys  map[string]cipher.AEAD

@@ -1,8 +1,10 @@
-// Sealed shows a codec that encrypts states, results and payloads, so that whoever reads the tables or a backup learns nothing from them.
+// Sealed shows a codec that encrypts states, results and payloads, so that whoever reads the tables
+// or a backup learns nothing from them.
 //
 //	go run ./examples/sealed
 //
-// What hosts search by stays readable: keys, labels, steps and error texts. Put no secret there.
+// Keys, labels, steps and error texts stay readable, since hosts search by them. Put no secret
+// there.
 package main
 
 import (

@@ -1,10 +1,10 @@
-// Transfers shows a partition key: transfers of one account run one after the other, in order, in whatever process; those of different
-// accounts run side by side.
+// Transfers shows a partition key: transfers of one account run one after the other, in order, in
+// any process. Those of different accounts run side by side.
 //
 //	go run ./examples/transfers
 //
-// Each transfer reads a balance, takes its time and writes the balance back: two of one account at a time would lose money. They would
-// also be counted.
+// Each transfer reads a balance, takes its time and writes the balance back. Two of one account at
+// a time would lose money, and the program would count them.
 package main
 
 import (
@@ -44,8 +44,8 @@ type bank struct {
 	overlaps atomic.Int32
 }
 
-// book adds to the balance without any lock: the partition key is the lock. A transfer that runs again, after a crash, finds its
-// booking and changes nothing.
+// book adds to the balance without any lock: the partition key is the lock. A transfer that runs
+// again, after a crash, finds its booking and changes nothing.
 func (b *bank) book(ctx context.Context, t Transfer) (balance int64, err error) {
 	if b.running[t.Account].Add(1) > 1 {
 		b.overlaps.Add(1)

@@ -39,7 +39,8 @@ type Database struct {
 	owner   *pgx.Conn      // holds the lock that keeps a second run of the same example out
 }
 
-// Open uses DATABASE_URL, or else starts a Postgres of its own: thrown away by Close, or with Keep in the directory [KeepIn].
+// Open uses DATABASE_URL, or starts a Postgres of its own. Close throws that away; with Keep it
+// stays in the directory [KeepIn].
 func Open(ctx context.Context, o Options) (_ *Database, err error) {
 	db := &Database{URL: os.Getenv("DATABASE_URL"), Schema: o.Schema, options: o}
 	defer func() {
@@ -80,7 +81,8 @@ func startCluster(ctx context.Context, o Options) (*pgdev.Cluster, error) {
 	return pgdev.Start(ctx, options...)
 }
 
-// own makes the schemas, or finds those that an earlier run kept. It refuses schemas that are somebody else's.
+// own makes the schemas, or finds those that an earlier run kept. It refuses schemas that are
+// somebody else's.
 func (db *Database) own(ctx context.Context) error {
 	hash := fnv.New64a()
 	_, _ = hash.Write([]byte(mark + db.Schema))
@@ -114,7 +116,8 @@ func (db *Database) schemas() []string {
 	return append([]string{db.options.Schema}, db.options.Also...)
 }
 
-// Connect opens one more pool on the database, for the process itself; searchPath says where its unqualified names are found.
+// Connect opens one more pool on the database, for the process itself. searchPath says where
+// Postgres finds unqualified names.
 func (db *Database) Connect(ctx context.Context, searchPath string) (*pgxpool.Pool, error) {
 	return Connect(ctx, db.URL, "gendurable example", searchPath)
 }

@@ -13,8 +13,8 @@ import (
 // logEvery bounds how often a status is repeated where lines cannot be overwritten.
 const logEvery = 2 * time.Second
 
-// Progress writes lines that stay and one status that changes: overwritten in a terminal, now and then a line of its own in a log.
-// It is safe for concurrent use.
+// Progress writes lines that stay and one status that changes: overwritten in a terminal, now and
+// then a line of its own in a log. It is safe for concurrent use.
 type Progress struct {
 	w        io.Writer
 	terminal bool

@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Together runs all at the same time and waits for all. The first error cancels the others and is returned.
+// Together runs all functions at the same time and waits for all. The first error cancels the
+// others and is returned.
 func Together(ctx context.Context, all ...func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
