@@ -244,6 +244,25 @@ func TestAnOwnTransactionOverTheDeadline(t *testing.T) {
 	}
 }
 
+// A sweep that takes long, since it passes over what somebody holds, has pauses in proportion.
+func TestALongSweepOfDeadlinesPauses(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		r := s.db.insert(until(time.Second), after(time.Hour), func(r *row) { r.held = time.Now().Add(time.Hour) })
+		s.change(func(w *weather) {
+			w.latency = func(verb string) time.Duration {
+				if verb == "expire" {
+					return 2 * time.Second
+				}
+				return 0
+			}
+		})
+		s.start()
+		s.pass(2 * time.Minute)
+		require.InDelta(t, 6, len(s.sent("expire")), 1)
+		s.db.change(r.ID, func(r *row) { r.Deadline = time.Time{} })
+	})
+}
+
 // A row that Postgres refuses to fail is said, and tried no more often than leases are reaped.
 func TestADeadlineThatCannotBeMet(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {

@@ -23,7 +23,7 @@ type poller struct {
 	empty    map[string]int           // polls in a row that a queue has been idle
 	next     map[string]time.Duration // when to look there again
 	deadline time.Duration            // when to look for awaits that are over, and for instances over their deadline
-	poisoned time.Duration            // of these Postgres refuses one: not to be tried before
+	expires  time.Duration            // when to fail those over their deadline at the earliest
 	asked    bool                     // it is known which queues are paused
 }
 
@@ -124,7 +124,7 @@ func (p *poller) poll(idle []string) error {
 			return err
 		}
 	}
-	if found.Overdue && now >= p.poisoned {
+	if found.Overdue && now >= p.expires {
 		return p.expire(ctx)
 	}
 	return nil
@@ -144,12 +144,18 @@ func (p *poller) timeOut(ctx context.Context) error {
 	}
 }
 
+// sweepPace is how many times what it took a sweep of deadlines pauses at least: one that has to
+// pass over many rows, since their parent is held, takes long, and no poll finds less to do.
+const sweepPace = 10
+
 // expire fails the instances that are over their deadline. A row that Postgres refuses to change is
 // tried no more often than the reaper would: around one, each sweep goes row by row.
 func (p *poller) expire(ctx context.Context) error {
+	began := p.since()
 	poisoned, err := p.expiry.sweep(ctx)
+	p.expires = p.since() + sweepPace*(p.since()-began)
 	if poisoned {
-		p.poisoned = p.since() + p.config.Reap
+		p.expires = max(p.expires, p.since()+p.config.Reap)
 	}
 	return err
 }

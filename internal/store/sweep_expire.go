@@ -12,28 +12,26 @@ import (
 // begin beside it, and drop an outcome that its lease still covers. What loses its worker is reaped first.
 const overdueText = `x.deadline <= (SELECT now FROM c) AND x.finished_at IS NULL AND coalesce(x.status <> 'executing', false)`
 
-// expireSQL fails instances whose deadline is past, whatever they wait for, paused or not. What a Stop leaves, this leaves: awaits, round and
-// inbox, so that a Retry sees them. SKIP LOCKED throughout: whoever is at a row goes first, and a child whose parent someone holds waits for
-// the next sweep, as in reapSQL. The parents are locked with the first row, as in commitSQL, since one may be among those that fail here.
+// expireSQL fails instances whose deadline is past, whatever they wait for, paused or not. What a
+// Stop leaves, this leaves: awaits, round and inbox, so that a Retry sees them. SKIP LOCKED
+// throughout: whoever is at a row goes first, and a child whose parent someone holds waits for a
+// later sweep; see parentGate.
 //
 // $1 most rows $2 mark $3 only these ids, or NULL
-const expireSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var expireSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 overdue AS MATERIALIZED (
   SELECT x.ctid AS tid, x.parent_id, x.status, 'over its deadline of ' || to_char(x.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
     || ' at step ' || x.step || ', ' || x.status || CASE WHEN x.paused THEN ', paused' ELSE '' END AS text
-  FROM {s}.gen_durable x
-  WHERE ` + overdueText + ` AND ($3::bigint[] IS NULL OR x.id = ANY($3::bigint[]))
-  ORDER BY x.deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED),
-p AS MATERIALIZED (
-  SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY(ARRAY(SELECT o.parent_id FROM overdue o WHERE o.parent_id IS NOT NULL))
-  FOR NO KEY UPDATE SKIP LOCKED)
+  FROM {s}.gen_durable x ` + parentGate("true") + `
+  WHERE ` + overdueText + ` AND p.open AND ($3::bigint[] IS NULL OR x.id = ANY($3::bigint[]))
+  ORDER BY x.deadline LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
 UPDATE {s}.gen_durable g SET status = 'failed', failure = 'deadline', last_error = e.text, finished_at = (SELECT now FROM c),
   pick_lane = 0, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'deadline', 'error', left(e.text, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT now FROM c)
 FROM overdue e
-WHERE g.ctid = e.tid AND (e.parent_id = ANY(ARRAY(SELECT id FROM p)) OR e.parent_id IS NULL)
+WHERE g.ctid = e.tid AND (SELECT count(*) FROM overdue) > 0
 RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL`
 
 // Expired is what a sweep of deadlines did.

@@ -152,3 +152,48 @@ func TestClaimSaysWhatIsLeft(t *testing.T) {
 	require.Zero(t, got[2].Life)
 	require.True(t, got[2].Deadline.IsZero())
 }
+
+// The children of a parent that somebody holds are passed over within one sweep, however many they are and though they come first.
+func TestSweepsPassTheChildrenOfAHeldParent(t *testing.T) {
+	const limit, children = 20, 500
+	kids := func(b bench, more string) (parent int64) {
+		parent = b.joiner(children)
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, parent_id, parent_round, `+more+` FROM generate_series(1, $2) n`, parent, children)
+		return parent
+	}
+	limits := store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{1}}
+	for name, x := range map[string]struct {
+		kids, free string // what is to be swept: children, and strangers that come after them
+		sweep      func(b bench) (ids []int64, poisoned []int64)
+	}{
+		"deadlines": {`deadline) SELECT 'm', 's', $1, 3, now() - interval '1 h'`, `deadline) SELECT 'm', 's', now() - interval '1 min'`,
+			func(b bench) ([]int64, []int64) {
+				got, err := b.Expire(t.Context(), newMark(), limit)
+				require.NoError(t, err)
+				return got.Failed, got.Poisoned
+			}},
+		"leases": {`crashes, status, locked_by, lease_expires_at) SELECT 'm', 's', $1, 3, 1, 'executing', 'w', now() - interval '1 h'`,
+			`crashes, status, locked_by, lease_expires_at) SELECT 'm', 's', 1, 'executing', 'w', now() - interval '1 min'`,
+			func(b bench) ([]int64, []int64) {
+				got, err := b.Reap(t.Context(), newMark(), limits, limit)
+				require.NoError(t, err)
+				require.Zero(t, got.Released)
+				return got.Failed, got.Poisoned
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			parent := kids(b, x.kids)
+			b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, ` + x.free + ` FROM generate_series(1, 5)`)
+			holder := b.begin()
+			b.inTx(holder, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, parent)
+			swept, poisoned := x.sweep(b)
+			require.Len(t, swept, 5, "the strangers")
+			require.Empty(t, poisoned)
+			require.NoError(t, holder.Rollback(t.Context()))
+			swept, _ = x.sweep(b)
+			require.Len(t, swept, limit, "now the children")
+			require.Equal(t, children-limit, b.number(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`, parent))
+		})
+	}
+}

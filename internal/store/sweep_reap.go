@@ -13,22 +13,42 @@ import (
 // crashedText is last_error of an instance over its crash limit.
 const crashedText = `'lost its worker ' || (least(g.crashes, 2147483646) + 1) || ' times at step ' || g.step || ': over the crash limit'`
 
+// overText says that a lost claim is over its machine's crash limit.
+const overText = `coalesce(m.most > 0 AND x.crashes >= m.most, false)`
+
+// parentGate joins each row x that a sweep looks at with whether the sweep may end it: p.open is
+// false for a child whose parent someone holds, since its join would have to wait. ends is an SQL
+// condition: whether x would be ended at all; only then its parent is locked.
+//
+// The gate stands before the LIMIT, so that the children of a held parent take nobody's place,
+// however many there are and though they come first. Each costs a probe of its parent, which writes
+// nothing, and one sweep costs no more than one pass over what is due: a sweep that has to pass many
+// over is followed by a pause in proportion (sweepPace, in package worker).
+//
+// All parents are locked before the first row is updated, as in commitSQL: a sweep that ends a parent
+// together with its child could not lock the row any more that it has updated itself, and would leave
+// the child out. Hence "(SELECT count(*) …) > 0" in the UPDATE, which is true: Postgres evaluates it
+// first, and with it all of the rows.
+func parentGate(ends string) string {
+	return `CROSS JOIN LATERAL (SELECT NOT (` + ends + `) OR x.parent_id IS NULL
+    OR (SELECT true FROM {s}.gen_durable f WHERE f.id = x.parent_id FOR NO KEY UPDATE SKIP LOCKED) IS NOT NULL AS open OFFSET 0) p`
+}
+
 // reapSQL ends claims whose lease expired: the row runs again as another attempt, or fails when that would exceed its machine's crash
 // limit. The first reap has no delay and keeps the row's place; later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance
 // that kills its process does not take the fleet with it (T21). SKIP LOCKED throughout: a committing owner, or another reaper, goes
-// first. A failing child whose parent someone holds waits for the next sweep, as in commitSQL.
+// first. A failing child whose parent someone holds waits for a later sweep: see parentGate.
 //
 // Here the literal status is wanted: the lease index is the way to these rows. $1 most rows $2 mark $3 machines $4 their crash limits
 // $5 only these ids, or NULL
-const reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+var reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 expired AS MATERIALIZED (
-  SELECT x.ctid AS tid, x.id, x.parent_id, coalesce(m.most > 0 AND x.crashes >= m.most, false) AS over
+  SELECT x.ctid AS tid, x.parent_id, ` + overText + ` AS over
   FROM {s}.gen_durable x LEFT JOIN unnest($3::text[], $4::int[]) AS m(machine, most) ON m.machine = x.fsm || '/' || x.fsm_version
-  WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND ($5::bigint[] IS NULL OR x.id = ANY($5::bigint[]))
-  ORDER BY x.lease_expires_at LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED),
-p AS MATERIALIZED (
-  SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY(ARRAY(SELECT e.parent_id FROM expired e WHERE e.over AND e.parent_id IS NOT NULL))
-  FOR NO KEY UPDATE SKIP LOCKED)
+  ` + parentGate(overText) + `
+  WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND p.open
+    AND ($5::bigint[] IS NULL OR x.id = ANY($5::bigint[]))
+  ORDER BY x.lease_expires_at LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
   status = CASE WHEN e.over THEN 'failed'::{s}.durable_status ELSE 'runnable' END,
   pick_lane = 0, locked_by = NULL, lease_expires_at = NULL,
@@ -45,7 +65,7 @@ UPDATE {s}.gen_durable g SET
   commit_id = CASE WHEN e.over THEN $2::uuid ELSE g.commit_id END,
   updated_at = (SELECT now FROM c)
 FROM expired e
-WHERE g.ctid = e.tid AND (NOT e.over OR e.parent_id IS NULL OR e.parent_id = ANY(ARRAY(SELECT id FROM p)))
+WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
 RETURNING g.id, g.queue, g.partition_key, e.over, e.parent_id IS NOT NULL`
 
 // Reaped is what a sweep did.
