@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
@@ -142,7 +141,7 @@ func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []Verb
 		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	if o.Key = address.Key; address.Key != "" {
-		row, err := a.engine.store.Get(ctx, address)
+		row, err := a.engine.row(ctx, address)
 		if err != nil {
 			return Changed{}, err
 		}
@@ -224,28 +223,15 @@ func (o *order) checkTime() error {
 	return nil
 }
 
-// patiently carries an order out, and repeats what is transient until ctx ends.
-func (a *Admin) patiently(ctx context.Context, ids []int64, o *order) (store.Operated, error) {
-	for n := 1; ; n++ {
-		done, err := a.operate(ctx, ids, o)
-		if err == nil || store.Classify(err) != store.FaultTransient || isFinal(err) {
-			return done, err
-		}
-		if n&(n-1) == 0 { // ever more rarely
-			a.complain(ctx, n, ids, o, err)
-		}
-		if !pause(ctx, n) {
-			return done, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
-		}
-	}
-}
-
-func isFinal(err error) bool {
-	if errors.Is(err, ErrUnknown) || errors.Is(err, ErrDuplicate) {
-		return true
-	}
-	_, bad := errors.AsType[*VerbError](err)
-	return bad
+// patiently carries an order out.
+func (a *Admin) patiently(ctx context.Context, ids []int64, o *order) (done store.Operated, err error) {
+	t := task{doing: "carry out an operator's verb", row: store.Address{ID: ids[0]},
+		attrs: []slog.Attr{slog.String("verb", string(o.Verb)), slog.Int64("instance", ids[0]), slog.Int("instances", len(ids))}}
+	err = a.engine.patiently(ctx, t, func() error {
+		done, err = a.operate(ctx, ids, o)
+		return err
+	})
+	return done, err
 }
 
 // operate carries an order out once, and tells whom it concerns in this process.
@@ -290,20 +276,4 @@ func (a *Admin) promote(ctx context.Context, keys []string) {
 			keys = p.Missed
 		}
 	}
-}
-
-func (a *Admin) complain(ctx context.Context, n int, ids []int64, o *order, err error) {
-	attributes := []slog.Attr{
-		slog.String("verb", string(o.Verb)), slog.Int64("instance", ids[0]), slog.Int("instances", len(ids)), slog.Int("attempt", n),
-		slog.Any("error", err),
-	}
-	if holder, ok := store.HeldBy(ctx, a.engine.store, store.Address{ID: ids[0]}, err); ok {
-		attributes = append(attributes, holder.Attr())
-	}
-	a.engine.config.Logger.LogAttrs(ctx, slog.LevelWarn, "an operator's verb was not carried out yet, trying again", attributes...)
-}
-
-// pause waits before the next attempt, 10 ms to 1 s, and reports whether ctx let it.
-func pause(ctx context.Context, n int) bool {
-	return pace.Sleep(ctx, pace.Backoff(n, 10*time.Millisecond, time.Second))
 }

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
+	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
@@ -67,7 +67,11 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 			return SchedulePage{}, badQuery("After", "%w", err)
 		}
 	}
-	rows, err := a.engine.store.Schedules(ctx, q.After, limit+1)
+	var rows []store.Schedule
+	err = a.engine.patiently(ctx, task{doing: "list schedules"}, func() error {
+		rows, err = a.engine.store.Schedules(ctx, q.After, limit+1)
+		return err
+	})
 	if err != nil {
 		return SchedulePage{}, err
 	}
@@ -170,14 +174,17 @@ func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once fun
 	if err := checkName(name, MaxScheduleNameBytes); err != nil {
 		return &VerbError{verb, "name", err}
 	}
-	for n := 1; ; n++ {
+	t := task{doing: "carry out a verb on a schedule",
+		attrs: []slog.Attr{slog.String("verb", string(verb)), slog.String("schedule", name)}}
+	failed := a.engine.patiently(ctx, t, func() error {
 		err := once()
-		if err == nil || refused != nil && *refused != nil || errors.Is(err, ErrUnknown) || errors.Is(err, ErrNoSchedule) ||
-			store.Classify(err) != store.FaultTransient {
-			return err
+		if refused != nil && *refused != nil {
+			return nil
 		}
-		if !pause(ctx, n) {
-			return fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
-		}
+		return err
+	})
+	if refused != nil && *refused != nil {
+		return *refused
 	}
+	return failed
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
 
@@ -18,7 +19,11 @@ func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptE
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	rows, err := e.store.Errors(ctx, address)
+	var rows []store.AttemptError
+	err = e.patiently(ctx, task{doing: "read the errors of an instance"}, func() error {
+		rows, err = e.store.Errors(ctx, address)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

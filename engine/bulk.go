@@ -36,7 +36,10 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 	if !some && !f.All {
 		return p, nil
 	}
-	p.ids, err = a.engine.store.Select(ctx, store.Verb(verb), &criteria, MaxPlan)
+	err = a.engine.patiently(ctx, task{doing: "select instances"}, func() error {
+		p.ids, err = a.engine.store.Select(ctx, store.Verb(verb), &criteria, MaxPlan)
+		return err
+	})
 	if most, over := errors.AsType[*store.TooManyError](err); over {
 		return nil, &VerbError{verb, "Filter", fmt.Errorf("selects %w", most)}
 	}
@@ -44,7 +47,11 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 		return nil, err
 	}
 	p.Matched = int64(len(p.ids))
-	sample, err := a.engine.store.GetMany(ctx, p.ids[:min(len(p.ids), planSample)])
+	var sample []*store.Instance
+	err = a.engine.patiently(ctx, task{doing: "read a plan's sample"}, func() error {
+		sample, err = a.engine.store.GetMany(ctx, p.ids[:min(len(p.ids), planSample)])
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +161,7 @@ func (b *bulk) apply(ctx context.Context, ids []int64) error {
 
 // inTheWay reports whether an error is one instance's own.
 func (b *bulk) inTheWay(err error) bool {
-	return store.IsUniqueViolation(err) || store.IsLockTimeout(err) || store.Classify(err) == store.FaultData || isFinal(err)
+	return store.IsUniqueViolation(err) || store.IsLockTimeout(err) || store.Classify(err) == store.FaultData || isAnswer(err)
 }
 
 func (b *bulk) count(done store.Operated) {

@@ -4,6 +4,9 @@
 // [Engine.Run] does for a main. One without is a client: it inserts, signals, waits and queries, without Start and without any step's
 // code. Several engines in a process, on whatever databases, share nothing.
 //
+// How long an outage of Postgres may last is for the caller's context to say: each verb and read repeats what met a
+// transient fault until ctx ends, and the log names the fault. Only [Engine.Start] and [Engine.Health] do not wait.
+//
 // Errors are sentinels for questions (errors.Is); those with data also have a type (errors.As).
 package engine
 
@@ -81,7 +84,7 @@ func New(c Config) (*Engine, error) {
 		turn: make(chan struct{}, 1),
 	}
 	e.writer = writer{
-		engine: e, rows: e.store, wake: e.nudge,
+		engine: e, rows: e.insertRows, wake: e.nudge,
 		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
 	e.life.Store(StateCreated)

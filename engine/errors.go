@@ -16,9 +16,9 @@ var (
 	ErrNoTarget = store.ErrNoTarget
 	// ErrInboxFull: the instance holds as many unconsumed signals as it may (Limits.Inbox). Of Signal.
 	ErrInboxFull = store.ErrInboxFull
-	// ErrUnknown: the connection was lost before a COMMIT was answered, and to repeat it could insert or deliver twice. Of inserts without
-	// a correlation key, of those with one that could not find out in three attempts, of Signal without a dedup key, of Signal with one whose
-	// target has ended in between, and of Admin: look, then repeat.
+	// ErrUnknown is returned where the connection was lost before a COMMIT was answered, and to repeat it could insert or
+	// deliver twice: by inserts without a correlation key, by those with one whose ctx ended before they could find out,
+	// by Signal without a dedup key, by Signal with one whose target has ended in between, and by Admin. Look, then repeat.
 	ErrUnknown = store.ErrUnknown
 	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
 	ErrTooLarge = fsm.ErrTooLarge

@@ -130,7 +130,11 @@ func (e *Engine) Lag(ctx context.Context, queues ...string) (lag map[string]time
 	for i, m := range e.machines {
 		machines[i] = store.MachineID(m.Name, m.Version)
 	}
-	found, err := e.store.Due(ctx, queues, machines)
+	var found map[string]time.Duration
+	err = e.patiently(ctx, task{doing: "measure the lag of queues"}, func() error {
+		found, err = e.store.Due(ctx, queues, machines)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("measure the lag of queues: %w", err)
 	}

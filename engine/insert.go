@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -15,14 +16,9 @@ import (
 // writer has the verbs that an Engine and a Tx share.
 type writer struct {
 	engine *Engine
-	rows   inserter
+	rows   func(ctx context.Context, specs []*step.Spec) ([]store.Inserted, error) // inserts
 	sender *signal.Sender
 	wake   func(queues ...string) // told where something became runnable
-}
-
-// inserter is the store, or the store inside a host's transaction.
-type inserter interface {
-	Insert(ctx context.Context, specs []*step.Spec) ([]store.Inserted, error)
 }
 
 // Inserted is the new instance, or with Duplicate the occupant of its key.
@@ -32,6 +28,9 @@ type Inserted struct {
 }
 
 // Insert inserts an instance and returns its id. Its machine need not be registered here.
+//
+// A transient fault of Postgres is repeated until ctx ends, as by all verbs: give ctx a deadline. Where the connection
+// breaks during the commit, an instance without a key is not inserted again, and the error is ErrUnknown.
 //
 // Errors: a *[DuplicateError] if its key is occupied, a *[SpecError] if the spec is wrong, which wraps ErrTooLarge for a state over the
 // limit.
@@ -146,7 +145,7 @@ func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, er
 }
 
 func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, error) {
-	rows, err := w.rows.Insert(ctx, specs)
+	rows, err := w.rows(ctx, specs)
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +159,20 @@ func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, er
 	}
 	for queue := range fresh {
 		w.wake(queue)
+	}
+	return done, nil
+}
+
+// insertRows inserts in a transaction of its own.
+func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec) (done []store.Inserted, err error) {
+	insertion := e.store.Insertion(specs)
+	t := task{doing: "insert", attrs: []slog.Attr{slog.Int("instances", len(specs))}}
+	err = e.patiently(ctx, t, func() error {
+		done, err = insertion.Try(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, insertion.Failed(err)
 	}
 	return done, nil
 }

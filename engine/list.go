@@ -38,7 +38,11 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 	if err != nil {
 		return Page{}, err
 	}
-	found, err := e.store.List(ctx, p)
+	var found store.Listed
+	err = e.patiently(ctx, task{doing: "list instances"}, func() error {
+		found, err = e.store.List(ctx, p)
+		return err
+	})
 	if err != nil {
 		return Page{}, err
 	}

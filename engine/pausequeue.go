@@ -2,8 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -41,21 +40,22 @@ func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string) (change
 	if err := checkName(queue, fsm.MaxNameBytes); err != nil {
 		return false, &VerbError{verb, "queue", err}
 	}
-	for n := 1; ; n++ {
+	t := task{doing: "pause or resume a queue", attrs: []slog.Attr{slog.String("queue", queue)}}
+	err = a.engine.patiently(ctx, t, func() error {
 		changed, err = a.engine.store.PauseQueue(ctx, queue, verb == VerbPauseQueue)
-		if err == nil || store.Classify(err) != store.FaultTransient || errors.Is(err, ErrUnknown) {
-			return changed, err
-		}
-		if !pause(ctx, n) {
-			return false, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
-		}
-	}
+		return err
+	})
+	return changed, err
 }
 
 // PausedQueues lists the queues that are paused, by name.
 func (a *Admin) PausedQueues(ctx context.Context) (paused []PausedQueue, err error) {
 	defer a.engine.explain(ctx, toRead("paused_queues"), &err)
-	rows, err := a.engine.store.PausedQueues(ctx)
+	var rows []store.PausedQueue
+	err = a.engine.patiently(ctx, task{doing: "list paused queues"}, func() error {
+		rows, err = a.engine.store.PausedQueues(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,8 @@ import (
 // Get reads an instance by id or by the correlation key that it occupies; fsm.Machine has the typed form. An instance that has left the
 // scope of its key is found by id alone.
 //
+// A transient fault of Postgres is repeated until ctx ends, as by all verbs and reads of the engine: give ctx a deadline.
+//
 // Errors: ErrNotFound.
 func (e *Engine) Get(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err error) {
 	defer e.explain(ctx, toRead("gen_durable"), &err)
@@ -19,11 +21,20 @@ func (e *Engine) Get(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err
 	if err != nil {
 		return fsm.RawInstance{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	row, err := e.store.Get(ctx, address)
+	row, err := e.row(ctx, address)
 	if err != nil {
 		return fsm.RawInstance{}, err
 	}
 	return raw(row), nil
+}
+
+// row reads the instance at an address.
+func (e *Engine) row(ctx context.Context, at store.Address) (row *store.Instance, err error) {
+	err = e.patiently(ctx, task{doing: "read an instance"}, func() error {
+		row, err = e.store.Get(ctx, at)
+		return err
+	})
+	return row, err
 }
 
 // Wait blocks until an instance has ended, by id or by the correlation key that it occupies at the call; fsm.Machine has the typed form.

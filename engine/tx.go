@@ -58,7 +58,7 @@ func (e *Engine) within(tx store.Transaction) *Tx {
 	rows := e.store.Within(tx)
 	t := &Tx{}
 	t.writer = writer{
-		engine: e, rows: rows, wake: t.note,
+		engine: e, rows: rows.Insert, wake: t.note,
 		sender: &signal.Sender{Inboxes: rows, Inbox: e.config.Limits.Inbox, Once: true, Logger: e.config.Logger},
 	}
 	return t

@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
 
@@ -125,6 +126,15 @@ func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
+	err = a.engine.patiently(ctx, task{doing: "look why an instance is not running"}, func() error {
+		causes, err = a.why(ctx, address)
+		return err
+	})
+	return causes, err
+}
+
+// why takes the snapshot.
+func (a *Admin) why(ctx context.Context, address store.Address) (causes []Cause, err error) {
 	now, err := a.engine.store.Now(ctx)
 	if err != nil {
 		return nil, err

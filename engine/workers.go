@@ -26,11 +26,15 @@ type Worker struct {
 // among them.
 func (a *Admin) Workers(ctx context.Context) (all []Worker, err error) {
 	defer a.engine.explain(ctx, toRead("workers"), &err)
-	rows, err := a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := a.engine.store.Now(ctx)
+	var rows []*ent.Worker
+	var now time.Time
+	err = a.engine.patiently(ctx, task{doing: "list workers"}, func() error {
+		if rows, err = a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx); err != nil {
+			return err
+		}
+		now, err = a.engine.store.Now(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

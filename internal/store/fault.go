@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
 )
 
 // Fault is what an error of Postgres or of the way there means for whoever sent the statement. It is decided here once; nobody else
@@ -50,6 +51,9 @@ func Classify(err error) Fault {
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return FaultCancelled
+	}
+	if errors.Is(err, puddle.ErrClosedPool) {
+		return FaultConfig // the host has closed its pool: it never opens again
 	}
 	var unsendable pgx.ErrPreprocessingBatch
 	if errors.As(err, &unsendable) && !LostConnection(err) {

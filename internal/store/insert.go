@@ -94,49 +94,69 @@ type Inserted struct {
 // insertTries bounds the repetitions of an insert, and of the search for an occupant that keeps moving (T54).
 const insertTries = 3
 
-// Insert inserts all specs in one transaction and says of each, in input order, what became of it. Specs that all have keys are repeated
-// after a COMMIT that got no answer: what is in already is recognised by its uid (T29, T95), also where it has ended. With others that is an
-// ErrUnknown, and so it is where no attempt learns what became of one before it.
-func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
-	var cols specs
-	recognisable := true
-	cols.grow(len(list))
+// Insertion inserts all of its specs in one transaction, in as many tries as its caller makes. Specs that all have keys
+// may be tried again after a COMMIT that got no answer: what is in already is recognised by its uid (T29, T95), also
+// where it has ended.
+type Insertion struct {
+	s            *Store
+	list         []*step.Spec
+	cols         specs
+	recognisable bool
+	doubt        [][]Inserted // by tries whose commit got no answer
+}
+
+// Insertion makes an Insertion of specs, and sends nothing.
+func (s *Store) Insertion(list []*step.Spec) *Insertion {
+	i := &Insertion{s: s, list: list, recognisable: true}
+	i.cols.grow(len(list))
 	for _, x := range list {
-		cols.add(x)
-		recognisable = recognisable && x.Key != "" && x.Scope != step.ScopeNone
+		i.cols.add(x)
+		i.recognisable = i.recognisable && x.Key != "" && x.Scope != step.ScopeNone
 	}
-	cols.chain()
-	var err error
-	var doubt [][]Inserted // by attempts whose commit got no answer
-	for try := range insertTries {
-		if try > 0 {
-			if wait := pause(ctx, try); wait != nil {
-				break
-			}
-		}
-		var out []Inserted
-		if len(doubt) == 0 {
-			out, err = s.insertOnce(ctx, &cols, list)
-		} else {
-			out, err = s.insertAgain(ctx, &cols, list, doubt)
-		}
+	i.cols.chain()
+	return i
+}
+
+// Try inserts, and says of each spec, in input order, what became of it. After an error of [FaultTransient] it may be
+// called again. An ErrUnknown is final: specs without a key cannot be recognised.
+func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
+	if len(i.doubt) == 0 {
+		out, err = i.s.insertOnce(ctx, &i.cols, i.list)
+	} else {
+		out, err = i.s.insertAgain(ctx, &i.cols, i.list, i.doubt)
+	}
+	switch {
+	case err == nil:
+		return out, nil
+	case unknown(err) && !i.recognisable:
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	case unknown(err) && out != nil:
+		i.doubt = append(i.doubt, out)
+	}
+	return nil, err
+}
+
+// Failed is the error of an insertion that its caller gives up after err. It is an ErrUnknown where a try got no answer,
+// and no later one could find out what became of it.
+func (i *Insertion) Failed(err error) error {
+	if len(i.doubt) > 0 {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return fmt.Errorf("insert %d instances: %w", len(i.list), err)
+}
+
+// Insert is an [Insertion] that is tried until ctx ends.
+func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
+	i := s.Insertion(list)
+	for n := 1; ; n++ {
+		out, err := i.Try(ctx)
 		if err == nil {
 			return out, nil
 		}
-		if unknown(err) && !recognisable {
-			return nil, fmt.Errorf("insert %d instances: %w: %w", len(list), ErrUnknown, err)
-		}
-		if unknown(err) && out != nil {
-			doubt = append(doubt, out)
-		}
-		if Classify(err) != FaultTransient {
-			break
+		if Classify(err) != FaultTransient || errors.Is(err, ErrUnknown) || pause(ctx, n) != nil {
+			return nil, i.Failed(err)
 		}
 	}
-	if len(doubt) > 0 {
-		err = fmt.Errorf("%w: %w", ErrUnknown, err)
-	}
-	return nil, fmt.Errorf("insert %d instances: %w", len(list), err)
 }
 
 // insertOnce is one round trip where no entry has a key, else two: those who occupy the keys of dropped ones must be found before the

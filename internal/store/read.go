@@ -68,20 +68,8 @@ const getByIDSQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE 
 // The guard holds the key only while it is occupied: an instance that has left its scope is found by id alone.
 const getByKeySQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text`
 
-// getTries bounds how often a read that met a transient fault is repeated: after an outage the pool may hand out dead connections.
-const getTries = 4
-
 // Get reads an instance; ErrNotFound if there is none at that address.
 func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
-	for try := 1; ; try++ {
-		found, err := s.get(ctx, of)
-		if err == nil || try == getTries || Classify(err) != FaultTransient || pause(ctx, try) != nil {
-			return found, err
-		}
-	}
-}
-
-func (s *Store) get(ctx context.Context, of Address) (*Instance, error) {
 	var found *Instance
 	read := func(rows pgx.Rows) (err error) {
 		for rows.Next() {

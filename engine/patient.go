@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	patientLeast = 10 * time.Millisecond
+	patientMost  = time.Second
+)
+
+// task is what patiently is at, for its log.
+type task struct {
+	doing string
+	row   store.Address // that it may wait for; zero: none in particular
+	attrs []slog.Attr
+}
+
+// patiently calls once again and again while it meets a transient fault of Postgres, until ctx ends. It is the one
+// rule of all verbs and reads: how long an outage, or a row that somebody keeps locked, is waited for is for the
+// caller's context to say. The log names the first failure, and ever fewer of those that follow.
+func (e *Engine) patiently(ctx context.Context, t task, once func() error) error {
+	for n := 1; ; n++ {
+		err := once()
+		if err == nil || !repeatable(err) {
+			return err
+		}
+		if n&(n-1) == 0 {
+			e.complain(ctx, t, n, err)
+		}
+		if !pause(ctx, n) {
+			return fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
+		}
+	}
+}
+
+func (e *Engine) complain(ctx context.Context, t task, n int, err error) {
+	attrs := append(slices.Clone(t.attrs), slog.Int("attempt", n), slog.Any("error", err))
+	if t.row != (store.Address{}) {
+		if holder, ok := store.HeldBy(ctx, e.store, t.row, err); ok {
+			attrs = append(attrs, holder.Attr())
+		}
+	}
+	e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot "+t.doing+" yet, trying again", attrs...)
+}
+
+// pause waits before the next attempt, and reports whether ctx let it.
+func pause(ctx context.Context, n int) bool {
+	return pace.Sleep(ctx, pace.Backoff(n, patientLeast, patientMost))
+}
+
+// repeatable reports whether an error is a fault that passes, and no answer.
+func repeatable(err error) bool { return store.Classify(err) == store.FaultTransient && !isAnswer(err) }
+
+// isAnswer reports whether an error says what the engine has found or refused. What no server has reported counts as a
+// broken connection, so the answers are named.
+func isAnswer(err error) bool {
+	for _, answer := range []error{ErrUnknown, ErrNotFound, ErrDuplicate, ErrNoSchedule, ErrConflict, ErrReadOnly} {
+		if errors.Is(err, answer) {
+			return true
+		}
+	}
+	return isA[*VerbError](err) || isA[*QueryError](err) || isA[*SpecError](err) || isA[*store.TooManyError](err)
+}
+
+func isA[E error](err error) bool {
+	_, is := errors.AsType[E](err)
+	return is
+}
