@@ -46,10 +46,8 @@ var holds = []hold{
 	}, pending: "held outcomes fill the slots"},
 
 	// Sweeps that find more of what is held than they look at.
-	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`),
-		pending: "the sweep looks at 200"},
-	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`),
-		pending: "the reaper looks at so many"},
+	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
+	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`)},
 	{name: "many that are over their deadline", slots: 3, begin: func(s *stage) {
 		ids := s.insert(errands(300, "overdue")...)
 		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)
