@@ -21,11 +21,11 @@ import (
 var holds = []hold{
 	{name: "nothing", slots: 3, begin: func(*stage) {}},
 
-	// A key's head that is held can neither run nor be moved aside, nor can what comes behind it.
-	{name: "the head of a key, by a host", slots: 1, begin: heads(1, 2), pending: "what is behind a held head fills the window"},
-	{name: "the heads of as many keys as there are slots, by a host", slots: 4, begin: heads(4, 2), pending: "as above"},
+	// A key's head that is held cannot run, and what comes behind it waits for it.
+	{name: "the head of a key, by a host", slots: 1, begin: heads(1, 2)},
+	{name: "the heads of as many keys as there are slots, by a host", slots: 4, begin: heads(4, 2)},
 	{name: "the head of a key with many behind it, by a host", slots: 2, begin: heads(1, 50)},
-	{name: "the head of a key, by a step of another queue", slots: 1, begin: byAStep, pending: "as above"},
+	{name: "the head of a key, by a step of another queue", slots: 1, begin: byAStep},
 	{name: "what executes a key, by a host", slots: 3, begin: func(s *stage) {
 		ids := s.gated(errandMachine.New(errand{Kind: "gated"}).PartitionKey("k"))
 		s.hold(ids...)

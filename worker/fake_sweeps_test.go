@@ -117,7 +117,7 @@ func (db *fake) Uptime(ctx context.Context) (up time.Duration, err error) {
 }
 
 func (db *fake) Promote(ctx context.Context, keys []string) (p store.Promotion, err error) {
-	err = db.send(ctx, "promote", fmt.Sprint(keys), func() error { db.promote(keys, &p); return nil })
+	err = db.send(ctx, "promote", fmt.Sprint(keys), func() error { db.settle(keys, &p); return nil })
 	return p, err
 }
 

@@ -173,6 +173,11 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 		case !anchor.locked():
 			r.lane = 1
 			out.Moved++
+		case p.MoveBlocked:
+			r.lane = 1
+			out.Moved, out.Unsettled = out.Moved+1, append(out.Unsettled, r.PartitionKey)
+		default:
+			out.Blocked++
 		}
 	}
 	for _, r := range db.sorted(func(r *row) bool {
@@ -220,6 +225,35 @@ func (db *fake) promote(keys []string, p *store.Promotion) {
 				p.Missed = append(p.Missed, key)
 			default:
 				head.lane = 0
+				p.Queues = append(p.Queues, queue)
+			}
+		}
+	}
+}
+
+// settle is promote for keys for which no transaction answers. mu is held.
+func (db *fake) settle(keys []string, p *store.Promotion) {
+	for _, key := range keys {
+		heads, executing := map[string]*row{}, (*row)(nil)
+		for _, r := range db.rows {
+			switch {
+			case r.PartitionKey != key:
+			case r.status == fsm.StatusExecuting:
+				executing = r
+			default:
+				heads[r.Queue] = db.head(key, r.Queue)
+			}
+		}
+		if executing != nil {
+			heads = map[string]*row{"": executing}
+		}
+		for queue, r := range heads {
+			switch {
+			case r == nil:
+			case r.locked() || db.weather.happens(db.weather.missed):
+				p.Missed = append(p.Missed, key)
+			case r != executing:
+				r.lane = 0
 				p.Queues = append(p.Queues, queue)
 			}
 		}

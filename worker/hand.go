@@ -58,8 +58,8 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 			return nil, err
 		}
 	}
-	for n := 1; h.w.promotions.again(); n++ {
-		if !pace.Sleep(ctx, pace.Backoff(n, 2*time.Millisecond, 100*time.Millisecond)) {
+	for in, some := h.w.promotions.next(); some; in, some = h.w.promotions.again(ctx) {
+		if !pace.Sleep(ctx, in) {
 			return nil, context.Cause(ctx)
 		}
 	}

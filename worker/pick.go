@@ -36,7 +36,7 @@ type claimReply struct {
 // claim sends a claim of n rows. Its answer comes to the loop.
 func (s *scheduler) claim(n int) {
 	p := store.ClaimParams{Queue: s.name, Worker: s.id, Machines: s.machineIDs, Limit: n, Window: n, Lease: s.config.Lease,
-		Inbox: s.config.Env.Limits.Inbox}
+		Inbox: s.config.Env.Limits.Inbox, MoveBlocked: s.blocked}
 	if s.wide {
 		p.Window = windowMost
 	}
@@ -69,6 +69,7 @@ func (s *scheduler) claim(n int) {
 // take takes in what a claim brought, and decides when to claim again.
 func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.picking = false
+	s.promotions.add(r.Unsettled)
 	for _, tell := range s.hooks.pick {
 		s.survive(func() { tell(s.base, s.name, r.wanted, len(r.Claims), r.took) })
 	}
@@ -80,11 +81,12 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.admit(s.flights.launch(s.queue, r.Claims, r.sent))
 	s.reportAside(s.name, r.Aside)
 	short := len(r.Claims) < r.wanted
-	s.wide = short && r.Moved > 0
+	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
+	s.wide = short && (r.Moved > 0 || s.blocked)
 	s.advance(&r, short)
 	switch {
-	case !short, r.Moved > 0:
-		s.ready = true // a full claim, or one that cleared the way: there may be more
+	case !short, s.wide:
+		s.ready = true // a full claim, or one that cleared the way, or is to: there may be more
 	case r.after != store.Place{}:
 		due.Reset(s.front - s.since()) // what is before it?
 	case r.NextDue >= 0:

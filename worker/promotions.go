@@ -8,27 +8,56 @@ import (
 	"github.com/gendurable/gendurable/internal/pace"
 )
 
-// promotions are partition keys whose next row someone had locked when it should have come forward:
-// without another try the key would stand still until the sweep.
+const (
+	// Most locks last for a moment, and some as long as a host's transaction: so keys are promoted
+	// after promoteSoon first, then half as often each time, down to once in promoteLate. Each
+	// costs the server some 25 µs, hence once in promoteEach × the number of keys if that is more,
+	// and it does no harm if they are 10,000; once in promoteLast at the least.
+	promoteSoon = 2 * time.Millisecond
+	promoteLate = 100 * time.Millisecond
+	promoteEach = 500 * time.Microsecond
+	promoteLast = 2 * time.Second
+	promoteMost = 1000 // of one statement
+)
+
+// promotions are partition keys for which this process answers, since no transaction does: their
+// next row was locked by someone when it should have come forward, or a claim has moved a row aside
+// behind one that someone had locked. Each is promoted again until store.Promote misses it no more;
+// if this process dies, the sweep of the keys finds it.
 type promotions struct {
 	*process
-	mu    sync.Mutex
-	tries map[string]int
-	wake  chan struct{}
+	mu   sync.Mutex
+	keys map[string]retry
+	wake chan struct{}
+}
+
+// retry is when to promote a key again.
+type retry struct {
+	tries int
+	pause time.Duration // before it
+	at    time.Duration // by process.since
 }
 
 func newPromotions(p *process) *promotions {
-	return &promotions{process: p, tries: map[string]int{}, wake: make(chan struct{}, 1)}
+	return &promotions{process: p, keys: map[string]retry{}, wake: make(chan struct{}, 1)}
 }
 
-func (p *promotions) add(keys []string) {
+// add takes keys in. One that is here already keeps its pace, however often it is missed.
+func (p *promotions) add(keys []string) { p.addAfter(keys, nil) }
+
+// addAfter is add for keys that have been tried before; tried has how often.
+func (p *promotions) addAfter(keys []string, tried map[string]int) {
 	if len(keys) == 0 {
 		return
 	}
+	now := p.since()
 	p.mu.Lock()
+	late := min(max(promoteLate, promoteEach*time.Duration(len(p.keys)+len(keys))), promoteLast)
 	for _, k := range keys {
-		if _, ok := p.tries[k]; !ok {
-			p.tries[k] = 0
+		if _, here := p.keys[k]; !here {
+			n := tried[k] + 1
+			pause := pace.Backoff(n, promoteSoon, late)
+			p.keys[k] = retry{tries: n, pause: pause, at: now + pause}
 		}
 	}
 	p.mu.Unlock()
@@ -38,45 +67,68 @@ func (p *promotions) add(keys []string) {
 	}
 }
 
+// run promotes keys when their time has come.
 func (p *promotions) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
 	for {
 		select {
 		case <-p.draining:
 			return
 		case <-p.wake:
+		case <-timer.C:
 		}
-		for n := 1; ; n++ {
-			if !p.pause(pace.Backoff(n, 2*time.Millisecond, 100*time.Millisecond)) {
-				return
-			}
-			if !p.again() {
-				break
-			}
+		in, some := p.again(p.looking)
+		if !some {
+			in = time.Hour
 		}
+		timer.Reset(in)
 	}
 }
 
-// again tries all keys once, and reports whether some are left.
-func (p *promotions) again() bool {
+// again promotes the keys whose time has come, and reports whether there are others, and in how long
+// the next of them is due.
+func (p *promotions) again(ctx context.Context) (in time.Duration, some bool) {
+	if in, some = p.next(); in > 0 || !some {
+		return in, some
+	}
+	tried := map[string]int{}
+	var keys []string
+	now := p.since()
 	p.mu.Lock()
-	keys := make([]string, 0, len(p.tries))
-	for k := range p.tries {
-		keys = append(keys, k)
+	for k, r := range p.keys {
+		// Those whose pause is more than half over go along: else each would have a statement to itself.
+		if r.at-r.pause/2 <= now && len(keys) < promoteMost {
+			keys, tried[k] = append(keys, k), r.tries
+			delete(p.keys, k) // whoever misses it from here on adds it again
+		}
 	}
-	clear(p.tries)
 	p.mu.Unlock()
-	if len(keys) == 0 {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(p.looking, statementTimeout)
+	p.promote(ctx, keys, tried)
+	return p.next()
+}
+
+func (p *promotions) promote(ctx context.Context, keys []string, tried map[string]int) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	done, err := p.db.Promote(ctx, keys)
 	if err != nil {
 		p.trouble("promote partition keys", err)
-		p.add(keys)
-		return true
+		p.addAfter(keys, tried)
+		return
 	}
 	p.Nudge(done.Queues...)
-	p.add(done.Missed)
-	return len(done.Missed) > 0
+	p.addAfter(done.Missed, tried)
+}
+
+// next says in how long the next key is due.
+func (p *promotions) next() (in time.Duration, some bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in = promoteLast
+	now := p.since()
+	for _, r := range p.keys {
+		in = min(in, max(0, r.at-now))
+	}
+	return in, len(p.keys) > 0
 }

@@ -19,16 +19,18 @@ const asideMost = 100
 type scheduler struct {
 	*process
 	*queue
-	flights  *flights
-	claims   *claims
-	keys     *keyring
-	executor *executor
+	flights    *flights
+	claims     *claims
+	keys       *keyring
+	executor   *executor
+	promotions *promotions
 
 	running  int             // slots in use: a slot is free when its outcome is durable, not before
 	buffer   []*flight       // claimed, waiting for a slot; most urgent first
 	parked   int             // claimed, waiting for their partition key's lock: outside the slots
 	ready    bool            // there may be something to claim
 	wide     bool            // the last claim met rows in front that cannot run: look further
+	blocked  bool            // some of them because someone has locked what their key waits for: move them
 	narrow   int             // after a collision on a partition key, claim at most so many; 0: as many as wanted
 	picking  bool            // a claim is under way
 	results  chan claimReply // where its answer comes in
@@ -40,8 +42,8 @@ type scheduler struct {
 	front    time.Duration   // when to claim from the front again, by process.since
 }
 
-func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor) *scheduler {
-	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, ready: true,
+func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions) *scheduler {
+	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions, ready: true,
 		results: make(chan claimReply, 1)}
 }
 
@@ -198,6 +200,7 @@ func (s *scheduler) drain() {
 		return
 	}
 	r := <-s.results
+	s.promotions.add(r.Unsettled)
 	if r.err == nil {
 		s.flights.launch(s.queue, r.Claims, r.sent)
 		return

@@ -36,6 +36,33 @@ func TestMissedPromotionsAreRepeated(t *testing.T) {
 	})
 }
 
+// Someone's transaction holds the rows that some hundred keys wait for, all of them in front of what
+// needs nothing of it, in a queue of one slot. That runs at once; the keys are asked for again ever
+// less often, and run when the transaction is over.
+func TestBlockedKeysDelayNobodyElse(t *testing.T) {
+	play(t, 1, func(t *testing.T, s *scene) {
+		const keys = 200
+		s.config.Reap = 10 * time.Minute // no sweep of the keys
+		over := time.Now().Add(time.Minute)
+		for n := range keys {
+			key := keyed(fmt.Sprint(n))
+			s.db.insert(key, func(r *row) { r.held = over })
+			s.db.insert(key)
+		}
+		free := s.db.insert(func(r *row) { r.Priority = 1 })
+		s.start()
+		s.until(time.Second, func() bool { return s.db.look(free.ID).status == fsm.StatusDone }, "the free one runs")
+		require.Less(t, len(s.sent("claim")), 10)
+		s.pass(10 * time.Second)
+		before := time.Now()
+		s.pass(10 * time.Second)
+		require.LessOrEqual(t, len(s.sent("promote", before)), 250, "of all keys together")
+		require.LessOrEqual(t, len(s.sent("claim", before)), 60, "what the polls see, for the held rows are due")
+		require.Len(t, s.left(), 2*keys)
+		s.until(2*time.Minute, func() bool { return len(s.left()) == 0 }, "all keys go on")
+	})
+}
+
 func TestPromotionsSurviveAnOutage(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.Reap = 10 * time.Minute

@@ -56,7 +56,7 @@ func assemble(c Config, db backend, line beater, locks keyLocks, hash func(strin
 	w.expiry = &expiry{process: p, promotions: w.promotions}
 	w.schedules = newSchedules(p)
 	for _, q := range p.queues {
-		w.schedulers = append(w.schedulers, newScheduler(p, q, w.flights, w.claims, w.keys, w.executor))
+		w.schedulers = append(w.schedulers, newScheduler(p, q, w.flights, w.claims, w.keys, w.executor, w.promotions))
 	}
 	return w
 }

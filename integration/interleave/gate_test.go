@@ -257,7 +257,7 @@ var labels = [][2]string{
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
 	{"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
 	{"ORDER BY x.id FOR NO KEY UPDATE", "lock rows"},
-	{"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
+	{"NOT IN (SELECT id FROM busy)", "settle"}, {"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
 	{"AND g.claim_token = $2 AND g.visit = $3", "own fence"}, {"interleave.booked", "write"}, {"g.correlation_guard = $1::text AND g.status IN", "ended holder"},
 	{"SELECT l.id, l.queue", "lock target"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
 	{"(SELECT clock_timestamp()) + $4", "beat"}, {"LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token", "lost"},

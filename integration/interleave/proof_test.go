@@ -138,7 +138,7 @@ func (p *proof) turns(r *rig, w *world, verbs []verb) []int {
 			return most
 		}
 		for i, n := range v.counts {
-			most[i] = max(most[i], n)
+			most[i] = max(most[i], n, verbs[i].turns)
 		}
 	}
 	return most

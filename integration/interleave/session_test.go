@@ -257,10 +257,16 @@ func (s *session) transact(ctx context.Context, worker string, e store.Entry) {
 
 // claim claims like a scheduler and returns what it got.
 func (s *session) claim(ctx context.Context, queue, worker string, limit int) []*step.Claim {
-	var got []*step.Claim
+	got, _ := s.pick(ctx, queue, worker, limit, false)
+	return got
+}
+
+// pick is a claim that may also move what is blocked, and returns the keys of that.
+func (s *session) pick(ctx context.Context, queue, worker string, limit int, blocked bool) (got []*step.Claim, unsettled []string) {
 	once := func(ctx context.Context) error {
 		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: queue, Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
-			Lease: time.Minute, Inbox: 10_000})
+			Lease: time.Minute, Inbox: 10_000, MoveBlocked: blocked})
+		unsettled = c.Unsettled
 		if err == nil {
 			got = c.Claims
 			s.facts.claims(s.name, worker, got)
@@ -268,7 +274,7 @@ func (s *session) claim(ctx context.Context, queue, worker string, limit int) []
 		return err
 	}
 	s.insist("claim", once(ctx), once)
-	return got
+	return got, unsettled
 }
 
 // pipeline sends statements that are not the store's, in its shape.

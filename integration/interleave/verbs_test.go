@@ -32,6 +32,7 @@ type verb struct {
 	name       string
 	family     string
 	touches    things
+	turns      int  // that it may take where what it does depends on others; 0: it is found out
 	quick      bool // may wait for nobody's row
 	mayMeetKey bool // but may meet another's partition key in the index
 	harmless   bool // locks the subject's key only: nobody may take notice
@@ -91,6 +92,23 @@ func claims(name, queue, worker string, limit int) verb {
 	return verb{name: name, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		if len(s.claim(ctx, queue, worker, limit)) == 0 {
 			s.emptyHanded = true
+		}
+	}}
+}
+
+// clears takes up to limit rows of a queue, moves what is blocked out of the front, and settles its keys
+// as the worker does: once at once, and what that misses when the others are done.
+func clears(name, queue, worker string, limit int) verb {
+	const turns = 5 // claim, inbox, commit; settle, commit
+	return verb{name: name, family: "claim", touches: subject | key | parent, turns: turns, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
+		got, unsettled := s.pick(ctx, queue, worker, limit, true)
+		s.emptyHanded = len(got) == 0
+		if len(unsettled) == 0 {
+			return
+		}
+		p, err := s.db.Promote(ctx, unsettled)
+		if s.promoteMissed(p.Missed); err != nil && s.transient("settle", err) {
+			s.promoteMissed(unsettled)
 		}
 	}}
 }

@@ -220,7 +220,7 @@ func worlds() []world {
 	return []world{
 		{name: "executing", setup: overdue(append(family, inbox...), subjectID), verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
 			beats("beat", subjectClaim), insists("beat alone", subjectClaim), releases("release", subjectClaim),
-			claims("claim", "default", owner, 10), promotes(), sweeps(), timesOut(),
+			claims("claim", "default", owner, 10), clears("clear", "default", "w2", 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
 			inTurn("pause, resume follower", operates("", store.Pause, followerID), operates("", store.Resume, followerID)),
@@ -241,7 +241,8 @@ func worlds() []world {
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 		})},
 		{name: "followed", setup: append(followed, inbox...), only: func(v verb) bool { return v.family == "claim" }, verbs: join(outcomes(subjectClaim), []verb{
-			claims("claim", "default", owner, 10), claims("claim elsewhere", "other", "w2", 10), releases("release", subjectClaim), cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), promotes(), sweeps(), inserted[1],
+			claims("claim", "default", owner, 10), claims("claim elsewhere", "other", "w2", 10), clears("clear", "default", "w2", 10), clears("clear elsewhere", "other", "w2", 10),
+			beats("beat", subjectClaim), holds("hold", subject, subjectID), releases("release", subjectClaim), cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), promotes(), sweeps(), inserted[1],
 		})},
 		{name: "reclaimed", setup: append(reclaimed, append(inbox, signal(20, subjectID, "stop", ""))...), only: isZombie, verbs: join(zombies(), []verb{
 			commits("next", false, next(successorClaim)), commits("retry", false, entry(successorClaim, step.Commit{Kind: step.Retry, Step: "s"})),
@@ -257,7 +258,7 @@ func worlds() []world {
 		})},
 		{name: "unsettled", setup: overdue(append(unsettled, inbox...), subjectID), claimable: true, verbs: join([]verb{expires()}, delivered[:1], beside, []verb{
 			claims("claim", "default", owner, 10), claims("claim one", "default", "w2", 1), claims("claim elsewhere", "other", "w2", 10),
-			promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
+			clears("clear", "default", "w2", 10), clears("clear elsewhere", "other", "w2", 10), promotes(), sweeps(), inserts("insert, more urgent", urgent(spec("", "k"))),
 			inserted[1], operates("reschedule, late", store.Reschedule, subjectID, later),
 		})},
 		{name: "asleep", setup: overdue(asleep, subjectID), only: asleepOnly, verbs: join([]verb{expires()}, delivered, beside, inserted, []verb{

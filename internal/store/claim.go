@@ -15,41 +15,59 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front of the order that cannot run are the
-// whole cost of a pick, so each is moved out of the front once, by a hint: pick_lane 1 waits behind its partition key, 2 is set aside
-// because a worker that saw it does not know its machine. A hint only: the statement itself verifies that a row is the head of a key
-// that nothing executes, so a wrong lane can delay a row, never let it overtake.
+// claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front of
+// the order that cannot run are the whole cost of a pick, so each is moved out of the front once, by a
+// hint: pick_lane 1 waits behind its partition key, 2 is set aside because a worker that saw it does not
+// know its machine. It is only a hint: the statement itself verifies that a row is the head of a key that
+// nothing executes, so a wrong lane can delay a row, and never let it overtake.
 //
-//   - level: the queue's distinct priorities, by a loose index scan, each with its first row; per priority only rows that are due are walked
-//     (T94), and from that first row on. What is before it is entries of rows that others have claimed, up to a million of them between two
-//     vacuums: to step over them once, here, is what most claims spare themselves by going on behind a place ($7 to $9). Priorities more
-//     urgent than that place's are looked at from their front all the same.
-//   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal transaction,
-//     whose foreign key holds KEY SHARE, does not hide its target (T8).
-//   - back: rows set aside whose machine this worker does know, a window of each: those that wait for their key are among them.
-//   - probe: per key in the window, what executes it, in any queue, and its head in this queue.
-//   - held: that anchor, locked. A row goes to lane 1 only behind an anchor this transaction holds: whoever ends the anchor runs
-//     promoteSQL afterwards, and sees the row. An anchor that is itself in lane 1 comes forward (act 3).
-//   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues that share keys (T85): todo drives
-//     it, row by row. It joins by ctid, which is right only because every row was locked above without waiting (T99). A bare LIMIT $2 would
-//     let the generic plan hash-join the table: hence LIMIT 1000 inside.
+//   - level: the queue's distinct priorities, by a loose index scan, each with its first row. Per priority
+//     only rows that are due are walked (T94), from that first row on. Before it are the entries of rows
+//     that others have claimed, up to a million of them between two vacuums. To step over them once, here,
+//     is what most claims spare themselves: they go on behind a place ($7 to $9). Priorities more urgent
+//     than that place's are looked at from their front all the same.
+//   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY:
+//     an open signal transaction, whose foreign key holds KEY SHARE, does not hide its target (T8).
+//   - back: rows set aside whose machine this worker does know, a window of each: those that wait for
+//     their key are among them.
+//   - probe: per key in the window its anchor, which is the row that executes the key, in any queue, or
+//     else the key's head in this queue.
+//   - held: the anchors, locked. A row goes to lane 1 (act 1) behind an anchor that this transaction holds:
+//     whoever ends the anchor runs promoteSQL afterwards, and sees the row. An anchor that is itself in
+//     lane 1 comes forward (act 3).
+//   - A row is blocked (act 4) if somebody else has its anchor locked. No anchor answers for it, so it is
+//     left in front: most locks last for a moment. But a stranger's transaction may last, and as many
+//     blocked rows as the window has would keep the whole queue from being looked at. So where the claim
+//     before has met blocked rows, $10 says to move them to lane 1, too, and the caller answers for their
+//     keys: see settleSQL.
+//   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues that
+//     share keys (T85): todo drives it, row by row. It joins by ctid, which is right only because every
+//     row was locked above without waiting (T99). A bare LIMIT $2 would let the generic plan hash-join the
+//     table: hence LIMIT 1000 inside.
 //
-// The claim token is drawn in SET, for claimed rows only. It is no order of a key's holders: it is drawn before the row has its entry in
-// the unique index of executing keys, and a claim that is held up in between goes on with a smaller token after a later one has come and
-// gone. So keyed rows have a fencing token of their own, drawn in RETURNING: Postgres evaluates that when the new row's index entries are
-// in, and from then until the claim has ended nobody else has such an entry. The sequence is drawn from in the order of time (CACHE 1), so
-// each holder's is greater than that of the holder before. It is not stored: the fence goes by the claim token.
+// The claim token is drawn in SET, for claimed rows only. It is no order of a key's holders: it is drawn
+// before the row has its entry in the unique index of executing keys, and a claim that is held up in
+// between goes on with a smaller token after a later one has come and gone. So keyed rows have a fencing
+// token of their own, drawn in RETURNING: Postgres evaluates that when the new row's index entries are in,
+// and from then until the claim has ended nobody else has such an entry. The sequence is drawn from in the
+// order of time (CACHE 1), so each holder's is greater than that of the holder before. It is not stored:
+// the fence goes by the claim token.
 //
-// The ids of claims with awaits go to inboxSQL through a setting of the transaction: the inbox must be read by a later statement, since
-// this one may pair a row it waited for with an old inbox (T7).
+// The ids of claims with awaits go to inboxSQL through a setting of the transaction: the inbox must be
+// read by a later statement, since this one may pair a row it waited for with an old inbox (T7).
 //
-// array_remove fails on an array of several dimensions, which psql can write, and would take the whole queue's pick with it: hence ndims.
+// array_remove fails on an array of several dimensions, which psql can write, and would take the whole
+// queue's pick with it: hence array_ndims.
 //
-// The last columns: in how many microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer; one that came due
-// since the statement began is past, and a full claim does not look, as there may be more in any case. And how long the statement took.
+// The last columns: how many blocked rows were left in front; the setting; in how many microseconds the
+// queue's next row becomes eligible, so that the scheduler sleeps no longer (one that came due since the
+// statement began is past, and a full claim does not look, as there may be more in any case); and how long
+// the statement took.
 //
-// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9 place in the order to look behind. At
-// least one row comes back. act: 0 claimed, 1 behind its key, 2 aside, 3 brought forward, NULL none. In no order: n is that of the claims.
+// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9
+// place in the order to look behind $10 whether to move blocked rows. At least one row comes back. act:
+// 0 claimed, 1 behind its key, 2 aside, 3 brought forward, 4 blocked and moved, NULL none. In no order: n
+// is that of the claims.
 var claimSQL = `WITH RECURSIVE level(p, at, id) AS (
   SELECT -32769, '-infinity'::timestamptz, 0::bigint
   UNION ALL
@@ -107,7 +125,8 @@ todo AS MATERIALIZED (
       CASE WHEN NOT w.known THEN 2
            WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN 0
            WHEN w.id <> p.first OR a.status = 'executing'
-             OR a.pick_lane <> 1 AND (a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN 1 END AS act
+             OR a.pick_lane <> 1 AND (a.priority, a.eligible_at, a.id) < (w.priority, w.eligible_at, w.id) THEN 1
+           WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN 4 END AS act
     FROM seen w LEFT JOIN probe p ON p.k = w.partition_key LEFT JOIN held a ON a.id = coalesce(p.busy, p.head)) s
   WHERE act IS NOT NULL
   UNION ALL SELECT tid, id, NULL, 3, 1 FROM held WHERE pick_lane = 1
@@ -115,19 +134,20 @@ todo AS MATERIALIZED (
 moved AS (
   UPDATE {s}.gen_durable g SET
     status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
-    pick_lane = CASE WHEN t.act IN (1, 2) THEN t.act ELSE 0 END,
+    pick_lane = CASE t.act WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 4 THEN 1 ELSE 0 END,
     locked_by = CASE WHEN t.act = 0 THEN $3::text END,
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $6::bigint * interval '1 microsecond' END,
     claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5)
+  FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5) AND (t.act < 4 OR $10::bool)
   RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
     g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
     CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
     CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline,
     (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at,
     CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END AS fencing_token)
-SELECT moved.*, (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
+SELECT moved.*, (SELECT count(*) FROM todo b WHERE b.act = 4 AND NOT $10::bool),
+  (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
   HAVING count(*) > 0), CASE WHEN (SELECT count(*) FROM moved m WHERE m.act = 0) < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
     FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
@@ -155,6 +175,7 @@ type ClaimParams struct {
 	Inbox    int           // most awaited signals per instance
 	After    Place         // look only behind this place in the order, the last one of a claim before, and at what is of a more urgent
 	// priority; zero: from the front
+	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
 }
 
 // Place in the order of a queue.
@@ -187,6 +208,10 @@ type Claimed struct {
 	NextDue time.Duration // until the queue's next row behind After becomes eligible; negative: none is waiting, or the claim was full
 	Last    Place         // of the least urgent claim; zero: none
 	Took    time.Duration // on the server
+	Blocked int           // rows left in front whose key's head, or executing row, somebody has locked
+	// Unsettled are the keys of blocked rows that were moved: Promote them. Where the answer is lost, the
+	// sweep of the keys finds them.
+	Unsettled []string
 }
 
 // MachineID is how claims name a machine and its version.
@@ -198,7 +223,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	out := Claimed{NextDue: -1}
 	err := s.transaction(ctx, fastLock,
 		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out) },
-			append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)...),
+			append(append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...), p.MoveBlocked)...),
 		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }, p.Inbox))
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
@@ -229,7 +254,7 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed) error {
 	for rows.Next() {
 		if rows.RawValues()[0] == nil {
 			none := make([]any, len(rows.FieldDescriptions()))
-			none[len(none)-2], none[len(none)-1] = &due, &spent
+			none[len(none)-4], none[len(none)-2], none[len(none)-1] = &out.Blocked, &due, &spent
 			if err := rows.Scan(none...); err != nil {
 				return err
 			}
@@ -238,13 +263,16 @@ func readClaims(rows pgx.Rows, queue string, out *Claimed) error {
 		c, state := step.Claim{}, []byte(nil)
 		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &life, &labels, &trace, &at, &c.FencingToken, &skip, &due, &spent); err != nil {
+			&deadline, &life, &labels, &trace, &at, &c.FencingToken, &out.Blocked, &skip, &due, &spent); err != nil {
 			return err
 		}
 		if act != 0 {
 			out.Moved++
-			if act == 2 {
+			switch act {
+			case 2:
 				out.Aside = append(out.Aside, MachineID(c.Machine, c.Version))
+			case 4:
+				out.Unsettled = append(out.Unsettled, value(partition))
 			}
 			continue
 		}

@@ -36,3 +36,16 @@ const headText = `(
 func headOf(key, queue, now string) string {
 	return strings.NewReplacer("<key>", key, "<queue>", queue, "<now>", now).Replace(headText)
 }
+
+// queuesText are the queues in which a key has rows that may run, now or later: a loose index scan.
+const queuesText = `(
+    WITH RECURSIVE queues(q) AS (
+      (SELECT g.queue FROM {s}.gen_durable g WHERE g.partition_key = <key> AND g.status = 'runnable' AND NOT g.paused ORDER BY g.queue LIMIT 1)
+      UNION ALL
+      SELECT (SELECT g.queue FROM {s}.gen_durable g
+        WHERE g.partition_key = <key> AND g.status = 'runnable' AND NOT g.paused AND g.queue > queues.q ORDER BY g.queue LIMIT 1)
+      FROM queues WHERE queues.q IS NOT NULL)
+    SELECT queues.q FROM queues WHERE queues.q IS NOT NULL)`
+
+// queuesOf is queuesText with a key.
+func queuesOf(key string) string { return strings.ReplaceAll(queuesText, "<key>", key) }

@@ -199,6 +199,21 @@ var measures = []measured{
 			SELECT 'm', 's', 'waiting', 1, 'waiting ' || n % 100 FROM generate_series(1, 300) n`)
 		return nil
 	}},
+	{"promote of keys that are executed", 0, planRows * 15, "gen_durable_busy gen_durable_pkey", func(e explained, keys any) int {
+		p, err := e.Promote(e.t.Context(), keys.([]string))
+		require.NoError(e.t, err)
+		require.Empty(e.t, p)
+		return 0
+	}, func(e explained) any {
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'busy'`)
+		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, partition_key, status, locked_by, lease_expires_at)
+			SELECT 'm', 's', 'busy', 'busy ' || n, 'executing', 'w', now() + interval '1 h' FROM generate_series(1, $1::int) n`, planRows)
+		var keys []string
+		for i := range planRows {
+			keys = append(keys, fmt.Sprint("busy ", i+1))
+		}
+		return keys
+	}},
 	{"promote of the hot key", 0, 60, "gen_durable_key", func(e explained, _ any) int {
 		_, err := e.Promote(e.t.Context(), []string{"hot"})
 		require.NoError(e.t, err)
