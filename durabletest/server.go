@@ -51,7 +51,7 @@ func (k *Kit) URL() string {
 // settle makes the database, or the schema, that the kit works in.
 func settle(t testing.TB, c Config) (*place, error) {
 	t.Helper()
-	server, err := serverOf(c)
+	server, err := serverOf(t.Context(), c)
 	if err != nil {
 		return nil, err
 	}
@@ -67,14 +67,16 @@ func settle(t testing.TB, c Config) (*place, error) {
 }
 
 // serverOf is the configuration of a pool on the server.
-func serverOf(c Config) (*pgxpool.Config, error) {
+func serverOf(ctx context.Context, c Config) (*pgxpool.Config, error) {
 	if c.DatabaseURL == "" && c.Pool != nil {
 		return c.Pool.Config(), nil
 	}
 	address := cmp.Or(c.DatabaseURL, os.Getenv(testVariable), os.Getenv(hostVariable))
 	if address == "" {
-		return nil, fmt.Errorf("no Postgres to test on: set %s or %s, or Config.DatabaseURL, to the URL of one whose role may create databases",
-			testVariable, hostVariable)
+		var err error
+		if address, err = ownURL(ctx); err != nil {
+			return nil, fmt.Errorf("neither %s nor %s names a server, and none could be started: %w", testVariable, hostVariable, err)
+		}
 	}
 	server, err := pgxpool.ParseConfig(address)
 	if err != nil {

@@ -24,9 +24,10 @@ type commands struct {
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work: what is wrong, and what to do."`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
+	Dev        devCommand       `cmd:"" help:"Run a Postgres of this machine's own binaries, migrated, until ctrl-c; its data stay."`
 	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`
 	Completion completion       `cmd:"" help:"Print the completion script of a shell."`
-	Complete   completeCommand  `cmd:"" help:"What could be the last of some words."                                     hidden:""`
+	Complete   completeCommand  `cmd:"" help:"What could be the last of some words."                                                 hidden:""`
 	Version    versionCommand   `cmd:"" help:"Print the version of this program and of its schema."`
 }
 

@@ -1,6 +1,7 @@
 package pgdev
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,15 @@ import (
 	"slices"
 	"strconv"
 )
+
+// InUseError is returned by Start for a directory whose server runs.
+type InUseError struct {
+	Directory string
+	URL       string // the superuser's; empty: the server is not up yet, or not any more
+}
+
+// Error says where.
+func (e *InUseError) Error() string { return "the cluster in " + e.Directory + " is in use" }
 
 // ErrNotInstalled is returned, with the command that installs it, by Start and StartBouncer on a
 // machine that lacks the program.
@@ -26,33 +36,80 @@ var programs = []string{
 }
 
 // findBinaries returns the directory that holds initdb and postgres: the one in PATH, else the
-// newest that a system keeps elsewhere.
-func findBinaries() (string, error) {
+// newest that a system keeps elsewhere, else what [Fetch] has put into its [Home]. Of a major
+// version, where one is given.
+func findBinaries(major string) (string, error) {
+	var found []string
 	if path, err := exec.LookPath("initdb"); err == nil {
 		// A link in PATH leads to the directory that also holds postgres and its libraries.
 		if path, err = filepath.EvalSymlinks(path); err == nil && holdsServer(filepath.Dir(path)) {
-			return filepath.Dir(path), nil
+			found = append(found, filepath.Dir(path))
 		}
 	}
-	return newestBinaries(programs...)
+	kept, err := allBinaries(programs...)
+	if err != nil {
+		return "", err
+	}
+	found = append(found, kept...)
+	if home, err := Home(fetchedName("*")); err == nil {
+		fetched, err := allBinaries(filepath.Join(home, "bin"))
+		if err != nil {
+			return "", err
+		}
+		found = append(found, fetched...)
+	}
+	if major == "" && len(found) > 0 {
+		return found[0], nil
+	}
+	for _, dir := range found {
+		if majorOf(dir) == major {
+			return dir, nil
+		}
+	}
+	if len(found) > 0 {
+		return "", missing("Postgres "+major, "postgresql-"+major, "the data are of that version, and here is Postgres "+majorOf(found[0]))
+	}
+	return "", missing("Postgres", "postgresql", "initdb and postgres are neither in PATH nor where systems keep them")
 }
 
-// newestBinaries returns the directory of the highest version among those that match a pattern
-// …<version>/bin.
-func newestBinaries(patterns ...string) (string, error) {
+// fetchedName is the name in [Home] of a major version that was fetched.
+func fetchedName(major string) string { return "postgres-" + major }
+
+// FetchHome fetches the newest major version that is known, for whoever starts a server later on.
+func FetchHome(ctx context.Context) error {
+	major := strconv.Itoa(NewestMajor)
+	dir, err := Home(fetchedName(major))
+	if err != nil {
+		return err
+	}
+	return Fetch(ctx, NewestMajor, dir)
+}
+
+// allBinaries returns the directories with a server that match a pattern …<version>/bin, the newest
+// version first.
+func allBinaries(patterns ...string) ([]string, error) {
 	var found []string
 	for _, pattern := range patterns {
 		dirs, err := filepath.Glob(pattern)
 		if err != nil {
-			return "", fmt.Errorf("look for Postgres: %w", err)
+			return nil, fmt.Errorf("look for Postgres: %w", err)
 		}
 		found = append(found, dirs...)
 	}
 	found = slices.DeleteFunc(found, func(dir string) bool { return !holdsServer(dir) })
-	if len(found) == 0 {
-		return "", missing("Postgres", "postgresql", "initdb and postgres are neither in PATH nor where systems keep them")
+	slices.SortStableFunc(found, func(a, b string) int { return version(b) - version(a) })
+	return found, nil
+}
+
+var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
+
+// majorOf is the major version of a directory's server, as it says itself; empty: it does not run.
+func majorOf(dir string) string {
+	out, err := exec.Command(filepath.Join(dir, "postgres"), "--version").Output() //nolint:noctx // it prints a line
+	if m := printedVersion.FindSubmatch(out); err == nil && m != nil {
+		return string(m[1])
 	}
-	return slices.MaxFunc(found, func(a, b string) int { return version(a) - version(b) }), nil
+	return ""
 }
 
 var trailingNumber = regexp.MustCompile(`\d+$`)
@@ -90,6 +147,35 @@ func missing(program, pkg, why string) error {
 		command = "brew install " + pkg
 	}
 	return fmt.Errorf("%s is %w: %s; install it with: %s", program, ErrNotInstalled, why, command)
+}
+
+// Home is where data and binaries of a name are kept for the user: gendurable/<name> in the
+// directory that XDG_DATA_HOME names or the system has for data; for root in /var/lib, since the
+// account that Postgres runs as then cannot enter root's home.
+func Home(name string) (string, error) {
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "gendurable", name), nil
+	}
+	if os.Geteuid() == 0 {
+		return filepath.Join("/var/lib/gendurable", name), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find a place to keep data: %w", err)
+	}
+	if runtime.GOOS == "darwin" {
+		return filepath.Join(home, "Library", "Application Support", "gendurable", name), nil
+	}
+	return filepath.Join(home, ".local", "share", "gendurable", name), nil
+}
+
+// Advice is what [ErrNotInstalled] does not say: that there are binaries to fetch for this machine.
+// Empty for other errors, and where there are none.
+func Advice(err error) string {
+	if !errors.Is(err, ErrNotInstalled) || archives[NewestMajor].sums[platform()] == "" {
+		return ""
+	}
+	return ", or fetch it with: go run github.com/gendurable/gendurable/cmd/gendurable@latest dev --fetch"
 }
 
 func onPath(program string) bool {

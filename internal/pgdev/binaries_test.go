@@ -9,15 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNewestBinaries(t *testing.T) {
+func TestNewestBinariesComeFirst(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
-	pattern := filepath.Join(root, "*", "bin")
-
-	_, err := newestBinaries(pattern)
-	require.ErrorIs(t, err, ErrNotInstalled)
-
-	for _, version := range []string{"9", "15", "16"} {
+	for _, version := range []string{"9", "15", "16", "14"} {
 		dir := filepath.Join(root, version, "bin")
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "initdb"), nil, 0o755))
@@ -25,9 +20,35 @@ func TestNewestBinaries(t *testing.T) {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "postgres"), nil, 0o755))
 		}
 	}
-	found, err := newestBinaries(pattern)
+	found, err := allBinaries(filepath.Join(root, "*", "bin"))
 	require.NoError(t, err)
-	require.Equal(t, filepath.Join(root, "15", "bin"), found)
+	for i, version := range []string{"15", "14", "9"} {
+		require.Equal(t, filepath.Join(root, version, "bin"), found[i])
+	}
+	require.Len(t, found, 3)
+}
+
+// Data of one major version are opened by binaries of that version, whichever are in PATH.
+func TestBinariesOfTheVersionOfTheData(t *testing.T) {
+	root := t.TempDir()
+	nowhere(t)
+	programs = []string{filepath.Join(root, "*", "bin")}
+	for _, version := range []string{"16", "17"} {
+		dir := filepath.Join(root, version, "bin")
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		says := "#!/bin/sh\necho 'postgres (PostgreSQL) " + version + ".4 (Debian)'\n"
+		for _, name := range []string{"initdb", "postgres"} {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(says), 0o755))
+		}
+	}
+	for major, want := range map[string]string{"": "17", "17": "17", "16": "16"} {
+		found, err := findBinaries(major)
+		require.NoError(t, err)
+		require.Equal(t, filepath.Join(root, want, "bin"), found)
+	}
+	_, err := findBinaries("15")
+	require.ErrorIs(t, err, ErrNotInstalled)
+	require.ErrorContains(t, err, "the data are of that version, and here is Postgres 17")
 }
 
 // nowhere lets the test find no program at all, but an apt-get that notes its calls in the file it
@@ -42,6 +63,7 @@ func nowhere(t *testing.T) (calls string) {
 	script := "#!/bin/sh\necho \"$@\" >>" + calls + "\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755))
 	t.Setenv("PATH", dir)
+	t.Setenv("XDG_DATA_HOME", dir) // nor is anything there that was fetched
 	return calls
 }
 

@@ -1,10 +1,15 @@
+//go:build unix
+
 package pgdev
 
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -44,15 +49,81 @@ func openDirectory(dir string, runAs *account) (*os.File, error) {
 	}
 	lock, err := takeLock(filepath.Join(dir, lockName))
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("the cluster in %s is in use", dir)
+		return nil, &InUseError{Directory: dir, URL: published(dir)}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock the cluster's directory: %w", err)
 	}
-	if err := runAs.own(dir); err != nil {
+	// What a killed owner has published is no URL of this start's server.
+	if err := errors.Join(runAs.own(dir), withdraw(dir)); err != nil {
 		return nil, errors.Join(err, releaseLock(lock))
 	}
 	return lock, nil
+}
+
+// The files by which a directory that is kept tells where its server is: the URL while it runs, the
+// port ever after.
+const (
+	urlName  = "url"
+	portName = "port"
+)
+
+// publish says where the server of a kept directory is. The URL has the password, and is for the
+// owner to read only.
+func publish(dir, url string, port int) error {
+	err := os.WriteFile(filepath.Join(dir, portName), []byte(strconv.Itoa(port)), 0o600)
+	if err == nil {
+		// Renamed when complete: a reader never sees half of it.
+		incomplete := filepath.Join(dir, urlName+".incomplete")
+		if err = os.WriteFile(incomplete, []byte(url), 0o600); err == nil {
+			err = os.Rename(incomplete, filepath.Join(dir, urlName))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("say where the server is: %w", err)
+	}
+	return nil
+}
+
+// published is the URL of the server that runs on a kept directory; empty: it is not up yet, or not
+// any more.
+func published(dir string) string {
+	url, err := os.ReadFile(filepath.Join(dir, urlName))
+	if err != nil {
+		return ""
+	}
+	return string(url)
+}
+
+// withdraw removes the URL.
+func withdraw(dir string) error {
+	if err := os.Remove(filepath.Join(dir, urlName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the URL of the server: %w", err)
+	}
+	return nil
+}
+
+// lastPort is the port of the last server on a kept directory; 0: there was none.
+func lastPort(dir string) int {
+	text, err := os.ReadFile(filepath.Join(dir, portName))
+	if err != nil {
+		return 0
+	}
+	port, err := strconv.Atoi(string(text))
+	if err != nil {
+		return 0
+	}
+	return port
+}
+
+// keptMajor is the major version of Postgres that a kept directory's data are of, as text; empty:
+// there are none.
+func keptMajor(dir string) string {
+	text, err := os.ReadFile(filepath.Join(dir, "data", "PG_VERSION"))
+	if dir == "" || err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 func takeLock(path string) (*os.File, error) {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgdev
 
 import (
@@ -30,7 +32,7 @@ func findBouncer() (string, error) {
 // clusters or services of the system's, and reports each command to progress. Nothing else in this
 // package installs anything: whoever calls Install wants it.
 func Install(ctx context.Context, progress io.Writer) error {
-	_, noServer := findBinaries()
+	_, noServer := findBinaries("")
 	_, noBouncer := findBouncer()
 	if noServer == nil && noBouncer == nil {
 		return nil

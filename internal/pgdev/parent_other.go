@@ -1,9 +1,14 @@
-//go:build !linux
+//go:build unix && !linux
 
 package pgdev
 
-import "os/exec"
+import (
+	"os/exec"
+	"syscall"
+)
 
-// dieWithParent has no counterpart here: a server whose owner dies without Stop has to be stopped
-// by hand.
+// dieWithParent has no counterpart here.
 func dieWithParent(*exec.Cmd) {}
+
+// watch has a shell do it.
+func watch(pid int, as *syscall.SysProcAttr) (release func(), err error) { return watchOwner(pid, as) }

@@ -1,14 +1,5 @@
-// Package pgdev runs a throwaway Postgres from the machine's own binaries, for tests, benchmarks
-// and the demo.
-//
-// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and asks
-// for a random password, so that other users of the machine cannot use its superuser.
-// [Cluster.Stop] removes everything, unless the directory was given ([WithDirectory]).
-//
-// When the owning process dies without Stop, Linux takes the server down with it (parent-death
-// signal); elsewhere the server has to be stopped by hand. Either way the directory stays locked
-// while the owner or the server lives, and the next [Start] removes the directories nobody locks
-// any more.
+//go:build unix
+
 package pgdev
 
 import (
@@ -16,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -40,6 +32,7 @@ type Option func(*config)
 type config struct {
 	settings  [][2]string
 	directory string
+	port      int
 }
 
 func newConfig(options []Option) config {
@@ -67,11 +60,17 @@ func WithoutFsync() Option {
 }
 
 // WithDirectory keeps the cluster in the directory, which is made where it is missing: Stop leaves
-// it there, and the next Start with the same directory finds the data again, at another port. As
-// root the path has to be open to the account that the server runs as. A directory whose server
-// runs is refused.
+// it there, and the next Start with the same directory finds the data again, by the binaries of the
+// same major version, at the same URL unless its port was taken meanwhile. As root the path has to
+// be open to the account that the server runs as. A directory whose server runs is refused with an
+// [InUseError].
 func WithDirectory(path string) Option {
 	return func(c *config) { c.directory = path }
+}
+
+// WithPort has the server listen at this port and no other one.
+func WithPort(port int) Option {
+	return func(c *config) { c.port = port }
 }
 
 // Cluster is one throwaway server. Its methods are safe for concurrent use; all but URL and Stop
@@ -89,6 +88,7 @@ type Cluster struct {
 
 	mu        sync.Mutex
 	port      int
+	portFixed bool    // by WithPort
 	portKnown bool    // the server was up once: its URL is out, so the port must not move
 	server    *server // nil while the server is down
 }
@@ -98,15 +98,14 @@ type Cluster struct {
 // installs it. fsync is on unless [WithoutFsync] is given.
 func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	cfg := newConfig(options)
-	binaries, err := findBinaries()
-	if err != nil {
-		return nil, err
-	}
 	runAs, err := serverAccount()
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{binaries: binaries, account: runAs, settings: cfg.settings, kept: cfg.directory != ""}
+	c := &Cluster{account: runAs, settings: cfg.settings, kept: cfg.directory != "", port: cfg.port, portFixed: cfg.port != 0}
+	if c.binaries, err = findBinaries(keptMajor(cfg.directory)); err != nil {
+		return nil, err
+	}
 	if c.kept {
 		c.dir = cfg.directory
 		c.lock, err = openDirectory(c.dir, runAs)
@@ -117,11 +116,19 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.kept && c.port == 0 {
+		c.port = lastPort(c.dir)
+	}
 	if err := c.initialize(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	if err := c.Restart(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
+	}
+	if c.kept {
+		if err := publish(c.dir, c.URL(""), c.port); err != nil {
+			return nil, errors.Join(err, c.Stop())
+		}
 	}
 	return c, nil
 }
@@ -155,6 +162,9 @@ func (c *Cluster) initialize(ctx context.Context) error {
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	cmd.Dir = c.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
+		if c.account != nil && errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("root's Postgres runs as another user, who cannot enter %s: %w", c.dir, err)
+		}
 		return fmt.Errorf("run initdb: %w\n%s", err, out)
 	}
 	if err := os.Rename(incomplete, c.data()); err != nil {
@@ -207,6 +217,9 @@ func (c *Cluster) Restart(ctx context.Context) error {
 		if err == nil || !errors.As(err, &early) || !early.passing() {
 			return err
 		}
+		if early.portTaken() && c.portFixed && !c.portKnown {
+			return fmt.Errorf("port %d is taken", c.port)
+		}
 		// The port was taken between the look and the bind, or a killed server's children still hold its
 		// shared memory.
 		select {
@@ -232,7 +245,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	}
 	if err := started.waitReady(ctx, c.ping); err != nil {
 		var early *earlyExitError
-		if errors.As(err, &early) && early.portTaken() && !c.portKnown {
+		if errors.As(err, &early) && early.portTaken() && !c.portKnown && !c.portFixed {
 			c.port = 0
 		}
 		return errors.Join(err, started.stop(shutdownImmediate))
@@ -251,6 +264,23 @@ func ping(ctx context.Context, url string) error {
 	return conn.Close(ctx)
 }
 
+// Wait returns nil when ctx ends, or an error with the end of the log when the server does, which
+// nobody stopped.
+func (c *Cluster) Wait(ctx context.Context) error {
+	c.mu.Lock()
+	running := c.server
+	c.mu.Unlock()
+	if running == nil {
+		return errors.New("the server is down")
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-running.exited:
+		return fmt.Errorf("the server has ended:\n%s", running.log())
+	}
+}
+
 // Stop shuts the server down for good and removes everything but a directory of WithDirectory.
 // Stopping a stopped cluster does nothing.
 func (c *Cluster) Stop() error {
@@ -260,7 +290,9 @@ func (c *Cluster) Stop() error {
 		return nil
 	}
 	err := c.shutdown(shutdownFast)
-	if !c.kept {
+	if c.kept {
+		err = errors.Join(err, withdraw(c.dir))
+	} else {
 		// The lock goes after the directory, so that no sweep of another process meets a half-removed
 		// one.
 		err = errors.Join(err, os.RemoveAll(c.dir))

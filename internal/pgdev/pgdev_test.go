@@ -2,7 +2,10 @@ package pgdev
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,17 +21,45 @@ import (
 // ownerVariable makes the test binary play the owner of a cluster, which then dies without Stop.
 const ownerVariable = "PGDEV_TEST_OWNER"
 
+const watchReady = "watching"
+
 func TestMain(m *testing.M) {
-	if os.Getenv(ownerVariable) == "" {
+	var err error
+	switch os.Getenv(ownerVariable) {
+	case "":
 		goleak.VerifyTestMain(m) // and exits
+	case "watch":
+		err = ownWatched()
+	default:
+		err = ownCluster()
 	}
-	cluster, err := Start(context.Background(), WithoutFsync())
 	if err != nil {
 		_, _ = os.Stderr.WriteString(err.Error())
 		os.Exit(1)
 	}
-	_, _ = os.Stdout.WriteString(cluster.URL("") + "\n")
 	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func ownCluster() error {
+	cluster, err := Start(context.Background(), WithoutFsync())
+	if err == nil {
+		_, err = os.Stdout.WriteString(cluster.URL("") + "\n")
+	}
+	return err
+}
+
+// ownWatched starts a process that outlives this one unless it is watched.
+func ownWatched() error {
+	cmd := exec.Command("sleep", "600")
+	cmd.Stdout = os.Stdout
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if _, err := watchOwner(cmd.Process.Pid, &syscall.SysProcAttr{}); err != nil {
+		return err
+	}
+	_, err := os.Stdout.WriteString(watchReady)
+	return err
 }
 
 func start(t *testing.T, options ...Option) *Cluster {
@@ -110,21 +141,83 @@ func TestServerIsDownBetweenKillAndRestart(t *testing.T) {
 	require.ErrorContains(t, err, "refused")
 }
 
-func TestGivenDirectoryKeepsItsData(t *testing.T) {
+func TestGivenDirectoryKeepsItsDataAndItsURL(t *testing.T) {
 	t.Parallel()
-	dir := WithDirectory(filepath.Join(enterable(t), "deep", "kept"))
+	path := filepath.Join(enterable(t), "deep", "kept")
+	dir := WithDirectory(path)
 
 	first := start(t, dir)
-	_, err := connect(t, first.URL("")).Exec(t.Context(), "CREATE TABLE kept AS SELECT 7 AS seven")
+	url := first.URL("")
+	_, err := connect(t, url).Exec(t.Context(), "CREATE TABLE kept AS SELECT 7 AS seven")
 	require.NoError(t, err)
 	_, err = Start(t.Context(), dir)
-	require.ErrorContains(t, err, "in use")
+	used, ok := errors.AsType[*InUseError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, InUseError{Directory: path, URL: url}, *used)
 	require.NoError(t, first.Stop())
+	require.Empty(t, published(path))
 
+	again := start(t, dir)
+	require.Equal(t, url, again.URL(""))
 	var seven int
-	row := connect(t, start(t, dir).URL("")).QueryRow(t.Context(), "SELECT seven FROM kept")
-	require.NoError(t, row.Scan(&seven))
+	require.NoError(t, connect(t, url).QueryRow(t.Context(), "SELECT seven FROM kept").Scan(&seven))
 	require.Equal(t, 7, seven)
+	require.NoError(t, again.Stop())
+
+	// Somebody else listens there now, so the next one goes elsewhere, but for a port that was asked
+	// for.
+	at, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lastPort(path)))
+	require.NoError(t, err)
+	defer at.Close()
+	_, err = Start(t.Context(), dir, WithPort(lastPort(path)))
+	require.ErrorContains(t, err, "is taken")
+	moved := start(t, dir)
+	require.NotEqual(t, url, moved.URL(""))
+	require.Equal(t, moved.URL(""), published(path))
+}
+
+func TestWaitTellsOfAServerThatHasEnded(t *testing.T) {
+	t.Parallel()
+	cluster := start(t, WithoutFsync())
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, cluster.Wait(ended))
+	require.NoError(t, cluster.server.process.Signal(shutdownFast))
+	require.ErrorContains(t, cluster.Wait(t.Context()), "database system is shut down")
+}
+
+// The shell that watches owners on systems whose kernel does not tell of a parent's death.
+func TestAProcessIsStoppedWhenItsOwnerDies(t *testing.T) {
+	t.Parallel()
+	owner := exec.Command(os.Args[0])
+	owner.Env = append(os.Environ(), ownerVariable+"=watch")
+	stdin, err := owner.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	stdout, err := owner.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, owner.Start())
+	ready := make([]byte, len(watchReady))
+	_, err = io.ReadFull(stdout, ready)
+	require.NoError(t, err)
+	require.NoError(t, owner.Process.Kill())
+	// The process has the owner's output: it comes to an end when both are gone.
+	_, err = io.ReadAll(stdout)
+	require.NoError(t, err)
+	_ = owner.Wait()
+}
+
+func TestAReleasedProcessLivesOn(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("cat")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	release, err := watchOwner(cmd.Process.Pid, &syscall.SysProcAttr{})
+	require.NoError(t, err)
+	release()
+	require.NoError(t, stdin.Close())
+	require.NoError(t, cmd.Wait(), "it ended by a signal")
 }
 
 // A program that is being started has every open file of its parent until it executes: the file of

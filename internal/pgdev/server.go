@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgdev
 
 import (
@@ -28,7 +30,8 @@ type server struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has ended and is reaped
 	logPath string
-	logFrom int64 // where this run's part of the log begins
+	logFrom int64  // where this run's part of the log begins
+	release func() // ends what watches the owner
 }
 
 // launch starts the postgres process with the cluster's settings.
@@ -69,6 +72,10 @@ func launch(cmd *exec.Cmd, logPath string) (*server, error) {
 	if err := s.run(cmd); err != nil {
 		return nil, err
 	}
+	if s.release, err = watch(s.process.Pid, cmd.SysProcAttr); err != nil {
+		s.release = func() {}
+		return nil, errors.Join(err, s.stop(shutdownImmediate))
+	}
 	return s, nil
 }
 
@@ -94,8 +101,18 @@ func (s *server) run(cmd *exec.Cmd) error {
 func (s *server) waitReady(ctx context.Context, ping func(context.Context) error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	// What answers after the process has ended is somebody else at its port, who may take for ever.
+	attempts, end := context.WithCancel(ctx)
+	defer end()
+	go func() {
+		select {
+		case <-s.exited:
+			end()
+		case <-attempts.Done():
+		}
+	}()
 	for {
-		err := ping(ctx)
+		err := ping(attempts)
 		if err == nil {
 			return nil
 		}
@@ -111,6 +128,7 @@ func (s *server) waitReady(ctx context.Context, ping func(context.Context) error
 
 // stop sends the signal and waits for the end of the process, killing it when it takes too long.
 func (s *server) stop(how os.Signal) error {
+	s.release()
 	if err := s.process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("signal the server: %w", err)
 	}

@@ -4,9 +4,11 @@
 //
 //	withpg [-fsync] [-set name=value]... command [argument...]
 //	withpg -install
+//	withpg -fetch major directory
 //
 // Where the variable is set already, that server is used and none is started. With -install it
-// installs what the machine lacks of Postgres and PgBouncer, and runs no command.
+// installs what the machine lacks of Postgres and PgBouncer, with -fetch it puts the binaries of a
+// major version of Postgres into a directory; neither runs a command.
 package main
 
 import (
@@ -38,6 +40,7 @@ func main() {
 func run(arguments []string) (int, error) {
 	flags := flag.NewFlagSet("withpg", flag.ContinueOnError)
 	install := flags.Bool("install", false, "install Postgres and PgBouncer, as root by apt-get")
+	fetch := flags.Int("fetch", 0, "put the binaries of this `major` version of Postgres into the directory that follows")
 	fsync := flags.Bool("fsync", false, "survive crashes, as in production (slower)")
 	options := []pgdev.Option{pgdev.WithSetting("max_connections", "400")}
 	flags.Func("set", "server parameter as `name=value`, repeatable", func(setting string) error {
@@ -51,11 +54,13 @@ func run(arguments []string) (int, error) {
 	if err := flags.Parse(arguments); err != nil {
 		return 2, err
 	}
-	if *install {
-		if err := pgdev.Install(context.Background(), os.Stderr); err != nil {
-			return 1, err
-		}
-		return 0, nil
+	switch {
+	case *install:
+		return failed(pgdev.Install(context.Background(), os.Stderr))
+	case *fetch != 0 && flags.NArg() == 1:
+		return failed(pgdev.Fetch(context.Background(), *fetch, flags.Arg(0)))
+	case *fetch != 0:
+		return 2, errors.New("-fetch: want one directory")
 	}
 	if flags.NArg() == 0 {
 		return 2, errors.New("no command given")
@@ -80,6 +85,13 @@ func run(arguments []string) (int, error) {
 		return max(code, 1), errors.Join(err, stopErr)
 	}
 	return code, err
+}
+
+func failed(err error) (int, error) {
+	if err != nil {
+		return 1, err
+	}
+	return 0, nil
 }
 
 // interruptible returns a context that a signal ends, as long as there is no command to pass it to.

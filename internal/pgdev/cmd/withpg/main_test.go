@@ -65,6 +65,7 @@ func TestWrongUse(t *testing.T) {
 	for name, arguments := range map[string][]string{
 		"no command":      {},
 		"setting without": {"-set", "work_mem", "true"},
+		"fetch nowhere":   {"-fetch", "18"},
 		"unknown flag":    {"-nope", "true"},
 	} {
 		code, err := run(arguments)
