@@ -172,10 +172,10 @@ func (k *Kit) start(t testing.TB, c Config) error {
 }
 
 // note is the engine's hook.
-func (k *Kit) note(_ context.Context, info fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error) {
+func (k *Kit) note(_ context.Context, e engine.StepEvent) {
 	k.noteM.Lock()
 	defer k.noteM.Unlock()
-	k.notes = append(k.notes, Ran{Info: info, Outcome: outcome, Took: took, Err: err})
+	k.notes = append(k.notes, Ran{Info: e.Instance, Outcome: e.Outcome, Took: e.Took, Err: e.Err})
 }
 
 // noted takes the notes.

@@ -476,8 +476,8 @@ func TestAStepThatDoesNotHeedItsContext(t *testing.T) {
 		})},
 		Options: func(c *engine.Config) {
 			c.DrainGrace = 10 * time.Millisecond
-			c.Hooks = []engine.Hooks{{Step: func(_ context.Context, info fsm.Info, _ fsm.OutcomeKind, _ time.Duration, _ error) {
-				if info.ID == 1 {
+			c.Hooks = []engine.Hooks{{Step: func(_ context.Context, e engine.StepEvent) {
+				if e.Instance.ID == 1 {
 					close(over)
 				}
 			}}}

@@ -257,6 +257,7 @@ func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Opera
 			e.worker.Cancelled(changed)
 		}
 		e.waiters.ended(changed)
+		e.cancelled(ctx, len(changed))
 	case o.Verb == store.Pause && e.worker != nil:
 		e.worker.Paused(changed)
 	}

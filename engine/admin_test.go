@@ -377,3 +377,19 @@ func TestPauseQueue(t *testing.T) {
 		require.Equal(t, "queue", wrong.Field)
 	}
 }
+
+func TestTheHookCancelCountsWhatWasCancelled(t *testing.T) {
+	t.Parallel()
+	var counted []int
+	e, _ := client(t, func(c *engine.Config) {
+		c.Hooks = []engine.Hooks{{Cancel: func(_ context.Context, e engine.CancelEvent) { counted = append(counted, e.Cancelled) }},
+			{Cancel: func(context.Context, engine.CancelEvent) { panic("a hook") }}}
+	})
+	id, err := e.Insert(t.Context(), ticket.New("A1"))
+	require.NoError(t, err)
+	_, err = e.Admin().Cancel(t.Context(), id)
+	require.NoError(t, err)
+	_, err = e.Admin().Cancel(t.Context(), id)
+	require.ErrorIs(t, err, engine.ErrConflict)
+	require.Equal(t, []int{1}, counted)
+}

@@ -177,11 +177,10 @@ func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once fun
 	t := task{doing: "carry out a verb on a schedule",
 		attrs: []slog.Attr{slog.String("verb", string(verb)), slog.String("schedule", name)}}
 	failed := a.engine.patiently(ctx, t, func() error {
-		err := once()
-		if refused != nil && *refused != nil {
-			return nil
+		if err := once(); refused == nil || *refused == nil {
+			return err
 		}
-		return err
+		return nil // an answer
 	})
 	if refused != nil && *refused != nil {
 		return *refused

@@ -14,15 +14,10 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/migrations"
-	"github.com/gendurable/gendurable/worker"
 )
 
-type (
-	// Hooks are called after the fact; nil ones cost nothing.
-	Hooks = worker.Hooks
-	// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is its default.
-	Limits = step.Limits
-)
+// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is its default.
+type Limits = step.Limits
 
 // The defaults of Config and Queue, where the field's comment does not give a formula.
 const (

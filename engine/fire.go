@@ -56,7 +56,7 @@ func (e *Engine) storeSchedules(ctx context.Context, at time.Time) error {
 
 // fireDue fires what is due at a time, by Postgres' clock where it is zero, and returns when to look again. A schedule that cannot be fired holds
 // up no other.
-func (e *Engine) fireDue(ctx context.Context, at time.Time, told worker.FireTold) (wait time.Duration, err error) {
+func (e *Engine) fireDue(ctx context.Context, at time.Time, told func(worker.FireEvent)) (wait time.Duration, err error) {
 	ctx = context.WithValue(ctx, engineKey{}, e)
 	due, err := e.store.DueSchedules(ctx, at, ahead, dueMost)
 	if err != nil {
@@ -80,7 +80,7 @@ func (e *Engine) fireDue(ctx context.Context, at time.Time, told worker.FireTold
 }
 
 // fire reports whether there was anything to be fired.
-func (e *Engine) fire(ctx context.Context, name string, at time.Time, told worker.FireTold) (bool, error) {
+func (e *Engine) fire(ctx context.Context, name string, at time.Time, told func(worker.FireEvent)) (bool, error) {
 	var f firing
 	fired, err := e.store.Fire(ctx, name, at, func(due store.Due) (store.Firing, error) {
 		err := guard(func() (err error) {
@@ -103,7 +103,7 @@ func (e *Engine) fire(ctx context.Context, name string, at time.Time, told worke
 		}
 	}
 	if inserted+f.missed+f.skipped > 0 {
-		told(name, inserted, f.missed, f.skipped, f.late)
+		told(worker.FireEvent{Schedule: name, Inserted: inserted, Missed: f.missed, Skipped: f.skipped, Late: f.late})
 	}
 	return len(fired) > 0, nil
 }

@@ -137,9 +137,9 @@ func (h *firingHistory) operate() {
 		h.stage.told.missed, h.stage.told.skipped = 0, 0
 		for moved := true; moved; {
 			moved = false
-			_, err := h.fireDue(ctx, moment(h.w.now), func(schedule string, inserted, missed, skipped int, late time.Duration) {
+			_, err := h.fireDue(ctx, moment(h.w.now), func(e FireEvent) {
 				moved = true
-				h.note(schedule, inserted, missed, skipped, late)
+				h.note(e)
 			})
 			require.NoError(h.t, err)
 		}

@@ -32,9 +32,11 @@ type stage struct {
 	}
 }
 
-func (s *stage) note(_ string, inserted, missed, skipped int, late time.Duration) {
-	s.told.inserted, s.told.missed, s.told.skipped = s.told.inserted+inserted, s.told.missed+missed, s.told.skipped+skipped
-	s.told.late = late
+func (s *stage) note(e FireEvent) {
+	s.told.inserted += e.Inserted
+	s.told.missed += e.Missed
+	s.told.skipped += e.Skipped
+	s.told.late = e.Late
 }
 
 func newStage(t *testing.T, schedules []Schedule, change ...func(*Config)) *stage {

@@ -67,6 +67,9 @@ func Cron(name, expression string, spec fsm.Spec) Schedule {
 	return Schedule{name: name, expression: expression, zone: "UTC", spec: spec}
 }
 
+// Name is the durable name that the schedule was made with.
+func (s Schedule) Name() string { return s.name }
+
 // Every is due every so often: whole seconds, from 1 s to 100 years, counted from 1970-01-01 00:00 UTC, so that neither a restart nor another
 // process shifts it. Otherwise it is as [Cron].
 func Every(name string, interval time.Duration, spec fsm.Spec) Schedule {

@@ -71,7 +71,7 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				c.Logger = log.logger()
 				// The row is asked what became of the commit before a poll finds it: the next step's commit would leave its own mark.
 				c.Queues = map[string]engine.Queue{"default": {PollMin: 500 * time.Millisecond}}
-				c.Hooks = []engine.Hooks{{Stale: func(_ context.Context, i fsm.Info) { stale <- i }}}
+				c.Hooks = []engine.Hooks{{Stale: func(_ context.Context, e engine.StaleEvent) { stale <- e.Instance }}}
 				cutting := p.cut(marker, after)
 				start(t, c)
 				direct := client(t, pgtest.Pool(t, database))

@@ -152,7 +152,7 @@ func TestStopGivesBackWhatItHasNotStartedAndCommitsWhatRuns(t *testing.T) {
 	})))
 	released := make(chan int, 1)
 	c.Queues = map[string]engine.Queue{"default": {Concurrency: 4, Buffer: 6, PollMin: 20 * time.Millisecond}}
-	c.Hooks = []engine.Hooks{{Drain: func(_ context.Context, unstarted, _ int) { released <- unstarted }}}
+	c.Hooks = []engine.Hooks{{Drain: func(_ context.Context, e engine.DrainEvent) { released <- e.Released }}}
 	eng, err := engine.New(c)
 	require.NoError(t, err)
 	require.NoError(t, eng.Start(t.Context()))

@@ -19,7 +19,7 @@ import (
 // reaps counts what an engine reaps, through its hooks.
 func reaps(c engine.Config) (engine.Config, *atomic.Int64) {
 	var n atomic.Int64
-	c.Hooks = append(c.Hooks, engine.Hooks{Reap: func(_ context.Context, released, failed int) { n.Add(int64(released + failed)) }})
+	c.Hooks = append(c.Hooks, engine.Hooks{Reap: func(_ context.Context, e engine.ReapEvent) { n.Add(int64(e.Released + e.Failed)) }})
 	return c, &n
 }
 

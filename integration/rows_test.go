@@ -34,7 +34,7 @@ func plainJob() *fsm.Defined[plain, int] {
 // picks counts the claims of an engine, through its hooks.
 func picks(c engine.Config) (engine.Config, *atomic.Int64) {
 	var n atomic.Int64
-	c.Hooks = append(c.Hooks, engine.Hooks{Pick: func(context.Context, string, int, int, time.Duration) { n.Add(1) }})
+	c.Hooks = append(c.Hooks, engine.Hooks{Pick: func(context.Context, engine.PickEvent) { n.Add(1) }})
 	return c, &n
 }
 

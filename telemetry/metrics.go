@@ -23,6 +23,7 @@ const (
 	keyResult    = attribute.Key("gendurable.result")
 	keySchedule  = attribute.Key("gendurable.schedule")
 	keyPoolState = attribute.Key("gendurable.pool.state")
+	keyFailure   = attribute.Key("gendurable.failure")
 	keyErrorType = attribute.Key("error.type")
 )
 
@@ -47,6 +48,8 @@ type metrics struct {
 	commitSize     metric.Int64Histogram
 	commitStale    metric.Int64Counter
 
+	failed  metric.Int64Counter
+	zombies metric.Int64Counter
 	reaped  metric.Int64Counter
 	drained metric.Int64Counter
 	deleted metric.Int64Counter
@@ -56,7 +59,7 @@ type metrics struct {
 
 	callDuration metric.Float64Histogram
 
-	plain, byQueue, byStep, byOutcome, byError, byResult, byVerb, byFailedVerb, bySchedule, byOccurrence *labels
+	plain, byQueue, byStep, byOutcome, byError, byResult, byVerb, byFailedVerb, bySchedule, byOccurrence, byFailure *labels
 }
 
 func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
@@ -86,6 +89,8 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		commitDuration: duration("commit.duration", "Commits of batches of outcomes."),
 		commitSize:     size,
 		commitStale:    counter("commit.stale", "{outcome}", "Outcomes that came too late and changed nothing."),
+		failed:         counter("instance.failed", "{instance}", "Instances that failed, by what this process did: outcomes, sweeps, cancellations."),
+		zombies:        counter("step.zombies", "{step}", "Steps that still ran 10 s after their context had ended."),
 		reaped:         counter("reap.claims", "{claim}", "Claims whose lease had expired: released to run again, or failed."),
 		drained:        counter("drain.claims", "{claim}", "Claims at the end of a stop: released unstarted, or abandoned while running."),
 		deleted:        counter("gc.deleted", "{instance}", "Instances deleted past their retention."),
@@ -97,6 +102,7 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		byOutcome: newLabels(common, keyMachine, keyStep, keyOutcome), byError: newLabels(common, keyMachine, keyStep, keyErrorType),
 		byResult: newLabels(common, keyResult), byVerb: newLabels(common, keyVerb), byFailedVerb: newLabels(common, keyVerb, keyErrorType),
 		bySchedule: newLabels(common, keySchedule), byOccurrence: newLabels(common, keySchedule, keyResult),
+		byFailure: newLabels(common, keyFailure),
 	}
 	return out, errors.Join(faults...)
 }
@@ -104,49 +110,106 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 func (m *metrics) hooks() engine.Hooks {
 	return engine.Hooks{
 		Step: m.ran,
-		Pick: func(ctx context.Context, queue string, wanted, got int, took time.Duration) {
-			by := m.byQueue.of(queue)
-			m.pickDuration.Record(ctx, took.Seconds(), by)
-			m.pickWanted.Add(ctx, int64(wanted), by)
-			m.pickClaimed.Add(ctx, int64(got), by)
+		Pick: func(ctx context.Context, e engine.PickEvent) {
+			by := m.byQueue.of(e.Queue)
+			m.pickDuration.Record(ctx, e.Took.Seconds(), by)
+			m.pickWanted.Add(ctx, int64(e.Wanted), by)
+			m.pickClaimed.Add(ctx, int64(e.Got), by)
 		},
-		Contended: func(ctx context.Context, claims int) { m.contended.Add(ctx, int64(claims), m.plain.of()) },
-		Commit: func(ctx context.Context, outcomes int, took time.Duration) {
-			m.commitDuration.Record(ctx, took.Seconds(), m.plain.of())
-			m.commitSize.Record(ctx, int64(outcomes), m.plain.of())
+		Contended: func(ctx context.Context, e engine.ContendedEvent) {
+			m.contended.Add(ctx, int64(e.Claims), m.plain.of())
 		},
-		Reap: func(ctx context.Context, released, failed int) {
-			m.reaped.Add(ctx, int64(released), m.byResult.of("released"))
-			m.reaped.Add(ctx, int64(failed), m.byResult.of("failed"))
+		Commit: func(ctx context.Context, e engine.CommitEvent) {
+			m.commitDuration.Record(ctx, e.Took.Seconds(), m.plain.of())
+			m.commitSize.Record(ctx, int64(e.Outcomes), m.plain.of())
 		},
-		Stale: func(ctx context.Context, i fsm.Info) { m.commitStale.Add(ctx, 1, m.byStep.of(i.Machine, i.Step)) },
-		Drain: func(ctx context.Context, released, abandoned int) {
-			m.drained.Add(ctx, int64(released), m.byResult.of("released"))
-			m.drained.Add(ctx, int64(abandoned), m.byResult.of("abandoned"))
+		Reap: func(ctx context.Context, e engine.ReapEvent) {
+			m.reaped.Add(ctx, int64(e.Released), m.byResult.of("released"))
+			m.reaped.Add(ctx, int64(e.Failed), m.byResult.of("failed"))
+			m.failed.Add(ctx, int64(e.Failed), m.byFailure.of(string(fsm.FailureCrashes)))
 		},
-		Prune: func(ctx context.Context, deleted int) { m.deleted.Add(ctx, int64(deleted), m.plain.of()) },
-		Fire: func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration) {
-			for result, n := range map[string]int{"inserted": inserted, "missed": missed, "skipped": skipped} {
-				m.occurrences.Add(ctx, int64(n), m.byOccurrence.of(schedule, result))
+		Expire: func(ctx context.Context, e engine.ExpireEvent) {
+			m.failed.Add(ctx, int64(e.Failed), m.byFailure.of(string(fsm.FailureDeadline)))
+		},
+		Cancel: func(ctx context.Context, e engine.CancelEvent) {
+			m.failed.Add(ctx, int64(e.Cancelled), m.byFailure.of(string(fsm.FailureCancelled)))
+		},
+		Zombie: func(ctx context.Context, e engine.ZombieEvent) {
+			m.zombies.Add(ctx, 1, m.byStep.of(e.Instance.Machine, e.Instance.Step))
+		},
+		Stale: func(ctx context.Context, e engine.StaleEvent) {
+			m.commitStale.Add(ctx, 1, m.byStep.of(e.Instance.Machine, e.Instance.Step))
+		},
+		Drain: func(ctx context.Context, e engine.DrainEvent) {
+			m.drained.Add(ctx, int64(e.Released), m.byResult.of("released"))
+			m.drained.Add(ctx, int64(e.Abandoned), m.byResult.of("abandoned"))
+		},
+		Prune: func(ctx context.Context, e engine.PruneEvent) { m.deleted.Add(ctx, int64(e.Deleted), m.plain.of()) },
+		Fire: func(ctx context.Context, e engine.FireEvent) {
+			for result, n := range map[string]int{"inserted": e.Inserted, "missed": e.Missed, "skipped": e.Skipped} {
+				m.occurrences.Add(ctx, int64(n), m.byOccurrence.of(e.Schedule, result))
 			}
-			if inserted > 0 {
-				m.lateness.Record(ctx, late.Seconds(), m.bySchedule.of(schedule))
+			if e.Inserted > 0 {
+				m.lateness.Record(ctx, e.Late.Seconds(), m.bySchedule.of(e.Schedule))
 			}
 		},
 	}
 }
 
-func (m *metrics) ran(ctx context.Context, i fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error) {
-	became := string(outcome)
-	if outcome == fsm.OutcomeNone {
+func (m *metrics) ran(ctx context.Context, e engine.StepEvent) {
+	i, became := e.Instance, string(e.Outcome)
+	if e.Outcome == fsm.OutcomeNone {
 		became = released
 	}
-	m.stepDuration.Record(ctx, took.Seconds(), m.byOutcome.of(i.Machine, i.Step, became))
-	if err != nil && outcome != fsm.OutcomeNone {
-		m.stepErrors.Add(ctx, 1, m.byError.of(i.Machine, i.Step, errorType(err)))
+	m.stepDuration.Record(ctx, e.Took.Seconds(), m.byOutcome.of(i.Machine, i.Step, became))
+	if e.Err != nil && e.Outcome != fsm.OutcomeNone {
+		m.stepErrors.Add(ctx, 1, m.byError.of(i.Machine, i.Step, errorType(e.Err)))
 	}
 	if i.Crashes > 0 {
 		m.stepCrashed.Add(ctx, 1, m.byStep.of(i.Machine, i.Step))
+	}
+	if e.Failure != "" {
+		m.failed.Add(ctx, 1, m.byFailure.of(string(e.Failure)))
+	}
+}
+
+// begin adds 0 to every counter, for each set of attributes that is known beforehand. The increase of a counter that
+// Prometheus first sees above 0 is lost, and with it an alert.
+func (m *metrics) begin(c *engine.Config) {
+	ctx := context.Background()
+	for _, plain := range []metric.Int64Counter{m.contended, m.deleted} {
+		plain.Add(ctx, 0, m.plain.of())
+	}
+	for _, f := range []fsm.Failure{fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes,
+		fsm.FailureCancelled, fsm.FailureDeadline} {
+		m.failed.Add(ctx, 0, m.byFailure.of(string(f)))
+	}
+	m.reaped.Add(ctx, 0, m.byResult.of("released"))
+	m.reaped.Add(ctx, 0, m.byResult.of("failed"))
+	m.drained.Add(ctx, 0, m.byResult.of("released"))
+	m.drained.Add(ctx, 0, m.byResult.of("abandoned"))
+	for queue := range c.Queues {
+		m.pickWanted.Add(ctx, 0, m.byQueue.of(queue))
+		m.pickClaimed.Add(ctx, 0, m.byQueue.of(queue))
+	}
+	for _, machine := range c.Machines {
+		if machine == nil {
+			continue // engine.New says so
+		}
+		graph := fsm.GraphOf(machine)
+		for _, step := range graph.Steps {
+			m.commitStale.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
+			m.stepCrashed.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
+			m.zombies.Add(ctx, 0, m.byStep.of(graph.Machine, step.Name))
+			for _, kind := range []string{"panic", "timeout", otherError} {
+				m.stepErrors.Add(ctx, 0, m.byError.of(graph.Machine, step.Name, kind))
+			}
+		}
+	}
+	for _, s := range c.Schedules {
+		for _, result := range []string{"inserted", "missed", "skipped"} {
+			m.occurrences.Add(ctx, 0, m.byOccurrence.of(s.Name(), result))
+		}
 	}
 }
 
@@ -160,6 +223,9 @@ func (m *metrics) called(ctx context.Context, verb string, took time.Duration, e
 
 // released is the outcome of a step whose claim went back as it was.
 const released = "released"
+
+// otherError is the error.type of what has no name of its own, as the semantic conventions have it.
+const otherError = "_OTHER"
 
 // errorType is what kind of error it is, in few words: the attribute error.type.
 func errorType(err error) string {
@@ -183,7 +249,7 @@ func errorType(err error) string {
 			return known.name
 		}
 	}
-	return "_OTHER" // as the semantic conventions have it
+	return otherError
 }
 
 // labels are sets of attributes, made once: their values are names that the program declares.

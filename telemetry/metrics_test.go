@@ -45,7 +45,7 @@ func measure(t *testing.T) measured {
 		c.Lease, c.Heartbeat = 3*time.Second, 100*time.Millisecond
 		c.Schedules = []engine.Schedule{engine.Every("pulse", time.Second, fsm.Declare[string, fsm.None]("elsewhere").New("").Queue("elsewhere"))}
 		// The hooks of one firing end before the next begins: at the second, the first is counted.
-		c.Hooks = append(c.Hooks, engine.Hooks{Fire: func(context.Context, string, int, int, int, time.Duration) { fired.Add(1) }})
+		c.Hooks = append(c.Hooks, engine.Hooks{Fire: func(context.Context, engine.FireEvent) { fired.Add(1) }})
 	})
 	m.eng = eng
 	require.Eventually(t, func() bool { return fired.Load() > 1 }, time.Minute, time.Millisecond)
@@ -62,13 +62,17 @@ func measure(t *testing.T) measured {
 		time.Minute, time.Millisecond)
 	// What a small workload does not see.
 	told, ctx := tel.metrics.hooks(), t.Context()
-	told.Contended(ctx, 1)
-	told.Reap(ctx, 2, 1)
-	told.Stale(ctx, fsm.Info{Machine: "checkout", Step: "start"})
-	told.Drain(ctx, 3, 1)
-	told.Prune(ctx, 5)
-	told.Fire(ctx, "nightly", 2, 3, 1, time.Hour)
-	told.Step(ctx, fsm.Info{Machine: "checkout", Step: "start", Crashes: 1}, "done", time.Millisecond, nil)
+	start := fsm.Info{Machine: "checkout", Step: "start", Crashes: 1}
+	told.Contended(ctx, engine.ContendedEvent{Claims: 1})
+	told.Reap(ctx, engine.ReapEvent{Released: 2, Failed: 1})
+	told.Expire(ctx, engine.ExpireEvent{Failed: 1})
+	told.Cancel(ctx, engine.CancelEvent{Cancelled: 1})
+	told.Zombie(ctx, engine.ZombieEvent{Instance: start})
+	told.Stale(ctx, engine.StaleEvent{Instance: start})
+	told.Drain(ctx, engine.DrainEvent{Released: 3, Abandoned: 1})
+	told.Prune(ctx, engine.PruneEvent{Deleted: 5})
+	told.Fire(ctx, engine.FireEvent{Schedule: "nightly", Inserted: 2, Missed: 3, Skipped: 1, Late: time.Hour})
+	told.Step(ctx, engine.StepEvent{Instance: start, Outcome: fsm.OutcomeStop, Failure: fsm.FailureStopped, Took: time.Millisecond})
 	return m
 }
 
@@ -204,6 +208,10 @@ func TestValuesOfMetrics(t *testing.T) {
 	require.EqualValues(t, 2, total("gendurable.step.errors", keyErrorType.String("panic")))
 	require.EqualValues(t, 2, total("gendurable.step.errors", keyErrorType.String("_OTHER")))
 	require.EqualValues(t, 1, total("gendurable.step.crashed"))
+	require.EqualValues(t, 1, total("gendurable.step.zombies", keyMachine.String("checkout"), keyStep.String("start")))
+	for _, failure := range []fsm.Failure{fsm.FailureStopped, fsm.FailureCrashes, fsm.FailureDeadline, fsm.FailureCancelled} {
+		require.EqualValues(t, 1, total("gendurable.instance.failed", keyFailure.String(string(failure))), failure)
+	}
 	require.GreaterOrEqual(t, total("gendurable.commit.size"), 8.)
 	require.GreaterOrEqual(t, total("gendurable.pick.claimed", keyQueue.String("parcels")), 5.)
 	require.Greater(t, total("gendurable.pick.wanted"), total("gendurable.pick.claimed"))
@@ -217,6 +225,36 @@ func TestValuesOfMetrics(t *testing.T) {
 	require.EqualValues(t, 1, total("gendurable.schedule.occurrences", keySchedule.String("nightly"), keyResult.String("skipped")))
 	require.EqualValues(t, 1, total("gendurable.schedule.lateness", keySchedule.String("nightly")))
 	require.Positive(t, total("gendurable.pool.connection.max"))
+}
+
+// Prometheus takes the increase of a counter from its first sample on. So a counter that is born above 0 hides what made
+// it, and an alert on the first reaped claim, stale outcome or missed occurrence would not fire.
+func TestCountersBeginAtZero(t *testing.T) {
+	t.Parallel()
+	m := measured{reader: sdkmetric.NewManualReader()}
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(m.reader))
+	tel, err := New(Config{MeterProvider: provider, TracerProvider: noop.NewTracerProvider()})
+	require.NoError(t, err)
+	pulse := fsm.Declare[string, fsm.None]("pulse")
+	tel.Instrument(&engine.Config{
+		Machines:  []fsm.Definition{pulse.Job(func(context.Context, string) (fsm.None, error) { return fsm.None{}, nil })},
+		Queues:    map[string]engine.Queue{"default": {}},
+		Schedules: []engine.Schedule{engine.Every("hourly", time.Hour, pulse.New(""))},
+	})
+	born := map[string]int{}
+	for name, metric := range m.collect(t) {
+		sum, ok := metric.Data.(metricdata.Sum[int64])
+		require.True(t, ok, name)
+		for _, p := range sum.DataPoints {
+			require.Zero(t, p.Value, name)
+		}
+		born[name] = len(sum.DataPoints)
+	}
+	require.Equal(t, map[string]int{
+		"gendurable.pick.wanted": 1, "gendurable.pick.claimed": 1, "gendurable.key.contended": 1, "gendurable.step.errors": 3,
+		"gendurable.step.crashed": 1, "gendurable.step.zombies": 1, "gendurable.commit.stale": 1, "gendurable.instance.failed": 6,
+		"gendurable.reap.claims": 2, "gendurable.drain.claims": 2, "gendurable.gc.deleted": 1, "gendurable.schedule.occurrences": 3,
+	}, born, "each counter, and for how many sets of attributes")
 }
 
 // exported are the names that Prometheus scrapes, and those of their labels.

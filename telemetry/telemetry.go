@@ -79,6 +79,7 @@ func New(c Config) (*Telemetry, error) {
 func (t *Telemetry) Instrument(c *engine.Config) {
 	t.pool = c.Pool
 	c.Hooks = append(c.Hooks, t.metrics.hooks())
+	t.metrics.begin(c)
 	around := engine.Middleware{Step: t.spans.step, Call: t.call}
 	c.Middleware = append([]engine.Middleware{around}, c.Middleware...)
 	inject, extract := c.Inject, c.Extract

@@ -142,9 +142,7 @@ func (c *committer) applied(done *store.Committed, took time.Duration) {
 		}
 	}
 	c.promotions.add(done.Missed)
-	for _, tell := range c.hooks.commit {
-		c.survive(func() { tell(c.base, len(done.Applied), took) })
-	}
+	tell(c.base, c.process, c.hooks.commit, CommitEvent{Outcomes: len(done.Applied), Took: took})
 }
 
 // settle answers the outcomes that were applied. The others were stale, or left out because someone

@@ -142,7 +142,7 @@ func TestAnUnknownCommitIsResolved(t *testing.T) {
 					return next(), nil
 				}
 				var times []int
-				s.config.Hooks = []Hooks{{Stale: func(context.Context, fsm.Info) { t.Error("taken for stale") }}}
+				s.config.Hooks = []Hooks{{Stale: func(context.Context, StaleEvent) { t.Error("taken for stale") }}}
 				s.db.weather.answers = func(verb, _ string) answer {
 					if verb == "commit" {
 						if times = append(times, 1); len(times)%2 == 1 {

@@ -46,10 +46,10 @@ type Config struct {
 	Around []Around
 	// Extract puts what was stored with an instance into its steps' contexts. Nil: as they are.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
-	// Fire fires the schedules that are due at a time, by Postgres' clock where it is zero, tells
-	// of each that has moved, as Hooks.Fire is told, and says when to look again; two seconds or
-	// more are left to the poller, which sees what is due. Nil: none are looked for.
-	Fire func(ctx context.Context, at time.Time, told FireTold) (wait time.Duration, err error)
+	// Fire fires the schedules that are due at a time, by Postgres' clock where it is zero, calls
+	// told for each one that it advanced, and returns when to call it again. The poller sees what is
+	// due in two seconds or later. Nil: this worker fires no schedules.
+	Fire func(ctx context.Context, at time.Time, told func(FireEvent)) (wait time.Duration, err error)
 	// Terminal is told the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)
 }

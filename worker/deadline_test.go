@@ -28,7 +28,7 @@ func TestInstancesOverTheirDeadlineFail(t *testing.T) {
 				var ended []int64
 				var hooked []int
 				s.config.Terminal = func(ids []int64) { s.note(func() { ended = append(ended, ids...) }) }
-				s.config.Hooks = []Hooks{{Expire: func(_ context.Context, failed int) { s.note(func() { hooked = append(hooked, failed) }) }}}
+				s.config.Hooks = []Hooks{{Expire: func(_ context.Context, e ExpireEvent) { s.note(func() { hooked = append(hooked, e.Failed) }) }}}
 				r := s.db.insert(until(10*time.Second), waits)
 				s.start()
 				s.pass(10*time.Second - time.Millisecond)
@@ -129,7 +129,7 @@ func TestAKeptClaimEndsAtTheDeadline(t *testing.T) {
 func TestAStepDeafToItsDeadlineKeepsItsClaim(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var zombies []fsm.Info
-		s.config.Hooks = []Hooks{{Zombie: func(_ context.Context, i fsm.Info) { s.note(func() { zombies = append(zombies, i) }) }}}
+		s.config.Hooks = []Hooks{{Zombie: func(_ context.Context, e ZombieEvent) { s.note(func() { zombies = append(zombies, e.Instance) }) }}}
 		s.run = deaf(3 * time.Minute)
 		r := s.db.insert(until(10 * time.Second))
 		s.start()
@@ -154,8 +154,8 @@ func TestAStepDeafToItsTimeoutIsCounted(t *testing.T) {
 			play(t, 1, func(t *testing.T, s *scene) {
 				var zombies, stale int
 				s.config.Hooks = []Hooks{{
-					Zombie: func(context.Context, fsm.Info) { s.note(func() { zombies++ }) },
-					Stale:  func(context.Context, fsm.Info) { s.note(func() { stale++ }) },
+					Zombie: func(context.Context, ZombieEvent) { s.note(func() { zombies++ }) },
+					Stale:  func(context.Context, StaleEvent) { s.note(func() { stale++ }) },
 				}}
 				s.timeout = time.Second
 				s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {

@@ -68,9 +68,7 @@ func (d *deadlines) zombie(f *flight) {
 	}
 	d.log.Warn("a step goes on though its context has ended: it does not listen", slog.Int64("instance", f.beat.ID),
 		slog.String("machine", f.beat.Machine), slog.Any("cause", cause))
-	for _, tell := range d.hooks.zombie {
-		d.survive(func() { tell(d.base, info) })
-	}
+	tell(d.base, d.process, d.hooks.zombie, ZombieEvent{Instance: info, Cause: cause})
 }
 
 // watch notes when the context of a step with a timeout of its own has ended, until what it returns

@@ -139,7 +139,7 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 		return nil, true
 	}
 	o := x.sent.entry.Commit
-	x.report(o.Kind)
+	x.report(o)
 	if x.sent.entry.Keep {
 		x.advance(o)
 		return nil, false
@@ -167,7 +167,7 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 // release gives the claim back as it was: attempt, crashes, visit and state untouched. If it is not
 // ours any more, nothing happens.
 func (x *execution) release() {
-	x.report(fsm.OutcomeNone)
+	x.report(nil)
 	x.claims.giveBack(x.base, []*flight{x.f}) // as long as it takes: meanwhile its lease is extended
 }
 
@@ -183,22 +183,20 @@ func (x *execution) stale() {
 	c := x.f.claim
 	x.log.Warn("an outcome came too late and changed nothing", slog.Int64("instance", c.ID), slog.String("machine", c.Machine),
 		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.FencingToken))
-	info := fsm.InfoOf(c)
-	for _, tell := range x.hooks.stale {
-		x.survive(func() { tell(x.base, info) })
-	}
+	tell(x.base, x.process, x.hooks.stale, StaleEvent{Instance: fsm.InfoOf(c)})
 }
 
-func (x *execution) report(outcome fsm.OutcomeKind) {
+// report tells what became of a visit; o is nil where the claim was given back.
+func (x *execution) report(o *step.Commit) {
 	if len(x.hooks.step) == 0 {
 		return
 	}
-	info := fsm.InfoOf(x.f.claim)
-	var err error
+	e := StepEvent{Instance: fsm.InfoOf(x.f.claim), Took: x.took}
+	if o != nil {
+		e.Outcome, e.Failure = o.Kind, fsm.Failure(o.Failure)
+	}
 	if x.failed != nil {
-		err = x.failed.err
+		e.Err = x.failed.err
 	}
-	for _, tell := range x.hooks.step {
-		x.survive(func() { tell(x.f.ctx, info, outcome, x.took, err) })
-	}
+	tell(x.f.ctx, x.process, x.hooks.step, e)
 }

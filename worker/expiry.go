@@ -33,9 +33,7 @@ func (e *expiry) sweep(ctx context.Context) (poisoned bool, err error) {
 		e.Nudge(r.Queues...)
 		e.promotions.add(r.Missed)
 		e.ended(r.Failed)
-		for _, tell := range e.hooks.expire {
-			e.survive(func() { tell(e.base, len(r.Failed)) })
-		}
+		tell(e.base, e.process, e.hooks.expire, ExpireEvent{Failed: len(r.Failed)})
 		if len(r.Failed) < expireMost {
 			return poisoned, nil
 		}

@@ -73,9 +73,9 @@ func (h *Hand) Fire(ctx context.Context, at time.Time) error {
 	}
 	for moved := true; moved; {
 		moved = false
-		_, err := h.w.config.Fire(ctx, at, func(schedule string, inserted, missed, skipped int, late time.Duration) {
+		_, err := h.w.config.Fire(ctx, at, func(e FireEvent) {
 			moved = true
-			h.w.schedules.fired(schedule, inserted, missed, skipped, late)
+			h.w.schedules.fired(e)
 		})
 		if err != nil {
 			return err

@@ -3,100 +3,106 @@ package worker
 import (
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Hooks are told what happened, after the fact. Nil ones cost nothing. The engine waits for each: a
-// slow hook slows the engine; one that panics, or calls runtime.Goexit, is logged and forgotten.
+// Hooks are functions that the engine calls after the fact. Each gets one event, a struct, so that
+// events may get further fields. A nil hook costs nothing. The engine waits for each: a slow hook
+// slows the engine. A hook that panics, or calls runtime.Goexit, is logged, and the engine goes on.
 // Hosts know them as engine.Hooks.
 type Hooks struct {
-	// Step ran: its outcome, fsm.OutcomeNone where its claim was given back, and, where the handler
-	// was called, the error that led there.
-	Step func(ctx context.Context, info fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error)
-	// Pick claimed from a queue: how many rows were wanted and how many came.
-	Pick func(ctx context.Context, queue string, wanted, got int, took time.Duration)
-	// Saturation of a queue's slots in this process, after each pick.
-	Saturation func(ctx context.Context, queue string, running, buffered, slots int)
-	// Contended: claims that wait for their partition key's lock, which a stalled process elsewhere
-	// still holds.
-	Contended func(ctx context.Context, claims int)
-	// Commit of a batch of outcomes.
-	Commit func(ctx context.Context, outcomes int, took time.Duration)
-	// Reap swept expired leases: rows that will run again, rows over their crash limit.
-	Reap func(ctx context.Context, released, failed int)
-	// Expire failed instances over their deadline.
-	Expire func(ctx context.Context, failed int)
-	// Zombie: a step, as it was claimed, that goes on 10 s after its context has ended: it does not
-	// listen. Told once per step; its slot stays taken until it returns.
-	Zombie func(ctx context.Context, info fsm.Info)
-	// Stale: an outcome that came too late and changed nothing.
-	Stale func(ctx context.Context, info fsm.Info)
-	// Drain ended: claims given back unstarted, and steps that were still running.
-	Drain func(ctx context.Context, released, abandoned int)
-	// Prune deleted terminal instances past their retention.
-	Prune func(ctx context.Context, deleted int)
-	// Fire moved a schedule on: occurrences that were inserted; those that its catch-up policy
-	// dropped (at least so many), or its overlap policy; and how long after its time the newest of
-	// the inserted was.
-	Fire func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration)
+	// Step is called when a step has run and its outcome is durable, or its claim was given back.
+	Step func(ctx context.Context, e StepEvent)
+	// Pick is called when a claim was answered.
+	Pick func(ctx context.Context, e PickEvent)
+	// Saturation is called after each pick.
+	Saturation func(ctx context.Context, e SaturationEvent)
+	// Contended is called when claims wait for their partition key, which another process holds.
+	Contended func(ctx context.Context, e ContendedEvent)
+	// Commit is called when a batch of outcomes was committed.
+	Commit func(ctx context.Context, e CommitEvent)
+	// Reap is called after each sweep of expired leases.
+	Reap func(ctx context.Context, e ReapEvent)
+	// Expire is called after each sweep of instances over their deadline.
+	Expire func(ctx context.Context, e ExpireEvent)
+	// Cancel is called when an operator's verb of this engine has cancelled instances.
+	Cancel func(ctx context.Context, e CancelEvent)
+	// Zombie is called once for each step that ignores the end of its context.
+	Zombie func(ctx context.Context, e ZombieEvent)
+	// Stale is called when an outcome came too late and changed nothing.
+	Stale func(ctx context.Context, e StaleEvent)
+	// Drain is called at the end of a stop.
+	Drain func(ctx context.Context, e DrainEvent)
+	// Prune is called when instances past their retention were deleted.
+	Prune func(ctx context.Context, e PruneEvent)
+	// Fire is called when a schedule has moved on.
+	Fire func(ctx context.Context, e FireEvent)
 }
 
-// listeners are the hooks that there are, by what they are told of: where there is none, nothing is
-// paid for it.
+// listeners are the hooks that are not nil, by event: an event without any costs nothing.
 type listeners struct {
-	step       []func(ctx context.Context, info fsm.Info, outcome fsm.OutcomeKind, took time.Duration, err error)
-	pick       []func(ctx context.Context, queue string, wanted, got int, took time.Duration)
-	saturation []func(ctx context.Context, queue string, running, buffered, slots int)
-	contended  []func(ctx context.Context, claims int)
-	commit     []func(ctx context.Context, outcomes int, took time.Duration)
-	reap       []func(ctx context.Context, released, failed int)
-	expire     []func(ctx context.Context, failed int)
-	zombie     []func(ctx context.Context, info fsm.Info)
-	stale      []func(ctx context.Context, info fsm.Info)
-	drain      []func(ctx context.Context, released, abandoned int)
-	prune      []func(ctx context.Context, deleted int)
-	fire       []func(ctx context.Context, schedule string, inserted, missed, skipped int, late time.Duration)
+	step       []func(ctx context.Context, e StepEvent)
+	pick       []func(ctx context.Context, e PickEvent)
+	saturation []func(ctx context.Context, e SaturationEvent)
+	contended  []func(ctx context.Context, e ContendedEvent)
+	commit     []func(ctx context.Context, e CommitEvent)
+	reap       []func(ctx context.Context, e ReapEvent)
+	expire     []func(ctx context.Context, e ExpireEvent)
+	zombie     []func(ctx context.Context, e ZombieEvent)
+	stale      []func(ctx context.Context, e StaleEvent)
+	drain      []func(ctx context.Context, e DrainEvent)
+	prune      []func(ctx context.Context, e PruneEvent)
+	fire       []func(ctx context.Context, e FireEvent)
 }
 
 func listen(hooks []Hooks) (l listeners) {
 	for _, h := range hooks {
-		add(&l.step, h.Step, h.Step == nil)
-		add(&l.pick, h.Pick, h.Pick == nil)
-		add(&l.saturation, h.Saturation, h.Saturation == nil)
-		add(&l.contended, h.Contended, h.Contended == nil)
-		add(&l.commit, h.Commit, h.Commit == nil)
-		add(&l.reap, h.Reap, h.Reap == nil)
-		add(&l.expire, h.Expire, h.Expire == nil)
-		add(&l.zombie, h.Zombie, h.Zombie == nil)
-		add(&l.stale, h.Stale, h.Stale == nil)
-		add(&l.drain, h.Drain, h.Drain == nil)
-		add(&l.prune, h.Prune, h.Prune == nil)
-		add(&l.fire, h.Fire, h.Fire == nil)
+		add(&l.step, h.Step)
+		add(&l.pick, h.Pick)
+		add(&l.saturation, h.Saturation)
+		add(&l.contended, h.Contended)
+		add(&l.commit, h.Commit)
+		add(&l.reap, h.Reap)
+		add(&l.expire, h.Expire)
+		add(&l.zombie, h.Zombie)
+		add(&l.stale, h.Stale)
+		add(&l.drain, h.Drain)
+		add(&l.prune, h.Prune)
+		add(&l.fire, h.Fire)
 	}
 	return l
 }
 
-func add[F any](to *[]F, hook F, none bool) {
-	if !none {
+func add[E any](to *[]func(context.Context, E), hook func(context.Context, E)) {
+	if hook != nil {
 		*to = append(*to, hook)
 	}
 }
 
-// survive calls a hook, on a goroutine of its own, since runtime.Goexit ends the one that it is
-// called on (T73), and with it a scheduler or a lane.
-func (p *process) survive(hook func()) {
+// tell calls hooks with an event.
+func tell[E any](ctx context.Context, p *process, hooks []func(context.Context, E), e E) {
+	for _, hook := range hooks {
+		p.survive(func() { hook(ctx, e) })
+	}
+}
+
+func (p *process) survive(hook func()) { Survive(p.log, hook) }
+
+// Survive calls a hook on a goroutine of its own, since runtime.Goexit ends the goroutine that
+// calls it (T73), and with it a scheduler or a lane. It is for the engine's packages and carries no
+// promise of compatibility.
+func Survive(log *slog.Logger, hook func()) {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		returned := false
 		defer func() {
 			if r := recover(); r != nil {
-				p.log.Error("a hook panicked", slog.String("panic", step.SanitizeError(&fsm.PanicError{Value: r})))
+				log.Error("a hook panicked", slog.String("panic", step.SanitizeError(&fsm.PanicError{Value: r})))
 			} else if !returned {
-				p.log.Error("a hook called runtime.Goexit")
+				log.Error("a hook called runtime.Goexit")
 			}
 		}()
 		hook()

@@ -73,7 +73,7 @@ func TestAZombieKeepsItsKey(t *testing.T) {
 func TestALockHeldElsewhereIsWaitedFor(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		var contended int
-		s.config.Hooks = []Hooks{{Contended: func(_ context.Context, n int) { contended += n }}}
+		s.config.Hooks = []Hooks{{Contended: func(_ context.Context, e ContendedEvent) { contended += e.Claims }}}
 		stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
 		_, err := stranger.TryLock(t.Context(), []int64{s.hash("k")})
 		require.NoError(t, err)

@@ -259,9 +259,7 @@ func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
 	}
 	k.mu.Unlock()
 	if contended > 0 && err == nil {
-		for _, tell := range k.hooks.contended {
-			k.survive(func() { tell(k.base, contended) })
-		}
+		tell(k.base, k.process, k.hooks.contended, ContendedEvent{Claims: contended})
 	}
 	return granted
 }

@@ -89,7 +89,7 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 func TestALostLeaseCancelsTheStepAndItsLateOutcomeIsNoError(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		var stale []fsm.ID
-		s.config.Hooks = []Hooks{{Stale: func(_ context.Context, i fsm.Info) { stale = append(stale, i.ID) }}}
+		s.config.Hooks = []Hooks{{Stale: func(_ context.Context, e StaleEvent) { stale = append(stale, e.Instance.ID) }}}
 		var cause error
 		var noticed time.Time
 		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {

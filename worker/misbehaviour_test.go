@@ -102,19 +102,19 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			play(t, 2, func(t *testing.T, s *scene) {
 				s.config.Hooks = []Hooks{{
-					Step:       func(context.Context, fsm.Info, fsm.OutcomeKind, time.Duration, error) { crime() },
-					Pick:       func(context.Context, string, int, int, time.Duration) { crime() },
-					Saturation: func(context.Context, string, int, int, int) { crime() },
-					Contended:  func(context.Context, int) { crime() },
-					Commit:     func(context.Context, int, time.Duration) { crime() },
-					Reap:       func(context.Context, int, int) { crime() },
-					Stale:      func(context.Context, fsm.Info) { crime() },
-					Drain:      func(context.Context, int, int) { crime() },
-					Prune:      func(context.Context, int) { crime() },
-					Fire:       func(context.Context, string, int, int, int, time.Duration) { crime() },
+					Step:       func(context.Context, StepEvent) { crime() },
+					Pick:       func(context.Context, PickEvent) { crime() },
+					Saturation: func(context.Context, SaturationEvent) { crime() },
+					Contended:  func(context.Context, ContendedEvent) { crime() },
+					Commit:     func(context.Context, CommitEvent) { crime() },
+					Reap:       func(context.Context, ReapEvent) { crime() },
+					Stale:      func(context.Context, StaleEvent) { crime() },
+					Drain:      func(context.Context, DrainEvent) { crime() },
+					Prune:      func(context.Context, PruneEvent) { crime() },
+					Fire:       func(context.Context, FireEvent) { crime() },
 				}}
-				s.config.Fire = func(_ context.Context, _ time.Time, told FireTold) (time.Duration, error) {
-					told("nightly", 1, 0, 0, 0)
+				s.config.Fire = func(_ context.Context, _ time.Time, told func(FireEvent)) (time.Duration, error) {
+					told(FireEvent{Schedule: "nightly", Inserted: 1})
 					return time.Second, nil
 				}
 				s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
@@ -324,10 +324,10 @@ func TestAnErrorThatMisbehavesIsOneStepsError(t *testing.T) {
 			t.Run(name+" of a "+place, func(t *testing.T) {
 				play(t, 1, func(t *testing.T, s *scene) {
 					handled(s)
-					s.config.Hooks = []Hooks{{Step: func(_ context.Context, _ fsm.Info, _ fsm.OutcomeKind, _ time.Duration, err error) {
-						_, _ = errors.AsType[*fsm.PanicError](err)
-						if err != nil {
-							_ = err.Error()
+					s.config.Hooks = []Hooks{{Step: func(_ context.Context, e StepEvent) {
+						_, _ = errors.AsType[*fsm.PanicError](e.Err)
+						if e.Err != nil {
+							_ = e.Err.Error()
 						}
 					}}}
 					set(s)

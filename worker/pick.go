@@ -70,9 +70,7 @@ func (s *scheduler) claim(n int) {
 func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.picking = false
 	s.promotions.add(r.Unsettled)
-	for _, tell := range s.hooks.pick {
-		s.survive(func() { tell(s.base, s.name, r.wanted, len(r.Claims), r.took) })
-	}
+	tell(s.base, s.process, s.hooks.pick, PickEvent{Queue: s.name, Wanted: r.wanted, Got: len(r.Claims), Took: r.took, Err: r.err})
 	if r.err != nil {
 		s.failed(r)
 		return
@@ -100,9 +98,8 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	default:
 		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
 	}
-	for _, tell := range s.hooks.saturation {
-		s.survive(func() { tell(s.base, s.name, s.running, len(s.buffer), s.conf.Concurrency) })
-	}
+	tell(s.base, s.process, s.hooks.saturation,
+		SaturationEvent{Queue: s.name, Running: s.running, Buffered: len(s.buffer), Slots: s.conf.Concurrency})
 }
 
 // advance takes down from where the next claims go on. As long as rows that cannot run are being

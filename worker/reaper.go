@@ -78,9 +78,7 @@ func (r *reaper) reap() error {
 		r.Nudge(done.Queues...)
 		r.promotions.add(done.Missed)
 		r.ended(done.Failed)
-		for _, tell := range r.hooks.reap {
-			r.survive(func() { tell(r.base, done.Released, len(done.Failed)) })
-		}
+		tell(r.base, r.process, r.hooks.reap, ReapEvent{Released: done.Released, Failed: len(done.Failed)})
 		if done.Released+len(done.Failed) < reapMost {
 			return nil
 		}

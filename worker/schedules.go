@@ -61,11 +61,4 @@ func (s *schedules) run() {
 	}
 }
 
-// FireTold is told that a schedule has moved on.
-type FireTold func(schedule string, inserted, missed, skipped int, late time.Duration)
-
-func (s *schedules) fired(schedule string, inserted, missed, skipped int, late time.Duration) {
-	for _, hook := range s.hooks.fire {
-		s.survive(func() { hook(s.base, schedule, inserted, missed, skipped, late) })
-	}
-}
+func (s *schedules) fired(e FireEvent) { tell(s.base, s.process, s.hooks.fire, e) }

@@ -15,7 +15,7 @@ import (
 func TestSchedulesAreLookedAtWhenDue(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var looks []time.Time
-		s.config.Fire = func(context.Context, time.Time, FireTold) (time.Duration, error) {
+		s.config.Fire = func(context.Context, time.Time, func(FireEvent)) (time.Duration, error) {
 			s.db.mu.Lock()
 			defer s.db.mu.Unlock()
 			looks = append(looks, time.Now())
@@ -54,7 +54,7 @@ func TestSchedulesThatFailAreLookedAtAgain(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var looks atomic.Int64
 		s.db.scheduled = time.Now() // as polls see it, that of work more than once a second
-		s.config.Fire = func(context.Context, time.Time, FireTold) (time.Duration, error) {
+		s.config.Fire = func(context.Context, time.Time, func(FireEvent)) (time.Duration, error) {
 			switch n := looks.Add(1); {
 			case n < 5:
 				return 0, context.DeadlineExceeded

@@ -124,7 +124,7 @@ func TestPicksThatMeetOnAKeyTryAgainSmaller(t *testing.T) {
 			return nil
 		}
 		var wanted []int
-		s.config.Hooks = []Hooks{{Pick: func(_ context.Context, _ string, n, _ int, _ time.Duration) { wanted = append(wanted, n) }}}
+		s.config.Hooks = []Hooks{{Pick: func(_ context.Context, e PickEvent) { wanted = append(wanted, e.Wanted) }}}
 		for range 8 {
 			s.db.insert()
 		}

@@ -61,9 +61,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	w.commits.stop()
 	w.endLife()
 	w.lifelines.Wait()
-	for _, tell := range w.hooks.drain {
-		w.survive(func() { tell(context.WithoutCancel(ctx), len(unstarted), len(abandoned)) })
-	}
+	tell(context.WithoutCancel(ctx), w.process, w.hooks.drain, DrainEvent{Released: len(unstarted), Abandoned: len(abandoned)})
 	w.log.Info("stopped", slog.Int("released", len(unstarted)), slog.Int("abandoned", len(abandoned)))
 	if len(abandoned) > 0 {
 		return fmt.Errorf("stop: %d steps did not end, or could not be committed, in time: their instances run again when the leases expire: %s",

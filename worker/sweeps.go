@@ -37,9 +37,7 @@ func (g *pruner) run() {
 				slog.Any("refused", done.Refused))
 		}
 		if done.Instances > 0 {
-			for _, tell := range g.hooks.prune {
-				g.survive(func() { tell(g.base, done.Instances) })
-			}
+			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances})
 		}
 	}
 }

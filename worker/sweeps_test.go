@@ -110,7 +110,7 @@ func orphan(s *scene) *row {
 func TestTheReaperFindsExpiredLeases(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var hooked []int
-		s.config.Hooks = []Hooks{{Reap: func(_ context.Context, released, failed int) { hooked = append(hooked, released, failed) }}}
+		s.config.Hooks = []Hooks{{Reap: func(_ context.Context, e ReapEvent) { hooked = append(hooked, e.Released, e.Failed) }}}
 		var ended []int64
 		s.config.Terminal = func(ids []int64) { s.note(func() { ended = append(ended, ids...) }) }
 		s.machine.CrashLimit = 3

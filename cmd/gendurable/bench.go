@@ -98,8 +98,8 @@ func (c *benchCommand) measure(ctx context.Context, pool *pgxpool.Pool, schema s
 	eng, err := engine.New(engine.Config{
 		Pool: pool, Schema: schema, Logger: logger, Queues: map[string]engine.Queue{"default": {Concurrency: c.Concurrency}},
 		Machines: []fsm.Definition{noop.Job(func(_ context.Context, n int) (int, error) { return n, nil })},
-		Hooks: []engine.Hooks{{Commit: func(_ context.Context, outcomes int, _ time.Duration) {
-			if n := ended.Add(int64(outcomes)); n >= int64(c.Jobs) && n-int64(outcomes) < int64(c.Jobs) {
+		Hooks: []engine.Hooks{{Commit: func(_ context.Context, e engine.CommitEvent) {
+			if n := ended.Add(int64(e.Outcomes)); n >= int64(c.Jobs) && n-int64(e.Outcomes) < int64(c.Jobs) {
 				close(all)
 			}
 		}}},

@@ -83,7 +83,7 @@ func work(ctx context.Context, s settings) (err error) {
 		Reap:      reap,
 		NoGC:      true, // the report reads what has ended
 		Logger:    slog.New(slog.NewTextHandler(os.Stderr, nil)).With(slog.String("process", s.Name)),
-		Hooks:     []engine.Hooks{{Stale: func(context.Context, fsm.Info) { stale.Add(1) }}},
+		Hooks:     []engine.Hooks{{Stale: func(context.Context, engine.StaleEvent) { stale.Add(1) }}},
 	})
 	if err != nil {
 		return err

@@ -78,8 +78,8 @@ func (r *rig) start(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) {
 	r.eng = eng
 }
 
-func (r *rig) ran(_ context.Context, info fsm.Info, _ fsm.OutcomeKind, _ time.Duration, _ error) {
-	n, _ := r.runs.LoadOrStore(info.ID, new(atomic.Int64))
+func (r *rig) ran(_ context.Context, e engine.StepEvent) {
+	n, _ := r.runs.LoadOrStore(e.Instance.ID, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // nothing else is stored
 }
 

@@ -117,17 +117,18 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 		Schedules: schedules(),
 		Lease:     lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
 		Hooks: []engine.Hooks{{
-			Step: func(_ context.Context, i fsm.Info, outcome fsm.OutcomeKind, _ time.Duration, _ error) {
-				if outcome != fsm.OutcomeNone {
-					log.write(event{Kind: evCommitted, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Outcome: string(outcome)})
+			Step: func(_ context.Context, e engine.StepEvent) {
+				if i := e.Instance; e.Outcome != fsm.OutcomeNone {
+					log.write(event{Kind: evCommitted, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken, Outcome: string(e.Outcome)})
 				}
 			},
-			Fire: func(_ context.Context, schedule string, inserted, _, _ int, _ time.Duration) {
-				if inserted > 0 {
-					log.write(event{Kind: evFired, Label: schedule, Count: int64(inserted)})
+			Fire: func(_ context.Context, e engine.FireEvent) {
+				if e.Inserted > 0 {
+					log.write(event{Kind: evFired, Label: e.Schedule, Count: int64(e.Inserted)})
 				}
 			},
-			Stale: func(_ context.Context, i fsm.Info) {
+			Stale: func(_ context.Context, e engine.StaleEvent) {
+				i := e.Instance
 				log.write(event{Kind: evStale, ID: int64(i.ID), Visit: i.Visit, Token: i.FencingToken})
 			},
 		}},
