@@ -17,7 +17,10 @@ const stubborn = 3
 
 // commitBatch commits a batch until every outcome in it is decided. Transient trouble is retried
 // here, with the leases beaten meanwhile: it never reaches a step (T30). A data error bisects the
-// batch down to the culprit; the others commit (T65).
+// batch down to the culprit; the others commit (T65). Trouble that one entry may cause each time
+// does not keep the others for long, either: after a few tries each is committed alone, and that one
+// goes on alone. A configuration error fails nothing, unless it turns out to be the entry's own: see
+// convicts.
 //
 // Two outcomes of one instance may meet here: of a claim whose lease was lost while its step went
 // on, and of its successor in this same process. They must not share a batch: the riders go by the
@@ -27,6 +30,7 @@ func (c *committer) commitBatch(batch []*pending, slow bool) {
 	if len(repeated) > 0 {
 		defer c.commitBatch(repeated, slow)
 	}
+	var suspicion suspicion
 	for n := 0; len(batch) > 0; n++ {
 		if !pace.Sleep(c.base, pace.Backoff(n, 10*time.Millisecond, 5*time.Second)) {
 			abandon(batch) // stopped for good: the lease decides
@@ -43,7 +47,7 @@ func (c *committer) commitBatch(batch []*pending, slow bool) {
 			p.marks = append(p.marks, mark)
 			entries[i] = p.entry
 		}
-		began := c.since()
+		began, proof := c.since(), c.worked[entries[0].Needs()].Load()
 		done, err := c.send(mark, entries, slow)
 		switch fault := store.Classify(err); {
 		case err == nil:
@@ -67,6 +71,9 @@ func (c *committer) commitBatch(batch []*pending, slow bool) {
 			switch {
 			case slow && store.IsLockTimeout(err):
 				n = -1 // it has waited: back into the row's queue, before a reaper that does not wait
+			case fault == store.FaultConfig && slow && len(batch) == 1 && suspicion.convicts(proof):
+				batch[0].to.answered(commitReply{refused: err})
+				return
 			case n+1 < stubborn || !store.MayNeverPass(err):
 			case !slow:
 				c.apart(batch)
@@ -79,6 +86,25 @@ func (c *committer) commitBatch(batch []*pending, slow bool) {
 			}
 		}
 	}
+}
+
+// suspicion is of one outcome that meets a configuration error though it is alone.
+type suspicion struct {
+	proofs int    // tries that failed though another outcome had been committed since the one before
+	worked uint32 // how many had been, before the last try
+	begun  bool
+}
+
+// convicts takes down a try that failed, and says whether the error is the entry's own doing: a
+// trigger or a policy of the host that meets something missing for the sake of this row only.
+// worked counts the others that were committed by the same statements before this try was sent. While
+// none is, or the role lacks a right, all fail alike, and it stays a matter of the installation.
+func (s *suspicion) convicts(worked uint32) bool {
+	if s.begun && worked != s.worked {
+		s.proofs++
+	}
+	s.begun, s.worked = true, worked
+	return s.proofs >= stubborn
 }
 
 // send commits a batch, once. In the slow lane a turn is for one try only: what stays held for
@@ -159,6 +185,7 @@ func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) 
 		if p.terminal() {
 			ended = append(ended, p.entry.Claim.ID)
 		}
+		c.worked[p.entry.Needs()].Add(1)
 		p.to.answered(commitReply{})
 	}
 	c.ended(ended)

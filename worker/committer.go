@@ -3,6 +3,7 @@ package worker
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -26,6 +27,8 @@ type committer struct {
 	promotions *promotions
 
 	slots chan struct{} // of the slow lane
+
+	worked [store.NeedsMost]atomic.Uint32 // outcomes that were committed, by the statements they need
 
 	running sync.WaitGroup
 	quit    chan struct{} // ends the lanes

@@ -13,6 +13,30 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
+// Needs are the statements that a batch sends for the sake of an entry, as a set of bits.
+type Needs uint16
+
+// NeedsMost is how many values of Needs there are.
+const NeedsMost = 1 << 10
+
+// Needs returns what the entry needs. Two entries that need the same are told apart by nothing but
+// their rows: where one is committed, no other can lack a right or a table.
+func (e *Entry) Needs() (n Needs) {
+	kind, signals := e.Commit.Kind, e.Commit.Kind == step.Next || e.Commit.Kind == step.Children
+	dedup := func(s step.Signal) bool { return s.DedupKey != "" }
+	for i, needed := range [...]bool{
+		e.Keep, e.plainEnd(), kind == step.Await, kind == step.Done, kind.Terminal() && e.Claim.Parent != 0,
+		len(e.Commit.Spawn) > 0, e.Slow(), e.Claim.PartitionKey != "" && !e.Keep,
+		signals && slices.ContainsFunc(e.Claim.Awaited, dedup),
+		signals && slices.ContainsFunc(e.Claim.Awaited, func(s step.Signal) bool { return !dedup(s) }),
+	} {
+		if needed {
+			n |= 1 << i
+		}
+	}
+	return n
+}
+
 // batch is the columns of one commit: what its statements take, gathered from the entries in one pass.
 type batch struct {
 	worker, mark string

@@ -12,15 +12,15 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// Fault is what an error of Postgres or of the way there means for whoever sent the statement. It is decided here once; nobody else
-// looks at an SQLSTATE (T30).
+// Fault is what an error of Postgres, or of the way there, means for whoever sent the statement. It
+// is decided here once: nobody else looks at an SQLSTATE (T30).
 type Fault int
 
 // The faults.
 const (
 	FaultNone      Fault = iota
-	FaultTransient       // send the same again, later: lost connection, failover, deadlock, serialization, timeouts, full pool
-	FaultData            // one entry's own data is refused (22, 23, 54): the others are innocent
+	FaultTransient       // send the same again, later: lost connection, failover, deadlock, timeouts, full pool
+	FaultData            // Postgres refuses one entry, and the others are innocent: whatever is none of the rest
 	FaultConfig          // the installation is wrong (schema, rights, password): retry slowly, say so loudly, fail nothing
 	FaultCancelled       // the caller's context ended
 )
@@ -31,23 +31,22 @@ func (f Fault) String() string {
 
 // SQLSTATEs that are told apart from their class.
 const (
-	codeUniqueViolation   = "23505"
-	codeReadOnly          = "25006"
-	codeCachedPlanChanged = "0A000"
-	codeStatementGone     = "26000"
-	codeCancelled         = "57014"
-	codeOutOfMemory       = "53200"
-	codeRefused           = "42501"
+	codeUniqueViolation = "23505"
+	codeReadOnly        = "25006"
+	codeStatementGone   = "26000"
+	codeCancelled       = "57014"
+	codeRefused         = "42501"
+	codeUnsupported     = "0A000"
 )
 
-// Classify says what an error means. An error that is no server's report, and no end of ctx, is taken for a broken connection:
-// transient.
+// Classify says what an error means. An error that is no server's report, and no end of ctx, is
+// taken for a broken connection: transient.
 func Classify(err error) Fault {
 	if err == nil {
 		return FaultNone
 	}
 	if pg := reported(err); pg != nil {
-		return classifyCode(pg.Code)
+		return classifyReport(pg)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return FaultCancelled
@@ -69,20 +68,23 @@ func reported(err error) *pgconn.PgError {
 	return pg
 }
 
-func classifyCode(code string) Fault {
-	switch code {
-	case codeReadOnly, codeCachedPlanChanged, codeStatementGone:
-		// A standby or a server going down; a plan cached from before a migration; a proxy that lost our prepared statement.
-		return FaultTransient
-	}
+// classifyReport lists what cannot be one entry's doing. Everything else is: besides values that do
+// not fit (22, 23, 54), triggers and policies of the host raise whatever they like (P0001, 38000,
+// 44000, codes of their own), and a damaged row is its own trouble (XX001, XX002).
+func classifyReport(pg *pgconn.PgError) Fault {
 	switch {
-	case hasClass(code, "22", "23", "54"):
+	case hasClass(pg.Code, "XX001", "XX002"):
 		return FaultData
-	case hasClass(code, "42", "28", "3D", "3F", "0L", "0P"):
+	case hasClass(pg.Code, "08", "25", "26", "40", "53", "55", "57", "58", "XX"):
+		// Connection, state of the transaction (a standby), a statement that a proxy has lost,
+		// rollback, resources, state of an object (a lock), operator, system, internal.
+		return FaultTransient
+	case pg.Code == codeUnsupported && pg.Routine == "RevalidateCachedQuery":
+		return FaultTransient // the plan of a statement was cached before a migration
+	case hasClass(pg.Code, "42", "28", "3D", "3F", "0L", "0P", "F0"):
 		return FaultConfig
 	default:
-		// 08 connection, 25 transaction state, 40 rollback, 53 resources, 55 object state, 57 operator, 58 system, XX internal.
-		return FaultTransient
+		return FaultData
 	}
 }
 
@@ -129,11 +131,13 @@ func LostConnection(err error) bool {
 		errors.Is(err, context.DeadlineExceeded)
 }
 
-// MayNeverPass reports transient trouble that may be one entry's own doing: a time limit or a lock that it runs into each time, memory that
-// it takes, an internal error that it provokes. Others should not be kept waiting behind it.
+// MayNeverPass reports whether trouble that is retried may be one entry's own doing, however often
+// it is met: a time limit or a lock that it runs into each time, memory that it takes, a function that
+// a host's trigger misses. Others should not be kept waiting behind it. Conflicts, and what befalls
+// the connection, the server or the role as a whole, are nobody's doing.
 func MayNeverPass(err error) bool {
 	pg := reported(err)
-	return IsLockTimeout(err) || pg != nil && (pg.Code == codeCancelled || pg.Code == codeOutOfMemory || hasClass(pg.Code, "XX"))
+	return pg != nil && !LostConnection(err) && !hasClass(pg.Code, "28", "3D", "40", "53100", "53300", codeStatementGone)
 }
 
 // unknown reports whether err leaves open if the transaction was committed.

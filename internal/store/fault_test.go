@@ -22,20 +22,21 @@ var faults = []struct {
 }{
 	{store.FaultTransient, map[string]string{
 		"08000": "connection_exception", "08003": "connection_does_not_exist", "08006": "connection_failure", "08P01": "protocol_violation",
-		"0A000": "cached plan must not change result type, after a migration",
 		"25006": "read_only_sql_transaction, a standby", "25P02": "in_failed_sql_transaction", "25P03": "idle_in_transaction_session_timeout",
 		"26000": "prepared statement does not exist, behind a proxy",
 		"40001": "serialization_failure", "40003": "statement_completion_unknown", "40P01": "deadlock_detected",
 		"53000": "insufficient_resources", "53100": "disk_full", "53200": "out_of_memory", "53300": "too_many_connections",
 		"55000": "object_not_in_prerequisite_state", "55006": "object_in_use", "55P03": "lock_not_available",
 		"57014": "query_canceled, a statement timeout", "57P01": "admin_shutdown", "57P02": "crash_shutdown", "57P03": "cannot_connect_now",
-		"58030": "io_error", "XX000": "internal_error", "XX001": "data_corrupted",
+		"58030": "io_error", "XX000": "internal_error",
 	}},
 	{store.FaultData, map[string]string{
 		"22001": "string_data_right_truncation", "22003": "numeric_value_out_of_range", "22008": "datetime_field_overflow",
 		"22021": "character_not_in_repertoire", "22P02": "invalid_text_representation", "22P05": "untranslatable_character",
 		"23502": "not_null_violation", "23503": "foreign_key_violation", "23505": "unique_violation", "23514": "check_violation",
 		"54000": "program_limit_exceeded",
+		"P0001": "raise_exception", "38000": "external_routine_exception", "0A000": "feature_not_supported", "44000": "with_check_option_violation",
+		"27000": "triggered_data_change_violation", "MY001": "a trigger's own", "XX001": "data_corrupted", "XX002": "index_corrupted",
 	}},
 	{store.FaultConfig, map[string]string{
 		"28000": "invalid_authorization", "28P01": "invalid_password", "3D000": "no such database", "3F000": "no such schema",
@@ -57,6 +58,24 @@ func TestClassifyServerErrors(t *testing.T) {
 			require.Equal(t, lost, store.LostConnection(err), "%s %s", code, name)
 		}
 	}
+}
+
+// Whose doing trouble may be, however often it is met.
+func TestWhatMayNeverPass(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]bool{
+		"55P03": true, "57014": true, "53200": true, "XX000": true, "42883": true, "42501": true, "3F000": true, "55000": true, "58030": true,
+		"40P01": false, "40001": false, "08006": false, "57P01": false, "25006": false, "53300": false, "28P01": false, "26000": false,
+	} {
+		require.Equal(t, want, store.MayNeverPass(&pgconn.PgError{Code: code}), code)
+	}
+	require.False(t, store.MayNeverPass(io.EOF))
+}
+
+// A plan that was cached before a migration is no refusal, whatever the language of the server's messages.
+func TestClassifyAChangedPlan(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, store.FaultTransient, store.Classify(&pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}))
 }
 
 func TestClassifyOtherErrors(t *testing.T) {

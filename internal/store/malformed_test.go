@@ -198,3 +198,28 @@ func TestRefusedOutcomesAreDataFaults(t *testing.T) {
 		Commit: &step.Commit{Kind: step.Next, Step: "two"}}}, false)
 	require.Equal(t, store.FaultData, store.Classify(err), err)
 }
+
+// What a trigger of the host does to one row is that row's fault; what it misses looks like a fault of the installation, and may be of
+// that row alone.
+func TestRefusalsOfTriggers(t *testing.T) {
+	b := newBench(t)
+	c := b.executing(nil)
+	done := store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Done, Result: []byte(`1`)}}
+	for body, want := range map[string]store.Fault{
+		`RAISE 'no'`:                                     store.FaultData,
+		`RAISE 'no' USING ERRCODE = 'MY001'`:             store.FaultData,
+		`PERFORM 1 / (new.id - old.id)`:                  store.FaultData,
+		`PERFORM missing()`:                              store.FaultConfig,
+		`PERFORM FROM nowhere.missing`:                   store.FaultConfig,
+		`RAISE USING ERRCODE = 'insufficient_privilege'`: store.FaultConfig,
+	} {
+		b.exec(`CREATE OR REPLACE FUNCTION gendurable.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + body + `; RETURN new; END $$`)
+		b.exec(`CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW EXECUTE FUNCTION gendurable.refuse()`)
+		before := b.everything()
+		_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{done}, false)
+		require.Equal(t, want, store.Classify(err), "%s: %v", body, err)
+		require.True(t, store.MayNeverPass(err))
+		require.False(t, store.Unknown(err))
+		require.Equal(t, before, b.everything())
+	}
+}
