@@ -10,8 +10,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// What a step costs beside the user's code: decoding its state, the visit, encoding the outcome. Nobody may add to it unnoticed; most
-// of it is encoding/json's own.
+// A step's own cost is to decode its state, make the visit and encode the outcome. This test shows
+// when a change adds to it; most of it is encoding/json's.
 func TestAStepAllocatesLittle(t *testing.T) {
 	type state struct {
 		N     int

@@ -7,9 +7,10 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// TracesFrom is what engine.Config.Inject has stored: with the instance whose step ctx belongs to, and with the signals that its visit
-// awaited, oldest first, those without any left out. Nil outside a step. For middleware, which links to them; a step has the latter in
-// [Visit.Awaited].
+// TracesFrom returns the traces that engine.Config.Inject has stored: one with the instance whose
+// step ctx belongs to, and one with each signal that its visit awaited, oldest first. Signals
+// without a trace are left out. Both results are nil outside a step. It is for middleware, which
+// links to these traces; a step finds those of its signals in [Visit.Awaited].
 func TracesFrom(ctx context.Context) (instance map[string]string, awaited []map[string]string) {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
@@ -23,9 +24,10 @@ func TracesFrom(ctx context.Context) (instance map[string]string, awaited []map[
 	return maps.Clone(r.claim.Trace), awaited
 }
 
-// OutcomeFrom returns the kind of the outcome that a step has returned. It is for middleware: call it once run has returned, with the
-// context that the middleware was called with. [OutcomeNone] before, after an error, for an outcome that is decided in a transaction
-// of its own, and in any other context.
+// OutcomeFrom returns the kind of the outcome that a step has returned. It is for middleware: call
+// it once run has returned, with the context that the middleware was called with. It returns
+// [OutcomeNone] before that, after an error, for an outcome that is decided in a transaction of its
+// own, and in any other context.
 func OutcomeFrom(ctx context.Context) OutcomeKind {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
@@ -34,8 +36,9 @@ func OutcomeFrom(ctx context.Context) OutcomeKind {
 	return r.outcome
 }
 
-// WithExecution is [WithClaim] for what surrounds a step. It returns a context, and a function that records the outcome's kind for
-// [OutcomeFrom]; for the engine.
+// WithExecution is [WithClaim] for middleware, which surrounds a step. It returns a context, and a
+// function that records the outcome's kind for [OutcomeFrom]. It is for the engine's packages and
+// carries no promise of compatibility.
 func WithExecution(ctx context.Context, c *step.Claim) (around context.Context, outcome func(kind OutcomeKind)) {
 	own := *c
 	r := &running{claim: &own, logger: envOf(c.Env).Logger}

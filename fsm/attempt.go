@@ -2,26 +2,28 @@ package fsm
 
 import "time"
 
-// AttemptError is an error of one attempt of an instance: of a run that was retried, of one that lost its process, or whatever ended it. The
-// newest 20 are kept, across visits and an operator's Retry, until the instance is collected; progress clears LastError, but not them.
+// AttemptError is the error of one attempt of an instance: of a run that was retried, of a run
+// whose process was lost, or of the end of the instance. The engine keeps the newest 20, across
+// visits and an operator's Retry, until it collects the instance. Progress clears LastError, but
+// not these.
 type AttemptError struct {
 	At      time.Time // on the server's clock
 	Step    string
 	Visit   int64
-	Attempt int // of that visit; 0 is the first
+	Attempt int // of that visit, from 0
 	Kind    AttemptKind
 	Message string // at most 1,024 characters
-	Worker  string // that was lost, as hooks and logs name it; "" unless AttemptCrashed
+	Worker  string // the worker that was lost, by its name in hooks and logs; "" unless AttemptCrashed
 }
 
-// AttemptKind is what became of an attempt with an error.
+// AttemptKind says what followed from an attempt's error.
 type AttemptKind string
 
-// The kinds.
+// The kinds of attempts that have an error.
 const (
-	AttemptRetried   AttemptKind = "retry"    // it was retried
-	AttemptCrashed   AttemptKind = "crash"    // it lost its process; over the crash limit that ended the instance
-	AttemptStopped   AttemptKind = "stop"     // it ended the instance: Stop, an error that is not retried, or out of attempts
+	AttemptRetried   AttemptKind = "retry"    // the run was retried
+	AttemptCrashed   AttemptKind = "crash"    // the run's process was lost; over the crash limit this ended the instance
+	AttemptStopped   AttemptKind = "stop"     // the instance ended: by Stop, by an error that is not retried, or out of attempts
 	AttemptCancelled AttemptKind = "cancel"   // an operator's Cancel ended the instance
-	AttemptOverdue   AttemptKind = "deadline" // its deadline ended the instance
+	AttemptOverdue   AttemptKind = "deadline" // the instance's deadline ended it
 )

@@ -9,14 +9,15 @@ import (
 	"unicode/utf8"
 )
 
-// MaxNameBytes bounds names and keys: of machines, steps, queues and signals, correlation, partition and dedup keys. They stand in
-// indexes, whose entries Postgres bounds.
+// MaxNameBytes bounds each name (of machines, steps, queues and signals) and each key (correlation,
+// partition and dedup keys), in bytes. They stand in indexes, and Postgres bounds the entries of an
+// index.
 const MaxNameBytes = 512
 
-// MaxDelay bounds delays, timeouts and times from now: 100 years.
+// MaxDelay bounds delays and timeouts, and how far a time may lie in the future: 100 years.
 const MaxDelay = 36_525 * 24 * time.Hour
 
-// Bounds of labels: they are copied into every claim of their instance.
+// Bounds of labels. They are tight, since every claim of an instance copies its labels.
 const (
 	MaxLabels          = 16
 	MaxLabelNameBytes  = 64
@@ -42,7 +43,7 @@ func checkText(name string, most int) error {
 	return nil
 }
 
-// encodeLabels checks labels and makes them storable; nil where there are none.
+// encodeLabels checks labels and encodes them for storage. It returns nil if there are none.
 func encodeLabels(labels map[string]string) (json.RawMessage, error) {
 	if len(labels) == 0 {
 		return nil, nil
@@ -74,7 +75,8 @@ func checkDelay(d time.Duration) error {
 	return nil
 }
 
-// checkTime returns at as it can be stored. A past time means now, so one before 1970 is as good as 1970: Postgres would refuse far earlier ones.
+// checkTime returns at in a form that Postgres can store. A past time means now, so a time before
+// 1970 becomes 1970: Postgres refuses times from far earlier.
 func checkTime(at time.Time) (time.Time, error) {
 	if at.After(time.Now().Add(MaxDelay)) {
 		return time.Time{}, fmt.Errorf("%d is over 100 years from now", at.Year())

@@ -15,19 +15,23 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Codec makes JSON of states, results and payloads for storage, and back, e.g. to encrypt them. Encode must return JSON that
-// Postgres takes as jsonb, which is checked; Decode gets it as Postgres normalised it: spaces, the order of keys and the
-// spelling of numbers may differ. Both are called concurrently.
+// Codec makes JSON of states, results and payloads for storage, and values of the JSON again, e.g.
+// to encrypt them. Encode must return JSON that Postgres takes as jsonb; the engine checks that.
+// Decode gets the JSON as Postgres normalised it: spaces, the order of keys and the spelling of
+// numbers may differ. Both are called concurrently.
 type Codec = step.Codec
 
-// None is the state or result of a machine that has none; stored as {}.
+// None is the state or result of a machine that has none. It is stored as {}.
 type None struct{}
 
-// JSON is the default [Codec]: encoding/json, with three differences. Numbers in untyped values decode as json.Number, so that
-// those a float64 cannot hold survive; text that is not valid UTF-8 is an error, not replaced; whatever follows the value is an error.
+// JSON is the default [Codec]. It is encoding/json with three differences: a number in an untyped
+// value decodes as a json.Number, so that no digit is lost that a float64 cannot hold; text that is
+// not valid UTF-8 is an error, where encoding/json replaces it; anything but space after the value
+// is an error.
 type JSON struct{}
 
-// Encode refuses what encoding/json does (NaN, cycles, channels) and text that is not valid UTF-8.
+// Encode returns v as JSON. It refuses what encoding/json refuses (NaN, cycles, channels), and text
+// that is not valid UTF-8.
 func (JSON) Encode(v any) (json.RawMessage, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -36,17 +40,19 @@ func (JSON) Encode(v any) (json.RawMessage, error) {
 		return nil, err
 	}
 	raw := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
-	// encoding/json writes this escape for bytes it cannot encode. A raw message may hold it too, so only then is the value itself looked at.
+	// encoding/json writes this escape for bytes that it cannot encode. A raw message may hold the
+	// same escape, so the value itself decides.
 	if bytes.Contains(raw, []byte(`\ufffd`)) && brokenText(reflect.ValueOf(v)) {
 		return nil, errors.New("text is not valid UTF-8")
 	}
 	return raw, nil
 }
 
-// Decode refuses an empty raw, a value of another type, and anything but space after the value.
+// Decode reads one value into v. It refuses an empty raw, a value of another type, and anything but
+// space after the value.
 func (JSON) Decode(raw json.RawMessage, v any) error {
 	if !untyped(reflect.TypeOf(v)) && json.Unmarshal(raw, v) == nil {
-		return nil // what is wrong is better said below, and what may decode as a number is decoded there
+		return nil // the decoder below words errors better, and decodes the numbers of untyped values
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -62,7 +68,8 @@ func (JSON) Decode(raw json.RawMessage, v any) error {
 	return nil
 }
 
-// untyped reports whether values of a type can hold what encoding/json chooses a type for: then numbers need a decoder that is told which.
+// untyped reports whether a value of type t can hold an interface: encoding/json chooses the types
+// there, and would choose float64 for numbers.
 func untyped(t reflect.Type) bool {
 	if t == nil {
 		return true
@@ -96,8 +103,8 @@ func holdsInterface(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// brokenText reports whether v holds a string that is not valid UTF-8 in a place that encoding/json writes. v has been encoded:
-// it is neither cyclic nor too deep.
+// brokenText reports whether v holds a string that is not valid UTF-8 in a place that encoding/json
+// writes. The caller has encoded v before, so v is neither cyclic nor too deep.
 func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind of value
 	if !v.IsValid() {
 		return false
@@ -105,7 +112,7 @@ func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind o
 	if v.CanInterface() {
 		switch m := v.Interface().(type) {
 		case json.Marshaler:
-			return false // its output stands as it is
+			return false // its own output is checked as JSON
 		case encoding.TextMarshaler:
 			if v.Kind() == reflect.Pointer && v.IsNil() {
 				return false
@@ -145,7 +152,8 @@ func brokenText(v reflect.Value) bool { //nolint:gocognit // one case per kind o
 	return false
 }
 
-// encode makes of v what can be stored. It runs inside the guarded region of a step: what fails here reaches the handler.
+// encode makes JSON of v that can be stored. It runs in the guarded region of a step, so its error
+// reaches the handler.
 func encode(env *step.Env, v any) (json.RawMessage, error) {
 	raw, err := env.Codec.Encode(v)
 	if err != nil {
@@ -161,9 +169,9 @@ func encode(env *step.Env, v any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// decode returns what the type's own methods do instead of returning (a panic in UnmarshalJSON) as an
-// error, too: the handler gets it, and a visit whose state is zero. A handler's visit decodes the same
-// state, so that a panic here would keep every handler from being called.
+// decode returns an error also if a method of the type panics, e.g. an UnmarshalJSON: the handler
+// gets that error, and a visit whose state is zero. A handler's visit decodes the same state, so a
+// panic here would keep every handler from being called.
 func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -172,7 +180,7 @@ func decode[T any](c Codec, raw json.RawMessage, field string) (v T, err error) 
 		}
 	}()
 	if err := c.Decode(raw, &v); err != nil {
-		var zero T // not what was decoded before the fault
+		var zero T // drops the part that was decoded before the fault
 		return zero, &DecodeError{Field: field, Err: err}
 	}
 	return v, nil

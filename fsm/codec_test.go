@@ -112,7 +112,7 @@ func TestJSONDoesNotEscapeHTML(t *testing.T) {
 	require.Equal(t, `"<a&b>"`, string(raw))
 }
 
-// What Postgres 15 takes as jsonb, and what not: each was tried there.
+// Each of these values was tried as jsonb on Postgres 15.
 func TestStorableJSON(t *testing.T) {
 	t.Parallel()
 	machine := fsm.Declare[fsm.None, json.RawMessage]("raw")
@@ -168,7 +168,8 @@ func TestStorableJSON(t *testing.T) {
 	}
 }
 
-// Ten bytes of JSON can be a hundred thousand digits: a row that is too large to be read again must not be stored.
+// Ten bytes of JSON can stand for a hundred thousand digits: a row that is too large to be read
+// again must not be stored.
 func TestLimitCountsDigits(t *testing.T) {
 	t.Parallel()
 	bomb := func(n int) json.RawMessage {
@@ -180,7 +181,7 @@ func TestLimitCountsDigits(t *testing.T) {
 	require.ErrorIs(t, err, fsm.ErrTooLarge)
 }
 
-// foreign is a codec that returns whatever it was told to.
+// foreign is a codec that returns what its fields hold.
 type foreign struct {
 	raw string
 	err error
@@ -224,7 +225,8 @@ func TestNone(t *testing.T) {
 	require.Equal(t, "{}", string(raw))
 }
 
-// FuzzState: whatever text is in a state, its step ends with a storable commit that decodes to the same text, or with a typed error.
+// FuzzState puts any text into a state. The step must end with a storable commit that decodes to
+// the same text, or with a typed error.
 func FuzzState(f *testing.F) {
 	for _, seed := range []string{"", "plain", "a\x00", "\xff", "\ufffd", `"\u0000`, "😀", "\xed\xa0\x80"} {
 		f.Add(seed, 1.5)

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the types are to refuse, and that they accept the rest: T97 among it.
+// The types refuse some programs and accept the others, T97 among them.
 func TestCompiles(t *testing.T) {
 	t.Parallel()
 	check := typeChecker(t)
@@ -67,7 +67,7 @@ func TestCompiles(t *testing.T) {
 	}
 }
 
-// An outcome's method mentions a type that no other module can name.
+// A method of Outcome mentions a type that no other module can name.
 func TestOutcomeIsSealed(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, typeChecker(t)(`package host

@@ -12,21 +12,27 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// DefaultCrashLimit is how often an instance may lose its process in one visit, unless [Defined.CrashLimit] says otherwise.
+// DefaultCrashLimit is how often an instance may lose its process in one visit, unless
+// [Defined.CrashLimit] says otherwise.
 const DefaultCrashLimit = 20
 
-// Definition is a machine with its steps, for engine.Config. Several engines may use one. Erase is for the engine; its internal type
-// seals the interface.
+// Definition is a machine with its steps, for engine.Config. Several engines may use the same one.
+// Only this package can implement it.
+//
+// Erase returns the machine without its types. It is for the engine's packages and carries no
+// promise of compatibility.
 type Definition interface{ Erase() *step.Machine }
 
-// StepFunc is a step. It returns an outcome of its visit or an error, which goes to the machine's handler; so does a panic.
+// StepFunc is a step. It returns an outcome that its visit has made, or an error. The machine's
+// handler gets the error, and also a panic, as a [PanicError].
 type StepFunc[S, R any] = func(ctx context.Context, v *Visit[S, R]) (Outcome, error)
 
-// HandlerFunc decides what becomes of a failed step: any outcome, with the same effect as the step's own. v is as the step got it,
-// decoded anew. If the handler fails itself the instance fails, with both errors.
+// HandlerFunc decides what a failed step leads to: any outcome, with the same effect as one of the
+// step itself. Its visit is the step's, with the state decoded anew, and err is the step's error.
+// If the handler fails too, the instance fails with both errors.
 type HandlerFunc[S, R any] = func(ctx context.Context, v *Visit[S, R], err error) (Outcome, error)
 
-// StepDef is a step of a definition; its methods return changed copies.
+// StepDef is a step of a definition. Its methods return changed copies.
 type StepDef[S, R any] struct {
 	name    string
 	run     StepFunc[S, R]
@@ -34,26 +40,31 @@ type StepDef[S, R any] struct {
 	timeout time.Duration
 }
 
-// Step names a step, durably: renaming one that instances stand at needs a new version of the machine.
+// Step gives a step its durable name: renaming a step that instances stand at needs a new version
+// of the machine.
 func Step[S, R any](name string, f StepFunc[S, R]) StepDef[S, R] {
 	return StepDef[S, R]{name: name, run: f}
 }
 
-// To declares where this step may lead by Next, Await and ScheduleChildren, itself included only if named. engine.New checks the names; the step is held to
-// them, as is the handler when this step has failed. Without To it may lead anywhere in the machine; To() is nowhere.
+// To declares to which steps this step may lead by Next, Await and ScheduleChildren; it may lead to
+// itself only if it is among them. engine.New checks the names. An outcome that leads elsewhere is
+// an [OutcomeError], also one of the handler when this step has failed. A step without To may lead
+// to every step of the machine; one with an empty To() may lead to none.
 func (d StepDef[S, R]) To(steps ...string) StepDef[S, R] {
 	d.to = append([]string{}, steps...)
 	return d
 }
 
-// Timeout cancels the step's context after t, with the cause [ErrStepTimeout]; 0 is none. What the step then returns counts as at any other
-// time. A step that does not listen goes on; the engine's hook Zombie is told.
+// Timeout cancels the step's context after t, with the cause [ErrStepTimeout]; 0, the default, is
+// no timeout. The engine handles whatever the step then returns as at any other time. A step that
+// ignores its context goes on, and the engine calls the hook Zombie.
 func (d StepDef[S, R]) Timeout(t time.Duration) StepDef[S, R] {
 	d.timeout = t
 	return d
 }
 
-// Defined is a [Definition]. Its methods change and return it; what an engine was made with stays as it was then.
+// Defined is a [Definition]. Its methods change and return it. An engine keeps what it was made
+// with: later changes do not reach it.
 type Defined[S, R any] struct {
 	declared   declaration
 	steps      []StepDef[S, R]
@@ -64,27 +75,30 @@ type Defined[S, R any] struct {
 	crashLimit *int
 }
 
-// OnError sets the handler. Without it and without Retry, a failing step stops the instance ([FailureError]). On a job it replaces
-// the retries. Setting both is a fault.
+// OnError sets the handler of failed steps. A machine with neither OnError nor Retry stops an
+// instance whose step fails ([FailureError]). On a job, OnError replaces the retries. To set both
+// OnError and Retry is a fault of the definition.
 func (d *Defined[S, R]) OnError(h HandlerFunc[S, R]) *Defined[S, R] {
 	d.handler, d.handled = h, true
 	return d
 }
 
-// Retry sets the ready-made handler: retry as p says, then stop the instance: with [FailureExhausted] out of attempts, with [FailureError] on a
-// [Permanent] error.
+// Retry sets the ready-made handler: it retries as p says, and then stops the instance, with
+// [FailureExhausted] if the attempts are used up, or with [FailureError] on a [Permanent] error.
 func (d *Defined[S, R]) Retry(p RetryPolicy) *Defined[S, R] {
 	d.policy = &p
 	return d
 }
 
-// CrashLimit is how often an instance may lose its process in one visit before it fails ([FailureCrashes]); 20 unless given, 0 is unlimited.
+// CrashLimit sets how often an instance may lose its process in one visit before it fails with
+// [FailureCrashes]: [DefaultCrashLimit] (20) unless given; 0 is unlimited.
 func (d *Defined[S, R]) CrashLimit(n int) *Defined[S, R] {
 	d.crashLimit = &n
 	return d
 }
 
-// Erase is for the engine: the machine without its types. What is wrong with it is in Faults, each a *[DefinitionError].
+// Erase returns the machine without its types. Its Faults say what is wrong with it, each as a
+// *[DefinitionError]. It is for the engine's packages and carries no promise of compatibility.
 func (d *Defined[S, R]) Erase() *step.Machine {
 	if d == nil {
 		d = &Defined[S, R]{}
@@ -118,7 +132,7 @@ func (d *Defined[S, R]) effectivePolicy() *RetryPolicy {
 	return d.policy
 }
 
-// runs makes the one closure per step in which types are lost.
+// runs makes one closure per step. Here the types S and R are lost.
 func runs[S, R any](m *step.Machine, run StepFunc[S, R]) func(context.Context, *step.Claim) (*step.Commit, error) {
 	return func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
 		v, err := newVisit[S, R](m, c)
@@ -132,7 +146,8 @@ func runs[S, R any](m *step.Machine, run StepFunc[S, R]) func(context.Context, *
 
 func handles[S, R any](m *step.Machine, handle HandlerFunc[S, R]) func(context.Context, *step.Claim, error) (*step.Commit, error) {
 	return func(ctx context.Context, c *step.Claim, failed error) (*step.Commit, error) {
-		// A state that does not decode reaches the handler as the error that it is, with a zero state.
+		// If the state does not decode, the handler gets that error as failed, and a visit with the zero
+		// state.
 		v, _ := newVisit[S, R](m, c)
 		v.exec.failed = failed
 		out, err := handle(v.exec.context(ctx), v, failed)
@@ -140,7 +155,8 @@ func handles[S, R any](m *step.Machine, handle HandlerFunc[S, R]) func(context.C
 	}
 }
 
-// retries passes the state on as it is stored: it need not decode, and no field that this version does not know is lost.
+// retries passes the state on as it is stored. So it need not decode, and fields that this version
+// of the program does not know are kept.
 func retries(p RetryPolicy) func(context.Context, *step.Claim, error) (*step.Commit, error) {
 	return func(_ context.Context, c *step.Claim, failed error) (*step.Commit, error) {
 		return p.commit(c.Attempt, c.State, failed)
@@ -181,7 +197,7 @@ func (d *Defined[S, R]) faults() []error {
 		add("steps", fmt.Errorf("no step %.80q, the initial one: define it, or declare another with fsm.Initial", d.declared.initial))
 	}
 	for _, s := range d.steps {
-		if err := checkName(s.name); err != nil && !d.job { // a job's is the declaration's, reported there
+		if err := checkName(s.name); err != nil && !d.job { // a job's step is the declaration's, reported there
 			add(stepField(s.name, ".name"), err)
 		}
 		if s.run == nil {

@@ -131,7 +131,8 @@ func TestMaxAttemptsOfMachine(t *testing.T) {
 	}
 }
 
-// An engine keeps what it was made with, whatever is done to the definition or to another engine's machine.
+// An engine keeps the machine that it was made with; changes to the definition, or by another
+// engine, do not reach it.
 func TestDefinitionIsReusable(t *testing.T) {
 	t.Parallel()
 	to := []string{"end"}

@@ -5,34 +5,43 @@ import (
 	"fmt"
 )
 
-// What cancels the context of a step; context.Cause tells which. After the first four the engine does not take the step's
-// error for one: the claim goes back as it was, or belongs to someone else already, or the instance has ended (spec §3). After
-// ErrDeadline an error, and a Retry, fails the instance with [FailureDeadline]; any other outcome is committed as it is.
+// The causes with which the engine cancels the context of a step; context.Cause returns them. After
+// ErrDraining, ErrLeaseLost, ErrKeyLost and ErrCancelled the engine ignores the error that the step
+// returns: it gives the claim back, or the claim belongs to another worker already, or the instance
+// has ended (spec §3).
 var (
-	ErrDraining    = errors.New("gendurable: engine stopping")
-	ErrLeaseLost   = errors.New("gendurable: lease lost")
-	ErrKeyLost     = errors.New("gendurable: partition key's lock lost")
-	ErrCancelled   = errors.New("gendurable: instance cancelled")
+	// ErrDraining is the cause when the engine stops and the step has not ended in time.
+	ErrDraining = errors.New("gendurable: engine stopping")
+	// ErrLeaseLost is the cause when the claim's lease ran out, or another worker has the claim.
+	ErrLeaseLost = errors.New("gendurable: lease lost")
+	// ErrKeyLost is the cause when the engine lost the lock of the instance's partition key.
+	ErrKeyLost = errors.New("gendurable: partition key's lock lost")
+	// ErrCancelled is the cause when an operator cancelled the instance.
+	ErrCancelled = errors.New("gendurable: instance cancelled")
+	// ErrStepTimeout is the cause when the step's Timeout has passed. The handler gets its error.
 	ErrStepTimeout = errors.New("gendurable: step timeout")
-	ErrDeadline    = errors.New("gendurable: instance over its deadline")
+	// ErrDeadline is the cause when the instance's deadline has passed. An error of the step, or a
+	// Retry, then fails the instance with [FailureDeadline]; any other outcome is committed as it is.
+	ErrDeadline = errors.New("gendurable: instance over its deadline")
 )
 
 var (
-	// ErrTooLarge is wrapped where an encoded state, result or payload is over the engine's limit.
+	// ErrTooLarge is wrapped in the error for an encoded state, result or payload that is over the
+	// engine's limit.
 	ErrTooLarge = errors.New("gendurable: over the limit")
-	// ErrNotTerminal is wrapped where the result of an instance that has not ended was asked for.
+	// ErrNotTerminal is returned when the result of an instance is read that has not ended.
 	ErrNotTerminal = errors.New("gendurable: instance has not ended")
-	// ErrGoexit is the Value of a [PanicError] whose step ended its goroutine by runtime.Goexit.
+	// ErrGoexit is the Value of a [PanicError] when the step called runtime.Goexit.
 	ErrGoexit = errors.New("gendurable: step called runtime.Goexit")
 )
 
-// DefinitionError is a fault of a machine's declaration or definition. engine.New reports all of them; an insert reports those of
-// the declaration.
+// DefinitionError is a fault of a machine's declaration or definition. engine.New returns all of
+// them; an insert returns those of the declaration.
 type DefinitionError struct {
 	Machine string // as declared
 	Version int
 	Field   string // e.g. "name" or `steps["ship"].to`
-	Err     error  // what is wrong, with the bound
+	Err     error  // the fault, with the bound
 }
 
 func (e *DefinitionError) Error() string {
@@ -41,7 +50,8 @@ func (e *DefinitionError) Error() string {
 
 func (e *DefinitionError) Unwrap() error { return e.Err }
 
-// OutcomeError is an outcome that cannot be committed. It goes to the machine's handler, as an error of the step.
+// OutcomeError is the fault of an outcome that cannot be committed. The machine's handler gets it
+// as an error of the step.
 type OutcomeError struct {
 	Field string // e.g. "state", "delay" or "children[3].key"
 	Err   error
@@ -50,7 +60,7 @@ type OutcomeError struct {
 func (e *OutcomeError) Error() string { return fmt.Sprintf("outcome: %s: %v", e.Field, e.Err) }
 func (e *OutcomeError) Unwrap() error { return e.Err }
 
-// SpecError is a [Spec] that cannot be inserted.
+// SpecError is the fault of a [Spec] that cannot be inserted.
 type SpecError struct {
 	Field string // "machine", "step", "queue", "priority", "key", "scope", "partition_key", "delay", "at" or "state"
 	Err   error
@@ -59,7 +69,7 @@ type SpecError struct {
 func (e *SpecError) Error() string { return fmt.Sprintf("spec: %s: %v", e.Field, e.Err) }
 func (e *SpecError) Unwrap() error { return e.Err }
 
-// MessageError is a [Message] that cannot be sent.
+// MessageError is the fault of a [Message] that cannot be sent.
 type MessageError struct {
 	Field string // "name", "dedup_key" or "payload"
 	Err   error
@@ -68,42 +78,42 @@ type MessageError struct {
 func (e *MessageError) Error() string { return fmt.Sprintf("message: %s: %v", e.Field, e.Err) }
 func (e *MessageError) Unwrap() error { return e.Err }
 
-// DecodeError is a stored value that does not decode into the type that is asked for.
+// DecodeError is returned when a stored value does not decode into the requested type.
 type DecodeError struct {
-	Field string // "state", "result", or which payload or child
+	Field string // "state", "result", or the payload or child that it is
 	Err   error
 }
 
 func (e *DecodeError) Error() string { return fmt.Sprintf("decode %s: %v", e.Field, e.Err) }
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// PanicError is what the handler gets for a step that panicked, or that called runtime.Goexit.
+// PanicError is the error that the handler gets for a step that panicked or called runtime.Goexit.
 type PanicError struct {
-	Value any    // of the panic; ErrGoexit after runtime.Goexit
+	Value any    // the panic's value; ErrGoexit after runtime.Goexit
 	Stack []byte // of the goroutine that panicked
 }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Unwrap returns the panic's value if it is an error.
+// Unwrap returns the panic's value if that is an error, else nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// FailedError is an instance that ended as failed: of [Machine.Wait] and [Child.Result].
+// FailedError is returned by [Machine.Wait] and [Child.Result] for an instance that failed.
 type FailedError struct {
 	ID      ID
 	Machine string
 	Failure Failure
-	Message string // its last_error
+	Message string // the instance's last_error
 }
 
 func (e *FailedError) Error() string {
 	return fmt.Sprintf("instance %d of machine %q failed (%s): %s", e.ID, e.Machine, e.Failure, e.Message)
 }
 
-// MachineError is a typed read of an instance that belongs to another machine.
+// MachineError is returned by typed reads of an instance that belongs to another machine.
 type MachineError struct {
 	ID        ID
 	Want, Got string // names of machines

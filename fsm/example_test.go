@@ -18,7 +18,7 @@ type (
 	Payment struct{ Cents int64 }
 )
 
-// What inserters, senders and waiters share: no step's code.
+// Inserters, senders and waiters share these declarations, and none of the steps' code.
 var (
 	Checkout = fsm.Declare[Order, Receipt]("checkout", fsm.Version(2), fsm.Queue("checkout"))
 	Paid     = fsm.DeclareSignal[Payment]("payment_confirmed")
@@ -38,7 +38,7 @@ type fullWarehouse struct{}
 
 func (fullWarehouse) Ship(context.Context, int64, string, int64) error { return nil }
 
-// Behaviour: methods, so that dependencies are injected.
+// The steps are methods, so that dependencies can be injected.
 type checkout struct{ warehouse Warehouse }
 
 type visit = fsm.Visit[Order, Receipt]
@@ -71,7 +71,7 @@ func (m checkout) archive(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Done(Receipt{Order: v.State.ID, Paid: v.State.Cents}), nil
 }
 
-// The handler: what the business knows first, the policy last.
+// The handler treats errors that the business knows itself, and leaves the others to the policy.
 func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error) {
 	if gone, ok := errors.AsType[*OutOfStock](err); ok {
 		return v.Stop(fmt.Errorf("refund: %w", gone)), nil
@@ -79,7 +79,7 @@ func (m checkout) failed(_ context.Context, v *visit, err error) (fsm.Outcome, e
 	return v.RetryBy(fsm.RetryPolicy{MaxAttempts: 8}, err), nil
 }
 
-// A machine in several steps: it waits for a payment, ships, and ends a month later.
+// A machine of several steps waits for a payment, ships, and ends a month later.
 func Example() {
 	m := checkout{fullWarehouse{}}.Definition().Erase() // engine.New does this
 
@@ -102,7 +102,8 @@ func Example() {
 	// retry unpaid
 }
 
-// Ping and Pong spawn each other at package level: identity apart from behaviour is what lets this compile.
+// Ping and Pong spawn each other. That compiles at package level, since a declaration mentions no
+// behaviour.
 var (
 	Ping = fsm.Declare[int, fsm.None]("ping")
 	Pong = fsm.Declare[int, fsm.None]("pong")
@@ -145,7 +146,7 @@ func join(_ context.Context, v *fsm.Visit[string, int64]) (fsm.Outcome, error) {
 	return v.Done(sum), nil
 }
 
-// A refund that is not through after a month fails; this one has an hour.
+// A refund fails unless it ends within a month; this one has an hour.
 func ExampleDeadline() {
 	refund := fsm.Declare[Order, Receipt]("refund", fsm.Deadline(30*24*time.Hour))
 	fmt.Println(refund.New(Order{ID: 42}).Options().Deadline)
@@ -155,7 +156,8 @@ func ExampleDeadline() {
 	// 1h0m0s
 }
 
-// Children run in parallel; the step that joins them finds their results, typed, in the order in which they were spawned.
+// Children run in parallel. The step that joins them gets their results, typed, in the order in
+// which they were spawned.
 func ExampleVisit_ScheduleChildren() {
 	m := machines[2].Erase()
 	claim := &step.Claim{ID: 1, Machine: "ingest.dir", Version: 1, Step: "start", State: json.RawMessage(`"/data"`)}
@@ -198,7 +200,8 @@ func collect(_ context.Context, v *fsm.Visit[Ballot, int]) (fsm.Outcome, error) 
 	return v.Done(len(votes)), nil
 }
 
-// Collecting a set: a step parks towards itself and sleeps until another signal arrives. The deadline is in the state, so it stays put.
+// A step that parks towards itself sleeps until another signal arrives: so it collects a set. The
+// deadline is in the state, so it does not move.
 func ExampleVisit_Await() {
 	m := Poll.Define(fsm.Step("collect", collect).To("collect")).Erase()
 	claim := &step.Claim{Machine: "poll", Version: 1, Step: "collect", State: json.RawMessage(`{"Need":2,"Closes":"2030-01-02T15:00:00Z"}`)}
@@ -214,7 +217,7 @@ func ExampleVisit_Await() {
 	// done 2
 }
 
-// A job is a machine of one function. Its errors say what a retry can do.
+// A job is a machine of one function. Its errors say whether and when to retry.
 func ExampleMachine_Job() {
 	mail := fsm.Declare[string, fsm.None]("mail.send")
 	job := mail.Job(func(ctx context.Context, to string) (fsm.None, error) {
@@ -246,19 +249,21 @@ func ExampleMachine_Job() {
 	// stop  0s "bad address" "error"
 }
 
-// Faults of a definition are collected: nothing panics, and engine.New reports all of them.
+// A wrong definition does not panic: engine.New returns all of its faults.
 func ExampleDefinitionError() {
 	m := Checkout.Define(fsm.Step("begin", checkout{}.start).To("shp").Timeout(-time.Second)).Erase()
 	for _, fault := range m.Faults {
-		fmt.Println(fault)
+		if d, ok := errors.AsType[*fsm.DefinitionError](fault); ok {
+			fmt.Printf("%s: %v\n", d.Field, d.Err)
+		}
 	}
 	// Output:
-	// machine "checkout" version 2: steps: no step "start", the initial one: define it, or declare another with fsm.Initial
-	// machine "checkout" version 2: steps["begin"].timeout: -1s is negative
-	// machine "checkout" version 2: steps["begin"].to: no step "shp"
+	// steps: no step "start", the initial one: define it, or declare another with fsm.Initial
+	// steps["begin"].timeout: -1s is negative
+	// steps["begin"].to: no step "shp"
 }
 
-// Options sit on the spec; its methods return copies.
+// The options of an instance are methods of its spec, which return copies.
 func ExampleSpec() {
 	spec := Checkout.New(Order{ID: 42}).Key("order:42").Scope(fsm.ScopeLiveOrDone).PartitionKey("customer:7").Priority(-5).After(5 * time.Minute)
 	o := spec.Options()
@@ -271,7 +276,7 @@ func ExampleSpec() {
 	// spec: priority: 40000, want -32768 to 32767
 }
 
-// One key per named effect, the same whenever the visit is run again.
+// Each named effect has a key of its own, the same whenever the visit runs again.
 func ExampleInfo_IdempotencyKey() {
 	first := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})
 	again := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7, Attempt: 3})

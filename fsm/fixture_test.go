@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// cart is a state with everything that a state may have.
+// cart is a state with every kind of field that a state may have.
 type cart struct {
 	ID    int64          `json:"id"`
 	Items map[string]int `json:"items,omitempty"`
@@ -27,7 +27,7 @@ type (
 
 var cartMachine = fsm.Declare[cart, string]("cart")
 
-// two is a machine whose step start is f and which has a step end besides.
+// two is a machine of a step start, which is f, and a step end.
 func two(f cartStep) *fsm.Defined[cart, string] {
 	return cartMachine.Define(fsm.Step("start", f), fsm.Step("end", finish))
 }
@@ -46,7 +46,7 @@ func runClaim(t *testing.T, d fsm.Definition, c *step.Claim) (*step.Commit, erro
 	return m.Steps[c.Step].Run(t.Context(), c)
 }
 
-// run runs a step that only returns what out makes.
+// run runs a step that only returns the outcome that out makes.
 func run(t *testing.T, out func(v *cartVisit) fsm.Outcome) (*step.Commit, error) {
 	t.Helper()
 	return runClaim(t, two(func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return out(v), nil }), claim(`{"id":1}`))

@@ -8,25 +8,27 @@ import (
 	"unicode"
 )
 
-// Graph is the steps of a machine and where they may lead, to be drawn: a file for reviewers, or a page with the counts of [GraphStep.Note].
-// [GraphOf] makes one of a definition. Names are escaped, whatever is in them.
+// Graph holds the steps of a machine and where each may lead. It can be drawn, in a file for
+// reviewers, or on a page that shows counts by [GraphStep.Note]. [GraphOf] makes one of a
+// definition. The drawings escape names, so names may hold any text.
 type Graph struct {
 	Machine string
 	Version int
-	Initial string // the step that instances begin at unless their spec says otherwise; empty: not marked
+	Initial string // the step that instances begin at unless their spec says otherwise; "": no step is marked
 	Steps   []GraphStep
 }
 
 // GraphStep is one step of a [Graph].
 type GraphStep struct {
 	Name     string
-	To       []string // where it may lead, as declared; retries, and the ends that every step may have, are not drawn
+	To       []string // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
 	Anywhere bool     // it may lead to any step: it has no To, and is not a job's
-	Note     string   // is written beneath the name; GraphOf leaves it empty
+	Note     string   // a text to write beneath the name; GraphOf leaves it empty
 }
 
-// GraphOf is the graph of a definition: the initial step, then what it leads to, then what nothing leads to. What is wrong with the definition
-// engine.New says: here a step that To names and nobody defines is drawn as any other. Of nil it is empty.
+// GraphOf returns the graph of a definition: first the initial step, then the steps that it leads
+// to, then those that no step leads to. It reports no faults, engine.New does; a step that To names
+// and nobody defines is drawn like any other. The graph of nil is empty.
 func GraphOf(d Definition) Graph {
 	if d == nil {
 		return Graph{}
@@ -57,10 +59,11 @@ func GraphOf(d Definition) Graph {
 	return g
 }
 
-// anyStep is what a step without To leads to.
+// anyStep is the name that drawings give to the target of a step without To.
 const anyStep = "any step"
 
-// Mermaid draws it as a flowchart of Mermaid: the initial step is round, an arrow to "any step" is dotted.
+// Mermaid returns the graph as a flowchart in Mermaid's language. The initial step is round; an
+// arrow to "any step" is dotted.
 func (g Graph) Mermaid() string {
 	return g.draw(drawing{
 		head: "%% " + mermaidText(g.title()) + "\nflowchart TD\n", escape: mermaidText, line: "<br/>",
@@ -68,7 +71,8 @@ func (g Graph) Mermaid() string {
 	})
 }
 
-// DOT draws it in the language of Graphviz: the initial step has two lines around it, an arrow to "any step" is dotted.
+// DOT returns the graph in the language of Graphviz. Two lines surround the initial step; an arrow
+// to "any step" is dotted.
 func (g Graph) DOT() string {
 	return g.draw(drawing{
 		head: "digraph {\n  graph [label=\"" + dotText(g.title()) + "\"]\n  node [shape=box]\n", escape: dotText, line: `\n`, tail: "}\n",
@@ -79,16 +83,16 @@ func (g Graph) DOT() string {
 
 func (g Graph) title() string { return fmt.Sprintf("%s/%d", g.Machine, g.Version) }
 
-// drawing is a language to draw in.
+// drawing is a language to draw in. The formats of nodes and arrows are for package fmt.
 type drawing struct {
 	head, tail         string
-	line               string // between the lines of a label
-	step, initial, any string // nodes: an id, a label
-	arrow, dotted      string // two ids
+	line               string // the break between the lines of a label
+	step, initial, any string // nodes; arguments: an id, a label
+	arrow, dotted      string // arguments: two ids
 	escape             func(string) string
 }
 
-// draw gives the steps ids of its own, since names may hold anything.
+// draw numbers the steps and uses the numbers as ids, since names may hold any text.
 func (g Graph) draw(as drawing) string {
 	var nodes, arrows strings.Builder
 	ids := map[string]string{}
@@ -124,8 +128,9 @@ func (g Graph) draw(as drawing) string {
 	return as.head + nodes.String() + arrows.String() + as.tail
 }
 
-// mermaidText writes all but plain characters as entities: quotes, markup and directives mean something to Mermaid within quotes, too. It takes
-// a label for Markdown, so what begins a list, emphasis or a link there is plain only between letters.
+// mermaidText writes all but plain characters as entities: Mermaid interprets quotes, markup and
+// directives within quotes, too. It reads a label as Markdown, so a character that can begin a
+// list, emphasis or a link there is plain only between letters.
 func mermaidText(of string) string {
 	var out strings.Builder
 	runes := []rune(of)
@@ -145,7 +150,7 @@ func mermaidText(of string) string {
 
 func isWord(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// dotText is for a label in quotes, where a backslash begins an escape and an ampersand an entity.
+// dotText escapes a label in quotes, where a backslash begins an escape and an ampersand an entity.
 func dotText(of string) string {
 	printable := strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

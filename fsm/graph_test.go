@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// A page that shows a machine: Markdown renders it.
+// A page can show the graph of a machine; Markdown renders it.
 func ExampleGraphOf() {
 	fmt.Print(fsm.GraphOf(checkout{fullWarehouse{}}.Definition()).Mermaid())
 	// Output:
@@ -73,7 +73,7 @@ func TestGraphOfWhatIsOdd(t *testing.T) {
 	require.Contains(t, undefined.DOT(), "  s1 [label=\"gone\"]\n  s0 -> s1\n")
 }
 
-// What a name holds is neither syntax nor a command to a terminal.
+// No text in a name acts as syntax, or as a command to a terminal.
 func TestGraphEscapes(t *testing.T) {
 	t.Parallel()
 	evil := "a\"]; b --> c\n\x1b[2J <b>`&amp;`:#\\N"

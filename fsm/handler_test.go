@@ -20,7 +20,7 @@ func TestDefaultHandler(t *testing.T) {
 	require.Equal(t, &step.Commit{Kind: step.Stop, Err: "ab", Failure: "error"}, got)
 }
 
-// T96: what the step did to its state is not what the handler sees.
+// T96: the handler does not see what the step did to its state.
 func TestHandlerDecodesAnew(t *testing.T) {
 	t.Parallel()
 	var seen cart
@@ -42,7 +42,7 @@ func TestHandlerDecodesAnew(t *testing.T) {
 	require.Equal(t, cart{ID: 1, Items: map[string]int{"x": 1}}, seen)
 }
 
-// aliasing is a codec that hands out the stored bytes as the value.
+// aliasing is a codec whose values are the stored bytes themselves.
 type aliasing struct{ fsm.JSON }
 
 func (aliasing) Decode(raw json.RawMessage, v any) error {
@@ -89,7 +89,7 @@ func TestHandlerFails(t *testing.T) {
 	require.ErrorAs(t, err, new(*fsm.OutcomeError))
 }
 
-// An outcome that the step made is not the handler's, though the execution is the same.
+// A handler cannot return an outcome that the step made, though the execution is the same.
 func TestHandlerReturnsTheStepsOutcome(t *testing.T) {
 	t.Parallel()
 	var kept fsm.Outcome
@@ -136,7 +136,7 @@ func TestStateThatDoesNotDecode(t *testing.T) {
 	}
 	require.Equal(t, "error", handle(t, two(finish), c, failed).Failure)
 
-	// The zero state of a step that does decode is a state like any other.
+	// If the state does decode, its zero value is a state like any other.
 	reset, err := run(t, func(v *cartVisit) fsm.Outcome { return v.Next("end", cart{}) })
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id":0}`, string(reset.State))
@@ -147,8 +147,8 @@ type prickly struct{ N int }
 
 func (*prickly) UnmarshalJSON(raw []byte) error { panic("alarm: " + string(raw)) }
 
-// A state that panics while it is decoded fails the step; its handler, whose visit decodes the same
-// state, is called all the same, and what is stored stays.
+// A state that panics while it is decoded fails the step. Its handler, whose visit decodes the same
+// state, is called all the same, and the stored state stays.
 func TestStateThatPanicsWhileItIsDecoded(t *testing.T) {
 	t.Parallel()
 	machine := fsm.Declare[prickly, fsm.None]("prickly", fsm.Initial("start"))
@@ -173,7 +173,7 @@ func TestStateThatPanicsWhileItIsDecoded(t *testing.T) {
 	require.Contains(t, policy.Err, "alarm")
 }
 
-// An error without a text must not leave an older one's where the newest is shown.
+// An error without a text must not leave the text of an older one in last_error.
 func TestAnErrorWithoutATextSaysSo(t *testing.T) {
 	t.Parallel()
 	c := claim(`{}`)
@@ -185,7 +185,8 @@ func TestAnErrorWithoutATextSaysSo(t *testing.T) {
 	}
 }
 
-// An instance may stand at a step that this version does not have: its handler decides, and may lead it anywhere.
+// An instance may stand at a step that this version does not have. Its handler decides, and may
+// lead it to any step.
 func TestHandlerOfAnUnknownStep(t *testing.T) {
 	t.Parallel()
 	c := claim(`{}`)

@@ -11,32 +11,34 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Info is which execution of which instance this is. Steps have it in their [Visit], jobs and whatever is deeper in a call by [InfoFrom].
+// Info describes one execution of an instance's step. Steps have it in their [Visit]; jobs, and
+// functions that a step calls, get it by [InfoFrom].
 type Info struct {
 	ID           ID
 	Machine      string
 	Version      int
 	Step         string
 	Queue        string
-	Priority     int    // lower first
+	Priority     int    // lower runs first
 	Key          Key    // correlation key; "": none
 	PartitionKey string // "": none
-	Attempt      int    // of this visit: 0 for the first run; a retry and a crash each add 1
-	Crashes      int    // how often this visit lost its process
-	Visit        int64  // moves with every Next, Await and ScheduleChildren
-	// FencingToken grows with every claim of this instance, and from holder to holder of its partition key: give it to stores that can
-	// refuse an older writer.
+	Attempt      int    // of this visit, from 0; a retry and a crash each add 1
+	Crashes      int    // how often this visit has lost its process
+	Visit        int64  // grows with every Next, Await and ScheduleChildren
+	// FencingToken grows with every claim of this instance, and from holder to holder of its partition
+	// key: pass it to stores that can refuse an older writer.
 	FencingToken int64
-	Parent       ID  // 0: nobody's child
-	Depth        int // of nesting; 0: nobody's child
+	Parent       ID  // 0: it is nobody's child
+	Depth        int // levels of parents above it; 0: it is nobody's child
 	InsertedAt   time.Time
-	Deadline     time.Time         // when the instance fails unless it has ended; zero: never
-	Labels       map[string]string // nil: none; shared: do not change it
+	Deadline     time.Time         // the instance fails if it has not ended by then; zero: no deadline
+	Labels       map[string]string // nil: none; the map is shared, do not change it
 
 	uid uuid.UUID
 }
 
-// InfoOf is the Info of a claim; for the engine's hooks.
+// InfoOf returns the Info of a claim. It is for the engine's packages and carries no promise of
+// compatibility.
 func InfoOf(c *step.Claim) Info {
 	return Info{
 		ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Step: c.Step, Queue: c.Queue, Priority: c.Priority,
@@ -46,12 +48,14 @@ func InfoOf(c *step.Claim) Info {
 	}
 }
 
-// IdempotencyKey is a UUID for an effect of this visit: the same on every execution of the visit (a retry, a crash, the handler, an
-// operator's Retry), another for the next visit and for every other instance, also in another database. Name the
-// effect where a step has several; no name, the empty name and every list of names differ.
+// IdempotencyKey returns a UUID for an effect of this visit. The UUID is the same on every
+// execution of the visit (a retry, a crash, the handler, an operator's Retry), and differs for the
+// next visit and for every other instance, also one in another database. Name the effect where a
+// step has several: no name, the empty name and every list of names give different UUIDs.
 //
-// It is UUIDv5 in the namespace of the instance's random uid. The name is the visit in decimal, then for each effect a colon, its length
-// in bytes in decimal, a colon and the effect: "7", "7:4:ship". So SQL finds it too: uuid_generate_v5(uid, '7:4:ship').
+// It is a UUIDv5 in the namespace of the instance's random uid. Its name is the visit in decimal,
+// then for each effect a colon, the effect's length in bytes in decimal, a colon and the effect:
+// "7", "7:4:ship". So SQL can compute it, too: uuid_generate_v5(uid, '7:4:ship').
 func (i Info) IdempotencyKey(effect ...string) string {
 	name := strconv.AppendInt(nil, i.Visit, 10)
 	for _, e := range effect {
@@ -65,22 +69,23 @@ func (i Info) IdempotencyKey(effect ...string) string {
 
 type infoKey struct{}
 
-// running is what InfoFrom and Logger answer from.
+// running is the value in a step's context that InfoFrom and Logger read.
 type running struct {
 	claim  *step.Claim // nobody changes it any more
 	logger *slog.Logger
 
-	outcome OutcomeKind // of the step that middleware surrounds, once it has returned
+	outcome OutcomeKind // of the step that middleware surrounds, once the step has returned
 }
 
-// WithClaim makes ctx answer [InfoFrom] and [Logger]. Steps and handlers get such a context already; this is for what
-// the engine runs around them.
+// WithClaim returns a context from which [InfoFrom] and [Logger] answer. Steps and handlers get
+// such a context anyway; the engine makes one for functions that it runs around them. It is for the
+// engine's packages and carries no promise of compatibility.
 func WithClaim(ctx context.Context, c *step.Claim) context.Context {
 	own := *c
 	return context.WithValue(ctx, infoKey{}, &running{claim: &own, logger: envOf(c.Env).Logger})
 }
 
-// InfoFrom is the Info of the step that ctx belongs to; !ok outside one.
+// InfoFrom returns the Info of the step that ctx belongs to; ok is false outside a step.
 func InfoFrom(ctx context.Context) (i Info, ok bool) {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
@@ -89,7 +94,8 @@ func InfoFrom(ctx context.Context) (i Info, ok bool) {
 	return InfoOf(r.claim), true
 }
 
-// Logger is the engine's logger with the attributes instance, machine, version, step, visit and attempt; slog.Default outside a step.
+// Logger returns the engine's logger with the attributes instance, machine, version, step, visit
+// and attempt. Outside a step it returns slog.Default().
 func Logger(ctx context.Context) *slog.Logger {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
@@ -100,7 +106,7 @@ func Logger(ctx context.Context) *slog.Logger {
 		slog.String("step", i.Step), slog.Int64("visit", i.Visit), slog.Int("attempt", i.Attempt))
 }
 
-// envOf completes what the engine lends, so that a claim or a spec works without an engine, too.
+// envOf fills in what is missing in e, so that claims and specs work without an engine, too.
 func envOf(e *step.Env) *step.Env {
 	if e == nil {
 		e = &step.Env{}

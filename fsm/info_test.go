@@ -23,7 +23,7 @@ func uidClaim(visit int64) *step.Claim {
 	return c
 }
 
-// Vectors of Python's uuid.uuid5: the derivation is durable.
+// The vectors come from Python's uuid.uuid5: the derivation is durable.
 func TestIdempotencyKeyVectors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -57,7 +57,8 @@ func TestIdempotencyKeysDiffer(t *testing.T) {
 	}
 }
 
-// The same for every execution of the visit, and in the handler, whoever claims it, wherever the row's id repeats.
+// The key is the same for every execution of the visit and in the handler, whoever claims the
+// instance, and whatever id its row has.
 func TestIdempotencyKeyIsStable(t *testing.T) {
 	t.Parallel()
 	again := uidClaim(7)

@@ -9,14 +9,14 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Instance as it was read: a snapshot.
+// Instance is a snapshot of an instance, as it was when it was read.
 type Instance[S, R any] struct {
 	ID           ID
 	Machine      string
 	Version      int
 	Step         string
 	Queue        string
-	Priority     int // lower first
+	Priority     int // lower runs first
 	Status       Status
 	State        S
 	Result       R // zero unless StatusDone
@@ -24,27 +24,28 @@ type Instance[S, R any] struct {
 	Crashes      int
 	Visit        int64
 	Failure      Failure // "" unless StatusFailed
-	LastError    string  // the newest error, also a retried one; cleared by progress
+	LastError    string  // the newest error, also of a retried attempt; progress clears it
 	Key          Key     // "": none
 	PartitionKey string  // "": none
-	Paused       bool    // by an operator: not claimed until it is resumed
+	Paused       bool    // an operator paused it: no worker claims it until it is resumed
 	EligibleAt   time.Time
 	InsertedAt   time.Time
 	FinishedAt   time.Time // zero unless terminal
-	Deadline     time.Time // when it fails unless it has ended; zero: never
+	Deadline     time.Time // the instance fails if it has not ended by then; zero: no deadline
 	Labels       map[string]string
 }
 
-// RawInstance is one whose machine is not known at compile time: state and result as the codec encoded them.
+// RawInstance is an instance whose machine is not known at compile time. Its state and result are
+// JSON, as the codec encoded them.
 type RawInstance = Instance[json.RawMessage, json.RawMessage]
 
-// Reader is what typed reads go through: *engine.Engine.
+// Reader is what typed reads need of an engine; *engine.Engine implements it.
 type Reader interface {
 	// Get reads the instance.
 	Get(ctx context.Context, of Target) (RawInstance, error)
-	// Wait blocks until the instance is terminal.
+	// Wait blocks until the instance is terminal, and returns it.
 	Wait(ctx context.Context, of Target) (RawInstance, error)
-	// Codec decodes what they return.
+	// Codec returns the codec that decodes the states and results that Get and Wait return.
 	Codec() Codec
 }
 
@@ -79,7 +80,7 @@ func resultOf[R any](codec Codec, raw RawInstance) (result R, err error) {
 	return result, fmt.Errorf("instance %d is %s: %w", raw.ID, raw.Status, ErrNotTerminal)
 }
 
-// Child of the round that joins at this visit.
+// Child is one child of the round that joins at this visit.
 type Child[R any] struct {
 	ID        ID
 	Machine   string
@@ -92,8 +93,9 @@ type Child[R any] struct {
 	codec Codec
 }
 
-// Result is what the child ended with: a *[FailedError] if it failed, [ErrNotTerminal] if an operator has retried it since, a
-// [DecodeError] if it does not fit R.
+// Result returns the result of the child. It returns a *[FailedError] if the child failed,
+// [ErrNotTerminal] if an operator has retried it since, and a [DecodeError] if the result does not
+// fit R.
 func (c Child[R]) Result() (R, error) {
 	return resultOf[R](c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Status: c.Status, Result: c.raw.Result,
 		Failure: c.Failure, LastError: c.LastError})

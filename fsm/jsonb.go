@@ -11,21 +11,24 @@ import (
 	"unicode/utf8"
 )
 
-// Postgres' jsonb takes less than JSON allows. What it refuses would fail the whole batch that an outcome is committed with, so it is
-// found here, where it is the error of one step.
+// Postgres' jsonb takes less than JSON allows. A value that it refuses would fail the whole batch
+// with which its outcome is committed. So the value is checked here, where the fault is the error
+// of one step.
 const (
-	// maxDepth of nesting: half of what encoding/json decodes (10,000) and of what Postgres 15 takes with its default stack (9,990).
+	// maxDepth is the deepest nesting: half of what encoding/json decodes (10,000), and half of what
+	// Postgres 15 takes with its default stack (9,990).
 	maxDepth = 5_000
-	// maxWhole and maxScale are the digits of a numeric before and after the point.
+	// maxWhole and maxScale are how many digits a numeric may have before and after the point.
 	maxWhole = 131_072
 	maxScale = 16_383
-	// maxExponent is a little under the half of MaxInt32, from which numeric refuses even a zero.
+	// maxExponent is a little under half of MaxInt32, from which on numeric refuses even a zero.
 	maxExponent = 1_000_000_000
 )
 
 var errNotJSON = errors.New("not valid JSON")
 
-// checkJSON reports why Postgres would refuse raw as jsonb, or that it is over limit bytes.
+// checkJSON returns an error if raw has more than limit bytes, or if Postgres would refuse it as
+// jsonb.
 func checkJSON(raw json.RawMessage, limit int) error {
 	if err := checkJSONB(raw, limit); err != nil {
 		return err
@@ -36,10 +39,11 @@ func checkJSON(raw json.RawMessage, limit int) error {
 	return nil
 }
 
-// checkJSONB is checkJSON for what is JSON, or is yet to be found to be.
+// checkJSONB is checkJSON for JSON that is known to be valid, or is checked for that later.
 //
-// Postgres stores 1e99999 as its hundred thousand digits and returns them to every claim. So a number counts with the digits it has
-// without an exponent: else a row could be stored that is too large to be read again.
+// Postgres stores 1e99999 as its hundred thousand digits, and returns them to every claim. So the
+// size of a number is the number of its digits without an exponent; otherwise a row could be stored
+// that is too large to be read again.
 func checkJSONB(raw json.RawMessage, limit int) error {
 	if len(raw) > limit {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(raw), limit, ErrTooLarge)
@@ -108,7 +112,7 @@ func checkString(raw []byte, from int) (int, error) {
 				if low < 0xdc00 || low >= 0xe000 {
 					return 0, fmt.Errorf("lone high surrogate at byte %d", i-1)
 				}
-				i += 6 // over the low one, which would count as lone
+				i += 6 // past the low surrogate, which would count as a lone one
 			}
 			i += 4
 		}
@@ -116,7 +120,7 @@ func checkString(raw []byte, from int) (int, error) {
 	return len(raw), nil // unterminated: not valid JSON
 }
 
-// hexRune reads four hexadecimal digits; -1 if they are not.
+// hexRune reads four hexadecimal digits; it returns -1 if they are not.
 func hexRune(raw []byte, from int) rune {
 	if from+4 > len(raw) {
 		return -1
@@ -148,16 +152,16 @@ func checkNumber(text []byte) (int, error) {
 type number struct {
 	negative    bool
 	whole, frac []byte // digits
-	exponent    int    // not beyond ±maxExponent
+	exponent    int    // between -maxExponent and maxExponent
 }
 
-// parseNumber takes a JSON number apart; of what is none it makes anything.
+// parseNumber splits a JSON number into its parts. Its result for any other text means nothing.
 func parseNumber(text []byte) (n number) {
 	text, n.negative = bytes.CutPrefix(text, []byte("-"))
 	mantissa := text
 	if e := bytes.IndexAny(text, "eE"); e >= 0 {
 		mantissa = text[:e]
-		exponent, _ := strconv.Atoi(string(text[e+1:])) // out of range: the nearest int
+		exponent, _ := strconv.Atoi(string(text[e+1:])) // if out of range, it is the nearest int
 		n.exponent = max(-maxExponent, min(exponent, maxExponent))
 	}
 	n.whole, n.frac, _ = bytes.Cut(mantissa, []byte("."))

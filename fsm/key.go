@@ -12,8 +12,9 @@ import (
 	"strconv"
 )
 
-// stateKey hashes the machine's name and the state's canonical JSON. Always plain JSON: an encrypting codec, which makes another
-// text of the same state each time, would make every key new.
+// stateKey hashes the machine's name and the state's canonical JSON. It uses plain JSON, whatever
+// the codec: a codec that encrypts returns another text of the same state each time, so every key
+// would be new.
 func stateKey(machine string, state any) (Key, error) {
 	raw, err := JSON{}.Encode(state)
 	if err != nil {
@@ -30,8 +31,8 @@ func stateKey(machine string, state any) (Key, error) {
 	return Key("sha256:" + hex.EncodeToString(sum[:])), nil
 }
 
-// canonical appends the one text of a JSON value: keys sorted, no spaces, every number in one spelling. What it
-// makes of a value is durable: changing it makes a new key of every state.
+// canonical appends the canonical text of a JSON value: keys sorted, no spaces, one spelling for
+// every number. This text is durable: a change to it gives every state a new key.
 func canonical(to []byte, v any) []byte {
 	switch v := v.(type) {
 	case map[string]any:
@@ -49,7 +50,8 @@ func canonical(to []byte, v any) []byte {
 	case json.Number:
 		return canonicalNumber(to, []byte(v))
 	case string:
-		// By length, not quoted: what is quoted how depends on the version of Unicode.
+		// The length delimits the text. Quotes would need escapes, and which characters strconv.Quote
+		// escapes depends on the version of Unicode.
 		to = append(strconv.AppendInt(append(to, '"'), int64(len(v)), 10), ':')
 		return append(to, v...)
 	default: // null, true, false
@@ -57,7 +59,8 @@ func canonical(to []byte, v any) []byte {
 	}
 }
 
-// canonicalNumber appends the significant digits and the power of ten of the last one: 1, 1.0 and 10e-1 are 1e0.
+// canonicalNumber appends the significant digits and the power of ten of the last one: 1, 1.0 and
+// 10e-1 are all 1e0.
 func canonicalNumber(to, text []byte) []byte {
 	n := parseNumber(text)
 	digits := bytes.TrimLeft(slices.Concat(n.whole, n.frac), "0")

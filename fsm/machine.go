@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Machine is the identity of a machine whose instances hold an S and end with an R: what inserters need, no behaviour. It is immutable.
+// Machine is the identity of a machine whose instances have a state S and a result R. Programs that
+// only insert, signal or read need no more; its behaviour is a [Definition]. It is immutable.
 type Machine[S, R any] struct{ d declaration }
 
 type declaration struct {
@@ -22,25 +23,31 @@ type declaration struct {
 	nilOption            bool
 }
 
-// DeclareOption is what inserters need to know besides the name: [Version], [Queue], [Initial], [Deadline].
+// DeclareOption sets a property of a declaration that inserters need to know, too: [Version],
+// [Queue], [Initial], [Deadline].
 type DeclareOption func(*declaration)
 
-// Version of the machine; 1 unless given. Versions run side by side, each with its own definition. They may differ in S; R should stay
-// decodable by all, since waiting goes by name.
+// Version sets the version of the machine; 1 unless given. Versions run side by side, each with its
+// own definition. They may differ in S. All should be able to decode every R, since [Machine.Wait]
+// goes by name alone.
 func Version(n int) DeclareOption { return func(d *declaration) { d.version = n } }
 
-// Queue of new instances, unless their [Spec] says otherwise; "default" unless given.
+// Queue sets the queue of new instances, unless their [Spec] sets another; "default" unless given.
 func Queue(name string) DeclareOption { return func(d *declaration) { d.queue = name } }
 
-// Initial step of new instances, unless their [Spec] says otherwise; "start" unless given.
+// Initial sets the first step of new instances, unless their [Spec] sets another; "start" unless
+// given.
 func Initial(step string) DeclareOption { return func(d *declaration) { d.initial = step } }
 
-// Deadline of new instances, unless their [Spec] says otherwise: one that has not ended so long after its insertion fails with
-// [FailureDeadline], whatever it waits for. The context of a step that runs then ends, with the cause [ErrDeadline]; what ends the instance
-// by itself in spite of that counts. Its children go on. None unless given.
+// Deadline sets the deadline of new instances, unless their [Spec] sets another. An instance that
+// has not ended d after its insertion fails with [FailureDeadline], whatever it waits for. If a
+// step is running then, its context ends with the cause [ErrDeadline]; an outcome by which the step
+// itself ends the instance still counts. The children of the instance go on. Unless given, there is
+// no deadline.
 func Deadline(d time.Duration) DeclareOption { return func(o *declaration) { o.deadline = d } }
 
-// Declare names a machine, durably. It never fails: what is wrong is reported by engine.New and by every insert.
+// Declare gives a machine its durable name. It never fails: engine.New and every insert report what
+// is wrong.
 func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
 	d := declaration{name: name, queue: "default", initial: "start", version: 1}
 	for _, option := range opts {
@@ -76,13 +83,13 @@ func (d declaration) faults() []error {
 	return faults
 }
 
-// Name as declared.
+// Name returns the name as declared.
 func (m Machine[S, R]) Name() string { return m.d.name }
 
-// Version as declared.
+// Version returns the version as declared.
 func (m Machine[S, R]) Version() int { return m.d.version }
 
-// New describes an instance to insert or to spawn, in its initial step with this state.
+// New describes an instance to insert or to spawn. It begins at the initial step, with this state.
 func (m Machine[S, R]) New(state S) Spec {
 	return Spec{
 		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline},
@@ -91,13 +98,14 @@ func (m Machine[S, R]) New(state S) Spec {
 	}
 }
 
-// Define gives the machine its steps, the initial one among them.
+// Define gives the machine its steps; the initial step must be among them.
 func (m Machine[S, R]) Define(steps ...StepDef[S, R]) *Defined[S, R] {
 	return &Defined[S, R]{declared: m.d, steps: slices.Clone(steps)}
 }
 
-// Job makes the machine one function, which runs until it succeeds, by RetryPolicy{} unless [Defined.Retry] or [Defined.OnError] says
-// otherwise. Its only step is the initial one. [InfoFrom] has attempt and idempotency key.
+// Job defines the machine by one function, which runs until it succeeds. It is retried by
+// RetryPolicy{} unless [Defined.Retry] or [Defined.OnError] replace that. The machine's only step
+// is the initial one. The function gets its attempt and its idempotency key by [InfoFrom].
 func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defined[S, R] {
 	d := &Defined[S, R]{declared: m.d, job: true}
 	if f == nil {
@@ -114,8 +122,9 @@ func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defi
 	return d
 }
 
-// Wait blocks until the instance is terminal and returns its result; a *[FailedError] if it failed, a *[MachineError] if it is another
-// machine's. It goes by name: the instance may be of any version.
+// Wait blocks until the instance is terminal and returns its result. It returns a *[FailedError] if
+// the instance failed, and a *[MachineError] if it belongs to another machine. It compares names
+// only: the instance may be of any version.
 func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result R, err error) {
 	raw, err := from.Wait(ctx, of)
 	if err != nil {
@@ -127,8 +136,9 @@ func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result
 	return resultOf[R](from.Codec(), raw)
 }
 
-// Get reads the instance; a *[MachineError] if it is another machine's. It goes by name: the instance may be of any version, and
-// one whose state does not fit S is a [DecodeError], with all the rest of the instance filled in.
+// Get reads the instance. It returns a *[MachineError] if the instance belongs to another machine.
+// It compares names only: the instance may be of any version. If the state or the result does not
+// fit, it returns a [DecodeError], and all the rest of the instance.
 func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Instance[S, R], err error) {
 	raw, err := from.Get(ctx, of)
 	if err != nil {
@@ -147,17 +157,20 @@ func (m Machine[S, R]) owns(i RawInstance) error {
 	return nil
 }
 
-// Children of this machine, of any version, in the round that joins at this visit, in spawn order.
+// Children returns the children of this machine, of any version, in the round that joins at this
+// visit, in spawn order.
 func (m Machine[S, R]) Children(v AnyVisit) []Child[R] {
 	return children[R](v, func(c step.Child) bool { return c.Machine == m.d.name })
 }
 
-// DecodeState decodes the state of a row read by other means; a [DecodeError] if it does not fit S.
+// DecodeState decodes the state of a row that was read by other means. It returns a [DecodeError]
+// if the state does not fit S.
 func (m Machine[S, R]) DecodeState(c Codec, raw json.RawMessage) (S, error) {
 	return decode[S](c, raw, "state")
 }
 
-// DecodeResult decodes the result of a row read by other means; a [DecodeError] if it does not fit R.
+// DecodeResult decodes the result of a row that was read by other means. It returns a [DecodeError]
+// if the result does not fit R.
 func (m Machine[S, R]) DecodeResult(c Codec, raw json.RawMessage) (R, error) {
 	return decode[R](c, raw, "result")
 }

@@ -13,43 +13,53 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Outcome is what a step, or its machine's handler, decides: one of [Visit]'s methods makes it (spec §3). A step returns either an
-// outcome or an error; beside an error the outcome is ignored.
+// Outcome is the decision of a step, or of its machine's handler (spec §3). The methods of [Visit]
+// make outcomes. A step returns either an outcome or an error; the engine ignores an outcome that
+// comes with an error.
 //
-// Erase is for the engine: it validates and encodes the outcome of the execution that the claim belongs to, in the guarded region of the
-// step. Its internal types seal the interface. Its errors are of type [OutcomeError].
+// Erase validates and encodes the outcome of the execution that the claim belongs to, in the
+// guarded region of the step. Its errors are of type [OutcomeError]. It is for the engine's
+// packages and carries no promise of compatibility. No other package can implement Outcome.
 type Outcome interface {
 	Erase(of *step.Claim) (*step.Commit, error)
 }
 
-// Next goes on at a step with state: at once, or after [Transition.After], or not before [Transition.At]. It consumes what is in Awaited and
-// starts a new visit: attempt and crashes are 0 again.
+// Next goes on at the step to, with this state: at once, or after [Transition.After], or not before
+// [Transition.At]. It consumes the signals of [Visit.Awaited] and starts a new visit: attempt and
+// crashes are 0 again.
 func (v *Visit[S, R]) Next(to string, state S) *Transition {
 	return &Transition{exec: v.execution(), to: to, state: state}
 }
 
-// Await parks until a signal of one of these names is in the inbox, then goes on at a step with state; at once if an
-// unconsumed one is there already. Towards the step itself it sleeps until a signal arrives that was not in Awaited: so a set
-// is collected. It consumes nothing. Names are deduplicated; at least one, at most 1,000 unless configured otherwise.
+// Await parks the instance until a signal of one of these names is in the inbox, then goes on at
+// the step to, with this state; at once if an unconsumed one is there already. If to is the step
+// that is running, the signals of [Visit.Awaited] do not count, and the instance sleeps until
+// another one arrives: so a step can collect a set of signals. Await consumes nothing. It needs at
+// least one name and takes at most 1,000 unless configured otherwise, not counting duplicates.
 func (v *Visit[S, R]) Await(to string, state S, signals ...AnySignal) *Parking {
 	return &Parking{exec: v.execution(), to: to, state: state, signals: signals}
 }
 
-// ScheduleChildren inserts children and parks, both in one commit; when all of them have ended, or at once if there are none, it goes on at a
-// step with state, which finds them in [Machine.Children]. A child whose key is occupied is dropped: see [Visit.Dropped]. At most 20,000
-// unless configured otherwise, nested at most 100 deep. It consumes what is in Awaited.
+// ScheduleChildren inserts children and parks the instance, both in one commit. When all children
+// have ended, or at once if there are none, the instance goes on at the step to, with this state;
+// that step gets the children by [Machine.Children]. A child whose key is occupied is dropped: see
+// [Visit.Dropped]. The children may be at most 20,000, nested at most 100 deep, unless configured
+// otherwise. ScheduleChildren consumes the signals of [Visit.Awaited].
 func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) Outcome {
 	return &spawning{exec: v.execution(), to: to, state: state, children: children}
 }
 
-// Retry runs this step again after delay, as the next attempt of the same visit: awaits, Awaited and idempotency keys stay. It
-// knows no limit; RetryBy does.
+// Retry runs this step again after delay, as the next attempt of the same visit: the awaited names,
+// the signals of [Visit.Awaited] and the idempotency keys stay. Retry has no limit; [Visit.RetryBy]
+// has one.
 func (v *Visit[S, R]) Retry(state S, delay time.Duration) Outcome {
 	return &retrying{exec: v.execution(), state: state, delay: delay}
 }
 
-// RetryBy retries with v.State as the policy says, or stops the instance with err where the policy ends: the tail of a custom handler.
-// Out of attempts it stops with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an [OutcomeError].
+// RetryBy retries with v.State as the policy says, or stops the instance with err where the policy
+// ends. It is the last statement of many a custom handler. If the attempts are used up it stops
+// with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an
+// [OutcomeError].
 func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
 	o := &policing{exec: v.execution(), policy: p, err: err}
 	if v != nil {
@@ -58,13 +68,13 @@ func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
 	return o
 }
 
-// Done ends the instance with its result.
+// Done ends the instance with its result. It consumes the signals of [Visit.Awaited].
 func (v *Visit[S, R]) Done(result R) Outcome {
 	return &ending{exec: v.execution(), result: result}
 }
 
-// Stop ends the instance as failed ([FailureStopped]); the reason's text becomes its last_error, at most 8 KiB of it. A nil reason is
-// an [OutcomeError].
+// Stop ends the instance as failed ([FailureStopped]). The text of the reason becomes the
+// instance's last_error, at most 8 KiB of it. A nil reason is an [OutcomeError].
 func (v *Visit[S, R]) Stop(reason error) Outcome {
 	return &stopping{exec: v.execution(), reason: reason}
 }
@@ -79,19 +89,22 @@ type Transition struct {
 	after, when bool
 }
 
-// After delays the next step durably, from the commit on: not negative, at most 100 years, and not together with At.
+// After delays the next step durably by d, from the commit on. The delay must not be negative, nor
+// over 100 years, and excludes At.
 func (t *Transition) After(d time.Duration) *Transition {
 	t.delay, t.after = d, true
 	return t
 }
 
-// At delays the next step durably until a time: a past one means now, at most 100 years from now, and not together with After.
+// At delays the next step durably until a time, at most 100 years from now. A past time means now.
+// At excludes After.
 func (t *Transition) At(at time.Time) *Transition {
 	t.at, t.when = at, true
 	return t
 }
 
-// Erase is for the engine.
+// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
+// compatibility.
 func (t *Transition) Erase(of *step.Claim) (*step.Commit, error) {
 	if t == nil {
 		return nil, errNilOutcome()
@@ -126,21 +139,24 @@ type Parking struct {
 	limited, fixed bool
 }
 
-// Timeout wakes the instance after d, from the commit on, with whatever has arrived; [Visit.TimedOut] tells. No failure.
-// It starts anew each time a step parks. Positive, at most 100 years, and not together with Until.
+// Timeout wakes the instance d after the commit, if no awaited signal has arrived by then;
+// [Visit.TimedOut] then reports true. A timeout is not a failure. It starts anew each time that a
+// step parks. It must be positive, at most 100 years, and excludes Until.
 func (p *Parking) Timeout(d time.Duration) *Parking {
 	p.timeout, p.limited = d, true
 	return p
 }
 
-// Until is Timeout with a time: a step that parks towards itself passes the same one again, e.g. from its state. A past one wakes at once;
-// the zero one, which is most likely a field that was never set, is refused.
+// Until wakes the instance at a time, as Timeout does after a duration: a step that parks towards
+// itself can pass the same time again, e.g. from its state. A past time wakes the instance at once.
+// The zero time is an [OutcomeError], since it is most likely a field that was never set.
 func (p *Parking) Until(at time.Time) *Parking {
 	p.until, p.fixed = at, true
 	return p
 }
 
-// Erase is for the engine.
+// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
+// compatibility.
 func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
 	if p == nil {
 		return nil, errNilOutcome()
@@ -238,10 +254,10 @@ func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-// erase sends a child through the host's middleware and validation.
+// erase passes a child to the host's middleware, and validates the spec that this returns.
 func (s *spawning) erase(child Spec) (*step.Spec, error) {
 	ctx := s.exec.ctx
-	if ctx == nil { // a visit that a test made by hand
+	if ctx == nil { // a test made the visit by hand
 		ctx = context.Background()
 	}
 	if through := s.exec.env.Child; through != nil {
@@ -330,8 +346,8 @@ func outcomeFault(field string, err error) error { return &OutcomeError{Field: f
 
 func errNilOutcome() error { return outcomeFault("outcome", errors.New("nil, without an error")) }
 
-// owns refuses the outcome of another execution. Where two machines' types are equal the compiler cannot, and a step may have kept a
-// visit from an earlier one.
+// owns refuses the outcome of another execution: a step may have kept a visit from an earlier one,
+// and the compiler cannot tell two machines apart whose types are equal.
 func (x *execution) owns(of *step.Claim) error {
 	if x == nil || of == nil || x.claim != of {
 		return outcomeFault("outcome", errors.New("of another visit"))
@@ -339,8 +355,9 @@ func (x *execution) owns(of *step.Claim) error {
 	return nil
 }
 
-// store encodes a state. One that a handler was given in place of a state that does not decode, and passes on as it is, leaves what is
-// stored: else a handler that retries whatever fails would wipe the state of an instance that a newer version of the program wrote.
+// store encodes a state. A handler gets the zero state if the stored one does not decode; if the
+// handler passes that on unchanged, store keeps the stored state. Otherwise a handler that retries
+// every failure would wipe the state of an instance that a newer version of the program wrote.
 func (x *execution) store(of *step.Claim, state any) (json.RawMessage, error) {
 	if err := x.owns(of); err != nil {
 		return nil, err
@@ -355,7 +372,8 @@ func (x *execution) store(of *step.Claim, state any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// onward checks where an outcome leads, against the machine and against the step's own To.
+// onward checks the step that an outcome leads to against the machine and against the running
+// step's To, and encodes the state.
 func (x *execution) onward(of *step.Claim, to string, state any) (json.RawMessage, error) {
 	if err := x.owns(of); err != nil {
 		return nil, err

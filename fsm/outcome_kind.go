@@ -2,12 +2,13 @@ package fsm
 
 import "github.com/gendurable/gendurable/internal/step"
 
-// OutcomeKind says which method of [Visit] made an outcome. Hooks, middleware and tests get it; metrics and spans bear its text.
+// OutcomeKind says which method of [Visit] made an outcome. Hooks, middleware and tests get it;
+// metrics and spans carry its text.
 type OutcomeKind = step.Kind
 
 // The kinds of outcomes.
 const (
-	OutcomeNone     OutcomeKind = ""            // there is none: the step failed, or its claim was given back
+	OutcomeNone     OutcomeKind = ""            // no outcome: the step failed, or its claim was given back
 	OutcomeNext     OutcomeKind = step.Next     // Visit.Next
 	OutcomeRetry    OutcomeKind = step.Retry    // Visit.Retry and Visit.RetryBy
 	OutcomeAwait    OutcomeKind = step.Await    // Visit.Await

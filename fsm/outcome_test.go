@@ -190,7 +190,7 @@ func TestOutcomeFaults(t *testing.T) {
 	}
 }
 
-// leaked is the visit of an earlier execution of the very same machine and instance.
+// leaked returns the visit of an earlier execution of the same machine and instance.
 func leaked(t *testing.T) *cartVisit {
 	t.Helper()
 	var kept *cartVisit
@@ -310,7 +310,7 @@ func TestErrorOutranksOutcome(t *testing.T) {
 	require.Nil(t, out)
 }
 
-// What user code panics with is the worker's to catch: nothing in between may swallow it.
+// The worker catches panics of user code: nothing in between may swallow one.
 func TestPanicsPass(t *testing.T) {
 	t.Parallel()
 	m := two(func(context.Context, *cartVisit) (fsm.Outcome, error) { panic("step") }).

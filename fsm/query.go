@@ -9,77 +9,79 @@ import (
 	"time"
 )
 
-// Filter selects instances: all criteria that are given must hold. What can be listed can be operated on in bulk, by the same Filter.
+// Filter selects instances that meet all of the given criteria. Lists and bulk verbs take the same
+// Filter.
 //
-// The zero Filter has no criterion. A list of it is of everything, for it changes nothing; a bulk verb selects nothing by it, unless All is
-// set.
+// The zero Filter has no criterion. A list by it returns everything, for a list changes nothing; a
+// bulk verb selects nothing by it, unless All is set.
 type Filter struct {
 	Machine        string
-	Version        int // 0: any
+	Version        int // 0: any version
 	Step           string
 	Queue          string
-	Status         []Status          // one of these
-	Failure        []Failure         // one of these; only failed instances have one
-	Key            Key               // the instance that occupies it
-	KeyPrefix      string            // of the correlation key, also of instances that have left its scope
+	Status         []Status          // one of these; none: any
+	Failure        []Failure         // one of these; none: any; only failed instances have one
+	Key            Key               // selects the instance that occupies it; "": any
+	KeyPrefix      string            // of the correlation key, also of instances that have left its scope; "": any
 	PartitionKey   string            //
-	Labels         map[string]string // it has all of these, and maybe others
-	Parent         ID                // its children, of any round; 0: whoever it is a child of
-	InsertedAfter  time.Time         // then or later; zero: any
-	InsertedBefore time.Time         // earlier; zero: any
-	All            bool              // of a bulk verb: also where no criterion is given
+	Labels         map[string]string // the instance has all of these, and maybe others
+	Parent         ID                // selects the children of this instance, of any round; 0: any
+	InsertedAfter  time.Time         // at this time or later; zero: any
+	InsertedBefore time.Time         // before this time; zero: any
+	All            bool              // a bulk verb without any other criterion selects every instance
 }
 
-// Bounds of Query.Limit.
+// The default and the bound of Query.Limit.
 const (
 	DefaultLimit = 50
 	MaxLimit     = 1000
 )
 
-// Query is a [Filter], an order and a place in it.
+// Query is a [Filter], an order and a position in that order.
 type Query struct {
 	Filter
 
-	OldestFirst bool   // by id, ascending; else descending: the newest first
-	Limit       int    // of one page: 1 to MaxLimit; 0: DefaultLimit
-	After       string // Page.Next of the page before, by a query with the same Filter and order; "": from the beginning
+	OldestFirst bool   // by ascending id; else by descending id, the newest first
+	Limit       int    // instances of one page: 1 to MaxLimit; 0: DefaultLimit
+	After       string // Page.Next of the previous page of a query with the same Filter and order; "": from the beginning
 }
 
 // Page is one part of a list.
 //
-// A page visits a bounded number of rows: where few of them match it is shorter than its limit, or empty, and goes on all the same. Only
-// Next says whether it is the last.
+// A page visits a bounded number of rows. Where few of them match, it is shorter than the limit, or
+// empty, though the list goes on. Only Next says whether a page is the last.
 type Page[S, R any] struct {
 	Instances []Instance[S, R]
-	Next      string // the cursor for Query.After; "": there is no more
+	Next      string // the cursor for Query.After; "": this is the last page
 }
 
-// RawPage is one of instances whose machine is not known at compile time.
+// RawPage is a page of instances whose machine is not known at compile time.
 type RawPage = Page[json.RawMessage, json.RawMessage]
 
-// Lister is what typed lists go through: *engine.Engine.
+// Lister is what typed lists need of an engine; *engine.Engine implements it.
 type Lister interface {
 	// List reads one page.
 	List(ctx context.Context, q Query) (RawPage, error)
-	// All reads them one after the other.
+	// All reads all pages, one after the other.
 	All(ctx context.Context, q Query) iter.Seq2[RawInstance, error]
-	// Codec decodes what they return.
+	// Codec returns the codec that decodes the states and results that List and All return.
 	Codec() Codec
 }
 
-// QueryError is a query that cannot be asked; nothing was sent.
+// QueryError is the fault of a query. Nothing was sent to Postgres.
 type QueryError struct {
 	Field string // e.g. "Limit", "Status[1]" or "After"
-	Err   error  // what is wrong, with the bound
+	Err   error  // the fault, with the bound
 }
 
 func (e *QueryError) Error() string { return fmt.Sprintf("query: %s: %v", e.Field, e.Err) }
 func (e *QueryError) Unwrap() error { return e.Err }
 
-// List reads one page of this machine's instances, of any version unless the query says which.
+// List reads one page of this machine's instances, of any version unless the query names one.
 //
-// Errors: a *[QueryError]; a [DecodeError] for each instance whose state or result does not fit, joined: the page holds all of them, with
-// the rest filled in, and its cursor.
+// It returns a *[QueryError] if the query is wrong. If the state or result of some instances does
+// not fit, it returns a [DecodeError] for each of them, joined, and the whole page with its cursor:
+// only the fields that did not decode are zero.
 func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Page[S, R], err error) {
 	if q, err = m.only(q); err != nil {
 		return page, err
@@ -100,8 +102,10 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 	return page, errors.Join(wrong...)
 }
 
-// All yields this machine's instances, page by page; see the method of the engine. One whose state or result does not fit comes with a
-// [DecodeError] and the rest filled in, and the next one follows; any other error is the end, and comes with the zero Instance.
+// All yields this machine's instances, page by page, like the engine's method of that name. An
+// instance whose state or result does not fit comes with a [DecodeError] and the rest of its
+// fields, and the next instance follows. Any other error comes with the zero Instance and ends the
+// sequence.
 func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[Instance[S, R], error] {
 	return func(yield func(Instance[S, R], error) bool) {
 		q, err := m.only(q)
@@ -121,7 +125,7 @@ func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[
 	}
 }
 
-// only asks for this machine.
+// only restricts q to this machine.
 func (m Machine[S, R]) only(q Query) (Query, error) {
 	if q.Machine != "" && q.Machine != m.d.name {
 		return q, &QueryError{"Machine", fmt.Errorf("%.80q, but the list is of machine %.80q", q.Machine, m.d.name)}

@@ -40,7 +40,7 @@ func (l listed) All(_ context.Context, q fsm.Query) iter.Seq2[fsm.RawInstance, e
 
 func (l listed) Codec() fsm.Codec { return fsm.JSON{} }
 
-// carts are a done one, one whose state does not fit, and a live one.
+// carts returns a done instance, one whose state does not fit, and a live one.
 func carts() listed {
 	misfit := full()
 	misfit.ID, misfit.State = 8, json.RawMessage(`[]`)

@@ -12,28 +12,30 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Unlimited is a MaxAttempts without a bound.
+// Unlimited as MaxAttempts sets no bound.
 const Unlimited = -1
 
-// What zero fields of a RetryPolicy mean.
+// The defaults of a RetryPolicy, for fields that are zero.
 const (
 	defaultMaxAttempts = 20
 	defaultBase        = time.Second
 	defaultMax         = 5 * time.Minute
 )
 
-// RetryPolicy is when to retry and when to give up: min(Max, Base · 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The
-// zero value is a good one. A [Permanent] error is not retried, one of [RetryAfter] brings its delay (spec §3).
+// RetryPolicy says when to retry and when to give up (spec §3). It retries after min(Max, Base ·
+// 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The zero value has the defaults that
+// its fields name. A [Permanent] error is not retried; an error of [RetryAfter] brings its own
+// delay.
 type RetryPolicy struct {
-	MaxAttempts int           // runs, crashes included; 0: 20; or Unlimited
-	Base        time.Duration // of the first retry; 0: 1 s
-	Max         time.Duration // before the ± 20 %; 0: 5 min, or Base if that is more
-	// Delay replaces the formula: attempt is 0 after the first run. What it returns is not randomised, must not be negative and must
-	// not be over 100 years.
+	MaxAttempts int           // how many runs, crashes included; 0: 20; or Unlimited
+	Base        time.Duration // the delay before the first retry; 0: 1 s
+	Max         time.Duration // the longest delay, before the ± 20 %; 0: 5 min, or Base if that is more
+	// Delay replaces the formula unless nil: attempt is 0 after the first run. Its result is not
+	// randomised. It must not be negative, nor over 100 years.
 	Delay func(attempt int) time.Duration
 }
 
-// fault names the field that cannot be.
+// fault returns the first field that is out of bounds, and how; "" and nil if there is none.
 func (p RetryPolicy) fault() (field string, err error) {
 	switch {
 	case p.MaxAttempts < Unlimited || p.MaxAttempts > math.MaxInt32:
@@ -48,7 +50,7 @@ func (p RetryPolicy) fault() (field string, err error) {
 	return "", nil
 }
 
-// maxAttempts is the bound as internal/step has it: 0 is unlimited.
+// maxAttempts returns the bound as internal/step has it: 0 is unlimited.
 func (p RetryPolicy) maxAttempts() int {
 	if p.MaxAttempts == Unlimited {
 		return 0
@@ -56,7 +58,7 @@ func (p RetryPolicy) maxAttempts() int {
 	return cmp.Or(p.MaxAttempts, defaultMaxAttempts)
 }
 
-// delay before the run that follows attempt.
+// delay returns the time to wait before the run that follows attempt.
 func (p RetryPolicy) delay(attempt int) time.Duration {
 	if p.Delay != nil {
 		return p.Delay(attempt)
@@ -64,13 +66,14 @@ func (p RetryPolicy) delay(attempt int) time.Duration {
 	base := cmp.Or(p.Base, defaultBase)
 	limit := cmp.Or(p.Max, max(defaultMax, base))
 	d := limit
-	if attempt < 63 && base <= limit>>attempt { // base << attempt neither overflows nor passes the limit
+	if attempt < 63 && base <= limit>>attempt { // base << attempt neither overflows nor exceeds the limit
 		d = base << attempt
 	}
 	return min(MaxDelay, time.Duration(float64(d)*(0.8+0.4*rand.Float64()))) //nolint:gosec // jitter
 }
 
-// commit decides what becomes of a run that failed with err. The state is stored, encoded.
+// commit decides what follows a run that failed with err: a retry, or the end. The state is stored
+// as it is, encoded.
 func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*step.Commit, error) {
 	if field, fault := p.fault(); fault != nil {
 		return nil, outcomeFault("policy."+field, fault)
@@ -107,7 +110,8 @@ type delayedError struct {
 
 func (e *delayedError) Unwrap() error { return e.error }
 
-// Permanent says that no retry can cure err: a [RetryPolicy] fails the instance at once. Its text is err's; nil stays nil. It outranks RetryAfter.
+// Permanent wraps err to say that no retry can cure it: a [RetryPolicy] then fails the instance at
+// once. The text is err's; nil stays nil. Permanent outranks [RetryAfter].
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -115,9 +119,10 @@ func Permanent(err error) error {
 	return &permanentError{err}
 }
 
-// RetryAfter says that a retry makes sense after d, as a server's Retry-After does: a [RetryPolicy] takes that for its delay, without
-// randomising it, and still counts the attempt. A negative d, of a moment that has passed, is 0. The text is err's; nil stays nil. Of
-// several in one chain the outermost counts.
+// RetryAfter wraps err to say that a retry makes sense after d, like a server's Retry-After. A
+// [RetryPolicy] then waits for d, not randomised, and still counts the attempt. A negative d, of a
+// moment that has passed, is 0. The text is err's; nil stays nil. If one chain has several, the
+// outermost counts.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil

@@ -50,7 +50,7 @@ func TestRetryDelays(t *testing.T) {
 			}
 			require.GreaterOrEqual(t, lowest, c.middle/10*8)
 			require.LessOrEqual(t, highest, c.middle/10*12)
-			// Of a thousand some are in the outer quarters, or it is not ± 20 %.
+			// Some of a thousand delays lie in the outer quarters, or the range is not ± 20 %.
 			require.Less(t, lowest, c.middle/10*9)
 			require.Greater(t, highest, c.middle/10*11)
 		})
@@ -108,7 +108,8 @@ func TestRetryDecisions(t *testing.T) {
 	}
 }
 
-// ± 20 % of what is just allowed must not make an outcome that is refused.
+// A delay of just the maximum must stay within it also after ± 20 %, else the outcome would be
+// refused.
 func TestRetryDelayAtTheLimit(t *testing.T) {
 	t.Parallel()
 	d := two(failing).Retry(fsm.RetryPolicy{Base: fsm.MaxDelay})

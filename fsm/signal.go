@@ -6,28 +6,30 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Signal with payload T; sender and receiver share the value.
+// Signal is a signal with a payload of type T. Sender and receiver use the same value.
 type Signal[T any] struct{ name string }
 
-// AnySignal is a [Signal] of any payload.
+// AnySignal is a [Signal] with a payload of any type.
 type AnySignal interface {
 	Name() string
 	signal()
 }
 
-// DeclareSignal names a signal, durably: 1 to 512 bytes. It never fails: a wrong name shows where it is awaited or sent.
+// DeclareSignal gives a signal its durable name of 1 to 512 bytes. It never fails: Await and the
+// verbs that send report a wrong name.
 func DeclareSignal[T any](name string) Signal[T] { return Signal[T]{name} }
 
-// Name as declared.
+// Name returns the name as declared.
 func (s Signal[T]) Name() string { return s.name }
 
 func (s Signal[T]) signal() {}
 
-// With makes a message to send.
+// With makes a message to send, with this payload.
 func (s Signal[T]) With(payload T) Message { return Message{name: s.name, payload: payload} }
 
-// First is the payload of the oldest among the awaited. !ok: there is none, since the await timed out or another signal came. An err is a
-// [DecodeError].
+// First returns the payload of the oldest signal of this name in [Visit.Awaited]. If there is none,
+// since the await timed out or another signal came, ok is false. It returns a [DecodeError] if the
+// payload does not decode.
 func (s Signal[T]) First(v AnyVisit) (payload T, ok bool, err error) {
 	for _, r := range v.execution().claim.Awaited {
 		if r.Name == s.name {
@@ -38,7 +40,8 @@ func (s Signal[T]) First(v AnyVisit) (payload T, ok bool, err error) {
 	return payload, false, nil
 }
 
-// All are the payloads among the awaited, oldest first. One that does not decode is a [DecodeError]; the others are returned up to it.
+// All returns the payloads of the signals of this name in [Visit.Awaited], oldest first. At the
+// first one that does not decode it returns the payloads before it, and a [DecodeError].
 func (s Signal[T]) All(v AnyVisit) ([]T, error) {
 	var all []T
 	for _, r := range v.execution().claim.Awaited {
@@ -54,8 +57,8 @@ func (s Signal[T]) All(v AnyVisit) ([]T, error) {
 	return all, nil
 }
 
-// Decode is the payload of one that [Visit.Awaited] or [Visit.Inbox] returned. A signal of another name or one that does not
-// decode is a [DecodeError].
+// Decode returns the payload of a signal that [Visit.Awaited] or [Visit.Inbox] returned. It returns
+// a [DecodeError] if the signal has another name or its payload does not decode.
 func (s Signal[T]) Decode(v AnyVisit, r Received) (payload T, err error) {
 	if r.Name != s.name {
 		return payload, &DecodeError{Field: fmt.Sprintf("signal %d", r.ID), Err: fmt.Errorf("it is %q, not %q", r.Name, s.name)}
@@ -67,26 +70,28 @@ func (s Signal[T]) decode(v AnyVisit, r step.Signal) (T, error) {
 	return decode[T](v.execution().env.Codec, r.Payload, fmt.Sprintf("payload of signal %d, %q", r.ID, r.Name))
 }
 
-// Message is a signal on its way; [Signal.With] makes it. Its methods return changed copies.
+// Message is a signal to send; [Signal.With] makes it. Its methods return changed copies.
 type Message struct {
 	name, dedupKey string
 	deduped        bool
 	payload        any
 }
 
-// DedupKey makes delivery idempotent until the target ends: 1 to 512 bytes, e.g. the id of a webhook's event.
+// DedupKey makes delivery idempotent until the target ends. The key has 1 to 512 bytes, e.g. the id
+// of a webhook's event.
 func (m Message) DedupKey(key string) Message {
 	m.dedupKey, m.deduped = key, true
 	return m
 }
 
-// Name of the signal.
+// Name returns the name of the signal.
 func (m Message) Name() string { return m.name }
 
-// Payload as given to [Signal.With].
+// Payload returns the payload as given to [Signal.With].
 func (m Message) Payload() any { return m.payload }
 
-// Erase is for the engine: it validates the message and encodes its payload. Its errors are of type [MessageError].
+// Erase validates the message and encodes its payload. Its errors are of type [MessageError]. It is
+// for the engine's packages and carries no promise of compatibility.
 func (m Message) Erase(env *step.Env) (*step.Signal, error) {
 	if err := checkName(m.name); err != nil {
 		return nil, &MessageError{Field: "name", Err: err}

@@ -14,31 +14,33 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Scope says in which statuses of its owner a correlation key is occupied. What would wedge a queue (spec §7) cannot be said with it.
+// Scope says in which statuses of an instance its correlation key is occupied. There is no scope
+// for any other set of statuses, since such a key could wedge a queue (spec §7).
 type Scope uint8
 
-// The five scopes. The zero value is ScopeLive.
+// The five scopes. ScopeLive is the zero value.
 const (
-	ScopeLive         = Scope(step.ScopeLive)         // until its owner is terminal
-	ScopeLiveOrDone   = Scope(step.ScopeLiveOrDone)   // and if done, until GC
-	ScopeLiveOrFailed = Scope(step.ScopeLiveOrFailed) // and if failed, until GC
-	ScopeAll          = Scope(step.ScopeAll)          // until GC
-	ScopeNone         = Scope(step.ScopeNone)         // never: a mark, neither unique nor an address
+	ScopeLive         = Scope(step.ScopeLive)         // until the instance is terminal
+	ScopeLiveOrDone   = Scope(step.ScopeLiveOrDone)   // also when it is done, until GC
+	ScopeLiveOrFailed = Scope(step.ScopeLiveOrFailed) // also when it has failed, until GC
+	ScopeAll          = Scope(step.ScopeAll)          // in every status, until GC
+	ScopeNone         = Scope(step.ScopeNone)         // never: the key is a mark, neither unique nor an address
 )
 
-// Spec describes an instance that does not exist yet; [Machine.New] makes it. Its methods return changed copies, so a dropped result
-// changes nothing. What is wrong shows where it is used, as a *[SpecError].
+// Spec describes an instance that does not exist yet; [Machine.New] makes it. Its methods return
+// changed copies, so use their results. The verb that uses the spec reports its faults, as a
+// *[SpecError].
 type Spec struct {
 	o                    Options
 	state                any
-	declared             error // what is wrong with the machine
-	keyed                error // why KeyFromState made none
+	declared             error // the fault of the machine
+	keyed                error // why KeyFromState made no key
 	hasKey, hasPartition bool
 	after, when          bool
-	encoded              bool // state is what the codec made of it
+	encoded              bool // state is already encoded
 }
 
-// Options are what a Spec says, for middleware and tests.
+// Options are the values that a Spec holds, for middleware and tests.
 type Options struct {
 	Machine      string
 	Version      int
@@ -48,81 +50,91 @@ type Options struct {
 	Key          Key // "": none
 	Scope        Scope
 	PartitionKey string        // "": none
-	Delay        time.Duration // or
-	At           time.Time     // zero: now
-	Deadline     time.Duration // from the insert on; 0: none
+	Delay        time.Duration // of the first step; at most one of Delay and At is set
+	At           time.Time     // zero: after Delay
+	Deadline     time.Duration // from the insert on; 0: no deadline
 	Labels       map[string]string
 }
 
-// Options of the spec so far. What is done to its labels changes nothing in the spec.
+// Options returns the spec's values so far. A change to the labels that it returns does not change
+// the spec.
 func (s Spec) Options() Options {
 	o := s.o
 	o.Labels = maps.Clone(o.Labels)
 	return o
 }
 
-// State as given to [Machine.New]; of a schedule, the json.RawMessage that the codec has made of it.
+// State returns the state as given to [Machine.New]; in the spec of a schedule, it is the
+// json.RawMessage that the codec made of it.
 func (s Spec) State() any { return s.state }
 
-// Key makes the instance unique, and an address, while its status is in [Spec.Scope]: 1 to 512 bytes.
+// Key sets the correlation key, of 1 to 512 bytes. While the instance's status is in [Spec.Scope],
+// the key is unique, and an address.
 func (s Spec) Key(k Key) Spec {
 	s.o.Key, s.hasKey, s.keyed = k, true, nil
 	return s
 }
 
-// KeyFromState makes a Key of the machine's name and the state: equal states get equal keys, in every version of the machine and
-// with every codec. It hashes the state's JSON in a canonical form; a state that has none is a fault of the spec.
+// KeyFromState sets a Key made of the machine's name and the state: equal states get equal keys, in
+// every version of the machine and with every codec. It hashes the state's JSON in a canonical
+// form; a state that does not encode is a fault of the spec.
 func (s Spec) KeyFromState() Spec {
 	s.o.Key, s.keyed = stateKey(s.o.Machine, s.state)
 	s.hasKey = true
 	return s
 }
 
-// Scope says how long a key is occupied; ScopeLive unless given. Without a key it says nothing.
+// Scope sets how long the correlation key is occupied; ScopeLive unless given. Without a key it has
+// no effect.
 func (s Spec) Scope(c Scope) Spec {
 	s.o.Scope = c
 	return s
 }
 
-// PartitionKey makes the instances that share it run one at a time, across all processes and queues, and in order within
-// a queue: 1 to 512 bytes.
+// PartitionKey sets a key of 1 to 512 bytes. Instances with the same one run one at a time, across
+// all processes and queues, and in order within a queue.
 func (s Spec) PartitionKey(k string) Spec {
 	s.o.PartitionKey, s.hasPartition = k, true
 	return s
 }
 
-// Queue replaces the machine's own.
+// Queue sets the queue, in place of the machine's own.
 func (s Spec) Queue(name string) Spec {
 	s.o.Queue = name
 	return s
 }
 
-// Priority within the queue, lower first; 0 unless given, in the range of int16.
+// Priority sets the priority within the queue, in the range of int16. Lower ones run first; 0
+// unless given.
 func (s Spec) Priority(p int) Spec {
 	s.o.Priority = p
 	return s
 }
 
-// After delays the first step, from the insert on: not negative, at most 100 years, and not together with At.
+// After delays the first step by d, from the insert on. The delay must not be negative, nor over
+// 100 years, and excludes At.
 func (s Spec) After(d time.Duration) Spec {
 	s.o.Delay, s.after = d, true
 	return s
 }
 
-// At delays the first step until a time: a past one means now, at most 100 years from now, and not together with After.
+// At delays the first step until a time, at most 100 years from now. A past time means now. At
+// excludes After.
 func (s Spec) At(t time.Time) Spec {
 	s.o.At, s.when = t, true
 	return s
 }
 
-// Deadline replaces the machine's own, see [Deadline]: from the insert on, not negative, at most 100 years; 0 is none.
+// Deadline sets the deadline, in place of the machine's own (see the function [Deadline]). It
+// counts from the insert on, must not be negative, and is at most 100 years; 0 is no deadline.
 func (s Spec) Deadline(d time.Duration) Spec {
 	s.o.Deadline = d
 	return s
 }
 
-// Label adds a label by which the instance can be found and counted, or replaces the one of that name: at most 16 of them, names of 1 to
-// 64 bytes, values of up to 256. They never change afterwards.
+// Label adds a label, by which the instance can be found and counted, or replaces the one of that
+// name. A spec has at most 16 labels, with names of 1 to 64 bytes and values of up to 256. The
+// labels of an instance never change.
 func (s Spec) Label(name, value string) Spec {
 	labels := make(map[string]string, len(s.o.Labels)+1)
 	maps.Copy(labels, s.o.Labels)
@@ -131,13 +143,15 @@ func (s Spec) Label(name, value string) Spec {
 	return s
 }
 
-// Step replaces the machine's initial one. Where the machine is registered, a step that it does not have is a fault of the spec.
+// Step sets the first step, in place of the machine's initial one. Where the machine is registered,
+// a step that it does not have is a fault of the spec.
 func (s Spec) Step(name string) Spec {
 	s.o.Step = name
 	return s
 }
 
-// Erase is for the engine: it validates the spec and encodes its state. Its errors are of type [SpecError].
+// Erase validates the spec and encodes its state. Its errors are of type [SpecError]. It is for the
+// engine's packages and carries no promise of compatibility.
 func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 	if s.declared != nil {
 		return nil, specFault("machine", s.declared)
@@ -175,8 +189,8 @@ func (s Spec) encode(env *step.Env) (json.RawMessage, error) {
 	return encode(env, s.state)
 }
 
-// Restore is for the engine: a spec that Erase made and that was stored, as its author had written it but for the key, its time and the
-// encoding of the state.
+// Restore returns the spec that a stored one was erased from, except for the key and the time; its
+// state stays encoded. It is for the engine's packages and carries no promise of compatibility.
 func Restore(stored *step.Spec) (Spec, error) {
 	s := Spec{
 		o: Options{Machine: stored.Machine, Version: stored.Version, Step: stored.Step, Queue: stored.Queue, Priority: int(stored.Priority),
@@ -233,8 +247,9 @@ func (s Spec) check() (at time.Time, err error) {
 	return at, nil
 }
 
-// checkStep refuses a step that the machine does not have, where this process has registered the machine. A client knows only
-// its declaration and cannot tell. A stored spec is not checked: a newer program may have stored it.
+// checkStep refuses a step that the machine does not have, where this process has registered the
+// machine. A client knows only the declaration and cannot tell. The step of a stored spec is not
+// checked, since a newer program may have stored it.
 func (s Spec) checkStep(env *step.Env) error {
 	if env.Machine == nil || s.encoded {
 		return nil

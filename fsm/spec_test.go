@@ -36,7 +36,7 @@ func TestSpec(t *testing.T) {
 		Deadline: time.Hour}, plain)
 }
 
-// Each insert is an instance of its own, also of one spec.
+// Each insert makes an instance of its own, also two inserts of one spec.
 func TestSpecUIDs(t *testing.T) {
 	t.Parallel()
 	spec := cartMachine.New(cart{})
@@ -66,7 +66,7 @@ func labelled(spec fsm.Spec, n int) fsm.Spec {
 	return spec
 }
 
-// What is at the bounds is stored.
+// Values at the bounds are stored.
 func TestSpecAtTheBounds(t *testing.T) {
 	t.Parallel()
 	_, err := labelled(cartMachine.New(cart{}), 15).Label(long(64), long(256)).Deadline(fsm.MaxDelay).Erase(nil)
@@ -184,7 +184,7 @@ func TestKeyFromState(t *testing.T) {
 		seen[k] = state
 	}
 
-	// Durable: another text would make every key new.
+	// The key is durable: another text would make every key new.
 	require.Equal(t, fsm.Key("sha256:13ab37869f2f7d823c1267ccbba88b170363510ad3c22d947109f77b5bc6f406"), cartMachine.New(cart{ID: 42, Items: map[string]int{"a": 1}}).KeyFromState().Options().Key)
 
 	same := func(m fsm.Machine[cart, string]) fsm.Key { return m.New(cart{ID: 42}).KeyFromState().Options().Key }

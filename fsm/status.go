@@ -1,6 +1,7 @@
 package fsm
 
-// Status of an instance: the column status of gen_durable, in the order of the Postgres enum (spec §2).
+// Status is the status of an instance: the column status of gen_durable, in the order of the
+// Postgres enum (spec §2).
 type Status string
 
 // The six statuses.
@@ -13,7 +14,7 @@ const (
 	StatusFailed           Status = "failed"            // terminal; Failure says why
 )
 
-// Statuses lists all of them in the order of the Postgres enum.
+// Statuses returns all statuses in the order of the Postgres enum.
 func Statuses() []Status {
 	return []Status{StatusRunnable, StatusExecuting, StatusAwaitingSignal, StatusAwaitingChildren, StatusDone, StatusFailed}
 }
@@ -21,7 +22,7 @@ func Statuses() []Status {
 // Terminal reports whether an instance in this status has ended.
 func (s Status) Terminal() bool { return s == StatusDone || s == StatusFailed }
 
-// Values makes Status an ent enum.
+// Values returns the texts of all statuses; it makes Status an enum for ent.
 func (Status) Values() []string {
 	var out []string
 	for _, s := range Statuses() {
@@ -30,15 +31,16 @@ func (Status) Values() []string {
 	return out
 }
 
-// Failure is why an instance failed: the column failure of gen_durable, "" unless failed (spec §2).
+// Failure says why an instance failed: the column failure of gen_durable, "" unless failed (spec
+// §2).
 type Failure string
 
 // The kinds of failure.
 const (
 	FailureStopped   Failure = "stopped"   // a step or its handler returned Stop
-	FailureError     Failure = "error"     // a step's error that nothing handled, or a handler that failed itself
-	FailureExhausted Failure = "exhausted" // out of attempts
-	FailureCrashes   Failure = "crashes"   // over the machine's crash limit
+	FailureError     Failure = "error"     // a step's error without a handler or retries, a [Permanent] error, or a handler that failed too
+	FailureExhausted Failure = "exhausted" // the attempts were used up
+	FailureCrashes   Failure = "crashes"   // it lost its process more often than the machine's crash limit
 	FailureCancelled Failure = "cancelled" // an operator cancelled it
-	FailureDeadline  Failure = "deadline"  // over the instance's deadline
+	FailureDeadline  Failure = "deadline"  // its deadline passed
 )

@@ -1,9 +1,11 @@
 package fsm
 
-// ID of an instance: unique within one engine's schema. A type of its own, so that an order's id cannot be passed for one.
+// ID is the id of an instance, unique within one engine's schema. It is a type of its own, so that
+// the compiler refuses e.g. an order's id.
 type ID int64
 
-// Key is a correlation key: while its owner's status is in scope it is unique, and an address (spec §7). At most 512 bytes.
+// Key is a correlation key of at most 512 bytes. While the status of its instance is in scope, it
+// is unique, and an address (spec §7).
 type Key string
 
 // Target addresses an instance: an [ID] or a [Key].

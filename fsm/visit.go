@@ -10,12 +10,14 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Visit is what a step works with, until it returns: where the instance is, its state, and what it was woken for. Its methods
-// make the step's [Outcome]. A visit and its outcomes are for one goroutine and one execution: an outcome of another one is refused.
+// Visit holds what a step works with until it returns: where the instance is, its state, and the
+// signals that woke it. Its methods make the step's [Outcome]. A visit and its outcomes are for one
+// goroutine and one execution: the engine refuses an outcome of another execution.
 type Visit[S, R any] struct {
 	Info
-	// State as committed. A change to it counts only if it is passed on in the outcome. A handler gets it decoded anew; it is the
-	// zero value in the handler of a state that does not decode, and passing that on keeps what is stored.
+	// State is the state as committed. A change to it counts only if the outcome carries it. A handler
+	// gets the state decoded anew. If the state does not decode, the handler gets the zero value; an
+	// outcome that carries this keeps the stored state.
 	State S
 
 	exec *execution
@@ -26,17 +28,18 @@ type execution struct {
 	claim   *step.Claim // this visit's own copy: its address tells one execution from another
 	env     *step.Env
 	machine *step.Machine
-	failed  error // what a handler was called for
+	failed  error // the error that a handler was called for
 	running running
-	ctx     context.Context //nolint:containedctx // what the step was given, for what it returns is still its doing
+	ctx     context.Context //nolint:containedctx // of the step, whose middleware also sees the children of its outcome
 
 	unreadable bool // the stored state does not decode; the visit has
-	zero       any  // this one instead
+	zero       any  // this zero value in its place
 }
 
-// newVisit decodes the claim. The visit is usable even if the state does not decode: then its State is zero.
+// newVisit decodes the claim. The visit is usable also if the state does not decode: then its State
+// is zero.
 func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
-	own := &struct { // of one piece: a visit is made for each step that runs
+	own := &struct { // one allocation, since each step that runs needs a visit
 		visit Visit[S, R]
 		exec  execution
 		claim step.Claim
@@ -47,7 +50,7 @@ func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
 	v.Info, v.exec = InfoOf(c), x
 	raw := c.State
 	if x.env.Codec != (JSON{}) {
-		raw = bytes.Clone(raw) // a codec may hand it out as the value; the handler must not see what a step did to it
+		raw = bytes.Clone(raw) // a codec may return parts of raw; the handler must not see a step's changes to them
 	}
 	var err error
 	if v.State, err = decode[S](x.env.Codec, raw, "state"); err != nil {
@@ -56,7 +59,8 @@ func newVisit[S, R any](m *step.Machine, c *step.Claim) (*Visit[S, R], error) {
 	return v, err
 }
 
-// execution is never nil: in a visit that a test made by hand, outcomes can be made and only erasing them fails.
+// execution never returns nil. A visit that a test made by hand can make outcomes; only their Erase
+// fails.
 func (v *Visit[S, R]) execution() *execution {
 	if v == nil || v.exec == nil {
 		return &execution{claim: &step.Claim{}, env: envOf(nil), machine: &step.Machine{}}
@@ -64,7 +68,7 @@ func (v *Visit[S, R]) execution() *execution {
 	return v.exec
 }
 
-// context is what the step gets.
+// context returns the context of the step.
 func (x *execution) context(of context.Context) context.Context {
 	x.ctx = context.WithValue(of, infoKey{}, &x.running)
 	return x.ctx
@@ -73,14 +77,15 @@ func (x *execution) context(of context.Context) context.Context {
 // AnyVisit is a *[Visit] of any machine.
 type AnyVisit interface{ execution() *execution }
 
-// Received is a signal in the inbox, undecoded; [Signal.First], [Signal.All] and [Signal.Decode] are typed.
+// Received is a signal in the inbox, not decoded. [Signal.First], [Signal.All] and [Signal.Decode]
+// return its payload typed.
 type Received struct {
-	ID       int64 // in order of insertion, which is not quite that of commit
+	ID       int64 // grows in the order of insertion, which may differ from that of commits
 	Name     string
 	Payload  json.RawMessage   // as the codec encoded it
 	DedupKey string            // "": none
-	At       time.Time         // of insertion
-	Trace    map[string]string // of the sender, as engine.Config.Inject made it; nil: none
+	At       time.Time         // the time of insertion
+	Trace    map[string]string // of the sender, as engine.Config.Inject returned it; nil: none
 }
 
 func received(signals []step.Signal) []Received {
@@ -93,21 +98,23 @@ func received(signals []step.Signal) []Received {
 
 func trace(raw json.RawMessage) (carrier map[string]string) {
 	if len(raw) > 0 && json.Unmarshal(raw, &carrier) != nil {
-		return nil // foreign SQL wrote there
+		return nil // foreign SQL wrote it
 	}
 	return carrier
 }
 
-// Awaited is what this visit was woken for: the signals of the awaited names that were there at the claim, oldest first. Next,
-// ScheduleChildren and Done consume them; Await and Retry do not.
+// Awaited returns the signals that woke this visit: those of the awaited names that were in the
+// inbox at the claim, oldest first. Next, ScheduleChildren and Done consume them; Await and Retry
+// do not.
 func (v *Visit[S, R]) Awaited() []Received { return received(v.execution().claim.Awaited) }
 
-// TimedOut reports whether the await's timeout woke the instance. Look for signals first: one may have arrived
-// between the wake and the claim, and then both are true.
+// TimedOut reports whether the await's timeout woke the instance. Look for signals first: if one
+// arrived between the wake and the claim, both are true.
 func (v *Visit[S, R]) TimedOut() bool { return v.execution().claim.TimedOut }
 
-// Inbox reads the whole inbox now, oldest first, and consumes nothing. It may hold more than Awaited: signals of other names, and
-// those that arrived since the claim. Without a database (in unit tests) it is Awaited.
+// Inbox reads the whole inbox now, oldest first, and consumes nothing. It may return more than
+// Awaited: signals of other names, and those that arrived since the claim. Without a database, as
+// in unit tests, it returns the same as Awaited.
 func (v *Visit[S, R]) Inbox(ctx context.Context) ([]Received, error) {
 	c := v.execution().claim
 	if c.Inbox == nil {
@@ -120,19 +127,21 @@ func (v *Visit[S, R]) Inbox(ctx context.Context) ([]Received, error) {
 	return received(signals), nil
 }
 
-// Children of the round that joins at this visit, in spawn order; empty at any other. [Machine.Children] is typed.
+// Children returns the children of the round that joins at this visit, in spawn order; none at any
+// other visit. [Machine.Children] returns them typed.
 func (v *Visit[S, R]) Children() []Child[json.RawMessage] {
 	return children[json.RawMessage](v, func(step.Child) bool { return true })
 }
 
 // Dropped is a child that was not inserted, since its correlation key was occupied.
 type Dropped struct {
-	Index    int // in the ScheduleChildren that named it
+	Index    int // its index in the children of the ScheduleChildren
 	Key      Key
-	Occupant ID // who has the key; 0: freed again meanwhile
+	Occupant ID // the instance that has the key; 0: the key has become free since
 }
 
-// Dropped are those of the round that joins at this visit, in the order of ScheduleChildren.
+// Dropped returns the children that were not inserted of the round that joins at this visit, in the
+// order of ScheduleChildren.
 func (v *Visit[S, R]) Dropped() []Dropped {
 	c := v.execution().claim
 	out := make([]Dropped, len(c.Dropped))

@@ -142,7 +142,7 @@ func TestChildren(t *testing.T) {
 	require.ErrorIs(t, err, fsm.ErrNotTerminal)
 }
 
-// A visit made by hand is harmless, so that a host's helper can be tested with one.
+// A visit made by hand does no harm, so that a host can test its own functions with one.
 func TestZeroVisit(t *testing.T) {
 	t.Parallel()
 	v := &cartVisit{State: cart{ID: 1}}
