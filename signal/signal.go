@@ -1,7 +1,12 @@
-// Package signal is the sender's side of signals: it resolves the address, delivers into the target's inbox and repeats what a
-// transient fault of Postgres cut short. It works without a running engine. Hosts use the engine's verbs.
+// Package signal sends signals: it resolves the address, delivers into the target's inbox, and
+// repeats a delivery that failed by a transient fault of Postgres. It works without a running
+// engine. It is for the engine's packages and carries no promise of compatibility; programs use the
+// verbs of the engine.
 //
-// It imports fsm, internal/step and internal/store; never ent or engine.
+// It imports fsm, internal/pace, internal/step and internal/store; never ent or engine.
+//
+// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// §1.
 package signal
 
 import (
@@ -19,26 +24,30 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Inboxes is where signals are put: a store.Store, in a transaction of its own for each, or a store.Hosted, in a host's.
+// Inboxes takes signals: a store.Store delivers each in a transaction of its own, a store.Hosted
+// delivers in the transaction of its host.
 type Inboxes interface {
 	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
 	DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error)
 }
 
-// Sender delivers signals. Safe for concurrent use.
+// Sender delivers signals. It is safe for concurrent use.
 type Sender struct {
 	Inboxes Inboxes
 	Inbox   int  // how many unconsumed signals an instance may hold
-	Once    bool // nothing is repeated: a statement that failed has aborted the host's transaction
+	Once    bool // repeat nothing: a statement that failed has aborted the host's transaction
 	Logger  *slog.Logger
 }
 
-// Send delivers m to the instance at an address. A transient fault is repeated with a growing pause until ctx ends: also a target whose
-// row another transaction keeps locked, which is logged with the holder's pid (T9).
+// Send delivers m to the instance at an address. It repeats a delivery that failed by a transient
+// fault, with a growing pause, until ctx ends. Such a fault is also a target whose row another
+// transaction keeps locked; the log then names the pid of the holder (T9).
 //
-// Errors: store.ErrNoTarget and store.ErrInboxFull; store.ErrUnknown where the commit got no answer and the message has no dedup key, so
-// that a repetition might deliver it twice. With one it is repeated, and may find itself as the duplicate; or nobody, if the target has
-// ended since, maybe by this very signal: that is an ErrUnknown too.
+// It returns store.ErrNoTarget, store.ErrInboxFull, or store.ErrUnknown. The last says that the
+// commit got no answer, and that the message has no dedup key, so that a repetition might deliver
+// it twice. A message with a dedup key is repeated, and may turn out to be its own duplicate. If
+// the repetition finds no target, the target may have ended by this very signal: that is an
+// ErrUnknown, too.
 func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store.Delivery, error) {
 	address, err := Resolve(to)
 	if err != nil {
@@ -47,9 +56,9 @@ func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store
 	return s.repeat(ctx, address, m, func() (store.Delivery, error) { return s.Inboxes.Deliver(ctx, address, m, s.Inbox) })
 }
 
-// SendOrInsert delivers m to the instance that occupies the spec's key, or inserts the spec with m in its inbox.
-//
-// Errors: as of Send; store.EndedError where the key's occupant has ended and keeps it.
+// SendOrInsert delivers m to the instance that occupies the spec's key, or inserts the spec with m
+// in its inbox. It returns the errors of Send, and a store.EndedError if the instance that has the
+// key has ended and keeps the key.
 func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal) (store.Delivery, error) {
 	return s.repeat(ctx, store.Address{Key: x.Key}, m, func() (store.Delivery, error) {
 		return s.Inboxes.DeliverOrInsert(ctx, x, m, s.Inbox)
@@ -83,7 +92,7 @@ func repeatable(err error) bool {
 	return store.Classify(err) == store.FaultTransient
 }
 
-// complain logs the first attempt that failed, and then ever more rarely.
+// complain logs the first failed attempt, the second, the fourth, and so on at each power of two.
 func (s *Sender) complain(ctx context.Context, n int, to store.Address, m *step.Signal, err error) {
 	if n&(n-1) != 0 {
 		return

@@ -84,7 +84,7 @@ type lost struct{}
 func (lost) Error() string { return "connection reset" }
 func (lost) Unknown() bool { return true }
 
-// The target may have consumed the signal and ended: that there is none now says nothing.
+// Before the attempt that finds no target, the target may have consumed the signal and ended.
 func TestSendDoubtsThatThereWasNoTarget(t *testing.T) {
 	t.Parallel()
 	s := &script{errs: []error{lost{}, refused("40P01"), store.ErrNoTarget}}
@@ -111,7 +111,7 @@ func TestSendOrInsertRepeatsAsSendDoes(t *testing.T) {
 	require.Len(t, s.to, 1)
 }
 
-// In a host's transaction a statement that failed has aborted it.
+// After a statement that failed, a host's transaction is aborted.
 func TestSendOnceRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	for _, passing := range []error{refused("40P01"), refused("55P03"), errors.New("connection reset")} {

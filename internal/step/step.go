@@ -1,7 +1,11 @@
-// Package step is the seam between typed machines and the untyped engine: a [Claim] goes in, a [Commit] comes out.
+// Package step is the seam between typed machines and the untyped engine: a [Claim] goes in, a
+// [Commit] comes out.
 //
-// Package fsm turns typed values into these and back; packages store and worker move them. It is a leaf: it imports nothing of the
-// project, so that every layer can speak it.
+// Package fsm turns typed values into these and back; packages store and worker pass them on.
+// Package step imports nothing of the project, so that every layer can use it.
+//
+// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// §1.
 package step
 
 import (
@@ -14,15 +18,17 @@ import (
 	"time"
 )
 
-// Codec makes JSON of states, results and payloads, and back. fsm.Codec is this type.
+// Codec makes JSON of states, results and payloads, and values of the JSON again. fsm.Codec is this
+// type.
 type Codec interface {
 	Encode(v any) (json.RawMessage, error)
 	Decode(raw json.RawMessage, v any) error
 }
 
-// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not "unlimited": the engine fills in defaults.
+// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not
+// "unlimited": the engine uses the default.
 type Limits struct {
-	PayloadBytes int // state, result or signal payload, encoded; 1 MiB
+	PayloadBytes int // one encoded state, result or payload of a signal; 1 MiB
 	OutcomeBytes int // one outcome with all of its children, or all specs of one InsertMany; 256 MiB
 	AwaitNames   int // distinct names of one Await; 1,000
 	Inbox        int // unconsumed signals of one instance; 10,000
@@ -51,27 +57,31 @@ func (l Limits) WithDefaults() Limits {
 	return l
 }
 
-// Env is what the engine lends to machines: how to encode, what is too large, where to log, and who sees what leaves a step.
+// Env holds what the engine lends to machines: the codec, the limits, the logger, and functions
+// that see the specs and contexts of a step.
 type Env struct {
 	Codec  Codec
 	Limits Limits
 	Logger *slog.Logger
-	// Child is the host's middleware: it sees the spec of a child, a fsm.Spec, and returns the one to go on with. Nil: as it is.
+	// Child is the host's middleware. It gets the spec of a child, an fsm.Spec, and returns the one to
+	// insert. Nil changes nothing.
 	Child func(ctx context.Context, spec any) (any, error)
-	// Inject says what of ctx goes with what is inserted or sent in it. Nil: nothing.
+	// Inject returns the trace of ctx, which is stored with instances and signals that are inserted or
+	// sent with it. Nil: no trace.
 	Inject func(ctx context.Context) map[string]string
-	// Machine finds a machine that this process has registered, nil where it has not: another process may know it. Nil: none is known.
+	// Machine returns a machine that this process has registered. It returns nil for others, which
+	// another process may know. If Machine is nil, no machine is known.
 	Machine func(name string, version int) *Machine
 }
 
-// Bounds of a trace: it is copied into every claim.
+// Bounds of a trace. They are tight, since every claim copies the trace.
 const (
 	maxTrace     = 8 // entries
 	maxTraceText = 1024
 )
 
-// Trace is what of ctx goes with what is inserted or sent in it, as it is stored; nil for nothing. What cannot be stored is left out: for
-// the sake of a trace nothing fails.
+// Trace returns the trace of ctx, encoded; nil if there is none, or more than maxTrace entries. It
+// leaves out entries that cannot be stored: nothing may fail because of a trace.
 func (e *Env) Trace(ctx context.Context) json.RawMessage {
 	if e == nil || e.Inject == nil {
 		return nil
@@ -90,12 +100,13 @@ func (e *Env) Trace(ctx context.Context) json.RawMessage {
 	return text
 }
 
-// Claim is one execution of one step: the row as it was claimed, its awaited signals and, at a joining step, its children.
+// Claim is one execution of one step: the row as it was claimed, its awaited signals and, at a
+// joining step, its children.
 type Claim struct {
 	Env *Env
 
 	ID             int64
-	UID            [16]byte // random, from the row's insertion; the root of idempotency keys
+	UID            [16]byte // random, from the row's insertion; idempotency keys derive from it
 	Machine        string
 	Version        int
 	Step           string
@@ -104,15 +115,15 @@ type Claim struct {
 	CorrelationKey string // "": none
 	PartitionKey   string // "": none
 	State          json.RawMessage
-	Attempt        int   // 0 for the first
-	Crashes        int   // times this visit lost its process
-	Visit          int64 // moves with every progress
-	Token          int64 // the claim token, part of the row's fence: what beats, commits and releases match
-	FencingToken   int64 // what steps are shown: grows with every claim, and along the holders of a partition key
+	Attempt        int   // from 0
+	Crashes        int   // how often this visit lost its process
+	Visit          int64 // grows with every progress
+	Token          int64 // the claim token: part of the row's fence, which heartbeats, commits and releases must match
+	FencingToken   int64 // the one for steps: grows with every claim, and along the holders of a partition key
 	Parent         int64 // 0: none
 	ParentRound    int64
 	Depth          int
-	Round          int64 // the visit in which the newest children join; 0: never had any
+	Round          int64 // the visit at which the newest children join; 0: it never had any
 	Awaits         []string
 	TimedOut       bool
 	InsertedAt     time.Time
@@ -122,17 +133,18 @@ type Claim struct {
 	Trace          map[string]string // of the insertion; nil: none
 
 	Awaited  []Signal  // the awaited signals in the inbox at claim time, oldest first
-	Children []Child   // of this round, in spawn order; only where Joins
-	Dropped  []Dropped // children of this round that were not inserted; only where Joins
+	Children []Child   // of this round, in spawn order; empty unless Joins
+	Dropped  []Dropped // children of this round that were not inserted; empty unless Joins
 
-	// Inbox reads all unconsumed signals of the instance now, oldest first. Nil where there is no database.
+	// Inbox reads all unconsumed signals of the instance now, oldest first. It is nil where there is
+	// no database.
 	Inbox func(ctx context.Context) ([]Signal, error)
 }
 
-// Joins reports whether this visit is the one that a round of children was scheduled to join at.
+// Joins reports whether a round of children joins at this visit.
 func (c *Claim) Joins() bool { return c.Round > 0 && c.Round == c.Visit }
 
-// Signal is one signal of an inbox, or on its way to one.
+// Signal is a signal in an inbox, or one that is about to be delivered.
 type Signal struct {
 	ID       int64 // 0 before it is inserted
 	Name     string
@@ -147,7 +159,7 @@ type Child struct {
 	ID        int64
 	Machine   string
 	Version   int
-	Status    string // done or failed; anything else only after an operator's Retry
+	Status    string // done or failed; another status only after an operator's Retry
 	State     json.RawMessage
 	Result    json.RawMessage // nil unless done
 	Failure   string          // "" unless failed
@@ -156,16 +168,16 @@ type Child struct {
 
 // Dropped is a child that was not inserted, since another instance occupied its correlation key.
 type Dropped struct {
-	Index    int    `json:"i"`           // in the ScheduleChildren that named it
+	Index    int    `json:"i"`           // its index in the children of the ScheduleChildren
 	Key      string `json:"k"`           //
-	Occupant int64  `json:"o,omitempty"` // 0: freed again meanwhile
+	Occupant int64  `json:"o,omitempty"` // 0: the key has become free since
 }
 
-// Kind says which of its methods a step's outcome was made by. fsm.OutcomeKind is this type, and the commit statement knows the
-// kinds by these names.
+// Kind says which method made a step's outcome. fsm.OutcomeKind is this type. The commit statement
+// uses these names, too.
 type Kind string
 
-// The kinds.
+// The kinds of outcomes.
 const (
 	Next     Kind = "next"     // progress to Step
 	Retry    Kind = "retry"    // the same step again
@@ -175,34 +187,35 @@ const (
 	Stop     Kind = "stop"     // end as failed
 )
 
-// String is the kind's name; "none" for the zero value.
+// String returns the kind's name; "none" for the zero value.
 func (k Kind) String() string { return cmp.Or(string(k), "none") }
 
 // Terminal reports whether the outcome ends the instance.
 func (k Kind) Terminal() bool { return k == Done || k == Stop }
 
-// Commit is an outcome, validated and encoded; or, with Within, one that is yet to be decided.
+// Commit is an outcome, validated and encoded; or, with Within, one that is still to be decided.
 type Commit struct {
-	// Within decides the outcome inside the transaction that commits it, a pgx.Tx; all other fields are zero then. Its own is not another.
+	// Within decides the outcome inside the transaction that commits it, a pgx.Tx; all other fields
+	// are zero then. The Commit that it returns has no Within.
 	Within func(ctx context.Context, tx any) (*Commit, error)
 
 	Kind    Kind
-	Step    string          // Next, Await, Children: where to
-	State   json.RawMessage // nil: as it is (Done, Stop)
+	Step    string          // Next, Await, Children: the step to go on at
+	State   json.RawMessage // nil: unchanged (Done, Stop)
 	Result  json.RawMessage // Done
 	Delay   time.Duration   // Next, Retry
-	At      time.Time       // Next: not before; Await: wake at the latest. Zero: none
+	At      time.Time       // Next: not before it; Await: wake no later. Zero: none
 	Timeout time.Duration   // Await; 0: none
 	Names   []string        // Await: distinct, at least one
 	Spawn   []Spec          // Children
 	Err     string          // Retry, Stop: becomes last_error; sanitized
-	Failure string          // Stop: why (fsm.Failure)
+	Failure string          // Stop: the reason, an fsm.Failure
 }
 
-// Scope says in which statuses a correlation key is occupied. The order is that of fsm.Scope.
+// Scope says in which statuses a correlation key is occupied. fsm.Scope has the same values.
 type Scope uint8
 
-// The scopes.
+// The scopes; fsm describes them.
 const (
 	ScopeLive Scope = iota
 	ScopeLiveOrDone
@@ -213,7 +226,7 @@ const (
 
 // Spec is an instance to insert, validated and encoded.
 type Spec struct {
-	UID          [16]byte // made by the client, so that an insert whose commit was unknown knows its own row again
+	UID          [16]byte // the client makes it, so that an insert whose commit got no answer recognises its own row
 	Machine      string
 	Version      int
 	Step         string
@@ -223,14 +236,14 @@ type Spec struct {
 	Key          string // "": none
 	Scope        Scope
 	PartitionKey string        // "": none
-	Delay        time.Duration // or
-	At           time.Time     // zero: now
+	Delay        time.Duration // of the first step; at most one of Delay and At is set
+	At           time.Time     // zero: after Delay
 	Deadline     time.Duration // 0: none
 	Labels       json.RawMessage
 	Trace        json.RawMessage
 }
 
-// Bytes of the spec, as it travels to Postgres.
+// Bytes returns the size of the spec as it is sent to Postgres.
 func (s *Spec) Bytes() int {
 	return len(s.Machine) + len(s.Step) + len(s.Queue) + len(s.State) + len(s.Key) + len(s.PartitionKey) +
 		len(s.Labels) + len(s.Trace)
@@ -244,20 +257,22 @@ type Machine struct {
 	Initial string
 	Job     bool
 	Steps   map[string]Step
-	// CrashLimit is how often an instance may lose its process; 0: unlimited.
+	// CrashLimit is how often an instance may lose its process in one visit; 0: unlimited.
 	CrashLimit int
-	// MaxAttempts bounds the runs of one visit, crashes included, before the step is even called; 0: unlimited.
+	// MaxAttempts bounds the runs of one visit, crashes included, before the step is called; 0:
+	// unlimited.
 	MaxAttempts int
-	// OnError turns a step's error into an outcome. Never nil.
+	// OnError turns a step's error into an outcome. It is never nil.
 	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
-	// Faults are what is wrong with the definition; engine.New reports them.
+	// Faults lists the faults of the definition; engine.New returns them.
 	Faults []error
 }
 
-// Step of a Machine.
+// Step is a step of a Machine.
 type Step struct {
-	To      []string // where it may lead; nil: anywhere in the machine
+	To      []string // the steps it may lead to; nil: every step of the machine
 	Timeout time.Duration
-	// Run decodes the state, runs the step, validates and encodes its outcome. It may panic as the user's code does.
+	// Run decodes the state, runs the step, and validates and encodes its outcome. It panics if the
+	// user's code does.
 	Run func(ctx context.Context, c *Claim) (*Commit, error)
 }

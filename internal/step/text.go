@@ -9,12 +9,13 @@ import (
 // MaxErrorBytes bounds last_error: 8 KiB.
 const MaxErrorBytes = 8 << 10
 
-// SanitizeError makes the text of an error fit for last_error: no NUL, valid UTF-8, at most
-// [MaxErrorBytes], cut between runes. It is "" for nil alone: of an error that has no text it says so,
-// else an older error's text would stay beside the newer failure.
+// SanitizeError returns the text of an error in a form that last_error can hold: no NUL, valid
+// UTF-8, at most [MaxErrorBytes], cut between runes. It returns "" for nil alone. For an error
+// without a text it returns a text that says so, since an older error's text would otherwise stay
+// beside the newer failure.
 //
-// What Postgres refuses in this text would make failing the instance fail, forever. So SanitizeError
-// never fails itself, not even where the error's own method panics.
+// If Postgres refused this text, the instance could never be failed. So SanitizeError never fails
+// itself, not even if the error's own method panics.
 func SanitizeError(err error) (text string) {
 	if err == nil {
 		return ""
