@@ -161,6 +161,13 @@ func distinct(batch []*pending) (first, repeated []*pending) {
 
 func (c *committer) applied(done *store.Committed, took time.Duration) {
 	c.last.commit.now(c.process)
+	c.heard()
+	c.woke(done)
+	tell(c.base, c.process, c.hooks.commit, CommitEvent{Outcomes: len(done.Applied), Took: took})
+}
+
+// woke sees to what a commit has made runnable.
+func (c *committer) woke(done *store.Committed) {
 	c.Nudge(done.Queues...)
 	for queue, in := range done.Soon {
 		if q := c.queues[queue]; q != nil {
@@ -168,7 +175,6 @@ func (c *committer) applied(done *store.Committed, took time.Duration) {
 		}
 	}
 	c.promotions.add(done.Missed)
-	tell(c.base, c.process, c.hooks.commit, CommitEvent{Outcomes: len(done.Applied), Took: took})
 }
 
 // settle answers the outcomes that were applied. The others were stale, or left out because someone

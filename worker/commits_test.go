@@ -163,6 +163,77 @@ func TestAnUnknownCommitIsResolved(t *testing.T) {
 	}
 }
 
+// A commit whose answer was lost nudges all the same: nothing that it made runnable waits for a poll.
+func TestAResolvedCommitNudges(t *testing.T) {
+	slow := usual(4)
+	slow.PollMin, slow.PollMax = time.Minute, time.Minute
+	for name, insert := range map[string]func(s *scene) (second int64){
+		"a retry": func(s *scene) int64 {
+			s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+				if c.Attempt == 0 {
+					return &step.Commit{Kind: step.Retry, State: []byte("{}")}, nil
+				}
+				return done(), nil
+			}
+			r := s.db.insert()
+			return r.ID
+		},
+		"a retry in a while": func(s *scene) int64 {
+			s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+				if c.Attempt == 0 {
+					return &step.Commit{Kind: step.Retry, State: []byte("{}"), Delay: 200 * time.Millisecond}, nil
+				}
+				return done(), nil
+			}
+			r := s.db.insert()
+			return r.ID
+		},
+		"a parent": func(s *scene) int64 {
+			parent := s.db.insert(in("other"), func(r *row) { r.status, r.pending = fsm.StatusAwaitingChildren, 1 })
+			s.db.insert(child(parent.ID))
+			return parent.ID
+		},
+		"the next of a key": func(s *scene) int64 {
+			s.db.insert(keyed("k"))
+			return s.db.insert(keyed("k"), in("other"), after(10*time.Millisecond)).ID
+		},
+		"the next of a key, which somebody held": func(s *scene) int64 {
+			next := s.db.insert(keyed("k"))
+			s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+				if c.ID != next.ID {
+					s.db.change(next.ID, func(r *row) { r.held = time.Now().Add(100 * time.Millisecond) })
+				}
+				return done(), nil
+			}
+			s.db.insert(keyed("k"), priority(-1))
+			return next.ID
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 0, func(t *testing.T, s *scene) {
+				s.config.Queues = map[string]Queue{"q": slow, "other": slow}
+				lost := false
+				s.db.weather.answers = func(verb, _ string) answer {
+					if verb == "commit" && !lost {
+						lost = true
+						return lostDone
+					}
+					return fair
+				}
+				second := insert(s)
+				run := s.run
+				s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
+					pace.Sleep(ctx, 100*time.Millisecond) // until all queues are idle
+					return run(ctx, p, c)
+				}
+				s.start()
+				s.until(time.Second, func() bool { return s.db.look(second).terminal() }, "it waits for the poll")
+				require.True(t, lost)
+			})
+		})
+	}
+}
+
 func TestTransientTroubleNeverReachesAStep(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 20)

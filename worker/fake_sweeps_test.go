@@ -89,6 +89,9 @@ func (db *fake) TimeOut(ctx context.Context, limit int) (queues []string, err er
 
 func (db *fake) Reap(ctx context.Context, _ string, limits store.CrashLimits, limit int) (out store.Reaped, err error) {
 	err = db.send(ctx, "reap", "", func() error {
+		if limit == 0 {
+			return nil
+		}
 		for _, r := range db.sorted(func(r *row) bool {
 			return r.status == fsm.StatusExecuting && r.lease.Before(time.Now()) && !r.locked()
 		}) {
@@ -137,7 +140,9 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int) (last string, p stor
 	return "", p, err
 }
 
-func (db *fake) Prune(ctx context.Context, _ store.PruneParams) (done store.Pruned, err error) {
+func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Pruned, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
 	err = db.send(ctx, "prune", "", func() error {
 		done.Instances, db.old = db.old, 0
 		return nil
@@ -176,7 +181,9 @@ type fakeLine struct {
 	closed time.Time
 }
 
-func (l *fakeLine) Present(context.Context, *store.Presence) error { return nil }
+func (l *fakeLine) Present(ctx context.Context, _ *store.Presence) error {
+	return l.db.send(ctx, "present", "", func() error { return nil })
+}
 
 func (l *fakeLine) Absent(context.Context, string) error { return nil }
 

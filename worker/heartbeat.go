@@ -82,7 +82,8 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 		if err != nil {
 			return passed, err
 		}
-		h.heard(byID, beaten, sent)
+		h.heard()
+		h.extended(byID, beaten, sent)
 		for _, id := range beaten.Cancelled {
 			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost: the first cause stays
 		}
@@ -100,8 +101,8 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 	return h.insist(ctx, passed)
 }
 
-// heard takes in what a heartbeat, sent at some time, has extended.
-func (h *heartbeat) heard(byID map[int64]*flight, beaten store.Beaten, sent time.Duration) {
+// extended takes in what a heartbeat, sent at some time, has extended.
+func (h *heartbeat) extended(byID map[int64]*flight, beaten store.Beaten, sent time.Duration) {
 	for _, id := range beaten.Extended {
 		byID[id].until.Store(int64(sent + h.config.Lease - h.margin()))
 	}
@@ -131,7 +132,7 @@ func (h *heartbeat) insist(ctx context.Context, passed []*flight) (still []*flig
 		if len(beaten.Extended) == 0 {
 			still = append(still, f)
 		}
-		h.heard(map[int64]*flight{f.beat.ID: f}, beaten, sent)
+		h.extended(map[int64]*flight{f.beat.ID: f}, beaten, sent)
 	}
 	return still, nil
 }

@@ -97,6 +97,7 @@ func (p *poller) poll(idle []string) error {
 	if err != nil {
 		return err
 	}
+	p.heard()
 	p.obey(found.Paused)
 	p.schedules.expect(found)
 	now := p.since()

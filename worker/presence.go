@@ -19,7 +19,9 @@ func (h *heartbeat) register(ctx context.Context) {
 	defer cancel()
 	if err := h.line.Present(timed, &p); err != nil {
 		h.trouble("register", err)
+		return
 	}
+	h.heard()
 }
 
 // self is what a worker says of itself.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,10 +27,10 @@ type process struct {
 	machineIDs []string
 	queues     map[string]*queue
 
-	began  time.Time
-	lostAt atomic.Int64 // when a connection was last lost, by since
-	last   last
-	quiet  quiet
+	began   time.Time
+	outages outages
+	last    last
+	quiet   quiet
 
 	// base ends everything; the others derive from it, and end before.
 	base  context.Context //nolint:containedctx // the worker's own life
@@ -63,7 +62,7 @@ func newProcess(c Config, db backend) *process {
 	}
 	p.log = c.Logger.With(slog.String("worker", p.id))
 	p.quiet.last = map[string]time.Time{}
-	p.lostAt.Store(int64(-24 * time.Hour))
+	p.outages.over = -24 * time.Hour
 	for _, m := range c.Machines {
 		p.machines[machineKey{m.Name, m.Version}] = m
 		p.machineIDs = append(p.machineIDs, store.MachineID(m.Name, m.Version))

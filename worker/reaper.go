@@ -43,14 +43,12 @@ func (r *reaper) run() {
 func (r *reaper) reap() error {
 	ctx, cancel := context.WithTimeout(r.looking, statementTimeout)
 	defer cancel()
-	// After an outage every lease has expired, held or not: those who still hold theirs beat first
-	// (T20).
-	holdOff := 2 * r.config.Heartbeat
 	up, err := r.db.Uptime(ctx)
 	if err != nil {
 		return err
 	}
-	if up < holdOff || r.since()-time.Duration(r.lostAt.Load()) < holdOff {
+	r.heard()
+	if r.holdsOff(up) {
 		return nil
 	}
 	if r.refused {
@@ -60,7 +58,7 @@ func (r *reaper) reap() error {
 			return err
 		}
 		r.refused = false
-		r.lostAt.Store(int64(r.since()))
+		r.unheard()
 		return nil
 	}
 	for {
@@ -83,4 +81,13 @@ func (r *reaper) reap() error {
 			return nil
 		}
 	}
+}
+
+// holdsOff reports whether it is too early to reap. After an outage every lease has expired, held or
+// not: those who still hold theirs beat first (T20). So it is, too, while this process itself gets no
+// beats through: others may not either.
+func (r *reaper) holdsOff(up time.Duration) bool {
+	long := 2 * r.config.Heartbeat
+	beaten := r.since() - time.Duration(r.last.heartbeat.Load())
+	return up < long || r.reached() < long || beaten >= long
 }

@@ -26,14 +26,11 @@ func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) 
 			c.trouble("resolve a commit", err)
 			continue
 		}
-		var ended []int64
+		var mine []*pending
 		for _, p := range batch {
 			switch verdicts[p.entry.Claim.ID] {
 			case store.Mine:
-				if p.terminal() {
-					ended = append(ended, p.entry.Claim.ID)
-				}
-				p.to.answered(commitReply{})
+				mine = append(mine, p)
 			case store.Current:
 				current = append(current, p)
 			case store.Stale:
@@ -44,9 +41,41 @@ func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) 
 				p.to.answered(commitReply{stale: true})
 			}
 		}
-		c.ended(ended)
+		c.found(mine)
 		return current
 	}
 	abandon(batch)
 	return nil
+}
+
+// found answers outcomes that turned out to be durable, and does what their commit's answer would have
+// let this process do. What the entries do not know, whether a parent has joined and which row of a key
+// is the next, was lost with that answer. It may be in any queue, so all of them are nudged: an answer
+// of a COMMIT is seldom lost, and a nudge in vain costs a claim that finds nothing.
+func (c *committer) found(mine []*pending) {
+	if len(mine) == 0 {
+		return
+	}
+	done := store.Committed{Applied: make(map[int64]bool, len(mine))}
+	entries := make([]store.Entry, len(mine))
+	var ended []int64
+	for i, p := range mine {
+		entries[i] = p.entry
+		done.Applied[p.entry.Claim.ID] = true
+		if p.terminal() {
+			ended = append(ended, p.entry.Claim.ID)
+		}
+		if key := p.entry.Claim.PartitionKey; key != "" && !p.entry.Keep {
+			done.Missed = append(done.Missed, key) // maybe: its head may have been locked
+		}
+	}
+	done.Runnable(entries)
+	for name := range c.queues {
+		done.Queues = append(done.Queues, name)
+	}
+	for _, p := range mine {
+		p.to.answered(commitReply{})
+	}
+	c.ended(ended)
+	c.woke(&done)
 }

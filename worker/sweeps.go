@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -21,7 +22,8 @@ const (
 type pruner struct{ *process }
 
 func (g *pruner) run() {
-	p := store.PruneParams{Done: g.config.RetainDone, Failed: g.config.RetainFailed, Tombstones: tombstonesKept, Limit: pruneMost}
+	p := store.PruneParams{Done: g.config.RetainDone, Failed: g.config.RetainFailed, Tombstones: tombstonesKept, Limit: pruneMost,
+		Timeout: statementTimeout}
 	for wait := pruneEvery; g.pause(pace.Jittered(wait)); {
 		wait = pruneEvery
 		done, err := g.db.Prune(g.looking, p)
@@ -53,7 +55,7 @@ func (s *sweeper) run() {
 	after := ""
 	for s.pause(pace.Jittered(s.config.Reap)) {
 		for range sweepSlices {
-			last, p, err := s.db.Sweep(s.looking, after, sweepSlice)
+			last, p, err := s.slice(after)
 			if err != nil {
 				s.trouble("sweep partition keys", err)
 				break
@@ -65,4 +67,11 @@ func (s *sweeper) run() {
 			}
 		}
 	}
+}
+
+// slice looks through some keys behind one, and returns the last of them: "" at the end.
+func (s *sweeper) slice(after string) (last string, p store.Promotion, err error) {
+	ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
+	defer cancel()
+	return s.db.Sweep(ctx, after, sweepSlice)
 }

@@ -150,6 +150,100 @@ func TestTheReaperHoldsOffAfterALostConnection(t *testing.T) {
 	})
 }
 
+// Somebody ends sessions every few seconds, as idle_session_timeout does: the next statement takes
+// another connection, and beats are heard all the while.
+func TestTheReaperGoesOnWhereConnectionsAreLostRegularly(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.run = takes(10 * time.Minute)
+		s.db.insert()
+		s.change(func(w *weather) {
+			cuts, beaten := 0, time.Time{}
+			w.answers = func(verb, _ string) answer {
+				idle := time.Since(beaten) > 10*time.Second
+				switch verb {
+				case "beat", "present": // its connection was idle for longer than it may be
+					if beaten = time.Now(); idle {
+						return cut
+					}
+				case "poll", "uptime": // whose connection is killed now and then
+					if cuts++; cuts%5 == 0 {
+						return cut
+					}
+				}
+				return fair
+			}
+		})
+		s.start()
+		s.pass(time.Minute)
+		dead := orphan(s)
+		s.pass(3 * time.Minute)
+		require.Equal(t, 1, s.db.look(dead.ID).Crashes, "reaped")
+		require.NotEmpty(t, s.journal.saying("cannot poll"))
+		require.NotEmpty(t, s.journal.saying("cannot heartbeat"))
+		require.Zero(t, s.db.look(1).Crashes)
+	})
+}
+
+// twoProcesses are one that holds a claim and does not reap, and one that reaps and holds none.
+func twoProcesses(s *scene) *row {
+	s.run = deaf(time.Hour)
+	r := s.db.insert()
+	s.config.NoReaper = true
+	s.start()
+	s.pass(time.Second)
+	s.config.NoReaper = false
+	s.start()
+	s.pass(time.Minute)
+	return r
+}
+
+// A server that freezes breaks no connection: whatever was sent is answered when it goes on, and by
+// then every lease has expired.
+func TestTheReaperHoldsOffAfterAFreeze(t *testing.T) {
+	play(t, 10, func(t *testing.T, s *scene) {
+		s.config.Reap = 5 * time.Second
+		r := twoProcesses(s)
+		s.change(func(w *weather) {
+			w.frozen = time.Now().Add(70 * time.Second)
+			w.latency = func(verb string) time.Duration {
+				if verb == "beat" {
+					return 2 * time.Second // the last of those that are answered then
+				}
+				return 0
+			}
+		})
+		s.pass(5 * time.Minute)
+		require.Empty(t, s.journal.saying("reaped"))
+		require.Zero(t, s.db.look(r.ID).Crashes)
+	})
+}
+
+// A server that takes no writes hears no heartbeat, however often polls are answered. Here it takes
+// them again just when a reaper looks.
+func TestTheReaperHoldsOffAfterAReadOnlyPhase(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Reap = 5 * time.Minute
+		r := twoProcesses(s)
+		s.change(func(w *weather) {
+			w.instead = func(verb, _ string, _ []int64) error {
+				switch verb {
+				case "poll":
+					return nil
+				case "uptime":
+					w.instead = nil
+					return nil
+				}
+				return refusal("25006")
+			}
+		})
+		s.pass(6 * time.Minute)
+		require.NotEmpty(t, s.sent("uptime"))
+		require.True(t, time.Now().Before(s.db.look(r.ID).lease))
+		require.Empty(t, s.journal.saying("reaped"))
+		require.Zero(t, s.db.look(r.ID).Crashes)
+	})
+}
+
 func TestTheReaperHoldsOffAfterARestartOfTheServer(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.Reap = 5 * time.Second
@@ -198,6 +292,31 @@ func TestReaperAndGCCanBeOff(t *testing.T) {
 		s.pass(time.Hour)
 		require.NotEmpty(t, s.sent("reap"))
 		require.InDelta(t, 70, len(s.sent("prune")), 11)
+	})
+}
+
+// A network that swallows an answer costs a sweep, and not all that would follow.
+func TestSweepsWithoutAnAnswerAreGivenUp(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		for _, verb := range []string{"prune", "sweep"} {
+			swallowed := false
+			s.change(func(w *weather) {
+				w.answers = func(sent, _ string) answer {
+					if sent == verb && !swallowed {
+						swallowed = true
+						return silent
+					}
+					return fair
+				}
+			})
+			if len(s.running) == 0 {
+				s.start()
+			}
+			s.until(2*time.Minute, func() bool { return swallowed }, verb)
+			began := time.Now()
+			s.pass(statementTimeout + 2*time.Minute)
+			require.Greater(t, len(s.sent(verb, began)), 1, verb)
+		}
 	})
 }
 

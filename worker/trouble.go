@@ -32,13 +32,13 @@ func (q *quiet) first(kind string) bool {
 	return true
 }
 
-// trouble logs an error that will be retried, and tells the reaper when the connection was lost.
+// trouble logs an error that will be retried, and tells the reaper of a database that takes no writes.
 func (p *process) trouble(doing string, err error) {
 	if p.isDraining() && store.Classify(err) == store.FaultCancelled || p.base.Err() != nil {
 		return // our own doing
 	}
-	if store.LostConnection(err) {
-		p.lostAt.Store(int64(p.since()))
+	if store.IsReadOnly(err) {
+		p.unheard()
 	}
 	fault := store.Classify(err)
 	if !p.quiet.first(doing + fault.String()) {

@@ -34,6 +34,7 @@ type weather struct {
 	answers                    func(verb, about string) answer             // nil: fair
 	latency                    func(verb string) time.Duration             // nil: none
 	instead                    func(verb, about string, ids []int64) error // what is reported instead of doing anything, unless nil
+	frozen                     time.Time                                   // the server freezes until then: nothing takes effect, and no connection breaks
 	leftOut, missed, collision float64
 }
 
@@ -87,6 +88,7 @@ func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do 
 	if w.latency != nil {
 		half = w.latency(verb) / 2
 	}
+	frozen := w.frozen
 	what := fair
 	if w.answers != nil {
 		what = w.answers(verb, about)
@@ -102,7 +104,7 @@ func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do 
 	case what == silent:
 		<-ctx.Done()
 		return lostAnswer{ctx.Err()}
-	case !pace.Sleep(ctx, half):
+	case !pace.Sleep(ctx, max(0, time.Until(frozen))), !pace.Sleep(ctx, half):
 		return lostAnswer{ctx.Err()}
 	case instead != nil:
 		return instead

@@ -146,7 +146,7 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	if err != nil {
 		return Committed{}, fmt.Errorf("commit %d outcomes: %w", len(entries), err)
 	}
-	b.runnable(&out)
+	out.Runnable(b.entries)
 	return out, nil
 }
 

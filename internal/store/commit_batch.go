@@ -190,8 +190,9 @@ func (b *batch) consume(c *step.Claim) {
 	}
 }
 
-// runnable tells where the applied outcomes made something runnable, as far as the entries themselves know.
-func (b *batch) runnable(out *Committed) {
+// Runnable notes where the applied ones of some outcomes made something runnable, as far as the entries
+// themselves know. What else they made so (a parent, the next of a key) the server says.
+func (out *Committed) Runnable(entries []Entry) {
 	note := func(queue string, delay time.Duration, at time.Time) {
 		if !at.IsZero() {
 			delay = time.Until(at)
@@ -207,8 +208,8 @@ func (b *batch) runnable(out *Committed) {
 			out.Soon[queue] = delay
 		}
 	}
-	for i := range b.entries {
-		e := &b.entries[i]
+	for i := range entries {
+		e := &entries[i]
 		if !out.Applied[e.Claim.ID] {
 			continue
 		}

@@ -55,7 +55,7 @@ func Classify(err error) Fault {
 		return FaultConfig // the host has closed its pool: it never opens again
 	}
 	var unsendable pgx.ErrPreprocessingBatch
-	if errors.As(err, &unsendable) && !LostConnection(err) {
+	if errors.As(err, &unsendable) && !lostConnection(err) {
 		return FaultData // an argument that cannot be encoded was never sent, and never will be
 	}
 	return FaultTransient
@@ -107,6 +107,10 @@ func MayPass(err error) bool {
 // IsUniqueViolation reports whether a unique index refused a row.
 func IsUniqueViolation(err error) bool { return hasCode(err, codeUniqueViolation) }
 
+// IsReadOnly reports whether the server takes no writes: a standby, or one that is to become the
+// primary in a moment.
+func IsReadOnly(err error) bool { return hasCode(err, codeReadOnly) }
+
 // IsRefused reports whether the role may not do what was sent.
 func IsRefused(err error) bool { return hasCode(err, codeRefused) }
 
@@ -118,13 +122,8 @@ func hasCode(err error, code string) bool {
 	return pg != nil && pg.Code == code
 }
 
-// LostConnection reports whether the connection itself broke or the server went down or takes no writes, rather than one statement
-// failing: nobody's heartbeat was heard meanwhile. After it the reaper holds off: heartbeats go first (T20). Behind some proxies a dead
-// server is a server error of class 08 on a live connection; a network that swallows is only noticed by our own timeout.
-func LostConnection(err error) bool {
-	if pg := reported(err); pg != nil {
-		return hasClass(pg.Code, "08", "57P", codeReadOnly)
-	}
+// lostConnection reports whether the connection itself broke, where that is no server's report.
+func lostConnection(err error) bool {
 	var dial *pgconn.ConnectError
 	var network *net.OpError
 	return errors.As(err, &dial) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
@@ -137,7 +136,7 @@ func LostConnection(err error) bool {
 // the connection, the server or the role as a whole, are nobody's doing.
 func MayNeverPass(err error) bool {
 	pg := reported(err)
-	return pg != nil && !LostConnection(err) && !hasClass(pg.Code, "28", "3D", "40", "53100", "53300", codeStatementGone)
+	return pg != nil && !hasClass(pg.Code, "08", "28", "3D", "40", "53100", "53300", "57P", codeReadOnly, codeStatementGone)
 }
 
 // unknown reports whether err leaves open if the transaction was committed.

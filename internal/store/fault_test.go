@@ -54,8 +54,7 @@ func TestClassifyServerErrors(t *testing.T) {
 			require.Equal(t, f.fault, store.Classify(fmt.Errorf("commit: %w", &entpgx.StmtError{Name: "commit", Sent: true, Err: err})), "%s %s", code, name)
 			require.Equal(t, code == "23505", store.IsUniqueViolation(err))
 			require.Equal(t, code == "55P03", store.IsLockTimeout(err))
-			lost := code[:2] == "08" || code[:3] == "57P" || code == "25006" // nobody's heartbeat was heard meanwhile
-			require.Equal(t, lost, store.LostConnection(err), "%s %s", code, name)
+			require.Equal(t, code == "25006", store.IsReadOnly(err))
 		}
 	}
 }
@@ -83,18 +82,16 @@ func TestClassifyOtherErrors(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want store.Fault
-		lost bool
 	}{
-		{nil, store.FaultNone, false},
-		{context.Canceled, store.FaultCancelled, false},
-		{fmt.Errorf("acquire: %w", context.DeadlineExceeded), store.FaultCancelled, true},
-		{io.EOF, store.FaultTransient, true},
-		{&entpgx.StmtError{Sent: true, Err: io.ErrUnexpectedEOF}, store.FaultTransient, true},
-		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, store.FaultTransient, true},
-		{pgconn.ErrConnClosed, store.FaultTransient, false},
+		{nil, store.FaultNone},
+		{context.Canceled, store.FaultCancelled},
+		{fmt.Errorf("acquire: %w", context.DeadlineExceeded), store.FaultCancelled},
+		{io.EOF, store.FaultTransient},
+		{&entpgx.StmtError{Sent: true, Err: io.ErrUnexpectedEOF}, store.FaultTransient},
+		{&net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, store.FaultTransient},
+		{pgconn.ErrConnClosed, store.FaultTransient},
 	} {
 		require.Equal(t, c.want, store.Classify(c.err), "%v", c.err)
-		require.Equal(t, c.lost, store.LostConnection(c.err), "%v", c.err)
 	}
 	// The server's word outranks the context's: what it said has happened.
 	both := errors.Join(context.Canceled, &pgconn.PgError{Code: "23505"})
@@ -108,7 +105,7 @@ func TestClassifyANilReport(t *testing.T) {
 		require.Equal(t, store.FaultTransient, store.Classify(err))
 		require.False(t, store.MayPass(err))
 		require.False(t, store.MayNeverPass(err))
-		require.False(t, store.LostConnection(err))
+		require.False(t, store.IsReadOnly(err))
 		require.False(t, store.IsUniqueViolation(err))
 	}
 }

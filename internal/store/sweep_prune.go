@@ -7,13 +7,18 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
-// PruneParams say what is old. All but the retentions must be positive.
+// PruneParams say what is old. All but the retentions and the timeout must be positive.
 type PruneParams struct {
 	Done, Failed time.Duration // kept since an instance's end; 0: not at all
 	Tombstones   int           // kept of one instance
 	Limit        int           // rows of one transaction
+	// Timeout of one transaction, on the client's side: the server's own limit does not reach a client
+	// behind a network that swallows its answer. 0: none.
+	Timeout time.Duration
 }
 
 // Pruned is what a sweep removed.
@@ -80,7 +85,7 @@ func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64,
 		_, err := pgx.ForEachRow(rows, []any{&last.at, &last.id}, func() error { ids = append(ids, last.id); return nil })
 		return err
 	}
-	err := s.one(ctx, fastLock, "prune due", pruneDueSQL, read, micros(p.Done), micros(p.Failed), last.at, last.id, p.Limit)
+	err := s.sweep(ctx, p, s.stmt("prune due", pruneDueSQL, read, micros(p.Done), micros(p.Failed), last.at, last.id, p.Limit))
 	return ids, err
 }
 
@@ -101,7 +106,7 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 	alone = true
 	for left := len(ids); left > 0 && alone; {
 		var gone int
-		err := s.one(ctx, fastLock, "prune", pruneSQL, readSwept(&alone, &gone), micros(p.Done), micros(p.Failed), ids, s.sweepers())
+		err := s.sweep(ctx, p, s.stmt("prune", pruneSQL, readSwept(&alone, &gone), micros(p.Done), micros(p.Failed), ids, s.sweepers()))
 		if err != nil {
 			return s.narrowDown(ctx, p, ids, sum, err)
 		}
@@ -148,15 +153,15 @@ SELECT c.alone, (SELECT count(*) FROM d) FROM c`
 
 func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned) error {
 	var targets []int64
-	if err := s.one(ctx, fastLock, "overgrown inboxes", overgrownSQL, readIDs(&targets), p.Tombstones, p.Limit); err != nil {
+	if err := s.sweep(ctx, p, s.stmt("overgrown inboxes", overgrownSQL, readIDs(&targets), p.Tombstones, p.Limit)); err != nil {
 		return err
 	}
 	for _, target := range targets {
 		for more := true; more; {
 			var alone bool
 			var gone int
-			if err := s.one(ctx, fastLock, "prune tombstones", pruneTombstonesSQL, readSwept(&alone, &gone),
-				target, p.Tombstones, p.Limit, s.sweepers()); err != nil {
+			if err := s.sweep(ctx, p, s.stmt("prune tombstones", pruneTombstonesSQL, readSwept(&alone, &gone),
+				target, p.Tombstones, p.Limit, s.sweepers())); err != nil {
 				return fmt.Errorf("of instance %d: %w", target, err)
 			}
 			if !alone {
@@ -167,6 +172,16 @@ func (s *Store) pruneTombstones(ctx context.Context, p PruneParams, sum *Pruned)
 		}
 	}
 	return nil
+}
+
+// sweep sends one statement of a sweep.
+func (s *Store) sweep(ctx context.Context, p PruneParams, stmt entpgx.Stmt) error {
+	if p.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, p.Timeout)
+		defer cancel()
+	}
+	return s.transaction(ctx, fastLock, stmt)
 }
 
 func readSwept(alone *bool, gone *int) func(pgx.Rows) error {

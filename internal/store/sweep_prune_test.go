@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -208,4 +209,16 @@ func TestPruneTombstonesOldestFirst(t *testing.T) {
 	b.inTx(held, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, many)
 	p.Tombstones = 10
 	require.Equal(t, store.Pruned{Tombstones: 10}, b.prune(p), "of the one that nobody is busy with")
+}
+
+// A sweep has as many transactions as there is to delete; each is given up for itself.
+func TestPruneIsGivenUpByTheClient(t *testing.T) {
+	b := newBench(t)
+	p := aDay
+	p.Timeout = time.Nanosecond
+	_, err := b.Prune(t.Context(), p)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	p.Timeout = time.Minute
+	_, err = b.Prune(t.Context(), p)
+	require.NoError(t, err)
 }

@@ -141,7 +141,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	if err := tx.Commit(ctx); err != nil {
 		return &entpgx.StmtError{Name: "commit", Sent: true, Err: err}
 	}
-	b.runnable(out)
+	out.Runnable(b.entries)
 	return nil
 }
 
