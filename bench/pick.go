@@ -110,7 +110,7 @@ func claim(ctx context.Context, pool *pgxpool.Pool) error {
 // claimed is one pick by the engine's own statements.
 func claimed(ctx context.Context, pool *pgxpool.Pool, n int) ([]*step.Claim, error) {
 	got, err := store.New(entpgx.New(pool), "gendurable").Claim(ctx, store.ClaimParams{Queue: "default", Worker: bencher,
-		Machines: []string{store.MachineID("noop", 1)}, Limit: n, Window: n, Lease: time.Hour, Inbox: 100})
+		Machines: []string{store.MachineID("noop", 1)}, Limit: n, Window: n, Lease: time.Hour})
 	return got.Claims, err
 }
 

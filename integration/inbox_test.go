@@ -49,6 +49,47 @@ func TestCollectingASetRunsOncePerSignal(t *testing.T) {
 	require.Zero(t, query[int](t, c.Pool, `SELECT count(*) FROM gendurable.signals`), "an inbox outlived its instance")
 }
 
+// An inbox may hold more than Limits.Inbox, which only senders go by: it was lowered since. A step that
+// parks towards itself is given all of it, and sleeps until something new comes.
+func TestAnInboxOverALoweredLimitDoesNotSpin(t *testing.T) {
+	t.Parallel()
+	const before = 10
+	vote := fsm.DeclareSignal[int]("vote")
+	m := fsm.Declare[int, int]("collecting")
+	runs := make(chan int, 10_000)
+	def := m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+		votes, err := vote.All(v)
+		if err != nil {
+			return nil, err
+		}
+		runs <- len(votes)
+		if len(votes) > before {
+			return v.Done(len(votes)), nil
+		}
+		return v.Await("start", v.State, vote), nil
+	}))
+	c := config(t, def)
+	client := c
+	client.Queues = nil
+	sender := start(t, client)
+	id := insert(t, sender, m.New(0))
+	for n := range before {
+		_, err := sender.Signal(t.Context(), id, vote.With(n))
+		require.NoError(t, err)
+	}
+	c.Limits.Inbox = 3
+	eng := start(t, c)
+	// The first run awaits nothing yet, and finds all of them when it parks; the second sleeps.
+	eventually(t, func() bool { return len(runs) >= 2 })
+	eventuallyStatus(t, eng, id, fsm.StatusAwaitingSignal)
+	_, err := eng.Signal(t.Context(), id, vote.With(before))
+	require.ErrorIs(t, err, engine.ErrInboxFull)
+	_, err = sender.Signal(t.Context(), id, vote.With(before))
+	require.NoError(t, err)
+	require.Equal(t, before+1, result(t, eng, m, id))
+	require.Len(t, runs, 3)
+}
+
 func TestSignalsThatWereNotAwaitedWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
 	first, second := fsm.DeclareSignal[string]("first"), fsm.DeclareSignal[string]("second")

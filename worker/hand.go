@@ -98,8 +98,7 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		q.paused.Store(false)
 		h.queues[queue] = q
 	}
-	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease,
-		Inbox: h.w.config.Env.Limits.Inbox}
+	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease}
 	for n := 1; ; n++ {
 		sent := h.w.since()
 		got, err := h.w.db.Claim(ctx, p)

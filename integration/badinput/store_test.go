@@ -47,7 +47,7 @@ func (s shelf) claimed(t *testing.T) (bad, good *step.Claim) {
 	_, err := s.Insert(t.Context(), []*step.Spec{document([]byte(`"bad"`)), document([]byte(`"good"`))})
 	require.NoError(t, err)
 	got, err := s.Claim(t.Context(), store.ClaimParams{Queue: "q", Window: 10, Worker: self, Machines: []string{"m/1"}, Limit: 2,
-		Lease: time.Hour, Inbox: 10})
+		Lease: time.Hour})
 	require.NoError(t, err)
 	require.Len(t, got.Claims, 2)
 	return got.Claims[0], got.Claims[1]

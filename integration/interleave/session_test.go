@@ -265,7 +265,7 @@ func (s *session) claim(ctx context.Context, queue, worker string, limit int) []
 func (s *session) pick(ctx context.Context, queue, worker string, limit int, blocked bool) (got []*step.Claim, unsettled []string) {
 	once := func(ctx context.Context) error {
 		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: queue, Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
-			Lease: time.Minute, Inbox: 10_000, MoveBlocked: blocked})
+			Lease: time.Minute, MoveBlocked: blocked})
 		unsettled = c.Unsettled
 		if err == nil {
 			got = c.Claims

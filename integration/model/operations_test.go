@@ -64,7 +64,7 @@ func (p *pair) claim(w *worker, queue string, limit int, wide bool) []claim {
 		require.Less(p, rounds, 100, "a claim that moves rows without end")
 		ctx, cancel := p.context()
 		got, err := p.Claim(ctx, store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit - len(claims),
-			Window: window, Lease: lease, Inbox: inboxCap})
+			Window: window, Lease: lease})
 		cancel()
 		require.NoError(p, err)
 		before := p.newest

@@ -157,10 +157,12 @@ SELECT moved.*, (SELECT count(*) FROM todo b WHERE b.act = 4 AND NOT $10::bool),
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 FROM (SELECT) one LEFT JOIN moved ON true`
 
-// inboxSQL reads the awaited signals of what claimSQL has just claimed. $1 the most per instance.
+// inboxSQL reads the awaited signals of what claimSQL has just claimed: all of them, since an instance
+// that parks towards its own step sleeps until there is one that it was not given. With only the first
+// of them it would be woken by the others, and given the first again, for ever. Senders bound an inbox.
 const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at, s.trace
 FROM {s}.gen_durable g CROSS JOIN LATERAL (
-  SELECT i.* FROM {s}.signals i WHERE i.target_id = g.id AND i.name = ANY(g.awaits) AND i.consumed_at IS NULL ORDER BY i.id LIMIT $1) s
+  SELECT i.* FROM {s}.signals i WHERE i.target_id = g.id AND i.name = ANY(g.awaits) AND i.consumed_at IS NULL OFFSET 0) s
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[])
 ORDER BY s.target_id, s.id`
 
@@ -172,7 +174,6 @@ type ClaimParams struct {
 	Limit    int           // most rows to claim; at least 1
 	Window   int           // rows to look at; at least Limit, at most 1000
 	Lease    time.Duration // from the moment of the claim
-	Inbox    int           // most awaited signals per instance
 	After    Place         // look only behind this place in the order, the last one of a claim before, and at what is of a more urgent
 	// priority; zero: from the front
 	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
@@ -224,7 +225,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	err := s.transaction(ctx, fastLock,
 		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out) },
 			append(append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...), p.MoveBlocked)...),
-		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }, p.Inbox))
+		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }))
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
 	}

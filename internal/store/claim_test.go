@@ -28,10 +28,6 @@ func queue(q string) func(*store.ClaimParams) { return func(p *store.ClaimParams
 func knowing(m ...string) func(*store.ClaimParams) {
 	return func(p *store.ClaimParams) { p.Machines = m }
 }
-func withInbox(most int) func(*store.ClaimParams) {
-	return func(p *store.ClaimParams) { p.Inbox = most }
-}
-
 func behind(place store.Place) func(*store.ClaimParams) {
 	return func(p *store.ClaimParams) { p.After = place }
 }
@@ -245,11 +241,6 @@ func TestAwaitedSignalsComeWithTheClaim(t *testing.T) {
 	require.Equal(t, []string{"b", "b"}, namesOf(claims[1].Awaited))
 	require.Empty(t, claims[2].Awaited)
 	require.Less(t, claims[0].Awaited[0].ID, claims[0].Awaited[2].ID, "oldest first")
-
-	_, _, err := b.Release(t.Context(), me, claims)
-	require.NoError(t, err)
-	claims = b.claim(withInbox(2)).Claims
-	require.Equal(t, []string{"b", "a"}, namesOf(claims[0].Awaited), "the oldest, up to the limit")
 }
 
 // T74: rows of a machine or version that this worker does not know are set aside once, reported, and burn nothing; one who knows them
@@ -323,7 +314,7 @@ func TestWorkersSideBySide(t *testing.T) {
 			var mine []int64
 			for empty := 0; empty < 3; {
 				got, err := b.Claim(t.Context(), store.ClaimParams{Queue: "default", Worker: fmt.Sprint("w", i), Machines: []string{"m/1"}, Limit: 9,
-					Window: 20, Lease: lease, Inbox: 1})
+					Window: 20, Lease: lease})
 				if err != nil || len(got.Claims) == 0 {
 					empty++
 				}

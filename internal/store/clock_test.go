@@ -60,7 +60,7 @@ func TestNoClaimHasTheInboxOfBefore(t *testing.T) {
 	claimed, failed := make(chan store.Claimed, 1), make(chan error, 1)
 	go func() {
 		got, err := gated.Claim(t.Context(), store.ClaimParams{Queue: "default", Worker: other, Machines: []string{"m/1"}, Limit: 10, Window: 10,
-			Lease: lease, Inbox: 10})
+			Lease: lease})
 		claimed <- got
 		failed <- err
 	}()

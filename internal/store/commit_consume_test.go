@@ -13,7 +13,7 @@ import (
 // claim picks up to ten rows of the default queue for a worker that knows machine m, version 1.
 func (b bench) claim(change ...func(*store.ClaimParams)) store.Claimed {
 	b.t.Helper()
-	p := store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 10, Window: 1000, Lease: lease, Inbox: 100}
+	p := store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 10, Window: 1000, Lease: lease}
 	for _, f := range change {
 		f(&p)
 	}

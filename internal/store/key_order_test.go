@@ -260,7 +260,7 @@ func TestPickersSideBySideOnFewKeys(t *testing.T) {
 		var missed []string
 		for left() > 0 {
 			got, err := b.Claim(t.Context(), store.ClaimParams{Queue: fmt.Sprint("q", n%2), Worker: me, Machines: []string{"m/1"}, Limit: 5,
-				Window: 50, Lease: lease, Inbox: 1})
+				Window: 50, Lease: lease})
 			if err != nil && !store.IsUniqueViolation(err) && !store.IsLockTimeout(err) { // they met on a key, one in each queue
 				return err
 			}
@@ -312,7 +312,7 @@ func TestPicksOfTwoQueuesMeetOnKeys(t *testing.T) {
 	b.inTx(stranger, `UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'x', lease_expires_at = now() WHERE id = $1`, stalled)
 	picks := make(chan error, 2)
 	pick := func(queue string) {
-		_, err := b.Claim(t.Context(), store.ClaimParams{Queue: queue, Worker: me, Machines: []string{"m/1"}, Limit: 10, Window: 100, Lease: lease, Inbox: 1})
+		_, err := b.Claim(t.Context(), store.ClaimParams{Queue: queue, Worker: me, Machines: []string{"m/1"}, Limit: 10, Window: 100, Lease: lease})
 		picks <- err
 	}
 	go pick("a")

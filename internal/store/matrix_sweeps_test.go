@@ -149,8 +149,7 @@ var (
 // requireClaim picks from the scene's queue with a worker that knows machines, and expects n rows.
 func (s *scene) requireClaim(n int, machines ...string) {
 	s.t.Helper()
-	got, err := s.Claim(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: machines, Limit: 10, Window: 100, Lease: lease,
-		Inbox: cap10})
+	got, err := s.Claim(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: machines, Limit: 10, Window: 100, Lease: lease})
 	require.NoError(s.t, err)
 	require.Len(s.t, got.Claims, n)
 }

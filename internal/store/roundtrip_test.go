@@ -85,7 +85,7 @@ var roundTrips = []struct {
 }{
 	{"claim", 1, func(b bench, n int) any { b.runnable(n); return n }, func(b bench, n any) error {
 		got, err := b.Claim(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Window: 1000,
-			Lease: lease, Inbox: 10})
+			Lease: lease})
 		if err == nil && len(got.Claims) != n {
 			return fmt.Errorf("claimed %d of %d", len(got.Claims), n)
 		}
