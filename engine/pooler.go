@@ -151,7 +151,8 @@ func keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
 }
 
 // beginIdle opens a transaction that may wait for the other connection, whatever the role's limits are.
-const beginIdle = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s'; "
+const beginIdle = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s';
+	SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'; `
 
 // backend is the process of Postgres that serves a connection, after some other statements. The simple protocol asks: it needs nothing
 // that a proxy might lose.

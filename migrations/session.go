@@ -53,9 +53,10 @@ func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *sl
 		// A role's own limits are made for statements, not for an index build. The files set the ones
 		// they need.
 		"lock_timeout": "0", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
+		"idle_session_timeout": "0", "transaction_timeout": "0",
 		"default_transaction_isolation": "read committed",
 	} {
-		if _, err := s.conn.ExecContext(ctx, "SELECT set_config($1, $2, false)", name, value); err != nil {
+		if _, err := s.conn.ExecContext(ctx, setKnown, name, value); err != nil {
 			return nil, fmt.Errorf("set %s: %w", name, err)
 		}
 	}
@@ -70,6 +71,9 @@ func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *sl
 	}
 	return s, nil
 }
+
+// setKnown sets what the server knows: transaction_timeout came with Postgres 17.
+const setKnown = "SELECT set_config($1, $2, false) WHERE current_setting($1, true) IS NOT NULL"
 
 func dial(pool *pgxpool.Pool) *sql.DB {
 	config := pool.Config()

@@ -99,6 +99,24 @@ func TestTightTimeouts(t *testing.T) {
 	scenario(t, app(t, tight...))
 }
 
+// From Postgres 17 on a role's timeout may also be one of whole transactions, which ends their session.
+func TestATightTimeoutOfTransactions(t *testing.T) {
+	t.Parallel()
+	if major(t) < 17 {
+		return // no older server knows it
+	}
+	scenario(t, app(t, "transaction_timeout = '50ms'"))
+}
+
+// A role's idle sessions end sooner than the engine needs them again, those of its pool and those of
+// its heartbeats. It goes on with new ones; only its complaints are more.
+func TestIdleSessionsThatEnd(t *testing.T) {
+	t.Parallel()
+	e := app(t, "idle_session_timeout = '200ms'")
+	e.expected = []string{"SQLSTATE 57P05"}
+	scenario(t, e)
+}
+
 func TestForeignSearchPaths(t *testing.T) {
 	t.Parallel()
 	for name, path := range map[string]string{"nothing": "''", "look-alikes": "host, pg_catalog, gendurable"} {
@@ -119,7 +137,11 @@ func TestForeignSearchPaths(t *testing.T) {
 func TestMigratedByTheTightestRole(t *testing.T) {
 	t.Parallel()
 	const schema = `Engine "2"`
-	name, as := role(t, append([]string{"default_transaction_isolation = serializable", "search_path = ''"}, tight...)...)
+	limits := tight
+	if major(t) >= 17 {
+		limits = append(limits, "transaction_timeout = '50ms'")
+	}
+	name, as := role(t, append([]string{"default_transaction_isolation = serializable", "search_path = ''"}, limits...)...)
 	direct := pgtest.Database(t)
 	admin := pgtest.Pool(t, direct)
 	execute(t, admin, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize()+" AUTHORIZATION "+name)

@@ -18,12 +18,18 @@ const oldest = 15
 
 func TestTheServerIsOfTheVersionMeant(t *testing.T) {
 	t.Parallel()
+	got := major(t)
+	require.GreaterOrEqual(t, got, oldest)
+	if meant := os.Getenv(majorVariable); meant != "" {
+		require.Equal(t, meant, strconv.Itoa(got))
+	}
+}
+
+// major is the server's major version.
+func major(t *testing.T) int {
+	t.Helper()
 	var number int
 	pool := pgtest.Pool(t, pgtest.Database(t))
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_setting('server_version_num')::int").Scan(&number))
-	major := number / 10000
-	require.GreaterOrEqual(t, major, oldest)
-	if meant := os.Getenv(majorVariable); meant != "" {
-		require.Equal(t, meant, strconv.Itoa(major))
-	}
+	return number / 10000
 }

@@ -30,7 +30,8 @@ const beginCountSQL = `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY`
 // Unlike all other statements this one reads the table from end to end, so the settings differ: a scan is what it wants, by one process of
 // the server, which serves others too.
 const countSettingsSQL = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true),
-  set_config('enable_seqscan', 'on', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true)`
+  set_config('enable_seqscan', 'on', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
+  ` + untimed
 
 // No index could serve it: one that names the step would have to be maintained by every commit (T82).
 const countSQL = `SELECT g.fsm, g.fsm_version, g.step, g.queue, g.status::text, count(*) FROM {s}.gen_durable g

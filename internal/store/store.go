@@ -57,12 +57,19 @@ func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) 
 // may be another (T31).
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// settingsSQL overrides, for this transaction only, what a role may have set against us (T40) and what lets the planner leave the one
-// good plan of the batch statements: those are planned once, maybe on an empty table, and must hold on a full one (T98).
+// settingsSQL overrides, for this transaction only, what a role may have set against us (T40) and what
+// lets the planner leave the one good plan of the batch statements: those are planned once, maybe on an
+// empty table, and must hold on a full one (T98).
 const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
   set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
-  set_config('gendurable.awaiting', '{}', true)`
+  set_config('gendurable.awaiting', '{}', true),
+  ` + untimed
+
+// untimed switches off a role's limit on whole transactions, which Postgres knows since version 17:
+// another value would not restart a clock that runs already. The limit on statements bounds what is left.
+const untimed = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
+  THEN set_config('transaction_timeout', '0', true) END`
 
 // bitmapsSQL goes before a statement that goes by the index of labels: such an index is read no other way.
 const bitmapsSQL = `SET LOCAL enable_bitmapscan = on`
