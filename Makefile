@@ -14,7 +14,7 @@ NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/
 
 .DEFAULT_GOAL := help
 .PHONY: help test compile postgres interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format check-comments lint \
-	generate check-generated check-tidy drift migration cli atlas node ci clean FORCE
+	generate check-generated check-tidy drift migration cli atlas node release-check ci clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -103,6 +103,7 @@ vet: ## Look for suspicious constructs
 	go vet ./...
 	cd integration/hosts && go vet ./...
 	cd telemetry && go vet ./...
+	cd tools/release && go vet ./...
 
 format: ## Format the code
 	gofmt -w $(SOURCES)
@@ -121,6 +122,7 @@ lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LIS
 	bin/golangci-lint run ./...
 	cd integration/hosts && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	cd telemetry && ../bin/golangci-lint run --config ../.golangci.yml ./...
+	cd tools/release && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }
 
@@ -158,6 +160,9 @@ cli: bin/gendurable ## Build the command line tool as bin/gendurable
 atlas: bin/atlas ## Build the Atlas CLI as bin/atlas
 
 node: $(NODE_PACKAGES) ## Install what the tests' programs of Node import
+
+release-check: ## Check that hosts can get the modules as committed, before VERSION=v0.1.0 is tagged
+	cd tools/release && go run . $(if $(VERSION),-version "$(VERSION)")
 
 ci: ## Run what continuous integration runs
 	.ci/run

@@ -1,12 +1,14 @@
 package docs_test
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -18,6 +20,7 @@ import (
 var (
 	link     = regexp.MustCompile(`\[[^\]]*\]\(([^)\s]+)\)`)
 	code     = regexp.MustCompile("`([^`]+)`")
+	anchor   = regexp.MustCompile(`<a id="([^"]+)"></a>`)
 	heading  = regexp.MustCompile(`^#{1,6} (.*)$`)
 	noSlug   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	testName = regexp.MustCompile(`^(Test|Example|Fuzz)[A-Za-z0-9_]*$`)
@@ -67,10 +70,13 @@ func orFolder(to string) string {
 	return at
 }
 
-// anchors are a page's headings as its readers' browsers know them.
+// anchors are a page's headings as its readers' browsers know them, and what is marked in it.
 func anchors(p page) []string {
 	var out []string
 	for _, line := range p.prose() {
+		for _, m := range anchor.FindAllStringSubmatch(line, -1) {
+			out = append(out, m[1])
+		}
 		if m := heading.FindStringSubmatch(line); m != nil {
 			out = append(out, strings.ReplaceAll(noSlug.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-"))
 		}
@@ -183,9 +189,43 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
+// A decision keeps its number, so numbers have no gaps, and none stands twice.
+func TestDecisionsAreNumbered(t *testing.T) {
+	t.Parallel()
+	require.NotEmpty(t, decisions(t))
+	for i, line := range decisions(t) {
+		require.True(t, strings.HasPrefix(line, fmt.Sprintf(`| <a id="d%d"></a>D%d | `, i+1, i+1)), "%s", line)
+	}
+}
+
+// decisions are the rows of the table.
+func decisions(t *testing.T) (rows []string) {
+	t.Helper()
+	for _, line := range read(t, "docs/decisions.md").lines {
+		if strings.HasPrefix(line, "| <a id=") {
+			rows = append(rows, line)
+		}
+	}
+	return rows
+}
+
+// The list of examples has a row for each of them.
+func TestExamplesAreListed(t *testing.T) {
+	t.Parallel()
+	entries, err := os.ReadDir(filepath.Join(root, "examples"))
+	require.NoError(t, err)
+	text := strings.Join(read(t, "examples/README.md").lines, "\n")
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "internal" {
+			require.Contains(t, text, "\n| ["+e.Name()+"]("+e.Name()+") |")
+		}
+	}
+}
+
 // What comments cite is there to be looked up.
 func TestCitationsResolve(t *testing.T) {
 	t.Parallel()
+	made := len(decisions(t))
 	hazards, sections := map[string]bool{}, map[string]bool{}
 	for _, line := range read(t, "docs/hazards.md").lines {
 		if m := regexp.MustCompile(`^\| (T\d+) \|`).FindStringSubmatch(line); m != nil {
@@ -204,6 +244,10 @@ func TestCitationsResolve(t *testing.T) {
 		text, err := os.ReadFile(at)
 		for _, m := range regexp.MustCompile(`\bT\d{1,2}\b`).FindAll(text, -1) {
 			require.True(t, hazards[string(m)], "%s cites %s", at, m)
+		}
+		for _, m := range regexp.MustCompile(`decision D(\d+)`).FindAllSubmatch(text, -1) {
+			number, err := strconv.Atoi(string(m[1]))
+			require.True(t, err == nil && number >= 1 && number <= made, "%s cites %s", at, m[0])
 		}
 		for _, m := range regexp.MustCompile(`spec ((?:§\d+(?:, )?)+)`).FindAllSubmatch(text, -1) {
 			for section := range strings.SplitSeq(strings.TrimSuffix(string(m[1]), ", "), ", ") {

@@ -3,7 +3,7 @@ module github.com/gendurable/gendurable/telemetry
 go 1.26.0
 
 require (
-	github.com/gendurable/gendurable v0.0.0
+	github.com/gendurable/gendurable v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
