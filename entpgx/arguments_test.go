@@ -18,7 +18,8 @@ type (
 	rank  int16
 )
 
-// TestSafeArguments holds the list of the package's documentation: what goes in as $1::type comes out alike in all modes.
+// TestSafeArguments tests the list in the package's documentation: each value that goes in as
+// $1::type comes out the same in all modes.
 func TestSafeArguments(t *testing.T) {
 	t.Parallel()
 	const null = "<null>"

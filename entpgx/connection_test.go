@@ -20,7 +20,7 @@ type line struct {
 	mu     sync.Mutex
 	turns  int  // changes from sending to receiving
 	asking bool // the last transfer was a write
-	cut    bool // what is sent from now on arrives, but no answer does
+	cut    bool // requests arrive from now on, but no answer does
 }
 
 func (l *line) sent() {
@@ -29,7 +29,7 @@ func (l *line) sent() {
 	l.asking = true
 }
 
-// received says whether the answer may pass.
+// received reports whether the answer may arrive.
 func (l *line) received() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// violations are the words by which ent recognises a violated constraint, by SQLSTATE.
+// violations maps SQLSTATEs to the words by which ent recognises a violated constraint.
 var violations = map[string]string{
 	"23503": "violates foreign key constraint",
 	"23505": "violates unique constraint",
 	"23514": "violates check constraint",
 }
 
-// constraint makes ent.IsConstraintError hold for violated constraints: ent looks for English words, but a server
-// reports in the language of its lc_messages.
+// constraint makes ent.IsConstraintError hold for violated constraints: ent looks for English
+// words, but a server reports in the language of its lc_messages.
 func constraint(err error) error {
 	var reported *pgconn.PgError
 	if !errors.As(err, &reported) || sqlgraph.IsConstraintError(err) {

@@ -17,8 +17,8 @@ import (
 // rollbackTimeout bounds a ROLLBACK, which has to run although the caller's context may have ended.
 const rollbackTimeout = 5 * time.Second
 
-// Driver is ent's [dialect.Driver] over a pool ([New]) or inside a transaction ([Within]). It is safe for concurrent
-// use as far as what it stands on is: a pool is, a transaction is not. The zero value is not usable.
+// Driver is ent's [dialect.Driver] over a pool ([New]) or inside a transaction ([Within]). Over a
+// pool it is safe for concurrent use; inside a transaction it is not. The zero value is not usable.
 type Driver struct {
 	queries
 	pool *pgxpool.Pool // nil inside a transaction
@@ -27,28 +27,29 @@ type Driver struct {
 
 var _ dialect.Driver = (*Driver)(nil)
 
-// New returns a driver over the host's pool, which stays the host's: Close does not close it.
+// New returns a driver over the host's pool. Close does not close the pool.
 func New(pool *pgxpool.Pool) *Driver {
 	return &Driver{queries: queries{pool}, pool: pool}
 }
 
-// Within returns a driver inside a transaction that someone else began and will end. Transactions begun on it are
-// savepoints.
+// Within returns a driver inside a transaction of the caller's, who also ends it. Transactions that
+// the driver begins are savepoints.
 func Within(tx pgx.Tx) *Driver {
 	return &Driver{queries: queries{tx}, tx: tx}
 }
 
-// Pool returns the host's pool, nil for a driver made by Within.
+// Pool returns the host's pool; nil for a driver made by Within.
 func (d *Driver) Pool() *pgxpool.Pool { return d.pool }
 
 // Dialect returns [dialect.Postgres].
 func (d *Driver) Dialect() string { return dialect.Postgres }
 
-// Close does nothing: pool and transaction belong to whoever made them.
+// Close does nothing: the pool or the transaction belongs to its maker.
 func (d *Driver) Close() error { return nil }
 
-// Dial opens a connection outside of the pool but with its configuration and hooks, for work that must neither wait
-// for a free connection nor take one from the others. The caller closes it. A driver made by Within cannot dial.
+// Dial opens a connection outside of the pool but with its configuration and hooks, for work that
+// must neither wait for a free connection nor take one from the others. The caller closes it. A
+// driver made by Within returns an error.
 func (d *Driver) Dial(ctx context.Context) (*pgx.Conn, error) {
 	if d.pool == nil {
 		return nil, errors.New("dial a connection: the driver stands on a transaction, not on a pool")
@@ -74,7 +75,7 @@ func (d *Driver) Dial(ctx context.Context) (*pgx.Conn, error) {
 // Tx begins a transaction with the server's defaults; see BeginTx.
 func (d *Driver) Tx(ctx context.Context) (dialect.Tx, error) { return d.BeginTx(ctx, nil) }
 
-// isolationLevels are the levels that Postgres knows; snapshot isolation is its repeatable read.
+// isolationLevels maps levels to those of Postgres, whose repeatable read is snapshot isolation.
 var isolationLevels = map[stdsql.IsolationLevel]pgx.TxIsoLevel{
 	stdsql.LevelDefault:         "",
 	stdsql.LevelReadUncommitted: pgx.ReadUncommitted,
@@ -84,9 +85,9 @@ var isolationLevels = map[stdsql.IsolationLevel]pgx.TxIsoLevel{
 	stdsql.LevelSerializable:    pgx.Serializable,
 }
 
-// BeginTx begins a transaction; nil options are the server's defaults. As in database/sql, ctx bounds the transaction
-// up to its end: a Commit after ctx ended fails and commits nothing, while Rollback always runs. Inside a transaction
-// (Within) it sets a savepoint, which takes no options.
+// BeginTx begins a transaction; nil options are the server's defaults. As in database/sql, ctx
+// bounds the transaction up to its end: a Commit after ctx ended fails and commits nothing, while
+// Rollback always runs. Inside a transaction (Within) it sets a savepoint, which takes no options.
 func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialect.Tx, error) {
 	if options == nil {
 		options = &entsql.TxOptions{}
@@ -125,7 +126,7 @@ func (d *Driver) begin(ctx context.Context, level pgx.TxIsoLevel, readOnly bool)
 	return d.pool.BeginTx(ctx, options)
 }
 
-// Tx is a transaction, or savepoint, begun by a [Driver].
+// Tx is a transaction or a savepoint that a [Driver] began.
 type Tx struct {
 	queries
 	tx               pgx.Tx
@@ -137,13 +138,14 @@ var _ dialect.Tx = (*Tx)(nil)
 // Pgx returns the native transaction, for statements beside ent's.
 func (t *Tx) Pgx() pgx.Tx { return t.tx }
 
-// Commit commits. When the connection or the context ends meanwhile, it stays open whether the server did.
+// Commit commits. If the connection or the context ends meanwhile, nobody knows whether the server
+// did commit.
 func (t *Tx) Commit() error { return t.commit() }
 
 // Rollback rolls back. After a Commit it returns [pgx.ErrTxClosed].
 func (t *Tx) Rollback() error { return t.rollback() }
 
-// queries is [dialect.ExecQuerier] over anything that runs statements.
+// queries implements [dialect.ExecQuerier] on anything that runs statements.
 type queries struct{ db runner }
 
 type runner interface {
@@ -151,7 +153,8 @@ type runner interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// Exec runs a statement. args is a []any, v is nil or a *sql.Result that receives the number of affected rows.
+// Exec runs a statement. args is a []any; v is nil, or a *sql.Result that receives the number of
+// affected rows.
 func (q queries) Exec(ctx context.Context, query string, args, v any) error {
 	arguments, err := list(args)
 	if err != nil {
@@ -172,7 +175,7 @@ func (q queries) Exec(ctx context.Context, query string, args, v any) error {
 	return nil
 }
 
-// Query runs a query. args is a []any, v a *sql.Rows of ent, which the caller closes.
+// Query runs a query. args is a []any; v is a *sql.Rows of ent, which the caller closes.
 func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	target, ok := v.(*entsql.Rows)
 	if !ok {
@@ -182,14 +185,14 @@ func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	if err != nil {
 		return err
 	}
-	// In text format every sql.Scanner of a field sees what database/sql would have shown it.
+	// In text format every sql.Scanner of a field sees the same value as with database/sql.
 	arguments = append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, arguments...)
 	found, err := q.db.Query(ctx, query, arguments...)
 	if err != nil {
 		return constraint(err)
 	}
-	// ent looks at the columns before the first row, so an error of the server, such as a constraint violated by an
-	// INSERT … RETURNING, has to come out here.
+	// ent reads the columns before the first row. So an error of the server, such as a constraint that
+	// an INSERT … RETURNING violates, has to be returned here.
 	peeked := peek(found)
 	if err := found.Err(); !peeked.first && err != nil {
 		return constraint(err)
@@ -198,7 +201,7 @@ func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	return nil
 }
 
-// list returns the arguments as ent passes them.
+// list returns the arguments in the form in which ent passes them.
 func list(args any) ([]any, error) {
 	arguments, ok := args.([]any)
 	if !ok && args != nil {
@@ -207,7 +210,7 @@ func list(args any) ([]any, error) {
 	return arguments, nil
 }
 
-// affected is the number of rows a statement touched.
+// affected is the number of rows that a statement affected.
 type affected int64
 
 // LastInsertId always fails: Postgres reports ids through RETURNING.
@@ -215,5 +218,5 @@ func (affected) LastInsertId() (int64, error) {
 	return 0, errors.New("postgres has no last insert id; use RETURNING")
 }
 
-// RowsAffected never fails.
+// RowsAffected returns the number of rows; it never fails.
 func (a affected) RowsAffected() (int64, error) { return int64(a), nil }

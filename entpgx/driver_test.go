@@ -76,7 +76,7 @@ func TestRowsInAndOut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []string{"id", "uid", "mood", "size", "document", "tags", "changed", "parent"}, columns)
 
-		// The types that ent's generated code scans into.
+		// ent's generated code scans into these types.
 		var id, size, parent stdsql.NullInt64
 		var gotUID uuid.UUID
 		var mood, tags stdsql.NullString
@@ -113,7 +113,8 @@ func TestRowsInAndOut(t *testing.T) {
 	})
 }
 
-// ent asks for the columns of a result after its connection, for want of rows, has gone back to the pool and on to the next.
+// ent reads the columns of a result after its connection, for want of rows, has gone back to the
+// pool and on to the next user.
 func TestColumnsOfAnEmptyResult(t *testing.T) {
 	t.Parallel()
 	inModes(t, item, func(t *testing.T, driver *entpgx.Driver) {

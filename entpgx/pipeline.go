@@ -17,17 +17,19 @@ type Stmt struct {
 	Name string // for errors, e.g. "claim"
 	SQL  string
 	Args []any
-	// Read is called once with the open rows and must not keep them; it need neither close them nor check their Err.
-	// Without it the result is discarded.
+	// Read is called once with the open rows and must not keep them; it need neither close them nor
+	// check their Err. Nil discards the result.
 	Read func(pgx.Rows) error
 }
 
-// Pipeline sends all statements in one round trip on one connection and reads the results in order. The caller puts
-// BEGIN … COMMIT among them where they must be atomic; one transaction a pipeline is the most. The first time that a
-// connection meets a statement costs a further round trip, as pgx's mode demands.
+// Pipeline sends all statements in one round trip on one connection and reads the results in order.
+// Where they must be atomic, the caller puts BEGIN … COMMIT among them; a pipeline may hold at most
+// one transaction. If the connection has not met one of the statements before, it takes a further
+// round trip, as pgx's mode demands.
 //
-// An error is always a *[StmtError]. The connection is then left without an open transaction, or closed. Inside a
-// transaction (Within) that is the owner's business, and the statements must not end it.
+// An error is always a *[StmtError]. The connection is then left without an open transaction, or
+// closed. Inside a transaction (Within), the owner ends the transaction, and the statements must
+// not.
 //
 // An error of Read does not stop the statements: the server runs them all, up to the COMMIT.
 func (d *Driver) Pipeline(ctx context.Context, stmts ...Stmt) error {
@@ -53,7 +55,7 @@ func PipelineOn(ctx context.Context, conn *pgx.Conn, stmts ...Stmt) error {
 	return pipeline(ctx, conn, conn, stmts, isIdle(conn))
 }
 
-// sender is what a batch goes through: the connection, or the wrapper that guards its transaction.
+// sender sends a batch: it is the connection, or the wrapper that guards its transaction.
 type sender interface {
 	SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults
 }
@@ -64,12 +66,13 @@ var (
 	_ sender = (pgx.Tx)(nil)
 )
 
-const idle = 'I' // the transaction status of a connection without one
+const idle = 'I' // the status of a connection without a transaction
 
 func isIdle(conn *pgx.Conn) bool { return !conn.IsClosed() && conn.PgConn().TxStatus() == idle }
 
-// pipeline: ours says that a transaction left open at its end is the pipeline's own. One that someone else began never is, not even if it
-// has ended meanwhile: its connection may be in another's hands by now.
+// pipeline runs the statements. If ours is true, it ends a transaction that they leave open. It
+// never ends one that the caller began, not even if it seems over: its connection may be in
+// another's hands by now.
 func pipeline(ctx context.Context, through sender, conn *pgx.Conn, stmts []Stmt, ours bool) error {
 	if conn.IsClosed() {
 		return &StmtError{Name: stmts[0].Name, Err: pgconn.ErrConnClosed}
@@ -79,11 +82,12 @@ func pipeline(ctx context.Context, through sender, conn *pgx.Conn, stmts []Stmt,
 		batch.Queue(stmt.SQL, stmt.Args...)
 	}
 	results := through.SendBatch(ctx, batch)
-	// Between the sending and the reading the connection is busy, or closed if it broke: anything else was not sent.
+	// Between sending and reading, the connection is busy, or closed if it broke. In any other status,
+	// nothing was sent.
 	sent := conn.PgConn().IsBusy() || conn.IsClosed()
 	failed := read(results, stmts)
 	if err := results.Close(); err != nil && failed == nil {
-		// All statements were answered; what failed is the end of the implicit transaction around them.
+		// All statements were answered, so the end of the implicit transaction around them failed.
 		failed = &StmtError{Index: len(stmts) - 1, Err: err}
 	}
 	if failed == nil {
@@ -111,7 +115,7 @@ func read(results pgx.BatchResults, stmts []Stmt) *StmtError {
 		}
 		err = stmt.Read(rows)
 		rows.Close()
-		// What the server says comes first: it may well be the reason why Read failed.
+		// The server's own error comes first: it may well be the reason why Read failed.
 		if reported := rows.Err(); reported != nil && !errors.Is(err, reported) {
 			err = reported
 		}
@@ -122,7 +126,8 @@ func read(results pgx.BatchResults, stmts []Stmt) *StmtError {
 	return nil
 }
 
-// rollback ends the transaction that a failed pipeline left open; a connection that cannot do even that is closed.
+// rollback ends the transaction that a failed pipeline left open. If that fails, it closes the
+// connection.
 func rollback(ctx context.Context, conn *pgx.Conn) {
 	if conn.IsClosed() || conn.PgConn().TxStatus() == idle {
 		return
@@ -136,14 +141,15 @@ func rollback(ctx context.Context, conn *pgx.Conn) {
 
 // StmtError says which statement of a pipeline failed, and why.
 type StmtError struct {
-	// Name and Index are of the statement. Where the failure belongs to none in particular (no connection, a syntax
-	// error in simple protocol, which parses all at once), they are the first one's.
+	// Name and Index are those of the statement. If the failure belongs to no statement in particular
+	// (no connection; a syntax error in simple protocol, which parses all at once), they are those of
+	// the first one.
 	Name  string
 	Index int
 	// Sent says that the statements may have reached the server.
 	Sent bool
-	// Err is the cause: a *pgconn.PgError if the server reported it, what Read returned, an error of the context, the
-	// connection or the encoding of the arguments.
+	// Err is the cause: a *pgconn.PgError if the server reported it, an error that Read returned, or
+	// an error of the context, the connection or the encoding of the arguments.
 	Err error
 
 	beforeCommit bool // a COMMIT would have followed
@@ -155,9 +161,10 @@ func (e *StmtError) Error() string { return e.Name + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *StmtError) Unwrap() error { return e.Err }
 
-// Unknown says that the pipeline may have taken effect: it was sent, and no error of the server itself rules out that
-// its transaction committed. Where it is false nothing took effect, except what an earlier COMMIT of the same pipeline
-// had made durable. It is true, too, when only Read failed.
+// Unknown reports whether the pipeline may have taken effect: it was sent, and no error of the
+// server itself rules out that its transaction committed. If it is false, nothing took effect
+// except the part that an earlier COMMIT of the same pipeline made durable. It is also true if only
+// Read failed.
 func (e *StmtError) Unknown() bool {
 	if !e.Sent {
 		return false
@@ -166,16 +173,16 @@ func (e *StmtError) Unknown() bool {
 	if !errors.As(e.Err, &reported) {
 		return true
 	}
-	// Class 08 is how a pooler in between reports a server that it lost, at whatever statement it was.
+	// With class 08 a pooler in between reports that it lost its server, at whichever statement.
 	if strings.HasPrefix(reported.Code, "08") {
 		return true
 	}
-	// The session's end can meet a COMMIT after it took effect; an ordinary error cannot.
+	// The end of the session may cut off a COMMIT that has taken effect; an ordinary error cannot.
 	return severity(reported) != "ERROR" && !e.beforeCommit
 }
 
-// SafeToRetry is the negation of Sent, for [pgconn.SafeToRetry]: what pgx says itself is wrong once a connection broke
-// while the answers were read.
+// SafeToRetry is the negation of Sent, for [pgconn.SafeToRetry]: pgx's own answer is wrong if the
+// connection broke while the answers were read.
 func (e *StmtError) SafeToRetry() bool { return !e.Sent }
 
 func severity(reported *pgconn.PgError) string {
@@ -185,17 +192,19 @@ func severity(reported *pgconn.PgError) string {
 	return reported.Severity
 }
 
-// locate completes the error: the statement, what was sent, and what would have followed.
+// locate completes the error: which statement it is, whether anything was sent, and whether a
+// COMMIT would have followed.
 func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	e.Sent = sent
-	// In exec and simple_protocol modes pgx reads once more after the connection broke, and reports that.
+	// In exec and simple_protocol modes pgx reads once more after the connection broke, and reports
+	// that read.
 	if sent && errors.Is(e.Err, pgconn.ErrConnClosed) {
 		e.Err = fmt.Errorf("%w (%s)", io.ErrUnexpectedEOF, e.Err) //nolint:errorlint // nobody may take it for a connection that had been closed before
 	}
 	var preparing pgx.ErrPreprocessingBatch
 	switch {
 	case errors.As(e.Err, &preparing):
-		e.Sent = false // only descriptions were asked for
+		e.Sent = false // only descriptions were requested
 		e.Index = indexOf(stmts, func(stmt Stmt) bool { return stmt.SQL == preparing.SQL() })
 	case !e.Sent:
 		e.Index = indexOf(stmts, func(stmt Stmt) bool { return !encodable(conn, stmt.Args) })
@@ -206,7 +215,7 @@ func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	}
 }
 
-// indexOf returns the first statement that matches, else the first of all.
+// indexOf returns the index of the first statement that matches, or 0.
 func indexOf(stmts []Stmt, match func(Stmt) bool) int {
 	for i, stmt := range stmts {
 		if match(stmt) {
@@ -216,8 +225,8 @@ func indexOf(stmts []Stmt, match func(Stmt) bool) int {
 	return 0
 }
 
-// encodable says whether the arguments can be encoded where the server does not tell their types, which is when pgx
-// does not say which one it was.
+// encodable reports whether the arguments can be encoded where the server does not report their
+// types. In that case pgx does not say which argument cannot be encoded.
 func encodable(conn *pgx.Conn, args []any) bool {
 	for _, arg := range args {
 		if _, err := conn.TypeMap().Encode(0, pgx.TextFormatCode, arg, nil); err != nil {

@@ -8,16 +8,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// rows presents a native result, whose first row has been looked for already, as ent wants it.
+// rows presents a native result, whose first row was read already, as ent wants it.
 type rows struct {
 	pgx.Rows
 	columns []string
-	peeked  bool // Next has to answer with first
+	peeked  bool // Next still has to return first
 	first   bool
 }
 
-// peek looks for the first row. A result without any closes by that, and its connection is somebody else's at once: what the result says of
-// itself has to be known before.
+// peek reads the first row. If there is none, the result closes, and its connection may have
+// another user at once. So peek reads the result's description before.
 func peek(found pgx.Rows) *rows {
 	fields := found.FieldDescriptions()
 	r := &rows{Rows: found, columns: make([]string, len(fields)), peeked: true}
@@ -45,8 +45,8 @@ func (r *rows) Close() error {
 
 func (r *rows) Columns() ([]string, error) { return r.columns, nil }
 
-// ColumnTypes always fails, and ent then scans columns it does not know into any; the standard library's type cannot be
-// made outside of it.
+// ColumnTypes always fails, since the standard library's type cannot be made outside of it. ent
+// then scans columns that it does not know into any.
 func (r *rows) ColumnTypes() ([]*stdsql.ColumnType, error) {
 	return nil, errors.New("a native result has no column types of database/sql")
 }

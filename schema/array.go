@@ -10,8 +10,8 @@ import (
 
 // Names is a text[] column: the signal names that an instance awaits. Nil is NULL.
 //
-// A type of its own, since neither ent nor database/sql knows arrays: it reads and writes the text form of Postgres, which every
-// driver and every exec mode of pgx passes through unchanged.
+// It is a type of its own, since neither ent nor database/sql knows arrays. It reads and writes the
+// text form of Postgres, which every driver and every exec mode of pgx leaves unchanged.
 type Names []string
 
 // Scan reads the text form of a one-dimensional array. A NULL element becomes "".
@@ -24,7 +24,7 @@ func (n *Names) Scan(src any) error {
 	return nil
 }
 
-// Value is the text form of the array.
+// Value returns the text form of the array.
 func (n Names) Value() (driver.Value, error) {
 	if n == nil {
 		return nil, nil
@@ -32,8 +32,8 @@ func (n Names) Value() (driver.Value, error) {
 	return formatArray(n), nil
 }
 
-// Statuses is a durable_status[] column: the statuses in which a correlation key is occupied. Nil is written as the empty array, since
-// the column is not nullable.
+// Statuses is a durable_status[] column: the statuses in which a correlation key is occupied. Nil
+// is written as the empty array, since the column is not nullable.
 type Statuses []fsm.Status
 
 // Scan reads the text form of a one-dimensional array. A NULL element becomes "".
@@ -49,7 +49,7 @@ func (s *Statuses) Scan(src any) error {
 	return nil
 }
 
-// Value is the text form of the array.
+// Value returns the text form of the array.
 func (s Statuses) Value() (driver.Value, error) {
 	elements := make([]string, len(s))
 	for i, status := range s {
@@ -60,7 +60,7 @@ func (s Statuses) Value() (driver.Value, error) {
 
 var arrayEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// formatArray quotes every element, so that one like "NULL" or "" stays the string it is.
+// formatArray quotes every element, so that elements like "NULL" and "" stay strings.
 func formatArray(elements []string) string {
 	var b strings.Builder
 	b.WriteByte('{')
@@ -104,7 +104,7 @@ func parseArray(src any) ([]string, error) {
 	return elements, nil
 }
 
-// parseElement splits the first element off and drops the comma behind it.
+// parseElement splits off the first element, and drops the comma behind it.
 func parseElement(text string) (element, rest string, err error) {
 	switch text[0] {
 	case '{':

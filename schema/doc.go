@@ -1,11 +1,18 @@
-// Package schema declares the tables of the engine as ent schemas: [Instance] (table gen_durable) and [Signal] (table signals).
+// Package schema declares the tables of the engine as ent schemas: [Instance] (table gen_durable),
+// [Signal] (signals), [Schedule] (schedules), [Worker] (workers) and [PausedQueue] (paused_queues).
 //
-// The schemas serve two ends. From them ent generates the typed client in package ent, and package internal/ddl derives the DDL that
-// the migrations must add up to (make drift compares them). What ent cannot say - the enum as a type of Postgres, identity columns that
-// are generated ALWAYS, the generated guard column, a unique constraint - is added in internal/ddl. What no schema tool sees - the
-// sequence of the claim tokens and the storage parameters - lives in the migrations alone.
+// The schemas serve two purposes: ent generates the typed client in package ent from them, and
+// package internal/ddl derives the DDL that the migrations must add up to (make drift compares the
+// two). Package internal/ddl adds what ent cannot express: the enum as a type of Postgres, identity
+// columns that are generated ALWAYS, the generated guard column, a unique constraint. The
+// migrations alone hold what no schema tool sees: the sequence of the claim tokens and the storage
+// parameters.
 //
-// A change starts here, then: make generate, make migration NAME=what_it_does, make drift.
+// So a change starts here; then follow make generate, make migration NAME=what_it_does and make
+// drift.
 //
-// Of the project it may import package fsm, and of that only ID, Status and Failure.
+// Of the project the package may import package fsm, and of that only ID, Status and Failure.
+//
+// Comments cite docs/hazards.md by row, as T1 to T99, and docs/specification.md by section, as spec
+// §1.
 package schema

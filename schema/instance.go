@@ -16,25 +16,27 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Instance is one machine in progress, or what is left of it: a row of gen_durable (spec §2).
+// Instance is one instance of a machine, live or ended: a row of gen_durable (spec §2).
 type Instance struct{ ent.Schema }
 
-// Annotations name the table and its checks. A check that a NULL could slip through is written with coalesce: NULL passes a CHECK.
+// Annotations names the table and its checks. Where a value may be NULL, a check has to use
+// coalesce: a CHECK whose result is NULL passes.
 func (Instance) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "gen_durable"},
 		entsql.Checks(map[string]string{
-			// Any other subset lets a mere status change collide with another instance, which wedges a whole queue (spec §7).
+			// With any other set, a mere change of status could collide with another instance and wedge a
+			// whole queue (spec §7).
 			"gen_durable_scope_check": `correlation_scope = '{}'::durable_status[] OR correlation_scope @> ` +
 				`'{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]`,
 			// The reaper finds an executing instance by its lease alone.
 			"gen_durable_lease_check": `status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)`,
-			// An infinite time does not scan into a time.Time: it would break the loop that meets it.
+			// An infinite time does not scan into a time.Time: it would break the loop that reads it.
 			"gen_durable_finite_check": `isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) ` +
 				`AND isfinite(deadline)`,
-			// The index of the labels serves objects only, and a step could not read anything else.
+			// The index of the labels serves objects only, and a step could read nothing else.
 			"gen_durable_labels_check": `jsonb_typeof(labels) = 'object'::text`,
-			// Longer ones may not fit an index entry; empty ones name nothing.
+			// Longer names may not fit an index entry; empty ones name nothing.
 			"gen_durable_names_check": `octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 ` +
 				`AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 ` +
 				`AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1`,
@@ -45,13 +47,13 @@ func (Instance) Annotations() []entschema.Annotation {
 			"gen_durable_failure_check":  `(status = 'failed'::durable_status) = (failure IS NOT NULL)`,
 			"gen_durable_counts_check": `children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 ` +
 				`AND depth BETWEEN 0 AND 100`,
-			// What no key holds back would be hidden behind its key for good.
+			// An instance without a partition key in lane 1 would never leave it.
 			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)`,
 		}),
 	}
 }
 
-// Fields are the columns: first those of the base, then the engine's own.
+// Fields returns the columns: first those of the base, then those that the engine adds.
 func (Instance) Fields() []ent.Field {
 	return append(instanceBase(), instanceEngine()...)
 }
@@ -114,7 +116,7 @@ func instanceEngine() []ent.Field {
 	}
 }
 
-// Edges are the parent link and the inbox.
+// Edges returns the link to the parent, and the inbox.
 func (Instance) Edges() []ent.Edge {
 	return []ent.Edge{
 		edge.To("children", Instance.Type).
@@ -125,22 +127,24 @@ func (Instance) Edges() []ent.Edge {
 	}
 }
 
-// Indexes of gen_durable. None may name updated_at, step, state, visit or commit_id, not even in a predicate: a commit that keeps its
-// claim changes those, and stays heap-only just because no index sees it (T82).
+// Indexes returns the indexes of gen_durable. None may name updated_at, step, state, visit or
+// commit_id, not even in a predicate: a commit that keeps its claim changes those, and is heap-only
+// just because no index covers them (T82).
 func (Instance) Indexes() []ent.Index {
 	const visible = "status = 'runnable'::durable_status AND NOT paused AND "
 	return []ent.Index{
-		// The base: the reaper's, the guard (uniqueness and address in one), the join.
+		// These serve the reaper, the guard (uniqueness and address in one), and the join.
 		partial("gen_durable_lease", "status = 'executing'::durable_status", "lease_expires_at"),
 		partial("gen_durable_correlation", "correlation_guard IS NOT NULL", "correlation_guard").Unique(),
 		partial("gen_durable_parent", "parent_id IS NOT NULL", "parent_id"),
-		// The pick. All end in id: rows of one bulk insert share eligible_at, and would be sorted by hand otherwise (T83).
+		// These serve the pick. All end in id: rows of one bulk insert share eligible_at, and Postgres
+		// would sort them otherwise (T83).
 		partial("gen_durable_ready", visible+"pick_lane = 0", "queue", "priority", "eligible_at", "id"),
 		partial("gen_durable_aside", visible+"pick_lane = 2", "queue", "fsm", "fsm_version", "priority", "eligible_at", "id"),
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
-		// The last line of the promise that one step of a key executes at a time.
+		// This one is the last defence of the promise that at most one step of a key executes at a time.
 		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),
-		// GC and await timeouts.
+		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
 		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),

@@ -9,10 +9,11 @@ import (
 	"entgo.io/ent/schema/field"
 )
 
-// PausedQueue is a queue from which nothing is claimed: a row of paused_queues, there exactly while it is paused.
+// PausedQueue is a queue from which nothing is claimed: a row of paused_queues, which exists
+// exactly while the queue is paused.
 type PausedQueue struct{ ent.Schema }
 
-// Annotations name the table and its check.
+// Annotations names the table and its check.
 func (PausedQueue) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "paused_queues"},
@@ -20,7 +21,7 @@ func (PausedQueue) Annotations() []entschema.Annotation {
 	}
 }
 
-// Fields are the columns.
+// Fields returns the columns.
 func (PausedQueue) Fields() []ent.Field {
 	return []ent.Field{
 		field.Text("id").StorageKey("queue").Comment("the queue's name"),

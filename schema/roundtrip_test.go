@@ -19,7 +19,7 @@ import (
 	"github.com/gendurable/gendurable/schema"
 )
 
-// The generated client against the migrated tables, in a schema that the search_path does not lead to.
+// The generated client runs against the migrated tables, in a schema outside the search_path.
 func TestEveryFieldSurvivesTheDatabase(t *testing.T) {
 	t.Parallel()
 	const engine = "My Engine"

@@ -15,7 +15,7 @@ import (
 // Schedule inserts an instance at each of its occurrences: a row of schedules.
 type Schedule struct{ ent.Schema }
 
-// Annotations name the table and its checks.
+// Annotations names the table and its checks.
 func (Schedule) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "schedules"},
@@ -23,13 +23,13 @@ func (Schedule) Annotations() []entschema.Annotation {
 			"schedules_names_check": `octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 ` +
 				`AND octet_length(time_zone) BETWEEN 1 AND 512`,
 			"schedules_policy_check": `catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0`,
-			// An infinite time does not scan into a time.Time, and what is no object is no spec.
+			// An infinite time does not scan into a time.Time; a spec is always an object.
 			"schedules_finite_check": `isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text`,
 		}),
 	}
 }
 
-// Fields are the columns.
+// Fields returns the columns.
 func (Schedule) Fields() []ent.Field {
 	return []ent.Field{
 		field.Text("id").StorageKey("name").Comment("the schedule's name"),
@@ -47,7 +47,7 @@ func (Schedule) Fields() []ent.Field {
 	}
 }
 
-// Indexes of schedules: every worker asks each second what is due.
+// Indexes returns the index by which every worker asks each second which schedules are due.
 func (Schedule) Indexes() []ent.Index {
 	return []ent.Index{partial("schedules_due", "paused_at IS NULL", "next_at")}
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Signal is one signal in an instance's inbox, or the tombstone of a consumed one: a row of signals (spec §4).
+// Signal is one signal in an instance's inbox, or the tombstone of a consumed one: a row of signals
+// (spec §4).
 type Signal struct{ ent.Schema }
 
-// Annotations name the table and its checks.
+// Annotations names the table and its checks.
 func (Signal) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "signals"},
@@ -28,7 +29,7 @@ func (Signal) Annotations() []entschema.Annotation {
 	}
 }
 
-// Fields are the columns.
+// Fields returns the columns.
 func (Signal) Fields() []ent.Field {
 	return []ent.Field{
 		field.Int64("id"),
@@ -43,17 +44,18 @@ func (Signal) Fields() []ent.Field {
 	}
 }
 
-// Edges lead to the instance.
+// Edges returns the link to the instance.
 func (Signal) Edges() []ent.Edge {
 	return []ent.Edge{
 		edge.From("target", Instance.Type).Ref("signals").Unique().Required().Field("target_id"),
 	}
 }
 
-// Indexes of signals.
+// Indexes returns the indexes of signals.
 func (Signal) Indexes() []ent.Index {
 	return []ent.Index{
-		// The name that Postgres itself gives to the unique constraint of the base; package internal/ddl makes it one.
+		// Postgres itself gives this name to the unique constraint of the base; package internal/ddl
+		// makes the index a constraint.
 		index.Fields("target_id", "dedup_key").Unique().StorageKey("signals_target_id_dedup_key_key"),
 		index.Fields("target_id", "name").StorageKey("signals_target"),
 		partial("signals_consumed", "consumed_at IS NOT NULL", "target_id", "consumed_at"),

@@ -10,11 +10,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// Worker is a process that works on queues, as it says of itself at every heartbeat: a row of workers. Nothing that is promised depends on
-// it; leases are what counts.
+// Worker is a process that works on queues, as it registers at every heartbeat: a row of workers.
+// No promise of the engine depends on this table; leases decide.
 type Worker struct{ ent.Schema }
 
-// Annotations name the table and its check.
+// Annotations names the table and its check.
 func (Worker) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "workers"},
@@ -24,7 +24,7 @@ func (Worker) Annotations() []entschema.Annotation {
 	}
 }
 
-// Fields are the columns.
+// Fields returns the columns.
 func (Worker) Fields() []ent.Field {
 	return []ent.Field{
 		field.UUID("id", uuid.UUID{}).Default(uuid.New).Comment("as in locked_by of what it executes"),

@@ -1,5 +1,6 @@
-// Package cron says when something is due that repeats: by a cron expression in a time zone, or
-// every so often. It is a pure function of the expression, the zone and a time: no clock, no I/O.
+// Package cron computes when something that repeats is due: by a cron expression in a time zone, or
+// at an interval. The result depends on the expression, the zone and a time alone: the package
+// reads no clock and does no I/O.
 //
 // It imports nothing of the project.
 package cron
@@ -12,12 +13,12 @@ import (
 	"time"
 )
 
-// Error is an expression that is none.
+// Error is the fault of an expression that cannot be parsed.
 type Error struct {
 	Expression string
-	Position   int    // in bytes, from 1: where what is wrong begins
-	Field      string // "second", "minute", "hour", "day", "month", "weekday", "interval"; "" if it is the whole
-	Reason     string // what is wrong, with the bound
+	Position   int    // of the fault, in bytes, from 1
+	Field      string // "second", "minute", "hour", "day", "month", "weekday", "interval"; "": the expression as a whole
+	Reason     string // the fault, with the bound
 }
 
 func (e *Error) Error() string {
@@ -28,27 +29,27 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%.80q: %sat position %d: %s", e.Expression, where, e.Position, e.Reason)
 }
 
-// Bounds of an interval: it is a whole number of seconds.
+// Bounds of an interval, which is a whole number of seconds.
 const (
 	MinInterval = time.Second
 	MaxInterval = 36_525 * 24 * time.Hour
 )
 
-// MaxBytes bounds an expression.
+// MaxBytes bounds the length of an expression.
 const MaxBytes = 512
 
 // every begins the expression of an interval.
 const every = "@every "
 
-// Every is the expression of an interval.
+// Every returns the expression of an interval.
 func Every(d time.Duration) string { return every + d.String() }
 
-// set of the values of a field: bit n for n.
+// set holds the values of a field: bit n stands for n.
 type set uint64
 
 func (s set) has(n int) bool { return s&(1<<n) != 0 }
 
-// from is the least member that is at least n, or -1.
+// from returns the least member that is at least n, or -1.
 func (s set) from(n int) int {
 	if s = s >> n << n; s == 0 {
 		return -1
@@ -56,21 +57,21 @@ func (s set) from(n int) int {
 	return bits.TrailingZeros64(uint64(s))
 }
 
-// Expression that was parsed.
+// Expression is a parsed expression.
 type Expression struct {
 	interval time.Duration // 0: by the calendar
 
 	second, minute, hour, day, month, weekday set
-	last                                      bool // day: the month's last
+	last                                      bool // day: the last of the month
 	anyDay, anyWeekday                        bool // the field is *
-	hourly                                    bool // the hour begins with *: it goes by elapsed time where the clocks change
+	hourly                                    bool // the hour begins with *: elapsed time counts where the clocks change
 }
 
-// field of an expression by the calendar.
+// field describes a field of an expression by the calendar.
 type field struct {
 	name     string
 	min, max int
-	names    []string // of min and the following
+	names    []string // of min and the values after it
 }
 
 var fields = [...]field{
@@ -87,10 +88,10 @@ var nicknames = map[string]string{
 	"@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }
 
-// Parse an expression: five fields (minute, hour, day of the month, month, weekday), or six with
-// the second before them; a nickname; or "@every 30s". Each field is *, or a list of numbers and
-// ranges, with steps; months and weekdays have names, the day may be L, the month's last, and
-// weekday 7 is Sunday. If neither day nor weekday is *, either suffices. Its error is a *[Error].
+// Parse parses an expression: five fields (minute, hour, day of the month, month, weekday), or six
+// with the second before them; a nickname; or "@every 30s". Each field is *, or a list of numbers
+// and ranges, with steps; months and weekdays have names, the day may be L, the month's last, and
+// weekday 7 is Sunday. If neither day nor weekday is *, either suffices. The error is a *[Error].
 func Parse(text string) (Expression, error) {
 	if len(text) > MaxBytes {
 		return Expression{}, &Error{text, MaxBytes + 1, "", fmt.Sprintf("%d bytes, at most %d", len(text), MaxBytes)}
@@ -127,7 +128,7 @@ func Parse(text string) (Expression, error) {
 	if e.weekday.has(7) {
 		e.weekday |= 1
 	}
-	// A whole cycle of leap years, one of which is left out.
+	// These years hold every date, also a 29 February, though 2100 has none.
 	if _, ever := e.matches(time.Date(2096, 3, 1, 0, 0, 0, 0, time.UTC), time.Date(2105, 1, 1, 0, 0, 0, 0, time.UTC)); !ever {
 		return Expression{}, &Error{text, tail[1].at, "day", "never comes: none of these months has such a day"}
 	}
@@ -193,7 +194,7 @@ func (p *parser) list(w word, f field) (all set) {
 	return all
 }
 
-// part is *, n, or n-m, and maybe a step behind a slash. n/s goes up to the field's end.
+// part parses *, n, or n-m, maybe with a step behind a slash. n/s reaches to the field's end.
 func (p *parser) part(text string, at int, f field) (s set) {
 	span, stepText, stepped := strings.Cut(text, "/")
 	step := 1
@@ -203,7 +204,7 @@ func (p *parser) part(text string, at int, f field) (s set) {
 	low, high, ranged := strings.Cut(span, "-")
 	from, to := f.min, f.max
 	if f.name == "weekday" {
-		to = 6 // Sunday once
+		to = 6 // so that Sunday counts once
 	}
 	switch {
 	case span == "*":

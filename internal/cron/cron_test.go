@@ -25,7 +25,7 @@ func parse(t *testing.T, text string) Expression {
 	return e
 }
 
-// following are the next n occurrences, as the wall shows them.
+// following returns the next n occurrences, as a clock on the wall shows them.
 func following(t *testing.T, text, in, after string, n int) (list []string) {
 	t.Helper()
 	location := zone(t, in)
@@ -108,7 +108,7 @@ func TestNextWhereTheClocksChange(t *testing.T) {
 	}
 }
 
-// matchesSlowly says by the fields alone what is due at an instant.
+// matchesSlowly says by the fields alone whether an instant is due.
 func matchesSlowly(e Expression, at time.Time, in *time.Location) bool {
 	due := func(wall time.Time) bool {
 		return e.second.has(wall.Second()) && e.minute.has(wall.Minute()) && e.hour.has(wall.Hour()) && e.matchesDay(wall)
@@ -125,13 +125,13 @@ func matchesSlowly(e Expression, at time.Time, in *time.Location) bool {
 		}
 		_, earlier := at.Add(-time.Hour).In(in).Zone()
 		if earlier > now && at.Add(-time.Duration(earlier-now)*time.Second).In(in).Format(time.DateTime) == local.Format(time.DateTime) {
-			return false // shown before
+			return false // the wall showed this time before
 		}
 	}
 	return due(wall)
 }
 
-// Second by second, around the changes of the clocks and elsewhere.
+// The test goes second by second, around the changes of the clocks and elsewhere.
 func TestNextMissesNothing(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

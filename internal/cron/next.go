@@ -2,16 +2,16 @@ package cron
 
 import "time"
 
-// horizon bounds the search: what Parse has accepted comes within it.
+// horizon bounds the search: an expression that Parse accepted has an occurrence within it.
 const horizon = 10 // years
 
-// Next is the first occurrence after a time, in a zone; it is in UTC, on a whole second. An
-// interval counts from 1970-01-01 00:00 UTC, so that all processes agree on it.
+// Next returns the first occurrence after a time, in a zone. The result is in UTC, on a whole
+// second. An interval counts from 1970-01-01 00:00 UTC, so that all processes agree on it.
 //
-// Where the zone's clocks change: an expression whose hour begins with * goes by elapsed time. It
-// is due whenever a clock on the wall shows a time that matches, which in a repeated hour is twice,
-// and in a skipped one never. Any other one is due once for each day and time that it names: in a
-// repeated hour the first time, and what falls into a skipped hour together at its end.
+// Where the zone's clocks change, an expression whose hour begins with * goes by elapsed time. It
+// is due whenever a clock on the wall shows a time that matches: twice in a repeated hour, never in
+// a skipped one. Any other expression is due once for each day and time that it names: in a
+// repeated hour the first time; all times of a skipped hour together, at its end.
 func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	after = after.UTC().Truncate(time.Second)
 	if e.interval > 0 {
@@ -23,8 +23,7 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 		return time.Unix((n+1)*seconds, 0).UTC()
 	}
 	at := after.Add(time.Second)
-	// Within a period of constant offset the wall's clock goes on steadily, and is looked at as if it
-	// were UTC.
+	// Within a period of constant offset the wall's clock runs steadily; its time is treated as UTC.
 	for limit := at.AddDate(horizon, 0, 0); at.Before(limit); {
 		local := at.In(zone)
 		begin, end := local.ZoneBounds()
@@ -34,13 +33,13 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 		offset := offsetOf(local)
 		from := at.Add(offset)
 		if !e.hourly && !begin.IsZero() {
-			before := begin.Add(offsetOf(begin.Add(-time.Second).In(zone))).UTC() // what the wall would show at begin, had nothing changed
+			before := begin.Add(offsetOf(begin.Add(-time.Second).In(zone))).UTC() // the wall's time at begin, if the clocks had not changed
 			if at.Equal(begin) {
 				if _, skipped := e.matches(before, begin.Add(offset).UTC()); skipped {
 					return at
 				}
 			}
-			if from.Before(before) { // these were shown already
+			if from.Before(before) { // the wall has shown these times already
 				from = before
 			}
 		}
@@ -52,10 +51,11 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	return time.Time{}
 }
 
-// Within are the occurrences after one time and up to another, the most recent ones if they are
-// more than most; ascending. dropped: there were older ones.
+// Within returns the occurrences after one time and up to another, in ascending order. If there are
+// more than most, it returns the most recent ones, and dropped is true.
 func (e Expression) Within(after, until time.Time, zone *time.Location, most int) (list []time.Time, dropped bool) {
-	// Looking back from the end, ever further: downtime may have been long, and only its end counts.
+	// The search starts at the end and goes back ever further: downtime may have been long, and only
+	// the newest occurrences count.
 	for span := time.Hour; ; span *= 2 {
 		from := until.Add(-span)
 		whole := !from.After(after)
@@ -83,8 +83,8 @@ func offsetOf(t time.Time) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// matches finds the first time that matches, at or after one and before another. Both are what a
-// clock on the wall shows, written as UTC.
+// matches returns the first time that matches, at or after one and before another. Both are times
+// of a clock on the wall, written as UTC.
 func (e Expression) matches(from, before time.Time) (time.Time, bool) {
 	for from.Before(before) {
 		if !e.matchesDay(from) {
@@ -111,7 +111,7 @@ func (e Expression) matchesDay(t time.Time) bool {
 	return day || weekday
 }
 
-// matchesClock finds the first time of a day, from a time of it on.
+// matchesClock returns the first time of t's day that matches, at or after t.
 func (e Expression) matchesClock(t time.Time) (time.Time, bool) {
 	hour, minute, second := t.Clock()
 	if h := e.hour.from(hour); h != hour {
