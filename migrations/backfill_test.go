@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// version1 are rows as version 1 could leave them; step is what the test calls them. Each malformed
-// kind is there, next to sound ones.
+// version1 inserts rows as version 1 could leave them; the test calls each by its step. Every
+// malformed kind is there, next to sound ones.
 const version1 = `
 	INSERT INTO gen_durable (step, fsm, status, updated_at, last_error, locked_by, lease_expires_at, awaits, partition_key,
 			correlation_key, correlation_scope, eligible_at, attempt, children_pending) VALUES
@@ -43,7 +43,8 @@ const version1 = `
 	INSERT INTO signals (target_id, name, dedup_key) SELECT id, 'go', 'd' FROM gen_durable WHERE step = 'awaits';
 	INSERT INTO gen_durable (step, fsm) SELECT 'bulk', 'm' FROM generate_series(1, 2500)`
 
-// mended is what the migrations make of them: status, and what else is worth a look.
+// mended maps each row to what the migrations make of it: its status, and other columns worth a
+// look.
 var mended = map[string]string{
 	"sound":              "runnable guard=k0 attempt=3",
 	"done":               "done finished=2020-01-02",
@@ -116,8 +117,8 @@ func TestVersion1RowsAreMendedByTheCLI(t *testing.T) {
 	d.requireMended(t)
 }
 
-// Rows that version 1 writes between the columns and the backfill are found too, and those after it
-// cannot be malformed.
+// The backfill also finds rows that version 1 writes between the columns and the backfill; later
+// rows cannot be malformed.
 func TestRowsOfWritersDuringTheMigration(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)
@@ -153,7 +154,7 @@ func TestBackfillReportsWhatItCannotMend(t *testing.T) {
 	require.True(t, one[bool](t, d, `SELECT jsonb_agg(to_jsonb(g) ORDER BY id) @> $1::jsonb FROM gen_durable g WHERE uid IS NULL`, before),
 		"of these nothing is changed")
 
-	// The CLI says the same.
+	// The CLI reports the same.
 	out, err := d.atlas(t, "migrate", "apply")
 	require.Error(t, err)
 	require.Contains(t, out, "its correlation key is held by 1")
@@ -174,8 +175,7 @@ func TestBackfillReportsSignalsItCannotMend(t *testing.T) {
 	d.at(t, migrations.Latest()).requireCurrent(t)
 }
 
-// The backfill neither waits for a row in another transaction forever nor loses its place: it
-// waits, and goes on.
+// The backfill waits for a row in another transaction, not forever, and goes on where it was.
 func TestBackfillInterruptedHalfway(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)

@@ -70,8 +70,7 @@ func TestDirectoryIsValidAndInSync(t *testing.T) {
 	d, dev := newDatabase(t), pgtest.Database(t)
 	out, err := d.cli(t, dev, "migrate", "validate").CombinedOutput()
 	require.NoError(t, err, string(out))
-	// Twice: what the first replay leaves behind in the dev database would be in the way of the
-	// second.
+	// It runs twice, since leftovers of the first replay in the dev database would disturb the second.
 	for range 2 {
 		out, err = d.cli(t, dev, "migrate", "diff", "drift").CombinedOutput()
 		require.NoError(t, err, string(out))
@@ -79,7 +78,7 @@ func TestDirectoryIsValidAndInSync(t *testing.T) {
 	}
 }
 
-// The CLI, as atlas.hcl has it, does not wait for the lock, but says so.
+// The CLI, configured by atlas.hcl, does not wait for the lock, but reports it.
 func TestCLIAndMigratorAtOnce(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
@@ -121,8 +120,8 @@ func TestCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 	d.requireCurrent(t)
 }
 
-// A CLI told to wait does so inside a statement. The migrator's build waits for that statement in
-// turn, is the deadlock's victim, and repeats until the CLI has had enough.
+// A CLI with a lock timeout waits inside a statement. The migrator's build waits for that statement
+// in turn, is the deadlock's victim, and repeats until the CLI's timeout has passed.
 func TestWaitingCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, beforeIndexes)
@@ -136,15 +135,15 @@ func TestWaitingCLIDuringAMigratorsConcurrentBuild(t *testing.T) {
 		_, err := d.atlas(t, "migrate", "apply", "--lock-timeout", "4s")
 		return err
 	})
-	// A session looks for deadlocks once, a second into its wait: past that, the CLI will not be the
-	// victim.
+	// A session looks for deadlocks once, a second into its wait: after that, the CLI cannot be the
+	// victim any more.
 	require.Eventually(t, func() bool {
 		return one[int](t, d, `SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'
 			AND query LIKE 'SELECT pg_advisory_lock%' AND query_start < clock_timestamp() - interval '1.5 s'`) > 0
 	}, patience, tick)
 	release()
 	require.NoError(t, wait())
-	_ = waitCLI() // whether it got the lock in time does not matter, only that it is over
+	_ = waitCLI() // it must only end, with the lock or without
 	d.applyUntilDone(t)
 	d.requireCurrent(t)
 }
@@ -172,7 +171,7 @@ func TestMigratorDuringACLIsConcurrentBuild(t *testing.T) {
 	d.requireCurrent(t)
 }
 
-// Cut off by the one, taken up by the other.
+// One tool is cut off in a build, and the other one resumes it.
 func TestCutOffBuildAcrossTools(t *testing.T) {
 	t.Parallel()
 	up := func(t *testing.T, d database) { d.at(t, migrations.Latest()) }
@@ -202,7 +201,7 @@ func TestCutOffBuildAcrossTools(t *testing.T) {
 	}
 }
 
-// The second time it is the repeated build that is cut off.
+// The second time, the repeated build is cut off.
 func cutOffCLITwice(t *testing.T, d database) {
 	d.cutOffCLI(t)
 	d.cutOffCLI(t)

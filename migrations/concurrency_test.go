@@ -98,8 +98,8 @@ func TestBuildCutOffManyTimes(t *testing.T) {
 	d.at(t, migrations.Latest()).requireCurrent(t)
 }
 
-// cutOffBuild cancels a migrator in its first concurrent build, and waits until the server is rid
-// of it.
+// cutOffBuild cancels a migrator in its first concurrent build, and waits until its session has
+// ended at the server.
 func (d database) cutOffBuild(t *testing.T) {
 	t.Helper()
 	release := d.holdSnapshot(t)
@@ -120,8 +120,8 @@ func (d database) cutOffBuild(t *testing.T) {
 	require.Equal(t, migrations.StateOlder, status.State)
 }
 
-// A file in a transaction gives up the wait for its lock, lets the traffic through, and tries
-// again.
+// A file in a transaction that does not get its lock in time gives up, lets the traffic through,
+// and tries again.
 func TestLocksNotHadInTimeAreAskedForAgain(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)

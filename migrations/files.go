@@ -8,8 +8,8 @@ import (
 	"ariga.io/atlas/sql/migrate"
 )
 
-// FS holds the migrations and their checksums in Atlas' format, as they lie in this directory, and
-// their inverses under down/.
+// FS holds the migrations and their checksums in Atlas' format, as in this directory, and their
+// inverses under down/.
 //
 //go:embed *.sql atlas.sum down/*.sql
 var FS embed.FS
@@ -36,7 +36,7 @@ func directory() (*migrate.MemDir, error) {
 	return dir, nil
 }
 
-// Versions lists the versions of all migrations, oldest first.
+// Versions returns the versions of all migrations, oldest first.
 func Versions() []string {
 	names, err := fs.Glob(FS, "*.sql")
 	if err != nil {
@@ -49,13 +49,13 @@ func Versions() []string {
 	return versions
 }
 
-// Latest is the version that this program needs: that of the newest migration.
+// Latest returns the version that this program needs: that of the newest migration.
 func Latest() string {
 	versions := Versions()
 	return versions[len(versions)-1]
 }
 
-// inverse is the down file of a migration.
+// inverse returns the down file of a migration.
 func inverse(file migrate.File) (*migrate.LocalFile, error) {
 	content, err := FS.ReadFile("down/" + file.Name())
 	if err != nil {
@@ -64,8 +64,8 @@ func inverse(file migrate.File) (*migrate.LocalFile, error) {
 	return migrate.NewLocalFile(file.Name(), content), nil
 }
 
-// transactional reports whether a file is one transaction. Concurrent index builds cannot be in
-// any, and say so in the file.
+// transactional reports whether a file is one transaction. A concurrent index build cannot be in
+// one; its file says so.
 func transactional(file migrate.File) bool {
 	local, ok := file.(*migrate.LocalFile)
 	if !ok {

@@ -23,7 +23,7 @@ const (
 	tick     = 10 * time.Millisecond
 )
 
-// The versions that tests stop at.
+// Tests migrate to these versions.
 const (
 	base           = "20261121100000"
 	checks         = "20261121100200"
@@ -64,7 +64,7 @@ func (d database) exec(t *testing.T, sql string, args ...any) {
 	require.NoError(t, err)
 }
 
-// column is the first column of all rows.
+// column returns the first column of all rows.
 func column[T any](t *testing.T, d database, sql string, args ...any) []T {
 	t.Helper()
 	rows, err := d.Query(t.Context(), sql, args...)
@@ -81,8 +81,8 @@ func one[T any](t *testing.T, d database, sql string, args ...any) T {
 	return values[0]
 }
 
-// requireCurrent asserts that everything is applied, once, and that no index is invalid or left
-// over.
+// requireCurrent asserts that every migration is applied, once, and that no index is invalid or
+// left over.
 func (d database) requireCurrent(t *testing.T) {
 	t.Helper()
 	status, err := d.migrator().Status(t.Context())
@@ -109,15 +109,15 @@ func (d database) awaitWaiting(t *testing.T, pattern string) {
 	require.Eventually(t, func() bool { return d.waiting(t, pattern) > 0 }, patience, tick, "nobody waits in %q", pattern)
 }
 
-// hold keeps a transaction open that has written to gen_durable, until release is called: it holds
+// hold keeps a transaction open that has written to gen_durable, until release is called. It holds
 // up a concurrent index build at its start, and every change of the table.
 func (d database) hold(t *testing.T) (release func()) {
 	t.Helper()
 	return d.holdOpen(t, pgx.ReadCommitted, `INSERT INTO gen_durable (fsm, step) VALUES ('holder', 'holding')`)
 }
 
-// holdSnapshot keeps a transaction open that has only read, elsewhere: it holds up a concurrent
-// index build at its end, and nothing else.
+// holdSnapshot keeps a transaction open that has only read, from another table. It holds up a
+// concurrent index build at its end, and nothing else.
 func (d database) holdSnapshot(t *testing.T) (release func()) {
 	t.Helper()
 	return d.holdOpen(t, pgx.RepeatableRead, `SELECT`)
@@ -134,7 +134,7 @@ func (d database) holdOpen(t *testing.T, isolation pgx.TxIsoLevel, sql string) (
 	return release
 }
 
-// root is the repository's.
+// root is the root of the repository.
 const root = ".."
 
 // atlasCLI finds the pinned Atlas CLI, which "make atlas" builds: that takes minutes on a new
@@ -147,7 +147,7 @@ func atlasCLI(t *testing.T) string {
 	return path
 }
 
-// cli is a run of the real Atlas CLI on the database, with the project's atlas.hcl.
+// cli returns a run of the real Atlas CLI on the database, with the project's atlas.hcl.
 func (d database) cli(t *testing.T, dev string, args ...string) *exec.Cmd {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), atlasCLI(t), append(args, "--env", "local")...)
@@ -163,22 +163,21 @@ func (d database) atlas(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// atlasApply applies everything with the CLI.
+// atlasApply applies all migrations with the CLI.
 func (d database) atlasApply(t *testing.T, args ...string) {
 	t.Helper()
 	out, err := d.atlas(t, append([]string{"migrate", "apply"}, args...)...)
 	require.NoError(t, err, out)
 }
 
-// background runs f beside the test and returns a function that waits for its error. f heeds
-// t.Context: a test that has failed meanwhile ends only after it, since f must not use a test that
-// is over.
+// background runs f beside the test and returns a function that waits for its error. f must end
+// with t.Context: a failed test ends only after f, since f must not use a test that is over.
 func background(t *testing.T, f func() error) (wait func() error) {
 	t.Helper()
 	done := make(chan struct{})
 	var err error
 	go func() {
-		defer close(done) // also where f fails the test, which ends the goroutine
+		defer close(done) // also if f fails the test, which ends the goroutine
 		err = f()
 	}()
 	t.Cleanup(func() { <-done })

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// DefaultSchema is the Postgres schema of an engine that was given none.
+	// DefaultSchema is the Postgres schema of an engine that does not set one.
 	DefaultSchema = "gendurable"
 
 	// Empty is the version before the first migration.
@@ -23,31 +23,32 @@ const (
 )
 
 // Migrator brings the engine's Postgres schema to a version. The zero value lacks a Pool. It keeps
-// no state: copies and concurrent use, in one process or many, are fine, and so is the Atlas CLI at
-// the same time: one of them migrates, the others wait (the CLI: gives up).
+// no state: it may be copied, and used concurrently in one process or many. One migrator at a time
+// migrates, and the others wait. The Atlas CLI takes the same lock, and gives up where a Migrator
+// waits.
 //
-// It needs the rights to create the schema, unless that exists, and to create in it. It dials one
+// It needs the right to create the schema, unless that exists, and to create in it. It dials one
 // connection of its own, which has to reach Postgres itself or a proxy in session mode.
 type Migrator struct {
-	// Pool is where the address and the credentials are taken from. Required. None of its connections
-	// is used to migrate.
+	// Pool supplies the address and the credentials. It is required. The Migrator uses none of its
+	// connections to migrate.
 	Pool *pgxpool.Pool
-	// Schema is the engine's Postgres schema: tables and revisions. Empty: DefaultSchema. Created if
-	// absent.
+	// Schema is the engine's Postgres schema, with its tables and revisions; "": DefaultSchema. The
+	// Migrator creates it if it does not exist.
 	Schema string
-	// Logger is told of each step. Nil: nobody is.
+	// Logger logs each step; nil: no log.
 	Logger *slog.Logger
 }
 
 // Up applies every pending migration and returns their versions in order; none if the schema is
-// current. It may be run again after any error, and goes on where it was. A schema that is newer
-// than this program is a [SchemaError].
+// current. After any error it may be run again, and resumes where it was. It returns a
+// [SchemaError] if the schema is newer than this program.
 func (m Migrator) Up(ctx context.Context) ([]string, error) {
 	return m.To(ctx, Latest())
 }
 
 // Down undoes the newest applied migration and returns its version; none if the schema is [Empty].
-// See [Migrator.To] for what is lost.
+// [Migrator.To] says which data is lost.
 func (m Migrator) Down(ctx context.Context) ([]string, error) {
 	return m.migrate(ctx, func(applied []string) (string, error) {
 		if len(applied) < 2 {
@@ -57,14 +58,14 @@ func (m Migrator) Down(ctx context.Context) ([]string, error) {
 	})
 }
 
-// To applies or undoes migrations until version is the newest one applied, and returns the versions
-// it applied or undid, in the order it did. [Empty] undoes all. An unknown version is an error
-// before anything is done.
+// To applies or undoes migrations until version is the newest applied one. It returns the versions
+// that it applied or undid, in that order. [Empty] undoes all. For an unknown version it returns an
+// error and does nothing.
 //
-// Going down undoes the schema, not what has happened in it: columns are dropped with what they
-// hold (idempotency keys, claims, crashes, children's rounds), [Empty] drops the tables. Stop all
-// engines before: they work with exactly one version. Indexes, too, are only ever built and dropped
-// concurrently.
+// On the way down it undoes the schema, not the work that was done in it: dropped columns lose
+// their data (idempotency keys, claims, crashes, children's rounds), and [Empty] drops the tables.
+// Stop all engines before: they work with exactly one version. On the way down, too, indexes are
+// built and dropped concurrently.
 func (m Migrator) To(ctx context.Context, version string) ([]string, error) {
 	if version != Empty && !slices.Contains(Versions(), version) {
 		return nil, fmt.Errorf("migrate schema %q: no version %q", m.schema(), version)
@@ -86,7 +87,7 @@ func (m Migrator) logger() *slog.Logger {
 	return m.Logger
 }
 
-// migrate goes to the version that choose derives from the ones that are applied.
+// migrate goes to the version that choose derives from the applied ones.
 func (m Migrator) migrate(ctx context.Context, choose func(applied []string) (string, error)) (done []string, err error) {
 	if m.Pool == nil {
 		return nil, errors.New("migrate: Migrator.Pool is nil")
@@ -170,10 +171,9 @@ const (
 	longPause  = time.Second
 )
 
-// persistently runs a step again while it fails only because of what others do: a lock not had in
-// time, and the deadlock that a concurrent index build runs into with a session of the CLI that
-// waits for the migration lock inside a statement. The latter lasts until that session gives up, by
-// default after ten seconds.
+// persistently repeats a step that fails only because of other sessions: it did not get a lock in
+// time, or a concurrent index build ran into a deadlock with a session of the CLI that waits for
+// the migration lock inside a statement. That session gives up after ten seconds by default.
 func persistently(ctx context.Context, log *slog.Logger, run func(ctx context.Context) error) error {
 	pause := firstPause
 	for attempt := 1; ; attempt++ {
@@ -207,5 +207,5 @@ func wait(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// quoted is a name as an identifier.
+// quoted returns a name as an identifier of SQL.
 func quoted(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -137,7 +137,7 @@ func TestStatusAndCheckTellMissingOlderNewer(t *testing.T) {
 	d.at(t, latest)
 	require.NoError(t, migrations.Check(t.Context(), d, ""))
 
-	// One that was interrupted in its last step is older, too.
+	// A schema whose last migration was interrupted is older, too.
 	d.exec(t, `UPDATE atlas_schema_revisions SET applied = 0 WHERE version = $1`, latest)
 	err = migrations.Check(t.Context(), d, "")
 	require.ErrorContains(t, err, "is older than this program")
@@ -186,7 +186,7 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 			t.Parallel()
 			url := pgtest.Database(t)
 			pool := pgtest.Pool(t, url, func(config *pgxpool.Config) { config.ConnConfig.RuntimeParams["search_path"] = "host" })
-			// The host has tables of the same names, and its search_path leads to them.
+			// The host has tables of the same names, which its search_path finds.
 			_, err := pool.Exec(t.Context(), `CREATE SCHEMA host; CREATE TABLE gen_durable (mine int); CREATE TABLE signals (mine int);
 				CREATE TABLE atlas_schema_revisions (mine int)`)
 			require.NoError(t, err)
@@ -242,8 +242,8 @@ func TestMigratorLeavesThePoolAlone(t *testing.T) {
 	require.Zero(t, locks, "the lock is given back")
 }
 
-// Limits that a role has for its statements must not end an index build, nor must the exec mode of
-// the pool matter.
+// A role's limits for its statements must not end an index build, and the pool's exec mode must not
+// matter.
 func TestMigratorUnderARolesLimits(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []pgx.QueryExecMode{

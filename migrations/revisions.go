@@ -11,7 +11,7 @@ import (
 	"ariga.io/atlas/sql/migrate"
 )
 
-// revisionTable is the Atlas CLI's name for it.
+// revisionTable is the name that the Atlas CLI gives to the table.
 const revisionTable = "atlas_schema_revisions"
 
 // querier is a connection or a transaction on it.
@@ -28,7 +28,8 @@ type revisions struct {
 
 func (r *revisions) table() string { return quoted(r.schema) + "." + revisionTable }
 
-// create makes the table as the CLI would, else the CLI alters it at its next run.
+// create creates the table exactly as the CLI would, since otherwise the CLI alters it at its next
+// run.
 func (r *revisions) create(ctx context.Context) error {
 	_, err := r.db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS `+r.table()+` (
 		"version" character varying NOT NULL,
@@ -50,7 +51,7 @@ func (r *revisions) create(ctx context.Context) error {
 	return nil
 }
 
-// Ident names the table.
+// Ident returns the name of the table.
 func (r *revisions) Ident() *migrate.TableIdent {
 	return &migrate.TableIdent{Name: revisionTable, Schema: r.schema}
 }
@@ -58,7 +59,7 @@ func (r *revisions) Ident() *migrate.TableIdent {
 const revisionColumns = `version, description, type, applied, total, executed_at, execution_time,
 	coalesce(error, ''), coalesce(error_stmt, ''), hash, coalesce(partial_hashes, 'null')::text, operator_version`
 
-// ReadRevisions lists all revisions, oldest first. The CLI also keeps a row there whose version
+// ReadRevisions returns all revisions, oldest first. The CLI also keeps a row there whose version
 // starts with a dot.
 func (r *revisions) ReadRevisions(ctx context.Context) ([]*migrate.Revision, error) {
 	return r.read(ctx, `WHERE version NOT LIKE '.%' ORDER BY version COLLATE "C"`)
@@ -129,7 +130,7 @@ func (r *revisions) WriteRevision(ctx context.Context, revision *migrate.Revisio
 	return nil
 }
 
-// DeleteRevision forgets one revision, if there is one.
+// DeleteRevision deletes one revision, if there is one.
 func (r *revisions) DeleteRevision(ctx context.Context, version string) error {
 	if _, err := r.db.ExecContext(ctx, "DELETE FROM "+r.table()+" WHERE version = $1", version); err != nil {
 		return fmt.Errorf("delete revision %q: %w", version, err)

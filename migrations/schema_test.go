@@ -30,7 +30,7 @@ func (d database) indexes(t *testing.T) []string {
 		WHERE schemaname = 'gendurable' AND tablename IN ('gen_durable', 'signals') ORDER BY indexname`)
 }
 
-// The tables of the reference specification, §9, as Postgres describes them.
+// These are the tables of §9 of the reference specification, as Postgres describes them.
 var (
 	baseInstanceColumns = lines(`
 		id bigint not null identity always
@@ -85,7 +85,7 @@ var (
 		CREATE UNIQUE INDEX signals_target_id_dedup_key_key ON signals USING btree (target_id, dedup_key)`)
 )
 
-// What the engine needs on top.
+// The engine adds these.
 var (
 	engineInstanceColumns = lines(`
 		uid uuid not null default gen_random_uuid()
@@ -189,7 +189,7 @@ func TestAllMigrationsBuildTheEnginesSchema(t *testing.T) {
 	d.requireConstraints(t)
 }
 
-// What no schema tool of the community edition compares, so that drift cannot see it.
+// Drift does not see these, since no schema tool of the community edition compares them.
 func TestSequenceAndStorage(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, migrations.Latest())

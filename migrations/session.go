@@ -19,7 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// closeTimeout bounds how long an ended migration takes to give back its lock.
+// closeTimeout bounds how long an ended migration takes to release its lock.
 const closeTimeout = 5 * time.Second
 
 // session is one connection that holds the migration lock and works in one schema.
@@ -27,15 +27,15 @@ type session struct {
 	db        *sql.DB
 	conn      *sql.Conn
 	schema    string
-	revisions *revisions // on conn; in a transaction there are others
+	revisions *revisions // on conn; a transaction has others
 	log       *slog.Logger
 }
 
 // openSession dials, waits for the lock, and creates the schema and the revision table if there are
 // none.
 //
-// A connection of its own, not one of the pool's: it ends with settings that no other user of the
-// pool must see. The wait has no limit but ctx.
+// The connection is not one of the pool's, since its settings must not reach another user of the
+// pool. Only ctx limits the wait.
 func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *slog.Logger) (_ *session, err error) {
 	db := dial(pool)
 	s := &session{db: db, schema: schema, log: log}
@@ -50,8 +50,8 @@ func openSession(ctx context.Context, pool *pgxpool.Pool, schema string, log *sl
 	s.revisions = &revisions{db: s.conn, schema: schema}
 	for name, value := range map[string]string{
 		"search_path": quoted(schema),
-		// A role's own limits are made for statements, not for an index build. The files set the ones
-		// they need.
+		// A role's own limits are made for statements, not for an index build. The files set the limits
+		// that they need.
 		"lock_timeout": "0", "statement_timeout": "0", "idle_in_transaction_session_timeout": "0",
 		"idle_session_timeout": "0", "transaction_timeout": "0",
 		"default_transaction_isolation": "read committed",
@@ -78,8 +78,8 @@ const setKnown = "SELECT set_config($1, $2, false) WHERE current_setting($1, tru
 func dial(pool *pgxpool.Pool) *sql.DB {
 	config := pool.Config()
 	connConfig := config.ConnConfig
-	// When ctx ends, the server is told: left to itself it would go on building an index, and holding
-	// the lock, for nobody.
+	// When ctx ends, the server gets a cancel request: otherwise it would go on building an index, and
+	// holding the lock, for nobody.
 	connConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: closeTimeout}
 	}
@@ -93,15 +93,15 @@ func dial(pool *pgxpool.Pool) *sql.DB {
 	return stdlib.OpenDB(*connConfig, options...)
 }
 
-// lockKey is the Atlas CLI's own: the hash of its name for the lock.
+// lockKey returns the Atlas CLI's key: the hash of its name for the lock.
 func lockKey() int64 {
 	hash := fnv.New32()
 	_, _ = hash.Write([]byte("atlas_migrate_execute")) // a hash does not fail
 	return int64(hash.Sum32())
 }
 
-// lock polls. To wait in pg_advisory_lock would deadlock with the holder's concurrent index build,
-// which waits for every statement that is older than itself.
+// lock polls for the lock. A wait in pg_advisory_lock would deadlock with the holder's concurrent
+// index build, which waits for every statement that is older than itself.
 func (s *session) lock(ctx context.Context) error {
 	const firstPause, longPause = 10 * time.Millisecond, 500 * time.Millisecond
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
@@ -118,12 +118,13 @@ func (s *session) lock(ctx context.Context) error {
 	}
 }
 
-// close gives the lock back before it hangs up: the server may take a while to notice the latter.
+// close releases the lock before it closes the connection: the server may take a while to notice
+// that.
 func (s *session) close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if s.conn != nil {
-		// On a broken connection this fails, but then the lock is gone with the session.
+		// On a broken connection this fails, but then the session and its lock are gone.
 		_, _ = s.conn.ExecContext(ctx, "SELECT pg_advisory_unlock_all()")
 		_ = s.conn.Close()
 	}
@@ -134,8 +135,8 @@ func (s *session) close(ctx context.Context) error {
 }
 
 func (s *session) createSchema(ctx context.Context) error {
-	// Asked first: IF NOT EXISTS wants the right to create schemas even where there is nothing to
-	// create.
+	// The query comes first, since IF NOT EXISTS demands the right to create schemas even if the
+	// schema exists.
 	var exists bool
 	if err := s.conn.QueryRowContext(ctx, "SELECT to_regnamespace($1) IS NOT NULL", quoted(s.schema)).Scan(&exists); err != nil {
 		return fmt.Errorf("look for the schema: %w", err)
@@ -149,7 +150,7 @@ func (s *session) createSchema(ctx context.Context) error {
 	return nil
 }
 
-// applied lists the versions in the revision table, oldest first, one that was interrupted
+// applied returns the versions in the revision table, oldest first, one that was interrupted
 // included.
 func (s *session) applied(ctx context.Context) ([]string, error) {
 	revisions, err := s.revisions.ReadRevisions(ctx)
@@ -163,7 +164,7 @@ func (s *session) applied(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// pending lists the files that have not been applied completely.
+// pending returns the files that have not been applied completely.
 func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File, error) {
 	executor, err := newExecutor(s.conn, dir, s.revisions)
 	if err != nil {
@@ -179,9 +180,9 @@ func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File,
 	return files, nil
 }
 
-// apply runs one file as its transaction mode says. A file without a transaction is run from its
-// first statement, also where an earlier run was cut off: only so does it find and replace what
-// that run left behind, however often.
+// apply runs one file as its transaction mode says. A file without a transaction always runs from
+// its first statement, also after an earlier run was cut off: only then does it find and replace
+// what that run left behind, however often.
 func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File) error {
 	if transactional(file) {
 		return s.inTransaction(ctx, func(tx *sql.Tx) error {
@@ -194,7 +195,7 @@ func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File)
 	return execute(ctx, s.conn, dir, s.revisions, file)
 }
 
-// undo runs the inverse of a file, always from its first statement, and forgets the revision.
+// undo runs the inverse of a file, always from its first statement, and deletes the revision.
 func (s *session) undo(ctx context.Context, file migrate.File) error {
 	down, err := inverse(file)
 	if err != nil {
@@ -239,15 +240,15 @@ func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisi
 		return err
 	}
 	err = executor.Execute(ctx, file)
-	// What follows a failed statement in the executor fails in the aborted transaction too, and only
-	// hides the cause.
+	// After a statement failed, the executor's own statements fail in the aborted transaction, too,
+	// and only hide the cause.
 	if failed, ok := errors.AsType[*migrate.StmtExecError](err); ok {
 		return fmt.Errorf("%s: %w", headline(failed.Stmt), failed.Err)
 	}
 	return err
 }
 
-// headline is the first line of a statement: enough to find it in its file.
+// headline returns the first line of a statement: enough to find it in its file.
 func headline(statement *migrate.Stmt) string {
 	line, _, _ := strings.Cut(statement.Text, "\n")
 	return strings.TrimSuffix(line, ";")
@@ -266,7 +267,7 @@ func newExecutor(db querier, dir migrate.Dir, revisions *revisions) (*migrate.Ex
 	return executor, nil
 }
 
-// unaware is Atlas' driver without its look at everything else in the database before the first
+// unaware is Atlas' driver without its check of everything else in the database before the first
 // migration: that belongs to the host.
 type unaware struct{ migrate.Driver }
 

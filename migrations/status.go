@@ -8,27 +8,27 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// State is how a schema compares with what this program needs.
+// State says how a schema compares with the version that this program needs.
 type State string
 
-// The four states.
+// The four states of a schema.
 const (
 	StateMissing State = "missing" // nothing has been migrated there
 	StateOlder   State = "older"   // migrations are pending, or one was interrupted
-	StateCurrent State = "current" // exactly what is needed
+	StateCurrent State = "current" // exactly the needed version
 	StateNewer   State = "newer"   // a newer program has migrated it
 )
 
-// Status of a schema.
+// Status says how far a schema is migrated.
 type Status struct {
 	Schema  string
 	State   State
 	Current string   // the newest version that is completely applied; Empty if none is
 	Latest  string   // the version that this program needs
-	Pending []string // what Up would apply, in order
+	Pending []string // the versions that Up would apply, in order
 }
 
-// SchemaError says that an engine cannot work with a schema as it is, and what to do about it.
+// SchemaError is returned when an engine cannot work with the version of its schema.
 type SchemaError struct {
 	Schema  string
 	State   State  // never StateCurrent
@@ -50,7 +50,7 @@ func (e *SchemaError) Error() string {
 	}
 }
 
-// Remedy says what to run: each of the three ways does the same.
+// Remedy returns what to run: each of the three ways does the same.
 func (e *SchemaError) Remedy() string {
 	if e.State == StateNewer {
 		return "run the newer program, or go back with its migrations.Migrator.To(ctx, \"" + e.Latest + "\")"
@@ -63,14 +63,14 @@ func (e *SchemaError) Remedy() string {
 	return "run " + cli + " or " + atlas + ", with DATABASE_URL set, or call migrations.Migrator.Up"
 }
 
-// Querier is what [Check] reads through: a pool, a connection or a transaction of pgx.
+// Querier runs the queries of [Check]: a pool, a connection or a transaction of pgx.
 type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Check reports whether the schema ("": DefaultSchema) is exactly what this program needs: nil,
-// else a *[SchemaError], else what kept it from reading. It only reads, takes no lock, and needs no
-// more than the right to select from the revision table.
+// Check returns nil if the schema ("": DefaultSchema) has exactly the version that this program
+// needs. Otherwise it returns a *[SchemaError], or the error that kept it from reading. It only
+// reads, takes no lock, and needs only the right to select from the revision table.
 func Check(ctx context.Context, db Querier, schema string) error {
 	if schema == "" {
 		schema = DefaultSchema
@@ -85,7 +85,7 @@ func Check(ctx context.Context, db Querier, schema string) error {
 	return &SchemaError{Schema: schema, State: status.State, Current: status.Current, Latest: status.Latest}
 }
 
-// Status reads how far the schema is. It only reads, and works while a migration runs.
+// Status reads how far the schema is migrated. It only reads, and works while a migration runs.
 func (m Migrator) Status(ctx context.Context) (Status, error) {
 	if m.Pool == nil {
 		return Status{}, errors.New("read the migration status: Migrator.Pool is nil")

@@ -24,7 +24,8 @@ import (
 
 var greet = fsm.Declare[string, string]("greet")
 
-// A worker with metrics for Prometheus, traces and probes. The exporter of traces is yours: trace.WithBatcher.
+// A worker has metrics for Prometheus, traces and probes. A program adds its own exporter of
+// traces, by trace.WithBatcher.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -27,13 +27,14 @@ const (
 	keyErrorType = attribute.Key("error.type")
 )
 
-// Buckets of durations, in seconds, and of batches. They are advice: a view of the provider's decides.
+// The buckets of durations, in seconds, and of batches. They are advice: a view of the provider
+// replaces them.
 var (
 	seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	batches = []float64{1, 2, 5, 10, 25, 50, 100, 200, 500}
 )
 
-// metrics are what hooks and calls count and measure.
+// metrics are the instruments that hooks and calls record to.
 type metrics struct {
 	pickDuration metric.Float64Histogram
 	pickWanted   metric.Int64Counter
@@ -173,8 +174,8 @@ func (m *metrics) ran(ctx context.Context, e engine.StepEvent) {
 	}
 }
 
-// begin adds 0 to every counter, for each set of attributes that is known beforehand. The increase of a counter that
-// Prometheus first sees above 0 is lost, and with it an alert.
+// begin adds 0 to every counter, for each set of attributes that is known beforehand. Prometheus
+// does not count the increase from no value to the first one, so an alert on it would be lost.
 func (m *metrics) begin(c *engine.Config) {
 	ctx := context.Background()
 	for _, plain := range []metric.Int64Counter{m.contended, m.deleted} {
@@ -194,7 +195,7 @@ func (m *metrics) begin(c *engine.Config) {
 	}
 	for _, machine := range c.Machines {
 		if machine == nil {
-			continue // engine.New says so
+			continue // engine.New reports it
 		}
 		graph := fsm.GraphOf(machine)
 		for _, step := range graph.Steps {
@@ -221,13 +222,14 @@ func (m *metrics) called(ctx context.Context, verb string, took time.Duration, e
 	m.callDuration.Record(ctx, took.Seconds(), by)
 }
 
-// released is the outcome of a step whose claim went back as it was.
+// released is the outcome of a step whose claim was given back.
 const released = "released"
 
-// otherError is the error.type of what has no name of its own, as the semantic conventions have it.
+// otherError is the error.type of all errors without a name of their own, as the semantic
+// conventions demand.
 const otherError = "_OTHER"
 
-// errorType is what kind of error it is, in few words: the attribute error.type.
+// errorType returns the kind of an error in few words: the attribute error.type.
 func errorType(err error) string {
 	if _, ok := errors.AsType[*fsm.PanicError](err); ok {
 		return "panic"
@@ -252,11 +254,12 @@ func errorType(err error) string {
 	return otherError
 }
 
-// labels are sets of attributes, made once: their values are names that the program declares.
+// labels keeps sets of attributes, each made once. Their values are names that the program
+// declares, so they are few.
 type labels struct {
 	keys   []attribute.Key
 	common []attribute.KeyValue
-	known  sync.Map // of [3]string
+	known  sync.Map // keys are [3]string
 }
 
 func newLabels(common []attribute.KeyValue, keys ...attribute.Key) *labels {

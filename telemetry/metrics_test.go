@@ -26,7 +26,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// measured is what a small workload leaves behind in a manual reader and in a registry of Prometheus: every metric there is.
+// measured holds what a small workload leaves in a manual reader and in a registry of Prometheus.
+// It records every metric.
 type measured struct {
 	reader   *sdkmetric.ManualReader
 	registry *prometheus.Registry
@@ -60,7 +61,7 @@ func measure(t *testing.T) measured {
 		return a.InFlight == 0 && !a.LastPoll.IsZero() && !a.LastHeartbeat.IsZero()
 	},
 		time.Minute, time.Millisecond)
-	// What a small workload does not see.
+	// A small workload does not meet these, so the test calls their hooks itself.
 	told, ctx := tel.metrics.hooks(), t.Context()
 	start := fsm.Info{Machine: "checkout", Step: "start", Crashes: 1}
 	told.Contended(ctx, engine.ContendedEvent{Claims: 1})
@@ -76,7 +77,7 @@ func measure(t *testing.T) measured {
 	return m
 }
 
-// family is a metric as the guide has it.
+// family is a metric as the guide describes it.
 type family struct {
 	unit, kind string
 	attributes []string
@@ -96,7 +97,7 @@ func (m measured) collect(t *testing.T) map[string]metricdata.Metrics {
 	return out
 }
 
-// described is a metric's kind, and the attributes that its points have.
+// described returns a metric's kind, and the attributes of its points.
 func described(t *testing.T, m metricdata.Metrics) family {
 	t.Helper()
 	names := map[string]bool{}
@@ -149,7 +150,8 @@ func described(t *testing.T, m metricdata.Metrics) family {
 	return f
 }
 
-// The guide has a row for each metric, with its kind, unit and attributes, and none for what is gone.
+// The guide has a row for each metric, with its kind, unit and attributes, and no row for any
+// other.
 func TestTheGuideHasEachMetric(t *testing.T) {
 	t.Parallel()
 	got := map[string]family{}

@@ -14,7 +14,7 @@ import (
 // lagTimeout bounds the one statement that a collection of metrics may run.
 const lagTimeout = 5 * time.Second
 
-// gauges are what is looked at when metrics are collected.
+// gauges are the instruments that are read when metrics are collected.
 type gauges struct {
 	t   *Telemetry
 	eng *engine.Engine
@@ -31,8 +31,9 @@ type gauges struct {
 	late    lateness
 }
 
-// Observe adds what is looked at whenever metrics are collected: the claims and queues of an engine, and its pool. stop ends that; call it after
-// the engine's Stop. Its errors are those of the meter provider.
+// Observe adds the metrics that are read at each collection: the claims and queues of an engine,
+// and its pool. stop removes them; call it after the engine's Stop. The errors are those of the
+// meter provider.
 func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
 	g := &gauges{t: t, eng: eng, byState: newLabels(t.config.Attributes, keyPoolState), late: lateness{every: t.config.LagEvery, ask: eng.Lag}}
 	var all []metric.Observable
@@ -93,7 +94,7 @@ func (g *gauges) observe(ctx context.Context, o metric.Observer) error {
 	}
 	a, plain := g.eng.Activity(), g.t.metrics.plain.of()
 	if len(a.Queues) == 0 {
-		return nil // a client
+		return nil // a client has no queues
 	}
 	o.ObserveInt64(g.claims, int64(a.InFlight), plain)
 	for _, q := range a.Queues {
@@ -136,7 +137,7 @@ func (g *gauges) observePool(o metric.Observer) {
 	o.ObserveFloat64(g.waitTime, s.EmptyAcquireWaitTime().Seconds(), plain)
 }
 
-// lateness is the lag of queues, asked for no more often than every so long, however many collect.
+// lateness reads the lag of queues at most once every so long, however many collectors ask.
 type lateness struct {
 	every time.Duration
 	ask   func(ctx context.Context, queues ...string) (map[string]time.Duration, error)

@@ -23,7 +23,7 @@ var (
 
 var errAddress = errors.New("no such address")
 
-// machines are a checkout that awaits its payment and then has parcels sent, some of which come back.
+// machines are a checkout that awaits its payment and then sends parcels, some of which come back.
 func machines() []fsm.Definition {
 	return []fsm.Definition{
 		checkout.Define(
@@ -48,7 +48,7 @@ func machines() []fsm.Definition {
 	}
 }
 
-// shop is an engine with telemetry, and with what was observed of it still to be stopped.
+// shop returns an engine with telemetry, observed until the test ends.
 func shop(t *testing.T, c Config, change ...func(*engine.Config)) (*engine.Engine, *Telemetry) {
 	t.Helper()
 	c.Propagator = propagation.TraceContext{}
@@ -69,7 +69,7 @@ func shop(t *testing.T, c Config, change ...func(*engine.Config)) (*engine.Engin
 	return eng, tel
 }
 
-// buy has one checkout go all its way.
+// buy runs one checkout to its end.
 func buy(ctx context.Context, t *testing.T, eng *engine.Engine) fsm.ID {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)

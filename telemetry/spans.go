@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// What only spans carry.
+// Only spans carry these attributes.
 const (
 	keyInstance  = attribute.Key("gendurable.instance.id")
 	keyInstances = attribute.Key("gendurable.instance.ids")
@@ -30,7 +30,7 @@ const (
 // idsMost bounds how many ids a span carries.
 const idsMost = 100
 
-// spans are made around steps and calls.
+// spans makes the spans around steps and calls.
 type spans struct {
 	config Config
 	tracer trace.Tracer
@@ -47,7 +47,7 @@ func (s *spans) step(ctx context.Context, i fsm.Info, run func(context.Context) 
 	}
 	around := trace.SpanContextFromContext(ctx)
 	if origin := s.stored(instance); origin.IsValid() {
-		isParent := around.Equal(origin) // what Extract put there, and no span of a middleware around this one
+		isParent := around.Equal(origin) // true if Extract set it; false if a middleware around this one has a span
 		if isParent && !s.config.ChildSpans {
 			options = append(options, trace.WithNewRoot())
 		}
@@ -63,7 +63,7 @@ func (s *spans) step(ctx context.Context, i fsm.Info, run func(context.Context) 
 	inner, span := s.tracer.Start(ctx, "step "+i.Machine+"."+i.Step, options...)
 	defer span.End()
 	returned := false
-	defer func() { // a panic goes on to the engine, as does runtime.Goexit
+	defer func() { // a panic goes on to the engine, and so does runtime.Goexit
 		if !returned {
 			span.SetAttributes(keyErrorType.String("panic"))
 			span.SetStatus(codes.Error, "the step panicked")
@@ -73,11 +73,11 @@ func (s *spans) step(ctx context.Context, i fsm.Info, run func(context.Context) 
 	returned = true
 	switch outcome := fsm.OutcomeFrom(ctx); {
 	case err == nil && outcome == fsm.OutcomeNone:
-		span.SetAttributes(keyOutcome.String("in_tx")) // which is decided later
+		span.SetAttributes(keyOutcome.String("in_tx")) // it is decided later
 	case err == nil:
 		span.SetAttributes(keyOutcome.String(string(outcome)))
 	case cancelled(ctx):
-		span.SetAttributes(keyOutcome.String(released)) // the engine's doing, and no error of the step
+		span.SetAttributes(keyOutcome.String(released)) // the engine cancelled the step: this is no error of the step
 	default:
 		failed(span, err)
 	}
@@ -95,7 +95,8 @@ func cancelled(ctx context.Context) bool {
 	return false
 }
 
-// call surrounds a call that inserts or signals: what it stores is in its trace.
+// call surrounds a call that inserts or signals: the instances and signals that it stores carry its
+// trace.
 func (s *spans) call(ctx context.Context, c *engine.Call, run func(context.Context) error) error {
 	name := c.Verb + " " + c.Machine
 	attributes := append([]attribute.KeyValue{keyVerb.String(c.Verb)}, s.config.Attributes...)
@@ -132,7 +133,7 @@ func failed(span trace.Span, err error) {
 	span.SetStatus(codes.Error, err.Error())
 }
 
-// stored is the span that something was inserted or sent in.
+// stored returns the span in which an instance was inserted or a signal sent.
 func (s *spans) stored(carrier map[string]string) trace.SpanContext {
 	if len(carrier) == 0 {
 		return trace.SpanContext{}

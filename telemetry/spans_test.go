@@ -30,7 +30,7 @@ func recorder() recorded {
 	return recorded{r, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r))}
 }
 
-// named returns the ended spans of a name, once there are so many.
+// named returns the ended spans of a name, once there are many of them.
 func (r recorded) named(t *testing.T, name string, many int) (spans []sdktrace.ReadOnlySpan) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -54,7 +54,7 @@ func attributes(s sdktrace.ReadOnlySpan) map[string]string {
 	return out
 }
 
-// links of a span, by what they lead to.
+// links returns the spans that a span links to, by the kind of link.
 func links(s sdktrace.ReadOnlySpan) map[string]trace.SpanID {
 	out := map[string]trace.SpanID{}
 	for _, l := range s.Links() {
@@ -88,7 +88,7 @@ func TestSpansFollowAnInstance(t *testing.T) {
 	require.Equal(t, map[string]trace.SpanID{"insert": insert.SpanContext().SpanID(), "signal": signal.SpanContext().SpanID()}, links(ship))
 	require.Equal(t, "children", attributes(ship)["gendurable.outcome"])
 
-	// One parcel arrives, two are tried twice each.
+	// One parcel arrives, and two are tried twice each.
 	by := map[string]sdktrace.ReadOnlySpan{}
 	for _, s := range r.named(t, "step parcel.start", 5) {
 		require.Equal(t, map[string]trace.SpanID{"insert": ship.SpanContext().SpanID()}, links(s), "a child's insert is its parent's step")
@@ -125,7 +125,7 @@ func TestChildSpans(t *testing.T) {
 	require.Equal(t, ship.SpanContext().SpanID(), r.named(t, "step parcel.start", 5)[0].Parent().SpanID())
 }
 
-// What the host has set before stays, and a call that fails is an error in its span.
+// Instrument keeps what the host has set before. A call that fails is an error in its span.
 func TestInstrumentKeepsWhatTheHostHas(t *testing.T) {
 	t.Parallel()
 	r := recorder()

@@ -1,5 +1,6 @@
-// Package telemetry tells OpenTelemetry what an engine does: metrics by hooks, spans by middleware, and trace contexts that follow an
-// instance from its insert through its steps, its signals and its children.
+// Package telemetry reports to OpenTelemetry what an engine does: metrics by hooks, spans by
+// middleware, and trace contexts that follow an instance from its insert through its steps, its
+// signals and its children.
 //
 // It is a module of its own, so that the engine needs nothing of OpenTelemetry:
 //
@@ -8,7 +9,8 @@
 //	eng, err := engine.New(config)
 //	stop, err := tel.Observe(eng)                   // gauges of that engine
 //
-// The names of all metrics, with their units and attributes, and of what spans carry, are in docs/guide/observability.md; they are stable.
+// docs/guide/observability.md lists all metrics, with their units and attributes, and the
+// attributes of spans. These names are stable.
 package telemetry
 
 import (
@@ -26,26 +28,30 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// Scope is the instrumentation scope of all that this package makes.
+// Scope is the instrumentation scope of all metrics and spans of this package.
 const Scope = "github.com/gendurable/gendurable/telemetry"
 
-// Config of a [Telemetry]. The zero value uses the global providers, links spans, and never asks the database.
+// Config configures a [Telemetry]. With the zero value it uses the global providers, links spans,
+// and never queries the database.
 type Config struct {
-	// MeterProvider, TracerProvider and Propagator: the global ones of package otel, as they are at New.
+	// MeterProvider, TracerProvider and Propagator default to the global ones of package otel, as they
+	// are when New is called.
 	MeterProvider  metric.MeterProvider
 	TracerProvider trace.TracerProvider
 	Propagator     propagation.TextMapPropagator
-	// Attributes of every metric and span, e.g. which of several engines of a process it is.
+	// Attributes are added to every metric and span, e.g. to tell several engines of a process apart.
 	Attributes []attribute.KeyValue
-	// ChildSpans makes the span of a step a child of that of its instance's insert. By default it begins a trace of its own that links to
-	// it: an instance may live for weeks, and have thousands of steps.
+	// ChildSpans makes the span of a step a child of the span in which its instance was inserted. By
+	// default it begins a trace of its own that links to that span: an instance may live for weeks,
+	// and have thousands of steps.
 	ChildSpans bool
-	// LagEvery is how old the metric gendurable.queue.lag may be: each time that metrics are collected and it is older, one statement asks
-	// for the lag of the engine's queues. 0: there is no such metric.
+	// LagEvery is how old the metric gendurable.queue.lag may be. If metrics are collected and it is
+	// older, one statement reads the lag of the engine's queues. With 0, the default, the metric does
+	// not exist.
 	LagEvery time.Duration
 }
 
-// Telemetry is for one engine. Safe for concurrent use, once Instrument has returned.
+// Telemetry instruments one engine. It is safe for concurrent use once Instrument has returned.
 type Telemetry struct {
 	config  Config
 	meter   metric.Meter
@@ -54,7 +60,7 @@ type Telemetry struct {
 	pool    *pgxpool.Pool // of the engine; nil before Instrument
 }
 
-// New makes the instruments. Its errors are those of the meter provider.
+// New makes the instruments. The errors are those of the meter provider.
 func New(c Config) (*Telemetry, error) {
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()
@@ -74,8 +80,9 @@ func New(c Config) (*Telemetry, error) {
 	return t, nil
 }
 
-// Instrument adds to a Config: Hooks, Middleware as the outermost, Inject and Extract. What is there stays; of an Inject and Extract of the host's
-// both apply, together within the bounds of what is stored.
+// Instrument adds to a Config: Hooks, Middleware as the outermost, Inject and Extract. It keeps
+// what is set already: an Inject and Extract of the host's apply together with its own, within the
+// bounds on what is stored.
 func (t *Telemetry) Instrument(c *engine.Config) {
 	t.pool = c.Pool
 	c.Hooks = append(c.Hooks, t.metrics.hooks())
