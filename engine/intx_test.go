@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -82,6 +83,12 @@ func TestInTxCommitsTogether(t *testing.T) {
 	}
 }
 
+// cruelError panics when it is looked at.
+type cruelError struct{}
+
+func (cruelError) Error() string { return "cruel" }
+func (cruelError) Unwrap() error { panic("alarm") }
+
 // What fails in the function: nothing is written, and the handler is told.
 func TestInTxThatFailsWritesNothing(t *testing.T) {
 	t.Parallel()
@@ -118,6 +125,18 @@ func TestInTxThatFailsWritesNothing(t *testing.T) {
 		"a deferred constraint": {func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
 			return v.Done(""), errors.Join(book(ctx, tx, v, "x"), book(ctx, tx, v, "x"))
 		}, "duplicate key value"},
+		"a report that is nil": {func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
+			_ = book(ctx, tx, v, "x")
+			return nil, (*pgconn.PgError)(nil)
+		}, "error of type *pgconn.PgError"},
+		"an error that panics": {func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
+			_ = book(ctx, tx, v, "x")
+			return nil, cruelError{}
+		}, "panic: alarm"},
+		"an error without a text": {func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
+			_ = book(ctx, tx, v, "x")
+			return nil, errors.New("")
+		}, "without a text"},
 		"timeout": {func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
 			_ = book(ctx, tx, v, "x")
 			_, err := tx.Exec(ctx, `SELECT pg_sleep(600)`)
