@@ -14,22 +14,25 @@ import (
 	"github.com/gendurable/gendurable/signal"
 )
 
-// Admin has the operator's verbs. Each compares and sets: it locks the instance, looks whether the verb applies to it, and changes it, in
-// one transaction. What was not changed is a *[ConflictError]; what was changed is told. Safe for concurrent use; needs no Start.
+// Admin has the operator's verbs. Each verb compares and sets: in one transaction it locks the
+// instance, looks whether the verb applies to it, and changes it. It returns what it changed, or a
+// *[ConflictError] that says why it changed nothing. Admin is safe for concurrent use and needs no
+// Start.
 //
-// A row that another transaction keeps locked, and any transient fault, is waited for until ctx ends: give it a deadline.
+// A verb waits until ctx ends for a row that another transaction keeps locked, and for the end of a
+// transient fault: give ctx a deadline.
 //
-// Errors of all verbs: ErrNotFound; a *[ConflictError]; a *[VerbError] for bad input; ErrUnknown where the COMMIT got no answer: look, and
-// call again.
+// Errors of all verbs: ErrNotFound; a *[ConflictError]; a *[VerbError] for bad input; ErrUnknown
+// where the COMMIT got no answer: look, and call again.
 type Admin struct{ engine *Engine }
 
-// Admin is the engine's side for operators.
+// Admin returns the operator's verbs of this engine.
 func (e *Engine) Admin() *Admin { return &Admin{e} }
 
 // Verb is the name of an operator's verb.
 type Verb string
 
-// The verbs, also for [Admin.Bulk].
+// These are the verbs, also for [Admin.Bulk].
 const (
 	VerbCancel     = Verb(store.Cancel)
 	VerbRetry      = Verb(store.Retry)
@@ -40,9 +43,10 @@ const (
 )
 
 const (
-	// MaxReasonBytes bounds [Reason].
+	// MaxReasonBytes bounds the text of [Reason].
 	MaxReasonBytes = 4096
-	// MaxFamily bounds how many instances one Cancel with [Descendants] looks at, ended ones among them: it is one transaction.
+	// MaxFamily bounds how many instances one Cancel with [Descendants] may look at, ended ones
+	// included, since it is one transaction.
 	MaxFamily = 100_000
 )
 
@@ -55,15 +59,18 @@ type order struct {
 	times int    // that were given
 }
 
-// Reason goes to last_error: "cancelled: " and the text, of at most MaxReasonBytes. Of Cancel.
+// Reason is an option of Cancel. It writes "cancelled: " and the text, of at most MaxReasonBytes,
+// to last_error.
 func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } }
 
-// Descendants cancels all live descendants, too, children before their parents, in one transaction of at most MaxFamily instances: also
-// those of an instance that has ended already. Of Cancel.
+// Descendants is an option of Cancel. It cancels all live descendants as well, children before
+// their parents, in one transaction of at most MaxFamily instances. An instance that has ended
+// already keeps its end; its descendants are cancelled.
 func Descendants() VerbOption { return func(o *order) { o.Descendants = true } }
 
-// At is when what [Plan.Apply] reschedules becomes eligible: one time for all of the plan, at most 100 years from now; a past one is now. Of a
-// plan of VerbReschedule, which needs it; [Admin.Reschedule] takes its time as a parameter.
+// At is an option of a plan of VerbReschedule, which needs it: the one time at which all instances
+// of the plan become eligible. It is at most 100 years from now; a past time means now.
+// [Admin.Reschedule] takes its time as a parameter.
 func At(t time.Time) VerbOption {
 	return func(o *order) {
 		o.At = t
@@ -71,8 +78,8 @@ func At(t time.Time) VerbOption {
 	}
 }
 
-// IfUnchanged applies the verb only if the instance is as it was read: status, visit, attempt, crashes, eligible_at and paused. Of all verbs
-// but those of [Plan.Apply].
+// IfUnchanged is an option of all verbs but those of [Plan.Apply]. The verb applies only if the
+// instance's status, visit, attempt, crashes, eligible_at and paused are as they were read.
 func IfUnchanged[S, R any](seen fsm.Instance[S, R]) VerbOption {
 	return func(o *order) {
 		o.seen = seen.ID
@@ -81,51 +88,59 @@ func IfUnchanged[S, R any](seen fsm.Instance[S, R]) VerbOption {
 	}
 }
 
-// Changed is what a verb did.
+// Changed says what a verb changed.
 type Changed struct {
 	ID          fsm.ID
 	Was, Is     fsm.Status
 	Descendants []fsm.ID // that were cancelled, too; ascending
 }
 
-// Cancel ends a live instance as failed, with fsm.FailureCancelled, whatever it is doing. As a child it leaves its parent's barrier, as any
-// that fails. Its key is free, and signals to it are ErrNoTarget, from here on.
+// Cancel ends a live instance as failed, with fsm.FailureCancelled, whatever it is doing. A child
+// leaves its parent's barrier, like any child that fails. From here on the instance's key is free,
+// and a signal to it is an ErrNoTarget.
 //
-// Where a step of it is running, what that returns has no effect any more: the fence stops it. Its context ends with the cause
-// fsm.ErrCancelled, at once in this process, elsewhere by the next heartbeat; its handler is not called. Until then it runs on: with
-// LockLease the next of its partition key may run beside it.
+// Where one of its steps is running, the fence refuses what that step returns. The step's context
+// ends with the cause fsm.ErrCancelled: at once in this process, in others at their next heartbeat.
+// Its handler is not called. The step runs until it returns; with LockLease the next step of its
+// partition key may run beside it.
 //
 // Descendants go on, unless the option Descendants says otherwise. Retry undoes a Cancel.
 func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbCancel, options)
 }
 
-// Retry makes a failed instance runnable at the step it failed in, with what that step saw: state, idempotency keys, awaited signals,
-// TimedOut, children. Attempts and crashes count from 0, and a deadline that is past is taken away. It is never parked again nor paused, and
-// as a child it is not counted again at its parent's barrier. Only its id addresses it, unless its key's scope holds failed.
+// Retry makes a failed instance runnable at the step in which it failed, with what that step saw:
+// state, idempotency keys, awaited signals, TimedOut, children. Attempts and crashes count from 0
+// again, and a deadline in the past is removed. The instance is neither parked again nor paused,
+// and its parent's barrier does not count it a second time. Only the id addresses it, unless the
+// scope of its key includes failed.
 //
-// Errors: also a *[DuplicateError] where its correlation key is another instance's by now.
+// Errors: also a *[DuplicateError] where another instance occupies its correlation key by now.
 func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRetry, options)
 }
 
-// RunNow makes a runnable instance eligible now that was to wait: a delayed Next or Retry, an insert for later.
+// RunNow makes a runnable instance eligible now that was to wait: a delayed Next or Retry, or an
+// insert for later.
 func (a *Admin) RunNow(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRunNow, options)
 }
 
-// Reschedule makes a runnable instance eligible at a time, at most 100 years from now; a past one is now.
+// Reschedule makes a runnable instance eligible at a time, at most 100 years from now. A past time
+// means now.
 func (a *Admin) Reschedule(ctx context.Context, t fsm.Target, at time.Time, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbReschedule, append([]VerbOption{At(at)}, options...))
 }
 
-// Pause keeps a live instance from being claimed until Resume. A signal, a timeout or its last child still wakes it, to wait as runnable; it
-// holds up no other of its partition key. A step of it that runs goes on, and its claim is not kept for another.
+// Pause keeps a live instance from being claimed until Resume. A signal, a timeout or its last
+// child still wakes it; it then waits as runnable, and holds up no other instance of its partition
+// key. A step of it that is running goes on, but does not run ahead.
 func (a *Admin) Pause(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbPause, options)
 }
 
-// Resume ends a Pause of a live instance; one that has ended meanwhile a Retry makes run.
+// Resume ends a Pause of a live instance. Retry makes a paused instance run that has ended
+// meanwhile.
 func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbResume, options)
 }
@@ -157,7 +172,7 @@ func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []Verb
 	return a.told(verb, fsm.ID(address.ID), done)
 }
 
-// told makes what became of one instance an answer.
+// told turns what became of one instance into the answer of a verb.
 func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error) {
 	out := Changed{ID: id}
 	for _, c := range done.Changed {
@@ -266,7 +281,8 @@ func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Opera
 	return done, nil
 }
 
-// promoteTries bounds how often keys are promoted whose head was locked: what is left is the sweep's.
+// promoteTries bounds how often Admin promotes a key whose head was locked. After that the sweep of
+// the keys does.
 const promoteTries = 10
 
 func (a *Admin) promote(ctx context.Context, keys []string) {

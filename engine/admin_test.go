@@ -17,7 +17,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// A worker finds out by its heartbeat, its caller by waiting; the step's outcome has no effect, and the failure is told from others.
+// A worker finds out by its heartbeat, its caller by waiting; the step's outcome has no effect, and
+// the failure is told from others.
 func TestCancelOfARunningStepOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
@@ -208,7 +209,8 @@ func TestAdminOfNobody(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 }
 
-// What was planned is done, what no longer matches is skipped, what came since is left alone, and what is in the way does not stop the rest.
+// What was planned is done, what no longer matches is skipped, what came since is left alone, and
+// what is in the way does not stop the rest.
 func TestBulk(t *testing.T) {
 	t.Parallel()
 	c, pool := client(t)

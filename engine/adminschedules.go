@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// The names by which a *[VerbError] of the verbs on schedules goes.
+// A *[VerbError] of a verb on schedules names the verb by one of these.
 const (
 	VerbPauseSchedule  Verb = "pause_schedule"
 	VerbResumeSchedule Verb = "resume_schedule"
@@ -52,8 +52,8 @@ type SchedulePage struct {
 	Next      string // for ScheduleQuery.After: the last name; "": there is no more
 }
 
-// Schedules reads one page of the stored schedules, by name in the database's collation. What is there all the time is listed once, whatever
-// is stored or deleted meanwhile.
+// Schedules reads one page of the stored schedules, by name in the database's collation. It lists
+// once what is stored all the time, whatever is stored or deleted meanwhile.
 //
 // Errors: a *[QueryError].
 func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePage, err error) {
@@ -88,8 +88,9 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 	return page, nil
 }
 
-// AllSchedules yields the stored schedules, as [Admin.Schedules] pages through them: Limit is how many it reads at a time, 200 unless given,
-// After where it begins. An error is the end, and comes with the zero schedule.
+// AllSchedules yields the stored schedules, as [Admin.Schedules] pages through them. Limit is the
+// size of a page, 200 unless given; After is where it begins. An error ends the sequence, and comes
+// with the zero schedule.
 func (a *Admin) AllSchedules(ctx context.Context, q ScheduleQuery) iter.Seq2[StoredSchedule, error] {
 	return func(yield func(StoredSchedule, error) bool) {
 		q.Limit = cmp.Or(q.Limit, allLimit)
@@ -111,16 +112,17 @@ func (a *Admin) AllSchedules(ctx context.Context, q ScheduleQuery) iter.Seq2[Sto
 	}
 }
 
-// PauseSchedule keeps every process from firing a schedule until ResumeSchedule, across restarts and deploys, and reports whether it was not
-// paused before. What it has inserted goes on.
+// PauseSchedule keeps every process from firing a schedule until ResumeSchedule, across restarts
+// and deploys. It reports whether the schedule was not paused before. Instances of the schedule go
+// on.
 //
 // Errors: ErrNoSchedule; a *[VerbError]; ErrUnknown where the COMMIT got no answer: call again.
 func (a *Admin) PauseSchedule(ctx context.Context, name string) (changed bool, err error) {
 	return a.pauseSchedule(ctx, VerbPauseSchedule, name)
 }
 
-// ResumeSchedule ends a PauseSchedule, and reports whether there was one. With what passed meanwhile it goes by the schedule's CatchUp. Errors:
-// as of PauseSchedule.
+// ResumeSchedule ends a PauseSchedule, and reports whether there was one. The schedule's CatchUp
+// decides about the occurrences that were missed. Errors: as those of PauseSchedule.
 func (a *Admin) ResumeSchedule(ctx context.Context, name string) (changed bool, err error) {
 	return a.pauseSchedule(ctx, VerbResumeSchedule, name)
 }
@@ -133,11 +135,12 @@ func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string) (chan
 	return changed, err
 }
 
-// RunSchedule inserts an instance of a schedule now, paused or not, beside its occurrences: neither Next nor Last changes. Under OverlapSkip it
-// is refused while the newest instance has not ended.
+// RunSchedule inserts an instance of a schedule now, also while the schedule is paused, in addition
+// to its occurrences: neither Next nor Last changes. Under OverlapSkip it is refused while the
+// newest instance has not ended.
 //
-// Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[SpecError] of middleware; ErrUnknown where the COMMIT got no
-// answer: look at Schedules, and call again.
+// Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[SpecError] of
+// middleware; ErrUnknown where the COMMIT got no answer: look at Schedules, and call again.
 func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 	var fired []store.Inserted
 	var spec *step.Spec
@@ -162,13 +165,15 @@ func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 	return fsm.ID(fired[0].ID), nil
 }
 
-// DeleteSchedule removes a schedule, and leaves its instances. A process that still declares it stores it again when it starts: take it out of
-// the code first. Errors: as of PauseSchedule.
+// DeleteSchedule removes a schedule and leaves its instances. A process that still declares the
+// schedule stores it again when it starts: remove it from the code first. Errors: as those of
+// PauseSchedule.
 func (a *Admin) DeleteSchedule(ctx context.Context, name string) error {
 	return a.onSchedule(ctx, VerbDeleteSchedule, name, func() error { return a.engine.store.DeleteSchedule(ctx, name) }, nil)
 }
 
-// onSchedule repeats a verb on transient faults until ctx ends, as the other verbs do, but not what was refused, which no error of Postgres is.
+// onSchedule repeats a verb on transient faults until ctx ends, as the other verbs do. It does not
+// repeat what was refused, which is no error of Postgres.
 func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once func() error, refused *error) (err error) {
 	defer a.engine.explain(ctx, toOperateSchedules, &err)
 	if err := checkName(name, MaxScheduleNameBytes); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/signal"
 )
 
-// Errors reads the errors of an instance's attempts, the oldest first: the newest 20, by id or by the correlation key that it occupies. None
-// where all went well. Lists do not carry them.
+// Errors reads the errors of an instance's attempts, the oldest first: the newest 20, by id or by
+// the correlation key that it occupies. None where all went well. Lists do not carry them.
 //
 // Errors: ErrNotFound.
 func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptError, err error) {

@@ -21,8 +21,9 @@ const (
 	bulkErrors = 10
 )
 
-// Bulk looks which instances a filter selects and a verb applies to, and changes nothing. The zero Filter selects nothing; All makes it
-// select everything. It reads the whole table, in pages, unless the Filter has a Key, a Parent, Labels or the one status executing, and
+// Bulk plans a verb for the instances that a filter selects and the verb applies to, and changes
+// nothing. The zero Filter selects nothing; Filter.All selects everything. Bulk reads the whole
+// table, in pages, unless the Filter has a Key, a Parent, Labels or the one status executing, and
 // the index of that finds less than 20,000.
 //
 // Errors: a *[VerbError], also for more than MaxPlan instances.
@@ -61,7 +62,7 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 	return p, nil
 }
 
-// bulkCriteria checks a verb and a filter. some: there is a criterion.
+// bulkCriteria checks a verb and a filter. some reports whether there is any criterion.
 func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
 	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume}, verb) {
 		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is none that Bulk knows", string(verb))}
@@ -73,7 +74,8 @@ func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
 	return c, some, err
 }
 
-// Plan is a dry run that can be carried out. It holds the ids that it found: Apply touches no others.
+// Plan is a dry run that can be carried out. It holds the ids that Bulk found; Apply touches no
+// others.
 type Plan struct {
 	Verb    Verb
 	Matched int64
@@ -84,7 +86,7 @@ type Plan struct {
 	ids    []int64
 }
 
-// Applied is what a Plan did.
+// Applied says what [Plan.Apply] did.
 type Applied struct {
 	Changed     int64
 	Descendants int64 // that were cancelled, too
@@ -92,12 +94,14 @@ type Applied struct {
 	Failed      int64 // could not be changed; the error says why, of the first ten
 }
 
-// Apply carries the plan out in transactions of up to 200 instances; with Descendants each has its own. What no longer matches is skipped;
-// what cannot be changed (a key that is another's by now, a row that somebody keeps locked for more than 2 s) is passed over, and reported
-// at the end. Other faults are waited out until ctx ends. What was applied is counted also when there is an error; Apply may be called
-// again, and does the rest. A plan of VerbReschedule needs the option [At].
+// Apply carries the plan out in transactions of up to 200 instances; with Descendants each instance
+// has a transaction of its own. It skips instances that no longer match. It passes over those that
+// it cannot change (another instance has the key by now, or somebody keeps the row locked for more
+// than 2 s) and reports them at the end. It waits for the end of other faults until ctx ends.
+// Applied counts also where there is an error. Apply may be called again, and does the rest. A plan
+// of VerbReschedule needs the option [At].
 //
-// Errors: *[VerbError]; *[DuplicateError] and others, joined.
+// Errors: a *[VerbError]; a *[DuplicateError] and others, joined.
 func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applied, err error) {
 	defer p.admin.engine.explain(ctx, toOperate, &err)
 	o, err := newOrder(p.Verb, options)
@@ -128,7 +132,8 @@ type bulk struct {
 	errs    []error
 }
 
-// apply changes one batch; where one instance is in the way of the others, one by one. An error ends the whole.
+// apply changes one batch or, where one instance is in the way of the others, each instance by
+// itself. Its error ends the whole.
 func (b *bulk) apply(ctx context.Context, ids []int64) error {
 	for n := 1; ; n++ {
 		done, err := b.admin.operate(ctx, ids, b.order)

@@ -14,11 +14,12 @@ type Call struct {
 	Specs   int        // how many
 	Signal  string     // its name; "": none
 	To      fsm.Target // of a signal; nil: of none, or of the one that occupies the spec's key
-	// IDs are those that were inserted, or sent to, or that occupy the key, once run has returned. Nil after an error.
+	// IDs are the instances that were inserted or sent to, or that occupy the key, once run has
+	// returned. Nil after an error.
 	IDs []fsm.ID
 }
 
-// around runs a call within all that surrounds it.
+// around runs a call within the middleware.
 func (w writer) around(ctx context.Context, describe func() Call, do func(context.Context) ([]fsm.ID, error)) error {
 	if within := w.sender.Once; !within { // a host's transaction has a role of its own, and is over when it is refused something
 		once := do

@@ -100,7 +100,8 @@ func TestCallMiddlewareDecidesAboutErrors(t *testing.T) {
 	}
 }
 
-// Middleware around a step sees what was stored with the instance and its signals, and afterwards the outcome.
+// Middleware around a step sees what was stored with the instance and its signals, and afterwards
+// the outcome.
 func TestStepMiddlewareSeesTracesAndOutcomes(t *testing.T) {
 	t.Parallel()
 	type seen struct {

@@ -16,10 +16,12 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is its default.
+// Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field means its
+// default.
 type Limits = step.Limits
 
-// The defaults of Config and Queue, where the field's comment does not give a formula.
+// These are the defaults of Config and Queue. The others follow from a formula, which the field's
+// comment gives.
 const (
 	DefaultSchema        = migrations.DefaultSchema
 	DefaultLease         = 60 * time.Second
@@ -34,89 +36,105 @@ const (
 	DefaultPollMax       = time.Second
 )
 
-// Config of an engine. Only Pool is required. A zero field means its default, which its comment gives; nothing negative is accepted.
+// Config configures an engine. Only Pool is required. A zero field means its default, which its
+// comment gives. Nothing negative is accepted.
 type Config struct {
-	// Pool is the host's, and is not closed by the engine. Heartbeat and partition locks dial one connection each beside it, with
-	// its configuration. A worker needs MaxConns of at least 2, a client 1.
+	// Pool is the host's, and is not closed by the engine. Heartbeat and partition locks dial one
+	// connection each beside it, with its configuration. A worker needs MaxConns of at least 2, a
+	// client 1.
 	Pool *pgxpool.Pool
-	// Schema of Postgres that holds the engine's tables: "gendurable". One engine per schema; the host's own tables stay apart.
+	// Schema is the Postgres schema that holds the engine's tables: "gendurable". There is one
+	// engine's data per schema; the host's own tables stay apart.
 	Schema string
-	// Machines are what this process can run; none for a client. Versions of one machine stand side by side.
+	// Machines are the machines that this process can run; a client needs none. Versions of one
+	// machine stand side by side.
 	Machines []fsm.Definition
-	// Queues are what this process works on, by name; none makes it a client, which inserts, signals, waits and queries.
+	// Queues are the queues that this process works on, by name. An engine without queues is a client,
+	// which inserts, signals, waits and queries.
 	Queues map[string]Queue
-	// Schedules insert instances at their times: Start stores them, and from then on every engine with queues fires them. One that is taken out
-	// of here stays until [Admin.DeleteSchedule]: an older process may still declare it.
+	// Schedules insert instances at their times. Start stores them, and from then on every engine with
+	// queues fires them. A schedule that is removed from here stays until [Admin.DeleteSchedule],
+	// since an older process may still declare it.
 	Schedules []Schedule
 
-	// Lease is how long a claim outlives its last heartbeat: 60 s. After it another process may run the step again.
+	// Lease is how long a claim outlives its last heartbeat: 60 s. After it another process may run
+	// the step again.
 	Lease time.Duration
-	// Heartbeat is how often leases are extended: 20 s, but at most a third of Lease, which is also the bound.
+	// Heartbeat is how often the process extends its leases: 20 s, but at most a third of Lease, which
+	// is also the bound.
 	Heartbeat time.Duration
-	// Reap is how often expired leases are looked for: 30 s, but at most half of Lease.
+	// Reap is how often the process looks for expired leases: 30 s, but at most half of Lease.
 	Reap time.Duration
 	// RetainDone is how long a done instance is kept after its end: 24 h.
 	RetainDone time.Duration
-	// RetainFailed is how long a failed instance is kept after its end: 24 h. An instance with children goes after the last of them.
+	// RetainFailed is how long a failed instance is kept after its end: 24 h. A parent is deleted
+	// after the last of its children.
 	RetainFailed time.Duration
 	// DrainTimeout is how long Stop lets running steps finish before it cancels their contexts: 30 s.
 	DrainTimeout time.Duration
-	// DrainGrace is how long steps whose context was cancelled by Stop have to return: 5 s. What still runs then falls to its lease.
+	// DrainGrace is how long steps have to return after Stop has cancelled their contexts: 5 s. A step
+	// that still runs then falls to its lease.
 	DrainGrace time.Duration
 	// RunAheadSteps is how many steps in a row an instance may take under one claim: 100; 1 is off.
 	RunAheadSteps int
-	// RunAheadFor is for how long it may do so: 1 s.
+	// RunAheadFor is how long an instance may take steps under one claim: 1 s.
 	RunAheadFor time.Duration
-	// PartitionLock is how partition keys are guarded beyond the lease: LockAdvisory.
+	// PartitionLock says how partition keys are guarded beyond the lease: LockAdvisory.
 	PartitionLock PartitionLock
-	// Limits of payloads, awaits, inboxes, rounds of children and nesting: see its fields. Inbox counts at the sender, the others
-	// where the value is made, so give all processes the same.
+	// Limits bound payloads, awaits, inboxes, rounds of children and nesting: see its fields. The
+	// sender counts Inbox; whoever makes a value checks the others. So give all processes the same.
 	Limits Limits
-	// NoReaper leaves expired leases to other processes.
+	// NoReaper leaves expired leases to the reapers of other processes.
 	NoReaper bool
-	// NoGC leaves instances past their retention to other processes.
+	// NoGC leaves instances past their retention to the garbage collection of other processes.
 	NoGC bool
 
-	// Codec makes JSON of states, results and payloads: fsm.JSON. All processes need the same.
+	// Codec encodes and decodes states, results and payloads: fsm.JSON. All processes need the same.
 	Codec fsm.Codec
-	// Logger: slog.Default().
+	// Logger receives what the engine logs: slog.Default().
 	Logger *slog.Logger
-	// Hooks are called in this order.
+	// Hooks are called in this order after each event.
 	Hooks []Hooks
-	// Middleware of inserts, signals and steps: the first is the outermost.
+	// Middleware surrounds inserts, signals and steps. The first is the outermost.
 	Middleware []Middleware
-	// Inject says what of a context is stored with an instance that is inserted in it, or a signal that is sent in it, e.g. the trace
-	// context of OpenTelemetry's propagator: at most 8 entries of at most 1 KiB; what cannot be stored is left out. Children get that of
-	// their parent's step. Nil stores nothing.
+	// Inject returns what of a context is stored with an instance that is inserted in it, or a signal
+	// that is sent in it, e.g. the trace context of OpenTelemetry's propagator. The engine stores at
+	// most 8 entries of at most 1 KiB and leaves out what it cannot store. Children get that of their
+	// parent's step. Nil stores nothing.
 	Inject func(ctx context.Context) map[string]string
-	// Extract puts what Inject has stored with an instance into the context of its steps and handlers. Nil leaves it.
+	// Extract puts what Inject has stored with an instance into the context of its steps and handlers.
+	// Nil leaves the context as it is.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
 }
 
-// Queue says how this process works on a queue. The zero value is a good one.
+// Queue says how this process works on a queue. The zero value has good defaults.
 type Queue struct {
 	// Concurrency is how many of the queue's steps run at once in this process: 10 × GOMAXPROCS.
 	Concurrency int
-	// Buffer is how many claims may wait for one of these slots; 0 adapts it to how fast the steps are.
+	// Buffer is how many claims may wait for one of these slots. 0 adapts it to how fast the steps
+	// are.
 	Buffer int
-	// PollMin and PollMax are how long an idle queue sleeps between looks, at first and at last: 250 ms and 1 s.
+	// PollMin and PollMax are how long an idle queue sleeps between two looks, at first and at last:
+	// 250 ms and 1 s.
 	PollMin, PollMax time.Duration
 }
 
 // PartitionLock is a way to guard partition keys (spec §6).
 type PartitionLock string
 
-// The ways. In both a unique index and the fence keep two steps of a key from committing side by side.
+// The ways. In both a unique index and the fence keep two steps of a key from committing side by
+// side.
 const (
-	// LockAdvisory also keeps them from running side by side when a process stalls past its lease. All keys of a process are locked by one
-	// session of Postgres.
+	// LockAdvisory also keeps them from running side by side when a process stalls past its lease. All
+	// keys of a process are locked by one session of Postgres.
 	LockAdvisory PartitionLock = "advisory"
-	// LockLease does without sessions, for proxies that pool transactions: a stalled step may overlap with its successor, until its
-	// outcome is refused.
+	// LockLease does without sessions, for proxies that pool transactions: a stalled step may overlap
+	// with its successor, until its outcome is refused.
 	LockLease PartitionLock = "lease"
 )
 
-// WithDefaults returns a copy as New uses it: zero fields have their defaults. It validates nothing.
+// WithDefaults returns a copy as New uses it: each zero field has its default. It validates
+// nothing.
 func (c Config) WithDefaults() Config {
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
 	c.Machines = slices.Clone(c.Machines)

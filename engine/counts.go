@@ -15,17 +15,18 @@ const (
 	countsMaxAge     = 10 * time.Second
 	countsTimeout    = 10 * time.Second
 	maxCountsTimeout = 10 * time.Minute
-	// countsGrace is how much longer than the server a scan's answer is waited for.
+	// countsGrace is how much longer than the server's limit the client waits for a scan's answer.
 	countsGrace = 5 * time.Second
 )
 
-// CountsOptions say how good [Engine.Counts] have to be. The zero value is the usual.
+// CountsOptions say how fresh [Engine.Counts] have to be. The zero value has the usual bounds.
 type CountsOptions struct {
 	MaxAge  time.Duration // older ones are counted anew; 0: 10 s
 	Timeout time.Duration // of that count, 1 ms to 10 min; 0: 10 s
 }
 
-// Count is how many instances are of one machine and version, at one step, in one queue and status.
+// Count is the number of instances of one machine and version, at one step, in one queue and
+// status.
 type Count struct {
 	Machine string
 	Version int
@@ -35,7 +36,7 @@ type Count struct {
 	Count   int64
 }
 
-// Counts are all instances, in groups.
+// Counts are the numbers of all instances, in groups.
 type Counts struct {
 	At       time.Time     // when they were counted: this process's clock, as the count began
 	Took     time.Duration // to count them
@@ -43,12 +44,15 @@ type Counts struct {
 	Counts   []Count       // by machine, version, step, queue, status; of all callers: not to be changed
 }
 
-// Counts counts instances by machine, version, step, queue and status. That reads the whole table: so the answer is kept, and all callers
-// of this engine share it and the one count that may be under way, whose Timeout is that of who began it. It ends when nobody waits for it.
+// Counts counts instances by machine, version, step, queue and status. That reads the whole table,
+// so the engine keeps the answer. All callers share it, and the one count that may be under way;
+// its Timeout is that of the caller who began it, and it ends when nobody waits for it.
 //
-// Where it does not end in time the last complete counts are returned, with Complete false; no other is begun until MaxAge has passed.
+// Where a count does not end in time, Counts returns the last complete counts, with Complete false,
+// and begins no other until MaxAge has passed.
 //
-// Errors: a *[QueryError]; ErrCounts if there are no earlier counts to return; the cause of ctx's end.
+// Errors: a *[QueryError]; ErrCounts if there are no earlier counts to return; the cause of ctx's
+// end.
 func (e *Engine) Counts(ctx context.Context, o CountsOptions) (c Counts, err error) {
 	defer e.explain(ctx, toRead("gen_durable"), &err)
 	switch {
@@ -147,7 +151,7 @@ func (c *counter) count(ctx context.Context, n *counting, limit time.Duration) {
 	n.counts, n.err = c.answer()
 }
 
-// answer from what is kept.
+// answer returns what is kept.
 func (c *counter) answer() (Counts, error) {
 	if c.err != nil && c.last.At.IsZero() {
 		return Counts{}, fmt.Errorf("%w: %w", ErrCounts, c.err)

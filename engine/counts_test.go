@@ -48,8 +48,8 @@ func TestCounts(t *testing.T) {
 	require.Positive(t, counts.Took)
 }
 
-// A scan that takes too long is cut off: the last counts are returned, and say so; before there are any, it is an error. Either way the
-// next scan does not follow at once.
+// A scan that takes too long is cut off: the last counts are returned, and say so; before there are
+// any, it is an error. Either way the next scan does not follow at once.
 func TestCountsInTime(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t)
@@ -87,7 +87,8 @@ func TestCountsInTime(t *testing.T) {
 	require.True(t, third.At.After(first.At))
 }
 
-// One scan serves all that ask meanwhile; it ends with the last of them, not with the one that began it.
+// One scan serves all that ask meanwhile; it ends with the last of them, not with the one that
+// began it.
 func TestCountsTogether(t *testing.T) {
 	t.Parallel()
 	e, pool := client(t)

@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// cursor is a place in a list: the query it is of, the id behind which the next page begins, and how that one is read.
+// cursor is a place in a list: the query it is of, the id behind which the next page begins, and
+// how that one is read.
 type cursor struct {
 	query [8]byte
 	after int64
@@ -26,7 +27,8 @@ const (
 
 var errCursor = errors.New("damaged: want the Next of a page, as it was")
 
-// text of a cursor; its checksum is against accidents, there is nothing in it that its bearer may not know.
+// text of a cursor; its checksum is against accidents, there is nothing in it that its bearer may
+// not know.
 func (c cursor) text() string {
 	b := append(make([]byte, 0, cursorBytes), cursorVersion)
 	b = append(b, c.query[:]...)

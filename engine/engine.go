@@ -1,13 +1,18 @@
-// Package engine runs durable machines on Postgres: it is what a host imports, with fsm.
+// Package engine runs durable machines on Postgres. A host imports it together with package fsm.
 //
-// [New] takes a [Config] and touches no database. An engine with queues works on them between [Engine.Start] and [Engine.Stop], which
-// [Engine.Run] does for a main. One without is a client: it inserts, signals, waits and queries, without Start and without any step's
+// [New] takes a [Config] and touches no database. An engine with queues works on them between
+// [Engine.Start] and [Engine.Stop]; a main calls [Engine.Run], which does both. An engine without
+// queues is a client: it inserts, signals, waits and queries, needs no Start, and links no step's
 // code. Several engines in a process, on whatever databases, share nothing.
 //
-// How long an outage of Postgres may last is for the caller's context to say: each verb and read repeats what met a
-// transient fault until ctx ends, and the log names the fault. Only [Engine.Start] and [Engine.Health] do not wait.
+// The caller's context says how long an outage of Postgres may last: each verb and read repeats
+// what met a transient fault until ctx ends, and the log names the fault. Only [Engine.Start] and
+// [Engine.Health] do not wait.
 //
-// Errors are sentinels for questions (errors.Is); those with data also have a type (errors.As).
+// Errors are sentinels, for errors.Is. Those with data also have a type, for errors.As.
+//
+// In comments, § followed by a number is a section of docs/specification.md, and T followed by a
+// number is a hazard of docs/hazards.md.
 package engine
 
 import (
@@ -30,7 +35,7 @@ import (
 	"github.com/gendurable/gendurable/worker"
 )
 
-// Engine on one schema of one database. Safe for concurrent use.
+// Engine is an engine on one schema of one database. It is safe for concurrent use.
 type Engine struct {
 	writer           // its verbs, each in a transaction of its own
 	config    Config // as New uses it
@@ -52,7 +57,7 @@ type Engine struct {
 // State is where an engine is in its life.
 type State string
 
-// The states.
+// These are the states of an engine.
 const (
 	StateCreated  State = "created"  // not started yet; a client need not be
 	StateStarted  State = "started"  // it works
@@ -60,14 +65,14 @@ const (
 	StateStopped  State = "stopped"  // for good
 )
 
-// State is where the engine is in its life.
+// State returns where the engine is in its life.
 func (e *Engine) State() State {
 	s, _ := e.life.Load().(State)
 	return s
 }
 
-// New makes an engine. It validates the whole Config, machines included, without the database: all faults are joined, each a
-// *[ConfigError].
+// New makes an engine. It validates the whole Config, machines included, without the database. It
+// joins all faults, each a *[ConfigError].
 func New(c Config) (*Engine, error) {
 	c = c.WithDefaults()
 	machines, schedules, err := c.validate()
@@ -117,8 +122,9 @@ func (e *Engine) workerConfig() worker.Config {
 	}
 }
 
-// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working; ctx bounds the start only. A client need
-// not be started; if it is, it only checks and stores. After an error of ErrSchema, of the context or of Postgres it may be called again.
+// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working. ctx
+// bounds the start only. A client need not be started; Start only checks and stores there. After an
+// ErrSchema, the end of the context or an error of Postgres Start may be called again.
 //
 // Errors: ErrPooler, ErrRights, ErrSchema, ErrStarted, ErrStopped.
 func (e *Engine) Start(ctx context.Context) (err error) {
@@ -133,7 +139,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return ErrStopped
 	case StateCreated:
 	}
-	// First of all: what follows goes through the same proxy.
+	// This check comes first, since all others go through the same proxy.
 	if err := e.checkPooler(ctx); err != nil {
 		return err
 	}
@@ -160,7 +166,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// warn logs what is no fault but may be a surprise.
+// warn logs what is no fault but may surprise.
 func (e *Engine) warn(ctx context.Context) error {
 	unsafe, err := e.store.Durability(ctx)
 	if err != nil {
@@ -182,9 +188,10 @@ func (e *Engine) warn(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the engine for good, in order: it stops claiming, gives unstarted claims back, lets running steps finish within
-// DrainTimeout, cancels the others, and ends what waits in Wait with ErrStopped. ctx must be live: with the one whose end was the reason
-// to stop, nothing would be drained. Where ctx ends first, its error is returned, and what still runs falls to its lease. Called again it
+// Stop ends the engine for good, in this order: it stops claiming, gives unstarted claims back,
+// lets running steps finish within DrainTimeout, cancels the others, and ends calls of Wait with
+// ErrStopped. ctx must be live: an ended context would leave no time to drain. Where ctx ends
+// first, Stop returns its error, and the steps that still run fall to their leases. A second call
 // does nothing. Insert, Signal, Get and Ent need only the pool, and go on working.
 func (e *Engine) Stop(ctx context.Context) error {
 	if err := e.take(ctx); err != nil {
@@ -210,8 +217,8 @@ func (e *Engine) Stop(ctx context.Context) error {
 // flushTime is what Run allows for the commits that follow the last step.
 const flushTime = 10 * time.Second
 
-// Run is Start, wait until ctx ends, Stop with a context of its own: what a main calls. nil after an orderly stop, also where ctx ended
-// before the start was through.
+// Run starts the engine, waits until ctx ends, and stops it with a context of its own. A main calls
+// it. It returns nil after an orderly stop, also where ctx ended before the start was through.
 func (e *Engine) Run(ctx context.Context) error {
 	if err := e.Start(ctx); err != nil {
 		if ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
@@ -250,13 +257,14 @@ func (e *Engine) nudge(queues ...string) {
 
 type engineKey struct{}
 
-// FromContext is the engine that runs this step, nil outside one: machines are defined before the engine exists, so it cannot be injected.
+// FromContext returns the engine that runs this step, nil outside of a step. Machines are defined
+// before the engine exists, so it cannot be injected.
 func FromContext(ctx context.Context) *Engine {
 	e, _ := ctx.Value(engineKey{}).(*Engine)
 	return e
 }
 
-// Codec decodes what Get, Wait and Ent return.
+// Codec returns the codec that decodes what Get, Wait and Ent return.
 func (e *Engine) Codec() fsm.Codec { return e.config.Codec }
 
 var _ fsm.Reader = (*Engine)(nil)

@@ -8,46 +8,57 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// What callers ask for with errors.Is. Those with data also have a type, for errors.As.
+// These errors answer questions by errors.Is. Those with data also have a type, for errors.As.
 var (
-	// ErrDuplicate: the correlation key is occupied. Of Insert and [Admin.Retry], as a *[DuplicateError].
+	// ErrDuplicate is returned by Insert and [Admin.Retry], as a *[DuplicateError], when another
+	// instance occupies the correlation key.
 	ErrDuplicate = errors.New("gendurable: key occupied")
-	// ErrNoTarget: no live instance at that address. Of Signal.
+	// ErrNoTarget is returned by Signal when no live instance has that address.
 	ErrNoTarget = store.ErrNoTarget
-	// ErrInboxFull: the instance holds as many unconsumed signals as it may (Limits.Inbox). Of Signal.
+	// ErrInboxFull is returned by Signal when the instance holds as many unconsumed signals as
+	// Limits.Inbox allows.
 	ErrInboxFull = store.ErrInboxFull
-	// ErrUnknown is returned where the connection was lost before a COMMIT was answered, and to repeat it could insert or
-	// deliver twice: by inserts without a correlation key, by those with one whose ctx ended before they could find out,
-	// by Signal without a dedup key, by Signal with one whose target has ended in between, and by Admin. Look, then repeat.
+	// ErrUnknown is returned when the connection was lost before a COMMIT was answered, and a
+	// repetition could insert or deliver twice. It is returned by inserts without a correlation key,
+	// by inserts with one whose ctx ended before they could find out, by Signal without a dedup key,
+	// by Signal with one whose target has ended in between, and by Admin. Look, then repeat.
 	ErrUnknown = store.ErrUnknown
-	// ErrTooLarge: a state or payload is over Limits.PayloadBytes. Of inserts and Signal.
+	// ErrTooLarge is returned by inserts and Signal when a state or payload is over
+	// Limits.PayloadBytes.
 	ErrTooLarge = fsm.ErrTooLarge
-	// ErrNotFound: no instance at that address: never was, collected, or no longer the owner of that key. Of Get, Wait and Errors.
+	// ErrNotFound is returned by Get, Wait, Errors and Admin when no instance has that address: it
+	// never existed, was deleted after its retention, or no longer occupies that key.
 	ErrNotFound = store.ErrNotFound
-	// ErrNoSchedule: no schedule of that name. Of Admin.
+	// ErrNoSchedule is returned by Admin when no schedule has that name.
 	ErrNoSchedule = store.ErrNoSchedule
-	// ErrConflict: an operator's verb does not apply to the instance as it is now, or as it was to be seen. Of Admin, as a *[ConflictError].
+	// ErrConflict is returned by Admin, as a *[ConflictError], when the instance's state does not
+	// allow the verb, or no longer matches [IfUnchanged].
 	ErrConflict = errors.New("gendurable: conflict")
-	// ErrCounts: the instances could not be counted in time, and never were before. Of Counts.
+	// ErrCounts is returned by Counts when the instances could not be counted in time, and no earlier
+	// count exists.
 	ErrCounts = errors.New("gendurable: too many instances to count in time")
-	// ErrSchema: the engine's tables are missing, older or newer than this program. Of Start; the text says which, and what to run.
+	// ErrSchema is returned by Start when the engine's tables are missing, or older or newer than this
+	// program needs. Its text says which, and what to run.
 	ErrSchema = errors.New("gendurable: schema not current")
-	// ErrRights: the role of the Pool may not do this. Of Start, of inserts, signals, reads and Admin, as a *[RightsError], which has the
-	// statements that grant it.
+	// ErrRights is returned by Start, inserts, signals, reads and Admin, as a *[RightsError], when the
+	// role of the Pool lacks rights. The *RightsError has the statements that grant them.
 	ErrRights = errors.New("gendurable: rights are lacking")
-	// ErrPooler: a proxy between here and Postgres pools transactions, and the Config relies on sessions. Of Start; it wraps a
-	// *[ConfigError] per field, which says what to set instead.
+	// ErrPooler is returned by Start when a proxy before Postgres pools transactions while the Config
+	// relies on sessions. It wraps a *[ConfigError] for each field concerned, which says what to set
+	// instead.
 	ErrPooler = errors.New("gendurable: the proxy before Postgres pools transactions")
-	// ErrReadOnly: the client of Ent only queries; the text names the verb to use.
+	// ErrReadOnly is returned by the client of Ent when a program mutates through it. Its text names
+	// the verb to use.
 	ErrReadOnly = errors.New("gendurable: use the verb")
-	// ErrStopped: the engine is stopped, or was while one waited. Of Start and Wait.
+	// ErrStopped is returned by Start when the engine was stopped before, and by Wait when it stops
+	// meanwhile.
 	ErrStopped = errors.New("gendurable: engine stopped")
-	// ErrStarted: the engine is started already. Of Start.
+	// ErrStarted is returned by Start when the engine is started already.
 	ErrStarted = errors.New("gendurable: engine already started")
 )
 
-// DuplicateError is an insert with an occupied correlation key, or the retry of an instance whose key another one has. It is an
-// [ErrDuplicate].
+// DuplicateError says that another instance occupies the correlation key of an insert, or of the
+// instance that Retry was to make run. It is an [ErrDuplicate].
 type DuplicateError struct {
 	Key      fsm.Key
 	Occupant fsm.ID // the instance that has the key
@@ -57,11 +68,11 @@ func (e *DuplicateError) Error() string {
 	return fmt.Sprintf("%v: %.80q by instance %d", ErrDuplicate, string(e.Key), e.Occupant)
 }
 
-// Is makes it an ErrDuplicate.
+// Is reports whether target is ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// ConflictError is an operator's verb that was not carried out, since the instance is not as the verb, or the caller, wants it. It is an
-// [ErrConflict].
+// ConflictError says that an operator's verb was not carried out, since the instance's state does
+// not allow the verb, or no longer matches [IfUnchanged]. It is an [ErrConflict].
 type ConflictError struct {
 	Verb   Verb
 	ID     fsm.ID
@@ -73,10 +84,10 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("%v: %s of instance %d, which is %s: %v", ErrConflict, e.Verb, e.ID, e.Status, e.Err)
 }
 
-// Is makes it an ErrConflict.
+// Is reports whether target is ErrConflict.
 func (e *ConflictError) Is(target error) bool { return target == ErrConflict }
 
-// VerbError is an operator's verb with bad input; nothing was sent.
+// VerbError says what is wrong with the input of an operator's verb. Nothing was sent.
 type VerbError struct {
 	Verb  Verb
 	Field string // e.g. "Reason", "At" or "Filter.Status[1]"
@@ -90,7 +101,7 @@ func (e *VerbError) Error() string {
 // Unwrap returns what is wrong.
 func (e *VerbError) Unwrap() error { return e.Err }
 
-// SpecError is a spec that cannot be inserted; nothing of the call was.
+// SpecError says what is wrong with a spec. Nothing of the whole call was inserted.
 type SpecError struct {
 	Index int    // in InsertMany; else 0
 	Field string // as of fsm.SpecError, or "middleware" if one refused the spec
@@ -104,7 +115,7 @@ func (e *SpecError) Error() string {
 // Unwrap returns what is wrong, e.g. an ErrTooLarge.
 func (e *SpecError) Unwrap() error { return e.Err }
 
-// ConfigError is a field of Config that is wrong.
+// ConfigError says what is wrong with one field of Config.
 type ConfigError struct {
 	Field string // e.g. "Queues[checkout].Concurrency"
 	Err   error  // what is wrong, with the bound

@@ -88,9 +88,8 @@ func ExampleCron() {
 		engine.Cron("typo", "0 33 * * *", checkout.New(order{ID: 42})),
 	}})
 	fmt.Println(err)
-	// Output:
-	// gendurable: config: Pool: nil
-	// gendurable: config: Schedules[typo].Expression: "0 33 * * *": hour, at position 3: 33, want 0 to 23
+	// Output: gendurable: config: Pool: nil gendurable: config: Schedules[typo].Expression: "0 33 * *
+	// *": hour, at position 3: 33, want 0 to 23
 }
 
 // Start stores the schedules of the Config; Admin lists and runs them.

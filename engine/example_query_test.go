@@ -111,9 +111,8 @@ func ExampleEngine_Ent() {
 		fmt.Println(row.Awaits, state.Cents, err)
 	}
 	fmt.Println(shop.eng.Ent().Instance.Delete().Exec(ctx))
-	// Output:
-	// [payment_received] 4200 <nil>
-	// 0 gendurable: use the verb: instances change by their steps' outcomes, and end by the engine's GC
+	// Output: [payment_received] 4200 <nil> 0 gendurable: use the verb: instances change by their
+	// steps' outcomes, and end by the engine's GC
 }
 
 // What went wrong before it failed, or on the way.

@@ -54,8 +54,8 @@ func (e *Engine) storeSchedules(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// fireDue fires what is due at a time, by Postgres' clock where it is zero, and returns when to look again. A schedule that cannot be fired holds
-// up no other.
+// fireDue fires what is due at a time, by Postgres' clock where it is zero, and returns when to
+// look again. A schedule that cannot be fired holds up no other.
 func (e *Engine) fireDue(ctx context.Context, at time.Time, told func(worker.FireEvent)) (wait time.Duration, err error) {
 	ctx = context.WithValue(ctx, engineKey{}, e)
 	due, err := e.store.DueSchedules(ctx, at, ahead, dueMost)
@@ -148,7 +148,8 @@ func (e *Engine) firing(ctx context.Context, due *store.Due) (f firing, err erro
 	return f, nil
 }
 
-// occurrences are those to be fired now, oldest first, what comes next, and how many were dropped, at least.
+// occurrences are those to be fired now, oldest first, what comes next, and how many were dropped,
+// at least.
 func (t timing) occurrences(due *store.Due) (list []time.Time, next time.Time, dropped int) {
 	list, cut := t.expression.Within(due.Next.Add(-time.Nanosecond), due.Now, t.zone, MaxCatchUp) // the stored next one is due itself
 	if cut {
@@ -170,8 +171,8 @@ func (t timing) occurrences(due *store.Due) (list []time.Time, next time.Time, d
 	return list, t.next(due.Now), dropped
 }
 
-// occurrence is the spec of one, after the middleware. mark tells it from the schedule's others; ahead is how far Postgres' clock, by which
-// instances go, is ahead of the schedule's.
+// occurrence is the spec of one, after the middleware. mark tells it from the schedule's others;
+// ahead is how far Postgres' clock, by which instances go, is ahead of the schedule's.
 func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string, at time.Time, ahead time.Duration) (*step.Spec, error) {
 	spec, err := fsm.Restore(s.Spec)
 	if err != nil {
@@ -200,9 +201,9 @@ func jitter(key string, most time.Duration) time.Duration {
 	return time.Duration(n%uint64(most.Microseconds()+1)) * time.Microsecond //nolint:gosec // at most a day
 }
 
-// guard runs what calls the host's code on a goroutine of nobody else's: runtime.Goexit would end that.
-// The error that it returns has the text of f's, and nothing else of it: it goes through the engine's
-// loops, and the host's may panic when it is looked at.
+// guard runs what calls the host's code on a goroutine of nobody else's: runtime.Goexit would end
+// that. The error that it returns has the text of f's, and nothing else of it: it goes through the
+// engine's loops, and the host's may panic when it is looked at.
 func guard(f func() error) error {
 	over := make(chan error, 1)
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// imagined is a schedule by the rules of docs/guide/schedules.md and nothing else: whole seconds since the epoch of the history, and every
-// multiple of the period is an occurrence.
+// imagined is a schedule by the rules of docs/guide/schedules.md and nothing else: whole seconds
+// since the epoch of the history, and every multiple of the period is an occurrence.
 type imagined struct {
 	period     int
 	catchUp    CatchUp
@@ -79,8 +79,8 @@ func (s *imagined) declared(name string) Schedule {
 	return Every(name, time.Duration(s.period)*time.Second, report.New(nil)).CatchUp(s.catchUp).Overlap(s.overlap)
 }
 
-// TestFiringIsAsImagined: random histories of schedules, by the engine and by the rules; after each operation all that can be seen is the same.
-// SEEDS histories, else 20.
+// TestFiringIsAsImagined: random histories of schedules, by the engine and by the rules; after each
+// operation all that can be seen is the same. SEEDS histories, else 20.
 func TestFiringIsAsImagined(t *testing.T) {
 	t.Parallel()
 	seeds := 20

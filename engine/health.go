@@ -12,36 +12,41 @@ import (
 )
 
 type (
-	// Activity is what an engine is at, as far as it knows without asking the database.
+	// Activity is what an engine is doing, as far as it knows without asking the database.
 	Activity = worker.Activity
-	// QueueActivity is what is claimed of one queue in this process.
+	// QueueActivity is what this process has claimed of one queue.
 	QueueActivity = worker.QueueActivity
 )
 
 const (
 	// HealthTimeout bounds how long [Engine.Health] waits for the database.
 	HealthTimeout = 2 * time.Second
-	// pollStale is how long ago the last poll of a worker that works may be: it polls every second, and at most 5 s apart after errors.
+	// pollStale is how old the last poll of a healthy worker may be: it polls every second, and at
+	// most 5 s apart after errors.
 	pollStale = 30 * time.Second
 )
 
-// Health is whether an engine can do its work, and if not, why. Its JSON form is the body of [HealthHandler].
+// Health says whether an engine can do its work, and if not, why. Its JSON form is the body of
+// [HealthHandler].
 type Health struct {
-	// Ready: the engine works, or is a client that is not stopped; the database answers; and the schema is what this program needs.
+	// Ready reports whether the engine works, or is a client that is not stopped, the database
+	// answers, and the schema is what this program needs.
 	Ready bool `json:"ready"`
-	// Reasons why it is not ready, for people: they name no addresses and no accounts.
+	// Reasons say why it is not ready, for people. They name no addresses and no accounts.
 	Reasons []string `json:"reasons,omitempty"`
 	State   State    `json:"state"`
 	// Database reports whether the database answered within [HealthTimeout].
 	Database bool `json:"database"`
-	// Schema is how the schema compares with what this program needs; "" where the database did not say.
+	// Schema says how the schema compares with what this program needs; "" where the database did not
+	// say.
 	Schema migrations.State `json:"schema,omitempty"`
 	Activity
-	// Err is what the database said, or why it did not; nil where Database and Schema are as they should be.
+	// Err is the error of the database; nil where Database and Schema are as they should be.
 	Err error `json:"-"`
 }
 
-// Activity is what the engine is at in this process. It asks no database; a client's has no queues, and nothing in flight.
+// Activity returns what the engine is doing in this process. It asks no database. A client has no
+// queues, and nothing in flight.
 func (e *Engine) Activity() Activity {
 	if e.worker == nil {
 		return Activity{}
@@ -49,8 +54,9 @@ func (e *Engine) Activity() Activity {
 	return e.worker.Activity()
 }
 
-// Health asks the database, within [HealthTimeout], and looks at what the engine does. That the engine is not healthy is no error: the only
-// one is the cause of ctx's end, with what is known by then.
+// Health asks the database, within [HealthTimeout], and looks at what the engine does. An engine
+// that is not healthy is no error: the only error is the cause of ctx's end, with what is known by
+// then.
 func (e *Engine) Health(ctx context.Context) (Health, error) {
 	h := Health{State: e.State()}
 	asked := time.Now()
@@ -70,7 +76,8 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 		return h, context.Cause(ctx)
 	default:
 		h.Err = err
-		// A pool whose connections are all in use for a while is slow, and no outage, as long as the engine itself gets through.
+		// A pool whose connections are all in use for a while is slow, and no outage, as long as the
+		// engine itself gets through.
 		h.Database = h.LastPoll.After(asked)
 	}
 	h.Reasons = h.reasons(e.worker != nil, time.Now())
@@ -78,7 +85,7 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 	return h, nil
 }
 
-// reasons why an engine is not ready.
+// reasons says why an engine is not ready.
 func (h *Health) reasons(isWorker bool, now time.Time) (why []string) {
 	switch {
 	case h.State == StateCreated && isWorker:
@@ -116,9 +123,10 @@ func (h *Health) silence() string {
 	}
 }
 
-// Lag is for how long each of some queues' oldest runnable instances has been due, without the paused ones, those that wait behind their
-// partition key, and those set aside whose machine is not registered here; 0 where none is due. Without names it is asked for the queues of
-// this process. One statement that visits the priorities in use, whatever the backlog.
+// Lag returns, per queue, how long the oldest claimable instance has been due; 0 where none is due.
+// It leaves out paused instances, those that wait behind their partition key, and those whose
+// machine is not registered here. Without names it looks at the queues of this process. It is one
+// statement that visits the priorities in use, whatever the backlog.
 func (e *Engine) Lag(ctx context.Context, queues ...string) (lag map[string]time.Duration, err error) {
 	defer e.explain(ctx, toRead("gen_durable"), &err)
 	if len(queues) == 0 {

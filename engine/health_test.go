@@ -182,7 +182,8 @@ func TestHealthOfAWorker(t *testing.T) {
 	require.Equal(t, []string{"stopped"}, healthy(t, e, false).Reasons)
 }
 
-// A network that swallows is noticed within HealthTimeout, also by those who come while another waits.
+// A network that swallows is noticed within HealthTimeout, also by those who come while another
+// waits.
 func TestHealthHandler(t *testing.T) {
 	t.Parallel()
 	way, database := wired(t, pgtest.Migrated(t))

@@ -10,9 +10,11 @@ import (
 
 // HealthHandler answers the probes of an orchestrator, as JSON:
 //
-//   - GET /live is 200 as long as the process answers at all, whatever becomes of the database: a restart would not bring that back.
-//   - GET /ready is 200 where [Health.Ready], else 503, with the [Health] as the body. It asks the database at most once a second, however
-//     often it is called, and answers within [HealthTimeout] or little more.
+//   - GET /live is 200 as long as the process answers at all, whatever becomes of the database: a
+//     restart would not bring that back.
+//   - GET /ready is 200 where [Health.Ready], else 503, with the [Health] as the body. It asks the
+//     database at most once a second, however often it is called, and answers within
+//     [HealthTimeout] or little more.
 //
 // Anything else is 404, or 405. Mount it below a path with http.StripPrefix.
 func HealthHandler(e *Engine) http.Handler {
@@ -35,7 +37,7 @@ func HealthHandler(e *Engine) http.Handler {
 	return mux
 }
 
-// probeEvery is how long an answer of the database is good for.
+// probeEvery is how long an answer of the database stays valid.
 const probeEvery = time.Second
 
 // probe keeps the newest answer.
@@ -47,11 +49,12 @@ type probe struct {
 	at     time.Time
 }
 
-// health asks anew unless that was just done, for whoever called: not even one that has gone meanwhile asks in vain.
+// health asks anew unless that was just done. It asks for all callers, with a context of its own: a
+// caller who goes away cancels nothing.
 func (p *probe) health(ctx context.Context) Health {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// A stop shows at once: from then on the process is to get no more work.
+	// A stop shows at once, so that the process gets no more work.
 	if p.at.IsZero() || time.Since(p.at) >= probeEvery || p.newest.State != p.engine.State() {
 		p.newest, _ = p.engine.Health(context.WithoutCancel(ctx)) // without a cause to end early there is no error
 		p.at = time.Now()

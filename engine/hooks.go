@@ -6,7 +6,8 @@ import (
 	"github.com/gendurable/gendurable/worker"
 )
 
-// Hooks are functions that the engine calls after the fact, each with one event. Nil ones cost nothing.
+// Hooks are functions that the engine calls after the fact, each with one event. Nil ones cost
+// nothing.
 type Hooks = worker.Hooks
 
 // The events of Hooks. They may get further fields.

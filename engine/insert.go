@@ -21,7 +21,7 @@ type writer struct {
 	wake   func(queues ...string) // told where something became runnable
 }
 
-// Inserted is the new instance, or with Duplicate the occupant of its key.
+// Inserted is the new instance or, with Duplicate, the occupant of its key.
 type Inserted struct {
 	ID        fsm.ID
 	Duplicate bool
@@ -29,11 +29,12 @@ type Inserted struct {
 
 // Insert inserts an instance and returns its id. Its machine need not be registered here.
 //
-// A transient fault of Postgres is repeated until ctx ends, as by all verbs: give ctx a deadline. Where the connection
-// breaks during the commit, an instance without a key is not inserted again, and the error is ErrUnknown.
+// A transient fault of Postgres is repeated until ctx ends, as by all verbs: give ctx a deadline.
+// Where the connection breaks during the commit, an instance without a key is not inserted again,
+// and the error is ErrUnknown.
 //
-// Errors: a *[DuplicateError] if its key is occupied, a *[SpecError] if the spec is wrong, which wraps ErrTooLarge for a state over the
-// limit.
+// Errors: a *[DuplicateError] if its key is occupied; a *[SpecError] if the spec is wrong, which
+// wraps ErrTooLarge for a state over the limit.
 func (w writer) Insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err error) {
 	err = w.around(ctx, describeInsert("insert", spec), func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
@@ -58,9 +59,10 @@ func (w writer) insertOne(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	return done[0].ID, nil
 }
 
-// InsertMany inserts any number of instances, of Limits.OutcomeBytes together, in one transaction and returns what became of each, in input
-// order. An occupied key is no error but a Duplicate; of two equal keys the first wins. A spec that is wrong, or one too many, refuses the
-// whole call with a *[SpecError] before anything is sent.
+// InsertMany inserts any number of instances, of at most Limits.OutcomeBytes together, in one
+// transaction. It returns what became of each, in input order. An occupied key is no error but a
+// Duplicate; of two equal keys the first wins. A wrong spec, or one too many, refuses the whole
+// call with a *[SpecError] before anything is sent.
 func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) (done []Inserted, err error) {
 	if len(specs) == 0 {
 		return nil, nil
@@ -89,7 +91,8 @@ func (w writer) insertAll(ctx context.Context, specs []fsm.Spec) ([]Inserted, er
 	return w.insert(ctx, erased...)
 }
 
-// GetOrInsert inserts an instance unless its key is occupied, and says which. The key is required, in any scope but fsm.ScopeNone.
+// GetOrInsert inserts an instance unless its key is occupied, and says which. The spec needs a key,
+// in any scope but fsm.ScopeNone.
 //
 // Errors: a *[SpecError] if the spec is wrong.
 func (w writer) GetOrInsert(ctx context.Context, spec fsm.Spec) (done Inserted, err error) {
@@ -116,7 +119,7 @@ func (w writer) getOrInsert(ctx context.Context, spec fsm.Spec) (Inserted, error
 	return done[0], nil
 }
 
-// addressed refuses a spec that no other can find by its key.
+// addressed refuses a spec whose key does not address the instance.
 func addressed(spec *step.Spec) error {
 	switch {
 	case spec.Key == "":
@@ -127,7 +130,7 @@ func addressed(spec *step.Spec) error {
 	return nil
 }
 
-// erase sends the i-th spec of a call through middleware and validation.
+// erase passes the i-th spec of a call through middleware and validation.
 func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, error) {
 	spec, err := w.engine.insertMiddleware(ctx, spec)
 	if err != nil {
@@ -177,7 +180,8 @@ func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec) (done []sto
 	return done, nil
 }
 
-// soon: due before the scheduler of its queue would look again by itself.
+// soon reports whether an instance is due before the scheduler of its queue would look again by
+// itself.
 func (e *Engine) soon(spec *step.Spec) bool {
 	delay := spec.Delay
 	if !spec.At.IsZero() {

@@ -200,7 +200,8 @@ func TestInsertMiddlewareInOrder(t *testing.T) {
 	require.Equal(t, "a.b.q", i.Queue)
 }
 
-// What is inserted in a process runs there at once, though its queues poll once an hour: by a nudge, and by the timer that a nudge sets.
+// What is inserted in a process runs there at once, though its queues poll once an hour: by a
+// nudge, and by the timer that a nudge sets.
 func TestInsertNudges(t *testing.T) {
 	t.Parallel()
 	e := working(t, pgtest.Pool(t, pgtest.Migrated(t)), rarely)

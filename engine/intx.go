@@ -11,23 +11,28 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// InTx is an outcome that is decided inside the transaction that commits it (spec §8): what f writes through tx, the outcome, what it
-// consumes, its children and the signals that f sends by FromContext(ctx).WithPgx(tx) take effect together, or not at all; so f's writes take
+// InTx returns an outcome that f decides inside the transaction that commits it (spec §8). What f
+// writes through tx, the outcome, the signals that it consumes, its children, and the signals that
+// f sends by FromContext(ctx).WithPgx(tx) take effect together, or not at all. So f's writes take
 // effect once. f returns any outcome of the visit but another InTx.
 //
-// The engine calls f after the step has returned, and begins and ends the transaction, which is READ COMMITTED, on a connection of the pool:
-// tx refuses Commit and Rollback, savepoints are f's own. To undo what was written, return an error: it goes to the machine's handler as the
-// step's. So does an error of Postgres that f passed over without a savepoint. What f does elsewhere happens at least once, as in any step.
+// The engine calls f after the step has returned. It begins and ends the transaction, which is READ
+// COMMITTED, on a connection of the pool. tx refuses Commit and Rollback; f may use savepoints. To
+// undo what was written, return an error: it goes to the machine's handler as an error of the step.
+// So does an error of Postgres that f ignored without a savepoint. Effects of f outside of tx
+// happen at least once, as in any step.
 //
-// A conflict with another transaction (a deadlock, a serialization failure) or a broken connection runs the whole step again, under the same
-// claim and with the same attempt, up to ten times in a row; then it is an error like any other. The step's timeout begins anew for f.
+// A conflict with another transaction (a deadlock, a serialization failure) or a broken connection
+// runs the whole step again, under the same claim and with the same attempt, up to ten times in a
+// row. After that it is an error like any other. The step's timeout begins anew for f.
 //
-// Use tx in f only, and not after f's return. All but one of the pool's connections may be taken by such transactions at a time.
+// Use tx in f only, and not after f's return. Such transactions may take all but one of the pool's
+// connections at a time.
 func InTx(f func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)) fsm.Outcome { return inTx(f) }
 
 type inTx func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error)
 
-// Erase is for the engine.
+// Erase is for the engine's packages and carries no promise of compatibility.
 func (f inTx) Erase(of *step.Claim) (*step.Commit, error) {
 	if f == nil {
 		return nil, &fsm.OutcomeError{Field: "outcome", Err: errors.New("InTx of a nil function")}

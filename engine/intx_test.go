@@ -25,7 +25,8 @@ var booking = fsm.Declare[int, string]("booking")
 // own is the function of a step's own transaction.
 type own func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error)
 
-// books starts an engine whose only step has f as its own transaction, and the table that it writes to.
+// books starts an engine whose only step has f as its own transaction, and the table that it writes
+// to.
 func books(t *testing.T, f own, change ...func(*engine.Config)) (e *engine.Engine, pool *pgxpool.Pool) {
 	t.Helper()
 	pool = pgtest.Pool(t, pgtest.Migrated(t))
@@ -210,7 +211,8 @@ func TestInTxOfNothing(t *testing.T) {
 	require.Equal(t, "outcome", wrong.Field)
 }
 
-// Two that lock each other's rows: one of them runs again, the whole step, and no handler hears of it.
+// Two that lock each other's rows: one of them runs again, the whole step, and no handler hears of
+// it.
 func TestInTxAfterADeadlock(t *testing.T) {
 	t.Parallel()
 	var meet atomic.Int64
@@ -250,7 +252,8 @@ func TestInTxAfterADeadlock(t *testing.T) {
 	require.Equal(t, 2, number(t, pool, `SELECT max(cents) FROM account`))
 }
 
-// A small pool, and steps that want another connection of it beside their transaction's: nobody waits for ever.
+// A small pool, and steps that want another connection of it beside their transaction's: nobody
+// waits for ever.
 func TestInTxLeavesAConnection(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t), func(c *pgxpool.Config) { c.MaxConns = 3 })
@@ -276,7 +279,8 @@ func TestInTxLeavesAConnection(t *testing.T) {
 	}
 }
 
-// While the function runs, the row is nobody's prisoner: signals reach it, and heartbeats extend its lease.
+// While the function runs, the row is nobody's prisoner: signals reach it, and heartbeats extend
+// its lease.
 func TestInTxHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	in, on := make(chan fsm.ID), make(chan struct{})

@@ -11,7 +11,7 @@ import (
 // Query is a [Filter], an order and a place in it.
 type Query = fsm.Query
 
-// Page is one part of a list; see [fsm.Page] for what a short one means.
+// Page is one part of a list. [fsm.Page] says what a short one means.
 type Page = fsm.RawPage
 
 const (
@@ -21,15 +21,19 @@ const (
 	allLimit = 200
 )
 
-// List reads one page of the instances that a query selects, states and results included; fsm.Machine has the typed form. Any number of
-// processes may go on where one has ended: a page's cursor is all there is to know.
+// List reads one page of the instances that a query selects, with states and results; fsm.Machine
+// has the typed form. Any process may go on where another has ended: the page's cursor holds all
+// that it takes.
 //
-// Pages follow one another by id. Whatever is there all the time, and matches all the time, is listed once, however much is inserted, ends
-// or is collected meanwhile; what changes is judged as it is when its page is read. Newest first, what is inserted later is not met. Oldest
-// first it is at the end, except for what a transaction has inserted that was still open when the list went past it.
+// Pages follow one another by id. List shows once every instance that exists and matches all the
+// time, however many others are inserted, end or are deleted meanwhile. It judges an instance that
+// changes as it is when its page is read. Newest first, the list does not meet what is inserted
+// later. Oldest first, it does, at the end; except what a transaction inserted that was still open
+// when the list went past it.
 //
-// It goes by an index where Key, Parent, Labels or the one status executing is given and finds less than 10,000 instances, and else along
-// the primary key, of which one page visits 10,000 rows. Both are one statement; a page that finds too many by the index is two.
+// List goes by an index where Key, Parent, Labels or the one status executing is given and finds
+// less than 10,000 instances. Else it goes along the primary key, of which one page visits 10,000
+// rows. Either is one statement; a page that finds too many by the index takes two.
 //
 // Errors: a *[QueryError].
 func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
@@ -55,7 +59,7 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 	return page, nil
 }
 
-// list checks a query. of: its fingerprint.
+// list checks a query, and returns its fingerprint as well.
 func list(q *Query) (p store.ListParams, of [8]byte, err error) {
 	p = store.ListParams{OldestFirst: q.OldestFirst, Limit: q.Limit, Visit: listVisit}
 	if p.Filter, _, err = criteria(&q.Filter); err != nil {
@@ -81,10 +85,12 @@ func list(q *Query) (p store.ListParams, of [8]byte, err error) {
 	return p, of, nil
 }
 
-// All yields all instances that a query selects, as [Engine.List] pages through them: Limit is how many it reads at a time, 200 unless
-// given, After where it begins. An error is the end, and comes with the zero instance; the cause of ctx's end is one.
+// All yields all instances that a query selects, as [Engine.List] pages through them. Limit is the
+// size of a page, 200 unless given; After is where it begins. An error ends the sequence, and comes
+// with the zero instance; so does the end of ctx, with its cause.
 //
-//	for i, err := range eng.All(ctx, engine.Query{Filter: engine.Filter{Status: []fsm.Status{fsm.StatusFailed}}}) {
+//	failed := engine.Query{Filter: engine.Filter{Status: []fsm.Status{fsm.StatusFailed}}}
+//	for i, err := range eng.All(ctx, failed) {
 func (e *Engine) All(ctx context.Context, q Query) iter.Seq2[fsm.RawInstance, error] {
 	return func(yield func(fsm.RawInstance, error) bool) {
 		if q.Limit == 0 {

@@ -8,21 +8,26 @@ import (
 	"github.com/gendurable/gendurable/worker"
 )
 
-// Middleware changes, refuses or surrounds what passes through an engine; nil fields let pass.
+// Middleware changes, refuses or surrounds what the engine inserts, sends and runs. A nil field
+// changes nothing.
 type Middleware struct {
-	// Insert returns the spec to go on with. It runs in the caller's goroutine, before validation; the first of a list runs first. Its error
-	// refuses the whole call, as a *[SpecError] of the field "middleware". Children of a step pass, too, one by one, with the step's context,
-	// in which fsm.InfoFrom tells who spawns them; there an error is the step's, as a *fsm.OutcomeError.
+	// Insert returns the spec to go on with. It runs in the caller's goroutine, before validation; the
+	// first of a list runs first. Its error refuses the whole call, as a *[SpecError] of the field
+	// "middleware". The engine calls it for the children of a step as well, one by one, with the
+	// step's context, in which fsm.InfoFrom names the parent; there its error is the step's, as a
+	// *fsm.OutcomeError.
 	Insert func(ctx context.Context, spec fsm.Spec) (fsm.Spec, error)
-	// Signal returns the message to go on with. Its error is returned by the call.
+	// Signal returns the message to go on with. The call returns its error.
 	Signal func(ctx context.Context, to fsm.Target, m fsm.Message) (fsm.Message, error)
-	// Call surrounds a call of Insert, InsertMany, GetOrInsert, Signal or SignalOrInsert, in the caller's goroutine, with the fields above and
-	// the statements inside; the first of a list is the outermost. It calls run once, with a context that derives from its own, from which
-	// Inject is taken, and returns its error, or another. Children of a step do not pass.
+	// Call surrounds a call of Insert, InsertMany, GetOrInsert, Signal or SignalOrInsert, in the
+	// caller's goroutine, with the fields above and the statements inside; the first of a list is the
+	// outermost. It calls run once, with a context that derives from its own and from which Inject is
+	// taken, and returns run's error, or another. The children of a step do not go through it.
 	Call func(ctx context.Context, c *Call, run func(context.Context) error) error
-	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run once, with a context that derives from its
-	// own, and returns its error, or another. An error, also one without a call of run, makes the step one that failed, and its handler is
-	// called as ever. Handlers and the functions of InTx do not pass.
+	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run once,
+	// with a context that derives from its own, and returns run's error, or another. An error, also
+	// one without a call of run, makes the step fail, and its handler is called as ever. Handlers and
+	// the functions of InTx do not go through it.
 	Step func(ctx context.Context, i fsm.Info, run func(context.Context) error) error
 }
 
@@ -52,7 +57,7 @@ func (e *Engine) signalMiddleware(ctx context.Context, to fsm.Target, message fs
 	return message, nil
 }
 
-// childMiddleware is insertMiddleware for what a step spawns; nil where there is none.
+// childMiddleware returns insertMiddleware for the children of steps; nil where there is none.
 func (e *Engine) childMiddleware() func(ctx context.Context, spec any) (any, error) {
 	if !slices.ContainsFunc(e.config.Middleware, func(m Middleware) bool { return m.Insert != nil }) {
 		return nil

@@ -174,7 +174,8 @@ func TestInsertMiddlewareOfChildren(t *testing.T) {
 
 type traceKey struct{}
 
-// What Inject makes of the inserter's context is there in the step, its handler, its children, and with the signals.
+// What Inject makes of the inserter's context is there in the step, its handler, its children, and
+// with the signals.
 func TestTraceContext(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

@@ -24,9 +24,10 @@ type task struct {
 	attrs []slog.Attr
 }
 
-// patiently calls once again and again while it meets a transient fault of Postgres, until ctx ends. It is the one
-// rule of all verbs and reads: how long an outage, or a row that somebody keeps locked, is waited for is for the
-// caller's context to say. The log names the first failure, and ever fewer of those that follow.
+// patiently calls once again and again while it meets a transient fault of Postgres, until ctx
+// ends. It is the one rule of all verbs and reads: how long an outage, or a row that somebody keeps
+// locked, is waited for is for the caller's context to say. The log names the first failure, and
+// ever fewer of those that follow.
 func (e *Engine) patiently(ctx context.Context, t task, once func() error) error {
 	for n := 1; ; n++ {
 		err := once()
@@ -60,8 +61,8 @@ func pause(ctx context.Context, n int) bool {
 // repeatable reports whether an error is a fault that passes, and no answer.
 func repeatable(err error) bool { return store.Classify(err) == store.FaultTransient && !isAnswer(err) }
 
-// isAnswer reports whether an error says what the engine has found or refused. What no server has reported counts as a
-// broken connection, so the answers are named.
+// isAnswer reports whether an error says what the engine has found or refused. What no server has
+// reported counts as a broken connection, so the answers are named.
 func isAnswer(err error) bool {
 	for _, answer := range []error{ErrUnknown, ErrNotFound, ErrDuplicate, ErrNoSchedule, ErrConflict, ErrReadOnly} {
 		if errors.Is(err, answer) {

@@ -9,28 +9,29 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// The names by which a *[VerbError] of PauseQueue and ResumeQueue goes.
+// A *[VerbError] of PauseQueue and ResumeQueue names the verb by one of these.
 const (
 	VerbPauseQueue  Verb = "pause_queue"
 	VerbResumeQueue Verb = "resume_queue"
 )
 
-// PausedQueue is a queue from which nothing is claimed.
+// PausedQueue is a queue from which nobody claims.
 type PausedQueue struct {
 	Queue string
 	Since time.Time
 }
 
-// PauseQueue keeps every process from claiming from a queue until ResumeQueue, across restarts, and reports whether it was not paused
-// before. Each obeys with its next poll, a second later at most. Steps that run go on; what was claimed and has not begun goes back
-// untouched. Inserts and signals are accepted, timeouts and joins wake, to wait.
+// PauseQueue keeps every process from claiming from a queue until ResumeQueue, across restarts. It
+// reports whether the queue was not paused before. Each process obeys with its next poll, within a
+// second. Steps that are running go on; claims that have not begun go back untouched. Inserts and
+// signals are accepted; timeouts and joins wake instances, which then wait.
 //
 // Errors: a *[VerbError]; ErrUnknown where the COMMIT got no answer: call again.
 func (a *Admin) PauseQueue(ctx context.Context, queue string) (changed bool, err error) {
 	return a.pauseQueue(ctx, VerbPauseQueue, queue)
 }
 
-// ResumeQueue ends a PauseQueue, and reports whether there was one. Errors: as of PauseQueue.
+// ResumeQueue ends a PauseQueue, and reports whether there was one. Errors: as those of PauseQueue.
 func (a *Admin) ResumeQueue(ctx context.Context, queue string) (changed bool, err error) {
 	return a.pauseQueue(ctx, VerbResumeQueue, queue)
 }

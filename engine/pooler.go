@@ -13,18 +13,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A proxy that pools transactions gives each transaction of a client to whichever session with Postgres is free. What outlives a
-// transaction is then in another session than the one that looks for it: prepared statements and advisory locks. Nothing says so: the
-// first come and go, and the second are granted to everybody. So Start looks, where the Config relies on either.
+// A proxy that pools transactions gives each transaction of a client to whichever session with
+// Postgres is free. Prepared statements and advisory locks outlive a transaction, and are then in
+// another session than the one that looks for them. No error says so: the first come and go, and
+// the second are granted to everybody. So Start looks, where the Config relies on either.
 
 const (
-	// poolerRounds: on a proxy with nothing else to do the first one tells. Others' traffic can hide it, but hardly so many times.
+	// poolerRounds is how often two connections are compared. On a proxy with nothing else to do the
+	// first round shows the exchange; the traffic of others can hide it, but hardly so many times.
 	poolerRounds = 8
-	// poolerPatience: a proxy that has only one session to give never gives a second one.
+	// poolerPatience bounds the wait for a second session: a proxy that has only one to give never
+	// gives another.
 	poolerPatience = 10 * time.Second
 )
 
-// checkPooler returns an ErrPooler if the connections lead through a proxy that pools transactions, and the Config cannot work so.
+// checkPooler returns an ErrPooler if the connections lead through a proxy that pools transactions,
+// and the Config cannot work so.
 func (e *Engine) checkPooler(ctx context.Context) error {
 	mode := e.config.Pool.Config().ConnConfig.DefaultQueryExecMode
 	named, unnamed := mode == pgx.QueryExecModeCacheStatement, mode == pgx.QueryExecModeDescribeExec
@@ -63,8 +67,9 @@ type pooler struct {
 	statements   bool // it keeps named statements all the same; only looked for if asked
 }
 
-// pooler asks one session for the process that serves it. Without a proxy that is the one which was named when the connection began; a
-// proxy that may exchange it names one of its own making, to have the say about cancellations. Only then it takes a second look.
+// pooler asks one session for the process that serves it. Without a proxy that is the process which
+// was named when the connection began. A proxy that may exchange it names a process of its own
+// making, since it handles cancellations. Only then pooler takes a second look.
 func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
 	conn, err := e.config.Pool.Acquire(ctx)
 	if err != nil {
@@ -94,8 +99,9 @@ func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
 	return found, err
 }
 
-// exchanges reports whether b is served by the session that a had between two of a's transactions, or a by another one because of that.
-// The first of it is asked first: with b in its only session, a proxy would let a wait.
+// exchanges reports whether b is served by the session that a had between two of a's transactions,
+// or a by another one because of that. It asks the first of them first: with b in its only session,
+// a proxy would let a wait.
 func exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	before, err := backend(ctx, a, "")
 	if err != nil {
@@ -112,9 +118,10 @@ func exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	return after != before || held == before, errors.Join(err, simple(ctx, b, "ROLLBACK"))
 }
 
-// keeps reports whether a named statement can be used wherever a transaction lands. It stops at the first sign that it cannot: a session
-// that does not know what its client has prepared, or knows what another one has. Each round has a name of its own: what an earlier one
-// left in some sessions would pass for a statement that is kept.
+// keeps reports whether a named statement can be used wherever a transaction lands. It stops at the
+// first sign that it cannot: a session that does not know what its client has prepared, or knows
+// what another client has prepared. Each round has a name of its own, since a statement that an
+// earlier round left in some sessions would look like one that is kept.
 func keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	for range poolerRounds {
 		err := keepsOne(ctx, a, b, "gendurable_"+rand.Text())
@@ -134,7 +141,7 @@ func keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
 	if _, err := a.Prepare(ctx, name, select1, nil); err != nil {
 		return err
 	}
-	// As far as a proxy lets it reach what it closes, nothing stays behind.
+	// Nothing stays behind, as far as the proxy lets this reach what it closes.
 	defer func() { _ = errors.Join(a.Deallocate(ctx, name), b.Deallocate(ctx, name)) }()
 	run := func() error { return a.ExecPrepared(ctx, name, nil, nil, nil).Read().Err }
 	if err := errors.Join(run(), run()); err != nil { // twice: sessions may be given out in turns
@@ -150,12 +157,13 @@ func keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
 	return run()
 }
 
-// beginIdle opens a transaction that may wait for the other connection, whatever the role's limits are.
+// beginIdle opens a transaction that may wait for the other connection, whatever the role's limits
+// are.
 const beginIdle = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s';
 	SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'; `
 
-// backend is the process of Postgres that serves a connection, after some other statements. The simple protocol asks: it needs nothing
-// that a proxy might lose.
+// backend returns the process of Postgres that serves a connection, after some other statements. It
+// asks by the simple protocol, which needs nothing that a proxy might lose.
 func backend(ctx context.Context, conn *pgconn.PgConn, after string) (uint32, error) {
 	results, err := conn.Exec(ctx, after+"SELECT pg_backend_pid()").ReadAll()
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// through returns the URL of a migrated database behind a PgBouncer with these settings, "name=value".
+// through returns the URL of a migrated database behind a PgBouncer with these settings,
+// "name=value".
 func through(t *testing.T, settings ...string) string {
 	t.Helper()
 	direct := pgtest.Migrated(t)

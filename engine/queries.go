@@ -14,12 +14,14 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// Ent is the generated client on the engine's schema, for queries. It refuses mutations with ErrReadOnly, which names the verb to use: they
-// would go past the fences. Its rows' states and results decode with Codec.
+// Ent returns the generated client on the engine's schema, for queries. It refuses mutations, which
+// would bypass the fences, with an ErrReadOnly that names the verb to use. Codec decodes the states
+// and results of its rows.
 func (e *Engine) Ent() *ent.Client { return e.queries }
 
 func queries(db *entpgx.Driver, schema string) *ent.Client {
-	// ent leaves a quoted name as it is, and guesses what any other one means: ALL is a modifier to it, f(x) a function.
+	// ent leaves a quoted name as it is, and guesses what any other one means: ALL is a modifier to
+	// it, f(x) a function.
 	schema = pgx.Identifier{schema}.Sanitize()
 	client := ent.NewClient(
 		ent.Driver(readOnly{db}),
@@ -29,10 +31,12 @@ func queries(db *entpgx.Driver, schema string) *ent.Client {
 	return client
 }
 
-// HasInstance is a predicate for queries of the host's own ent client: its rows whose column holds the id of an instance that all of these
-// predicates accept; without any, of one that is still there.
+// HasInstance returns a predicate for queries of the host's own ent client: it selects rows whose
+// column holds the id of an instance that all of the given predicates accept; without any, of an
+// instance that exists.
 //
-//	client.Order.Query().Where(order.Customer("ada"), eng.HasInstance(order.FieldInstanceID, instance.StatusEQ(fsm.StatusFailed)))
+//	failed := eng.HasInstance(order.FieldInstanceID, instance.StatusEQ(fsm.StatusFailed))
+//	client.Order.Query().Where(order.Customer("ada"), failed)
 //
 // The client has to be on the engine's database.
 func (e *Engine) HasInstance(column string, all ...predicate.Instance) func(*entsql.Selector) {
@@ -41,8 +45,9 @@ func (e *Engine) HasInstance(column string, all ...predicate.Instance) func(*ent
 	}
 }
 
-// HasOccupant is HasInstance for rows that need no column: those whose id, behind a prefix, is the correlation key that such an instance
-// occupies. Prefix "order:" and id 42 are the key "order:42".
+// HasOccupant is like HasInstance, for rows without such a column: it selects rows whose id, behind
+// a prefix, is the correlation key that an accepted instance occupies. Prefix "order:" and id 42
+// make the key "order:42".
 func (e *Engine) HasOccupant(prefix, column string, all ...predicate.Instance) func(*entsql.Selector) {
 	return func(s *entsql.Selector) {
 		s.Where(entsql.P(func(b *entsql.Builder) {
@@ -64,7 +69,7 @@ func (e *Engine) instances(within *entsql.Selector, column string, all []predica
 	return found
 }
 
-// instead names the verb to use, by what was tried.
+// instead names the verb to use, by the mutation that was tried.
 var instead = map[string]string{
 	"create " + ent.TypeInstance: "Engine.Insert inserts instances",
 	"create " + ent.TypeSignal:   "Engine.Signal sends signals",
@@ -84,12 +89,13 @@ func refuse(ent.Mutator) ent.Mutator {
 	})
 }
 
-// readOnly is the last line behind the hook: no query of ent is a statement without a result, and transactions are read-only to Postgres.
+// readOnly is the last line behind the hook. No query of ent is a statement without a result, and
+// its transactions are read-only to Postgres.
 type readOnly struct{ *entpgx.Driver }
 
 var _ dialect.Driver = readOnly{}
 
-// Exec refuses.
+// Exec returns ErrReadOnly.
 func (readOnly) Exec(context.Context, string, any, any) error { return ErrReadOnly }
 
 // Tx begins a read-only transaction.

@@ -9,10 +9,11 @@ import (
 	"github.com/gendurable/gendurable/signal"
 )
 
-// Get reads an instance by id or by the correlation key that it occupies; fsm.Machine has the typed form. An instance that has left the
-// scope of its key is found by id alone.
+// Get reads an instance by id or by the correlation key that it occupies; fsm.Machine has the typed
+// form. An instance that has left the scope of its key is found by id alone.
 //
-// A transient fault of Postgres is repeated until ctx ends, as by all verbs and reads of the engine: give ctx a deadline.
+// A transient fault of Postgres is repeated until ctx ends, as by all verbs and reads of the
+// engine: give ctx a deadline.
 //
 // Errors: ErrNotFound.
 func (e *Engine) Get(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err error) {
@@ -37,10 +38,12 @@ func (e *Engine) row(ctx context.Context, at store.Address) (row *store.Instance
 	return row, err
 }
 
-// Wait blocks until an instance has ended, by id or by the correlation key that it occupies at the call; fsm.Machine has the typed form.
-// It needs no Start. An end in this process is noticed at once, one elsewhere within a second: one statement looks for all that wait.
+// Wait blocks until an instance has ended, by id or by the correlation key that it occupies at the
+// call; fsm.Machine has the typed form. It needs no Start. It notices an end in this process at
+// once, and one elsewhere within a second: one statement looks for all waiting calls.
 //
-// Errors: ErrNotFound if there is no such instance, or no longer; ErrStopped if the engine is stopped; the cause of ctx's end.
+// Errors: ErrNotFound if there is no such instance, or no longer; ErrStopped if the engine is
+// stopped; the cause of ctx's end.
 func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
 	for {
 		i, err := e.Get(ctx, of)

@@ -27,13 +27,14 @@ func (e *RightsError) Error() string {
 	return text
 }
 
-// Is makes it an ErrRights.
+// Is reports whether target is ErrRights.
 func (e *RightsError) Is(target error) bool { return target == ErrRights }
 
-// Unwrap returns what Postgres refused.
+// Unwrap returns the error of Postgres.
 func (e *RightsError) Unwrap() error { return e.Err }
 
-// The jobs of a role, by the rights that they take: those of the guide, whose test runs each job without each of them.
+// These are the rights that each job of a role takes. The guide lists the jobs; its test runs each
+// job without each of its rights.
 var (
 	toCheck            = slices.Concat(right("", "USAGE"), right("atlas_schema_revisions", "SELECT"))
 	toDeclareSchedules = right("schedules", "SELECT", "INSERT", "UPDATE")
@@ -53,7 +54,7 @@ var (
 		right("schedules", "SELECT", "UPDATE", "DELETE"))
 )
 
-// toRead is to read from tables.
+// toRead returns the rights to read tables.
 func toRead(tables ...string) []store.Right {
 	rights := right("", "USAGE")
 	for _, table := range tables {
@@ -62,7 +63,7 @@ func toRead(tables ...string) []store.Right {
 	return rights
 }
 
-// right is privileges on an object; on "", the schema.
+// right holds the privileges on an object; on "", the schema.
 func right(object string, privileges ...string) []store.Right {
 	rights := make([]store.Right, len(privileges))
 	for i, p := range privileges {
@@ -71,7 +72,7 @@ func right(object string, privileges ...string) []store.Right {
 	return rights
 }
 
-// toStart is what Start sends by itself.
+// toStart returns the rights that Start itself takes.
 func (e *Engine) toStart() []store.Right {
 	switch {
 	case e.worker != nil:
@@ -83,7 +84,8 @@ func (e *Engine) toStart() []store.Right {
 	}
 }
 
-// checkRights returns a *[RightsError] if a worker's role lacks one: else it would claim, and then find out that it cannot commit.
+// checkRights returns a *[RightsError] if a worker's role lacks a right. Else the worker would
+// claim, and then find that it cannot commit.
 func (e *Engine) checkRights(ctx context.Context) error {
 	if e.worker == nil {
 		return nil
@@ -98,18 +100,18 @@ func (e *Engine) checkRights(ctx context.Context) error {
 	return nil
 }
 
-// explain makes Postgres' refusal of a verb say what to grant.
+// explain turns Postgres' refusal of a verb into a *[RightsError] that says what to grant.
 func (e *Engine) explain(ctx context.Context, job []store.Right, err *error) {
 	if _, done := errors.AsType[*RightsError](*err); done || !store.IsRefused(*err) {
 		return
 	}
-	// Without an answer the refusal itself has to do.
+	// Without an answer the refusal itself is returned.
 	if role, lacking, failed := e.store.Lacking(ctx, job); failed == nil && len(lacking) > 0 {
 		*err = &RightsError{Role: role, Grants: e.grants(role, lacking), Err: *err}
 	}
 }
 
-// grants are the statements that give a role rights, one for each object.
+// grants returns the statements that give a role rights, one for each object.
 func (e *Engine) grants(role string, rights []store.Right) []string {
 	var grants []string
 	for i := 0; i < len(rights); {

@@ -13,9 +13,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Schedule inserts an instance of a spec at each of its occurrences, whichever process is there to do it; [Cron] and [Every] make one, for
-// Config.Schedules. Its methods return changed copies, so a dropped result changes nothing. What is wrong with it shows at [New], as a
-// *[ConfigError].
+// Schedule inserts an instance of a spec at each of its occurrences, whichever process is there to
+// do it. [Cron] and [Every] make one, for Config.Schedules. Its methods return changed copies, so a
+// dropped result changes nothing. [New] reports what is wrong with it, as a *[ConfigError].
 type Schedule struct {
 	name       string
 	expression string
@@ -26,11 +26,13 @@ type Schedule struct {
 	jitter     time.Duration
 }
 
-// CronError is a cron expression, or the interval of [Every], that is none, with the position of what is wrong. A *[ConfigError] wraps it.
+// CronError says what is wrong with a cron expression, or with the interval of [Every], and at
+// which position. A *[ConfigError] wraps it.
 type CronError = cron.Error
 
-// CatchUp says what becomes of occurrences that no process was there to fire, or that passed while the schedule was paused. One that is late
-// by up to a minute is not missed, and fires under each of them.
+// CatchUp says what becomes of missed occurrences: no process was there to fire them, or the
+// schedule was paused. An occurrence that is late by up to a minute is not missed, and fires under
+// each policy.
 type CatchUp string
 
 // The policies; the zero value is CatchUpLatest.
@@ -40,7 +42,8 @@ const (
 	CatchUpAll    CatchUp = "all"    // each, in order; of more than MaxCatchUp the most recent
 )
 
-// Overlap says what becomes of an occurrence that comes while the schedule's newest instance has not ended.
+// Overlap says what becomes of an occurrence that comes while the schedule's newest instance has
+// not ended.
 type Overlap string
 
 // The policies; the zero value is OverlapAllow.
@@ -50,7 +53,8 @@ const (
 )
 
 const (
-	// MaxScheduleNameBytes bounds the name of a schedule: it is part of its instances' correlation keys.
+	// MaxScheduleNameBytes bounds the name of a schedule: it is part of its instances' correlation
+	// keys.
 	MaxScheduleNameBytes = 256
 	// MaxJitter bounds [Schedule.Jitter].
 	MaxJitter = 24 * time.Hour
@@ -58,53 +62,58 @@ const (
 	MaxCatchUp = 1000
 )
 
-// Cron is due by a cron expression, in UTC unless [Schedule.In] says otherwise: five fields (minute, hour, day of the month, month, weekday),
-// or six with the second before them; @yearly, @monthly, @weekly, @daily, @hourly. The name is durable, of at most MaxScheduleNameBytes.
+// Cron returns a schedule that is due by a cron expression, in UTC unless [Schedule.In] says
+// otherwise. The expression has five fields (minute, hour, day of the month, month, weekday), or
+// six with the second before them, or is one of @yearly, @monthly, @weekly, @daily and @hourly. The
+// name is durable and has at most MaxScheduleNameBytes.
 //
-// The instance has a correlation key of its own, made of the name and the occurrence, in fsm.ScopeAll; so the spec has neither Key nor After
-// nor At.
+// Each instance has a correlation key of its own, made of the name and the occurrence, in
+// fsm.ScopeAll. So the spec must have neither Key nor After nor At.
 func Cron(name, expression string, spec fsm.Spec) Schedule {
 	return Schedule{name: name, expression: expression, zone: "UTC", spec: spec}
 }
 
-// Name is the durable name that the schedule was made with.
+// Name returns the durable name that the schedule was made with.
 func (s Schedule) Name() string { return s.name }
 
-// Every is due every so often: whole seconds, from 1 s to 100 years, counted from 1970-01-01 00:00 UTC, so that neither a restart nor another
-// process shifts it. Otherwise it is as [Cron].
+// Every returns a schedule that is due at an interval: whole seconds, from 1 s to 100 years,
+// counted from 1970-01-01 00:00 UTC, so that neither a restart nor another process shifts it. In
+// all else it is like [Cron].
 func Every(name string, interval time.Duration, spec fsm.Spec) Schedule {
 	return Cron(name, cron.Every(interval), spec)
 }
 
-// In is the time zone of the expression, by its IANA name, e.g. "Europe/Berlin".
+// In sets the time zone of the expression, by its IANA name, e.g. "Europe/Berlin".
 //
-// Where its clocks change, an occurrence at a time that is skipped fires at the end of the skip, and one at a time that comes twice fires the
-// first time. An expression whose hour begins with * goes by elapsed time instead: nothing is made up for, and both repeated hours count.
+// Where the zone's clocks change, an occurrence at a time that is skipped fires at the end of the
+// skip, and one at a time that comes twice fires the first time. An expression whose hour begins
+// with * counts elapsed time instead: it makes up for nothing, and both repeated hours count.
 func (s Schedule) In(zone string) Schedule {
 	s.zone = zone
 	return s
 }
 
-// CatchUp says what becomes of missed occurrences; CatchUpLatest unless given.
+// CatchUp sets what becomes of missed occurrences; CatchUpLatest unless given.
 func (s Schedule) CatchUp(c CatchUp) Schedule {
 	s.catchUp = c
 	return s
 }
 
-// Overlap says what becomes of occurrences that come while the newest instance has not ended; OverlapAllow unless given.
+// Overlap sets what becomes of occurrences that come while the newest instance has not ended;
+// OverlapAllow unless given.
 func (s Schedule) Overlap(o Overlap) Schedule {
 	s.overlap = o
 	return s
 }
 
-// Jitter delays each instance by up to so much, at most MaxJitter. By how much is a hash of its key: the same whoever fires it, and however
-// often that is tried.
+// Jitter delays each instance by up to this much, at most MaxJitter. A hash of the instance's key
+// decides how much: it is the same whoever fires it, and however often that is tried.
 func (s Schedule) Jitter(most time.Duration) Schedule {
 	s.jitter = most
 	return s
 }
 
-// schedules are those of the Config, as they are stored, and when each is due.
+// schedules returns those of the Config, as they are stored, and when each is due.
 func (c Config) schedules(f *faults, machines []*step.Machine) []declared {
 	env := &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Machine: registered(machines)}
 	list := make([]declared, 0, len(c.Schedules))
@@ -164,7 +173,7 @@ func (s Schedule) validate(f *faults, field string, env *step.Env) declared {
 	return d
 }
 
-// loadZone refuses what is another zone in another process.
+// loadZone loads a time zone. It refuses "Local", which is another zone in another process.
 func loadZone(name string) (*time.Location, error) {
 	if name == "" || name == "Local" {
 		return nil, fmt.Errorf("%q: want the IANA name of a time zone, or UTC", name)

@@ -107,8 +107,9 @@ func TestASchedulesInstancesRun(t *testing.T) {
 	require.WithinDuration(t, time.Now(), page.Schedules[0].Last, 10*time.Second)
 }
 
-// Ten engines that know nothing of the machine, whose connections break all the time, and the next occurrence is set back again and again:
-// each occurrence from the first to the last is there, once.
+// Ten engines that know nothing of the machine, whose connections break all the time, and the next
+// occurrence is set back again and again: each occurrence from the first to the last is there,
+// once.
 func TestTenEnginesFireEachOccurrenceOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)

@@ -10,20 +10,23 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Delivery is what became of a signal. A duplicate inserted nothing and woke nobody.
+// Delivery says what became of a signal. A duplicate inserted nothing and woke nobody.
 type Delivery struct {
 	To        fsm.ID
 	Duplicate bool
 }
 
-// Signal puts a message into the inbox of a live instance, by id or by the correlation key that it occupies, and wakes it if it awaits
-// that name. A message whose dedup key was delivered to this instance before, consumed or not, is no error but a Duplicate.
+// Signal puts a message into the inbox of a live instance, by id or by the correlation key that it
+// occupies, and wakes it if it awaits that name. A message whose dedup key was delivered to this
+// instance before, consumed or not, is no error but a Duplicate.
 //
-// A transient fault of Postgres is repeated until ctx ends, and so is a target whose row another transaction keeps locked: give ctx a
-// deadline. Where the connection breaks during the commit, a message without a dedup key is not repeated, and the error says that it may
-// have been delivered; one with a dedup key is, and may then be reported as the duplicate of itself.
+// Signal repeats what met a transient fault of Postgres until ctx ends, and waits as long for a
+// target whose row another transaction keeps locked: give ctx a deadline. Where the connection
+// breaks during the commit, Signal does not repeat a message without a dedup key, and returns
+// ErrUnknown. It repeats a message with one, and may then report it as the duplicate of itself.
 //
-// Errors: ErrNoTarget if there is no such instance or it has ended, ErrInboxFull, ErrTooLarge for a payload over the limit.
+// Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull; ErrTooLarge for a
+// payload over the limit; ErrUnknown.
 func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (d Delivery, err error) {
 	call := func() Call { return Call{Verb: "signal", Signal: m.Name(), To: to} }
 	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {
@@ -49,14 +52,16 @@ func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (Deliver
 	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate}, nil
 }
 
-// SignalOrInsert delivers a message to the live instance that occupies the spec's key, as Signal does, or inserts the spec with the message
-// in its inbox already: one or the other, whatever others do with the key at the same time. Duplicate says that there was an occupant; a
-// dedup key that it knows is no error. The key is required, in any scope but fsm.ScopeNone.
+// SignalOrInsert delivers a message to the live instance that occupies the spec's key, as Signal
+// does, or inserts the spec with the message in its inbox. It does one or the other, whatever
+// others do with the key at the same time. Duplicate says that there was an occupant; a dedup key
+// that the occupant knows is no error. The spec needs a key, in any scope but fsm.ScopeNone.
 //
-// Transient faults are repeated as Signal does; a new instance is recognised where the answer to its insertion was lost.
+// SignalOrInsert repeats transient faults as Signal does. It recognises its new instance where the
+// answer to the insertion was lost.
 //
-// Errors: those of Signal, and a *[SpecError] if the spec is wrong. Where the occupant has ended and its scope keeps the key, the error is
-// ErrNoTarget and a *[DuplicateError] in one.
+// Errors: those of Signal, and a *[SpecError] if the spec is wrong. Where the occupant has ended
+// and its scope keeps the key, the error is ErrNoTarget and a *[DuplicateError] in one.
 func (w writer) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (done Inserted, err error) {
 	call := func() Call {
 		return Call{Verb: "signal_or_insert", Machine: spec.Options().Machine, Specs: 1, Signal: m.Name()}
@@ -94,7 +99,7 @@ func (w writer) sendOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) 
 	return Inserted{ID: fsm.ID(d.Target), Duplicate: !d.Inserted}, nil
 }
 
-// message sends one through middleware and validation.
+// message passes a message through middleware and validation.
 func (w writer) message(ctx context.Context, to fsm.Target, m fsm.Message) (*step.Signal, error) {
 	m, err := w.engine.signalMiddleware(ctx, to, m)
 	if err != nil {

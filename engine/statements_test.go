@@ -10,7 +10,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// A proxy that pools transactions and keeps named statements is to them what two sessions are: that is what PgBouncer does from 1.21 on.
+// A proxy that pools transactions and keeps named statements is to them what two sessions are: that
+// is what PgBouncer does from 1.21 on.
 func TestKeepsStatements(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Database(t)

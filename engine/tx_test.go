@@ -92,7 +92,8 @@ const (
 	countSignals   = `SELECT count(*) FROM gendurable.signals`
 )
 
-// Every verb: nothing to be seen before the commit or after a rollback, everything after the commit.
+// Every verb: nothing to be seen before the commit or after a rollback, everything after the
+// commit.
 func TestTxIsTheHosts(t *testing.T) {
 	onEachHost(t, plainly, func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
 		occupant, err := e.Insert(t.Context(), ticket.New("old").Key("old"))
@@ -235,7 +236,8 @@ func TestTxSurvivesTheEnginesErrors(t *testing.T) {
 	})
 }
 
-// What only Postgres can refuse has aborted the transaction, as after any statement of the host; a savepoint saves it.
+// What only Postgres can refuse has aborted the transaction, as after any statement of the host; a
+// savepoint saves it.
 func TestTxIsAbortedByPostgres(t *testing.T) {
 	onEachHost(t, plainly, func(t *testing.T, _ *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
 		_, err := pool.Exec(t.Context(), `ALTER TABLE gendurable.gen_durable ADD CHECK (priority < 100)`)
@@ -264,7 +266,8 @@ func TestTxIsAbortedByPostgres(t *testing.T) {
 	})
 }
 
-// T92: the search_path is the host's, with tables of the same names in it; and every setting is as it was.
+// T92: the search_path is the host's, with tables of the same names in it; and every setting is as
+// it was.
 func TestTxLeavesSettingsAlone(t *testing.T) {
 	const settings = `SELECT string_agg(name || '=' || setting, E'\n' ORDER BY name) || coalesce(current_setting('gendurable.target', true), '') FROM pg_settings`
 	onEachHost(t, plainly, func(t *testing.T, _ *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
@@ -294,7 +297,8 @@ func TestTxLeavesSettingsAlone(t *testing.T) {
 	})
 }
 
-// Under a stricter isolation the verbs work, and what they cannot serialize is the host's to repeat.
+// Under a stricter isolation the verbs work, and what they cannot serialize is the host's to
+// repeat.
 func TestTxUnderStricterIsolation(t *testing.T) {
 	onEachHost(t, plainly, func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
 		for n, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
@@ -349,7 +353,8 @@ func TestTxNudges(t *testing.T) {
 	})
 }
 
-// T86: a transaction held open delays the instances that it signalled and the keys that it inserted, and nobody else.
+// T86: a transaction held open delays the instances that it signalled and the keys that it
+// inserted, and nobody else.
 func TestAnOpenTxDelaysItsTargetsOnly(t *testing.T) {
 	change := func(c *engine.Config) {
 		rarely(c)
@@ -424,7 +429,8 @@ func TestTxOfNothing(t *testing.T) {
 	}
 }
 
-// A verb in a transaction that has ended writes nothing, not even in whatever its connection does now.
+// A verb in a transaction that has ended writes nothing, not even in whatever its connection does
+// now.
 func TestTxThatHasEnded(t *testing.T) {
 	onEachHost(t, plainly, func(t *testing.T, _ *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
 		tx := begin()
@@ -437,8 +443,8 @@ func TestTxThatHasEnded(t *testing.T) {
 	})
 }
 
-// T10: two transactions of hosts that signal the same targets in opposite orders. Postgres ends one of them, which is told, and whose
-// signals are gone with it; the other's are delivered.
+// T10: two transactions of hosts that signal the same targets in opposite orders. Postgres ends one
+// of them, which is told, and whose signals are gone with it; the other's are delivered.
 func TestTxsThatSignalInOppositeOrders(t *testing.T) {
 	onEachHost(t, plainly, func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, begin func(...sql.IsolationLevel) hostTx) {
 		targets := make([]fsm.ID, 2)

@@ -36,7 +36,8 @@ func (f *faults) add(field, format string, a ...any) {
 	*f = append(*f, &ConfigError{Field: field, Err: fmt.Errorf(format, a...)})
 }
 
-// validate returns the machines without their types, the schedules as they are stored, and all that is wrong. c has its defaults.
+// validate returns the machines without their types, the schedules as they are stored, and all that
+// is wrong. c has its defaults.
 func (c Config) validate() (machines []*step.Machine, schedules []declared, err error) {
 	var f faults
 	c.validatePool(&f)

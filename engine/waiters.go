@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// waiters are the callers of Wait. Instances that end in this process are pushed to them after the commit; for all others one goroutine
-// looks, as long as somebody waits, with one statement for all that are due to be looked after.
+// waiters are the callers of Wait. The committer reports instances that end in this process, after
+// the commit. For all others one goroutine looks, as long as somebody waits, with one statement for
+// all that are due.
 type waiters struct {
 	look   func(ctx context.Context, ids []int64) (ended []int64, err error)
 	logger *slog.Logger
@@ -83,7 +84,7 @@ func (w *waiters) join(id int64) (over chan struct{}, err error) {
 	return i.over, nil
 }
 
-// leave ends a call of wait; the last one takes the goroutine that looks with it.
+// leave ends a call of wait. The last one ends the goroutine that looks.
 func (w *waiters) leave(id int64, over chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -99,7 +100,7 @@ func (w *waiters) leave(id int64, over chan struct{}) {
 	}
 }
 
-// ended wakes those who wait for these instances. It is called after each commit, by the committer.
+// ended wakes the callers that wait for these instances. The committer calls it after each commit.
 func (w *waiters) ended(ids []int64) {
 	if w.number.Load() == 0 {
 		return
@@ -114,7 +115,7 @@ func (w *waiters) ended(ids []int64) {
 	}
 }
 
-// stop ends all that wait with ErrStopped, and those that come.
+// stop ends all calls of wait, present and future, with ErrStopped.
 func (w *waiters) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,7 +150,8 @@ func (w *waiters) watch(ctx context.Context, fresh <-chan struct{}) {
 	}
 }
 
-// due returns the instances to look after now, each then less often, and how long until the next one.
+// due returns the instances to look after now, and how long until the next one is due. It looks
+// after each ever less often.
 func (w *waiters) due(now time.Time) (ids []int64, sleep time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

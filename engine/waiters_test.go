@@ -118,7 +118,8 @@ func TestWaitersLookTogetherAndEverMoreRarely(t *testing.T) {
 	})
 }
 
-// Someone new is looked after soon, however long the others have been waiting; however many come, the statements stay few.
+// Someone new is looked after soon, however long the others have been waiting; however many come,
+// the statements stay few.
 func TestWaitersThatComeOneByOne(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -20,10 +20,10 @@ import (
 	"github.com/gendurable/gendurable/signal"
 )
 
-// CauseKind is why an instance is not running, or that it is.
+// CauseKind says why an instance is not running, or that it is.
 type CauseKind string
 
-// The causes.
+// These are the causes. Each comment names the fields of [Cause] that are set.
 const (
 	CauseEnded       CauseKind = "ended"        // Since then
 	CauseRunning     CauseKind = "running"      // Worker has it, Until its lease ends
@@ -42,13 +42,13 @@ const (
 	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
 )
 
-// whyMost bounds what Why counts and lists.
+// These bound what Why counts and lists.
 const (
 	whyMost = 1000
 	whyList = 20
 )
 
-// Cause is one of what holds an instance back. Which fields it has its kind says.
+// Cause is one reason why an instance is not running. Kind determines which fields are set.
 type Cause struct {
 	Kind  CauseKind
 	Since time.Time
@@ -56,12 +56,12 @@ type Cause struct {
 	Names []string
 	IDs   []fsm.ID
 	Count int
-	// WorkerID is who executes it; Worker is nil where that one is not registered.
+	// WorkerID is the worker that executes it; Worker is nil where that worker is not registered.
 	WorkerID string
 	Worker   *Worker
 }
 
-// String is a sentence for whoever is on call.
+// String returns a sentence for whoever is on call.
 func (c Cause) String() string {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
 	until := func(what string) string {
@@ -116,8 +116,8 @@ func (c Cause) who() string {
 		c.Worker.Beat.UTC().Format("15:04:05.000Z"))
 }
 
-// Why says why an instance is not running now. Each cause would hold it back by itself; the first is the one to begin with. It is one
-// snapshot, bounded in what it reads, and never empty.
+// Why says why an instance is not running now. Each cause would hold it back by itself; begin with
+// the first. The answer is one snapshot, reads a bounded number of rows, and is never empty.
 //
 // Errors: ErrNotFound.
 func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err error) {
@@ -133,7 +133,7 @@ func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err err
 	return causes, err
 }
 
-// why takes the snapshot.
+// why takes the snapshot and asks it.
 func (a *Admin) why(ctx context.Context, address store.Address) (causes []Cause, err error) {
 	now, err := a.engine.store.Now(ctx)
 	if err != nil {
@@ -162,7 +162,7 @@ func (a *Admin) why(ctx context.Context, address store.Address) (causes []Cause,
 	return w.causes, nil
 }
 
-// why is one question.
+// why is one question about one instance.
 type why struct {
 	tx     *ent.Tx
 	row    *ent.Instance
@@ -229,7 +229,8 @@ func (w *why) children(ctx context.Context) error {
 	return nil
 }
 
-// runnable goes from what an operator or the instance itself has decided to what is a matter of time.
+// runnable looks at the causes in this order: what an operator or the instance itself has decided,
+// then what is a matter of time.
 func (w *why) runnable(ctx context.Context) error {
 	paused, err := w.tx.PausedQueue.Query().Where(pausedqueue.ID(w.row.Queue)).Only(ctx)
 	switch {
@@ -262,7 +263,7 @@ func (w *why) runnable(ctx context.Context) error {
 	return nil
 }
 
-// workers looks who could run it, and counts their slots.
+// workers looks which workers could run it, and counts their slots.
 func (w *why) workers(ctx context.Context) (slots int, err error) {
 	live, err := w.tx.Worker.Query().Where(worker.ExpiresAtGT(w.now), worker.Draining(false)).All(ctx)
 	if err != nil {
@@ -289,7 +290,7 @@ func (w *why) workers(ctx context.Context) (slots int, err error) {
 	return slots, nil
 }
 
-// key looks who is before it under its partition key.
+// key looks which instance is before it under its partition key.
 func (w *why) key(ctx context.Context) error {
 	busy, err := w.tx.Instance.Query().Where(instance.PartitionKey(*w.row.PartitionKey), instance.StatusEQ(fsm.StatusExecuting)).IDs(ctx)
 	if err != nil {
@@ -309,7 +310,7 @@ func (w *why) key(ctx context.Context) error {
 	return nil
 }
 
-// queue looks what is before it in its queue.
+// queue counts what is before it in its queue.
 func (w *why) queue(ctx context.Context, slots int) error {
 	ahead, err := w.tx.Instance.Query().Where(instance.PickLane(0), w.before()).Limit(whyMost).IDs(ctx)
 	if err != nil {
@@ -330,7 +331,8 @@ func (w *why) queue(ctx context.Context, slots int) error {
 
 var inOrder = []instance.OrderOption{instance.ByPriority(), instance.ByEligibleAt(), instance.ByID()}
 
-// before is what the pick takes first: runnable and due, of the same queue, and earlier in the order.
+// before selects what the pick takes first: runnable and due instances of the same queue that are
+// earlier in the order.
 func (w *why) before() func(*entsql.Selector) {
 	r := w.row
 	return instance.And(

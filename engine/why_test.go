@@ -13,7 +13,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// ward is an engine with one slot per queue, whose jobs run until they are told to end, and a client beside it.
+// ward is an engine with one slot per queue, whose jobs run until they are told to end, and a
+// client beside it.
 type ward struct {
 	*testing.T
 	e    *engine.Engine

@@ -8,7 +8,8 @@ import (
 	"github.com/gendurable/gendurable/ent/worker"
 )
 
-// Worker is a process that works on queues, as it says of itself: when it starts, at every heartbeat, and until it stops.
+// Worker is a process that works on queues. It registers when it starts, with each heartbeat, and
+// until it stops.
 type Worker struct {
 	ID       string // as in locked_by of the instances that it executes
 	Host     string
@@ -22,8 +23,8 @@ type Worker struct {
 	Live     bool      // and that was no longer ago than three of its heartbeats
 }
 
-// Workers lists the processes that work on queues, oldest first; one that died, without Live, for an hour. Engines without queues are not
-// among them.
+// Workers lists the processes that work on queues, oldest first. One that died stays listed for an
+// hour, without Live. Engines without queues are not listed.
 func (a *Admin) Workers(ctx context.Context) (all []Worker, err error) {
 	defer a.engine.explain(ctx, toRead("workers"), &err)
 	var rows []*ent.Worker
