@@ -141,7 +141,7 @@ const others = "others"
 func newStage(t *testing.T, slots int) *stage {
 	t.Helper()
 	s := &stage{T: t, url: pgtest.Migrated(t), crew: newCrew()}
-	s.pool = pgtest.Pool(t, s.url)
+	s.pool = pgtest.Pool(t, s.url, func(c *pgxpool.Config) { c.MaxConns = 10 })
 	s.host = client(t, s.pool)
 	s.config = hasty(configOn(t, s.url, s.crew.definition()))
 	s.config.Queues = map[string]engine.Queue{"default": quick(slots), others: quick(3)}
