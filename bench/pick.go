@@ -208,7 +208,7 @@ func finish(ctx context.Context, pool *pgxpool.Pool, claims []*step.Claim) error
 	for i, c := range claims {
 		entries[i] = store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Done, Result: json.RawMessage(`{"ok":true}`)}}
 	}
-	done, err := store.New(entpgx.New(pool), "gendurable").Commit(ctx, bencher, uuid.NewString(), entries, false)
+	done, err := store.New(entpgx.New(pool), "gendurable").Commit(ctx, bencher, uuid.NewString(), entries, 0)
 	if err == nil && len(done.Applied) != len(claims) {
 		err = fmt.Errorf("%d of %d outcomes were applied", len(done.Applied), len(claims))
 	}

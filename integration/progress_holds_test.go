@@ -35,15 +35,15 @@ var holds = []hold{
 
 	// Outcomes that cannot be committed.
 	{name: "an outcome's row", slots: 3, begin: outcomes(1, "gated")},
-	{name: "as many outcomes' rows as there are slots", slots: 3, begin: outcomes(3, "gated"), pending: "held outcomes fill the slots"},
-	{name: "the rows of kept claims", slots: 30, begin: outcomes(20, "gated, then on"), pending: "they fill the slow lane"},
-	{name: "many outcomes' rows", slots: 60, begin: outcomes(40, "gated"), pending: "they fill the slow lane"},
+	{name: "as many outcomes' rows as there are slots", slots: 3, begin: outcomes(3, "gated")},
+	{name: "the rows of kept claims", slots: 30, begin: outcomes(20, "gated, then on")},
+	{name: "many outcomes' rows", slots: 60, begin: outcomes(40, "gated")},
 	{name: "the parent of what ends", slots: 3, begin: func(s *stage) {
 		parent := s.parent(3)
 		s.hold(parent)
 		s.held = append(s.held, parent)
 		s.crew.open("")
-	}, pending: "held outcomes fill the slots"},
+	}},
 
 	// Sweeps that find more of what is held than they look at.
 	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
@@ -77,7 +77,7 @@ var holds = []hold{
 		for range 5 {
 			s.held = append(s.held, s.insert(errandMachine.New(errand{Kind: "parent of one with a key"}))...)
 		}
-	}, pending: "held outcomes fill the slots"},
+	}},
 	{name: "the row of a schedule", slots: 3, begin: func(s *stage) {
 		s.config.Schedules = append(s.config.Schedules, engine.Every("held", time.Second, errandMachine.New(errand{})))
 		s.work()
@@ -109,7 +109,7 @@ var holds = []hold{
 	}},
 
 	// Two things at once.
-	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered, pending: "its rows are resolved together"},
+	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
 	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen, pending: "nothing ends the transaction"},
 	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed},
 

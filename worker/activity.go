@@ -31,6 +31,7 @@ type QueueActivity struct {
 	Running  int    `json:"running"`  // in a slot, until the outcome is durable
 	Buffered int    `json:"buffered"` // waiting for a slot
 	Waiting  int    `json:"waiting"`  // waiting for the lock of their partition key
+	Held     int    `json:"held"`     // out of their slot, since somebody holds the row that their outcome is for
 	Slots    int    `json:"slots"`
 	Idle     bool   `json:"idle"`   // there was nothing to claim when it was last looked
 	Paused   bool   `json:"paused"` // by an operator; also until the first poll
@@ -41,7 +42,7 @@ func (w *Worker) Activity() Activity {
 	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w.process), LastHeartbeat: w.last.heartbeat.time(w.process), LastCommit: w.last.commit.time(w.process)}
 	for name, q := range w.queues {
 		a.Queues = append(a.Queues, QueueActivity{
-			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()),
+			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()), Held: int(q.shown.held.Load()),
 			Slots: q.conf.Concurrency, Idle: q.idle.Load(), Paused: q.paused.Load(),
 		})
 	}
@@ -65,8 +66,9 @@ func (m *moment) time(p *process) time.Time {
 	return p.began.Add(time.Duration(since))
 }
 
-// shown is what a scheduler's loop lets others see of its own fields.
-type shown struct{ running, buffered, waiting atomic.Int64 }
+// shown is what others see of a queue: its scheduler's own fields, as its loop shows them, and the
+// flights that have left their slots.
+type shown struct{ running, buffered, waiting, held atomic.Int64 }
 
 func (s *scheduler) show() {
 	s.shown.running.Store(int64(s.running))

@@ -11,77 +11,87 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// stubborn is after how many transient failures in a row one entry is taken to cause them, and is
-// isolated.
+// stubborn is after how many failures in a row one entry is taken to cause them, and is isolated.
 const stubborn = 3
 
-// commitBatch commits a batch until every outcome in it is decided. Transient trouble is retried
-// here, with the leases beaten meanwhile: it never reaches a step (T30). A data error bisects the
-// batch down to the culprit; the others commit (T65). Trouble that one entry may cause each time
-// does not keep the others for long, either: after a few tries each is committed alone, and that one
-// goes on alone. A configuration error fails nothing, unless it turns out to be the entry's own: see
-// convicts.
+// attempt is how a batch is committed.
+type attempt struct {
+	wait  time.Duration // for rows that others hold
+	alone bool          // once only: what fails is put aside
+}
+
+var (
+	shared = attempt{}
+	alone  = attempt{alone: true}
+)
+
+// commitBatch commits a batch until every outcome in it is decided, or put aside because somebody
+// holds it up. Transient trouble is retried, here or later, with the leases beaten meanwhile: it
+// never reaches a step (T30). A data error bisects the batch down to the culprit; the others commit
+// (T65). Trouble that one entry may cause each time does not keep the others for long, either: after
+// a few tries each is committed alone, and that one goes on alone. A configuration error fails
+// nothing, unless it turns out to be the entry's own: see convicts.
 //
 // Two outcomes of one instance may meet here: of a claim whose lease was lost while its step went
 // on, and of its successor in this same process. They must not share a batch: the riders go by the
 // batch's mark, so that the stale one would consume, spawn and drop along with the other.
-func (c *committer) commitBatch(batch []*pending, slow bool) {
+func (c *committer) commitBatch(batch []*pending, how attempt) {
 	batch, repeated := distinct(batch)
 	if len(repeated) > 0 {
-		defer c.commitBatch(repeated, slow)
+		defer c.commitBatch(repeated, how)
 	}
-	var suspicion suspicion
+	unknown := 0
 	for n := 0; len(batch) > 0; n++ {
 		if !pace.Sleep(c.base, pace.Backoff(n, 10*time.Millisecond, 5*time.Second)) {
-			abandon(batch) // stopped for good: the lease decides
+			c.abandon(batch) // stopped for good: the lease decides
 			return
 		}
-		if n > 0 || slow {
+		if n > 0 || how.alone {
 			if batch = c.unvoided(batch); len(batch) == 0 {
 				return
 			}
 		}
-		mark := uuid.NewString()
-		entries := make([]store.Entry, len(batch))
-		for i, p := range batch {
-			p.marks = append(p.marks, mark)
-			entries[i] = p.entry
-		}
-		began, proof := c.since(), c.worked[entries[0].Needs()].Load()
-		done, err := c.send(mark, entries, slow)
-		switch fault := store.Classify(err); {
+		proof := c.worked[batch[0].entry.Needs()].Load()
+		err := c.commitOnce(batch, how.wait)
+		fault := store.Classify(err)
+		suspicious := n+1 >= stubborn && store.MayNeverPass(err)
+		switch {
 		case err == nil:
-			c.applied(&done, c.since()-began)
-			batch = c.settle(batch, done.Applied, slow)
+			return
 		case store.Unknown(err):
 			c.trouble("commit", err)
-			batch = c.resolve(batch, true)
+			for _, p := range batch {
+				p.doubt = true
+			}
+			batch = c.resolve(batch, 0)
+			if unknown++; how.alone {
+				c.held.add(batch, byItself)
+				return
+			} else if unknown >= stubborn {
+				c.apart(batch, byItself)
+				return
+			}
 		case fault == store.FaultData && len(batch) > 1:
 			half := len(batch) / 2
-			c.commitBatch(batch[:half], slow)
+			c.commitBatch(batch[:half], how)
 			batch, n = batch[half:], -1
 		case fault == store.FaultData:
-			batch[0].to.answered(commitReply{refused: err})
+			c.answer(batch[0], commitReply{refused: err})
+			return
+		case how.alone && fault == store.FaultConfig && len(batch) == 1 && batch[0].suspicion.convicts(proof):
+			c.answer(batch[0], commitReply{refused: err})
+			return
+		case how.alone:
+			c.putAside(batch, how, err)
 			return
 		default:
 			c.trouble("commit", err)
-			if slow {
-				c.reportHolder(batch[0].entry.Claim, err)
-			}
 			switch {
-			case slow && store.IsLockTimeout(err):
-				n = -1 // it has waited: back into the row's queue, before a reaper that does not wait
-			case fault == store.FaultConfig && slow && len(batch) == 1 && suspicion.convicts(proof):
-				batch[0].to.answered(commitReply{refused: err})
+			case store.IsLockTimeout(err):
+				c.apart(batch, byLock)
 				return
-			case n+1 < stubborn || !store.MayNeverPass(err):
-			case !slow:
-				c.apart(batch)
-				return
-			case len(batch) > 1:
-				for _, p := range batch {
-					c.slowly([]*pending{p})
-				}
+			case suspicious:
+				c.apart(batch, byItself)
 				return
 			}
 		}
@@ -107,32 +117,105 @@ func (s *suspicion) convicts(worked uint32) bool {
 	return s.proofs >= stubborn
 }
 
-// send commits a batch, once. In the slow lane a turn is for one try only: what stays held for
-// hours must not keep others from theirs.
-func (c *committer) send(mark string, entries []store.Entry, slow bool) (store.Committed, error) {
-	if slow {
-		select {
-		case c.slots <- struct{}{}:
-			defer func() { <-c.slots }()
-		case <-c.base.Done():
-			return store.Committed{}, c.base.Err()
+// putAside keeps outcomes that were tried alone, and failed.
+func (c *committer) putAside(batch []*pending, how attempt, err error) {
+	by := byItself
+	switch {
+	case !store.IsLockTimeout(err):
+		c.trouble("commit", err)
+	case how.wait == 0:
+		by = byLock
+	default:
+		if by = byRow; c.since()-batch[0].held.since >= reportAfter {
+			c.reportHolder(batch[0].entry.Claim, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(c.base, statementTimeout)
+	c.held.add(batch, by)
+}
+
+// reportAfter is how long somebody may hold an outcome up before that is logged.
+const reportAfter = 2 * time.Second
+
+// probeLater finds out after a pause, and when nobody holds its row, what became of an outcome that
+// must not be committed again.
+func (c *committer) probeLater(p *pending, pause time.Duration) {
+	p.bytes = p.entry.Bytes()
+	c.held.delay(p, byRow, pause)
+}
+
+// apart takes a batch apart of which one outcome seems to hold up the others: each goes alone.
+func (c *committer) apart(batch []*pending, by hinderer) {
+	for _, p := range batch {
+		c.held.delay(p, by, 0)
+	}
+}
+
+// commitOnce commits a batch, once, and answers who was applied or is stale. Who was left out is
+// put aside. After an error nobody was answered.
+func (c *committer) commitOnce(batch []*pending, wait time.Duration) error {
+	mark := uuid.NewString()
+	entries := make([]store.Entry, len(batch))
+	bytes := 0
+	for i, p := range batch {
+		p.marks = append(p.marks, mark)
+		entries[i] = p.entry
+		bytes += p.bytes
+	}
+	began := c.since()
+	ctx, cancel := context.WithTimeout(c.base, commitTimeout(bytes))
 	defer cancel()
-	return c.db.Commit(ctx, c.id, mark, entries, slow)
+	done, err := c.db.Commit(ctx, c.id, mark, entries, wait)
+	if err != nil {
+		return err
+	}
+	c.applied(&done, c.since()-began)
+	c.settle(batch, done.Applied)
+	return nil
+}
+
+// commitTimeout is what a commit may take on the client's side: statementTimeout, and what so many
+// bytes take where a mebibyte takes a second.
+func commitTimeout(bytes int) time.Duration {
+	return statementTimeout + time.Duration(bytes>>20)*time.Second
 }
 
 // unvoided drops the outcomes of claims that a newer one of this process has voided while they were
 // on their way.
 func (c *committer) unvoided(batch []*pending) []*pending {
-	return slices.DeleteFunc(slices.Clone(batch), func(p *pending) bool {
+	kept, voided := c.sift(batch)
+	c.drop(voided)
+	return kept
+}
+
+// sift tells apart the outcomes of claims that hold, and of those that a newer one has voided.
+func (c *committer) sift(batch []*pending) (kept, voided []*pending) {
+	for _, p := range batch {
 		if c.flights.current(p.flight) {
-			return false
+			kept = append(kept, p)
+		} else {
+			voided = append(voided, p)
 		}
-		p.to.answered(commitReply{stale: true})
-		return true
-	})
+	}
+	return kept, voided
+}
+
+// drop answers outcomes whose claim is voided. They are stale, unless an attempt that got no answer
+// took effect: then the newer claim is what followed from it.
+func (c *committer) drop(voided []*pending) {
+	var doubtful []*pending
+	for _, p := range voided {
+		if p.doubt {
+			doubtful = append(doubtful, p)
+		} else {
+			c.answer(p, commitReply{stale: true})
+		}
+	}
+	if len(doubtful) == 0 {
+		return
+	}
+	for _, p := range c.resolve(doubtful, 0) {
+		c.answer(p, commitReply{stale: true})
+	}
 }
 
 // distinct splits off the outcomes of instances that have one before them in the batch.
@@ -178,9 +261,8 @@ func (c *committer) woke(done *store.Committed) {
 }
 
 // settle answers the outcomes that were applied. The others were stale, or left out because someone
-// held their row or their parent's: those go to the slow lane, unless this is it; then they are
-// returned, to be tried again.
-func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) (again []*pending) {
+// held their row or their parent's: those are put aside.
+func (c *committer) settle(batch []*pending, applied map[int64]bool) {
 	var ended []int64
 	var rest []*pending
 	for _, p := range batch {
@@ -192,16 +274,10 @@ func (c *committer) settle(batch []*pending, applied map[int64]bool, slow bool) 
 			ended = append(ended, p.entry.Claim.ID)
 		}
 		c.worked[p.entry.Needs()].Add(1)
-		p.to.answered(commitReply{})
+		c.answer(p, commitReply{})
 	}
 	c.ended(ended)
-	if len(rest) == 0 {
-		return nil
+	if len(rest) > 0 {
+		c.held.add(c.resolve(rest, 0), byRow)
 	}
-	current := c.resolve(rest, false)
-	if slow {
-		return current
-	}
-	c.apart(current)
-	return nil
 }

@@ -385,7 +385,7 @@ func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 		for _, c := range s.db.commits {
 			if slices.ContainsFunc(c.ids, func(id int64) bool { return id <= 6 && c.from.Before(s.witness.runs(id)[1].from) }) {
 				require.Len(t, c.ids, 1, "alone")
-				require.Equal(t, c.ids[0]%2 == 0, c.slow, "with keys it may have to wait")
+				require.False(t, c.slow, "no stranger holds anything")
 			}
 		}
 	})

@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	commitMost  = 500 // outcomes of one batch
-	bulkMost    = 100 // children from which an outcome takes the bulk lane, so that it does not hold up the others
-	slowAtOnce  = 2   // transactions of the slow lane at a time: each may wait for a stranger's lock
+	commitMost  = 500      // outcomes of one batch
+	commitBytes = 16 << 20 // and bytes, so that neither side has to hold more at a time
+	bulkMost    = 100      // children from which an outcome goes alone, so as not to hold up others
+	bulkBytes   = 4 << 20  // and bytes
 	commitLanes = 2
 )
 
@@ -21,23 +22,29 @@ const (
 //
 // Outcomes of one parent's children always take the same lane: two lanes would find the parent
 // locked by each other.
+//
+// What must not share a transaction goes alone. What somebody holds up is put aside, and comes back
+// later: see held.
 type committer struct {
 	*process
 	flights    *flights
 	promotions *promotions
-
-	slots chan struct{} // of the slow lane
+	held       *held
 
 	worked [store.NeedsMost]atomic.Uint32 // outcomes that were committed, by the statements they need
 
 	running sync.WaitGroup
 	quit    chan struct{} // ends the lanes
 	lanes   [commitLanes]*lane
-	bulk    *lane
 
 	mu     sync.Mutex
 	any    []*pending // for whichever lane is free
 	closed bool
+
+	bulk  lone // large: one at a time, so that few bytes are on their way
+	keyed lone // with children that have correlation keys, which others may be inserting
+	stuck lone // that have waited in vain for a lock that is no row's of theirs
+	ill   lone // whose commit fails, as no other's may
 }
 
 // lane is what only one of them may take, under the committer's mu.
@@ -57,10 +64,24 @@ func (l *lane) signal() {
 
 // pending is an outcome on its way.
 type pending struct {
-	flight *flight
-	entry  store.Entry
-	marks  []string // of every attempt to commit it
-	to     interface{ answered(r commitReply) }
+	flight    *flight
+	entry     store.Entry
+	bytes     int
+	marks     []string   // of every attempt to commit it
+	doubt     bool       // one of them got no answer
+	probe     bool       // do not commit it, but find out whether its attempt took effect
+	held      *hindrance // nil: nothing has kept it from being committed yet
+	suspicion suspicion
+	to        recipient
+}
+
+// recipient is who hears of an outcome.
+type recipient interface {
+	// answered tells what became of it, once.
+	answered(r commitReply)
+	// leave tells, at most once and before that, that it takes long through no fault of its own, so
+	// that its slot may go to others.
+	leave()
 }
 
 func (p *pending) terminal() bool {
@@ -72,15 +93,13 @@ type commitReply struct {
 	stale     bool
 	refused   error // by Postgres, for its data: nothing was written
 	abandoned bool  // the worker stopped first: the lease decides
+	undone    bool  // of one that was probed: nothing was written, nor will be
 }
 
-// answerOnce keeps an answer for whoever waits for it.
-type answerOnce chan commitReply
-
-func (a answerOnce) answered(r commitReply) { a <- r }
-
 func newCommitter(p *process, flights *flights, promotions *promotions) *committer {
-	c := &committer{process: p, flights: flights, promotions: promotions, bulk: newLane(), slots: make(chan struct{}, slowAtOnce), quit: make(chan struct{})}
+	c := &committer{process: p, flights: flights, promotions: promotions, quit: make(chan struct{}),
+		bulk: lone{most: 1}, keyed: lone{most: 2}, stuck: lone{most: 2}, ill: lone{most: 2}}
+	c.held = newHeld(c)
 	for i := range c.lanes {
 		c.lanes[i] = newLane()
 	}
@@ -89,21 +108,26 @@ func newCommitter(p *process, flights *flights, promotions *promotions) *committ
 
 // commit takes an outcome, and answers it once, when it is durable or cannot be. It does not wait.
 func (c *committer) commit(p *pending) {
+	p.bytes = p.entry.Bytes()
+	c.send(p)
+}
+
+// send puts an outcome where it is committed.
+func (c *committer) send(p *pending) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
-		p.to.answered(commitReply{abandoned: true})
+		c.answer(p, commitReply{abandoned: true})
 		return
 	}
 	defer c.mu.Unlock()
-	l := (*lane)(nil)
-	switch parent := p.entry.Claim.Parent; {
-	case p.entry.Slow(), len(p.entry.Commit.Spawn) > bulkMost:
-		l = c.bulk
-	case parent != 0 && p.terminal():
-		l = c.lanes[parent%commitLanes]
+	if l := c.loneOf(p); l != nil {
+		l.queue = append(l.queue, p)
+		c.start(l)
+		return
 	}
-	if l != nil {
+	if parent := p.entry.Claim.Parent; parent != 0 && p.terminal() {
+		l := c.lanes[parent%commitLanes]
 		l.own = append(l.own, p)
 		l.signal()
 		return
@@ -115,55 +139,61 @@ func (c *committer) commit(p *pending) {
 	}
 }
 
-// start runs the lanes until stop.
-func (c *committer) start() {
-	for _, l := range c.lanes {
-		c.running.Go(func() { c.run(l) })
+// loneOf is where an outcome is committed alone; nil: it may share a batch.
+func (c *committer) loneOf(p *pending) *lone {
+	switch {
+	case p.held != nil && p.held.by == byLock:
+		return &c.stuck
+	case p.held != nil && p.held.by == byItself:
+		return &c.ill
+	case p.entry.Keyed():
+		return &c.keyed
+	case len(p.entry.Commit.Spawn) > bulkMost, p.bytes > bulkBytes:
+		return &c.bulk
 	}
-	c.running.Go(func() {
-		for {
-			select {
-			case <-c.quit:
-				return
-			case <-c.bulk.wake:
-			}
-			for batch := c.takeBulk(); len(batch) > 0; batch = c.takeBulk() {
-				if batch[0].entry.Slow() {
-					c.slowly(batch)
-				} else {
-					c.commitBatch(batch, false)
-				}
-			}
-		}
-	})
+	return nil
+}
+
+// answer tells what became of an outcome.
+func (c *committer) answer(p *pending, r commitReply) {
+	c.held.forget(p)
+	p.to.answered(r)
+}
+
+// run runs the lanes until stop.
+func (c *committer) run() {
+	for _, l := range c.lanes {
+		c.running.Go(func() { c.serve(l) })
+	}
+	c.running.Go(c.held.run)
 }
 
 // stop ends the lanes. What is still on its way is abandoned: the caller has waited for it as long
 // as it wanted to, and has cancelled the context of what is being sent.
 func (c *committer) stop() {
-	close(c.quit)
-	c.running.Wait()
 	c.mu.Lock()
 	c.closed = true
-	left := slices.Concat(c.any, c.bulk.own)
+	c.mu.Unlock()
+	close(c.quit)
+	c.running.Wait()
+	left := slices.Concat(c.any, c.bulk.queue, c.keyed.queue, c.stuck.queue, c.ill.queue, c.held.close())
 	for _, l := range c.lanes {
 		left = append(left, l.own...)
 	}
-	c.mu.Unlock()
-	abandon(left)
+	c.abandon(left)
 }
 
-func abandon(batch []*pending) {
+func (c *committer) abandon(batch []*pending) {
 	for _, p := range batch {
-		p.to.answered(commitReply{abandoned: true})
+		c.answer(p, commitReply{abandoned: true})
 	}
 }
 
-// run commits what comes to a lane.
-func (c *committer) run(l *lane) {
+// serve commits what comes to a lane.
+func (c *committer) serve(l *lane) {
 	for {
 		if batch := c.take(l); len(batch) > 0 {
-			c.commitBatch(batch, false)
+			c.commitBatch(batch, shared)
 			continue
 		}
 		select {
@@ -178,44 +208,27 @@ func (c *committer) run(l *lane) {
 func (c *committer) take(l *lane) (batch []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
 	var more []*pending
-	l.own, batch = front(l.own, commitMost)
-	c.any, more = front(c.any, commitMost-len(batch))
+	bytes := commitBytes
+	l.own, batch = front(l.own, commitMost, &bytes)
+	c.any, more = front(c.any, commitMost-len(batch), &bytes)
 	return append(batch, more...)
 }
 
-func (c *committer) takeBulk() (batch []*pending) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.bulk.own, batch = front(c.bulk.own, 1)
-	return batch
-}
-
-// front takes up to n from the front of a queue.
-func front(queue []*pending, n int) (rest, taken []*pending) {
-	if n >= len(queue) {
+// front takes up to n from the front of a queue, as far as their bytes are left.
+func front(queue []*pending, n int, bytes *int) (rest, taken []*pending) {
+	n = min(n, len(queue))
+	for i, p := range queue[:n] {
+		if *bytes -= p.bytes; *bytes < 0 {
+			n = i
+			break
+		}
+	}
+	if n == len(queue) {
 		return nil, queue
 	}
 	return queue[n:], slices.Clone(queue[:n])
-}
-
-// slowly hands a batch to the slow lane, where transactions wait for rows that others hold.
-func (c *committer) slowly(batch []*pending) {
-	c.running.Go(func() { c.commitBatch(batch, true) })
-}
-
-// apart takes outcomes out of the way of the others, into the slow lane. Siblings go together: they
-// wait for one lock. Others each alone, so that a stranger's lock delays no more than its own row.
-func (c *committer) apart(batch []*pending) {
-	families := map[int64][]*pending{}
-	for _, p := range batch {
-		if parent := p.entry.Claim.Parent; parent != 0 && p.terminal() {
-			families[parent] = append(families[parent], p)
-		} else {
-			c.slowly([]*pending{p})
-		}
-	}
-	for _, family := range families {
-		c.slowly(family)
-	}
 }

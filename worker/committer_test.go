@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,7 +19,7 @@ type strict struct {
 	current map[int64]int64
 }
 
-func (s strict) Commit(_ context.Context, _, _ string, entries []store.Entry, _ bool) (store.Committed, error) {
+func (s strict) Commit(_ context.Context, _, _ string, entries []store.Entry, _ time.Duration) (store.Committed, error) {
 	out := store.Committed{Applied: map[int64]bool{}}
 	met := map[int64]bool{}
 	for _, e := range entries {
@@ -31,7 +32,7 @@ func (s strict) Commit(_ context.Context, _, _ string, entries []store.Entry, _ 
 	return out, nil
 }
 
-func (strict) Resolve(_ context.Context, _ string, _ []string, entries []store.Entry, _ bool) (map[int64]store.Verdict, error) {
+func (strict) Resolve(_ context.Context, _ string, _ []string, entries []store.Entry, _ time.Duration) (map[int64]store.Verdict, error) {
 	out := map[int64]store.Verdict{}
 	for _, e := range entries {
 		out[e.Claim.ID] = store.Stale
@@ -48,10 +49,16 @@ func TestTwoClaimsOfOneInstanceNeverShareABatch(t *testing.T) {
 	for _, c := range []step.Claim{{ID: 7, Token: 1}, {ID: 8, Token: 3}, {ID: 7, Token: 2}, {ID: 9, Token: 4}} {
 		batch = append(batch, &pending{entry: store.Entry{Claim: &c, Commit: &step.Commit{Kind: step.Retry}}, to: make(answerOnce, 1)})
 	}
-	w.commits.commitBatch(batch, false)
+	w.commits.commitBatch(batch, shared)
 	for n, stale := range []bool{true, false, false, false} {
 		answer := batch[n].to.(answerOnce)
 		require.Len(t, answer, 1)
 		require.Equal(t, commitReply{stale: stale}, <-answer, "outcome %d", n)
 	}
 }
+
+// answerOnce keeps an answer.
+type answerOnce chan commitReply
+
+func (a answerOnce) answered(r commitReply) { a <- r }
+func (answerOnce) leave()                   {}

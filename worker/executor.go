@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -24,10 +25,17 @@ func newExecutor(p *process, flights *flights, claims *claims, commits *committe
 		runners: runners{atOnce: runtime.GOMAXPROCS(0)}}
 }
 
-// execute executes a flight, which has a slot from here until it lands. It does not wait.
+// execute executes a flight, which has a slot from here until it lands, or leaves it. It does not
+// wait. One that comes back goes on where it was.
 func (e *executor) execute(f *flight) {
 	f.started.Store(true)
 	e.flights.started.Add(1)
+	if x := f.resumes; x != nil {
+		f.resumes, f.left = nil, false
+		f.queue.shown.held.Add(-1)
+		e.runners.add(x)
+		return
+	}
 	m := e.machines[machineKey{f.claim.Machine, f.claim.Version}]
 	e.runners.add(&execution{executor: e, f: f, m: m, begun: e.since()})
 }
@@ -54,6 +62,7 @@ type execution struct {
 	sent   pending      // the outcome under way
 	before phase        // in which it was decided
 	answer *commitReply // what became of it, not yet considered
+	undone turn         // what follows if it was undone
 }
 
 // run runs what there is to run: until the flight has ended, or until an outcome is on its way to
@@ -83,6 +92,9 @@ func (x *execution) proceed() (over bool) {
 	}
 	var outcome *step.Commit
 	if r := x.answer; r != nil {
+		if x.f.left && (r.refused != nil || r.undone) && x.returns() {
+			return false
+		}
 		x.answer = nil
 		if outcome, over = x.consider(*r); over {
 			return true
@@ -106,7 +118,12 @@ func (x *execution) proceed() (over bool) {
 			return false
 		}
 		x.before = x.phase
-		if outcome, over = x.follow(x.transact(outcome)); over {
+		t := x.transact(outcome)
+		if t.kind == turnHeld {
+			x.await(t)
+			return false
+		}
+		if outcome, over = x.follow(t); over {
 			return true
 		}
 	}
@@ -123,6 +140,30 @@ func (x *execution) answered(r commitReply) {
 	x.runners.add(x)
 }
 
+// leave frees the slot: the outcome under way is held up.
+func (x *execution) leave() { x.flights.leave(x.f) }
+
+// returns puts an execution that has left its slot, and still has code to run, back in line for one,
+// and reports whether there is still somebody who gives it one. A worker that drains starts nothing
+// else, so there it goes on without.
+func (x *execution) returns() bool {
+	x.f.resumes = x
+	select {
+	case x.f.queue.returned <- x.f:
+		return true
+	case <-x.draining:
+		x.f.resumes = nil
+		return false
+	}
+}
+
+// await has the committer find out whether a step's own transaction took effect.
+func (x *execution) await(t turn) {
+	x.phase, x.undone = decided, t
+	x.sent = pending{flight: x.f, entry: t.entry, marks: []string{t.mark}, doubt: t.doubt, probe: true, to: x}
+	x.commits.probeLater(&x.sent, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second))
+}
+
 // consider decides what follows from what became of an outcome: another one, or the flight is over,
 // or neither: decide anew.
 func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
@@ -137,11 +178,18 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 	case r.stale:
 		x.stale()
 		return nil, true
+	case r.undone:
+		x.repeat(x.undone)
+		return nil, false
 	}
 	o := x.sent.entry.Commit
 	x.report(o)
 	if x.sent.entry.Keep {
 		x.advance(o)
+		if x.f.left { // the next step needs a slot: it is claimed again for it
+			x.release()
+			return nil, true
+		}
 		return nil, false
 	}
 	return nil, true
@@ -160,6 +208,7 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 		x.fail(t.failed)
 	case turnEnded:
 		x.end()
+	case turnHeld: // see await
 	}
 	return nil, false
 }

@@ -19,6 +19,7 @@ import (
 type fake struct {
 	weather weather
 	locks   map[int64]*fakeKeys // advisory locks, by the session that has them
+	keys    map[string]bool     // correlation keys that strangers are inserting
 
 	mu        sync.Mutex
 	rows      map[int64]*row
@@ -63,6 +64,7 @@ type batchSent struct {
 	ids      []int64
 	parents  []int64 // that it joins
 	slow     bool
+	bytes    int
 }
 
 func newFake() *fake {
@@ -260,21 +262,28 @@ func (db *fake) settle(keys []string, p *store.Promotion) {
 	}
 }
 
-func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store.Entry, slow bool) (store.Committed, error) {
+func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store.Entry, wait time.Duration) (store.Committed, error) {
+	slow := wait > 0
 	out := store.Committed{Applied: map[int64]bool{}}
 	sent := batchSent{from: time.Now(), slow: slow}
 	entries = slices.Clone(entries)
-	for _, e := range entries {
+	for i, e := range entries {
+		asSent := *e.Claim // its owner may go on with it before an old backend takes effect
+		entries[i].Claim = &asSent
 		sent.ids = append(sent.ids, e.Claim.ID)
+		sent.bytes += e.Bytes()
 		if e.Claim.Parent != 0 && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop) {
 			sent.parents = append(sent.parents, e.Claim.Parent)
 		}
 	}
-	err := db.lockAll(ctx, slow, append(slices.Clone(sent.ids), sent.parents...))
+	err := db.lockAll(ctx, wait, append(slices.Clone(sent.ids), sent.parents...))
+	if err == nil {
+		err = db.lockKeys(ctx, wait, entries)
+	}
 	if err == nil {
 		err = db.sendBatch(ctx, "commit", entries, func() error {
 			for _, e := range entries {
-				if r := db.rows[e.Claim.ID]; r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit && poisonous(e.Commit) {
+				if r := db.rows[e.Claim.ID]; r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit && poisonous(e.Commit) && (slow || !r.locked() && !r.busy) {
 					return refusal("22P02")
 				}
 			}
@@ -302,7 +311,7 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 	if !r.fence(c, worker) || r.Visit != c.Visit || r.mark == mark {
 		return
 	}
-	if !slow && (r.locked() || ends && parent != nil && parent.locked() || db.weather.happens(db.weather.leftOut)) {
+	if !slow && (r.locked() || r.busy || ends && parent != nil && parent.locked() || db.weather.happens(db.weather.leftOut)) {
 		return
 	}
 	out.Applied[r.ID] = true
@@ -379,17 +388,23 @@ func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *st
 		return t, err
 	}
 	t.Decided = true
-	t.Committed, err = db.Commit(finish, worker, mark, []store.Entry{t.Entry}, true)
+	t.Committed, err = db.Commit(finish, worker, mark, []store.Entry{t.Entry}, lockLimit)
 	return t, err
 }
 
-func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, settle bool) (map[int64]store.Verdict, error) {
+func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, wait time.Duration) (map[int64]store.Verdict, error) {
 	out := map[int64]store.Verdict{}
 	ids := make([]int64, len(entries))
 	for i := range entries {
 		ids[i] = entries[i].Claim.ID
 	}
-	if err := db.lockAll(ctx, settle, ids); err != nil {
+	rows := slices.Clone(ids)
+	for _, e := range entries {
+		if e.Commit.Kind.Terminal() {
+			rows = append(rows, e.Claim.Parent)
+		}
+	}
+	if err := db.lockAll(ctx, wait, rows); err != nil {
 		return nil, err
 	}
 	return out, db.send(ctx, "resolve", fmt.Sprint(ids), func() error {
@@ -398,7 +413,11 @@ func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entr
 			case slices.Contains(marks, r.mark):
 				out[r.ID] = store.Mine
 			case r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit:
-				out[r.ID] = store.Current
+				parent := db.rows[e.Claim.Parent]
+				joins := parent != nil && (e.Commit.Kind == step.Done || e.Commit.Kind == step.Stop)
+				if out[r.ID] = store.Current; wait == 0 && (r.locked() || r.busy || joins && parent.locked()) {
+					out[r.ID] = store.Held
+				}
 			default:
 				out[r.ID] = store.Stale
 			}
@@ -422,7 +441,7 @@ func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim
 	for i, c := range claims {
 		ids[i] = c.ID
 	}
-	if err := db.lockAll(ctx, true, ids); err != nil {
+	if err := db.lockAll(ctx, lockLimit, ids); err != nil {
 		return 0, p, err
 	}
 	err = db.send(ctx, "release", fmt.Sprint(ids), func() error {

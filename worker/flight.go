@@ -18,6 +18,8 @@ type flight struct {
 	claim *step.Claim // as it stands: a kept claim moves on. Owned by the goroutine that runs it
 
 	started atomic.Bool // it has had a slot
+	left    bool        // it has left its slot: its outcome is held up. Owned as claim is
+	resumes *execution  // it is back in line for a slot, and goes on with this
 	aside   bool        // it waits for a key that is somebody else's for now; the keyring's
 
 	ctx    context.Context //nolint:containedctx // a flight is a call that outlives its caller's stack

@@ -15,7 +15,7 @@ type flights struct {
 	*process
 	keys *keyring
 
-	started sync.WaitGroup // flights in a slot
+	started sync.WaitGroup // flights that have a slot, or have left it
 
 	mu   sync.Mutex
 	byID map[int64]*flight
@@ -50,23 +50,40 @@ func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []
 }
 
 // land ends a flight: its outcome is durable, or its claim is somebody else's business now. If the
-// flight had a slot, that is free from here on.
+// flight has a slot, that is free from here on.
 func (fs *flights) land(f *flight) {
 	fs.keys.release(f)
 	fs.remove(f)
 	f.cancel(nil)
-	if !f.started.Load() {
-		return
+	switch {
+	case f.left:
+		f.queue.shown.held.Add(-1)
+	case f.started.Load():
+		fs.free(f.queue)
 	}
+	if f.started.Load() {
+		fs.started.Done()
+	}
+}
+
+// leave frees the slot of a flight whose outcome is held up. Its claim is beaten as before, and a
+// Stop waits for it.
+func (fs *flights) leave(f *flight) {
+	f.left = true
+	f.queue.shown.held.Add(1)
+	fs.free(f.queue)
+}
+
+// free frees a slot.
+func (fs *flights) free(q *queue) {
 	select {
-	case f.queue.freed <- struct{}{}: // there is room for as many as there are slots
+	case q.freed <- struct{}{}: // there is room for as many as there are slots
 	default:
 		select {
-		case f.queue.freed <- struct{}{}:
+		case q.freed <- struct{}{}:
 		case <-fs.draining: // its scheduler is gone
 		}
 	}
-	fs.started.Done()
 }
 
 // add takes a flight in. A newer claim of an id voids the older one, whatever its token: after a

@@ -26,10 +26,11 @@ type Hand struct {
 // ByHand is instead of Start. Stop ends it as any worker.
 func (w *Worker) ByHand() *Hand {
 	w.config.RunAheadSteps = 1
+	w.commits.held.most = 0 // a Run waits until its outcome is durable
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
 	w.lifelines.Go(func() { w.keys.run(life) })
-	w.commits.start()
+	w.commits.run()
 	return &Hand{w: w, queues: map[string]*queue{}}
 }
 

@@ -15,6 +15,7 @@ type queue struct {
 	wake     chan struct{} // something may have become runnable
 	freed    chan struct{} // a step has ended
 	admitted chan *flight  // a flight got its partition key
+	returned chan *flight  // a flight that has left its slot wants one again
 
 	aside   atomic.Int64 // of the flights that wait for a key, those whose key is somebody else's for now
 	idle    atomic.Bool  // nothing to claim, as far as known: the poller looks
@@ -26,7 +27,7 @@ type queue struct {
 
 func newQueue(name string, conf Queue) *queue {
 	q := &queue{name: name, conf: conf, wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency),
-		admitted: make(chan *flight)}
+		admitted: make(chan *flight), returned: make(chan *flight)}
 	q.urgent.Store(math.MaxInt64)
 	q.paused.Store(true) // until the first poll
 	return q

@@ -10,9 +10,10 @@ import (
 )
 
 // resolve asks the rows themselves what became of outcomes, until it gets an answer, and answers
-// those that are decided. It returns those that were not applied and may be committed again.
-// settle: a commit of theirs is unknown.
-func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) {
+// those that are decided. It returns those that were not applied and may be committed again. Those
+// that somebody holds it puts aside; with wait, which is for one outcome alone, it waits for the
+// row first.
+func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pending) {
 	var marks []string
 	entries := make([]store.Entry, len(batch))
 	for i, p := range batch {
@@ -20,32 +21,43 @@ func (c *committer) resolve(batch []*pending, settle bool) (current []*pending) 
 	}
 	for n := 0; pace.Sleep(c.base, pace.Backoff(n, 50*time.Millisecond, 5*time.Second)); n++ {
 		ctx, cancel := context.WithTimeout(c.base, statementTimeout)
-		verdicts, err := c.db.Resolve(ctx, c.id, marks, entries, settle)
+		verdicts, err := c.db.Resolve(ctx, c.id, marks, entries, wait)
 		cancel()
-		if err != nil {
-			c.trouble("resolve a commit", err)
-			continue
+		switch {
+		case err == nil:
+			return c.decide(batch, verdicts)
+		case wait > 0 && store.IsLockTimeout(err):
+			c.putAside(batch, attempt{wait: wait}, err)
+			return nil
 		}
-		var mine []*pending
-		for _, p := range batch {
-			switch verdicts[p.entry.Claim.ID] {
-			case store.Mine:
-				mine = append(mine, p)
-			case store.Current:
-				current = append(current, p)
-			case store.Stale:
-				if settle {
-					c.log.Warn("a commit whose answer was lost cannot be told from a stale one any more",
-						slog.Int64("instance", p.entry.Claim.ID), slog.Int64("visit", p.entry.Claim.Visit))
-				}
-				p.to.answered(commitReply{stale: true})
-			}
-		}
-		c.found(mine)
-		return current
+		c.trouble("resolve a commit", err)
 	}
-	abandon(batch)
+	c.abandon(batch)
 	return nil
+}
+
+// decide answers outcomes by their verdicts.
+func (c *committer) decide(batch []*pending, verdicts map[int64]store.Verdict) (current []*pending) {
+	var mine, held []*pending
+	for _, p := range batch {
+		switch verdicts[p.entry.Claim.ID] {
+		case store.Mine:
+			mine = append(mine, p)
+		case store.Current:
+			current = append(current, p)
+		case store.Held:
+			held = append(held, p)
+		case store.Stale:
+			if p.doubt {
+				c.log.Warn("a commit whose answer was lost cannot be told from a stale one any more",
+					slog.Int64("instance", p.entry.Claim.ID), slog.Int64("visit", p.entry.Claim.Visit))
+			}
+			c.answer(p, commitReply{stale: true})
+		}
+	}
+	c.found(mine)
+	c.held.add(held, byRow)
+	return current
 }
 
 // found answers outcomes that turned out to be durable, and does what their commit's answer would have
@@ -74,8 +86,15 @@ func (c *committer) found(mine []*pending) {
 		done.Queues = append(done.Queues, name)
 	}
 	for _, p := range mine {
-		p.to.answered(commitReply{})
+		c.answer(p, commitReply{})
 	}
 	c.ended(ended)
 	c.woke(&done)
+}
+
+// probe finds out what became of outcomes that must not be committed again.
+func (c *committer) probe(batch []*pending, wait time.Duration) {
+	for _, p := range c.resolve(c.unvoided(batch), wait) {
+		c.answer(p, commitReply{undone: true})
+	}
 }

@@ -75,6 +75,8 @@ func (s *scheduler) run() {
 		case f := <-s.admitted:
 			s.parked--
 			s.enqueue(f)
+		case f := <-s.returned:
+			s.returns(f)
 		case r := <-s.results:
 			s.take(r, due)
 		case <-s.wake:
@@ -179,6 +181,14 @@ func (s *scheduler) enqueue(f *flight) {
 
 func (s *scheduler) sort() {
 	slices.SortStableFunc(s.buffer, func(a, b *flight) int { return cmp.Compare(a.beat.Priority, b.beat.Priority) })
+}
+
+// returns lines up a flight that has left its slot. From here on it is as one that never had one:
+// whoever gives back what is buffered, gives it back.
+func (s *scheduler) returns(f *flight) {
+	f.started.Store(false)
+	s.flights.started.Done()
+	s.enqueue(f)
 }
 
 // free takes note of the steps that have ended.

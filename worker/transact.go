@@ -16,9 +16,11 @@ import (
 type turn struct {
 	kind     turnKind
 	reply    commitReply // turnReply: what became of the outcome
-	entry    store.Entry // turnReply: the outcome
-	failed   *failure    // turnRepeat, turnFail: what was met
-	innocent bool        // turnRepeat: it is not the step's doing, however often it comes
+	entry    store.Entry // turnReply, turnHeld: the outcome
+	mark     string      // turnHeld: of the attempt to commit it
+	doubt    bool        // turnHeld: it may have taken effect
+	failed   *failure    // turnRepeat, turnFail, turnHeld: what was met
+	innocent bool        // turnRepeat, turnHeld: it is not the step's doing, however often it comes
 }
 
 type turnKind int
@@ -33,6 +35,9 @@ const (
 	turnFail
 	// turnEnded: nothing was written, and the flight's context has ended.
 	turnEnded
+	// turnHeld: somebody holds the instance's row, or its parent's: a stranger, or the attempt's old
+	// backend. If nothing was written when it is free again, repeat.
+	turnHeld
 )
 
 // transact runs a step's own transaction (spec §8): the outcome is decided and committed inside it.
@@ -113,17 +118,15 @@ func (x *execution) uncommitted(mark string, t store.Transacted, err error) turn
 	switch {
 	case store.Unknown(err):
 		x.trouble("commit a step's transaction", err)
-		answer := make(answerOnce, 1)
-		p := &pending{flight: x.f, entry: t.Entry, marks: []string{mark}, to: answer}
-		if len(x.commits.resolve([]*pending{p}, true)) == 0 {
-			return turn{entry: t.Entry, reply: <-answer}
-		}
+		return turn{kind: turnHeld, entry: t.Entry, mark: mark, doubt: true, failed: known(err)}
 	case fault == store.FaultData:
 		return turn{entry: t.Entry, reply: commitReply{refused: err}}
 	case x.base.Err() != nil:
 		return turn{entry: t.Entry, reply: commitReply{abandoned: true}}
-	case store.IsLockTimeout(err), fault == store.FaultConfig:
+	case store.IsLockTimeout(err):
 		x.reportHolder(x.f.claim, err)
+		return turn{kind: turnHeld, entry: t.Entry, mark: mark, failed: known(err), innocent: true}
+	case fault == store.FaultConfig:
 		return turn{kind: turnRepeat, failed: known(err), innocent: true}
 	}
 	return turn{kind: turnRepeat, failed: known(err)}

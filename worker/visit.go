@@ -205,7 +205,8 @@ func (x *execution) refuse(err error) *step.Commit {
 const rerunMost = 10
 
 // repeat runs the step again, or its handler, whichever decided on the transaction that met what
-// may pass: under the same claim, with the attempt that it was, and after a pause.
+// may pass: under the same claim, with the attempt that it was, and after a pause, unless it has
+// waited already.
 func (x *execution) repeat(t turn) {
 	if t.innocent {
 		x.rerun = min(x.rerun, rerunMost-1)
@@ -218,7 +219,9 @@ func (x *execution) repeat(t turn) {
 	if x.phase = fresh; x.before == inHandler {
 		x.phase = failing
 	}
-	pace.Sleep(x.f.ctx, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second)) // if it was cut short, decide sees why
+	if t.kind != turnHeld {
+		pace.Sleep(x.f.ctx, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second)) // if it was cut short, decide sees why
+	}
 }
 
 // fail calls the handler next; where it was the handler that failed, nobody is left.

@@ -157,15 +157,15 @@ func (db *fake) later(ids []int64, do func() error) {
 	})
 }
 
-// lockLimit is how long the slow lane waits for a lock.
+// lockLimit is how long a release waits for a lock, and a step's own transaction.
 const lockLimit = 2 * time.Second
 
 // lockAll waits for rows that strangers hold, where waiting is what is wanted.
-func (db *fake) lockAll(ctx context.Context, waits bool, ids []int64) error {
-	if !waits {
+func (db *fake) lockAll(ctx context.Context, wait time.Duration, ids []int64) error {
+	if wait == 0 {
 		return nil
 	}
-	limit := time.After(lockLimit)
+	limit := time.After(wait)
 	for {
 		db.mu.Lock()
 		free, changed := time.Duration(0), db.changed
@@ -180,6 +180,32 @@ func (db *fake) lockAll(ctx context.Context, waits bool, ids []int64) error {
 		}
 		select {
 		case <-time.After(free):
+		case <-changed:
+		case <-limit:
+			return refusal("55P03")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// lockKeys waits for correlation keys of children that strangers are inserting.
+func (db *fake) lockKeys(ctx context.Context, wait time.Duration, entries []store.Entry) error {
+	limit := time.After(max(wait, 20*time.Millisecond))
+	for {
+		db.mu.Lock()
+		held, changed := false, db.changed
+		for _, e := range entries {
+			for _, child := range e.Commit.Spawn {
+				r := db.rows[e.Claim.ID] // what is left out inserts nothing
+				held = held || db.keys[child.Key] && !r.locked() && !r.busy
+			}
+		}
+		db.mu.Unlock()
+		if !held {
+			return nil
+		}
+		select {
 		case <-changed:
 		case <-limit:
 			return refusal("55P03")

@@ -68,7 +68,7 @@ func (w *Worker) Start() {
 	w.lifelines.Go(func() { w.heartbeat.run(life) })
 	w.lifelines.Go(func() { newDeadlines(w.process, w.flights).run(life) })
 	w.lifelines.Go(func() { w.keys.run(life) })
-	w.commits.start()
+	w.commits.run()
 	for _, s := range w.schedulers {
 		w.loops.Go(s.run)
 	}

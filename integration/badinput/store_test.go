@@ -128,14 +128,14 @@ func FuzzStoreCommit(f *testing.F) {
 		}
 		fine := &step.Commit{Kind: step.Done, Result: []byte(`"fine"`)}
 		before := s.everything(t)
-		done, err := s.Commit(t.Context(), self, uuid.NewString(), []store.Entry{{Claim: bad, Commit: o}, {Claim: good, Commit: fine}}, false)
+		done, err := s.Commit(t.Context(), self, uuid.NewString(), []store.Entry{{Claim: bad, Commit: o}, {Claim: good, Commit: fine}}, 0)
 		if err != nil {
 			require.Equal(t, store.FaultData, store.Classify(err), "%v", err)
 			require.False(t, store.Unknown(err), "%v", err)
 			require.Equal(t, before, s.everything(t))
 			safe := &step.Commit{Kind: step.Stop, Err: step.SanitizeError(errors.New(text)), Failure: "error"}
 			for _, alone := range []store.Entry{{Claim: good, Commit: fine}, {Claim: bad, Commit: safe}} {
-				done, err := s.Commit(t.Context(), self, uuid.NewString(), []store.Entry{alone}, false)
+				done, err := s.Commit(t.Context(), self, uuid.NewString(), []store.Entry{alone}, 0)
 				require.NoError(t, err)
 				require.True(t, done.Applied[alone.Claim.ID])
 			}

@@ -175,14 +175,21 @@ func (s *session) promoteMissed(keys []string) {
 	})
 }
 
+// slowly is how long a commit of the slow lane waits for what others hold.
+const slowly = 2 * time.Second
+
 // commit is what the committer does with one batch: the fast lane, then what was left out through the slow one, each attempt under a mark
 // of its own.
 func (s *session) commit(ctx context.Context, worker string, entries []store.Entry, slow bool) {
 	var marks []string
+	var wait time.Duration
+	if slow {
+		wait = slowly
+	}
 	round := func(ctx context.Context) error {
 		mark := uuid.NewString()
 		marks = append(marks, mark)
-		done, err := s.db.Commit(ctx, worker, mark, entries, slow)
+		done, err := s.db.Commit(ctx, worker, mark, entries, wait)
 		for i := range entries {
 			s.facts.outcome(mark, s.name, worker, &entries[i], done.Applied[entries[i].Claim.ID])
 		}
@@ -208,14 +215,14 @@ func (s *session) commit(ctx context.Context, worker string, entries []store.Ent
 			if len(entries) == 0 {
 				return nil
 			}
-			verdicts, err := s.db.Resolve(ctx, worker, marks, entries, err != nil)
+			verdicts, err := s.db.Resolve(ctx, worker, marks, entries, 0)
 			if err != nil {
 				return err
 			}
 			var current []store.Entry
 			for _, e := range entries {
 				switch verdicts[e.Claim.ID] {
-				case store.Current:
+				case store.Current, store.Held:
 					current = append(current, e)
 				case store.Stale:
 					s.facts.gone(s.name, worker, e.Claim)
@@ -226,7 +233,7 @@ func (s *session) commit(ctx context.Context, worker string, entries []store.Ent
 			if entries = current; len(entries) == 0 {
 				return nil
 			}
-			slow = true
+			wait = slowly
 			if err = round(ctx); err != nil && !s.transient("commit, slow lane", err) {
 				return err
 			}

@@ -59,7 +59,7 @@ func commits(name string, slow bool, entries ...store.Entry) verb {
 	family := "commit"
 	var touched things
 	for _, e := range entries {
-		slow = slow || e.Slow()
+		slow = slow || e.Keyed()
 		touched |= touches(&e)
 	}
 	if slow {

@@ -162,7 +162,6 @@ func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
 		}
 		entries[n] = store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}
 		batch[n] = model.Entry{Claim: d.Claim, Outcome: d.outcome, Keep: d.keep}
-		slow = slow || entries[n].Slow()
 		if len(d.outcome.Children) > 0 {
 			parents = append(parents, d.real.ID)
 		}
@@ -171,7 +170,11 @@ func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
 	defer cancel()
 	m := mark()
 	name := decisions[0].Worker
-	got, err := p.Commit(ctx, name, m, entries, slow)
+	var wait time.Duration
+	if slow {
+		wait = time.Second
+	}
+	got, err := p.Commit(ctx, name, m, entries, wait)
 	require.NoError(p, err)
 	require.Empty(p, got.Missed)
 	var stale []store.Entry
@@ -186,7 +189,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
 		}
 	}
 	if len(stale) > 0 {
-		verdicts, err := p.Resolve(ctx, name, []string{m}, stale, false)
+		verdicts, err := p.Resolve(ctx, name, []string{m}, stale, 0)
 		require.NoError(p, err)
 		for _, e := range stale {
 			require.Equal(p, store.Stale, verdicts[e.Claim.ID])

@@ -19,9 +19,9 @@ type Entry struct {
 	Keep   bool // Next only: the claim is kept, the row stays executing
 }
 
-// Slow reports whether an entry may wait for a stranger and so belongs to the slow lane from the start: a child's correlation key makes
-// its insertion wait for whoever is inserting the same key.
-func (e *Entry) Slow() bool {
+// Keyed reports whether a child has a correlation key. Its insertion waits for whoever is inserting
+// the same key, so such an entry must not share a batch.
+func (e *Entry) Keyed() bool {
 	for i := range e.Commit.Spawn {
 		if e.Commit.Spawn[i].Key != "" {
 			return true
@@ -29,6 +29,22 @@ func (e *Entry) Slow() bool {
 	}
 	return false
 }
+
+// Bytes is about how much of an entry travels to Postgres.
+func (e *Entry) Bytes() int {
+	o := e.Commit
+	n := len(o.Step) + len(o.State) + len(o.Result) + len(o.Err) + 8*len(e.Claim.Awaited)
+	for _, name := range o.Names {
+		n += len(name)
+	}
+	for i := range o.Spawn {
+		n += spawnBytes(&o.Spawn[i])
+	}
+	return n
+}
+
+// spawnBytes is about how much of a child travels to Postgres: what varies, its uid, and the numbers.
+func spawnBytes(x *step.Spec) int { return x.Bytes() + 150 }
 
 // keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so Postgres updates in place (HOT)
 // at half the cost: that is why the heartbeat, not the commit, extends leases. See commitSQL for the shape.
@@ -124,23 +140,40 @@ type Committed struct {
 	Missed  []string                 // partition keys to promote again, soon
 }
 
-// Commit applies a batch of outcomes as one transaction in one round trip (spec §8): each whole or not at all, each under its own fence.
-// No instance may occur twice, be it under different claims: the riders go by the mark of the batch.
-// mark must be new for each call. In the slow lane it waits for rows that others hold, up to the lock timeout; then, and only then, the
-// batch may hold children with correlation keys, at the price of further round trips.
+// Commit applies a batch of outcomes as one transaction, each whole or not at all, each under its
+// own fence (spec §8). It takes one round trip; children with correlation keys, or of many bytes,
+// take further ones. No instance may occur twice, be it under different claims: the riders go by
+// the mark of the batch. mark must be new for each call.
+//
+// Without wait an outcome is left out while somebody has its row locked, or the row of the parent
+// that it joins. With wait both are waited for, for so long each. Such waits leave one connection
+// to the others: where a pool has no second one to spare, there is no wait. Children with
+// correlation keys go alone: they wait for whoever is inserting the same key, without wait for
+// briefLock only.
 //
 // After an error the batch is not applied, unless Unknown says that this is open.
-func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry, slow bool) (Committed, error) {
-	b := newBatch(worker, mark, entries, slow)
+func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry, wait time.Duration) (Committed, error) {
+	if wait > 0 {
+		select {
+		case s.own <- struct{}{}:
+			defer func() { <-s.own }()
+		default:
+			wait = 0
+		}
+	}
+	b := newBatch(worker, mark, entries, wait > 0)
+	lock := fastLock
+	switch {
+	case wait > 0:
+		lock = millis(wait)
+	case b.spawn.keyed:
+		lock = briefLock
+	}
 	out := Committed{Applied: make(map[int64]bool, len(entries))}
 	var err error
 	if b.spawn.keyed {
-		err = s.interactive(ctx, slowLock, func(send send) error { return s.commitKeyed(send, b, &out) })
+		err = s.interactive(ctx, lock, func(send send) error { return s.commitKeyed(send, b, &out) })
 	} else {
-		lock := fastLock
-		if slow {
-			lock = slowLock
-		}
 		err = s.transaction(ctx, lock, append(s.outcomes(b, &out), s.settle(b, &out)...)...)
 	}
 	if err != nil {
@@ -159,11 +192,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	if b.slow {
 		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, slices.Concat(b.kept.ids, b.ended.ids, b.ids, b.parents)))
 	}
-	applied := func(rows pgx.Rows) error {
-		var id int64
-		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { out.Applied[id] = true; return nil })
-		return err
-	}
+	applied := noteIDs(out.Applied)
 	if k := &b.kept; len(k.ids) > 0 {
 		stmts = append(stmts, s.stmt("commit kept", keptSQL, applied, k.ids, k.tokens, k.visits, b.worker, b.mark, k.steps, k.states))
 	}
@@ -217,6 +246,15 @@ func readQueues(into *[]string) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var q string
 		_, err := pgx.ForEachRow(rows, []any{&q}, func() error { *into = append(*into, q); return nil })
+		return err
+	}
+}
+
+// noteIDs notes the ids that a statement returns.
+func noteIDs(into map[int64]bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		_, err := pgx.ForEachRow(rows, []any{&id}, func() error { into[id] = true; return nil })
 		return err
 	}
 }

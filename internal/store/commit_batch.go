@@ -26,7 +26,7 @@ func (e *Entry) Needs() (n Needs) {
 	dedup := func(s step.Signal) bool { return s.DedupKey != "" }
 	for i, needed := range [...]bool{
 		e.Keep, e.plainEnd(), kind == step.Await, kind == step.Done, kind.Terminal() && e.Claim.Parent != 0,
-		len(e.Commit.Spawn) > 0, e.Slow(), e.Claim.PartitionKey != "" && !e.Keep,
+		len(e.Commit.Spawn) > 0, e.Keyed(), e.Claim.PartitionKey != "" && !e.Keep,
 		signals && slices.ContainsFunc(e.Claim.Awaited, dedup),
 		signals && slices.ContainsFunc(e.Claim.Awaited, func(s step.Signal) bool { return !dedup(s) }),
 	} {

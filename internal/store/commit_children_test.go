@@ -173,7 +173,7 @@ func TestCommitTellsWhereAndWhenSomethingIsRunnable(t *testing.T) {
 	got, err := b.Commit(t.Context(), me, newMark(), []store.Entry{stale,
 		next(step.Commit{Kind: step.Next, Delay: time.Minute}),
 		next(step.Commit{Kind: step.Retry, Delay: time.Second}),
-		next(step.Commit{Kind: step.Next, At: time.Now().Add(time.Hour)})}, false)
+		next(step.Commit{Kind: step.Next, At: time.Now().Add(time.Hour)})}, 0)
 	require.NoError(t, err)
 	require.Len(t, got.Applied, 3)
 	require.Empty(t, got.Queues)
@@ -224,9 +224,9 @@ func TestChildOfAParentThatIsGone(t *testing.T) {
 	entry := store.Entry{Claim: c, Commit: ending(step.Done)}
 
 	mark := newMark()
-	got, err := b.Commit(t.Context(), me, mark, []store.Entry{entry}, false)
+	got, err := b.Commit(t.Context(), me, mark, []store.Entry{entry}, 0)
 	require.NoError(t, err)
-	verdict, err := b.Resolve(t.Context(), me, []string{mark}, []store.Entry{entry}, false)
+	verdict, err := b.Resolve(t.Context(), me, []string{mark}, []store.Entry{entry}, 0)
 	require.NoError(t, err)
 	if !got.Applied[c.ID] {
 		require.Equal(t, store.Current, verdict[c.ID], "left out is neither applied nor stale")
@@ -248,7 +248,7 @@ func TestSiblingsEndSideBySide(t *testing.T) {
 		}
 		go func() {
 			for len(batch) > 0 {
-				got, err := b.Commit(t.Context(), me, newMark(), batch, true)
+				got, err := b.Commit(t.Context(), me, newMark(), batch, patient)
 				if err != nil {
 					done <- err
 					return

@@ -163,7 +163,7 @@ func TestOutcomeBehindADelivery(t *testing.T) {
 		deliver := b.openDelivery(id)
 		result := make(chan error, 1)
 		go func() {
-			_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: &o}}, true)
+			_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: &o}}, patient)
 			result <- err
 		}()
 		b.waiting(1)

@@ -66,11 +66,11 @@ func (b bench) requireStale(x *transition, how staleness, slow bool) {
 	e := s.entry(x)
 	how.stale(s)
 	before := b.everything()
-	got, err := b.Commit(b.t.Context(), how.worker, s.mark, []store.Entry{e}, slow || e.Slow())
+	got, err := b.Commit(b.t.Context(), how.worker, s.mark, []store.Entry{e}, inLane(slow))
 	require.NoError(b.t, err, x.name)
 	require.Equal(b.t, before, b.everything(), x.name)
 	require.Empty(b.t, got.Applied, x.name)
-	verdict, err := b.Resolve(b.t.Context(), how.worker, []string{s.mark}, []store.Entry{e}, false)
+	verdict, err := b.Resolve(b.t.Context(), how.worker, []string{s.mark}, []store.Entry{e}, 0)
 	require.NoError(b.t, err)
 	require.Equal(b.t, map[int64]store.Verdict{s.id: store.Stale}, verdict, x.name)
 }
@@ -85,7 +85,7 @@ func TestStaleOutcomesAmongOthers(t *testing.T) {
 			for _, x := range g.transitions {
 				s := b.newScene(&x)
 				e := s.entry(&x)
-				if e.Slow() {
+				if e.Keyed() {
 					continue
 				}
 				how.stale(s)
@@ -99,7 +99,7 @@ func TestStaleOutcomesAmongOthers(t *testing.T) {
 	for i, s := range stale {
 		was[i] = s.photograph()
 	}
-	got, err := b.Commit(t.Context(), me, newMark(), batch, false)
+	got, err := b.Commit(t.Context(), me, newMark(), batch, 0)
 	require.NoError(t, err)
 	require.Len(t, got.Applied, len(fresh))
 	for _, s := range fresh {
@@ -117,16 +117,15 @@ func TestTheSameOutcomeTwice(t *testing.T) {
 		for _, x := range g.transitions {
 			s := b.newScene(&x)
 			e := s.entry(&x)
-			slow := e.Slow()
-			b.commit(s.mark, slow, e)
+			b.commit(s.mark, false, e)
 			after := b.everything()
-			for _, lane := range []bool{slow, true} {
+			for _, lane := range []bool{false, true} {
 				again := newMark()
-				got, err := b.Commit(t.Context(), me, again, []store.Entry{e}, lane)
+				got, err := b.Commit(t.Context(), me, again, []store.Entry{e}, inLane(lane))
 				require.NoError(t, err)
 				require.Empty(t, got.Applied, x.name)
 				require.Equal(t, after, b.everything(), x.name)
-				verdict, err := b.Resolve(t.Context(), me, []string{s.mark, again}, []store.Entry{e}, true)
+				verdict, err := b.Resolve(t.Context(), me, []string{s.mark, again}, []store.Entry{e}, 0)
 				require.NoError(t, err)
 				require.Equal(t, store.Mine, verdict[s.id], x.name)
 			}
@@ -269,17 +268,17 @@ func TestARowHeldByAStrangerIsLeftOut(t *testing.T) {
 
 		before := s.photograph()
 		first := newMark()
-		got, err := b.Commit(t.Context(), me, first, batch, false)
+		got, err := b.Commit(t.Context(), me, first, batch, 0)
 		require.NoError(t, err)
 		require.Equal(t, map[int64]bool{free.id: true}, got.Applied, held)
 		require.Equal(t, before[itsInbox], s.photograph()[itsInbox])
-		verdict, err := b.Resolve(t.Context(), me, []string{first}, batch, false)
+		verdict, err := b.Resolve(t.Context(), me, []string{first}, batch, 0)
 		require.NoError(t, err)
-		require.Equal(t, map[int64]store.Verdict{s.id: store.Current, free.id: store.Mine}, verdict)
+		require.Equal(t, map[int64]store.Verdict{s.id: store.Held, free.id: store.Mine}, verdict)
 
 		result := make(chan error, 1)
 		go func() {
-			again, err := b.Commit(t.Context(), me, newMark(), batch[:1], true)
+			again, err := b.Commit(t.Context(), me, newMark(), batch[:1], patient)
 			if err == nil && !again.Applied[s.id] {
 				err = fmt.Errorf("left out: %v", again)
 			}

@@ -271,7 +271,7 @@ func TestPickersSideBySideOnFewKeys(t *testing.T) {
 			}
 			for _, c := range got.Claims {
 				leave(c) // before the commit, which lets the next one in
-				done, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: ending(step.Done)}}, true)
+				done, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: ending(step.Done)}}, patient)
 				if err != nil || !done.Applied[c.ID] {
 					return errors.Join(err, fmt.Errorf("%d not applied", c.ID))
 				}

@@ -99,7 +99,7 @@ func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, 
 	var out Beaten
 	conn, err := l.open(ctx)
 	if err == nil {
-		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fmt.Sprintf("%dms", max(1, wait.Milliseconds())), []entpgx.Stmt{
+		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(millis(wait), []entpgx.Stmt{
 			l.s.stmt("heartbeat of one", insistSQL, readMarked(&out.Extended, &out.Paused), c.ID, c.Token, worker, micros(lease)),
 		})...)
 	}

@@ -188,14 +188,14 @@ func TestRefusedOutcomesAreDataFaults(t *testing.T) {
 		c := b.executing(nil)
 		before := b.everything()
 		for _, keep := range []bool{false, o.Kind == step.Next} {
-			_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: &o, Keep: keep}}, false)
+			_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: &o, Keep: keep}}, 0)
 			require.Equal(t, store.FaultData, store.Classify(err), "%s: %v", name, err)
 			require.Equal(t, before, b.everything())
 		}
 	}
 	c := b.executing(columns{"visit": `9223372036854775807`})
 	_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: &step.Claim{ID: c.ID, Token: 7, Visit: 9223372036854775807},
-		Commit: &step.Commit{Kind: step.Next, Step: "two"}}}, false)
+		Commit: &step.Commit{Kind: step.Next, Step: "two"}}}, 0)
 	require.Equal(t, store.FaultData, store.Classify(err), err)
 }
 
@@ -216,7 +216,7 @@ func TestRefusalsOfTriggers(t *testing.T) {
 		b.exec(`CREATE OR REPLACE FUNCTION gendurable.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + body + `; RETURN new; END $$`)
 		b.exec(`CREATE OR REPLACE TRIGGER refuse BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW EXECUTE FUNCTION gendurable.refuse()`)
 		before := b.everything()
-		_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{done}, false)
+		_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{done}, 0)
 		require.Equal(t, want, store.Classify(err), "%s: %v", body, err)
 		require.True(t, store.MayNeverPass(err))
 		require.False(t, store.Unknown(err))

@@ -127,7 +127,7 @@ func TestCancelBesideAnOutcome(t *testing.T) {
 
 	require.Len(t, b.operate(store.Order{Verb: store.Cancel}, second.ID).Changed, 1)
 	before := b.everything()
-	committed, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: second, Commit: &step.Commit{Kind: step.Done}}}, true)
+	committed, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: second, Commit: &step.Commit{Kind: step.Done}}}, patient)
 	require.NoError(t, err)
 	require.Empty(t, committed.Applied)
 	require.Equal(t, before, b.everything())

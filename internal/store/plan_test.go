@@ -156,12 +156,12 @@ var measures = []measured{
 	{"commit of Stop, keyed", planRows, 45, "gen_durable_pkey gen_durable_key", commitMeasured, outcomesOf("keyed", step.Stop, false)},
 	{"commit of ScheduleChildren", planRows, 75, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Children, false)},
 	{"commit that is stale", 0, 1600, "gen_durable_pkey", func(e explained, entries any) int {
-		got, err := e.Commit(e.t.Context(), other, newMark(), entries.([]store.Entry), false)
+		got, err := e.Commit(e.t.Context(), other, newMark(), entries.([]store.Entry), 0)
 		require.NoError(e.t, err)
 		return len(got.Applied)
 	}, outcomesOf("bulk", step.Done, false)},
 	{"resolve", planRows, 20, "gen_durable_pkey", func(e explained, entries any) int {
-		got, err := e.Resolve(e.t.Context(), me, []string{newMark()}, entries.([]store.Entry), true)
+		got, err := e.Resolve(e.t.Context(), me, []string{newMark()}, entries.([]store.Entry), 0)
 		require.NoError(e.t, err)
 		return len(got)
 	}, outcomesOf("bulk", step.Done, false)},
@@ -338,7 +338,7 @@ func claimMeasured(name string) func(explained, any) int {
 }
 
 func commitMeasured(e explained, entries any) int {
-	got, err := e.Commit(e.t.Context(), me, newMark(), entries.([]store.Entry), false)
+	got, err := e.Commit(e.t.Context(), me, newMark(), entries.([]store.Entry), 0)
 	require.NoError(e.t, err)
 	return len(got.Applied)
 }

@@ -154,7 +154,7 @@ var roundTrips = []struct {
 		return err
 	}},
 	{"resolve", 1, func(b bench, n int) any { return b.entries(n, false) }, func(b bench, entries any) error {
-		_, err := b.Resolve(b.t.Context(), me, []string{newMark()}, entries.([]store.Entry), true)
+		_, err := b.Resolve(b.t.Context(), me, []string{newMark()}, entries.([]store.Entry), 0)
 		return err
 	}},
 	{"list", 1, labelled, listAll(store.Filter{Machine: "m"}, 1000)},
@@ -189,7 +189,7 @@ func commitAll(b bench, entries any) error    { return b.commitOnce(entries.([]s
 func commitSlowly(b bench, entries any) error { return b.commitOnce(entries.([]store.Entry), true) }
 
 func (b bench) commitOnce(entries []store.Entry, slow bool) error {
-	got, err := b.Commit(b.t.Context(), me, newMark(), entries, slow)
+	got, err := b.Commit(b.t.Context(), me, newMark(), entries, inLane(slow))
 	if err == nil && len(got.Applied) != len(entries) {
 		return fmt.Errorf("applied %d of %d", len(got.Applied), len(entries))
 	}

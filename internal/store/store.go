@@ -9,6 +9,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -78,7 +79,10 @@ const (
 	// fastLock bounds what a statement of the fast lane may wait: it takes rows with SKIP LOCKED, but a unique index or a foreign key's
 	// check can still make it wait for a stranger's transaction.
 	fastLock = "500ms"
-	// slowLock bounds the wait of those that must wait: slow lane, deliveries, inserts.
+	// briefLock bounds what an outcome alone may wait for the correlation keys of its children: it
+	// is tried again soon, and meanwhile others have its turn.
+	briefLock = "20ms"
+	// slowLock bounds the wait of those that must wait: deliveries, inserts, steps' own transactions.
 	slowLock = "2s"
 	// statementLimit ends a statement that a broken disk or a lost plan has made endless; the caller retries.
 	statementLimit = "60s"
@@ -101,6 +105,9 @@ func (s *Store) enclose(lock string, body []entpgx.Stmt) []entpgx.Stmt {
 func (s *Store) one(ctx context.Context, lock, name, text string, read func(pgx.Rows) error, args ...any) error {
 	return s.transaction(ctx, lock, s.stmt(name, text, read, args...))
 }
+
+// millis is how a wait reaches lock_timeout, where nothing would be for ever.
+func millis(d time.Duration) string { return fmt.Sprintf("%dms", max(1, d.Milliseconds())) }
 
 // micros is how durations reach Postgres: times interval '1 microsecond'.
 func micros(d time.Duration) int64 { return d.Microseconds() }

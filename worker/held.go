@@ -1,0 +1,279 @@
+package worker
+
+import (
+	"sync"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/pace"
+)
+
+const (
+	// heldMost and heldBytes bound the outcomes of a process that are held up and have left their
+	// slots. Beyond, outcomes keep their slots, so that a process whose every row is held claims no
+	// more and more.
+	heldMost  = 1000
+	heldBytes = 64 << 20
+	// leaveAfter is how long an outcome is held up before it leaves its slot: locks of a moment are
+	// not worth what follows.
+	leaveAfter = 50 * time.Millisecond
+
+	// A row that somebody holds is tried again after heldLeast, doubled up to heldLate: a try does
+	// not wait, and shares a batch.
+	heldLeast = 5 * time.Millisecond
+	heldLate  = 500 * time.Millisecond
+	// illLate is the longest pause of what fails for another reason.
+	illLate = 5 * time.Second
+
+	// A row that many lock in turn is never free for who does not wait. So after waitAfter tries an
+	// outcome also waits for its rows, at first for waitLeast, doubled up to waitMost, with pauses
+	// of pauseLeast doubled up to pauseMost; waitsAtOnce wait at a time.
+	waitAfter   = 4
+	waitLeast   = 100 * time.Millisecond
+	waitMost    = 2 * time.Second
+	pauseLeast  = 250 * time.Millisecond
+	pauseMost   = 10 * time.Second
+	waitsAtOnce = 2
+)
+
+// held keeps the outcomes that could not be committed, until they are tried again. Most of them
+// have a row, or their parent's, that a stranger's open transaction has locked.
+//
+// Nobody else waits for them. A try goes the usual way and leaves out what is still locked. Those
+// few that wait for their rows have turns of their own, and in the pool there is a connection that
+// they do not take. And an outcome that is held up for longer leaves its slot: its claim is beaten
+// as before, and it is committed whenever that can be, but the queue goes on. Only at heldMost or
+// heldBytes outcomes keep their slots.
+//
+// That an outcome leaves its slot costs it nothing but run-ahead: what still has to run after its
+// commit (the handler of what Postgres refused, a step whose own transaction was undone) goes
+// through the queue's buffer into a slot again.
+type held struct {
+	c    *committer
+	most int // outcomes without a slot
+
+	mu      sync.Mutex
+	waiting []*pending
+	left    int // their number without a slot, in a lane or here
+	bytes   int
+	waits   int  // of those that wait for their rows
+	probing bool // some are being probed
+	closed  bool
+	wake    chan struct{}
+}
+
+// hindrance is what keeps an outcome from being committed.
+type hindrance struct {
+	by    hinderer
+	since time.Duration
+	tries int           // in vain
+	due   time.Duration // when to try again
+	waits int           // tries that waited for its rows
+	rests time.Duration // until when it does not wait for them again
+	left  bool          // it has left its slot
+}
+
+type hinderer int
+
+const (
+	byRow    hinderer = iota // somebody has its row locked, or its parent's
+	byLock                   // a statement waited for somebody's lock, of a correlation key maybe
+	byItself                 // its commit failed
+)
+
+func newHeld(c *committer) *held {
+	return &held{c: c, most: heldMost, wake: make(chan struct{}, 1)}
+}
+
+// tries is how often an outcome was tried in vain.
+func (p *pending) tries() int {
+	if p.held == nil {
+		return 0
+	}
+	return p.held.tries
+}
+
+// add takes outcomes that could not be committed for now.
+func (h *held) add(batch []*pending, by hinderer) {
+	late := heldLate
+	if by == byItself {
+		late = illLate
+	}
+	for _, p := range batch {
+		h.delay(p, by, pace.Backoff(p.tries()+1, heldLeast, late))
+	}
+}
+
+// delay takes an outcome that is to be tried again after a pause.
+func (h *held) delay(p *pending, by hinderer, pause time.Duration) {
+	now := h.c.since()
+	if p.held == nil {
+		p.held = &hindrance{since: now}
+	}
+	h.mu.Lock()
+	p.held.by, p.held.due = by, now+pause
+	p.held.tries++
+	leaves := !p.held.left && p.held.due-p.held.since >= leaveAfter && h.left < h.most && h.bytes+p.bytes <= heldBytes
+	if leaves {
+		p.held.left = true
+		h.left, h.bytes = h.left+1, h.bytes+p.bytes
+	}
+	h.mu.Unlock()
+	if leaves {
+		p.to.leave()
+	}
+	h.mu.Lock()
+	closed := h.closed
+	if !closed {
+		h.waiting = append(h.waiting, p)
+	}
+	h.mu.Unlock()
+	if closed {
+		h.c.answer(p, commitReply{abandoned: true})
+		return
+	}
+	h.signal()
+}
+
+// close returns what is waiting, and takes no more.
+func (h *held) close() []*pending {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	return h.waiting
+}
+
+// forget counts an outcome off that is answered.
+func (h *held) forget(p *pending) {
+	if p.held == nil || !p.held.left {
+		return
+	}
+	h.mu.Lock()
+	h.left, h.bytes = h.left-1, h.bytes-p.bytes
+	h.mu.Unlock()
+}
+
+func (h *held) signal() {
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends the outcomes on their way again, until the committer stops.
+func (h *held) run() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-h.c.quit:
+			return
+		case <-h.wake:
+		case <-timer.C:
+		}
+		timer.Reset(h.send())
+	}
+}
+
+// send sends what is due, and returns how long there is nothing else.
+func (h *held) send() time.Duration {
+	now := h.c.since()
+	h.mu.Lock()
+	family := h.patient(now)
+	probing := h.probing
+	next := now + time.Hour
+	rest := h.waiting[:0]
+	var due, probes []*pending
+	for _, p := range h.waiting {
+		switch {
+		case p.held.due > now:
+			next = min(next, p.held.due)
+			rest = append(rest, p)
+		case !p.probe:
+			due = append(due, p)
+		case probing:
+			rest = append(rest, p)
+		default:
+			probes = append(probes, p)
+		}
+	}
+	clear(h.waiting[len(rest):])
+	h.waiting = rest
+	h.probing = probing || len(probes) > 0
+	h.mu.Unlock()
+	if len(family) > 0 {
+		h.c.running.Go(func() { h.waitFor(family) })
+	}
+	if len(probes) > 0 {
+		h.c.running.Go(func() { h.probe(probes) })
+	}
+	kept, voided := h.c.sift(due)
+	if len(voided) > 0 {
+		h.c.running.Go(func() { h.c.drop(voided) })
+	}
+	for _, p := range kept {
+		h.c.send(p)
+	}
+	return max(time.Millisecond, next-now)
+}
+
+// patient takes who is to wait for its rows next, if there is a turn: who has waited least often,
+// and of those who came first. Every other time its siblings go along, who may all be waiting for
+// one parent. mu is held.
+func (h *held) patient(now time.Duration) (family []*pending) {
+	if h.waits == waitsAtOnce {
+		return nil
+	}
+	var first *pending
+	for _, p := range h.waiting {
+		if p.held.by == byRow && p.held.tries >= waitAfter && p.held.rests <= now && (first == nil || p.held.waits < first.held.waits) {
+			first = p
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	h.waits++
+	parent := first.entry.Claim.Parent
+	along := parent != 0 && first.terminal() && !first.probe && first.held.waits%2 == 0
+	rest := h.waiting[:0]
+	for _, p := range h.waiting {
+		if p == first || along && !p.probe && len(family) < commitMost && p.terminal() && p.entry.Claim.Parent == parent && p.held.by == byRow {
+			family = append(family, p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	clear(h.waiting[len(rest):])
+	h.waiting = rest
+	return family
+}
+
+// waitFor tries outcomes that wait for their rows.
+func (h *held) waitFor(family []*pending) {
+	first := family[0]
+	wait := min(waitMost, waitLeast<<min(first.held.waits, 10))
+	if family = h.c.unvoided(family); len(family) > 0 {
+		for _, p := range family {
+			p.held.waits++
+			p.held.rests = h.c.since() + wait + pace.Backoff(p.held.waits, pauseLeast, pauseMost)
+		}
+		if family[0].probe {
+			h.c.probe(family, wait)
+		} else {
+			h.c.commitBatch(family, attempt{wait: wait, alone: true})
+		}
+	}
+	h.mu.Lock()
+	h.waits--
+	h.mu.Unlock()
+	h.signal()
+}
+
+// probe finds out what became of outcomes whose attempt may have taken effect.
+func (h *held) probe(batch []*pending) {
+	h.c.probe(batch, 0)
+	h.mu.Lock()
+	h.probing = false
+	h.mu.Unlock()
+	h.signal()
+}
