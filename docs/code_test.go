@@ -24,9 +24,9 @@ import (
 // fragment marks in a frame where the block goes.
 const fragment = "//fragment\n"
 
-// A Go block is a complete file, or a fragment with a comment above it that names its frame in testdata/frames: the file around it.
-// Unused variables and imports are a fragment's right. Or it is the code of a file of the repository, whose comment says which: all of it
-// after the imports.
+// A Go block is a complete file, or a fragment with a comment above it that names its frame in
+// testdata/frames: the file around it. Unused variables and imports are a fragment's right. Or it
+// is the code of a file of the repository, whose comment says which: all of it after the imports.
 func TestGoCompiles(t *testing.T) {
 	t.Parallel()
 	packages := compiled(t)

@@ -1,4 +1,5 @@
-// Package docs_test holds the documentation to the code: its Go compiles, its links lead somewhere, and what it names is there.
+// Package docs_test holds the documentation to the code: its Go compiles, its links lead somewhere,
+// and what it names is there.
 package docs_test
 
 import (

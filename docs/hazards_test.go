@@ -17,7 +17,8 @@ var (
 	proof = regexp.MustCompile("^(?:`((?:Test|Fuzz)\\w+)`|(interleave|model) \"([^\"]+)\"|soak `(\\w+)`)$")
 )
 
-// A hazard's row names what fails without its cure, and that is there; or it says why the hazard does not apply.
+// A hazard's row names what fails without its cure, and that is there; or it says why the hazard
+// does not apply.
 func TestEveryHazardIsProven(t *testing.T) {
 	t.Parallel()
 	_, tests := tree(t)

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The guide has a row for each attribute that the library logs, with its type, and none for what is gone: whoever searches logs relies on them.
+// The guide has a row for each attribute that the library logs, with its type, and none for what is
+// gone: whoever searches logs relies on them.
 func TestLogAttributesAreDocumented(t *testing.T) {
 	t.Parallel()
 	attribute := regexp.MustCompile(`slog\.([A-Z]\w*)\((?:"(\w+)"|([^")]+))`)

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's drawing is the one that its program's machine makes of itself: frame readme has the main function that prints it.
+// The README's drawing is the one that its program's machine makes of itself: frame readme has the
+// main function that prints it.
 func TestTheREADMEsDrawingIsItsProgram(t *testing.T) {
 	t.Parallel()
 	readme := read(t, "README.md")

@@ -39,7 +39,8 @@ type options struct {
 	Timeout     time.Duration `default:"30s"                  help:"How long a command may take that neither lasts nor changes many; 0: as long as it does."`
 }
 
-// app is what a command works with. One that asks for a *pgxpool.Pool or a *database beside it gets it connected, and leaves its end to run.
+// app is what a command works with. One that asks for a *pgxpool.Pool or a *database beside it gets
+// it connected, and leaves its end to run.
 type app struct {
 	options
 	console *console
@@ -55,7 +56,8 @@ func (a *app) close() {
 
 const description = "Operate gendurable, durable state machines on Postgres."
 
-// newParser builds the command line. helped is set when help was printed, which is all there is to do then.
+// newParser builds the command line. helped is set when help was printed, which is all there is to
+// do then.
 func newParser(all *commands, c *console, helped *bool) (*kong.Kong, error) {
 	return kong.New(all,
 		kong.Name("gendurable"), kong.Description(description), kong.Writers(c.out, c.errs),

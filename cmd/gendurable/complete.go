@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The scripts ask the program itself, so they are never older than it: "gendurable complete -- words" prints what could be the last word.
+// The scripts ask the program itself, so they are never older than it: "gendurable complete --
+// words" prints what could be the last word.
 var scripts = map[string]string{
 	"bash": `_gendurable() {
   local IFS=$'\n'
@@ -110,7 +111,8 @@ func candidates(root *kong.Node, words []string) (out []string) {
 	return out
 }
 
-// walk goes down to the command that the words name. pending: the last of them is a flag that wants a value.
+// walk goes down to the command that the words name. pending: the last of them is a flag that wants
+// a value.
 func walk(at *kong.Node, words []string) (command *kong.Node, pending *kong.Flag) {
 	for _, word := range words {
 		name, isFlag := strings.CutPrefix(word, "--")

@@ -58,7 +58,8 @@ func (c *console) width() int {
 	return width
 }
 
-// confirm asks before something is done that cannot be taken back. yes: it was answered on the command line.
+// confirm asks before something is done that cannot be taken back. yes: it was answered on the
+// command line.
 func (c *console) confirm(ctx context.Context, question string, yes bool) error {
 	if yes {
 		return nil

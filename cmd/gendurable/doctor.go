@@ -62,7 +62,8 @@ type patient struct {
 type limits struct {
 	// Leases and timers go by the server's clock, so this machine's matters only to who compares logs.
 	skewWarn time.Duration
-	// A transaction, or what else holds rows back, that is older keeps more dead rows than autovacuum makes up for.
+	// A transaction, or what else holds rows back, that is older keeps more dead rows than autovacuum
+	// makes up for.
 	horizonWarn, horizonFail time.Duration
 	// Of what has no age in time: in transactions.
 	horizonWarnXIDs, horizonFailXIDs int64

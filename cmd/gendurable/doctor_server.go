@@ -112,7 +112,8 @@ func (p *patient) connections(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-// proxy starts a client of the engine in the mode that no proxy of transactions can serve: whether one is in between is what that finds.
+// proxy starts a client of the engine in the mode that no proxy of transactions can serve: whether
+// one is in between is what that finds.
 func (p *patient) proxy(ctx context.Context) (finding, error) {
 	pool, err := p.app.connect(ctx, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec })
 	if err != nil {
@@ -133,8 +134,8 @@ func (p *patient) proxy(ctx context.Context) (finding, error) {
 	return ok("none in between that pools transactions"), nil
 }
 
-// horizonSQL finds what keeps dead rows from being removed, the oldest first: transactions of this database, replication slots, standbys
-// with feedback, prepared transactions.
+// horizonSQL finds what keeps dead rows from being removed, the oldest first: transactions of this
+// database, replication slots, standbys with feedback, prepared transactions.
 const horizonSQL = `SELECT what, xids, seconds FROM (
   SELECT format('session %s of %s, application %s, %s: %s', pid, coalesce(usename, '?'), coalesce(nullif(application_name, ''), '(none)'),
       coalesce(state, backend_type), left(coalesce(query, ''), 60)) AS what,

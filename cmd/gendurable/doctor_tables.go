@@ -76,7 +76,8 @@ func (p *patient) deadRows(ctx context.Context) (finding, error) {
 	return f.or(worst, "autovacuum does not keep up: see what \"horizon\" says, else give it more (autovacuum_max_workers, autovacuum_vacuum_cost_limit)"), err
 }
 
-// indexesSQL compares the indexes' sizes with what their rows would need: an estimate from the planner's statistics.
+// indexesSQL compares the indexes' sizes with what their rows would need: an estimate from the
+// planner's statistics.
 const indexesSQL = `SELECT i.relname::text, x.indisvalid, pg_relation_size(i.oid),
   (greatest(i.reltuples, 0)::float8 * (24 + w.width) / 0.7)::bigint, m.amname = 'btree'
 FROM pg_index x

@@ -27,8 +27,9 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 		"nobody reaps them: start an engine with queues and without NoReaper; until then what they hold does not run"), nil
 }
 
-// unservedSQL is what is due, in queues that nobody paused, and that no live worker can run; in each queue as far as $2. What is behind its
-// partition key is not among it: the first of the key is.
+// unservedSQL is what is due, in queues that nobody paused, and that no live worker can run; in
+// each queue as far as $2. What is behind its partition key is not among it: the first of the key
+// is.
 const unservedSQL = lanesSQL + `,
 seen AS (
   SELECT r.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY r.queue) >= $2 AS more FROM ready r, LATERAL (

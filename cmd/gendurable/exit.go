@@ -14,7 +14,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// exitCode is what the program ends with. The numbers and the names are for scripts: neither changes.
+// exitCode is what the program ends with. The numbers and the names are for scripts: neither
+// changes.
 type exitCode int
 
 const (
@@ -129,7 +130,8 @@ var remedies = map[string]string{
 	"25006": "this is a standby, or a read-only session: point at the primary",
 }
 
-// plain is the text of an error for people. That it is gendurable's the program says once, and what a driver tried twice it says once.
+// plain is the text of an error for people. That it is gendurable's the program says once, and what
+// a driver tried twice it says once.
 func plain(err error) string {
 	text := strings.ReplaceAll(err.Error(), "gendurable: ", "")
 	return strings.TrimSpace(strings.Join(slices.Compact(strings.Split(text, "\n")), "\n"))

@@ -98,8 +98,9 @@ func text(value any) string {
 // leastCell is how narrow a text is made, so that its begin still tells something.
 const leastCell = 8
 
-// write lays the table out in a width; 0 is any. Only texts are cut off, the longest first: a number or a name of a column that is cut off
-// says something else. A table that is too wide even so is written row by row, a line for each cell that is not empty.
+// write lays the table out in a width; 0 is any. Only texts are cut off, the longest first: a
+// number or a name of a column that is cut off says something else. A table that is too wide even
+// so is written row by row, a line for each cell that is not empty.
 func (t *table) write(w io.Writer, width int) {
 	gap, widths, numeric := t.fit(width)
 	if width > 0 && sum(widths)+gap*(len(widths)-1) > width {
@@ -109,13 +110,15 @@ func (t *table) write(w io.Writer, width int) {
 	t.writeColumns(w, gap, widths, numeric)
 }
 
-// writeCut lays the table out in columns, whatever the width: for a screen, where what does not fit is cut off.
+// writeCut lays the table out in columns, whatever the width: for a screen, where what does not fit
+// is cut off.
 func (t *table) writeCut(w io.Writer, width int) {
 	gap, widths, numeric := t.fit(width)
 	t.writeColumns(w, gap, widths, numeric)
 }
 
-// fit is how the table comes close to a width: with less between the columns, then by cutting off texts.
+// fit is how the table comes close to a width: with less between the columns, then by cutting off
+// texts.
 func (t *table) fit(width int) (gap int, widths []int, numeric []bool) {
 	const wide, narrow = 2, 1
 	widths, numeric = t.measure()
@@ -207,7 +210,8 @@ func cut(of string, most int) string {
 	return string([]rune(of)[:most-1]) + "…"
 }
 
-// printable is a text without what a terminal would obey: states, keys and errors are strangers' texts. lines: it may have several.
+// printable is a text without what a terminal would obey: states, keys and errors are strangers'
+// texts. lines: it may have several.
 func printable(of string, lines bool) string {
 	return strings.Map(func(r rune) rune {
 		switch {

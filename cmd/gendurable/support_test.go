@@ -139,7 +139,8 @@ func (h *host) insert(n int, refine ...func(fsm.Spec) fsm.Spec) fsm.ID {
 	return id
 }
 
-// work starts an engine that runs orders: each waits to be paid, and fails where it is paid less than 1.
+// work starts an engine that runs orders: each waits to be paid, and fails where it is paid less
+// than 1.
 func (h *host) work() {
 	h.t.Helper()
 	type visit = fsm.Visit[order, string]

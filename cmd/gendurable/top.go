@@ -21,7 +21,8 @@ func (*topCommand) lasts() bool { return true }
 // leastEvery keeps a typo from becoming a load.
 const leastEvery = 100 * time.Millisecond
 
-// frame is what is shown at once. The rates are per second, since the frame before; null in the first.
+// frame is what is shown at once. The rates are per second, since the frame before; null in the
+// first.
 type frame struct {
 	At      time.Time  `json:"at"`
 	Rates   *rates     `json:"rates"`
@@ -148,7 +149,8 @@ func draw(w io.Writer, text string, width, height int) {
 	fmt.Fprint(w, out.String()+clearRest)
 }
 
-// progressSQL: each claim draws a token, each insert an id. $1 schema $2 since when what has ended is counted; NULL is never.
+// progressSQL: each claim draws a token, each insert an id. $1 schema $2 since when what has ended
+// is counted; NULL is never.
 const progressSQL = `SELECT clock_timestamp(),
   (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_id_seq'),
   (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_token'),

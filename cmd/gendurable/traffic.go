@@ -38,12 +38,13 @@ func (t *traffic) waiting(n int64) string {
 // waitingMost is how many waiting instances are looked at, of each queue and lane.
 const waitingMost = 10_000
 
-// walkSQL keeps the planner to the indexes, whatever it knows of the table: only they end where the limit is.
+// walkSQL keeps the planner to the indexes, whatever it knows of the table: only they end where the
+// limit is.
 const walkSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
-// lanesSQL finds the queues in which something is visible to the claims, or set aside as unknown to a worker: it goes from one to the next by
-// the claims' indexes.
+// lanesSQL finds the queues in which something is visible to the claims, or set aside as unknown to
+// a worker: it goes from one to the next by the claims' indexes.
 const lanesSQL = `WITH RECURSIVE c AS (SELECT clock_timestamp() AS now),
 ready AS (
   (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 ORDER BY queue LIMIT 1)
@@ -54,8 +55,8 @@ aside AS (
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND g.queue > a.queue
     ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL)`
 
-// waitingSQL counts what is runnable, in each queue as far as $1. What is behind its partition key is in an index of keys only, of all queues
-// together.
+// waitingSQL counts what is runnable, in each queue as far as $1. What is behind its partition key
+// is in an index of keys only, of all queues together.
 const waitingSQL = lanesSQL + `,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
@@ -162,7 +163,8 @@ func (c *counting) Validate() error {
 	return nil
 }
 
-// counted says of a count when it began and how long it took. Null: there is none, since it was not to be, or was cut off.
+// counted says of a count when it began and how long it took. Null: there is none, since it was not
+// to be, or was cut off.
 type counted struct {
 	At      time.Time `json:"at"` // this machine's clock
 	Seconds float64   `json:"seconds"`

@@ -215,7 +215,8 @@ func TestAHostsTransactionAbortedByPostgres(t *testing.T) {
 	})
 }
 
-// place is what a host writes: an order and its instance in one transaction, and a hook that nudges once both are committed.
+// place is what a host writes: an order and its instance in one transaction, and a hook that nudges
+// once both are committed.
 func place(ctx context.Context, client *ent.Client, eng *engine.Engine, id int64, customer string, cents int64) (*ent.Order, error) {
 	tx, err := client.Tx(ctx)
 	if err != nil {
@@ -265,7 +266,8 @@ func TestEntitiesPointAtTheirInstances(t *testing.T) {
 			require.True(t, ent.IsConstraintError(err))
 			require.Equal(t, 4, s.count("gendurable.gen_durable"), "an order that is refused takes its instance along")
 
-			// The hook has nudged: they park, and run when they are paid. Order 1 is paid too little, 2 is paid.
+			// The hook has nudged: they park, and run when they are paid. Order 1 is paid too little, 2 is
+			// paid.
 			for id, cents := range map[int64]int64{1: 1, 2: 100} {
 				_, err := s.eng.Signal(t.Context(), orderKey(id), paid.With(cents))
 				require.NoError(t, err)

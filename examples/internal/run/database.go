@@ -18,6 +18,9 @@ import (
 // closeTimeout bounds the clean-up, which runs after the example's own context has ended.
 const closeTimeout = 30 * time.Second
 
+// keptName is the name of what Keep leaves behind.
+const keptName = "demo"
+
 // mark is the comment on the schemas that an example has made: only those are ever dropped.
 const mark = "made by an example of gendurable"
 
@@ -40,7 +43,7 @@ type Database struct {
 }
 
 // Open uses DATABASE_URL, or starts a Postgres of its own. Close throws that away; with Keep it
-// stays in the directory [KeepIn].
+// stays in the directory that [pgdev.Home] gives.
 func Open(ctx context.Context, o Options) (_ *Database, err error) {
 	db := &Database{URL: os.Getenv("DATABASE_URL"), Schema: o.Schema, options: o}
 	defer func() {
@@ -72,7 +75,7 @@ func Open(ctx context.Context, o Options) (_ *Database, err error) {
 func startCluster(ctx context.Context, o Options) (*pgdev.Cluster, error) {
 	var options []pgdev.Option
 	if o.Keep {
-		dir, err := KeepIn()
+		dir, err := pgdev.Home(keptName)
 		if err != nil {
 			return nil, err
 		}
@@ -147,7 +150,7 @@ func (db *Database) Where() string {
 	if !db.options.Keep {
 		return "a throwaway Postgres"
 	}
-	dir, err := KeepIn()
+	dir, err := pgdev.Home(keptName)
 	if err != nil {
 		return "a Postgres of its own"
 	}
@@ -159,7 +162,7 @@ func (db *Database) Forget() string {
 	if db.cluster == nil {
 		return "run it once without KEEP=1"
 	}
-	dir, err := KeepIn()
+	dir, err := pgdev.Home(keptName)
 	if err != nil {
 		return "remove its directory"
 	}

@@ -1,6 +1,7 @@
 //go:build ignore
 
-// Generate writes orders.csv and payments.csv: a shop's orders, and the deliveries of its payment provider. The same on every run.
+// Generate writes orders.csv and payments.csv: a shop's orders, and the deliveries of its payment
+// provider. The same on every run.
 //
 //	go run generate.go
 package main
@@ -76,7 +77,8 @@ func main() {
 	write("payments.csv", sent)
 }
 
-// payments of one order: usually one some time later, but also none, one before the order, one of a wrong amount, or one twice.
+// payments of one order: usually one some time later, but also none, one before the order, one of a
+// wrong amount, or one twice.
 func payments(random *rand.Rand, order, placed, cents int) []delivery {
 	kind := random.IntN(100)
 	if kind < 4 {

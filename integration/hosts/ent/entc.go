@@ -1,6 +1,7 @@
 //go:build entc
 
-// Command entc generates this package. The feature sql/execquery lets the engine speak through the client's transactions.
+// Command entc generates this package. The feature sql/execquery lets the engine speak through the
+// client's transactions.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Package ent is the host's own client, generated from package schema: nothing in it knows the engine.
+// Package ent is the host's own client, generated from package schema: nothing in it knows the
+// engine.
 package ent
 
 //go:generate go run entc.go

@@ -11,8 +11,8 @@ import (
 // Order of a customer.
 type Order struct{ ent.Schema }
 
-// Fields of an order. Its instance is a plain column: the engine deletes instances when their time has come, and a foreign key would either
-// hold that up or take the order along.
+// Fields of an order. Its instance is a plain column: the engine deletes instances when their time
+// has come, and a foreign key would either hold that up or take the order along.
 func (Order) Fields() []ent.Field {
 	return []ent.Field{
 		field.Int64("id"),
