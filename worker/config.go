@@ -66,7 +66,7 @@ type backend interface {
 	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
 	Uptime(ctx context.Context) (time.Duration, error)
 	Poll(ctx context.Context, queues, machines []string) (store.Polled, error)
-	TimeOut(ctx context.Context, limit int) (queues []string, err error)
+	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Sweep(ctx context.Context, after string, limit int) (last string, p store.Promotion, err error)

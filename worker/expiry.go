@@ -16,26 +16,23 @@ type expiry struct {
 	promotions *promotions
 }
 
-// sweep fails what is over its deadline by now; poisoned: Postgres refused a row.
-func (e *expiry) sweep(ctx context.Context) (poisoned bool, err error) {
-	for {
+// sweep fails what is over its deadline by now.
+func (e *expiry) sweep(ctx context.Context) error {
+	for round := 0; ; round++ {
 		r, err := e.db.Expire(ctx, uuid.NewString(), expireMost)
 		if err != nil {
-			return poisoned, err
+			return err
 		}
 		if len(r.Failed) > 0 {
 			e.log.Info("failed instances over their deadline", slog.Int("failed", len(r.Failed)))
 		}
-		for _, id := range r.Poisoned {
-			poisoned = true
-			e.log.Error("Postgres refuses to fail an instance over its deadline: it stays as it is until it is repaired by hand", slog.Int64("instance", id))
-		}
+		e.reportRefused("fail an instance over its deadline", r.Refused)
 		e.Nudge(r.Queues...)
 		e.promotions.add(r.Missed)
 		e.ended(r.Failed)
 		tell(e.base, e.process, e.hooks.expire, ExpireEvent{Failed: len(r.Failed)})
-		if len(r.Failed) < expireMost {
-			return poisoned, nil
+		if !more(len(r.Failed), expireMost, r.Refused, round) {
+			return nil
 		}
 	}
 }

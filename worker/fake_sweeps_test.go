@@ -53,7 +53,10 @@ func (db *fake) Expire(ctx context.Context, _ string, limit int) (out store.Expi
 				continue
 			}
 			if r.ID == db.poisoned {
-				out.Poisoned = append(out.Poisoned, r.ID)
+				if time.Since(db.refused) > time.Minute {
+					db.refused = time.Now()
+					out.Refused = append(out.Refused, store.Refused{ID: r.ID, Err: refusal("23514")})
+				}
 				continue
 			}
 			runnable := r.status == fsm.StatusRunnable
@@ -74,17 +77,17 @@ func (db *fake) Expire(ctx context.Context, _ string, limit int) (out store.Expi
 	return out, err
 }
 
-func (db *fake) TimeOut(ctx context.Context, limit int) (queues []string, err error) {
+func (db *fake) TimeOut(ctx context.Context, limit int) (out store.TimedOut, err error) {
 	err = db.send(ctx, "time out", "", func() error {
 		for _, r := range db.rows {
-			if r.status == fsm.StatusAwaitingSignal && !r.deadline.After(time.Now()) && !r.locked() && len(queues) < limit {
+			if r.status == fsm.StatusAwaitingSignal && !r.deadline.After(time.Now()) && !r.locked() && len(out.Queues) < limit {
 				r.status, r.eligible, r.TimedOut = fsm.StatusRunnable, time.Now(), true
-				queues = append(queues, r.Queue)
+				out.Queues = append(out.Queues, r.Queue)
 			}
 		}
 		return nil
 	})
-	return queues, err
+	return out, err
 }
 
 func (db *fake) Reap(ctx context.Context, _ string, limits store.CrashLimits, limit int) (out store.Reaped, err error) {

@@ -32,6 +32,7 @@ type fake struct {
 	scheduled time.Time // when the next schedule is due; zero: there is none
 	// poisoned is a row that cannot be failed by its deadline.
 	poisoned int64
+	refused  time.Time           // when that was found out last
 	fronts   int                 // claims from the front
 	walk     time.Duration       // what such a one says that it took
 	old      int                 // instances past their retention

@@ -45,17 +45,11 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)
 	}
-	for ctx.Err() == nil {
-		queues, err := h.w.db.TimeOut(ctx, timeoutMost)
-		if err != nil {
-			return nil, err
-		}
-		if len(queues) < timeoutMost {
-			break
-		}
+	if err := h.w.timeOut(ctx); err != nil {
+		return nil, err
 	}
 	if polled.Overdue {
-		if _, err := h.w.expiry.sweep(ctx); err != nil {
+		if err := h.w.expiry.sweep(ctx); err != nil {
 			return nil, err
 		}
 	}

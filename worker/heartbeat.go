@@ -84,6 +84,7 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 		}
 		h.heard()
 		h.extended(byID, beaten, sent)
+		h.reportRefused("extend the lease of an instance", beaten.Refused)
 		for _, id := range beaten.Cancelled {
 			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost: the first cause stays
 		}

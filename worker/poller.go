@@ -132,32 +132,38 @@ func (p *poller) poll(idle []string) error {
 }
 
 // timeOut wakes the instances whose await is over.
-func (p *poller) timeOut(ctx context.Context) error {
-	for {
-		queues, err := p.db.TimeOut(ctx, timeoutMost)
+func (p *process) timeOut(ctx context.Context) error {
+	for round := 0; ; round++ {
+		done, err := p.db.TimeOut(ctx, timeoutMost)
 		if err != nil {
 			return err
 		}
-		p.Nudge(queues...)
-		if len(queues) < timeoutMost {
+		p.reportRefused("wake an instance whose await is over", done.Refused)
+		p.Nudge(done.Queues...)
+		if !more(len(done.Queues), timeoutMost, done.Refused, round) {
 			return nil
 		}
 	}
+}
+
+// refusedRounds bounds how often one sweep goes on for the sake of rows that Postgres has refused.
+const refusedRounds = 8
+
+// more reports whether a sweep may have left something: it was full, or it has just set rows apart that
+// may have stood before others.
+func more(done, most int, refused []store.Refused, round int) bool {
+	return done >= most || len(refused) > 0 && round < refusedRounds
 }
 
 // sweepPace is how many times what it took a sweep of deadlines pauses at least: one that has to
 // pass over many rows, since their parent is held, takes long, and no poll finds less to do.
 const sweepPace = 10
 
-// expire fails the instances that are over their deadline. A row that Postgres refuses to change is
-// tried no more often than the reaper would: around one, each sweep goes row by row.
+// expire fails the instances that are over their deadline.
 func (p *poller) expire(ctx context.Context) error {
 	began := p.since()
-	poisoned, err := p.expiry.sweep(ctx)
+	err := p.expiry.sweep(ctx)
 	p.expires = p.since() + sweepPace*(p.since()-began)
-	if poisoned {
-		p.expires = max(p.expires, p.since()+p.config.Reap)
-	}
 	return err
 }
 

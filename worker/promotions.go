@@ -117,6 +117,7 @@ func (p *promotions) promote(ctx context.Context, keys []string, tried map[strin
 		p.addAfter(keys, tried)
 		return
 	}
+	p.reportRefused("bring a partition key's next instance forward", done.Refused)
 	p.Nudge(done.Queues...)
 	p.addAfter(done.Missed, tried)
 }

@@ -61,7 +61,7 @@ func (r *reaper) reap() error {
 		r.unheard()
 		return nil
 	}
-	for {
+	for round := 0; ; round++ {
 		done, err := r.db.Reap(ctx, uuid.NewString(), r.limits, reapMost)
 		if err != nil {
 			r.refused = true
@@ -70,14 +70,12 @@ func (r *reaper) reap() error {
 		if done.Released+len(done.Failed) > 0 {
 			r.log.Warn("reaped claims whose lease had expired", slog.Int("released", done.Released), slog.Int("failed", len(done.Failed)))
 		}
-		for _, id := range done.Poisoned {
-			r.log.Error("Postgres refuses to reap a row: it stays executing until it is repaired by hand", slog.Int64("instance", id))
-		}
+		r.reportRefused("reap an instance", done.Refused)
 		r.Nudge(done.Queues...)
 		r.promotions.add(done.Missed)
 		r.ended(done.Failed)
 		tell(r.base, r.process, r.hooks.reap, ReapEvent{Released: done.Released, Failed: len(done.Failed)})
-		if done.Released+len(done.Failed) < reapMost {
+		if !more(done.Released+len(done.Failed), reapMost, done.Refused, round) {
 			return nil
 		}
 	}

@@ -33,6 +33,7 @@ func (c *claims) giveBack(ctx context.Context, fs []*flight) {
 		_, p, err := c.db.Release(timed, c.id, held)
 		cancel()
 		if err == nil {
+			c.reportRefused("give an instance back", p.Refused)
 			c.promotions.add(p.Missed)
 			c.Nudge(p.Queues...)
 			for _, f := range fs {
@@ -60,6 +61,7 @@ func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	if err != nil {
 		return err
 	}
+	c.reportRefused("give an instance back", p.Refused)
 	c.promotions.add(p.Missed)
 	c.Nudge(p.Queues...)
 	return nil

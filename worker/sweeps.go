@@ -60,6 +60,7 @@ func (s *sweeper) run() {
 				s.trouble("sweep partition keys", err)
 				break
 			}
+			s.reportRefused("bring a partition key's next instance forward", p.Refused)
 			s.Nudge(p.Queues...)
 			s.promotions.add(p.Missed)
 			if after = last; after == "" {

@@ -51,6 +51,25 @@ func (p *process) trouble(doing string, err error) {
 	p.log.Warn("cannot "+doing+"; retrying", slog.Any("error", err), slog.String("fault", fault.String()))
 }
 
+// reportRefused logs rows that Postgres refuses to change. They stay as they are, and are tried again
+// later: nobody else waits for them.
+func (p *process) reportRefused(doing string, rows []store.Refused) {
+	const most = 10 // of one line
+	if len(rows) == 0 || !p.quiet.first("refused "+doing) {
+		return
+	}
+	var which []any
+	for _, r := range rows[:min(most, len(rows))] {
+		if r.Key != "" {
+			which = append(which, r.Key)
+		} else {
+			which = append(which, r.ID)
+		}
+	}
+	p.log.Error("Postgres refuses to "+doing+": it is tried again later, until it is repaired by hand; nothing else waits for it",
+		slog.Int("instances", len(rows)), slog.Any("refused", which), slog.Any("error", rows[0].Err))
+}
+
 // reportHolder names whoever keeps an outcome from being committed: a transaction that its owner
 // has left open is seen by no deadlock detector, and by nobody who does not look (T9).
 func (p *process) reportHolder(c *step.Claim, err error) {

@@ -250,8 +250,8 @@ func reaps(name string, limit int32) verb {
 			mark := uuid.NewString()
 			s.facts.mark(mark, s.name, kindReap)
 			r, err := s.db.Reap(ctx, mark, store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{limit}}, 100)
-			if len(r.Poisoned) > 0 {
-				s.fault("rows that cannot be reaped: %v", r.Poisoned)
+			if len(r.Refused) > 0 {
+				s.fault("rows that cannot be reaped: %v", r.Refused)
 			}
 			s.promoteMissed(r.Missed)
 			return err
@@ -277,8 +277,8 @@ func expires() verb {
 			mark := uuid.NewString()
 			s.facts.mark(mark, s.name, kindExpire)
 			r, err := s.db.Expire(ctx, mark, 100)
-			if len(r.Poisoned) > 0 {
-				s.fault("rows that cannot be failed: %v", r.Poisoned)
+			if len(r.Refused) > 0 {
+				s.fault("rows that cannot be failed: %v", r.Refused)
 			}
 			s.promoteMissed(r.Missed)
 			return err

@@ -312,7 +312,7 @@ func (p *pair) reap(w *worker) {
 	})
 	require.Equal(p, released, got.Released, "reaped")
 	require.Equal(p, failed, p.ofRows(got.Failed), "over the crash limit")
-	require.Empty(p, got.Poisoned)
+	require.Empty(p, got.Refused)
 	require.Empty(p, got.Missed)
 }
 
@@ -323,7 +323,7 @@ func (p *pair) timeOut() {
 	defer cancel()
 	got, err := p.TimeOut(ctx, 1000)
 	require.NoError(p, err)
-	require.Len(p, got, p.model.TimeOut(), "awaits timed out")
+	require.Len(p, got.Queues, p.model.TimeOut(), "awaits timed out")
 }
 
 // expire fails what is over its deadline.
@@ -335,7 +335,7 @@ func (p *pair) expire() {
 	require.NoError(p, err)
 	want := p.model.Expire(func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") })
 	require.Equal(p, want, p.ofRows(got.Failed), "over their deadline")
-	require.Empty(p, got.Poisoned)
+	require.Empty(p, got.Refused)
 	require.Empty(p, got.Missed)
 }
 

@@ -169,7 +169,21 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	case b.spawn.keyed:
 		lock = briefLock
 	}
-	out := Committed{Applied: make(map[int64]bool, len(entries))}
+	out, err := s.commitBatch(ctx, b, lock)
+	if len(entries) == 1 && len(b.keys) > 0 && blames(err) {
+		// Maybe it is the next row of the key that Postgres refuses to change: that is Promote's trouble.
+		keys := b.keys
+		b.keys = nil
+		if out, err = s.commitBatch(ctx, b, lock); err == nil {
+			out.Missed = append(out.Missed, keys...)
+		}
+	}
+	return out, err
+}
+
+// commitBatch commits a batch, once.
+func (s *Store) commitBatch(ctx context.Context, b *batch, lock string) (Committed, error) {
+	out := Committed{Applied: make(map[int64]bool, len(b.entries))}
 	var err error
 	if b.spawn.keyed {
 		err = s.interactive(ctx, lock, func(send send) error { return s.commitKeyed(send, b, &out) })
@@ -177,7 +191,7 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 		err = s.transaction(ctx, lock, append(s.outcomes(b, &out), s.settle(b, &out)...)...)
 	}
 	if err != nil {
-		return Committed{}, fmt.Errorf("commit %d outcomes: %w", len(entries), err)
+		return Committed{}, fmt.Errorf("commit %d outcomes: %w", len(b.entries), err)
 	}
 	out.Runnable(b.entries)
 	return out, nil

@@ -139,6 +139,15 @@ func MayNeverPass(err error) bool {
 	return pg != nil && !hasClass(pg.Code, "08", "28", "3D", "40", "53100", "53300", "57P", codeReadOnly, codeStatementGone)
 }
 
+// blames reports whether one row or entry of several may have brought an error about, in a statement
+// that waits for nobody: what Postgres refuses, and what a trigger meets that the engine's own
+// statements cannot.
+func blames(err error) bool {
+	pg := reported(err)
+	return Classify(err) == FaultData ||
+		pg != nil && hasClass(pg.Code, "42", "3F", "55000", "XX")
+}
+
 // unknown reports whether err leaves open if the transaction was committed.
 func unknown(err error) bool {
 	var u interface{ Unknown() bool }

@@ -35,6 +35,13 @@ SELECT h.k, h.q, u.id IS NOT NULL FROM h LEFT JOIN u ON u.id = h.id`
 type Promotion struct {
 	Queues []string // where a row came forward: worth a nudge
 	Missed []string // keys of which someone had a row locked: Promote them, soon
+	// Refused are rows that Postgres refuses to change, and keys whose next row it is. A key is not
+	// missed for that: the sweep of the keys finds it again.
+	Refused []Refused
+}
+
+func (p *Promotion) add(o Promotion) {
+	p.Queues, p.Missed, p.Refused = append(p.Queues, o.Queues...), append(p.Missed, o.Missed...), append(p.Refused, o.Refused...)
 }
 
 func (p *Promotion) read(rows pgx.Rows) error {
@@ -97,13 +104,21 @@ UNION ALL SELECT k.k, NULL, false FROM k WHERE k.id IS NOT NULL AND k.id NOT IN 
 
 // Promote brings the next row of each key forward, or finds that it is in front, or that something executes
 // the key. The engine's transactions do the same for the keys that they free; this is for keys that they
-// report in Missed, or claims in Unsettled: until it reports them in Missed no more.
-func (s *Store) Promote(ctx context.Context, keys []string) (Promotion, error) {
-	var p Promotion
-	if err := s.one(ctx, fastLock, "settle", settleSQL, p.read, keys); err != nil {
-		return Promotion{}, fmt.Errorf("promote %d partition keys: %w", len(keys), err)
+// report in Missed, or claims in Unsettled: until it reports them in Missed no more. A key whose next
+// row Postgres refuses to change does not keep the others.
+func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err error) {
+	settle := func(keys []string) error {
+		var one Promotion
+		if err := s.one(ctx, fastLock, "settle", settleSQL, one.read, keys); err != nil {
+			return fmt.Errorf("promote %d partition keys: %w", len(keys), err)
+		}
+		p.add(one)
+		return nil
 	}
-	return p, nil
+	if err = settle(keys); blames(err) {
+		p.Refused, err = narrow(keys, settle, func(key string, err error) Refused { return Refused{Key: key, Err: err} })
+	}
+	return p, err
 }
 
 // sweepSQL lists partition keys after $1 whose head waits in lane 1 though nothing executes the key: a process died between missing a

@@ -73,24 +73,36 @@ type Beaten struct {
 	Paused    []int64 // of these, what an operator has paused
 	Lost      []int64 // claims that are not current any more; what is in neither was locked by someone at the moment: see Insist
 	Cancelled []int64 // of these, what an operator has cancelled
+	Refused   []Refused
 }
 
-// Beat extends the leases of claims.
-func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (Beaten, error) {
-	var out Beaten
-	ids, tokens := claimColumns(claims)
-	conn, err := l.open(ctx)
-	if err == nil {
-		err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
-			l.s.stmt("heartbeat", beatSQL, readMarked(&out.Extended, &out.Paused), ids, tokens, worker, micros(lease)),
-			l.s.stmt("heartbeat lost", lostSQL, readMarked(&out.Lost, &out.Cancelled), ids, tokens, worker),
-		})...)
+// Beat extends the leases of claims. A row that Postgres refuses to change does not cost the others
+// their leases.
+func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (out Beaten, err error) {
+	beat := func(claims []*step.Claim) error {
+		var one Beaten
+		ids, tokens := claimColumns(claims)
+		conn, err := l.open(ctx)
+		if err == nil {
+			err = entpgx.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
+				l.s.stmt("heartbeat", beatSQL, readMarked(&one.Extended, &one.Paused), ids, tokens, worker, micros(lease)),
+				l.s.stmt("heartbeat lost", lostSQL, readMarked(&one.Lost, &one.Cancelled), ids, tokens, worker),
+			})...)
+		}
+		if err != nil {
+			return fmt.Errorf("extend %d leases: %w", len(claims), err)
+		}
+		out.Extended, out.Paused = append(out.Extended, one.Extended...), append(out.Paused, one.Paused...)
+		out.Lost, out.Cancelled = append(out.Lost, one.Lost...), append(out.Cancelled, one.Cancelled...)
+		return nil
 	}
-	if err != nil {
-		return Beaten{}, fmt.Errorf("extend %d leases: %w", len(claims), err)
+	if err = beat(claims); blames(err) {
+		out.Refused, err = narrow(claims, beat, ofClaim)
 	}
-	return out, nil
+	return out, err
 }
+
+func ofClaim(c *step.Claim, err error) Refused { return Refused{ID: c.ID, Err: err} }
 
 // Insist extends the lease of a claim that Beat has passed by, and waits for its row up to a time, of milliseconds. What it finds is in
 // Extended and Paused; neither an error nor a result is a row that is held still, or a claim that is not current any more: the next Beat
@@ -106,6 +118,8 @@ func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, 
 	switch {
 	case err == nil:
 		return out, nil
+	case blames(err):
+		return Beaten{Refused: []Refused{ofClaim(c, err)}}, nil
 	case !IsLockTimeout(err):
 		return Beaten{}, fmt.Errorf("extend the lease of instance %d: %w", c.ID, err)
 	}
@@ -137,9 +151,24 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id`
 
-// Release gives back claims whose step has not run, or was cancelled by the engine before it returned an outcome. It may wait for rows
-// that others hold. released counts those whose claim still held.
+// Release gives back claims whose step has not run, or was cancelled by the engine before it returned
+// an outcome. It may wait for rows that others hold. released counts those whose claim still held.
+// What Postgres refuses to change is left to its lease, in p.Refused.
 func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (released int, p Promotion, err error) {
+	release := func(claims []*step.Claim, promote bool) error {
+		n, one, err := s.release(ctx, worker, claims, promote)
+		released += n
+		p.add(one)
+		return err
+	}
+	if err = release(claims, true); blames(err) {
+		p.Refused, err = narrow(claims, func(claims []*step.Claim) error { return release(claims, false) }, ofClaim)
+	}
+	return released, p, err
+}
+
+// release is one transaction; promote is as for reap.
+func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim, promote bool) (released int, p Promotion, err error) {
 	ids, tokens := claimColumns(claims)
 	var keys []string
 	for _, c := range claims {
@@ -155,8 +184,11 @@ func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim
 			return err
 		}, ids, tokens, worker),
 	}
-	if len(keys) > 0 {
+	switch {
+	case len(keys) > 0 && promote:
 		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys, nil, nil))
+	default:
+		p.Missed = keys
 	}
 	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
 		return 0, Promotion{}, fmt.Errorf("release %d claims: %w", len(claims), err)

@@ -120,7 +120,7 @@ func TestReapOfMalformedRows(t *testing.T) {
 	got, err := b.Reap(t.Context(), newMark(), store.CrashLimits{}, 100)
 	require.NoError(t, err)
 	require.Equal(t, len(malformed), got.Released)
-	require.Empty(t, got.Poisoned)
+	require.Empty(t, got.Refused)
 
 	id := b.executing(columns{"crashes": `2147483647`, "lease_expires_at": `now() - interval '1 s'`}).ID
 	got, err = b.Reap(t.Context(), newMark(), store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{20}}, 100)
@@ -140,7 +140,7 @@ func TestReapAroundARowThatCannotChange(t *testing.T) {
 	got, err := b.Reap(t.Context(), newMark(), store.CrashLimits{}, 100)
 	require.NoError(t, err)
 	require.Equal(t, 4, got.Released)
-	require.Equal(t, rows[2:3], got.Poisoned)
+	requireRefused(t, rows[2:3], got.Refused)
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'executing'`))
 }
 

@@ -72,9 +72,9 @@ var matrix = append(outcomes,
 		{name: "a signal while it executes", from: "executing", happens: func(s *scene) { s.requireDelivered("go", false) },
 			makes: rules{itsInbox: received}},
 		{name: "the await times out", from: "awaiting_signal", with: columns{"await_deadline": `now()`}, happens: func(s *scene) {
-			queues, err := s.TimeOut(s.t.Context(), 10)
+			got, err := s.TimeOut(s.t.Context(), 10)
 			require.NoError(s.t, err)
-			require.Equal(s.t, []string{s.queue()}, queues)
+			require.Equal(s.t, []string{s.queue()}, got.Queues)
 		}, makes: all(awake, rules{"await_deadline": null, "timed_out": is("true"), "updated_at": now})},
 	}},
 	group{"Join, seen from the parent", "A child that fails counts like one that is done.", []transition{
@@ -159,7 +159,7 @@ func (s *scene) requireReap(released, failed int, most int32) {
 	s.t.Helper()
 	got, err := s.Reap(s.t.Context(), s.mark, store.CrashLimits{Machines: []string{"machine/3"}, Limits: []int32{most}}, 10)
 	require.NoError(s.t, err)
-	require.Equal(s.t, []int{released, failed, 0}, []int{got.Released, len(got.Failed), len(got.Poisoned)})
+	require.Equal(s.t, []int{released, failed, 0}, []int{got.Released, len(got.Failed), len(got.Refused)})
 }
 
 // overdue is what the sweep of deadlines makes of a row.
@@ -175,7 +175,7 @@ func (s *scene) requireExpired(ids ...int64) {
 	got, err := s.Expire(s.t.Context(), s.mark, 10)
 	require.NoError(s.t, err)
 	require.Equal(s.t, ids, got.Failed)
-	require.Empty(s.t, got.Poisoned)
+	require.Empty(s.t, got.Refused)
 	require.Empty(s.t, got.Missed)
 }
 

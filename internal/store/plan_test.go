@@ -225,9 +225,9 @@ var measures = []measured{
 		return 1000
 	}, nil},
 	{"time out awaits", planRows, 35, "gen_durable_deadline", func(e explained, _ any) int {
-		queues, err := e.TimeOut(e.t.Context(), planRows)
+		got, err := e.TimeOut(e.t.Context(), planRows)
 		require.NoError(e.t, err)
-		return len(queues)
+		return len(got.Queues)
 	}, func(e explained) any {
 		e.exec(`UPDATE gendurable.gen_durable SET await_deadline = now() WHERE id IN (SELECT id FROM gendurable.gen_durable
 			WHERE await_deadline > now() + interval '1 min' ORDER BY await_deadline LIMIT $1)`, planRows)

@@ -97,23 +97,3 @@ func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 		return err
 	}, queues, machines)
 }
-
-// timeoutSQL wakes instances whose await is over, with whatever has arrived. awaits stays, so that a signal that comes between this and
-// the claim is awaited still. $1 most rows
-const timeoutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
-due AS MATERIALIZED (
-  SELECT x.ctid AS tid FROM {s}.gen_durable x
-  WHERE x.await_deadline <= (SELECT now FROM c) AND coalesce(x.status = 'awaiting_signal', false)
-  ORDER BY x.await_deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = 0, await_deadline = NULL, timed_out = true,
-  updated_at = (SELECT now FROM c)
-FROM due WHERE g.ctid = due.tid
-RETURNING g.queue`
-
-// TimeOut wakes up to limit instances whose await is over, and returns their queues, with repeats.
-func (s *Store) TimeOut(ctx context.Context, limit int) (queues []string, err error) {
-	if err := s.one(ctx, fastLock, "await timeout", timeoutSQL, readQueues(&queues), limit); err != nil {
-		return nil, fmt.Errorf("time out awaits: %w", err)
-	}
-	return queues, nil
-}

@@ -25,7 +25,8 @@ type Store struct {
 	db       *entpgx.Driver
 	schema   string
 	quoted   string
-	rendered sync.Map      // statement's text → the same with the schema in it
+	rendered sync.Map // statement's text → the same with the schema in it
+	apart    struct{ claim, timeout, reap, expire apart }
 	own      chan struct{} // a turn for each step's own transaction that may be open at a time
 }
 

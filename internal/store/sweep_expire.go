@@ -17,13 +17,13 @@ const overdueText = `x.deadline <= (SELECT now FROM c) AND x.finished_at IS NULL
 // throughout: whoever is at a row goes first, and a child whose parent someone holds waits for a
 // later sweep; see parentGate.
 //
-// $1 most rows $2 mark $3 only these ids, or NULL
+// $1 most rows $2 mark $3 ids to pass over
 var expireSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 overdue AS MATERIALIZED (
   SELECT x.ctid AS tid, x.parent_id, x.status, 'over its deadline of ' || to_char(x.deadline AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
     || ' at step ' || x.step || ', ' || x.status || CASE WHEN x.paused THEN ', paused' ELSE '' END AS text
   FROM {s}.gen_durable x ` + parentGate("true") + `
-  WHERE ` + overdueText + ` AND p.open AND ($3::bigint[] IS NULL OR x.id = ANY($3::bigint[]))
+  WHERE ` + overdueText + ` AND p.open AND x.id <> ALL($3::bigint[])
   ORDER BY x.deadline LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
 UPDATE {s}.gen_durable g SET status = 'failed', failure = 'deadline', last_error = e.text, finished_at = (SELECT now FROM c),
   pick_lane = 0, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
@@ -34,39 +34,35 @@ FROM overdue e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM overdue) > 0
 RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL`
 
+// expireTheseSQL is expireSQL for certain rows. $3 their ids
+var expireTheseSQL = these(expireSQL)
+
 // Expired is what a sweep of deadlines did.
 type Expired struct {
-	Failed   []int64
-	Poisoned []int64 // ids whose row Postgres refuses to change: for the log
+	Failed []int64
 	Promotion
 }
 
-// Expire fails up to limit instances whose deadline is past. One row that cannot be changed does not keep the others (T22).
-func (s *Store) Expire(ctx context.Context, mark string, limit int) (Expired, error) {
-	out, err := s.expire(ctx, mark, limit, nil)
-	if Classify(err) != FaultData {
+// Expire fails up to limit instances whose deadline is past. Rows that Postgres refuses to change do
+// not keep the others (T22).
+func (s *Store) Expire(ctx context.Context, mark string, limit int) (out Expired, err error) {
+	pass := s.apart.expire.ids()
+	if err = s.expire(ctx, &out, expireSQL, mark, limit, pass, true); !blames(err) {
 		return out, err
 	}
-	ids, err := s.overdue(ctx, limit)
-	if err != nil {
-		return out, err
+	var ids []int64
+	if err = s.one(ctx, fastLock, "overdue", overdueSQL, readIDs(&ids), limit, pass); err != nil {
+		return out, fmt.Errorf("list instances over their deadline: %w", err)
 	}
-	for _, id := range ids {
-		one, err := s.expire(ctx, mark, 1, []int64{id})
-		switch {
-		case Classify(err) == FaultData:
-			out.Poisoned = append(out.Poisoned, id)
-		case err != nil:
-			return out, err
-		default:
-			out.Failed = append(out.Failed, one.Failed...)
-			out.Queues, out.Missed = append(out.Queues, one.Queues...), append(out.Missed, one.Missed...)
-		}
-	}
-	return out, nil
+	out.Refused, err = narrow(ids, func(ids []int64) error {
+		return s.expire(ctx, &out, expireTheseSQL, mark, len(ids), ids, false)
+	}, ofID)
+	s.apart.expire.add(out.Refused)
+	return out, err
 }
 
-func (s *Store) expire(ctx context.Context, mark string, limit int, only []int64) (Expired, error) {
+// expire is one transaction; promote is as for reap.
+func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, limit int, ids []int64, promote bool) error {
 	var out Expired
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
@@ -87,23 +83,19 @@ func (s *Store) expire(ctx context.Context, mark string, limit int, only []int64
 			})
 			return err
 		}
-		if err := send(s.stmt("expire", expireSQL, read, limit, mark, only)); err != nil {
+		if err := send(s.stmt("expire", text, read, limit, mark, ids)); err != nil {
 			return err
 		}
-		return s.follow(send, joiners, keys, mark, &out.Promotion)
+		return s.follow(send, joiners, keys, mark, promote, &out.Promotion)
 	})
 	if err != nil {
-		return Expired{}, fmt.Errorf("fail instances over their deadline: %w", err)
+		return fmt.Errorf("fail instances over their deadline: %w", err)
 	}
-	return out, nil
+	sum.Failed = append(sum.Failed, out.Failed...)
+	sum.add(out.Promotion)
+	return nil
 }
 
+// overdueSQL lists what expireSQL looks for. $1 most rows $2 ids to pass over
 const overdueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT x.id FROM {s}.gen_durable x WHERE ` + overdueText + ` ORDER BY x.deadline LIMIT $1`
-
-func (s *Store) overdue(ctx context.Context, limit int) (ids []int64, err error) {
-	if err := s.one(ctx, fastLock, "overdue", overdueSQL, readIDs(&ids), limit); err != nil {
-		return nil, fmt.Errorf("list instances over their deadline: %w", err)
-	}
-	return ids, nil
-}
+SELECT x.id FROM {s}.gen_durable x WHERE ` + overdueText + ` AND x.id <> ALL($2::bigint[]) ORDER BY x.deadline LIMIT $1`

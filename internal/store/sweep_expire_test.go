@@ -121,7 +121,7 @@ func TestExpireAroundARowThatCannotChange(t *testing.T) {
 	b.exec(fmt.Sprintf(`ALTER TABLE gendurable.gen_durable ADD CHECK (id <> %d OR failure IS NULL)`, rows[2]))
 	got := b.sweepOverdue()
 	require.Len(t, got.Failed, 4)
-	require.Equal(t, rows[2:3], got.Poisoned)
+	requireRefused(t, rows[2:3], got.Refused)
 }
 
 // The dedup keys and signals of what is failed stay for a Retry, as after a Stop, but nothing more is accepted.
@@ -164,21 +164,21 @@ func TestSweepsPassTheChildrenOfAHeldParent(t *testing.T) {
 	limits := store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{1}}
 	for name, x := range map[string]struct {
 		kids, free string // what is to be swept: children, and strangers that come after them
-		sweep      func(b bench) (ids []int64, poisoned []int64)
+		sweep      func(b bench) (ids []int64, refused []store.Refused)
 	}{
 		"deadlines": {`deadline) SELECT 'm', 's', $1, 3, now() - interval '1 h'`, `deadline) SELECT 'm', 's', now() - interval '1 min'`,
-			func(b bench) ([]int64, []int64) {
+			func(b bench) ([]int64, []store.Refused) {
 				got, err := b.Expire(t.Context(), newMark(), limit)
 				require.NoError(t, err)
-				return got.Failed, got.Poisoned
+				return got.Failed, got.Refused
 			}},
 		"leases": {`crashes, status, locked_by, lease_expires_at) SELECT 'm', 's', $1, 3, 1, 'executing', 'w', now() - interval '1 h'`,
 			`crashes, status, locked_by, lease_expires_at) SELECT 'm', 's', 1, 'executing', 'w', now() - interval '1 min'`,
-			func(b bench) ([]int64, []int64) {
+			func(b bench) ([]int64, []store.Refused) {
 				got, err := b.Reap(t.Context(), newMark(), limits, limit)
 				require.NoError(t, err)
 				require.Zero(t, got.Released)
-				return got.Failed, got.Poisoned
+				return got.Failed, got.Refused
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,9 +187,9 @@ func TestSweepsPassTheChildrenOfAHeldParent(t *testing.T) {
 			b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, ` + x.free + ` FROM generate_series(1, 5)`)
 			holder := b.begin()
 			b.inTx(holder, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, parent)
-			swept, poisoned := x.sweep(b)
+			swept, refused := x.sweep(b)
 			require.Len(t, swept, 5, "the strangers")
-			require.Empty(t, poisoned)
+			require.Empty(t, refused)
 			require.NoError(t, holder.Rollback(t.Context()))
 			swept, _ = x.sweep(b)
 			require.Len(t, swept, limit, "now the children")

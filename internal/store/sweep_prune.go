@@ -120,7 +120,7 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 }
 
 func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum *Pruned, cause error) (alone bool, err error) {
-	refused := Classify(cause) == FaultData
+	refused := blames(cause)
 	if !refused && !IsLockTimeout(cause) { // a lock: of a host's row that refers to ours
 		return false, cause
 	}

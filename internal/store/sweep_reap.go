@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -40,14 +41,14 @@ func parentGate(ends string) string {
 // first. A failing child whose parent someone holds waits for a later sweep: see parentGate.
 //
 // Here the literal status is wanted: the lease index is the way to these rows. $1 most rows $2 mark $3 machines $4 their crash limits
-// $5 only these ids, or NULL
+// $5 ids to pass over
 var reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 expired AS MATERIALIZED (
   SELECT x.ctid AS tid, x.parent_id, ` + overText + ` AS over
   FROM {s}.gen_durable x LEFT JOIN unnest($3::text[], $4::int[]) AS m(machine, most) ON m.machine = x.fsm || '/' || x.fsm_version
   ` + parentGate(overText) + `
   WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND p.open
-    AND ($5::bigint[] IS NULL OR x.id = ANY($5::bigint[]))
+    AND x.id <> ALL($5::bigint[])
   ORDER BY x.lease_expires_at LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
   status = CASE WHEN e.over THEN 'failed'::{s}.durable_status ELSE 'runnable' END,
@@ -68,11 +69,19 @@ FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
 RETURNING g.id, g.queue, g.partition_key, e.over, e.parent_id IS NOT NULL`
 
+// reapTheseSQL is reapSQL for certain rows. $5 their ids
+var reapTheseSQL = these(reapSQL)
+
+// these turns a sweep that passes over some rows in an index's order into one of certain rows only.
+func these(sweep string) string {
+	return strings.NewReplacer("x.id <> ALL(", "x.id = ANY(", "ORDER BY x.lease_expires_at LIMIT", "ORDER BY x.id LIMIT",
+		"ORDER BY x.deadline LIMIT", "ORDER BY x.id LIMIT", "ORDER BY x.await_deadline LIMIT", "ORDER BY x.id LIMIT").Replace(sweep)
+}
+
 // Reaped is what a sweep did.
 type Reaped struct {
 	Released int     // rows that will run again
 	Failed   []int64 // ids that were over their machine's crash limit
-	Poisoned []int64 // ids whose row Postgres refuses to change: for the log
 	Promotion
 }
 
@@ -82,33 +91,27 @@ type CrashLimits struct {
 	Limits   []int32
 }
 
-// Reap sweeps up to limit claims whose lease has expired. One row that cannot be changed does not keep the others (T22).
-func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit int) (Reaped, error) {
-	out, err := s.reap(ctx, mark, limits, limit, nil)
-	if Classify(err) != FaultData {
+// Reap sweeps up to limit claims whose lease has expired. Rows that Postgres refuses to change do not
+// keep the others (T22).
+func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit int) (out Reaped, err error) {
+	pass := s.apart.reap.ids()
+	if err = s.reap(ctx, &out, reapSQL, mark, limits, limit, pass, true); !blames(err) {
 		return out, err
 	}
-	ids, err := s.expired(ctx, limit)
-	if err != nil {
-		return out, err
+	var ids []int64
+	if err = s.one(ctx, fastLock, "expired", expiredSQL, readIDs(&ids), limit, pass); err != nil {
+		return out, fmt.Errorf("list expired leases: %w", err)
 	}
-	for _, id := range ids {
-		one, err := s.reap(ctx, mark, limits, 1, []int64{id})
-		switch {
-		case Classify(err) == FaultData:
-			out.Poisoned = append(out.Poisoned, id)
-		case err != nil:
-			return out, err
-		default:
-			out.Released += one.Released
-			out.Failed = append(out.Failed, one.Failed...)
-			out.Queues, out.Missed = append(out.Queues, one.Queues...), append(out.Missed, one.Missed...)
-		}
-	}
-	return out, nil
+	out.Refused, err = narrow(ids, func(ids []int64) error {
+		return s.reap(ctx, &out, reapTheseSQL, mark, limits, len(ids), ids, false)
+	}, ofID)
+	s.apart.reap.add(out.Refused)
+	return out, err
 }
 
-func (s *Store) reap(ctx context.Context, mark string, limits CrashLimits, limit int, only []int64) (Reaped, error) {
+// reap is one transaction. Without promote the next rows of the keys are left to Promote, since one of
+// them may be what Postgres refuses.
+func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits CrashLimits, limit int, ids []int64, promote bool) error {
 	var out Reaped
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
@@ -136,26 +139,33 @@ func (s *Store) reap(ctx context.Context, mark string, limits CrashLimits, limit
 			})
 			return err
 		}
-		if err := send(s.stmt("reap", reapSQL, read, limit, mark, limits.Machines, limits.Limits, only)); err != nil {
+		if err := send(s.stmt("reap", text, read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
 			return err
 		}
-		return s.follow(send, joiners, keys, mark, &out.Promotion)
+		return s.follow(send, joiners, keys, mark, promote, &out.Promotion)
 	})
 	if err != nil {
-		return Reaped{}, fmt.Errorf("reap expired leases: %w", err)
+		return fmt.Errorf("reap expired leases: %w", err)
 	}
-	return out, nil
+	sum.Released += out.Released
+	sum.Failed = append(sum.Failed, out.Failed...)
+	sum.add(out.Promotion)
+	return nil
 }
 
-// follow is what a sweep that ended some rows, or let go of them, owes to others in the same transaction: the parents of ended children, and
-// the next of each partition key.
-func (s *Store) follow(send send, joiners []int64, keys []string, mark string, p *Promotion) error {
+// follow is what a sweep that ended some rows, or let go of them, owes to others in the same
+// transaction: the parents of ended children, and the next of each partition key. Without promote the
+// keys are reported as missed.
+func (s *Store) follow(send send, joiners []int64, keys []string, mark string, promote bool, p *Promotion) error {
 	var stmts []entpgx.Stmt
 	if len(joiners) > 0 {
 		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&p.Queues), joiners, mark))
 	}
-	if len(keys) > 0 {
+	switch {
+	case len(keys) > 0 && promote:
 		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys, nil, nil))
+	case len(keys) > 0:
+		p.Missed = append(p.Missed, keys...)
 	}
 	if len(stmts) == 0 {
 		return nil
@@ -163,19 +173,10 @@ func (s *Store) follow(send send, joiners []int64, keys []string, mark string, p
 	return send(stmts...)
 }
 
+// expiredSQL lists what reapSQL looks for. $1 most rows $2 ids to pass over
 const expiredSQL = `SELECT x.id FROM {s}.gen_durable x
-WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT clock_timestamp()) ORDER BY x.lease_expires_at LIMIT $1`
-
-func (s *Store) expired(ctx context.Context, limit int) (ids []int64, err error) {
-	err = s.one(ctx, fastLock, "expired", expiredSQL, func(rows pgx.Rows) error {
-		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	}, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list expired leases: %w", err)
-	}
-	return ids, nil
-}
+WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT clock_timestamp()) AND x.id <> ALL($2::bigint[])
+ORDER BY x.lease_expires_at LIMIT $1`
 
 // Uptime is how long the server has been running.
 func (s *Store) Uptime(ctx context.Context) (up time.Duration, err error) {

@@ -1,0 +1,61 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// timedOutText is what timeoutSQL wakes.
+const timedOutText = `x.await_deadline <= (SELECT now FROM c) AND coalesce(x.status = 'awaiting_signal', false)`
+
+// timeoutSQL wakes instances whose await is over, with whatever has arrived. awaits stays, so that a
+// signal that comes between this and the claim is awaited still. $1 most rows $2 ids to pass over
+const timeoutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
+due AS MATERIALIZED (
+  SELECT x.ctid AS tid FROM {s}.gen_durable x
+  WHERE ` + timedOutText + ` AND x.id <> ALL($2::bigint[])
+  ORDER BY x.await_deadline LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED)
+UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM c), pick_lane = 0, await_deadline = NULL, timed_out = true,
+  updated_at = (SELECT now FROM c)
+FROM due WHERE g.ctid = due.tid
+RETURNING g.queue`
+
+// timeoutTheseSQL is timeoutSQL for certain rows. $2 their ids
+var timeoutTheseSQL = these(timeoutSQL)
+
+// TimedOut is what a sweep of awaits did.
+type TimedOut struct {
+	Queues  []string // of those it woke, with repeats
+	Refused []Refused
+}
+
+// TimeOut wakes up to limit instances whose await is over. Rows that Postgres refuses to change do not
+// keep the others (T22).
+func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error) {
+	pass := s.apart.timeout.ids()
+	if err = s.timeOut(ctx, &out, timeoutSQL, limit, pass); !blames(err) {
+		return out, err
+	}
+	var ids []int64
+	if err = s.one(ctx, fastLock, "timed out", timedOutSQL, readIDs(&ids), limit, pass); err != nil {
+		return out, fmt.Errorf("list awaits that are over: %w", err)
+	}
+	out.Refused, err = narrow(ids, func(ids []int64) error {
+		return s.timeOut(ctx, &out, timeoutTheseSQL, len(ids), ids)
+	}, ofID)
+	s.apart.timeout.add(out.Refused)
+	return out, err
+}
+
+func (s *Store) timeOut(ctx context.Context, out *TimedOut, text string, limit int, ids []int64) error {
+	var queues []string
+	if err := s.one(ctx, fastLock, "await timeout", text, readQueues(&queues), limit, ids); err != nil {
+		return fmt.Errorf("time out awaits: %w", err)
+	}
+	out.Queues = append(out.Queues, queues...)
+	return nil
+}
+
+// timedOutSQL lists what timeoutSQL looks for. $1 most rows $2 ids to pass over
+const timedOutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT x.id FROM {s}.gen_durable x WHERE ` + timedOutText + ` AND x.id <> ALL($2::bigint[]) ORDER BY x.await_deadline LIMIT $1`
