@@ -15,7 +15,7 @@ import (
 // DefaultLimit is how many steps one Drain or Advance runs unless [Limit] says otherwise.
 const DefaultLimit = 10_000
 
-// Option of Drain and its relatives.
+// Option changes how Drain, DrainOne and Advance run.
 type Option func(*options)
 
 type options struct {
@@ -23,10 +23,11 @@ type options struct {
 	limit  int
 }
 
-// Queue lets only this queue run; given several times, these.
+// Queue restricts the run to this queue; given several times, to all of these.
 func Queue(name string) Option { return func(o *options) { o.queues = append(o.queues, name) } }
 
-// Limit is how many steps may run before a [StepLimitError]; at least 1.
+// Limit sets how many steps may run before a [StepLimitError]: [DefaultLimit] unless given, at
+// least 1.
 func Limit(steps int) Option { return func(o *options) { o.limit = max(1, steps) } }
 
 func chosen(opts []Option) options {
@@ -37,12 +38,12 @@ func chosen(opts []Option) options {
 	return o
 }
 
-// Ran is one execution of a step, its handler's included.
+// Ran is one execution of a step, with that of its handler if the step failed.
 type Ran struct {
 	Info    fsm.Info
-	Outcome fsm.OutcomeKind // as committed; [fsm.OutcomeNone] where there was none to commit, and the claim was given back
-	Took    time.Duration   // of the step, without its commit
-	Err     error           // what the step returned or panicked with: the handler decided the outcome. A panic is a *fsm.PanicError
+	Outcome fsm.OutcomeKind // as committed; [fsm.OutcomeNone] if there was none, and the claim was given back
+	Took    time.Duration   // by the step, without its commit
+	Err     error           // of the step, and the handler decided the outcome; a *fsm.PanicError if the step panicked
 }
 
 func (r Ran) String() string {
@@ -54,27 +55,29 @@ func (r Ran) String() string {
 	return text
 }
 
-// Drained is what a Drain or Advance did.
+// Drained says what a Drain or Advance did.
 type Drained struct {
 	Steps    int                     // executions
 	Ran      []Ran                   // each of them, in order
-	Outcomes map[fsm.OutcomeKind]int // by what they ended with
+	Outcomes map[fsm.OutcomeKind]int // how many steps ended with each kind
 
-	// What became of the instances that ran, as they are at the end.
+	// These count the instances that ran, by their state at the end.
 	Done, Failed int
-	Parked       int // await a signal or children
-	Waiting      int // runnable, but not now: delayed, paused, or in a queue that was left out
+	Parked       int // they await a signal or children
+	Waiting      int // they are runnable, but not now: delayed, paused, or in a queue that was left out
 
-	// Unknown are the machines of instances that could run now, if the kit had them: "name/version", in order.
+	// Unknown lists the machines of instances that could run now if the kit had them, as
+	// "name/version", in order.
 	Unknown []string
 }
 
-// StepLimitError is a Drain or Advance that would run more steps than its [Limit]: a loop without end, or a limit that is too low. What has
-// run is committed; the next step is untouched.
+// StepLimitError is returned when a Drain or Advance would run more steps than its [Limit]: the
+// machines loop for ever, or the limit is too low. The steps that ran are committed; the next one
+// has not begun.
 type StepLimitError struct {
 	Limit int
-	Ran   []Ran  // the last of them, at most ten
-	Next  string // the step that would be next
+	Ran   []Ran  // the last steps that ran, at most ten
+	Next  string // the step that would run next
 }
 
 func (e *StepLimitError) Error() string {
@@ -86,18 +89,20 @@ func (e *StepLimitError) Error() string {
 	return text.String()
 }
 
-// ErrNotRunnable is a [Kit.Step] of an instance that no worker would claim now.
+// ErrNotRunnable is returned by [Kit.Step] for an instance that no worker would claim now.
 var ErrNotRunnable = errors.New("durabletest: not runnable now")
 
-// Drain runs all that can run now, one step after the other, until nothing can: also what the steps themselves make runnable, insert,
-// signal or spawn, awaits that are over, and the occurrences of schedules that are due. What is delayed, a retry's back-off included, is
-// not waited for: see [Kit.Advance].
+// Drain runs everything that can run now, one step after the other, until nothing can. That
+// includes the instances that the steps themselves make runnable, insert, signal or spawn, awaits
+// whose timeout has passed, and the occurrences of schedules that are due. Drain does not wait for
+// delays, a retry's back-off included: [Kit.Advance] does.
 //
-// The order within a queue is production's (priority, time, id; one key's head first). Queues are emptied one after the other, by
-// name, until all are empty.
+// The order within a queue is production's (priority, time, id; one key's head first). Drain
+// empties the queues one after the other, by name, until all are empty.
 //
-// Errors: *[StepLimitError]; the cause of ctx's end, with the step under way cancelled and its claim given back. What a step returns is no
-// error of Drain: it is in [Drained.Ran].
+// It returns a *[StepLimitError], or the cause of ctx's end; it then cancels the step that is
+// running and gives its claim back. The error of a step is not an error of Drain: it is in
+// [Drained.Ran].
 func (k *Kit) Drain(ctx context.Context, opts ...Option) (Drained, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +111,7 @@ func (k *Kit) Drain(ctx context.Context, opts ...Option) (Drained, error) {
 	return d, errors.Join(err, k.sum(ctx, &d))
 }
 
-// DrainOne runs the step that Drain would run first. !ok: there is none.
+// DrainOne runs the step that Drain would run first; ok is false if there is none.
 func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -127,10 +132,12 @@ func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, e
 	return Ran{}, false, nil
 }
 
-// Step runs one step of one instance, whatever else could run: by the same claim, from which all others are hidden for a moment.
+// Step runs one step of one instance, whatever else could run. It uses the same claim, from which
+// it hides all other instances for a moment.
 //
-// Errors: [ErrNotRunnable] if no worker would claim it now, as it is parked, delayed, paused, at its end, or not the head of its partition
-// key; engine.ErrNotFound.
+// It returns [ErrNotRunnable] if no worker would claim the instance now, since it is parked,
+// delayed, paused, ended, or not the head of its partition key; and engine.ErrNotFound if there is
+// no such instance.
 func (k *Kit) Step(ctx context.Context, of fsm.Target) (Ran, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -152,13 +159,14 @@ func (k *Kit) Step(ctx context.Context, of fsm.Target) (Ran, error) {
 	return k.run(ctx, taken)
 }
 
-// single claims one instance. A pick skips what others have locked, so it sees this one alone.
+// single claims one instance. It locks all others: a claim skips locked rows, so it sees this one
+// alone.
 func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*worker.Taken, error) {
 	tx, err := k.Pool.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it only locks
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // the transaction only locks
 	_, err = tx.Exec(ctx, `SELECT id FROM `+k.instances()+` WHERE queue = $1 AND id <> $2 AND status = 'runnable' FOR NO KEY UPDATE`,
 		at.Queue, int64(at.ID))
 	if err != nil {
@@ -168,7 +176,7 @@ func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*worker.Taken, er
 	if err != nil || taken == nil {
 		return nil, err
 	}
-	if taken.Info().ID != at.ID { // inserted by somebody else since
+	if taken.Info().ID != at.ID { // someone has inserted it since
 		taken.GiveBack()
 		return nil, nil
 	}
@@ -214,7 +222,7 @@ func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Draine
 	}
 }
 
-// run runs what was claimed.
+// run runs the step of a claim.
 func (k *Kit) run(ctx context.Context, taken *worker.Taken) (Ran, error) {
 	k.noted()
 	ran := Ran{Info: taken.Info(), Outcome: fsm.OutcomeNone}
@@ -227,7 +235,8 @@ func (k *Kit) run(ctx context.Context, taken *worker.Taken) (Ran, error) {
 	return ran, nil
 }
 
-// ready fires and wakes what is due, and lists the queues in which something may run now.
+// ready fires due schedules, wakes due instances, and returns the queues in which something may run
+// now.
 func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
 	if err := k.hand.Fire(ctx, k.today); err != nil {
 		return nil, err
@@ -250,7 +259,7 @@ func (k *Kit) ready(ctx context.Context, o options) ([]string, error) {
 	}), nil
 }
 
-// sum completes what a drain did by what is there now.
+// sum adds the counts of d, from what ran and from the present state of the instances.
 func (k *Kit) sum(ctx context.Context, d *Drained) error {
 	d.Outcomes = map[fsm.OutcomeKind]int{}
 	ids := []int64{}
@@ -258,7 +267,7 @@ func (k *Kit) sum(ctx context.Context, d *Drained) error {
 		d.Outcomes[r.Outcome]++
 		ids = append(ids, int64(r.Info.ID))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout) // what ran has run
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout) // the steps have run, so their counts are due
 	defer cancel()
 	row := k.Pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE status = 'done'), count(*) FILTER (WHERE status = 'failed'),
 			count(*) FILTER (WHERE status IN ('awaiting_signal', 'awaiting_children')), count(*) FILTER (WHERE status = 'runnable')

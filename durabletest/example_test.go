@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// A test of a machine: what it awaits, and what a day without it does.
+// The test of a machine says what the machine awaits, and what it does after a day without that.
 func Example() {
 	_ = func(t *testing.T) {
 		kit := durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{shop{}.Definition(), parcels}})

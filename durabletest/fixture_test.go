@@ -33,7 +33,7 @@ var (
 
 type visit = fsm.Visit[order, int64]
 
-// shop is a machine that does a bit of everything.
+// shop is a machine that uses every kind of outcome.
 type shop struct {
 	ship func(ctx context.Context, v *visit) error
 }
@@ -92,14 +92,14 @@ func (m shop) failed(_ context.Context, v *visit, err error) (fsm.Outcome, error
 
 var parcels = parcel.Job(func(_ context.Context, side string) (string, error) { return "sent " + side, nil })
 
-// looping goes on without end.
+// looping loops for ever.
 var looping = fsm.Declare[int, fsm.None]("looping")
 
 var endless = looping.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
 	return v.Next("start", v.State+1), nil
 }))
 
-// ticker notes when it fires, and goes on after its period.
+// ticker notes when it fires, and repeats after its period.
 var ticker = fsm.Declare[tick, int]("ticker")
 
 type tick struct {
@@ -158,7 +158,7 @@ func send(t testing.TB, kit *durabletest.Kit, to fsm.Target, message fsm.Message
 	require.NoError(t, err)
 }
 
-// witness is a test that notes how it failed, and ends like one.
+// witness is a test that records how it failed, and then ends.
 type witness struct {
 	testing.TB
 
@@ -172,7 +172,7 @@ func (w *witness) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// failing runs f on a test of its own, and returns what that failed with.
+// failing runs f on a test of its own, and returns that test's failure.
 func failing(t *testing.T, f func(t testing.TB)) string {
 	t.Helper()
 	w := &witness{TB: t}

@@ -1,18 +1,19 @@
-// Package durabletest tests machines without sleeping: on a real Postgres, by the claim, the executor and the commit of production, but one
-// step at a time and only when the test says so.
+// Package durabletest tests machines without sleeping. It uses a real Postgres and production's
+// claim, executor and commit, but runs one step at a time, and only when the test says so.
 //
-//	kit := durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{checkout{shop}.Definition()}})
+//	machines := []fsm.Definition{checkout{shop}.Definition()}
+//	kit := durabletest.New(t, durabletest.Config{Machines: machines})
 //	id, err := kit.Engine.Insert(t.Context(), Checkout.New(Order{ID: 42}))
 //	…
-//	durabletest.RequireDrain(t, kit)                     // everything that can run, runs
+//	durabletest.RequireDrain(t, kit)                 // everything that can run, runs
 //	durabletest.RequireParked(t, kit, id, "paid")
-//	durabletest.RequireAdvance(t, kit, 24*time.Hour)     // and so does what is due within a day, in order
+//	durabletest.RequireAdvance(t, kit, 24*time.Hour) // and so does all that becomes due in a day
 //	durabletest.RequireFailed(t, kit, id, fsm.FailureStopped, "not paid")
 //
-// [New] gives each test a migrated database of its own, within milliseconds, so tests may be parallel. [RunStep] runs one step without any
-// database.
+// [New] gives each test a migrated database of its own, within milliseconds, so tests may be
+// parallel. [RunStep] runs one step without any database.
 //
-// It imports package testing, so only tests should import it.
+// The package imports package testing, so only tests should import it.
 package durabletest
 
 import (
@@ -32,65 +33,73 @@ import (
 	"github.com/gendurable/gendurable/worker"
 )
 
-// Config of a Kit. The zero value is a kit without machines, on the server that the environment names
-// or else on one of the process's own.
+// Config configures a Kit. With the zero value, the kit has no machines, and uses the server that
+// the environment names, or else one of the process's own.
 type Config struct {
-	// Machines that the kit can run. Instances of others are left alone, as in production, and named in [Drained.Unknown].
+	// Machines are the definitions that the kit can run. As in production, it leaves instances of
+	// other machines alone; [Drained.Unknown] names those machines.
 	Machines []fsm.Definition
-	// DatabaseURL is the server, by any database on it that the role may connect to. Empty: that of
-	// Pool; without Pool, what GENDURABLE_TEST_URL says, or else DATABASE_URL, or else a throwaway
-	// server that the first kit of a process starts for all of them (see [StartServer]). The role has
-	// to own CREATEDB, or else the right to create schemas.
+	// DatabaseURL names the server, by any database on it that the role may connect to. If it is "",
+	// the server is that of Pool; without Pool, the one that GENDURABLE_TEST_URL names, or else
+	// DATABASE_URL, or else a throwaway server that the first kit of a process starts for all of them
+	// (see [StartServer]). The role needs the right to create databases, or else to create schemas.
 	DatabaseURL string
-	// Pool is the server by a pool of the host: its configuration is taken, none of its connections is.
+	// Pool names the server by a pool of the host. The kit copies its configuration and uses none of
+	// its connections.
 	Pool *pgxpool.Pool
-	// Schema of Postgres for the engine's tables: "gendurable". In InSchema mode the kit names it.
+	// Schema is the Postgres schema of the engine's tables; "": "gendurable". In InSchema mode the kit
+	// chooses the name.
 	Schema string
-	// InSchema makes a schema per test, in the database that DatabaseURL or Pool names, instead of a database per test. It is slower, since
-	// each is migrated anew, and the host's own tables are then shared by all tests. Where the role may not create databases it is the
-	// default.
+	// InSchema makes a schema per test, in the database that DatabaseURL or Pool names, instead of a
+	// database per test. It is slower, since each schema is migrated anew, and all tests share the
+	// host's own tables. It is the default where the role may not create databases.
 	InSchema bool
-	// MaxConns of the kit's pool: 4. A step that runs in engine.InTx takes one, each open transaction of the test another.
+	// MaxConns bounds the connections of the kit's pool; 0: [DefaultMaxConns] (4). A step that runs in
+	// engine.InTx takes one, and each open transaction of the test another.
 	MaxConns int32
-	// Setup prepares the host's own tables in the new database, e.g. by its migrations, on a pool that is closed afterwards. Nil: nothing.
+	// Setup prepares the host's own tables in the new database, e.g. by its migrations. The kit closes
+	// the pool afterwards. Nil does nothing.
 	Setup func(ctx context.Context, pool *pgxpool.Pool) error
-	// Calendar is the time at which the calendar begins that schedules go by; see [Kit.Advance]. Zero: now.
+	// Calendar is the time at which the calendar of the schedules begins; see [Kit.Advance]. Zero:
+	// now.
 	Calendar time.Time
-	// Options change the engine's Config, e.g. its codec, limits or middleware. With Queues, nothing but these is drained; else all are.
-	// Pool, Schema and Machines are the kit's, and there is no run-ahead: one claim is one step. Nil: nothing.
+	// Options changes the engine's Config, e.g. its codec, limits or middleware. If it sets Queues,
+	// the kit drains only these, else all. The kit itself sets Pool, Schema and Machines, and never
+	// runs ahead: one claim is one step. Nil changes nothing.
 	Options func(c *engine.Config)
 }
 
-// DefaultMaxConns is Config.MaxConns unless given.
+// DefaultMaxConns is the default of Config.MaxConns.
 const DefaultMaxConns = 4
 
-// Kit is an engine on a database of its own that does nothing by itself. Its methods may be called from several goroutines, and run one
-// after the other; not from a step.
+// Kit is an engine on a database of its own that runs only what its methods run. The methods may be
+// called from several goroutines, and run one after the other. A step must not call them.
 type Kit struct {
-	// Engine is for whatever production code is given one: it inserts, signals, reads, and counts as started. Its Wait returns only for what
-	// has ended, or what another goroutine drains.
+	// Engine is for the code under test: it inserts, signals and reads, and counts as started. Its
+	// Wait returns only for an instance that has ended, or that another goroutine drains.
 	Engine *engine.Engine
-	// Pool is on the kit's database, and closed at the end of the test.
+	// Pool connects to the kit's database. The end of the test closes it.
 	Pool *pgxpool.Pool
 
 	hand   *worker.Hand
 	schema string
 	queues map[string]bool // nil: all
 
-	mu    sync.Mutex // held by whoever works
-	today time.Time  // by the calendar that schedules go by: only Advance moves it
+	mu    sync.Mutex // each method holds it while it works
+	today time.Time  // the calendar of the schedules: only Advance moves it
 	noteM sync.Mutex
-	notes []Ran // of the step under way: the engine's hook writes them
+	notes []Ran // of the step that is running; the engine's hook writes them
 }
 
-// cleanupTimeout bounds what is done after a test, whose own context has ended by then.
+// cleanupTimeout bounds the work after a test, whose own context has ended by then.
 const cleanupTimeout = 30 * time.Second
 
-// New makes a kit, and ends the test where it cannot. The database is dropped when the test ends.
+// New makes a kit. If it cannot, it ends the test. The end of the test drops the database.
 //
-// The first test that needs one migrates a template, gendurable_template_ and a hash of the migrations; it stays on the server for later
-// runs. All others are copies of it. It drops databases that killed tests have left behind, once they are an hour old. New is safe in
-// parallel tests and packages.
+// The first test that needs it migrates a template database, whose name is gendurable_template_ and
+// a hash of the migrations; it stays on the server for later runs. All other databases are copies
+// of it. New drops databases that killed tests have left behind, once they are an hour old. It is
+// safe in parallel tests and packages.
 func New(t testing.TB, c Config) *Kit {
 	t.Helper()
 	kit, err := open(t, c)
@@ -138,7 +147,7 @@ func setup(ctx context.Context, at *pgxpool.Config, f func(ctx context.Context, 
 func (k *Kit) start(t testing.TB, c Config) error {
 	t.Helper()
 	config := engine.Config{
-		// No session is worth its connection where there is one process.
+		// With a single process, a session for the keys' locks is not worth its connection.
 		PartitionLock: engine.LockLease,
 		Logger:        slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
@@ -157,7 +166,7 @@ func (k *Kit) start(t testing.TB, c Config) error {
 	if k.today = c.Calendar; k.today.IsZero() {
 		k.today = time.Now()
 	}
-	k.today = k.today.UTC().Truncate(time.Microsecond) // what Postgres resolves
+	k.today = k.today.UTC().Truncate(time.Microsecond) // the resolution of Postgres
 	if k.Engine, k.hand, err = engine.ByHand(t.Context(), config, k.today); err != nil {
 		return err
 	}
@@ -171,14 +180,14 @@ func (k *Kit) start(t testing.TB, c Config) error {
 	return nil
 }
 
-// note is the engine's hook.
+// note is the engine's hook: it records each step.
 func (k *Kit) note(_ context.Context, e engine.StepEvent) {
 	k.noteM.Lock()
 	defer k.noteM.Unlock()
 	k.notes = append(k.notes, Ran{Info: e.Instance, Outcome: e.Outcome, Took: e.Took, Err: e.Err})
 }
 
-// noted takes the notes.
+// noted returns the recorded steps, and forgets them.
 func (k *Kit) noted() []Ran {
 	k.noteM.Lock()
 	defer k.noteM.Unlock()
@@ -187,8 +196,8 @@ func (k *Kit) noted() []Ran {
 	return notes
 }
 
-// schedules is the engine's table.
+// schedules returns the name of the engine's table in SQL.
 func (k *Kit) schedules() string { return quoted(k.schema) + ".schedules" }
 
-// instances is the engine's table.
+// instances returns the name of the engine's table in SQL.
 func (k *Kit) instances() string { return quoted(k.schema) + ".gen_durable" }

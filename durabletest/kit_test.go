@@ -68,7 +68,7 @@ func TestParallelKitsAreApart(t *testing.T) {
 	}
 }
 
-// A hundred at a time have more connections to open than a server allows.
+// A hundred kits at a time could open more connections than a server allows.
 func TestManyKitsAtOnceDoNotExhaustTheServer(t *testing.T) {
 	t.Parallel()
 	const program = "a hundred kits"
@@ -123,7 +123,7 @@ func TestAnEndlessLoopMeetsTheLimit(t *testing.T) {
 	require.Equal(t, 25, at.State)
 	require.Zero(t, at.Attempt)
 
-	// A limit that is just enough is no error.
+	// A limit that just suffices is no error.
 	other := newKit(t, parcels)
 	insert(t, other, parcel.New("left"))
 	_, err = other.Drain(t.Context(), durabletest.Limit(1))
@@ -167,7 +167,8 @@ func TestAdvanceFiresInOrder(t *testing.T) {
 	require.Zero(t, durabletest.RequireAdvance(t, kit, 24*time.Hour).Steps)
 }
 
-// A timer that starts anew fires as often as it does in the time that passes, however long its steps take.
+// A timer that starts anew fires as often as its period fits into the time that passes, however
+// long its steps take.
 func TestAdvanceCountsPeriods(t *testing.T) {
 	t.Parallel()
 	var d diary
@@ -183,7 +184,7 @@ func TestAdvanceCountsPeriods(t *testing.T) {
 	require.ErrorContains(t, err, "advance by -1ns")
 }
 
-// What Advance moves, and what not, is known of every time that there is.
+// The test lists every column with a time, and whether Advance moves it.
 func TestAdvanceKnowsEveryTime(t *testing.T) {
 	t.Parallel()
 	kit := newShop(t)
@@ -313,7 +314,8 @@ func TestTheEndOfTheContextCancelsTheStep(t *testing.T) {
 	require.Empty(t, at.LastError)
 }
 
-// What the code under test enqueues in a transaction is seen before its commit, by that transaction alone.
+// The transaction in which the code under test inserts sees the instance before its commit; no
+// other one does.
 func TestInsertsInOpenTransactions(t *testing.T) {
 	t.Parallel()
 	kit := newShop(t)
@@ -348,7 +350,7 @@ func TestInsertsInOpenTransactions(t *testing.T) {
 	require.Contains(t, said, "ID:2")
 }
 
-// A step that works in the engine's transaction, and a host's own table.
+// A step works in the engine's transaction, on a table of the host's.
 func TestSetupAndInTx(t *testing.T) {
 	t.Parallel()
 	books := checkout.Define(fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
@@ -426,7 +428,7 @@ func TestSchemasWhereDatabasesAreNotAllowed(t *testing.T) {
 	require.Empty(t, testSchemas(t, admin))
 }
 
-// Whoever holds a key's lock elsewhere is waited for until ctx ends, and the claim goes back.
+// Drain waits for a key's lock that another session holds until ctx ends, and gives the claim back.
 func TestAKeyHeldElsewhereIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	kit := durabletest.New(t, durabletest.Config{Machines: []fsm.Definition{parcels}, DatabaseURL: pgtest.URL(t),
@@ -461,7 +463,7 @@ func TestAKeyHeldElsewhereIsWaitedFor(t *testing.T) {
 	durabletest.RequireDone(t, kit, parcel, id)
 }
 
-// A step that goes on after the end of its context keeps neither Drain nor what comes after.
+// A step that goes on after the end of its context keeps neither Drain nor later work waiting.
 func TestAStepThatDoesNotHeedItsContext(t *testing.T) {
 	t.Parallel()
 	deaf, over := make(chan struct{}), make(chan struct{})

@@ -15,34 +15,34 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// ServerConfig says how [StartServer] sets a server up. The zero value is a throwaway one.
+// ServerConfig configures [StartServer]. The zero value is a throwaway server.
 type ServerConfig struct {
-	// Directory keeps the data: Stop leaves it there, and the next server on it finds them again, at
-	// the same URL where it can. Only one server runs on a directory at a time. Empty: a temporary
+	// Directory keeps the data. Stop leaves it there, and the next server on it finds it again, at the
+	// same URL if the port is free. Only one server runs on a directory at a time. "": a temporary
 	// directory, which Stop removes, and a server that need not survive a crash.
 	Directory string
-	// Port of 127.0.0.1 that the server listens at. 0: that of the last server on the Directory, at
-	// first any.
+	// Port is the port of 127.0.0.1 that the server listens at. 0: the port of the last server on the
+	// Directory; for the first one, any free port.
 	Port int
-	// Schema of Postgres for the engine's tables: "gendurable".
+	// Schema is the Postgres schema of the engine's tables; "": "gendurable".
 	Schema string
-	// Settings of the server, by their names in postgresql.conf. Nil: Postgres' defaults, but for 200
+	// Settings of the server, by their names in postgresql.conf. Nil: Postgres' defaults, except 200
 	// connections.
 	Settings map[string]string
 }
 
-// Server is a Postgres with the engine's tables in place, for development and tests: a process of
-// its own, which goes down with this one at the latest. Its methods may be called from several
-// goroutines.
+// Server is a Postgres with the engine's tables, for development and tests. It is a process of its
+// own, which ends with this one at the latest. Its methods may be called from several goroutines.
 type Server struct{ cluster *pgdev.Cluster }
 
-// serverMaxConns is enough for the tests of a few packages at a time.
+// serverMaxConns suffices for the tests of a few packages at a time.
 const serverMaxConns = 200
 
 // StartServer starts a Postgres from the machine's own binaries and migrates its database
-// "postgres". ctx bounds the start only. Root's server runs as the user postgres, or nobody, since
-// Postgres refuses to run as root. Without Postgres on the machine the error says how to install
-// it; "gendurable dev --fetch" gets one without installing anything. Windows is not supported.
+// "postgres". ctx bounds the start only. If this process runs as root, the server runs as the user
+// postgres, or nobody, since Postgres refuses to run as root. Without Postgres on the machine the
+// error says how to install it; "gendurable dev --fetch" gets one without installing anything.
+// Windows is not supported.
 func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	s, err := startServer(ctx, c)
 	if err != nil {
@@ -58,7 +58,7 @@ func StartServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// startServer leaves the database empty.
+// startServer starts the server and leaves its database empty.
 func startServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	options := []pgdev.Option{pgdev.WithSetting("max_connections", strconv.Itoa(serverMaxConns))}
 	if c.Directory == "" {
@@ -79,20 +79,20 @@ func startServer(ctx context.Context, c ServerConfig) (*Server, error) {
 	return &Server{cluster}, nil
 }
 
-// URL is that of the migrated database, as superuser, with the password.
+// URL returns the URL of the migrated database, as superuser, with the password.
 func (s *Server) URL() string { return s.cluster.URL("") }
 
-// Stop ends the server, connections and all. Stopping a stopped one does nothing.
+// Stop ends the server and all of its connections. On a stopped server it does nothing.
 func (s *Server) Stop() error { return s.cluster.Stop() }
 
-// own is the server of this process's kits that name none. The first one starts it.
+// own is the server of all kits of this process that name no server. The first such kit starts it.
 var own struct {
 	sync.Mutex
 	server *Server
 }
 
-// ownURL starts the process's own server, unless it runs. It lives as long as the process does,
-// since no test knows that it is the last.
+// ownURL starts the process's own server, unless it runs. It ends with the process, since no test
+// knows that it is the last.
 func ownURL(ctx context.Context) (string, error) {
 	own.Lock()
 	defer own.Unlock()
@@ -106,12 +106,12 @@ func ownURL(ctx context.Context) (string, error) {
 	return own.server.URL(), nil
 }
 
-// Tests are those of a package: a *[testing.M], or what wraps it.
+// Tests runs the tests of a package: it is a *[testing.M], or a wrapper of one.
 type Tests interface{ Run() (code int) }
 
-// ThenStop returns the tests with an end of the server that their kits have started, if any. It
-// ends with the process otherwise, and until then a goroutine waits for it, which whoever looks for
-// leaks would find:
+// ThenStop returns the tests such that their end also stops the server that their kits have
+// started, if any. Without it the server ends with the process. Until then a goroutine waits for
+// it, which a check for leaks would report:
 //
 //	func TestMain(m *testing.M) { goleak.VerifyTestMain(durabletest.ThenStop(m)) }
 func ThenStop(t Tests) Tests { return stopping{t} }

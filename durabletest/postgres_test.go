@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The environment names no server: the kits have one of the process's own, all the same one.
+// If the environment names no server, all kits use the same one of the process's own.
 func TestKitsStartAServer(t *testing.T) {
 	t.Setenv("GENDURABLE_TEST_URL", "")
 	t.Setenv("DATABASE_URL", "")
@@ -32,7 +32,7 @@ func TestKitsStartAServer(t *testing.T) {
 	require.Equal(t, first, host())
 }
 
-// Whoever is not root has one, too.
+// Accounts other than root can start a server, too.
 func TestKitsStartAServerForOthersThanRoot(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// RequireDrain is [Kit.Drain] that ends the test on an error.
+// RequireDrain calls [Kit.Drain], and ends the test on an error.
 func RequireDrain(t testing.TB, k *Kit, opts ...Option) Drained {
 	t.Helper()
 	d, err := k.Drain(t.Context(), opts...)
@@ -26,7 +26,7 @@ func RequireDrain(t testing.TB, k *Kit, opts ...Option) Drained {
 	return d
 }
 
-// RequireAdvance is [Kit.Advance] that ends the test on an error.
+// RequireAdvance calls [Kit.Advance], and ends the test on an error.
 func RequireAdvance(t testing.TB, k *Kit, d time.Duration, opts ...Option) Drained {
 	t.Helper()
 	drained, err := k.Advance(t.Context(), d, opts...)
@@ -36,8 +36,9 @@ func RequireAdvance(t testing.TB, k *Kit, d time.Duration, opts ...Option) Drain
 	return drained
 }
 
-// RequireStatus ends the test unless the instance has this status, and returns it. Like all that follow, it then prints the instance's
-// whole story. A key finds only the instance that occupies it: one that has ended is mostly found by id alone.
+// RequireStatus ends the test unless the instance has this status, and returns the instance. If a
+// Require function fails, it prints the instance's whole story ([Kit.Story]). A key finds only the
+// instance that occupies it, so address an ended instance by id.
 func RequireStatus(t testing.TB, k *Kit, of fsm.Target, want fsm.Status) fsm.RawInstance {
 	t.Helper()
 	at := get(t, k, of)
@@ -58,7 +59,8 @@ func RequireDone[S, R any](t testing.TB, k *Kit, m fsm.Machine[S, R], of fsm.Tar
 	return typed.Result
 }
 
-// RequireFailed ends the test unless the instance has failed in this way, with a last error that contains text. Failure "" is any, text "" too.
+// RequireFailed ends the test unless the instance has failed for this reason, with a last error
+// that contains text. The reason "" accepts any reason, and the text "" any text.
 func RequireFailed(t testing.TB, k *Kit, of fsm.Target, why fsm.Failure, text string) fsm.RawInstance {
 	t.Helper()
 	at := RequireStatus(t, k, of, fsm.StatusFailed)
@@ -71,8 +73,8 @@ func RequireFailed(t testing.TB, k *Kit, of fsm.Target, why fsm.Failure, text st
 	return at
 }
 
-// RequireParked ends the test unless the instance awaits signals of exactly these names, in any order. Without names it may await any, or its
-// children.
+// RequireParked ends the test unless the instance awaits signals of exactly these names, in any
+// order. Without names, it may await any signals, or its children.
 func RequireParked(t testing.TB, k *Kit, of fsm.Target, names ...string) fsm.RawInstance {
 	t.Helper()
 	at := get(t, k, of)
@@ -96,8 +98,10 @@ func RequireParked(t testing.TB, k *Kit, of fsm.Target, names ...string) fsm.Raw
 	return at
 }
 
-// RequireInserted ends the test unless there is an instance of the machine that match accepts, and returns the first: what the code under test
-// has enqueued. match sees the instance as it is now, so look before it runs; nil is any. From a [Tx], it is there before its commit.
+// RequireInserted ends the test unless there is an instance of the machine that match accepts, and
+// returns the first one. So a test checks what the code under test has enqueued. match gets the
+// instance as it is now, so call RequireInserted before the instance runs; a nil match accepts any.
+// From a [Tx], it also finds an instance before its commit.
 func RequireInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) fsm.Instance[S, R] {
 	t.Helper()
 	all := read(t, from, m)
@@ -108,7 +112,8 @@ func RequireInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], m
 	return all[at]
 }
 
-// RequireNotInserted ends the test if there is an instance of the machine that match accepts; nil is any.
+// RequireNotInserted ends the test if there is an instance of the machine that match accepts; a nil
+// match accepts any.
 func RequireNotInserted[S, R any](t testing.TB, from Source, m fsm.Machine[S, R], match func(fsm.Instance[S, R]) bool) {
 	t.Helper()
 	all := slices.DeleteFunc(read(t, from, m), func(i fsm.Instance[S, R]) bool { return match != nil && !match(i) })
@@ -140,7 +145,8 @@ func list[S, R any](all []fsm.Instance[S, R]) string {
 	return text.String()
 }
 
-// Signals are the inbox of an instance, oldest first: what has arrived and is not consumed. That of one that has ended is empty.
+// Signals returns the unconsumed signals in the inbox of an instance, oldest first. The inbox of an
+// ended instance is empty.
 func (k *Kit) Signals(ctx context.Context, of fsm.Target) ([]fsm.Received, error) {
 	at, err := k.Engine.Get(ctx, of)
 	if err != nil || at.Status.Terminal() {
@@ -170,7 +176,7 @@ func get(t testing.TB, k *Kit, of fsm.Target) fsm.RawInstance {
 	return at
 }
 
-// fatal ends the test with what is wrong, and all that is known of the instance.
+// fatal ends the test with a message and the story of the instance.
 func (k *Kit) fatal(t testing.TB, id fsm.ID, format string, args ...any) {
 	t.Helper()
 	story, err := k.Story(t.Context(), id)
@@ -180,7 +186,8 @@ func (k *Kit) fatal(t testing.TB, id fsm.ID, format string, args ...any) {
 	t.Fatalf("instance %d: %s\n%s", id, fmt.Sprintf(format, args...), story)
 }
 
-// Story is all that there is to know about an instance, as a table to print: where it stands and why, its state, its inbox, its children.
+// Story returns everything that is known about an instance, as a table to print: its status and
+// why, its state, its inbox, its children.
 func (k *Kit) Story(ctx context.Context, of fsm.Target) (string, error) {
 	at, err := k.Engine.Get(ctx, of)
 	if err != nil {
@@ -198,7 +205,7 @@ func (k *Kit) Story(ctx context.Context, of fsm.Target) (string, error) {
 	return story(row, signals, children), nil
 }
 
-// most rows of inbox and children are shown.
+// most is how many rows of the inbox, and of the children, a story shows.
 const most = 50
 
 func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) string {
@@ -249,7 +256,7 @@ func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) st
 
 func decimal[N ~int | ~int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
-// short is a text on one line, of a length that leaves a table readable.
+// short returns a text on one line, short enough for a table.
 func short(text string) string {
 	const longest = 400
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\n", " ⏎ "), "\t", " ")
@@ -259,7 +266,7 @@ func short(text string) string {
 	return text
 }
 
-// table prints rows in columns. The last one is as wide as it is.
+// table prints rows in columns. The last column is not padded.
 func table(into *strings.Builder, rows [][]string) {
 	widths := make([]int, len(rows[0]))
 	for _, row := range rows {

@@ -20,19 +20,21 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// KindInTx is the kind of engine.InTx in what [RunStep] returns: [Outcome.InTx] decides it.
+// KindInTx is the kind that [RunStep] returns for engine.InTx; [Outcome.InTx] decides such an
+// outcome.
 const KindInTx fsm.OutcomeKind = "in tx"
 
-// Visit is what a step run by [RunStep] is to see. The zero value is the first run of an instance with a zero state.
+// Visit is what a step that [RunStep] runs will see. The zero value is the first run of an instance
+// with a zero state.
 type Visit struct {
-	State    any           // as the machine declares it; nil is the zero value. A json.RawMessage is taken as it is
+	State    any           // of the machine's type; nil: the zero value; a json.RawMessage is not encoded again
 	Awaited  []fsm.Message // the signals that woke it, oldest first: Paid.With(…)
 	TimedOut bool          // the await's timeout woke it
 	Children []Child       // of the round that joins here, in spawn order
-	Dropped  []fsm.Dropped // of these, those that were not inserted
+	Dropped  []fsm.Dropped // the children of that round that were not inserted
 
-	Attempt      int   // 0 for the first run
-	Crashes      int   // times this visit lost its process
+	Attempt      int   // from 0
+	Crashes      int   // how often this visit lost its process
 	Number       int64 // of the visit; idempotency keys depend on it and on ID
 	ID           fsm.ID
 	Key          fsm.Key
@@ -40,16 +42,16 @@ type Visit struct {
 	Queue        string // "": the machine's own
 	Priority     int
 	FencingToken int64
-	Parent       fsm.ID // 0: nobody's child
-	Depth        int    // of nesting
+	Parent       fsm.ID // 0: it is nobody's child
+	Depth        int    // levels of parents above it
 	InsertedAt   time.Time
 
-	Codec  fsm.Codec     // fsm.JSON
-	Limits engine.Limits // the defaults
-	Logger *slog.Logger  // slog.Default()
+	Codec  fsm.Codec     // nil: fsm.JSON
+	Limits engine.Limits // zero fields: the defaults
+	Logger *slog.Logger  // nil: slog.Default()
 }
 
-// Child is one that has ended; [DoneChild] and [FailedChild] make it.
+// Child is a child that has ended; [DoneChild] and [FailedChild] make it.
 type Child struct {
 	machine string
 	version int
@@ -60,26 +62,26 @@ type Child struct {
 	result  any
 }
 
-// DoneChild is a child that ended with a result, and with this state.
+// DoneChild returns a child that is done, with this state and result.
 func DoneChild[S, R any](m fsm.Machine[S, R], state S, result R) Child {
 	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusDone, state: state, result: result}
 }
 
-// FailedChild is a child that failed, with this state and last error.
+// FailedChild returns a child that failed, with this state and last error.
 func FailedChild[S, R any](m fsm.Machine[S, R], state S, why fsm.Failure, text string) Child {
 	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusFailed, failure: why, text: text, state: state}
 }
 
-// Outcome is what a step decided, validated and encoded as it would be committed.
+// Outcome is the outcome of a step, validated and encoded as it would be committed.
 type Outcome struct {
 	Kind     fsm.OutcomeKind
-	Step     string          // Next, Await, Children: where to
-	State    json.RawMessage // as it would be stored; nil where it stays (Done, Stop)
+	Step     string          // Next, Await, Children: the step to go on at
+	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop)
 	Result   json.RawMessage // Done
 	Delay    time.Duration   // Next, Retry
-	At       time.Time       // Next: not before; Await: at the latest. Zero: none
+	At       time.Time       // Next: not before it; Await: wake no later. Zero: none
 	Timeout  time.Duration   // Await; 0: none
-	Names    []string        // Await: of signals, as given
+	Names    []string        // Await: the names of the signals, as given
 	Children []Spawn         // in order
 	Err      string          // Retry, Stop: the last error
 	Failure  fsm.Failure     // Stop
@@ -108,7 +110,8 @@ func (o Outcome) decode(raw json.RawMessage, what string, v any) error {
 	return o.codec.Decode(raw, v)
 }
 
-// InTx decides an outcome of [KindInTx] inside a transaction, which stays the caller's to commit or roll back, e.g. one of [Kit.Pool].
+// InTx decides an outcome of [KindInTx] inside a transaction, e.g. one of [Kit.Pool]. The caller
+// commits it or rolls it back.
 func (o Outcome) InTx(ctx context.Context, tx pgx.Tx) (Outcome, error) {
 	if o.within == nil {
 		return Outcome{}, fmt.Errorf("an outcome of kind %s is decided already", o.Kind)
@@ -116,9 +119,11 @@ func (o Outcome) InTx(ctx context.Context, tx pgx.Tx) (Outcome, error) {
 	return settled(o.codec, func() (*step.Commit, error) { return o.within(ctx, tx) })
 }
 
-// RunStep runs one step of a definition without any database, by the same decoding, validation and encoding as the engine. Its error is what
-// the machine's handler would get: the step's own, a *fsm.PanicError, a fsm.DecodeError, an *fsm.OutcomeError of what is wrong with the
-// outcome; see [RunOnError]. A step's Timeout holds; Visit.Inbox is what it awaited; there is no engine in the context.
+// RunStep runs one step of a definition without any database, by the same decoding, validation and
+// encoding as the engine. It returns the error that the machine's handler would get: that of the
+// step, a *fsm.PanicError, an fsm.DecodeError, or an *fsm.OutcomeError for a fault of the outcome.
+// [RunOnError] runs the handler. A step's Timeout applies; Visit.Inbox returns the awaited signals;
+// the context holds no engine.
 //
 // The step runs on this goroutine, so a t.FailNow in it ends the test.
 func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outcome, error) {
@@ -135,7 +140,8 @@ func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outco
 	return settled(claim.Env.Codec, func() (*step.Commit, error) { return s.Run(ctx, claim) })
 }
 
-// RunOnError runs the machine's handler, or its retry policy, as after a step that failed with this error.
+// RunOnError runs the machine's handler, or its retry policy, as after a step that failed with this
+// error.
 func RunOnError(ctx context.Context, d fsm.Definition, name string, v Visit, failed error) (Outcome, error) {
 	m, claim, err := v.claim(d, name)
 	if err != nil {
@@ -144,7 +150,7 @@ func RunOnError(ctx context.Context, d fsm.Definition, name string, v Visit, fai
 	return settled(claim.Env.Codec, func() (*step.Commit, error) { return m.OnError(ctx, claim, failed) })
 }
 
-// settled runs user code as the engine does: a panic is an error.
+// settled runs user code as the engine does: it turns a panic into an error.
 func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -171,7 +177,7 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 	return out, nil
 }
 
-// claim is the visit as a worker would have claimed it.
+// claim returns the visit as a worker would have claimed it.
 func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim, error) {
 	if d == nil {
 		return nil, nil, errors.New("durabletest: the definition is nil")
@@ -194,7 +200,7 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 		TimedOut: v.TimedOut, InsertedAt: v.InsertedAt,
 	}
 	if len(v.Children)+len(v.Dropped) > 0 {
-		c.Visit = max(1, c.Visit) // nobody has children to join at the first one
+		c.Visit = max(1, c.Visit) // no instance has children that join at its first visit
 		c.Round = c.Visit
 	}
 	return m, c, errors.Join(v.fill(c), v.receive(c))
@@ -224,7 +230,7 @@ func (v Visit) fill(c *step.Claim) (err error) {
 	return nil
 }
 
-// receive encodes the signals, by the same check as when they are sent.
+// receive encodes the signals, with the same checks as when they are sent.
 func (v Visit) receive(c *step.Claim) error {
 	for i, message := range v.Awaited {
 		s, err := message.Erase(c.Env)
@@ -239,7 +245,7 @@ func (v Visit) receive(c *step.Claim) error {
 	return nil
 }
 
-// encoded is a value as it is stored. A nil one decodes as the zero value of whatever type.
+// encoded returns a value as it is stored. A nil value decodes as the zero value of any type.
 func encoded(codec fsm.Codec, v any) (json.RawMessage, error) {
 	if raw, ok := v.(json.RawMessage); ok && raw != nil {
 		return raw, nil

@@ -63,7 +63,7 @@ func TestRunStepThatJoins(t *testing.T) {
 	require.Equal(t, fsm.FailureExhausted, failed.Failure)
 }
 
-// What is wrong with a step or its outcome is found as in production.
+// RunStep finds the faults of a step or its outcome, as production does.
 func TestRunStepFindsFaults(t *testing.T) {
 	t.Parallel()
 	run := func(f fsm.StepFunc[order, int64], v durabletest.Visit) error {

@@ -13,10 +13,10 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// marches is the noon before Berlin's clocks skip from 2 to 3.
+// marches is noon, before the night in which Berlin's clocks skip from 2 to 3.
 var marches = time.Date(2027, 3, 27, 12, 0, 0, 0, time.UTC)
 
-// planned is a kit with schedules; what they insert notes its key.
+// planned returns a kit with schedules; each instance that they insert notes its key.
 func planned(t *testing.T, d *diary, schedules func(spec func(busy time.Duration) fsm.Spec) []engine.Schedule) *durabletest.Kit {
 	t.Helper()
 	chore := fsm.Declare[time.Duration, fsm.None]("chore")
@@ -35,7 +35,8 @@ func planned(t *testing.T, d *diary, schedules func(spec func(busy time.Duration
 	})
 }
 
-// Each occurrence of the time that passes is fired when its turn comes, as often whenever the test runs, and beside what machines do themselves.
+// Each occurrence within the time that passes fires when its turn comes, between the steps of the
+// machines, and equally often whenever the test runs.
 func TestAdvanceFiresSchedules(t *testing.T) {
 	t.Parallel()
 	var d diary
@@ -58,7 +59,7 @@ func TestAdvanceFiresSchedules(t *testing.T) {
 	require.Zero(t, durabletest.RequireDrain(t, kit).Steps)
 }
 
-// The policies are production's.
+// The policies are those of production.
 func TestAdvanceFiresByThePolicies(t *testing.T) {
 	t.Parallel()
 	var d diary

@@ -21,7 +21,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgclone"
 )
 
-// The variables that name the server, in this order.
+// These variables name the server; the first one that is set counts.
 const (
 	testVariable = "GENDURABLE_TEST_URL"
 	hostVariable = "DATABASE_URL"
@@ -29,20 +29,20 @@ const (
 
 const insufficientPrivilege = "42501"
 
-// place is where a kit works.
+// place is the database and the schema that a kit works in.
 type place struct {
 	config *pgxpool.Config
 	schema string
 }
 
-// URL is that of the kit's database, for drivers other than pgx: as it was given, with another database. In InSchema mode the search_path is
-// not in it.
+// URL returns the URL of the kit's database, for drivers other than pgx: the given one, with
+// another database. In InSchema mode it does not hold the search_path.
 func (k *Kit) URL() string {
 	config := k.Pool.Config().ConnConfig
 	given := config.ConnString()
 	parsed, err := url.Parse(given)
 	if err != nil || parsed.Scheme == "" {
-		return strings.TrimSpace(given + " dbname=" + config.Database) // of two, the last one counts
+		return strings.TrimSpace(given + " dbname=" + config.Database) // the last dbname counts
 	}
 	parsed.Path = "/" + config.Database
 	return parsed.String()
@@ -66,7 +66,7 @@ func settle(t testing.TB, c Config) (*place, error) {
 	return ownSchema(t, server)
 }
 
-// serverOf is the configuration of a pool on the server.
+// serverOf returns the configuration of a pool on the server.
 func serverOf(ctx context.Context, c Config) (*pgxpool.Config, error) {
 	if c.DatabaseURL == "" && c.Pool != nil {
 		return c.Pool.Config(), nil
@@ -122,12 +122,15 @@ func atEnd(t testing.TB, clean func(ctx context.Context) error) {
 
 func quoted(name string) string { return pgx.Identifier{name}.Sanitize() }
 
-// What all kits of a process may have open. A server allows a hundred connections by default, and go test runs a package per CPU.
+// These bound the connections of all kits of a process together. A server allows a hundred
+// connections by default, and go test runs a package per CPU.
 const (
 	openMost = 20
-	// idleMost is up to how many a connection is kept when it falls idle, so that the others are there for whoever needs one now.
+	// idleMost is how many connections may stay open when they are idle; more are closed, so that
+	// others can open theirs.
 	idleMost = 8
-	// patience is how long a kit waits for a connection of others. Then it dials nevertheless: it may be itself that holds them.
+	// patience is how long a kit waits for a slot. Then it dials all the same, since it may hold the
+	// slots itself.
 	patience = 3 * time.Second
 )
 
@@ -153,7 +156,7 @@ func thrifty(c *pgxpool.Config, most int32) {
 	}
 }
 
-// acquire waits for a slot, as long as patience goes, and returns what gives it back.
+// acquire waits for a slot, at most for patience, and returns a function that gives it back.
 func acquire(ctx context.Context) (release func()) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()

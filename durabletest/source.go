@@ -15,24 +15,26 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Source is where [RequireInserted] looks: a *[Kit] for what is committed, a *[Tx] for what a transaction of the host sees.
+// Source is where [RequireInserted] looks: a *[Kit] sees committed instances, a *[Tx] sees those
+// that a transaction of the host sees.
 type Source interface {
 	client() *ent.Client
 	kit() *Kit
 }
 
-// Tx is a transaction of the host as the kit sees it: also what it has inserted itself, before its commit.
+// Tx looks into a transaction of the host: it also sees what that has inserted itself, before its
+// commit.
 type Tx struct {
 	of      *Kit
 	queries *ent.Client
 }
 
-// WithPgx looks inside a transaction of pgx.
+// WithPgx returns a Tx that looks into a transaction of pgx.
 func (k *Kit) WithPgx(tx pgx.Tx) *Tx {
 	return k.within(entpgx.Within(tx))
 }
 
-// WithSQL looks inside a transaction of database/sql or of an ent client.
+// WithSQL returns a Tx that looks into a transaction of database/sql or of an ent client.
 func (k *Kit) WithSQL(tx engine.SQLTx) *Tx {
 	return k.within(entsql.NewDriver(dialect.Postgres, entsql.Conn{ExecQuerier: tx}))
 }
@@ -49,7 +51,7 @@ func (t *Tx) kit() *Kit           { return t.of }
 func (k *Kit) client() *ent.Client { return k.Engine.Ent() }
 func (k *Kit) kit() *Kit           { return k }
 
-// inserted reads the instances of a machine, oldest first.
+// inserted returns the instances of a machine, oldest first.
 func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) ([]fsm.Instance[S, R], error) {
 	rows, err := from.client().Instance.Query().Where(instance.Fsm(m.Name())).Order(instance.ByID()).All(ctx)
 	if err != nil {

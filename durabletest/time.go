@@ -11,17 +11,22 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Advance drains, and then lets d pass: whatever becomes due within d runs, in the order in which it is due, and so does what follows from it.
-// A timer that starts anew each time fires as often as it does in d.
+// Advance drains, and then lets d pass: everything that becomes due within d runs, in the order in
+// which it is due, and so does what follows from it. A timer that starts anew each time fires as
+// often as its period fits into d.
 //
-// The clock of Postgres goes on as ever. In its place, the times of all instances that have not ended come nearer: eligible_at (delays,
-// back-offs), the deadlines of awaits and those of the instances themselves, in one transaction each time. Schedules go by a calendar of
-// the kit's, which begins at Config.Calendar and moves by exactly d: each occurrence of that time is fired when its turn comes. Nothing
-// else moves: not inserted_at, updated_at or finished_at, so no retention passes; and not what machines have in their states, nor time.Now,
-// so an absolute time (At, Until) that a step passes after an Advance is as far away as the real clock says. The few milliseconds that the
-// steps themselves take come on top of d; what is due less than that apart may be taken for due at once.
+// Advance does not move the clock of Postgres. Instead it moves the times of all instances that
+// have not ended nearer, in one transaction each time: eligible_at (delays, back-offs), the
+// deadlines of awaits, and those of the instances. Schedules follow a calendar of the kit's, which
+// begins at Config.Calendar and moves by exactly d: each occurrence in that time fires when its
+// turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no retention
+// passes. Times in the states of machines stay, and so does time.Now: an absolute time (At, Until)
+// that a step sets after an Advance is as far away as the real clock says. The few milliseconds
+// that the steps take are added to d; two things that are due less than that apart may become due
+// together.
 //
-// At most 100 years, as any delay. Errors: as of [Kit.Drain]; the limit is for all of it.
+// d is at most 100 years, as any delay. The errors are those of [Kit.Drain]; the limit counts all
+// steps of the Advance.
 func (k *Kit) Advance(ctx context.Context, d time.Duration, opts ...Option) (Drained, error) {
 	if d < 0 || d > fsm.MaxDelay {
 		return Drained{}, fmt.Errorf("advance by %v: want 0 to %v", d, fsm.MaxDelay)
@@ -49,10 +54,11 @@ func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *D
 	}
 }
 
-// shift brings all times nearer until the next one is due, by most at most.
+// shift moves all times nearer until the next instance is due, by at most most.
 func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, err error) {
 	err = pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
-		// The next is what a drain did not run, since its time has not come. No NULL: a comparison with one is not true.
+		// The next instance is one that the drain did not run, since its time has not come. A time that is
+		// NULL drops out, since no comparison with it is true.
 		var next *int64
 		row := tx.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
@@ -80,13 +86,15 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 	return by, err
 }
 
-// ErrNoTimeout is a [Kit.FireTimeout] of an instance that awaits nothing, or without a timeout.
+// ErrNoTimeout is returned by [Kit.FireTimeout] for an instance that awaits no signal, or has no
+// timeout.
 var ErrNoTimeout = errors.New("durabletest: no await with a timeout")
 
-// FireTimeout ends the await of one instance as its timeout would, whenever that is: it is runnable, and its next visit says TimedOut.
-// [Kit.Drain] runs it. No other time moves.
+// FireTimeout ends the await of one instance as its timeout would, whenever that is: the instance
+// becomes runnable, and TimedOut of its next visit is true. [Kit.Drain] runs it. No other time
+// moves.
 //
-// Errors: [ErrNoTimeout]; engine.ErrNotFound.
+// It returns [ErrNoTimeout], or engine.ErrNotFound.
 func (k *Kit) FireTimeout(ctx context.Context, of fsm.Target) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
