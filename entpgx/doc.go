@@ -10,8 +10,8 @@
 // modes if it casts each parameter whose type the context leaves open ($1::bigint, not $1 + 1), and
 // if its arguments are of these types:
 //
-//   - integers, float64, bool, string, time.Time, named types of those, and pointers to them (nil is
-//     NULL), but not time.Duration, which is an interval and never a number
+//   - integers, float64, bool, string, time.Time, named types of those, and pointers to them (nil
+//     is NULL), but not time.Duration, which is an interval and never a number
 //   - slices of int, int16, int32, int64, float64, bool, string, time.Time, or of pointers to those
 //     (nil elements are NULL, a nil slice is NULL, an empty one '{}'); never slices of named types
 //   - uuid.UUID, *uuid.UUID, pgtype.UUID, []pgtype.UUID, or the text form as string or []string;

@@ -229,8 +229,9 @@ func TestValuesOfMetrics(t *testing.T) {
 	require.Positive(t, total("gendurable.pool.connection.max"))
 }
 
-// Prometheus takes the increase of a counter from its first sample on. So a counter that is born above 0 hides what made
-// it, and an alert on the first reaped claim, stale outcome or missed occurrence would not fire.
+// Prometheus takes the increase of a counter from its first sample on. If a counter appeared with a
+// value above 0, an alert on the first reaped claim, stale outcome or missed occurrence would not
+// fire.
 func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
 	m := measured{reader: sdkmetric.NewManualReader()}
@@ -259,7 +260,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}, born, "each counter, and for how many sets of attributes")
 }
 
-// exported are the names that Prometheus scrapes, and those of their labels.
+// exported returns the names that Prometheus scrapes, and those of their labels.
 func (m measured) exported(t *testing.T) (metrics, labels map[string]bool) {
 	t.Helper()
 	families, err := m.registry.Gather()
@@ -290,7 +291,7 @@ var (
 	ours      = regexp.MustCompile(`\b(?:gendurable|error)_\w+`)
 )
 
-// named are the metrics and the labels of this module that an expression of PromQL names.
+// named returns the metrics and the labels of this module that an expression of PromQL names.
 func named(expression string) (metrics, labels []string) {
 	rest := quotes.ReplaceAllString(expression, `""`)
 	for _, s := range selection.FindAllString(rest, -1) {
@@ -306,7 +307,7 @@ func named(expression string) (metrics, labels []string) {
 	return ours.FindAllString(grouping.ReplaceAllString(rest, ""), -1), labels
 }
 
-// expressions are the PromQL in something that was decoded, wherever it is.
+// expressions returns the PromQL in a decoded value, at whatever depth.
 func expressions(v any) (found []string) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -324,7 +325,7 @@ func expressions(v any) (found []string) {
 	return found
 }
 
-// What the dashboard and the alerts ask for is there.
+// All metrics and labels that the dashboard and the alerts name exist.
 func TestDashboardAndAlertsNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	metrics, labels := measure(t).exported(t)
@@ -368,7 +369,8 @@ func TestNamesInExpressions(t *testing.T) {
 	require.Equal(t, []string{"gendurable_queue"}, labels)
 }
 
-// However many collect, the database is asked once in a while; where it does not answer, no old lag is told as a new one.
+// However many collectors ask, the database is queried once per LagEvery; if it does not answer, an
+// old lag is not reported as a new one.
 func TestLagIsCached(t *testing.T) {
 	t.Parallel()
 	asked := 0
