@@ -57,8 +57,8 @@ func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *D
 // shift moves all times nearer until the next instance is due, by at most most.
 func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, err error) {
 	err = pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
-		// The next instance is one that the drain did not run, since its time has not come. A time that is
-		// NULL drops out, since no comparison with it is true.
+		// The next instance is one that the drain did not run, since its time has not come. A time that
+		// is NULL drops out, since no comparison with it is true.
 		var next *int64
 		row := tx.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
