@@ -21,15 +21,15 @@ import (
 )
 
 type benchCommand struct {
-	Jobs        int `default:"10000" help:"How many jobs are inserted, and then run as fast as they can be."`
-	Singles     int `default:"200"   help:"How many are then inserted one by one, each when the last has ended, for the latencies."`
-	Concurrency int `default:"0"     help:"How many run at once; 0 is the engine's default."`
+	Jobs        int `default:"10000" help:"How many jobs are inserted, and then run as fast as possible."`
+	Singles     int `default:"200"   help:"How many jobs are then inserted one by one, each after the last has ended, to measure latencies."`
+	Concurrency int `default:"0"     help:"How many jobs run at once; 0: the engine's default."`
 }
 
 func (*benchCommand) lasts() bool { return true }
 
 const (
-	// benchMost bounds what a slip of the finger puts on a server.
+	// benchMost keeps a typing error from filling a server.
 	benchMost = 1_000_000
 	// benchBatch is how many jobs one statement inserts.
 	benchBatch = 1000
@@ -37,7 +37,7 @@ const (
 	benchDrop = 30 * time.Second
 )
 
-// measured is what the bench found.
+// measured holds the results of the bench.
 type measured struct {
 	Jobs        int       `json:"jobs"`
 	InsertedPer float64   `json:"inserted_per_second"`
@@ -55,14 +55,14 @@ type latencies struct {
 
 var noop = fsm.Declare[int, int]("bench")
 
-// Run the command.
+// Run runs the command.
 func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	if c.Jobs < 1 || c.Jobs > benchMost || c.Singles < 0 || c.Singles > benchMost || c.Concurrency < 0 {
 		return usagef("--jobs is 1 to %d, --singles 0 to %d, --concurrency not negative", benchMost, benchMost)
 	}
 	pool, err := a.connect(ctx, func(config *pgxpool.Config) {
 		config.MaxConns = 10
-		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // as an engine's: the server is measured as it is used
+		config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement // like an engine's, so that the bench measures the server as it is used
 	})
 	if err != nil {
 		return err

@@ -16,31 +16,31 @@ import (
 type commands struct {
 	Options options `embed:""`
 
-	Migrate    migrateCommands  `cmd:"" help:"Bring the schema to a version, and say which it has."`
+	Migrate    migrateCommands  `cmd:"" help:"Migrate the schema, and show its version."`
 	Instance   instanceCommands `cmd:"" help:"List, explain and change instances."`
 	Queue      queueCommands    `cmd:"" help:"List, pause and resume queues."`
 	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
-	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work: what is wrong, and what to do."`
+	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work; say what is wrong, and what to do."`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
-	Dev        devCommand       `cmd:"" help:"Run a Postgres of this machine's own binaries, migrated, until ctrl-c; its data stay."`
+	Dev        devCommand       `cmd:"" help:"Run a migrated Postgres from this machine's binaries until ctrl-c; its data stays."`
 	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`
 	Completion completion       `cmd:"" help:"Print the completion script of a shell."`
-	Complete   completeCommand  `cmd:"" help:"What could be the last of some words."                                                 hidden:""`
+	Complete   completeCommand  `cmd:"" help:"Print the candidates for the last of some words."                                   hidden:""`
 	Version    versionCommand   `cmd:"" help:"Print the version of this program and of its schema."`
 }
 
-// options of all commands.
+// options are the flags of all commands.
 type options struct {
-	DatabaseURL string        `env:"DATABASE_URL"             help:"The database, as a URL or as key=value."                                                 name:"database-url"         placeholder:"URL"`
-	Schema      string        `default:"gendurable"           env:"GENDURABLE_SCHEMA"                                                                        help:"The engine's schema."`
+	DatabaseURL string        `env:"DATABASE_URL"             help:"The database, as a URL or as key=value."                                                                           name:"database-url"         placeholder:"URL"`
+	Schema      string        `default:"gendurable"           env:"GENDURABLE_SCHEMA"                                                                                                  help:"The engine's schema."`
 	JSON        bool          `help:"Write JSON, errors too." name:"json"`
-	Timeout     time.Duration `default:"30s"                  help:"How long a command may take that neither lasts nor changes many; 0: as long as it does."`
+	Timeout     time.Duration `default:"30s"                  help:"How long a command may take, unless it waits, watches, measures, migrates or changes many instances; 0: no limit."`
 }
 
-// app is what a command works with. One that asks for a *pgxpool.Pool or a *database beside it gets
-// it connected, and leaves its end to run.
+// app is what a command works with. A command that also takes a *pgxpool.Pool or a *database gets
+// it connected; run closes it.
 type app struct {
 	options
 	console *console
@@ -56,7 +56,7 @@ func (a *app) close() {
 
 const description = "Operate gendurable, durable state machines on Postgres."
 
-// newParser builds the command line. helped is set when help was printed, which is all there is to
+// newParser builds the command line. It sets helped if help was printed; there is nothing else to
 // do then.
 func newParser(all *commands, c *console, helped *bool) (*kong.Kong, error) {
 	return kong.New(all,
@@ -66,7 +66,7 @@ func newParser(all *commands, c *console, helped *bool) (*kong.Kong, error) {
 	)
 }
 
-// run is the program: it ends with the code to exit with.
+// run is the program: it returns the code to exit with.
 func run(ctx context.Context, args []string, c *console) exitCode {
 	var all commands
 	helped := false
@@ -109,7 +109,7 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 	return c.report(err, a.JSON)
 }
 
-// misused is the command that a wrong command line is about.
+// misused returns the command that a wrong command line is about.
 func misused(err error) string {
 	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && wrong.Context != nil {
 		if node := wrong.Context.Selected(); node != nil {
@@ -119,7 +119,7 @@ func misused(err error) string {
 	return "gendurable"
 }
 
-// lasting is a command that takes as long as it takes.
+// lasting is a command to which --timeout does not apply.
 type lasting interface{ lasts() bool }
 
 func lasts(parsed *kong.Context) bool {

@@ -58,7 +58,7 @@ func TestBadCommandLines(t *testing.T) {
 	require.NotContains(t, h.in("queue", "list", "--database-url", "postgres://u:secret@[").errs, "secret")
 }
 
-// Bad values that need the database, or the engine, to be told.
+// Only the database or the engine can tell that these values are bad.
 func TestBadValues(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The scripts ask the program itself, so they are never older than it: "gendurable complete --
-// words" prints what could be the last word.
+// scripts ask the program itself, so they are never older than it: "gendurable complete -- words"
+// prints the candidates for the last word.
 var scripts = map[string]string{
 	"bash": `_gendurable() {
   local IFS=$'\n'
@@ -41,7 +41,7 @@ type completion struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *completion) Run(_ context.Context, a *app) error {
 	return a.show(map[string]string{"shell": c.Shell, "script": scripts[c.Shell]}, func(w io.Writer) {
 		fmt.Fprint(w, scripts[c.Shell])
@@ -52,7 +52,7 @@ type completeCommand struct {
 	Words []string `arg:"" optional:"" passthrough:""`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *completeCommand) Run(_ context.Context, a *app) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -66,7 +66,7 @@ func (c *completeCommand) Run(_ context.Context, a *app) error {
 	return err
 }
 
-// values of flags that have no enum.
+// values returns the values of flags that have no enum.
 var values = map[string]func() []string{
 	"status": func() (out []string) {
 		for _, s := range fsm.Statuses() {
@@ -80,7 +80,7 @@ var values = map[string]func() []string{
 	},
 }
 
-// candidates are what could be the last of the words, by what stands before it.
+// candidates returns the candidates for the last of the words, by the words before it.
 func candidates(root *kong.Node, words []string) (out []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -111,8 +111,8 @@ func candidates(root *kong.Node, words []string) (out []string) {
 	return out
 }
 
-// walk goes down to the command that the words name. pending: the last of them is a flag that wants
-// a value.
+// walk descends to the command that the words name. pending is the last word's flag, if it wants a
+// value.
 func walk(at *kong.Node, words []string) (command *kong.Node, pending *kong.Flag) {
 	for _, word := range words {
 		name, isFlag := strings.CutPrefix(word, "--")

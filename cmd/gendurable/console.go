@@ -12,19 +12,20 @@ import (
 	"golang.org/x/term"
 )
 
-// console is what the program reads from and writes to.
+// console is the program's input and output.
 type console struct {
 	in        io.Reader
 	out, errs io.Writer
-	// interactive: somebody is there to be asked.
+	// interactive says that somebody can answer a question.
 	interactive bool
-	// size of the terminal that out is; nil: it is none, and nothing is cut off.
+	// size returns the size of the terminal that out is. If it is nil, out is no terminal, and nothing
+	// is cut off.
 	size func() (width, height int)
-	// raw makes in give each key at once, until restore; nil: it cannot.
+	// raw makes in return each key at once, until restore. If it is nil, in cannot do that.
 	raw func() (restore func(), err error)
 }
 
-// standard is the process's own.
+// standard returns the console of the process.
 func standard() *console {
 	c := &console{in: os.Stdin, out: os.Stdout, errs: os.Stderr}
 	in, out := int(os.Stdin.Fd()), int(os.Stdout.Fd())
@@ -38,7 +39,7 @@ func standard() *console {
 		}
 	}
 	if term.IsTerminal(in) {
-		c.interactive = term.IsTerminal(int(os.Stderr.Fd())) // where it is asked
+		c.interactive = term.IsTerminal(int(os.Stderr.Fd())) // questions are written there
 		c.raw = func() (func(), error) {
 			before, err := term.MakeRaw(in)
 			if err != nil {
@@ -58,14 +59,13 @@ func (c *console) width() int {
 	return width
 }
 
-// confirm asks before something is done that cannot be taken back. yes: it was answered on the
-// command line.
+// confirm asks before an action that cannot be undone. yes says that the command line has answered.
 func (c *console) confirm(ctx context.Context, question string, yes bool) error {
 	if yes {
 		return nil
 	}
 	if !c.interactive {
-		return &exitError{codeUnconfirmed, fmt.Errorf("%s Nobody is there to answer: with --yes it is done unasked", question)}
+		return &exitError{codeUnconfirmed, fmt.Errorf("%s Nobody is there to answer: confirm with --yes", question)}
 	}
 	fmt.Fprintf(c.errs, "%s [y/N] ", question)
 	answer := make(chan string, 1)

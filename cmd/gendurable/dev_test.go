@@ -44,7 +44,7 @@ func dev(t *testing.T, args ...string) *devRun {
 	return d
 }
 
-// stop is ctrl-c.
+// stop interrupts the command, as ctrl-c does.
 func (d *devRun) stop() {
 	d.t.Helper()
 	if d.end == nil {
@@ -74,7 +74,7 @@ func TestDevKeepsItsDataAndItsURL(t *testing.T) {
 	h.run("migrate", "status").is(codeDone)
 	h.run("queue", "pause", "mail").is(codeDone)
 
-	// A second one shows the first one's.
+	// A second run shows the server of the first.
 	again := h.in("dev", "--dir", dir).is(codeDone).complains("already")
 	require.Equal(t, first.url+"\n", again.out, "and nothing else, for shells")
 	require.Equal(t, devServer{first.url, dir, false}, read[devServer](h.in("dev", "--dir", dir, "--json").is(codeDone)))
@@ -123,7 +123,8 @@ func TestDevRefusesATakenPort(t *testing.T) {
 // playVariable makes the test binary play the program.
 const playVariable = "GENDURABLE_TEST_PLAY"
 
-// Whoever is not root runs the server as themselves, with its data where the system has theirs.
+// For an account other than root, the server runs as that account, with its data where the system
+// keeps the account's.
 func TestDevInAHomeOfItsOwn(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

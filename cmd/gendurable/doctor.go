@@ -15,12 +15,12 @@ import (
 )
 
 type doctorCommand struct {
-	Skip      []string      `help:"Leave out these checks, by name." placeholder:"CHECK"`
-	Retention time.Duration `default:"168h"                          help:"Ended instances that are older should have been collected: more than the longest retention of any engine."`
-	Patience  time.Duration `default:"1m"                            help:"Work that has been due, and leases that have been over, for so long are taken as left alone."`
+	Skip      []string      `help:"Skip these checks, by name." placeholder:"CHECK"`
+	Retention time.Duration `default:"168h"                     help:"Report ended instances that are older than this. Set it above the longest retention of any engine."`
+	Patience  time.Duration `default:"1m"                       help:"Report work that has been due, and leases that have been expired, for longer than this."`
 }
 
-// grade is how a check went.
+// grade is the result of a check.
 type grade string
 
 const (
@@ -29,7 +29,7 @@ const (
 	gradeFail grade = "fail"
 )
 
-// finding is what a check saw. Do is empty where nothing is to be done.
+// finding is what a check found. Do is what to do about it; "" if nothing.
 type finding struct {
 	Check string `json:"check"`
 	Grade grade  `json:"grade"`
@@ -41,13 +41,13 @@ func ok(format string, args ...any) finding {
 	return finding{Grade: gradeOK, Seen: fmt.Sprintf(format, args...)}
 }
 
-// or makes it one that asks for something.
+// or returns the finding with a grade and what to do.
 func (f finding) or(g grade, do string) finding {
 	f.Grade, f.Do = g, do
 	return f
 }
 
-// patient is what the checks look at.
+// patient is the server and the schema that the checks examine.
 type patient struct {
 	*doctorCommand
 
@@ -58,24 +58,25 @@ type patient struct {
 	limits limits
 }
 
-// limits are from where on a check warns or fails.
+// limits are the values from which on a check warns or fails.
 type limits struct {
-	// Leases and timers go by the server's clock, so this machine's matters only to who compares logs.
+	// skewWarn is how far this machine's clock may be off. Leases and timers go by the server's clock,
+	// so this one matters only to people who compare logs.
 	skewWarn time.Duration
-	// A transaction, or what else holds rows back, that is older keeps more dead rows than autovacuum
-	// makes up for.
+	// horizonWarn and horizonFail bound the age of a transaction, or of anything else that holds back
+	// dead rows. An older one keeps more of them than autovacuum can make up for.
 	horizonWarn, horizonFail time.Duration
-	// Of what has no age in time: in transactions.
+	// horizonWarnXIDs and horizonFailXIDs bound the same in transactions, where no time is known.
 	horizonWarnXIDs, horizonFailXIDs int64
-	// Fewer dead rows than this are a busy queue's.
+	// deadWarn and deadFail bound the dead rows of a table. A busy queue always has some.
 	deadWarn, deadFail int64
-	// A smaller index never counts as bloated, in bytes.
+	// bloatLeast is the size in bytes below which no index counts as bloated.
 	bloatLeast int64
-	// How many waiting instances are looked at, of each queue and lane.
+	// walk bounds how many waiting instances are read, of each queue and lane.
 	walk int
 }
 
-// usual are the limits of the command.
+// usual returns the limits of the command.
 func usual() limits {
 	return limits{
 		skewWarn:    2 * time.Second,
@@ -87,7 +88,7 @@ func usual() limits {
 	}
 }
 
-// check is one question. tables: only a current schema can be asked.
+// check answers one question. If tables is true, it needs a current schema.
 type check struct {
 	name   string
 	tables bool
@@ -111,13 +112,13 @@ var checks = []check{
 	{"retention", true, (*patient).retention},
 }
 
-// diagnosis is what doctor writes.
+// diagnosis is the result of doctor.
 type diagnosis struct {
 	Grade    grade     `json:"grade"` // the worst
 	Findings []finding `json:"checks"`
 }
 
-// Validate the names.
+// Validate checks the names.
 func (c *doctorCommand) Validate() error {
 	for _, name := range c.Skip {
 		if !slices.ContainsFunc(checks, func(k check) bool { return k.name == name }) {
@@ -127,7 +128,7 @@ func (c *doctorCommand) Validate() error {
 	return nil
 }
 
-// Run the command.
+// Run runs the command.
 func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	p := &patient{doctorCommand: c, app: a, pool: pool, schema: a.Schema, here: time.Now, limits: usual()}
 	current := migrations.Check(ctx, pool, a.Schema) == nil
@@ -138,7 +139,7 @@ func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) err
 			continue
 		}
 		f, err := k.ask(p, ctx)
-		if ctx.Err() != nil { // what was found so far is shown all the same
+		if ctx.Err() != nil { // the findings so far are shown all the same
 			stopped = fmt.Errorf("doctor got as far as %q: %w", k.name, errors.Join(err, context.Cause(ctx)))
 			break
 		}

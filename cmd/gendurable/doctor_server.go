@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// The versions of Postgres that the tests run on.
+// The tests run on these versions of Postgres.
 const oldestServer, newestServer = 15, 18
 
 func (p *patient) schemaVersion(ctx context.Context) (finding, error) {
@@ -92,7 +92,8 @@ func (p *patient) durability(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-// connectionsSQL: pg_stat_activity does not tell every role what the sessions of others are.
+// connectionsSQL does not use pg_stat_activity, which does not show every role the sessions of
+// others.
 const connectionsSQL = `SELECT sum(numbackends)::int, current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 FROM pg_stat_database`
 
@@ -112,8 +113,8 @@ func (p *patient) connections(ctx context.Context) (finding, error) {
 	return f, nil
 }
 
-// proxy starts a client of the engine in the mode that no proxy of transactions can serve: whether
-// one is in between is what that finds.
+// proxy starts a client of the engine in a mode that no proxy of transactions can serve. The
+// client's own check then finds such a proxy.
 func (p *patient) proxy(ctx context.Context) (finding, error) {
 	pool, err := p.app.connect(ctx, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec })
 	if err != nil {
@@ -128,7 +129,7 @@ func (p *patient) proxy(ctx context.Context) (finding, error) {
 	case errors.Is(err, engine.ErrPooler):
 		return ok("a proxy that pools transactions is in between").or(gradeWarn,
 			"engines that go through it need LockLease, and pgx a mode without prepared statements: see \"PgBouncer\" in the guide to operations"), nil
-	case err != nil && !errors.Is(err, engine.ErrSchema): // the look for the proxy comes first
+	case err != nil && !errors.Is(err, engine.ErrSchema): // the check for a proxy comes before that of the schema
 		return finding{}, err
 	}
 	return ok("none in between that pools transactions"), nil

@@ -9,10 +9,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bloatTimes what its rows need an index may be before it counts as bloated.
+// bloatTimes is by how much an index may exceed the size that its rows need, before it counts as
+// bloated.
 const bloatTimes = 4
 
-// turnover is what the migrations set, and tables of queues need.
+// turnover is the setting that the migrations make, since tables of queues need it.
 const turnover = "autovacuum_vacuum_scale_factor=0.02"
 
 const autovacuumSQL = `SELECT current_setting('autovacuum'), current_setting('track_counts'),
@@ -76,8 +77,8 @@ func (p *patient) deadRows(ctx context.Context) (finding, error) {
 	return f.or(worst, "autovacuum does not keep up: see what \"horizon\" says, else give it more (autovacuum_max_workers, autovacuum_vacuum_cost_limit)"), err
 }
 
-// indexesSQL compares the indexes' sizes with what their rows would need: an estimate from the
-// planner's statistics.
+// indexesSQL compares the sizes of the indexes with the size that their rows need, which it
+// estimates from the planner's statistics.
 const indexesSQL = `SELECT i.relname::text, x.indisvalid, pg_relation_size(i.oid),
   (greatest(i.reltuples, 0)::float8 * (24 + w.width) / 0.7)::bigint, m.amname = 'btree'
 FROM pg_index x

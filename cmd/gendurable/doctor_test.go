@@ -13,10 +13,11 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// unsafely: the tests' servers are without fsync, and others use them at the same time.
+// unsafely skips checks that the tests' servers fail: they run without fsync, and other tests use
+// them at the same time.
 const unsafely = "durability,connections"
 
-// examine runs doctor, and returns what it found by check.
+// examine runs doctor, and returns its findings by check.
 func (h *host) examine(code exitCode, args ...string) map[string]finding {
 	h.t.Helper()
 	found := map[string]finding{}
@@ -95,7 +96,7 @@ func TestDoctorOfTheSick(t *testing.T) {
 	require.Equal(t, gradeOK, h.examine(codeUnmet)["unserved"].Grade)
 }
 
-// patient is what the checks look at, with limits that a test reaches.
+// patient returns what the checks examine, with limits that a test reaches.
 func (h *host) patient() *patient {
 	var options options
 	options.DatabaseURL, options.Schema = h.url, "gendurable"
@@ -109,7 +110,7 @@ func (h *host) ask(p *patient, question func(*patient, context.Context) (finding
 	return f
 }
 
-// snapshot opens a transaction that keeps what it sees, until end.
+// snapshot opens a transaction that keeps its snapshot, until end.
 func (h *host) snapshot() (pid string, end func()) {
 	h.t.Helper()
 	tx, err := h.pool.BeginTx(h.t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
@@ -120,7 +121,7 @@ func (h *host) snapshot() (pid string, end func()) {
 	return pid, end
 }
 
-// Who holds back what could be removed is named, and the older it is the worse.
+// Doctor names the transaction that holds dead rows back. The older it is, the worse is the grade.
 func TestDoctorSeesOldTransactions(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -137,7 +138,7 @@ func TestDoctorSeesOldTransactions(t *testing.T) {
 	old.limits.horizonFail = time.Nanosecond
 	require.Equal(t, gradeFail, h.ask(old, (*patient).horizon).Grade)
 
-	// By transactions, too: of a replication slot nothing else is known.
+	// The age also counts in transactions, since for a replication slot nothing else is known.
 	for range 3 {
 		h.exec(`SELECT pg_current_xact_id()`)
 	}
@@ -151,17 +152,17 @@ func TestDoctorSeesOldTransactions(t *testing.T) {
 	require.NotContains(t, h.ask(old, (*patient).horizon).Seen, "session "+pid)
 }
 
-// Dead rows that autovacuum cannot remove, since a snapshot still sees them.
+// Autovacuum cannot remove these dead rows, since a snapshot still sees them.
 func TestDoctorSeesDeadRows(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
-	h.snapshot() // first: a session in a transaction does not tell its statistics
+	h.snapshot() // first, since a session in a transaction does not report its statistics
 	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step) SELECT 'order', 'start' FROM generate_series(1, 1000)`)
 	h.exec(`UPDATE gendurable.gen_durable SET visit = visit + 1`)
 	p := h.patient()
 	p.limits.deadWarn = 900
 	var found finding
-	require.Eventually(t, func() bool { // a session tells its statistics when it feels like it
+	require.Eventually(t, func() bool { // a session reports its statistics with some delay
 		found = h.ask(p, (*patient).deadRows)
 		return strings.Contains(found.Seen, "gen_durable: 1000 dead rows beside 1000")
 	}, patience, 50*time.Millisecond)
@@ -199,7 +200,7 @@ func TestDoctorSeesBadIndexes(t *testing.T) {
 	require.Contains(t, found.Seen, "invalid: cut_off")
 }
 
-// A backlog costs no more than the walk, and is told as what it is at least.
+// For a long backlog, doctor reads no more than the walk, and reports a lower bound.
 func TestDoctorLooksAtSoMuchOfABacklog(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -27,9 +27,9 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 		"nobody reaps them: start an engine with queues and without NoReaper; until then what they hold does not run"), nil
 }
 
-// unservedSQL is what is due, in queues that nobody paused, and that no live worker can run; in
-// each queue as far as $2. What is behind its partition key is not among it: the first of the key
-// is.
+// unservedSQL finds due instances in queues that are not paused and that no live worker can run, in
+// each queue as far as $2. It leaves out instances behind their partition key, since the first one
+// of the key counts.
 const unservedSQL = lanesSQL + `,
 seen AS (
   SELECT r.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY r.queue) >= $2 AS more FROM ready r, LATERAL (
@@ -96,10 +96,10 @@ func (p *patient) pausedQueues(ctx context.Context) (finding, error) {
 	return ok("%s", strings.Join(seen, ", ")).or(gradeWarn, "gendurable queue resume, if nobody means it any more"), nil
 }
 
-// retentionMost bounds what is counted.
+// retentionMost bounds the count.
 const retentionMost = 10_000
 
-// retentionSQL goes by the index that the GC goes by.
+// retentionSQL uses the same index as the GC.
 const retentionSQL = `SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(finished_at)), 0)::bigint FROM (
   SELECT finished_at FROM {s}.gen_durable
   WHERE finished_at < clock_timestamp() - $1::float8 * interval '1 second' ORDER BY finished_at LIMIT $2) ended`

@@ -14,8 +14,8 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// exitCode is what the program ends with. The numbers and the names are for scripts: neither
-// changes.
+// exitCode is the code that the program exits with. The numbers and the names are for scripts:
+// neither changes.
 type exitCode int
 
 const (
@@ -32,7 +32,7 @@ const (
 	codeInterrupted  exitCode = 130
 )
 
-// exitCodes documents them: the guide's table is this one.
+// exitCodes documents the codes: the guide's table is made of it.
 var exitCodes = []struct {
 	code          exitCode
 	name, meaning string
@@ -59,7 +59,8 @@ func (c exitCode) String() string {
 	return fmt.Sprintf("code %d", int(c))
 }
 
-// exitError is an error that says how the program ends. Without an Err all was said already.
+// exitError is an error with the program's exit code. Without an Err, everything has been written
+// already.
 type exitError struct {
 	code exitCode
 	err  error
@@ -78,7 +79,7 @@ func usagef(format string, args ...any) error {
 	return &exitError{codeUsage, fmt.Errorf(format, args...)}
 }
 
-// codeOf is the code of an error; of several joined ones the first in this order.
+// codeOf returns the code of an error; for several joined ones, the first in this order.
 func codeOf(err error) exitCode {
 	if err == nil {
 		return codeDone
@@ -122,7 +123,7 @@ func anyOf(targets ...error) func(error) bool {
 	}
 }
 
-// remedies are what to do about an error of Postgres, by SQLSTATE.
+// remedies says what to do about an error of Postgres, by SQLSTATE.
 var remedies = map[string]string{
 	"42501": "this role lacks a right: see \"Rights\" in the guide to operations",
 	"42P01": "a table is missing: gendurable migrate status says whether the schema is as this program needs it",
@@ -130,14 +131,14 @@ var remedies = map[string]string{
 	"25006": "this is a standby, or a read-only session: point at the primary",
 }
 
-// plain is the text of an error for people. That it is gendurable's the program says once, and what
-// a driver tried twice it says once.
+// plain returns the text of an error for people, without the prefix "gendurable: ", and without the
+// repetition of an error that a driver got twice.
 func plain(err error) string {
 	text := strings.ReplaceAll(err.Error(), "gendurable: ", "")
 	return strings.TrimSpace(strings.Join(slices.Compact(strings.Split(text, "\n")), "\n"))
 }
 
-// said is that with what to do, where that is known.
+// said returns the plain text, and the remedy if there is one.
 func said(err error) string {
 	text := plain(err)
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && remedies[refused.Code] != "" {

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the tables of docs/guide/cli.md i
 
 const guide = "../../docs/guide/cli.md"
 
-// The tables of the guide are those of the program.
+// The program's own tables stand in the guide.
 func TestGuide(t *testing.T) {
 	t.Parallel()
 	var all commands

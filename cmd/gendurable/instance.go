@@ -19,35 +19,35 @@ import (
 type instanceCommands struct {
 	List       instanceList       `cmd:"" help:"List instances, newest first, a page at a time."`
 	Get        instanceGet        `cmd:"" help:"Show all of an instance: state, result, errors, inbox."`
-	Tree       instanceTree       `cmd:"" help:"Show what an instance is a child of, and its children."`
+	Tree       instanceTree       `cmd:"" help:"Show the ancestors and the descendants of an instance."`
 	Why        instanceWhy        `cmd:"" help:"Say what holds an instance back."`
 	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`
 	Cancel     instanceCancel     `cmd:"" help:"End live instances as failed."`
 	Retry      instanceRetry      `cmd:"" help:"Make failed instances runnable at the step they failed in."`
-	Pause      instancePause      `cmd:"" help:"Keep live instances from being claimed."`
+	Pause      instancePause      `cmd:"" help:"Pause live instances: no process claims them."`
 	Resume     instanceResume     `cmd:"" help:"End a pause."`
-	RunNow     instanceRunNow     `cmd:"" help:"Make instances eligible that were to wait for a time."`
+	RunNow     instanceRunNow     `cmd:"" help:"Make instances eligible now that wait for a time."`
 	Reschedule instanceReschedule `cmd:"" help:"Make runnable instances eligible at a time."`
 	Wait       instanceWait       `cmd:"" help:"Wait until an instance has ended; exit code 5 if it has failed."`
 }
 
-// filter selects instances; all that is given must hold.
+// filter selects instances that meet all of the given criteria.
 type filter struct {
-	Machine   string            `help:"Of this machine."                                                                                 placeholder:"NAME"`
-	Version   int               `help:"Of this version of it."                                                                           placeholder:"N"`
-	Step      string            `help:"In this step."                                                                                    placeholder:"NAME"`
-	Queue     string            `help:"In this queue."                                                                                   placeholder:"NAME"`
-	Status    []string          `help:"In one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed." placeholder:"STATUS"`
-	Failure   []string          `help:"Failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline."            placeholder:"FAILURE"`
-	KeyPrefix string            `help:"Whose correlation key begins so."                                                                 placeholder:"TEXT"`
-	Label     map[string]string `help:"With this label; repeatable."                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
-	Partition string            `help:"Of this partition key."                                                                           placeholder:"KEY"`
-	Parent    string            `help:"Children of this instance."                                                                       placeholder:"ID"`
-	Since     string            `help:"Inserted at or after this time, or age."                                                          placeholder:"TIME"`
-	Before    string            `help:"Inserted before this time, or age."                                                               placeholder:"TIME"`
+	Machine   string            `help:"Only those of this machine."                                                                                 placeholder:"NAME"`
+	Version   int               `help:"Only those of this version of the machine."                                                                  placeholder:"N"`
+	Step      string            `help:"Only those in this step."                                                                                    placeholder:"NAME"`
+	Queue     string            `help:"Only those in this queue."                                                                                   placeholder:"NAME"`
+	Status    []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed." placeholder:"STATUS"`
+	Failure   []string          `help:"Only those that failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline."       placeholder:"FAILURE"`
+	KeyPrefix string            `help:"Only those whose correlation key begins with this text."                                                     placeholder:"TEXT"`
+	Label     map[string]string `help:"Only those with this label; repeatable."                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
+	Partition string            `help:"Only those with this partition key."                                                                         placeholder:"KEY"`
+	Parent    string            `help:"Only children of this instance."                                                                             placeholder:"ID"`
+	Since     string            `help:"Only those inserted at or after this time, or age."                                                          placeholder:"TIME"`
+	Before    string            `help:"Only those inserted before this time, or age."                                                               placeholder:"TIME"`
 }
 
-// engine's filter. Ages count back from the server's clock.
+// engine returns the filter in the engine's form. Ages count back from the server's time.
 func (f *filter) engine(at time.Time) (out engine.Filter, err error) {
 	out = engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, KeyPrefix: f.KeyPrefix, Labels: f.Label,
 		PartitionKey: f.Partition}
@@ -77,7 +77,8 @@ func (f *filter) given() bool {
 		len(f.Status)+len(f.Failure)+len(f.Label) > 0
 }
 
-// moment is a time as people write it: RFC 3339, or a duration that counts from now, forth or back.
+// moment reads a time as people write it: RFC 3339, or a duration that counts from now, back or
+// forward.
 func moment(name, text string, now time.Time, back bool) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -97,7 +98,7 @@ func moment(name, text string, now time.Time, back bool) (time.Time, error) {
 
 const keyMark = "key:"
 
-// address is an instance as it is named on the command line.
+// address is an instance as the command line names it.
 type address struct {
 	text string
 	to   fsm.Target
@@ -118,7 +119,7 @@ func (a *address) UnmarshalText(word []byte) error {
 	return nil
 }
 
-// advise adds to the error of an instance that was not found what else there may be under its key.
+// advise adds to a not-found error how to find instances that have had the key.
 func (a *address) advise(err error) error {
 	key, ok := a.to.(fsm.Key)
 	if !ok || !anyOf(engine.ErrNotFound, engine.ErrNoTarget)(err) {
@@ -128,7 +129,7 @@ func (a *address) advise(err error) error {
 		word(string(key)))
 }
 
-// summary is an instance without what it holds.
+// summary is an instance without its state and result.
 type summary struct {
 	ID           fsm.ID            `json:"id"`
 	Key          fsm.Key           `json:"key,omitempty"`
@@ -161,7 +162,7 @@ func summarize(i *fsm.RawInstance) summary {
 	}
 }
 
-// standing is the status, and what an operator did to it.
+// standing returns the status, and whether an operator has paused the instance.
 func (s *summary) standing() string {
 	out := string(s.Status)
 	if s.Failure != "" {
@@ -192,18 +193,18 @@ func labelled(labels map[string]string) string {
 
 type instanceList struct {
 	Filter      filter `embed:""`
-	Limit       int    `default:"50"                                          help:"How many."`
-	After       string `help:"Go on behind a page: the cursor it ended with." placeholder:"CURSOR"`
-	OldestFirst bool   `help:"In order of insertion."`
+	Limit       int    `default:"50"                                                           help:"How many to show at most."`
+	After       string `help:"Show the next page: the cursor that the page before ended with." placeholder:"CURSOR"`
+	OldestFirst bool   `help:"List the oldest first."`
 }
 
-// listed is a page. Next is empty at the end.
+// listed is a page. Next is "" on the last one.
 type listed struct {
 	Instances []summary `json:"instances"`
 	Next      string    `json:"next"`
 }
 
-// Validate the values.
+// Validate checks the values.
 func (c *instanceList) Validate() error {
 	if c.Limit < 1 {
 		return fmt.Errorf("--limit: %d, at least 1", c.Limit)
@@ -211,7 +212,7 @@ func (c *instanceList) Validate() error {
 	return nil
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 	at, err := db.now(ctx)
 	if err != nil {
@@ -242,20 +243,20 @@ func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 }
 
 type instanceWait struct {
-	Target address       `arg:""                                           help:"An id, or key: and a correlation key."`
-	For    time.Duration `help:"How long at most; 0: as long as it takes."`
+	Target address       `arg:""                                        help:"An id, or key: and a correlation key."`
+	For    time.Duration `help:"How long to wait at most; 0: no limit."`
 }
 
 func (*instanceWait) lasts() bool { return true }
 
-// ended is how an instance has ended.
+// ended is an instance with its end.
 type ended struct {
 	summary
 
 	Result json.RawMessage `json:"result"`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 	if c.For > 0 {
 		limited, cancel := context.WithTimeout(ctx, c.For)
@@ -286,18 +287,18 @@ func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 }
 
 type instanceSignal struct {
-	Target  address `arg:""                                                               help:"An id, or key: and a correlation key."`
-	Name    string  `arg:""                                                               help:"The signal's name."`
-	Payload string  `arg:""                                                               default:"null"                               help:"Its payload, as JSON; - reads it from standard input." optional:""`
-	Dedup   string  `help:"Deliver it once only, however often it is sent with this key." placeholder:"KEY"`
+	Target  address `arg:""                                                                  help:"An id, or key: and a correlation key."`
+	Name    string  `arg:""                                                                  help:"The signal's name."`
+	Payload string  `arg:""                                                                  default:"null"                               help:"The signal's payload, as JSON; - reads it from standard input." optional:""`
+	Dedup   string  `help:"Deliver the signal once, however often it is sent with this key." placeholder:"KEY"`
 }
 
-// fromInput is the payload that is read from standard input.
+// fromInput as a payload stands for standard input.
 const fromInput = "-"
 
 var errNotJSON = errors.New("the payload is not JSON; a text needs its quotes: '\"text\"'")
 
-// Validate the payload that is on the command line.
+// Validate checks a payload that the command line holds.
 func (c *instanceSignal) Validate() error {
 	if c.Payload != fromInput && !json.Valid([]byte(c.Payload)) {
 		return errNotJSON
@@ -305,13 +306,13 @@ func (c *instanceSignal) Validate() error {
 	return nil
 }
 
-// delivered is what became of a signal.
+// delivered is the result of a delivery.
 type delivered struct {
 	To        fsm.ID `json:"to"`
 	Duplicate bool   `json:"duplicate"`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceSignal) Run(ctx context.Context, a *app, db *database) error {
 	payload := []byte(c.Payload)
 	if c.Payload == fromInput {

@@ -24,7 +24,7 @@ type instanceGet struct {
 	Target address `arg:"" help:"An id, or key: and a correlation key."`
 }
 
-// detail is all of an instance.
+// detail is an instance with everything that is stored of it.
 type detail struct {
 	summary
 
@@ -37,11 +37,11 @@ type detail struct {
 	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
 	State           json.RawMessage `json:"state"`
 	Result          json.RawMessage `json:"result"`
-	Errors          []attempt       `json:"errors"`  // the newest of its attempts, oldest first
+	Errors          []attempt       `json:"errors"`  // of its newest attempts, oldest first
 	Signals         []inboxed       `json:"signals"` // not consumed yet, oldest first
 }
 
-// attempt is one that had an error.
+// attempt is an attempt that had an error.
 type attempt struct {
 	At      time.Time       `json:"at"`
 	Step    string          `json:"step"`
@@ -52,7 +52,7 @@ type attempt struct {
 	Worker  string          `json:"worker,omitempty"`
 }
 
-// inboxed is a signal that waits.
+// inboxed is a signal in the inbox.
 type inboxed struct {
 	ID         int64           `json:"id"`
 	Name       string          `json:"name"`
@@ -101,7 +101,7 @@ func detailed(r *ent.Instance) detail {
 		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(value(r.AwaitDeadline)), Signals: []inboxed{},
 		State: r.State, Result: r.Result, Errors: []attempt{},
 	}
-	if r.Status == fsm.StatusExecuting { // else they are of the last claim
+	if r.Status == fsm.StatusExecuting { // else they are those of the last claim
 		out.Worker, out.LeaseExpiresAt = value(r.LockedBy), absent(value(r.LeaseExpiresAt))
 	}
 	for _, s := range r.Edges.Signals {
@@ -110,7 +110,7 @@ func detailed(r *ent.Instance) detail {
 	return out
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceGet) Run(ctx context.Context, a *app, db *database) error {
 	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
@@ -176,11 +176,11 @@ func (d *detail) write(w io.Writer) {
 
 type instanceTree struct {
 	Target address `arg:""        help:"An id, or key: and a correlation key."`
-	Depth  int     `default:"10"  help:"How many generations of children."`
-	Limit  int     `default:"500" help:"How many instances in all."`
+	Depth  int     `default:"10"  help:"How many generations of children to show."`
+	Limit  int     `default:"500" help:"How many instances to show at most."`
 }
 
-// node is an instance of a tree. More: there are children that are not shown.
+// node is an instance of a tree. More says that it has children that are not shown.
 type node struct {
 	summary
 
@@ -188,13 +188,13 @@ type node struct {
 	More     bool    `json:"more"`
 }
 
-// family is an instance with those above it, the topmost first, and those below.
+// family is an instance with the instances above it, the topmost first, and those below.
 type family struct {
 	Parents []summary `json:"parents"`
 	Tree    *node     `json:"tree"`
 }
 
-// Validate the values.
+// Validate checks the values.
 func (c *instanceTree) Validate() error {
 	if c.Depth < 0 || c.Limit < 1 {
 		return errors.New("--depth is at least 0, --limit at least 1")
@@ -202,7 +202,7 @@ func (c *instanceTree) Validate() error {
 	return nil
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceTree) Run(ctx context.Context, a *app, db *database) error {
 	row, err := db.row(ctx, c.Target.to)
 	if err != nil {
@@ -234,10 +234,10 @@ func (c *instanceTree) Run(ctx context.Context, a *app, db *database) error {
 	})
 }
 
-// maxDepth is more than how deep instances nest.
+// maxDepth is deeper than instances nest by default.
 const maxDepth = 100
 
-// grow reads the children generation by generation: one statement each.
+// grow reads the children, one statement for each generation.
 func (c *instanceTree) grow(ctx context.Context, db *database, root *node) error {
 	left := c.Limit - 1
 	generation := map[fsm.ID]*node{root.ID: root}

@@ -234,7 +234,7 @@ func TestVerbsInBulk(t *testing.T) {
 	h.run("instance", "run-now", "--queue", "default", "--yes").is(codeUnmet)
 }
 
-// In bulk all get one time.
+// In bulk, all instances get the same time.
 func TestRescheduleInBulk(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -268,7 +268,7 @@ func TestRescheduleInBulk(t *testing.T) {
 	h.run("instance", "reschedule", fmt.Sprint(ended), "--at", "3h").is(codeConflict)
 }
 
-// What is to be done is a command that does it.
+// The remedies are commands that the program has.
 func TestWhySaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	const odd = "it's a queue; rm"
@@ -319,7 +319,7 @@ func TestWhySaysWhatToDo(t *testing.T) {
 	require.Empty(t, why(first)[engine.CauseEnded], "nothing is to be done about what is done")
 }
 
-// A key that an instance has released finds nothing, but the way to the instance.
+// A key that an instance has released finds no instance, but the error says how to find it.
 func TestKeysThatWereReleased(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -11,16 +11,16 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// selection is what a verb is about: instances that are named, or all that a filter selects.
+// selection is what a verb applies to: named instances, or all that a filter selects.
 type selection struct {
-	Targets []address `arg:""          help:"Ids, or key: and a correlation key."             name:"target" optional:""`
+	Targets []address `arg:""          help:"Ids, or key: and a correlation key."                    name:"target" optional:""`
 	Filter  filter    `embed:""        group:"In bulk"`
-	All     bool      `group:"In bulk" help:"All instances that the verb applies to."`
-	DryRun  bool      `group:"In bulk" help:"Show what would be changed, and change nothing."`
+	All     bool      `group:"In bulk" help:"Select all instances that the verb applies to."`
+	DryRun  bool      `group:"In bulk" help:"Show which instances would change, and change nothing."`
 	Yes     bool      `group:"In bulk" help:"Do not ask."`
 }
 
-// lasts: in bulk it takes what it takes.
+// lasts exempts bulk verbs from --timeout.
 func (s *selection) lasts() bool { return len(s.Targets) == 0 }
 
 type verb struct {
@@ -40,11 +40,11 @@ var (
 
 type instanceCancel struct {
 	selection
-	Reason      string `help:"Is kept as the last error." placeholder:"TEXT"`
-	Descendants bool   `help:"All live descendants, too."`
+	Reason      string `help:"The reason, kept as the last error." placeholder:"TEXT"`
+	Descendants bool   `help:"Cancel all live descendants, too."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceCancel) Run(ctx context.Context, a *app, db *database) error {
 	var options []engine.VerbOption
 	if c.Reason != "" {
@@ -60,7 +60,7 @@ type instanceRetry struct {
 	selection
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceRetry) Run(ctx context.Context, a *app, db *database) error {
 	return c.apply(ctx, a, db, retry)
 }
@@ -69,7 +69,7 @@ type instancePause struct {
 	selection
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instancePause) Run(ctx context.Context, a *app, db *database) error {
 	return c.apply(ctx, a, db, pause)
 }
@@ -78,7 +78,7 @@ type instanceResume struct {
 	selection
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceResume) Run(ctx context.Context, a *app, db *database) error {
 	return c.apply(ctx, a, db, resume)
 }
@@ -87,17 +87,17 @@ type instanceRunNow struct {
 	selection
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceRunNow) Run(ctx context.Context, a *app, db *database) error {
 	return c.apply(ctx, a, db, runNow)
 }
 
 type instanceReschedule struct {
 	selection
-	At string `help:"A time like 2026-11-21T18:00:00Z, or a duration from now like 90m; a past one is now." placeholder:"TIME" required:""`
+	At string `help:"A time like 2026-11-21T18:00:00Z, or a duration from now like 90m; a past time means now." placeholder:"TIME" required:""`
 }
 
-// Validate the time, too.
+// Validate checks the time, too.
 func (c *instanceReschedule) Validate() error {
 	if _, err := moment("--at", c.At, time.Time{}, false); err != nil {
 		return err
@@ -105,7 +105,8 @@ func (c *instanceReschedule) Validate() error {
 	return c.selection.Validate()
 }
 
-// Run the command. A duration counts from the server's clock, once: in bulk all get the same time.
+// Run runs the command. A duration counts from the server's time once, so that in bulk all
+// instances get the same time.
 func (c *instanceReschedule) Run(ctx context.Context, a *app, db *database) error {
 	at, err := db.now(ctx)
 	if err != nil {
@@ -121,7 +122,7 @@ func (c *instanceReschedule) Run(ctx context.Context, a *app, db *database) erro
 	return c.apply(ctx, a, db, reschedule, engine.At(at))
 }
 
-// Validate what is selected: instances that are named, or a filter.
+// Validate checks that either instances are named, or a filter is given.
 func (s *selection) Validate() error {
 	bulk := s.All || s.Filter.given()
 	switch {
@@ -142,7 +143,7 @@ func (s *selection) apply(ctx context.Context, a *app, db *database, v verb, opt
 	return s.oneByOne(ctx, a, db, v, options)
 }
 
-// changed is what a verb did to one instance, or why it did not.
+// changed says how a verb changed one instance, or why it did not.
 type changed struct {
 	Target      string     `json:"target"`
 	ID          fsm.ID     `json:"id,omitempty"`
@@ -180,12 +181,12 @@ func (s *selection) oneByOne(ctx context.Context, a *app, db *database, v verb, 
 	return errors.Join(append(errs, err)...)
 }
 
-// bulk is a plan, and what became of it.
+// bulk is a plan, and its result.
 type bulk struct {
 	Verb    engine.Verb `json:"verb"`
 	Matched int64       `json:"matched"`
 	Sample  []summary   `json:"sample"`
-	Applied *applied    `json:"applied"` // null: it was not carried out
+	Applied *applied    `json:"applied"` // null: the plan was not carried out
 }
 
 type applied struct {
@@ -229,7 +230,7 @@ func (s *selection) inBulk(ctx context.Context, a *app, db *database, v verb, op
 		return nil
 	}
 	if a.JSON && !s.Yes {
-		out.write(a.console.errs, at, 0) // what the question is about
+		out.write(a.console.errs, at, 0) // the question is about it
 	}
 	if err := a.console.confirm(ctx, fmt.Sprintf("Carry out %s on %d instances?", v.Verb, plan.Matched), s.Yes); err != nil {
 		return err

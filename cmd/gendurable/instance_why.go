@@ -14,7 +14,7 @@ type instanceWhy struct {
 	Target address `arg:"" help:"An id, or key: and a correlation key."`
 }
 
-// cause is one of engine.Cause. Do is what to do about it, and empty where that is to wait.
+// cause is an engine.Cause. Do says what to do about it; "" if that is to wait.
 type cause struct {
 	Kind   engine.CauseKind `json:"kind"`
 	Text   string           `json:"text"`
@@ -27,7 +27,7 @@ type cause struct {
 	Worker string           `json:"worker,omitempty"`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
 	causes, err := db.Admin().Why(ctx, c.Target.to)
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *instanceWhy) Run(ctx context.Context, a *app, db *database) error {
 	})
 }
 
-// remedy is what to do about a cause. What is a matter of time has none.
+// remedy returns what to do about a cause; "" for a cause that passes with time.
 func (s *summary) remedy(c engine.Cause) string {
 	switch c.Kind {
 	case engine.CauseEnded:

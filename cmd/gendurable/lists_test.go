@@ -17,7 +17,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// died registers a worker that has not been heard of for a while.
+// died registers a worker whose last heartbeat is a while ago.
 func (h *host) died() {
 	h.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, expires_at)
 		VALUES (gen_random_uuid(), 'gone', 1, '', '{"default": 4}', '{order/1}', now() - interval '1 minute')`)
@@ -62,7 +62,7 @@ func TestQueues(t *testing.T) {
 	h.run("queue", "resume", "idle").is(codeDone).says("was resumed already")
 }
 
-// A count that is cut off costs no more than its time, and the answer says that it is missing.
+// A count that is cut off takes no longer than its time, and the answer says that it is missing.
 func TestCountsThatAreCutOff(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
@@ -80,7 +80,7 @@ func TestCountsThatAreCutOff(t *testing.T) {
 	h.run("queue", "list", "--count", "1h").is(codeUsage).complains("1ms to 10m0s")
 }
 
-// What waits is looked at by index, and no further than the limit, wherever it waits.
+// Waiting instances are read by index, and no further than the limit, in whichever lane they wait.
 func TestWaitingIsBounded(t *testing.T) {
 	t.Parallel()
 	const limit, rows = 20, 3000
@@ -129,7 +129,7 @@ func TestWaitingIsBounded(t *testing.T) {
 		if number := numbers.FindStringSubmatch(line); number != nil {
 			rows, err := strconv.Atoi(number[1])
 			require.NoError(t, err)
-			require.LessOrEqual(t, rows, 3*limit+1, "%s", strings.Join(plan, "\n")) // of all three lanes together, at the top
+			require.LessOrEqual(t, rows, 3*limit+1, "%s", strings.Join(plan, "\n")) // of all three lanes together
 		}
 	}
 	require.Equal(t, map[string]bool{"ready": true, "aside": true, "key": true}, used, "%s", strings.Join(plan, "\n"))
@@ -190,7 +190,7 @@ func TestTopOnce(t *testing.T) {
 	require.Len(t, got.Workers, 1)
 }
 
-// What ends top is a key, or a signal; neither is an error.
+// A key or a signal ends top; neither is an error.
 func TestTopWatches(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -16,15 +16,15 @@ import (
 )
 
 type machineCommands struct {
-	List  machineList  `cmd:"" help:"List the machines that instances are of or workers register."`
-	Graph machineGraph `cmd:"" help:"Draw the steps that instances of a machine stand at, with how many."`
+	List  machineList  `cmd:"" help:"List the machines that have instances, or that workers register."`
+	Graph machineGraph `cmd:"" help:"Draw the steps of a machine, with how many instances stand at each."`
 }
 
 type machineList struct {
 	counting
 }
 
-// machine is one version of one. Counts are null where they were not made.
+// machine is one version of a machine. Counts are null if they were not made.
 type machine struct {
 	Machine string               `json:"machine"`
 	Version int                  `json:"version"`
@@ -32,7 +32,7 @@ type machine struct {
 	Counts  map[fsm.Status]int64 `json:"counts"`
 }
 
-// machines are all of them.
+// machines lists all versions of all machines.
 type machines struct {
 	Machines []*machine `json:"machines"`
 	Counted  *counted   `json:"counted"`
@@ -40,7 +40,7 @@ type machines struct {
 	counts []engine.Count
 }
 
-// Run the command.
+// Run runs the command.
 func (c *machineList) Run(ctx context.Context, a *app, db *database) error {
 	out, err := c.machines(ctx, db)
 	if err != nil {
@@ -69,7 +69,7 @@ func (m *machines) write(w io.Writer, width int) {
 	t.write(w, width)
 }
 
-// machines finds those that workers register, and those that are counted.
+// machines returns the machines that workers register, and those of the counted instances.
 func (c *counting) machines(ctx context.Context, db *database) (*machines, error) {
 	counts, counted, err := c.all(ctx, db)
 	if err != nil {
@@ -115,16 +115,16 @@ func (c *counting) machines(ctx context.Context, db *database) (*machines, error
 
 type machineGraph struct {
 	counting
-	Machine string `arg:""                                               help:"Its name."`
-	Version int    `help:"Of it; the newest that is known unless given." placeholder:"N"`
-	Format  string `default:"mermaid"                                    enum:"mermaid,dot" help:"mermaid or dot."`
+	Machine string `arg:""                                                                help:"The name of the machine."`
+	Version int    `help:"The version of the machine; the newest known one unless given." placeholder:"N"`
+	Format  string `default:"mermaid"                                                     enum:"mermaid,dot"              help:"mermaid or dot."`
 }
 
-// graph is what the database knows of a machine's.
+// graph is the part of a machine's graph that the database knows.
 type graph struct {
 	Machine  string      `json:"machine"`
 	Version  int         `json:"version"`
-	Versions []int       `json:"versions"` // all that are known
+	Versions []int       `json:"versions"` // all known ones
 	Steps    []graphStep `json:"steps"`
 	Format   string      `json:"format"`
 	Graph    string      `json:"graph"`
@@ -136,7 +136,7 @@ type graphStep struct {
 	Counts map[fsm.Status]int64 `json:"counts"`
 }
 
-// Validate the values.
+// Validate checks the values.
 func (c *machineGraph) Validate() error {
 	if c.Version < 0 {
 		return fmt.Errorf("--version: %d, at least 1", c.Version)
@@ -147,7 +147,7 @@ func (c *machineGraph) Validate() error {
 	return c.counting.Validate()
 }
 
-// Run the command.
+// Run runs the command.
 func (c *machineGraph) Run(ctx context.Context, a *app, db *database) error {
 	all, err := c.machines(ctx, db)
 	if err != nil {
@@ -177,7 +177,7 @@ func (c *machineGraph) Run(ctx context.Context, a *app, db *database) error {
 	return a.show(out, func(w io.Writer) { fmt.Fprint(w, out.Graph) })
 }
 
-// draw adds the steps of the graph's version. Counts come by step.
+// draw adds the steps of the graph's version, from the counts by step.
 func (g *graph) draw(counts []engine.Count) {
 	g.Steps = []graphStep{}
 	for _, c := range counts {

@@ -33,7 +33,7 @@ func TestMachineGraph(t *testing.T) {
 	h.run("machine", "graph", "order", "--format", "png").is(codeUsage).complains("must be one of")
 }
 
-// A machine that a worker registers is known before there is an instance of it.
+// A machine that a worker registers is known before it has an instance.
 func TestMachineGraphOfAWorker(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)

@@ -1,10 +1,9 @@
-// Command gendurable is for whoever operates gendurable: it migrates the schema, lists, explains
-// and changes instances, says who works on what, and looks for what is wrong. See
-// docs/guide/cli.md.
+// Command gendurable operates gendurable: it migrates the schema, lists, explains and changes
+// instances, shows the workers and their work, and finds faults. See docs/guide/cli.md.
 //
-// A file per noun; cli.go parses and ends with a code, output.go writes tables and JSON. A command
-// is a struct with a method Run, which gets a context and an [app], and knows neither os.Stdout nor
-// os.Exit: tests call [run].
+// Each noun has a file; cli.go parses the command line and returns the exit code, output.go writes
+// tables and JSON. A command is a struct with a method Run, which gets a context and an [app], and
+// knows neither os.Stdout nor os.Exit: tests call [run].
 package main
 
 import (

@@ -15,16 +15,16 @@ import (
 )
 
 type migrateCommands struct {
-	Up     migrateUp     `cmd:"" help:"Apply what is pending."`
-	Down   migrateDown   `cmd:"" help:"Undo the newest migration, or all down to a version. Asks."`
-	Status migrateStatus `cmd:"" help:"Say which version the schema has; exit code 5 unless it is current."`
-	SQL    migrateSQL    `cmd:"" help:"Print the SQL of what is pending."                                   name:"sql"`
+	Up     migrateUp     `cmd:"" help:"Apply the pending migrations."`
+	Down   migrateDown   `cmd:"" help:"Undo the newest migration, or all down to a version; asks first."`
+	Status migrateStatus `cmd:"" help:"Show the schema's version; exit code 5 unless it is current."`
+	SQL    migrateSQL    `cmd:"" help:"Print the SQL of the pending migrations."                         name:"sql"`
 }
 
-// migrated is what up and down did.
+// migrated is the result of up and down.
 type migrated struct {
 	Schema   string   `json:"schema"`
-	Versions []string `json:"versions"` // in the order in which they were applied, or undone
+	Versions []string `json:"versions"` // in the order in which they were applied or undone
 	Current  string   `json:"current"`
 }
 
@@ -43,7 +43,7 @@ type migrateUp struct {
 
 func (*migrateUp) lasts() bool { return true }
 
-// Run the command.
+// Run runs the command.
 func (c *migrateUp) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	return a.migrate(ctx, pool, "applied", func(m migrations.Migrator) ([]string, error) {
 		if c.To == "" {
@@ -59,13 +59,13 @@ func (c *migrateUp) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 }
 
 type migrateDown struct {
-	To  string `help:"Undo all that came after this version; 0 drops the tables." placeholder:"VERSION"`
+	To  string `help:"Undo all migrations after this version; 0 drops the tables." placeholder:"VERSION"`
 	Yes bool   `help:"Do not ask."`
 }
 
 func (*migrateDown) lasts() bool { return true }
 
-// Run the command.
+// Run runs the command.
 func (c *migrateDown) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	return a.migrate(ctx, pool, "undone", func(m migrations.Migrator) ([]string, error) {
 		status, err := m.Status(ctx)
@@ -101,7 +101,8 @@ func known(version string, empty bool) error {
 	return usagef("--to: no version %q; the oldest is %s, the newest %s", version, migrations.Versions()[0], migrations.Latest())
 }
 
-// migrate goes somewhere, and shows how far it came, also when it was stopped on the way.
+// migrate applies or undoes migrations, and shows how far it came, also if it was stopped on the
+// way.
 func (a *app) migrate(ctx context.Context, pool *pgxpool.Pool, did string, how func(migrations.Migrator) ([]string, error)) error {
 	m := migrations.Migrator{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)}
 	versions, failed := how(m)
@@ -126,7 +127,7 @@ func (a *app) migrate(ctx context.Context, pool *pgxpool.Pool, did string, how f
 
 type migrateStatus struct{}
 
-// Run the command.
+// Run runs the command.
 func (*migrateStatus) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
 	status, err := migrations.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
 	if err != nil {
@@ -149,8 +150,8 @@ func (*migrateStatus) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error
 }
 
 type migrateSQL struct {
-	All  bool `help:"Of all migrations; needs no database."`
-	Down bool `help:"Of the inverses, newest first."`
+	All  bool `help:"Print the SQL of all migrations; this needs no database."`
+	Down bool `help:"Print the SQL of the inverses, newest first."`
 }
 
 // statements is the SQL of one migration.
@@ -160,7 +161,7 @@ type statements struct {
 	SQL     string `json:"sql"`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *migrateSQL) Run(ctx context.Context, a *app) error {
 	versions := migrations.Versions()
 	if !c.All {
@@ -207,7 +208,7 @@ func (c *migrateSQL) files(versions []string) (files []statements, err error) {
 	return files, nil
 }
 
-// some is a list that JSON writes as [] where it is empty.
+// some returns the list, or an empty one for nil, which JSON writes as [].
 func some[T any](of []T) []T {
 	if of == nil {
 		return []T{}

@@ -22,7 +22,7 @@ func TestMigrateUpAndDown(t *testing.T) {
 	require.Equal(t, migrated{"gendurable", []string{}, latest}, read[migrated](h.run("migrate", "up", "--json").is(codeDone)))
 	h.run("migrate", "status").is(codeDone).says("state    current")
 
-	// Nobody is there to ask, somebody says no, somebody says yes.
+	// First nobody can answer, then somebody says no, then somebody says yes.
 	h.run("migrate", "down").is(codeUnconfirmed).complains("Undo " + latest).complains("--yes")
 	h.interactive, h.stdin = true, "n\n"
 	h.run("migrate", "down").is(codeUnconfirmed).complains("[y/N]")

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// report says what went wrong, and returns the code to end with.
+// report writes the error, and returns the exit code.
 func (c *console) report(err error, asJSON bool) exitCode {
 	code := codeOf(err)
 	if err == nil {
@@ -45,7 +45,7 @@ func writeJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// show writes a value: as JSON, or as text makes it.
+// show writes a value as JSON, or as the text that text writes.
 func (a *app) show(value any, text func(w io.Writer)) error {
 	if a.JSON {
 		return writeJSON(a.console.out, value)
@@ -54,7 +54,7 @@ func (a *app) show(value any, text func(w io.Writer)) error {
 	return nil
 }
 
-// table is columns under their names, those with numbers to the right.
+// table has columns under their names; those of numbers are aligned to the right.
 type table struct {
 	head []string
 	rows [][]string
@@ -70,7 +70,7 @@ func (t *table) add(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// text is a value in a cell.
+// text returns a value as a cell shows it.
 func text(value any) string {
 	switch v := value.(type) {
 	case string:
@@ -95,12 +95,12 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// leastCell is how narrow a text is made, so that its begin still tells something.
+// leastCell is the least width to which a text is cut, so that its beginning is still of use.
 const leastCell = 8
 
-// write lays the table out in a width; 0 is any. Only texts are cut off, the longest first: a
-// number or a name of a column that is cut off says something else. A table that is too wide even
-// so is written row by row, a line for each cell that is not empty.
+// write writes the table in a width; 0 is no limit. It cuts off texts only, the longest first: a
+// number, or a column's name, that is cut off means something else. A table that is still too wide
+// is written row by row, a line for each cell that is not empty.
 func (t *table) write(w io.Writer, width int) {
 	gap, widths, numeric := t.fit(width)
 	if width > 0 && sum(widths)+gap*(len(widths)-1) > width {
@@ -110,14 +110,14 @@ func (t *table) write(w io.Writer, width int) {
 	t.writeColumns(w, gap, widths, numeric)
 }
 
-// writeCut lays the table out in columns, whatever the width: for a screen, where what does not fit
-// is cut off.
+// writeCut writes the table in columns, whatever the width: for a screen, which cuts off lines that
+// are too long.
 func (t *table) writeCut(w io.Writer, width int) {
 	gap, widths, numeric := t.fit(width)
 	t.writeColumns(w, gap, widths, numeric)
 }
 
-// fit is how the table comes close to a width: with less between the columns, then by cutting off
+// fit brings the table close to a width: with less space between the columns, then by cutting off
 // texts.
 func (t *table) fit(width int) (gap int, widths []int, numeric []bool) {
 	const wide, narrow = 2, 1
@@ -202,7 +202,7 @@ func sum(of []int) (total int) {
 	return total
 }
 
-// cut is a text in at most so many characters.
+// cut returns a text of at most this many characters.
 func cut(of string, most int) string {
 	if utf8.RuneCountInString(of) <= most {
 		return of
@@ -210,8 +210,8 @@ func cut(of string, most int) string {
 	return string([]rune(of)[:most-1]) + "…"
 }
 
-// printable is a text without what a terminal would obey: states, keys and errors are strangers'
-// texts. lines: it may have several.
+// printable returns a text without characters that a terminal obeys: states, keys and errors are
+// others' texts. lines says that the text may have several lines.
 func printable(of string, lines bool) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -224,7 +224,7 @@ func printable(of string, lines bool) string {
 	}, of)
 }
 
-// span is a duration in its largest unit that matters to somebody who waits.
+// span returns a duration in the largest unit that matters to somebody who waits.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -241,7 +241,7 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// indented is JSON in lines, or as it is where it is none.
+// indented returns JSON in lines; any other text as it is.
 func indented(raw json.RawMessage, prefix string) string {
 	if len(raw) == 0 {
 		return ""
@@ -257,7 +257,7 @@ func indented(raw json.RawMessage, prefix string) string {
 	return printable(string(lines), true)
 }
 
-// absent is a time as JSON wants it: none is null.
+// absent returns a time as JSON wants it: the zero time is null.
 func absent(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

@@ -26,15 +26,15 @@ func TestTables(t *testing.T) {
 	require.Contains(t, narrow.String(), "…")
 	require.Contains(t, narrow.String(), "1234", "what is short stays whole")
 
-	// What is too wide even so is a line for each cell, but empty ones.
+	// A table that is still too wide has a line for each cell that is not empty.
 	var tiny strings.Builder
 	table.write(&tiny, 16)
 	require.Equal(t, "ID     7\nNAME   order\nERROR  a long s…\n\nID     1234\nNAME   ümläut\uFFFD[…\n", tiny.String())
 	tiny.Reset()
-	table.write(&tiny, 1) // the least that can be read
+	table.write(&tiny, 1) // the least width that can be read
 	require.Contains(t, tiny.String(), "order")
 
-	// Numbers and headings are never cut off; less space between them comes first.
+	// Numbers and headings are never cut off; the space between them shrinks first.
 	numbers := newTable("number", "another", "text")
 	numbers.add("12345678+", 123456789, "something")
 	for width, want := range map[int]string{
@@ -53,7 +53,7 @@ func TestTables(t *testing.T) {
 	require.Equal(t, "ID\n", empty.String())
 }
 
-// A shell reads back what was meant as one word.
+// A shell reads each of these as one word.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"plain", "", "a b", "it's", `"$HOME" \ *`, "a\nb", "-x;y", "größe", "~"} {

@@ -13,8 +13,8 @@ import (
 )
 
 type queueCommands struct {
-	List   queueList   `cmd:"" help:"List the queues: what is in them, who serves them, since when they are paused."`
-	Pause  queuePause  `cmd:"" help:"Keep every process from claiming from a queue."`
+	List   queueList   `cmd:"" help:"List the queues: their instances, their workers, since when they are paused."`
+	Pause  queuePause  `cmd:"" help:"Pause a queue: no process claims from it."`
 	Resume queueResume `cmd:"" help:"End a pause."`
 }
 
@@ -22,20 +22,20 @@ type queueList struct {
 	counting
 }
 
-// queue is one with what is in it. Counts are null where they were not made.
+// queue is a queue with its instances. Counts are null if they were not made.
 type queue struct {
 	traffic
 
 	Counts map[fsm.Status]int64 `json:"counts"`
 }
 
-// queues are all of them.
+// queues lists all queues.
 type queues struct {
 	Queues  []*queue `json:"queues"`
 	Counted *counted `json:"counted"`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *queueList) Run(ctx context.Context, a *app, db *database) error {
 	at, err := db.now(ctx)
 	if err != nil {
@@ -92,7 +92,7 @@ func (q *queues) write(w io.Writer, at time.Time, width int) {
 	t.write(w, width)
 }
 
-// age of what may not be.
+// age returns the time since of as text; "" if of is nil.
 func age(at time.Time, of *time.Time) string {
 	if of == nil {
 		return ""
@@ -101,19 +101,19 @@ func age(at time.Time, of *time.Time) string {
 }
 
 type queuePause struct {
-	Queue string `arg:"" help:"Its name."`
+	Queue string `arg:"" help:"The name of the queue."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *queuePause) Run(ctx context.Context, a *app, db *database) error {
 	return a.pauseQueue(ctx, db, c.Queue, "paused", (*engine.Admin).PauseQueue)
 }
 
 type queueResume struct {
-	Queue string `arg:"" help:"Its name."`
+	Queue string `arg:"" help:"The name of the queue."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *queueResume) Run(ctx context.Context, a *app, db *database) error {
 	return a.pauseQueue(ctx, db, c.Queue, "resumed", (*engine.Admin).ResumeQueue)
 }

@@ -12,19 +12,19 @@ import (
 )
 
 type scheduleCommands struct {
-	List   scheduleList   `cmd:"" help:"List the schedules: what they insert, when next, since when they are paused; a page at a time."`
-	Pause  schedulePause  `cmd:"" help:"Keep every process from firing a schedule."`
+	List   scheduleList   `cmd:"" help:"List the schedules, a page at a time: what they insert, when next, since when they are paused."`
+	Pause  schedulePause  `cmd:"" help:"Pause a schedule: no process fires it."`
 	Resume scheduleResume `cmd:"" help:"End a pause."`
-	Run    scheduleRun    `cmd:"" help:"Insert an instance of a schedule now, beside its occurrences."`
-	Delete scheduleDelete `cmd:"" help:"Remove a schedule; its instances stay. Asks."`
+	Run    scheduleRun    `cmd:"" help:"Insert an instance of a schedule now, in addition to its occurrences."`
+	Delete scheduleDelete `cmd:"" help:"Remove a schedule; its instances stay; asks first."`
 }
 
 type scheduleList struct {
-	Limit int    `default:"50"                                        help:"How many."`
-	After string `help:"Go on behind a page: the name it ended with." placeholder:"NAME"`
+	Limit int    `default:"50"                                                         help:"How many to show at most."`
+	After string `help:"Show the next page: the name that the page before ended with." placeholder:"NAME"`
 }
 
-// schedule is one that is stored.
+// schedule is a stored schedule.
 type schedule struct {
 	Schedule   string         `json:"schedule"`
 	Expression string         `json:"expression"`
@@ -35,19 +35,19 @@ type schedule struct {
 	Machine    string         `json:"machine"`
 	Version    int            `json:"version"`
 	Queue      string         `json:"queue"`
-	Next       time.Time      `json:"next_at"` // if it has passed, it is due
+	Next       time.Time      `json:"next_at"` // if it has passed, the schedule is due
 	Last       *time.Time     `json:"last_at"`
-	Instance   fsm.ID         `json:"instance,omitempty"` // the newest
+	Instance   fsm.ID         `json:"instance,omitempty"` // the newest one
 	Since      *time.Time     `json:"paused_since"`
 }
 
-// schedulesListed are a page. Next is empty at the end.
+// schedulesListed is a page. Next is "" on the last one.
 type schedulesListed struct {
 	Schedules []schedule `json:"schedules"`
 	Next      string     `json:"next"`
 }
 
-// Validate the values.
+// Validate checks the values.
 func (c *scheduleList) Validate() error {
 	if c.Limit < 1 {
 		return fmt.Errorf("--limit: %d, at least 1", c.Limit)
@@ -55,7 +55,7 @@ func (c *scheduleList) Validate() error {
 	return nil
 }
 
-// Run the command.
+// Run runs the command.
 func (c *scheduleList) Run(ctx context.Context, a *app, db *database) error {
 	at, err := db.now(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *scheduleList) Run(ctx context.Context, a *app, db *database) error {
 	})
 }
 
-// newest instance of a schedule, which may have none yet.
+// newest returns the newest instance of a schedule; nil if it has none yet.
 func newest(id fsm.ID) any {
 	if id == 0 {
 		return nil
@@ -94,19 +94,19 @@ func newest(id fsm.ID) any {
 }
 
 type schedulePause struct {
-	Schedule string `arg:"" help:"Its name."`
+	Schedule string `arg:"" help:"The name of the schedule."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *schedulePause) Run(ctx context.Context, a *app, db *database) error {
 	return a.pauseSchedule(ctx, db, c.Schedule, "paused", (*engine.Admin).PauseSchedule)
 }
 
 type scheduleResume struct {
-	Schedule string `arg:"" help:"Its name."`
+	Schedule string `arg:"" help:"The name of the schedule."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *scheduleResume) Run(ctx context.Context, a *app, db *database) error {
 	return a.pauseSchedule(ctx, db, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
 }
@@ -126,10 +126,10 @@ func (a *app) pauseSchedule(ctx context.Context, db *database, name, did string,
 }
 
 type scheduleRun struct {
-	Schedule string `arg:"" help:"Its name."`
+	Schedule string `arg:"" help:"The name of the schedule."`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *scheduleRun) Run(ctx context.Context, a *app, db *database) error {
 	id, err := db.Admin().RunSchedule(ctx, c.Schedule)
 	if err != nil {
@@ -141,11 +141,11 @@ func (c *scheduleRun) Run(ctx context.Context, a *app, db *database) error {
 }
 
 type scheduleDelete struct {
-	Schedule string `arg:""             help:"Its name."`
+	Schedule string `arg:""             help:"The name of the schedule."`
 	Yes      bool   `help:"Do not ask."`
 }
 
-// Run the command. What is not there is not asked about.
+// Run runs the command. It asks only if the schedule exists.
 func (c *scheduleDelete) Run(ctx context.Context, a *app, db *database) error {
 	stored, err := find(ctx, db.Admin(), c.Schedule)
 	if err != nil {
@@ -172,7 +172,7 @@ func find(ctx context.Context, a *engine.Admin, name string) (engine.StoredSched
 }
 
 func onSchedule(name string, err error) error {
-	if errors.Is(err, engine.ErrNoSchedule) { // which names it
+	if errors.Is(err, engine.ErrNoSchedule) { // this error names the schedule
 		return fmt.Errorf("%w\n  gendurable schedule list has the names", err)
 	}
 	return fmt.Errorf("schedule %q: %w", name, err)

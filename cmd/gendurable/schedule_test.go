@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// schedules stores them; without queues nobody fires them.
+// schedules stores schedules. No engine fires them, since this one has no queues.
 func (h *host) schedules(all ...engine.Schedule) {
 	h.t.Helper()
 	eng, err := engine.New(engine.Config{Pool: pgtest.Pool(h.t, h.url), Schedules: all})

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// patience bounds what a test waits for.
+// patience bounds how long a test waits.
 const patience = time.Minute
 
 // host is a migrated database with a client of the engine, on which the tests run the program.
@@ -50,7 +50,7 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
-// answer is what a run of the program left behind.
+// answer is the result of a run of the program.
 type answer struct {
 	t         *testing.T
 	code      exitCode
@@ -77,7 +77,7 @@ func (h *host) in(args ...string) answer {
 	return answer{h.t, code, out.String(), errs.String()}
 }
 
-// is requires how the program ended.
+// is requires an exit code.
 func (a answer) is(code exitCode) answer {
 	a.t.Helper()
 	require.Equal(a.t, code, a.code, "%s%s", a.out, a.errs)
@@ -103,7 +103,7 @@ func (a answer) complains(text string) answer {
 	return a
 }
 
-// read decodes stdout, all of it, and nothing that T does not know.
+// read decodes all of stdout, and refuses fields that T does not have.
 func read[T any](a answer) (v T) {
 	a.t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(a.out))
@@ -139,8 +139,7 @@ func (h *host) insert(n int, refine ...func(fsm.Spec) fsm.Spec) fsm.ID {
 	return id
 }
 
-// work starts an engine that runs orders: each waits to be paid, and fails where it is paid less
-// than 1.
+// work starts an engine that runs orders: each waits to be paid, and fails if less than 1 is paid.
 func (h *host) work() {
 	h.t.Helper()
 	type visit = fsm.Visit[order, string]
@@ -161,7 +160,7 @@ func (h *host) work() {
 	h.t.Cleanup(func() { require.NoError(h.t, eng.Stop(context.Background())) })
 }
 
-// until waits for an instance to be as it should.
+// until waits for an instance to have a status.
 func (h *host) until(id fsm.ID, status fsm.Status) {
 	h.t.Helper()
 	require.Eventually(h.t, func() bool {
@@ -170,7 +169,7 @@ func (h *host) until(id fsm.ID, status fsm.Status) {
 	}, patience, 10*time.Millisecond)
 }
 
-// buffer is one that several goroutines write to.
+// buffer can be written by several goroutines.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

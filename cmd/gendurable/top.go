@@ -13,16 +13,15 @@ import (
 
 type topCommand struct {
 	Once  bool          `help:"Write one frame, of one interval, and end."`
-	Every time.Duration `default:"2s"                                      help:"How often to look."`
+	Every time.Duration `default:"2s"                                      help:"How often to refresh."`
 }
 
 func (*topCommand) lasts() bool { return true }
 
-// leastEvery keeps a typo from becoming a load.
+// leastEvery keeps a typing error from loading the server.
 const leastEvery = 100 * time.Millisecond
 
-// frame is what is shown at once. The rates are per second, since the frame before; null in the
-// first.
+// frame is shown at once. The rates are per second, since the frame before; null in the first one.
 type frame struct {
 	At      time.Time  `json:"at"`
 	Rates   *rates     `json:"rates"`
@@ -39,14 +38,14 @@ type rates struct {
 	Failed   float64 `json:"failed"`
 }
 
-// busy is a worker and how much it executes.
+// busy is a worker, and how many instances it executes.
 type busy struct {
 	process
 
 	Executing int64 `json:"executing"`
 }
 
-// Run the command.
+// Run runs the command.
 func (c *topCommand) Run(ctx context.Context, a *app) error {
 	switch {
 	case c.Every < leastEvery:
@@ -77,7 +76,7 @@ func (c *topCommand) Run(ctx context.Context, a *app) error {
 	return a.show(second, func(w io.Writer) { second.write(w, a.console.width(), db.schema, (*table).write) })
 }
 
-// What a terminal obeys.
+// A terminal obeys these sequences.
 const (
 	enterScreen = "\x1b[?1049h\x1b[?25l"
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
@@ -86,7 +85,7 @@ const (
 	clearRest   = "\x1b[J"
 )
 
-// watch draws frames until a key or a signal ends it, which is no error.
+// watch draws frames until a key or a signal ends it; neither is an error.
 func (c *topCommand) watch(ctx context.Context, a *app, db *database) error {
 	restore, err := a.console.raw()
 	if err != nil {
@@ -132,10 +131,10 @@ func (c *topCommand) watch(ctx context.Context, a *app, db *database) error {
 	}
 }
 
-// interruptKey is ctrl-c, which a raw terminal passes on.
+// interruptKey is ctrl-c, which a raw terminal passes on as a character.
 const interruptKey = 3
 
-// draw overwrites the screen with what fits on it.
+// draw overwrites the screen with the part of the text that fits on it.
 func draw(w io.Writer, text string, width, height int) {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	var out strings.Builder
@@ -149,15 +148,15 @@ func draw(w io.Writer, text string, width, height int) {
 	fmt.Fprint(w, out.String()+clearRest)
 }
 
-// progressSQL: each claim draws a token, each insert an id. $1 schema $2 since when what has ended
-// is counted; NULL is never.
+// progressSQL reads the progress of the sequences: each claim draws a token, each insert an id. $1
+// is the schema; $2 is the time since when ended instances are counted, NULL for none.
 const progressSQL = `SELECT clock_timestamp(),
   (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_id_seq'),
   (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_token'),
   (SELECT count(*) FROM {s}.gen_durable WHERE finished_at > $2::timestamptz AND status = 'done'),
   (SELECT count(*) FROM {s}.gen_durable WHERE finished_at > $2::timestamptz AND status = 'failed')`
 
-// frame looks, and compares with what it saw last.
+// frame reads the next frame, and compares it with the last one.
 func (d *database) frame(ctx context.Context, last *frame) (*frame, error) {
 	out := &frame{Queues: []*traffic{}, Workers: []busy{}}
 	var since *time.Time
@@ -191,7 +190,7 @@ func (d *database) frame(ctx context.Context, last *frame) (*frame, error) {
 	return out, nil
 }
 
-// write lays the tables of the frame out as layout does.
+// write writes the tables of the frame by layout.
 func (f *frame) write(w io.Writer, width int, schema string, layout func(*table, io.Writer, int)) {
 	fmt.Fprintf(w, "schema %s at %s\n", schema, text(f.At))
 	if f.Rates == nil {

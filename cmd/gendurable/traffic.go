@@ -14,20 +14,21 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// traffic of a queue of which anything is known: what waits or executes, a worker or a pause.
+// traffic is a queue of which anything is known: instances that wait or execute, a worker or a
+// pause.
 type traffic struct {
 	Queue     string     `json:"queue"`
 	Due       int64      `json:"due"`      // runnable, not paused, and its time has come
 	Delayed   int64      `json:"delayed"`  // runnable, not paused, and its time has not come
-	AtLeast   bool       `json:"at_least"` // more wait than were looked at: due and delayed are at least so many
+	AtLeast   bool       `json:"at_least"` // more wait than were read: due and delayed are lower bounds
 	OldestDue *time.Time `json:"oldest_due"`
 	Executing int64      `json:"executing"`
 	Workers   int        `json:"workers"` // live ones that are not about to stop
-	Slots     int        `json:"slots"`   // of those together
+	Slots     int        `json:"slots"`   // of these workers together
 	Since     *time.Time `json:"paused_since"`
 }
 
-// waiting is a number of what waits.
+// waiting returns a number of waiting instances as text.
 func (t *traffic) waiting(n int64) string {
 	if t.AtLeast && n > 0 {
 		return fmt.Sprintf("%d+", n)
@@ -35,16 +36,16 @@ func (t *traffic) waiting(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// waitingMost is how many waiting instances are looked at, of each queue and lane.
+// waitingMost is how many waiting instances are read, of each queue and lane.
 const waitingMost = 10_000
 
-// walkSQL keeps the planner to the indexes, whatever it knows of the table: only they end where the
-// limit is.
+// walkSQL restricts the planner to the indexes, whatever it knows of the table: only a scan of an
+// index ends at the limit.
 const walkSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
-// lanesSQL finds the queues in which something is visible to the claims, or set aside as unknown to
-// a worker: it goes from one to the next by the claims' indexes.
+// lanesSQL finds the queues in which instances are visible to the claims, or set aside as unknown
+// to a worker: it goes from one queue to the next by the claims' indexes.
 const lanesSQL = `WITH RECURSIVE c AS (SELECT clock_timestamp() AS now),
 ready AS (
   (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 ORDER BY queue LIMIT 1)
@@ -55,8 +56,8 @@ aside AS (
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND g.queue > a.queue
     ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL)`
 
-// waitingSQL counts what is runnable, in each queue as far as $1. What is behind its partition key
-// is in an index of keys only, of all queues together.
+// waitingSQL counts runnable instances, in each queue as far as $1. Those behind their partition
+// key are in an index by key, which all queues share.
 const waitingSQL = lanesSQL + `,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
@@ -77,7 +78,7 @@ FROM seen, c GROUP BY queue`
 
 const executingSQL = `SELECT queue, locked_by, count(*) FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2`
 
-// traffic looks at all queues, and how much each worker executes.
+// traffic reads all queues, and how much each worker executes.
 func (d *database) traffic(ctx context.Context) (queues map[string]*traffic, executing map[string]int64, err error) {
 	queues, executing = map[string]*traffic{}, map[string]int64{}
 	get := func(name string) *traffic {
@@ -122,7 +123,7 @@ func (d *database) traffic(ctx context.Context) (queues map[string]*traffic, exe
 	return queues, executing, d.served(ctx, get)
 }
 
-// served adds who serves the queues, and which are paused.
+// served adds the queues' workers and pauses.
 func (d *database) served(ctx context.Context, get func(string) *traffic) error {
 	workers, err := d.Admin().Workers(ctx)
 	if err != nil {
@@ -149,13 +150,13 @@ func (d *database) served(ctx context.Context, get func(string) *traffic) error 
 
 // counting is the part of a command that reads the whole table.
 type counting struct {
-	Count time.Duration `default:"5s" help:"How long the server may take to count all instances by status, which reads the whole table; 0: do not."`
+	Count time.Duration `default:"5s" help:"How long the server may take to count all instances by status, which reads the whole table; 0: no counts."`
 }
 
-// countMost is the most that the engine gives a count.
+// countMost is the longest that the engine lets a count take.
 const countMost = 10 * time.Minute
 
-// Validate the value.
+// Validate checks the value.
 func (c *counting) Validate() error {
 	if c.Count != 0 && (c.Count < time.Millisecond || c.Count > countMost) {
 		return fmt.Errorf("--count: %v, 1ms to %v, or 0", c.Count, countMost)
@@ -163,14 +164,14 @@ func (c *counting) Validate() error {
 	return nil
 }
 
-// counted says of a count when it began and how long it took. Null: there is none, since it was not
-// to be, or was cut off.
+// counted says when a count began and how long it took. It is null if there is none, or if it was
+// cut off.
 type counted struct {
 	At      time.Time `json:"at"` // this machine's clock
 	Seconds float64   `json:"seconds"`
 }
 
-// all counts all instances. None where that was cut off.
+// all counts all instances. It returns none if the count was cut off.
 func (c *counting) all(ctx context.Context, db *database) ([]engine.Count, *counted, error) {
 	if c.Count == 0 {
 		return nil, nil, nil
@@ -185,7 +186,7 @@ func (c *counting) all(ctx context.Context, db *database) ([]engine.Count, *coun
 	return counts.Counts, &counted{counts.At.UTC(), counts.Took.Seconds()}, nil
 }
 
-// write says how old the counts are, or where they ended.
+// write says how old the counts are, or why there are none.
 func (c *counting) write(w io.Writer, counts *counted) {
 	switch {
 	case counts != nil:
@@ -195,7 +196,7 @@ func (c *counting) write(w io.Writer, counts *counted) {
 	}
 }
 
-// zeros are counts by status in which each is mentioned.
+// zeros returns counts by status that mention each status.
 func zeros() map[fsm.Status]int64 {
 	out := map[fsm.Status]int64{}
 	for _, s := range fsm.Statuses() {

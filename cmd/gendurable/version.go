@@ -12,15 +12,15 @@ import (
 
 type versionCommand struct{}
 
-// versions of what this program is made of.
+// versions are those of the program's parts.
 type versions struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	Go       string `json:"go"`
-	Schema   string `json:"schema"` // the newest version that this program knows, and the one that it works with
+	Schema   string `json:"schema"` // the newest version that this program knows; it works with this one alone
 }
 
-// Run the command.
+// Run runs the command.
 func (*versionCommand) Run(_ context.Context, a *app) error {
 	out := versions{Version: "(devel)", Go: runtime.Version(), Schema: migrations.Latest()}
 	if info, ok := debug.ReadBuildInfo(); ok {

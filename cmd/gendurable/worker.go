@@ -13,7 +13,7 @@ import (
 )
 
 type workerCommands struct {
-	List workerList `cmd:"" help:"List the processes that work on queues; those that died, for an hour."`
+	List workerList `cmd:"" help:"List the processes that work on queues; a dead one is listed for an hour."`
 }
 
 type workerList struct{}
@@ -45,7 +45,7 @@ func processes(of []engine.Worker) []process {
 	return out
 }
 
-// Run the command.
+// Run runs the command.
 func (*workerList) Run(ctx context.Context, a *app, db *database) error {
 	workers, err := db.Admin().Workers(ctx)
 	if err != nil {
