@@ -238,9 +238,7 @@ func (v Visit) receive(c *step.Claim) error {
 			return fmt.Errorf("signal %d: %w", i, err)
 		}
 		s.ID = int64(i) + 1
-		if c.Awaited = append(c.Awaited, *s); !slices.Contains(c.Awaits, s.Name) {
-			c.Awaits = append(c.Awaits, s.Name)
-		}
+		c.Awaited = append(c.Awaited, *s)
 	}
 	return nil
 }

@@ -52,8 +52,9 @@ func TestConfigDefaults(t *testing.T) {
 		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, RetainDone: 24 * time.Hour, RetainFailed: 24 * time.Hour,
 		DrainTimeout: 30 * time.Second, DrainGrace: 5 * time.Second, RunAheadSteps: 100, RunAheadFor: time.Second,
 		PartitionLock: engine.LockAdvisory,
-		Limits:        engine.Limits{PayloadBytes: 1 << 20, OutcomeBytes: 256 << 20, AwaitNames: 1000, Inbox: 10_000, Children: 20_000, Depth: 100},
-		Codec:         fsm.JSON{}, Logger: slog.Default(),
+		Limits: engine.Limits{PayloadBytes: 1 << 20, OutcomeBytes: 256 << 20, AwaitNames: 1000, Inbox: 10_000, AwaitedBytes: 16 << 20,
+			Children: 20_000, ChildrenBytes: 256 << 20, Depth: 100},
+		Codec: fsm.JSON{}, Logger: slog.Default(),
 	}, c)
 
 	c = engine.Config{Lease: 6 * time.Second}.WithDefaults()

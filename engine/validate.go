@@ -116,7 +116,9 @@ func (c Config) validateLimits(f *faults) {
 		{"Limits.OutcomeBytes", c.Limits.OutcomeBytes, outcomeBytes},
 		{"Limits.AwaitNames", c.Limits.AwaitNames, 0},
 		{"Limits.Inbox", c.Limits.Inbox, 0},
+		{"Limits.AwaitedBytes", c.Limits.AwaitedBytes, 0},
 		{"Limits.Children", c.Limits.Children, 0},
+		{"Limits.ChildrenBytes", c.Limits.ChildrenBytes, 0},
 		{"Limits.Depth", c.Limits.Depth, maxDepth},
 	} {
 		switch {

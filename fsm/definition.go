@@ -38,6 +38,8 @@ type StepDef[S, R any] struct {
 	run     StepFunc[S, R]
 	to      []string
 	timeout time.Duration
+
+	onDemand bool
 }
 
 // Step gives a step its durable name: renaming a step that instances stand at needs a new version
@@ -60,6 +62,15 @@ func (d StepDef[S, R]) To(steps ...string) StepDef[S, R] {
 // ignores its context goes on, and the engine calls the hook Zombie.
 func (d StepDef[S, R]) Timeout(t time.Duration) StepDef[S, R] {
 	d.timeout = t
+	return d
+}
+
+// ChildrenOnDemand leaves it to the step to read the children that join at it, with
+// [Visit.EachChild] or [Machine.EachChild]: for rounds that are larger than a process should hold.
+// Without it they are read before the step runs, and a round over Limits.ChildrenBytes is the
+// step's error, an ErrTooLarge.
+func (d StepDef[S, R]) ChildrenOnDemand() StepDef[S, R] {
+	d.onDemand = true
 	return d
 }
 
@@ -111,7 +122,7 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 		m.CrashLimit = *d.crashLimit
 	}
 	for _, s := range d.steps {
-		m.Steps[s.name] = step.Step{To: slices.Clone(s.to), Timeout: s.timeout, Run: runs(m, s.run)}
+		m.Steps[s.name] = step.Step{To: slices.Clone(s.to), Timeout: s.timeout, Run: runs(m, s.run), OnDemand: s.onDemand}
 	}
 	switch policy := d.effectivePolicy(); {
 	case d.handler != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -112,14 +113,47 @@ func (c Child[R]) DecodeState(v any) error {
 	return nil
 }
 
-func children[R any](v AnyVisit, of func(step.Child) bool) []Child[R] {
+func children[R any](v AnyVisit, of func(*step.Child) bool) []Child[R] {
 	x := v.execution()
 	var out []Child[R]
-	for _, c := range x.claim.Children {
-		if of(c) {
-			out = append(out, Child[R]{ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
-				Failure: Failure(c.Failure), LastError: c.LastError, raw: c, codec: x.env.Codec})
+	for i := range x.claim.Children {
+		if c := &x.claim.Children[i]; of(c) {
+			out = append(out, childOf[R](x, c))
 		}
 	}
 	return out
+}
+
+func childOf[R any](x *execution, c *step.Child) Child[R] {
+	return Child[R]{ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
+		Failure: Failure(c.Failure), LastError: c.LastError, raw: *c, codec: x.env.Codec}
+}
+
+// eachChild is children, read in pages where there is a database.
+func eachChild[R any](ctx context.Context, v AnyVisit, of func(*step.Child) bool) iter.Seq2[Child[R], error] {
+	return func(yield func(Child[R], error) bool) {
+		x := v.execution()
+		given := x.claim.Children
+		next := func() (page []step.Child, err error) {
+			page, given = given, nil
+			return page, nil
+		}
+		if given == nil && x.claim.ReadRound != nil {
+			next = x.claim.ReadRound(ctx)
+		}
+		for {
+			page, err := next()
+			if err != nil {
+				yield(Child[R]{}, fmt.Errorf("read the children of instance %d: %w", x.claim.ID, err))
+			}
+			if err != nil || len(page) == 0 {
+				return
+			}
+			for i := range page {
+				if of(&page[i]) && !yield(childOf[R](x, &page[i]), nil) {
+					return
+				}
+			}
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -160,7 +161,14 @@ func (m Machine[S, R]) owns(i RawInstance) error {
 // Children returns the children of this machine, of any version, in the round that joins at this
 // visit, in spawn order.
 func (m Machine[S, R]) Children(v AnyVisit) []Child[R] {
-	return children[R](v, func(c step.Child) bool { return c.Machine == m.d.name })
+	return children[R](v, func(c *step.Child) bool { return c.Machine == m.d.name })
+}
+
+// EachChild reads those of this machine among the children that join at this visit, in spawn order,
+// in pages of about 1 MiB: for rounds of any size, in a step with [StepDef.ChildrenOnDemand]. An
+// error ends it.
+func (m Machine[S, R]) EachChild(ctx context.Context, v AnyVisit) iter.Seq2[Child[R], error] {
+	return eachChild[R](ctx, v, func(c *step.Child) bool { return c.Machine == m.d.name })
 }
 
 // DecodeState decodes the state of a row that was read by other means. It returns a [DecodeError]

@@ -169,6 +169,11 @@ func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
 	if err != nil {
 		return nil, err
 	}
+	if p.to == of.Step && of.Omitted {
+		// It consumes nothing: the step would find the same signals, and never those behind them.
+		return nil, outcomeFault("to", fmt.Errorf("towards the same step, while more signals are awaited than Limits.AwaitedBytes (%d) lets in: "+
+			"consume those in Awaited with Next: %w", p.exec.env.Limits.AwaitedBytes, ErrTooLarge))
+	}
 	c := &step.Commit{Kind: step.Await, Step: p.to, State: state, Names: names, Timeout: p.timeout}
 	if p.limited && p.fixed {
 		return nil, outcomeFault("until", errors.New("both Timeout and Until"))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -104,33 +105,80 @@ func trace(raw json.RawMessage) (carrier map[string]string) {
 }
 
 // Awaited returns the signals that woke this visit: those of the awaited names that were in the
-// inbox at the claim, oldest first. Next, ScheduleChildren and Done consume them; Await and Retry
-// do not.
+// inbox at the claim, oldest first, as far as Limits.AwaitedBytes goes: see MoreAwaited. Next,
+// ScheduleChildren and Done consume them; Await and Retry do not.
 func (v *Visit[S, R]) Awaited() []Received { return received(v.execution().claim.Awaited) }
+
+// MoreAwaited reports whether the inbox held awaited signals that are not in Awaited, since all
+// together are over Limits.AwaitedBytes. They come once those in Awaited are consumed: go on with
+// Next, and await again. An Await towards this same step, which consumes nothing, is refused here
+// with an [OutcomeError] that wraps ErrTooLarge: the step would be given the same signals again and
+// again.
+func (v *Visit[S, R]) MoreAwaited() bool { return v.execution().claim.Omitted }
 
 // TimedOut reports whether the await's timeout woke the instance. Look for signals first: if one
 // arrived between the wake and the claim, both are true.
 func (v *Visit[S, R]) TimedOut() bool { return v.execution().claim.TimedOut }
 
 // Inbox reads the whole inbox now, oldest first, and consumes nothing. It may return more than
-// Awaited: signals of other names, and those that arrived since the claim. Without a database, as
-// in unit tests, it returns the same as Awaited.
+// Awaited: signals of other names, and those that arrived since the claim. For an inbox over
+// Limits.AwaitedBytes it returns an ErrTooLarge: see EachSignal. Without a database, as in unit
+// tests, it returns the same as Awaited.
 func (v *Visit[S, R]) Inbox(ctx context.Context) ([]Received, error) {
-	c := v.execution().claim
-	if c.Inbox == nil {
-		return v.Awaited(), nil
+	x := v.execution()
+	size, most := 0, x.env.Limits.AwaitedBytes
+	var all []Received
+	for r, err := range v.EachSignal(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if size += len(r.Payload) + signalBytes; size > most && len(all) > 0 {
+			return nil, fmt.Errorf("read the inbox of instance %d: over %d bytes (Limits.AwaitedBytes), see Visit.EachSignal: %w",
+				x.claim.ID, most, ErrTooLarge)
+		}
+		all = append(all, r)
 	}
-	signals, err := c.Inbox(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the inbox of instance %d: %w", c.ID, err)
+	return all, nil
+}
+
+// signalBytes is what a signal counts beside its payload.
+const signalBytes = 100
+
+// EachSignal reads the inbox as Inbox does, in pages of about 1 MiB, so that it may be of any size.
+// An error ends it. Each page is as of when it is read.
+func (v *Visit[S, R]) EachSignal(ctx context.Context) iter.Seq2[Received, error] {
+	return func(yield func(Received, error) bool) {
+		c := v.execution().claim
+		page, more, after := c.Awaited, false, int64(0)
+		for first := true; first || more; first = false {
+			if c.Inbox != nil {
+				var err error
+				if page, more, err = c.Inbox(ctx, after); err != nil {
+					yield(Received{}, fmt.Errorf("read the inbox of instance %d: %w", c.ID, err))
+					return
+				}
+			}
+			for i := range page {
+				if after = page[i].ID; !yield(received(page[i : i+1])[0], nil) {
+					return
+				}
+			}
+			more = more && len(page) > 0
+		}
 	}
-	return received(signals), nil
 }
 
 // Children returns the children of the round that joins at this visit, in spawn order; none at any
-// other visit. [Machine.Children] returns them typed.
+// other visit, and none in a step that reads them itself ([StepDef.ChildrenOnDemand]).
+// [Machine.Children] returns them typed.
 func (v *Visit[S, R]) Children() []Child[json.RawMessage] {
-	return children[json.RawMessage](v, func(step.Child) bool { return true })
+	return children[json.RawMessage](v, func(*step.Child) bool { return true })
+}
+
+// EachChild reads the children of the round that joins at this visit, in spawn order, in pages of
+// about 1 MiB, so that a round may be of any size. An error ends it. [Machine.EachChild] is typed.
+func (v *Visit[S, R]) EachChild(ctx context.Context) iter.Seq2[Child[json.RawMessage], error] {
+	return eachChild[json.RawMessage](ctx, v, func(*step.Child) bool { return true })
 }
 
 // Dropped is a child that was not inserted, since its correlation key was occupied.

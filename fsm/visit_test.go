@@ -84,15 +84,15 @@ func TestSignalThatDoesNotDecode(t *testing.T) {
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	c := claim(`{}`)
-	c.Inbox = func(context.Context) ([]step.Signal, error) {
-		return []step.Signal{{ID: 9, Name: "other", Payload: json.RawMessage(`"late"`)}}, nil
+	c.Inbox = func(context.Context, int64) ([]step.Signal, bool, error) {
+		return []step.Signal{{ID: 9, Name: "other", Payload: json.RawMessage(`"late"`)}}, false, nil
 	}
 	inStep(t, c, func(ctx context.Context, v *cartVisit) {
 		inbox, err := v.Inbox(ctx)
 		require.NoError(t, err)
 		require.Equal(t, []fsm.Received{{ID: 9, Name: "other", Payload: json.RawMessage(`"late"`)}}, inbox)
 	})
-	c.Inbox = func(context.Context) ([]step.Signal, error) { return nil, errBroken }
+	c.Inbox = func(context.Context, int64) ([]step.Signal, bool, error) { return nil, false, errBroken }
 	inStep(t, c, func(ctx context.Context, v *cartVisit) {
 		_, err := v.Inbox(ctx)
 		require.ErrorIs(t, err, errBroken)

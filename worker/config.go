@@ -72,8 +72,10 @@ type backend interface {
 	Sweep(ctx context.Context, after string, limit int) (last string, p store.Promotion, err error)
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
-	Inbox(ctx context.Context, id int64) ([]step.Signal, error)
-	Children(ctx context.Context, parent, round int64) ([]step.Child, error)
+	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)
+	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)
+	Round(ctx context.Context, parent, round int64) ([]int64, error)
+	Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error)
 }
 
 // beater extends leases on a connection of its own.

@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// What of the fake looks after rows rather than moving them on: polls and sweeps, and a worker's two connections of its own.
+// What of the fake looks after rows rather than moving them on: polls and sweeps, and a worker's
+// two connections of its own.
 
 func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Polled, error) {
 	due := map[string]time.Duration{}
@@ -38,7 +39,8 @@ func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Poll
 	return out, err
 }
 
-// overdue are the rows that a sweep of deadlines looks for, whether they are locked or not. mu is held.
+// overdue are the rows that a sweep of deadlines looks for, whether they are locked or not. mu is
+// held.
 func (db *fake) overdue() []*row {
 	return db.sorted(func(r *row) bool {
 		return !r.Deadline.IsZero() && !r.Deadline.After(time.Now()) && !r.terminal() && r.status != fsm.StatusExecuting
@@ -162,20 +164,42 @@ func (db *fake) Holder(ctx context.Context, of store.Address) (h store.Holder, o
 	return h, ok, err
 }
 
-func (db *fake) Inbox(ctx context.Context, _ int64) ([]step.Signal, error) {
-	return nil, db.send(ctx, "inbox", "", func() error { return nil })
+func (db *fake) Complete(ctx context.Context, worker string, c *step.Claim, _ int) (held bool, err error) {
+	err = db.send(ctx, "complete", fmt.Sprint(c.ID), func() error {
+		r := db.rows[c.ID]
+		if held = r.fence(c, worker); held {
+			c.State, c.Partial = r.State, false
+		}
+		return nil
+	})
+	return held, err
 }
 
-func (db *fake) Children(ctx context.Context, parent, _ int64) (out []step.Child, err error) {
-	err = db.send(ctx, "children", fmt.Sprint(parent), func() error {
+func (db *fake) Inbox(ctx context.Context, _, _ int64) ([]step.Signal, bool, error) {
+	return nil, false, db.send(ctx, "inbox", "", func() error { return nil })
+}
+
+func (db *fake) Round(ctx context.Context, parent, _ int64) (ids []int64, err error) {
+	err = db.send(ctx, "round", fmt.Sprint(parent), func() error {
 		for _, r := range db.rows {
 			if r.Parent == parent {
-				out = append(out, step.Child{ID: r.ID, Status: string(r.status)})
+				ids = append(ids, r.ID)
 			}
 		}
 		return nil
 	})
-	return out, err
+	return ids, err
+}
+
+// Children reads them one by one.
+func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
+	err = db.send(ctx, "children", fmt.Sprint(ids), func() error {
+		if r := db.rows[ids[0]]; r != nil {
+			page = append(page, step.Child{ID: r.ID, Status: string(r.status)})
+		}
+		return nil
+	})
+	return page, ids[1:], err
 }
 
 // fakeLine is a worker's heartbeat connection.

@@ -55,6 +55,7 @@ type row struct {
 	pending  int // children
 	failure  string
 	paused   bool
+	large    bool // its state does not come with a claim
 	err      string
 	outcomes []step.Kind // committed
 }
@@ -165,6 +166,9 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 			claim := r.Claim
 			claim.FencingToken = r.Token
 			claim.Life = time.Until(r.Deadline)
+			if r.large {
+				claim.State, claim.Partial = nil, true
+			}
 			out.Claims = append(out.Claims, &claim)
 			if place := r.place(); place.Compare(out.Last) > 0 {
 				out.Last = place

@@ -31,14 +31,7 @@ func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []
 	out := make([]*flight, len(claims))
 	for i, c := range claims {
 		c.Env = fs.config.Env
-		id := c.ID
-		c.Inbox = func(ctx context.Context) (signals []step.Signal, err error) {
-			err = fs.patiently(ctx, "read an inbox", func() (err error) {
-				signals, err = fs.db.Inbox(ctx, id)
-				return err
-			})
-			return signals, err
-		}
+		fs.lend(c)
 		ctx, cancel := context.WithCancelCause(fs.steps)
 		ctx, cancel = bounded(ctx, cancel, c)
 		f := &flight{beat: c, queue: q, claim: c, ctx: ctx, cancel: cancel}

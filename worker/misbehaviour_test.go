@@ -205,7 +205,7 @@ func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
 func TestAnInboxIsReadOnceTheDatabaseIsBack(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
-			_, err := c.Inbox(ctx)
+			_, _, err := c.Inbox(ctx, 0)
 			return done(), err
 		}
 		reads := 0

@@ -140,13 +140,28 @@ func (p *process) pause(d time.Duration) bool {
 // this is for networks that swallow.
 const statementTimeout = 75 * time.Second
 
+// patientMost is how often in a row a read meets what may be the doing of the very rows that it
+// reads (they are damaged, or take too long), before that is the step's error.
+const patientMost = 5
+
 // patiently repeats what a step reads until ctx ends. A database that is away is waited for: it is
-// not the step's error.
-func (p *process) patiently(ctx context.Context, doing string, read func() error) error {
+// not the step's error. One try takes statementTimeout at most: a network may swallow it.
+func (p *process) patiently(ctx context.Context, doing string, read func(ctx context.Context) error) error {
+	refused := 0
 	for n := 1; ; n++ {
-		err := read()
+		timed, cancel := context.WithTimeout(ctx, statementTimeout)
+		err := read(timed)
+		cancel()
 		if err == nil || ctx.Err() != nil {
 			return err
+		}
+		switch {
+		case store.Classify(err) != store.FaultData && !store.MayNeverPass(err):
+			refused = 0
+		case refused == patientMost-1:
+			return err
+		default:
+			refused++
 		}
 		p.trouble(doing, err)
 		if !pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, 5*time.Second)) {

@@ -34,6 +34,8 @@ type scene struct {
 	timeout time.Duration // of the step
 	hash    func(key string) int64
 	run     runFunc
+	// The step reads its children itself.
+	onDemand bool
 
 	running []*player
 	notes   sync.Mutex
@@ -111,7 +113,7 @@ func (s *scene) start() *player {
 func (s *scene) player() *player {
 	p := &player{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
 	m := s.machine
-	m.Steps = map[string]step.Step{"s": {Timeout: s.timeout, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
+	m.Steps = map[string]step.Step{"s": {Timeout: s.timeout, OnDemand: s.onDemand, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
 		defer s.witness.begin(p, c)()
 		return s.run(ctx, p, c)
 	}}}
@@ -197,6 +199,7 @@ func next() *step.Commit { return &step.Commit{Kind: step.Next, Step: "s", State
 func keyed(key string) func(*row)      { return func(r *row) { r.PartitionKey = key } }
 func priority(p int) func(*row)        { return func(r *row) { r.Priority = p } }
 func in(queue string) func(*row)       { return func(r *row) { r.Queue = queue } }
+func large(state string) func(*row)    { return func(r *row) { r.large, r.State = true, []byte(state) } }
 func child(parent int64) func(*row)    { return func(r *row) { r.Parent = parent } }
 func after(d time.Duration) func(*row) { return func(r *row) { r.eligible = time.Now().Add(d) } }
 

@@ -121,10 +121,8 @@ func (x *execution) step() (*step.Commit, error) {
 			c.Step)
 	}
 	ctx := x.extract(x.f.ctx)
-	if c.Joins() && c.Children == nil {
-		if err := x.loadChildren(ctx); err != nil {
-			return nil, err
-		}
+	if err := x.load(ctx, &s); err != nil {
+		return nil, err
 	}
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -147,15 +145,6 @@ func (x *execution) extract(ctx context.Context) context.Context {
 	return x.config.Extract(ctx, x.f.claim.Trace)
 }
 
-// loadChildren reads the round that has joined.
-func (x *execution) loadChildren(ctx context.Context) error {
-	c := x.f.claim
-	return x.patiently(ctx, "read children", func() (err error) {
-		c.Children, err = x.db.Children(ctx, c.ID, c.Round)
-		return err
-	})
-}
-
 // mayRunAhead: after a plain Next the claim may be kept, for so many steps and so long, while
 // nothing says otherwise (spec §6).
 func (x *execution) mayRunAhead(o *step.Commit) bool {
@@ -175,7 +164,7 @@ func (x *execution) advance(o *step.Commit) {
 	next.Step, next.State = o.Step, o.State
 	next.Visit++
 	next.Attempt, next.Crashes = 0, 0
-	next.Awaits, next.TimedOut, next.Awaited = nil, false, nil
+	next.TimedOut, next.Awaited, next.Partial = false, nil, false
 	next.Children, next.Dropped = nil, nil
 	x.f.claim = next
 	x.ahead++

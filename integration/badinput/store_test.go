@@ -215,7 +215,7 @@ func FuzzStoreDeliver(f *testing.F) {
 			return
 		}
 		require.Equal(t, to.ID, d.Target)
-		inbox, err := s.Inbox(t.Context(), to.ID)
+		inbox, _, err := s.Inbox(t.Context(), to.ID, 0)
 		require.NoError(t, err)
 		require.Len(t, inbox, 1)
 		require.Equal(t, name, inbox[0].Name)

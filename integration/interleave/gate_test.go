@@ -250,6 +250,7 @@ var labels = [][2]string{
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
 	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
 	{" AS act", "claim"},
+	{"current_setting('gendurable.fencing')", "settings"}, {"current_setting('gendurable.claimed')", "claim read"},
 	{"current_setting('gendurable.awaiting')", "claim inbox"},
 	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"AND (u.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},

@@ -286,6 +286,8 @@ UNION ALL
 SELECT 'claim untold', format('instance %s token %s', m.id, (m.n).claim_token)
 FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing'
   AND NOT EXISTS (SELECT FROM interleave.claimed c WHERE c.actor = m.actor AND c.id = m.id AND c.token = (m.n).claim_token AND c.worker = (m.n).locked_by)
+  AND NOT EXISTS (SELECT FROM interleave.move e -- cancelled between the claim and the look at it
+    WHERE e.id = m.id AND e.seq > m.seq AND (e.n).failure = 'cancelled' AND (e.o).claim_token = (m.n).claim_token)
 UNION ALL
 SELECT 'claim that is none', format('instance %s token %s', c.id, c.token)
 FROM interleave.claimed c WHERE NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token)

@@ -78,7 +78,7 @@ func follower(lane, abroad string) string {
 // The claims of the rows above, as the worker that made them has them.
 var (
 	subjectClaim = &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default", PartitionKey: "k", CorrelationKey: "x",
-		Parent: parentID, ParentRound: 1, Depth: 1, Awaits: []string{"go"},
+		Parent: parentID, ParentRound: 1, Depth: 1,
 		Awaited: []step.Signal{{ID: 21, Name: "go"}, {ID: 22, Name: "go", DedupKey: "d"}}}
 	orphanClaim    = orphaned()
 	successorClaim = successor()
@@ -136,7 +136,7 @@ func spawns(c *step.Claim, children ...step.Spec) store.Entry {
 // again is the claim after a kept Next.
 func again(c *step.Claim) *step.Claim {
 	d := *c
-	d.Visit, d.Step, d.Awaits, d.Awaited = c.Visit+1, "t", nil, nil
+	d.Visit, d.Step, d.Awaited = c.Visit+1, "t", nil
 	return &d
 }
 

@@ -123,8 +123,11 @@ func (p *pair) compareChildren(c *claim) {
 	}
 	ctx, cancel := p.context()
 	defer cancel()
-	got, err := p.Children(ctx, c.real.ID, c.real.Round)
+	ids, err := p.Round(ctx, c.real.ID, c.real.Round)
 	require.NoError(p, err)
+	got, behind, err := p.Children(ctx, ids)
+	require.NoError(p, err)
+	require.Empty(p, behind)
 	want := p.model.Children(&c.Instance)
 	require.Len(p, got, len(want), "children of instance %d", c.ID)
 	for n, child := range want {
@@ -205,7 +208,7 @@ func advanced(c *step.Claim, o *step.Commit) *step.Claim {
 	next.Step, next.State = o.Step, o.State
 	next.Visit++
 	next.Attempt, next.Crashes = 0, 0
-	next.Awaits, next.TimedOut, next.Awaited = nil, false, nil
+	next.TimedOut, next.Awaited, next.Partial = false, nil, false
 	next.Children, next.Dropped = nil, nil
 	return &next
 }

@@ -201,7 +201,6 @@ type seen struct {
 	ParentRound  int64
 	Depth        int
 	Round        int64
-	Awaits       []string
 	TimedOut     bool
 	Awaited      []string
 	Dropped      []model.Dropped
@@ -212,8 +211,7 @@ func seenModel(c *model.Claim) seen {
 	s := seen{
 		ID: c.ID, UID: c.UID, Machine: c.Machine, Step: c.Step, Queue: c.Queue, Priority: c.Priority, Key: c.Key,
 		PartitionKey: c.PartitionKey, State: c.State, Attempt: c.Attempt, Crashes: c.Crashes, Visit: c.Visit, Parent: c.Parent,
-		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, Awaits: c.Awaits, TimedOut: c.TimedOut,
-		Expiry: c.Expiry,
+		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, TimedOut: c.TimedOut, Expiry: c.Expiry,
 	}
 	if c.Round == c.Visit { // only the joining step asks
 		s.Dropped = c.Dropped
@@ -229,7 +227,7 @@ func (p *pair) seenReal(c *step.Claim) seen {
 		ID: p.models[c.ID], UID: modelUID(c.UID), Machine: model.Machine{Name: c.Machine, Version: c.Version}, Step: c.Step, Queue: c.Queue,
 		Priority: c.Priority, Key: c.CorrelationKey, PartitionKey: c.PartitionKey, State: string(c.State), Attempt: c.Attempt,
 		Crashes: c.Crashes, Visit: c.Visit, Parent: p.models[c.Parent], ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round,
-		Awaits: c.Awaits, TimedOut: c.TimedOut, Expiry: model.Never,
+		TimedOut: c.TimedOut, Expiry: model.Never,
 	}
 	if !c.Deadline.IsZero() {
 		s.Expiry = moment(&c.Deadline)

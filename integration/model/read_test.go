@@ -23,7 +23,7 @@ func (p *pair) read(of model.Address) {
 	require.Equal(p, []any{want.ID, string(want.Status), want.Visit, want.State, want.Result, want.Failure, want.LastError},
 		[]any{p.models[got.ID], got.Status, got.Visit, string(got.State), string(got.Result), got.Failure, got.LastError})
 
-	inbox, err := p.Inbox(ctx, got.ID)
+	inbox, _, err := p.Inbox(ctx, got.ID, 0)
 	require.NoError(p, err)
 	signals := p.model.Inbox(want.ID)
 	require.Len(p, inbox, len(signals), "inbox of instance %d", want.ID)

@@ -32,8 +32,17 @@ type Limits struct {
 	OutcomeBytes int // one outcome with all of its children, or all specs of one InsertMany; 256 MiB
 	AwaitNames   int // distinct names of one Await; 1,000
 	Inbox        int // unconsumed signals of one instance; 10,000
+	// AwaitedBytes bounds the signals that one visit is given (Visit.Awaited), and those that
+	// Visit.Inbox returns: payloads and traces as stored, and 100 bytes each; 16 MiB. Awaited signals
+	// that are over it stay in the inbox, and come once those before are consumed; one that is larger
+	// comes alone. An inbox that is over it is an ErrTooLarge: Visit.EachSignal reads it in pages.
+	AwaitedBytes int
 	Children     int // of one ScheduleChildren; 20,000
-	Depth        int // of nesting; 100
+	// ChildrenBytes bounds the round of children that is read for a joining step: states, results and
+	// errors as stored, and 200 bytes each; 256 MiB. A round that is over it is the step's error, an
+	// ErrTooLarge, unless the step reads it in pages: see StepDef.ChildrenOnDemand.
+	ChildrenBytes int
+	Depth         int // of nesting; 100
 }
 
 // The defaults of Limits.
@@ -42,8 +51,11 @@ const (
 	DefaultOutcomeBytes = 256 << 20
 	DefaultAwaitNames   = 1_000
 	DefaultInbox        = 10_000
+	DefaultAwaitedBytes = 16 << 20
 	DefaultChildren     = 20_000
-	DefaultDepth        = 100
+
+	DefaultChildrenBytes = 256 << 20
+	DefaultDepth         = 100
 )
 
 // WithDefaults returns a copy in which zero fields have their defaults.
@@ -52,7 +64,9 @@ func (l Limits) WithDefaults() Limits {
 	l.OutcomeBytes = cmp.Or(l.OutcomeBytes, DefaultOutcomeBytes)
 	l.AwaitNames = cmp.Or(l.AwaitNames, DefaultAwaitNames)
 	l.Inbox = cmp.Or(l.Inbox, DefaultInbox)
+	l.AwaitedBytes = cmp.Or(l.AwaitedBytes, DefaultAwaitedBytes)
 	l.Children = cmp.Or(l.Children, DefaultChildren)
+	l.ChildrenBytes = cmp.Or(l.ChildrenBytes, DefaultChildrenBytes)
 	l.Depth = cmp.Or(l.Depth, DefaultDepth)
 	return l
 }
@@ -124,7 +138,6 @@ type Claim struct {
 	ParentRound    int64
 	Depth          int
 	Round          int64 // the visit at which the newest children join; 0: it never had any
-	Awaits         []string
 	TimedOut       bool
 	InsertedAt     time.Time
 	Deadline       time.Time         // zero: none
@@ -136,9 +149,19 @@ type Claim struct {
 	Children []Child   // of this round, in spawn order; empty unless Joins
 	Dropped  []Dropped // children of this round that were not inserted; empty unless Joins
 
-	// Inbox reads all unconsumed signals of the instance now, oldest first. It is nil where there is
-	// no database.
-	Inbox func(ctx context.Context) ([]Signal, error)
+	// Partial: the state, the dropped children or the awaited signals were too large to come with the
+	// claim, and are yet to be read.
+	Partial bool
+	// Omitted: more signals are awaited than Awaited holds, since all together are over
+	// Limits.AwaitedBytes.
+	Omitted bool
+
+	// Inbox reads a page of the unconsumed signals of the instance now, oldest first, behind an id,
+	// and says whether there are more. Nil where there is no database.
+	Inbox func(ctx context.Context, after int64) (page []Signal, more bool, err error)
+	// ReadRound reads the round that joins, in spawn order: each call of next reads a page, an empty
+	// one is the end. Nil where there is no database, or nothing joins.
+	ReadRound func(ctx context.Context) (next func() ([]Child, error))
 }
 
 // Joins reports whether a round of children joins at this visit.
@@ -165,6 +188,9 @@ type Child struct {
 	Failure   string          // "" unless failed
 	LastError string
 }
+
+// Bytes of the child, as Limits.ChildrenBytes counts them.
+func (c *Child) Bytes() int { return len(c.State) + len(c.Result) + len(c.LastError) + 200 }
 
 // Dropped is a child that was not inserted, since another instance occupied its correlation key.
 type Dropped struct {
@@ -275,4 +301,6 @@ type Step struct {
 	// Run decodes the state, runs the step, and validates and encodes its outcome. It panics if the
 	// user's code does.
 	Run func(ctx context.Context, c *Claim) (*Commit, error)
+	// OnDemand: the round that joins at this step is read by the step, in pages, not before it runs.
+	OnDemand bool
 }

@@ -66,8 +66,9 @@ func FuzzSanitizeError(f *testing.F) {
 
 func TestLimitsDefaults(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, step.Limits{PayloadBytes: 1 << 20, OutcomeBytes: 256 << 20, AwaitNames: 1000, Inbox: 10_000, Children: 20_000, Depth: 100}, step.Limits{}.WithDefaults())
-	own := step.Limits{PayloadBytes: 1, OutcomeBytes: 6, AwaitNames: 2, Inbox: 3, Children: 4, Depth: 5}
+	require.Equal(t, step.Limits{PayloadBytes: 1 << 20, OutcomeBytes: 256 << 20, AwaitNames: 1000, Inbox: 10_000, AwaitedBytes: 16 << 20,
+		Children: 20_000, ChildrenBytes: 256 << 20, Depth: 100}, step.Limits{}.WithDefaults())
+	own := step.Limits{PayloadBytes: 1, OutcomeBytes: 6, AwaitNames: 2, Inbox: 3, AwaitedBytes: 7, Children: 4, ChildrenBytes: 8, Depth: 5}
 	require.Equal(t, own, own.WithDefaults())
 }
 

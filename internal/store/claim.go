@@ -3,71 +3,71 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front of
-// the order that cannot run are the whole cost of a pick, so each is moved out of the front once, by a
-// hint: pick_lane 1 waits behind its partition key, 2 is set aside because a worker that saw it does not
-// know its machine. It is only a hint: the statement itself verifies that a row is the head of a key that
-// nothing executes, so a wrong lane can delay a row, and never let it overtake.
+// claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front
+// of the order that cannot run are the whole cost of a pick, so each is moved out of the front
+// once, by a hint: pick_lane 1 waits behind its partition key, 2 is set aside because a worker that
+// saw it does not know its machine. It is only a hint: the statement itself verifies that a row is
+// the head of a key that nothing executes, so a wrong lane can delay a row, and never let it
+// overtake.
 //
-//   - level: the queue's distinct priorities, by a loose index scan, each with its first row. Per priority
-//     only rows that are due are walked (T94), from that first row on. Before it are the entries of rows
-//     that others have claimed, up to a million of them between two vacuums. To step over them once, here,
-//     is what most claims spare themselves: they go on behind a place ($7 to $9). Priorities more urgent
-//     than that place's are looked at from their front all the same.
-//   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger. NO KEY:
-//     an open signal transaction, whose foreign key holds KEY SHARE, does not hide its target (T8).
-//   - back: rows set aside whose machine this worker does know, a window of each: those that wait for
-//     their key are among them.
-//   - probe: per key in the window its anchor, which is the row that executes the key, in any queue, or
-//     else the key's head in this queue.
-//   - held: the anchors, locked. A row goes to lane 1 (act 1) behind an anchor that this transaction holds:
-//     whoever ends the anchor runs promoteSQL afterwards, and sees the row. An anchor that is itself in
-//     lane 1 comes forward (act 3).
-//   - A row is blocked (act 4) if somebody else has its anchor locked. No anchor answers for it, so it is
-//     left in front: most locks last for a moment. But a stranger's transaction may last, and as many
-//     blocked rows as the window has would keep the whole queue from being looked at. So where the claim
-//     before has met blocked rows, $10 says to move them to lane 1, too, and the caller answers for their
-//     keys: see settleSQL.
-//   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues that
-//     share keys (T85): todo drives it, row by row. It joins by ctid, which is right only because every
-//     row was locked above without waiting (T99). A bare LIMIT $2 would let the generic plan hash-join the
-//     table: hence LIMIT 1000 inside.
+//   - level: the queue's distinct priorities, by a loose index scan, each with its first row. Per
+//     priority only rows that are due are walked (T94), from that first row on. Before it are the
+//     entries of rows that others have claimed, up to a million of them between two vacuums. To
+//     step over them once, here, is what most claims spare themselves: they go on behind a place
+//     ($7 to $9). Priorities more urgent than that place's are looked at from their front all the
+//     same.
+//   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger.
+//     NO KEY: an open signal transaction, whose foreign key holds KEY SHARE, does not hide its
+//     target (T8).
+//   - back: rows set aside whose machine this worker does know, a window of each: those that wait
+//     for their key are among them.
+//   - probe: per key in the window its anchor, which is the row that executes the key, in any
+//     queue, or else the key's head in this queue.
+//   - held: the anchors, locked. A row goes to lane 1 (act 1) behind an anchor that this
+//     transaction holds: whoever ends the anchor runs promoteSQL afterwards, and sees the row. An
+//     anchor that is itself in lane 1 comes forward (act 3).
+//   - A row is blocked (act 4) if somebody else has its anchor locked. No anchor answers for it, so
+//     it is left in front: most locks last for a moment. But a stranger's transaction may last, and
+//     as many blocked rows as the window has would keep the whole queue from being looked at. So
+//     where the claim before has met blocked rows, $10 says to move them to lane 1, too, and the
+//     caller answers for their keys: see settleSQL.
+//   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues
+//     that share keys (T85): todo drives it, row by row. It joins by ctid, which is right only
+//     because every row was locked above without waiting (T99). A bare LIMIT $2 would let the
+//     generic plan hash-join the table: hence LIMIT 1000 inside.
 //
-// The claim token is drawn in SET, for claimed rows only. It is no order of a key's holders: it is drawn
-// before the row has its entry in the unique index of executing keys, and a claim that is held up in
-// between goes on with a smaller token after a later one has come and gone. So keyed rows have a fencing
-// token of their own, drawn in RETURNING: Postgres evaluates that when the new row's index entries are in,
-// and from then until the claim has ended nobody else has such an entry. The sequence is drawn from in the
-// order of time (CACHE 1), so each holder's is greater than that of the holder before. It is not stored:
-// the fence goes by the claim token.
+// The claim token is drawn in SET, for claimed rows only. It is no order of a key's holders: it is
+// drawn before the row has its entry in the unique index of executing keys, and a claim that is
+// held up in between goes on with a smaller token after a later one has come and gone. So keyed
+// rows have a fencing token of their own, drawn in RETURNING: Postgres evaluates that when the new
+// row's index entries are in, and from then until the claim has ended nobody else has such an
+// entry. The sequence is drawn from in the order of time (CACHE 1), so each holder's is greater
+// than that of the holder before. It is not stored: the fence goes by the claim token.
 //
-// The ids of claims with awaits go to inboxSQL through a setting of the transaction: the inbox must be
-// read by a later statement, since this one may pair a row it waited for with an old inbox (T7).
+// The answer is one short row, so that a client that does not read never keeps the server from the
+// COMMIT. What was claimed goes to the next transaction through settings of the session: see look.
 //
-// array_remove fails on an array of several dimensions, which psql can write, and would take the whole
-// queue's pick with it: hence array_ndims.
+// The row is: nothing of use; how many rows were moved without being claimed; how many blocked rows
+// were left in front; some of the machines whose rows were set aside; in how many microseconds the
+// queue's next row becomes eligible, so that the scheduler sleeps no longer (one that came due
+// since the statement began is past, and a full claim does not look, as there may be more in any
+// case); and how long the statement took.
 //
-// The last columns: how many blocked rows were left in front; the setting; in how many microseconds the
-// queue's next row becomes eligible, so that the scheduler sleeps no longer (one that came due since the
-// statement began is past, and a full claim does not look, as there may be more in any case); and how long
-// the statement took.
-//
-// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8 $9
-// place in the order to look behind $10 whether to move blocked rows. At least one row comes back. act:
-// 0 claimed, 1 behind its key, 2 aside, 3 brought forward, 4 blocked and moved, NULL none. In no order: n
-// is that of the claims.
+// $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
+// $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
+// its key, 2 aside, 3 brought forward, 4 blocked and moved, NULL none.
 var claimSQL = `WITH RECURSIVE level(p, at, id) AS (
   SELECT -32769, '-infinity'::timestamptz, 0::bigint
   UNION ALL
@@ -140,31 +140,27 @@ moved AS (
     claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
   FROM todo t WHERE g.ctid = t.tid AND (t.act > 0 OR t.n <= $5) AND (t.act < 4 OR $10::bool)
-  RETURNING t.act, t.n, g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN t.act = 0 THEN g.state END AS state, g.attempt, g.crashes,
-    g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round,
-    CASE WHEN array_ndims(g.awaits) = 1 THEN array_remove(g.awaits, NULL) END AS awaits, g.timed_out, g.inserted_at,
-    CASE WHEN g.round = g.visit THEN g.dropped END AS dropped, g.deadline,
-    (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint AS life, g.labels, g.trace, g.eligible_at,
-    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END AS fencing_token)
-SELECT moved.*, (SELECT count(*) FROM todo b WHERE b.act = 4 AND NOT $10::bool),
-  (SELECT set_config('gendurable.awaiting', array_agg(m.id)::text, true) FROM moved m WHERE m.act = 0 AND m.awaits IS NOT NULL
-  HAVING count(*) > 0), CASE WHEN (SELECT count(*) FROM moved m WHERE m.act = 0) < $5 THEN (
+  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits, g.fsm, g.fsm_version, CASE WHEN t.act = 4 THEN g.partition_key END AS unsettled,
+    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') END AS fencing_token),
+sum AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved,
+    array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
+    array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing,
+    array_agg(unsettled) FILTER (WHERE unsettled IS NOT NULL) AS unsettled FROM moved)
+SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), false) ||
+    set_config('gendurable.awaiting', coalesce(sum.awaiting::text, '{}'), false) ||
+    set_config('gendurable.fencing', coalesce(sum.fencing::text, '{}'), false) ||
+    set_config('gendurable.unsettled', coalesce(sum.unsettled::text, '{}'), false)),
+  sum.moved, (SELECT count(*) FROM todo b WHERE b.act = 4 AND NOT $10::bool),
+  ARRAY(SELECT DISTINCT m.fsm || '/' || m.fsm_version FROM moved m WHERE m.act = 2 LIMIT 50),
+  CASE WHEN sum.claimed < $5 THEN (
     SELECT (extract(epoch FROM min(n.eligible_at) - (SELECT clock_timestamp())) * 1000000)::bigint
     FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
       SELECT g.eligible_at FROM {s}.gen_durable g
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM (SELECT) one LEFT JOIN moved ON true`
-
-// inboxSQL reads the awaited signals of what claimSQL has just claimed: all of them, since an instance
-// that parks towards its own step sleeps until there is one that it was not given. With only the first
-// of them it would be woken by the others, and given the first again, for ever. Senders bound an inbox.
-const inboxSQL = `SELECT s.target_id, s.id, s.name, s.payload, coalesce(s.dedup_key, ''), s.inserted_at, s.trace
-FROM {s}.gen_durable g CROSS JOIN LATERAL (
-  SELECT i.* FROM {s}.signals i WHERE i.target_id = g.id AND i.name = ANY(g.awaits) AND i.consumed_at IS NULL OFFSET 0) s
-WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[])
-ORDER BY s.target_id, s.id`
+FROM sum`
 
 // ClaimParams say what to claim.
 type ClaimParams struct {
@@ -205,145 +201,57 @@ func (p Place) args() []any {
 type Claimed struct {
 	Claims  []*step.Claim // most urgent first
 	Moved   int           // rows whose lane changed: a claim that moved some and brought few is worth repeating at once
-	Aside   []string      // MachineIDs set aside because this worker does not know them
+	Aside   []string      // MachineIDs set aside because this worker does not know them; some, if they are many
 	NextDue time.Duration // until the queue's next row behind After becomes eligible; negative: none is waiting, or the claim was full
 	Last    Place         // of the least urgent claim; zero: none
 	Took    time.Duration // on the server
 	Blocked int           // rows left in front whose key's head, or executing row, somebody has locked
-	// Unsettled are the keys of blocked rows that were moved: Promote them. Where the answer is lost, the
-	// sweep of the keys finds them.
+	// Unsettled are the keys of blocked rows that were moved: Promote them. Where the answer is lost,
+	// the sweep of the keys finds them.
 	Unsettled []string
 }
 
 // MachineID is how claims name a machine and its version.
 func MachineID(name string, version int) string { return fmt.Sprintf("%s/%d", name, version) }
 
-// Claim claims runnable rows of one queue with their awaited signals, in one round trip whose cost does not depend on how many rows there
-// are (spec §6). A unique violation (IsUniqueViolation) means that two picks met on a partition key: claim again, fewer.
+// Claim claims runnable rows of one queue and reads them, in one round trip whose cost does not
+// depend on how many rows there are (spec §6). The claim commits before anything of the rows is
+// sent: see look. A unique violation (IsUniqueViolation) means that two picks met on a partition
+// key: claim again, fewer. After an error that is Unknown rows may be claimed nevertheless: see
+// Held.
 func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	out := Claimed{NextDue: -1}
-	err := s.transaction(ctx, fastLock,
-		s.stmt("claim", claimSQL, func(rows pgx.Rows) error { return readClaims(rows, p.Queue, &out) },
-			append(append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...), p.MoveBlocked)...),
-		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }))
+	args := append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)
+	pick := s.enclose(fastLock, []entpgx.Stmt{s.stmt("claim", claimSQL, out.readPick, append(args, p.MoveBlocked)...)})
+	err := s.db.Pipeline(ctx, append(pick, s.look(&p, &out)...)...)
+	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(pick) {
+		err = committedError{err}
+	}
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
 	}
 	return out, nil
 }
 
-func readClaims(rows pgx.Rows, queue string, out *Claimed) error {
-	var (
-		act, n         int
-		due            *int64
-		spent          int64
-		key, partition *string
-		parent         *int64
-		deadline       *time.Time
-		life           *int64
-		skip           *string
-		dropped        []byte
-		labels, trace  []byte
-		at             time.Time
-		last           int
-	)
-	type ranked struct {
-		n     int
-		claim *step.Claim
-	}
-	var found []ranked
-	for rows.Next() {
-		if rows.RawValues()[0] == nil {
-			none := make([]any, len(rows.FieldDescriptions()))
-			none[len(none)-4], none[len(none)-2], none[len(none)-1] = &out.Blocked, &due, &spent
-			if err := rows.Scan(none...); err != nil {
-				return err
-			}
-			break
+// readPick reads the one row of claimSQL.
+func (c *Claimed) readPick(rows pgx.Rows) error {
+	var due *int64
+	var spent int64
+	_, err := pgx.ForEachRow(rows, []any{nil, &c.Moved, &c.Blocked, &c.Aside, &due, &spent}, func() error {
+		if due != nil {
+			c.NextDue = max(0, duration(*due))
 		}
-		c, state := step.Claim{}, []byte(nil)
-		if err := rows.Scan(&act, &n, &c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
-			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.Awaits, &c.TimedOut, &c.InsertedAt, &dropped,
-			&deadline, &life, &labels, &trace, &at, &c.FencingToken, &out.Blocked, &skip, &due, &spent); err != nil {
-			return err
-		}
-		if act != 0 {
-			out.Moved++
-			switch act {
-			case 2:
-				out.Aside = append(out.Aside, MachineID(c.Machine, c.Version))
-			case 4:
-				out.Unsettled = append(out.Unsettled, value(partition))
-			}
-			continue
-		}
-		c.Queue, c.State = queue, state
-		c.CorrelationKey, c.PartitionKey, c.Parent, c.Deadline = value(key), value(partition), value(parent), value(deadline)
-		c.Dropped = own[[]step.Dropped](dropped)
-		if life != nil {
-			c.Life = duration(*life)
-		}
-		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
-		found = append(found, ranked{n, &c})
-		if n > last {
-			last, out.Last = n, Place{int16(c.Priority), at, c.ID} //nolint:gosec // a smallint
-		}
-	}
-	// They come in the order of the UPDATE. Sorted here, a row is not copied once more there.
-	slices.SortFunc(found, func(a, b ranked) int { return cmp.Compare(a.n, b.n) })
-	for _, f := range found {
-		out.Claims = append(out.Claims, f.claim)
-	}
-	if due != nil {
-		out.NextDue = max(0, duration(*due))
-	}
-	out.Took = duration(spent)
-	return rows.Err()
+		c.Took = duration(spent)
+		return nil
+	})
+	return err
 }
 
-// own decodes what the engine wrote. Foreign SQL may have written something else there; an error would lose the other claims of a batch.
-func own[T any](text []byte) (v T) {
-	if len(text) > 0 && json.Unmarshal(text, &v) != nil {
-		var none T
-		return none
-	}
-	return v
-}
+// committedError is an error after a COMMIT that took effect, whatever the statements behind it
+// met.
+type committedError struct{ error }
 
-func readAwaited(rows pgx.Rows, claims []*step.Claim) error {
-	var byID map[int64]*step.Claim // most claims bring no signals
-	for rows.Next() {
-		var target int64
-		g, err := scanSignal(rows, &target)
-		if err != nil {
-			return err
-		}
-		if byID == nil {
-			byID = make(map[int64]*step.Claim, len(claims))
-			for _, c := range claims {
-				byID[c.ID] = c
-			}
-		}
-		if c := byID[target]; c != nil {
-			c.Awaited = append(c.Awaited, g)
-		}
-	}
-	return rows.Err()
-}
+func (e committedError) Unwrap() error { return e.error }
 
-// scanSignal reads a row of target_id, id, name, payload, dedup_key, inserted_at, trace.
-func scanSignal(rows pgx.Rows, target *int64) (step.Signal, error) {
-	var g step.Signal
-	var payload, trace []byte
-	err := rows.Scan(target, &g.ID, &g.Name, &payload, &g.DedupKey, &g.At, &trace)
-	g.Payload, g.Trace = payload, trace
-	return g, err
-}
-
-func value[T any](p *T) T {
-	if p == nil {
-		var zero T
-		return zero
-	}
-	return *p
-}
+// Unknown is true: something took effect of which the caller has not been told.
+func (committedError) Unknown() bool { return true }

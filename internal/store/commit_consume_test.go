@@ -39,7 +39,7 @@ func (b bench) deliver(id int64, m *step.Signal) store.Delivery {
 
 func (b bench) inbox(id int64) (names []string) {
 	b.t.Helper()
-	list, err := b.Inbox(b.t.Context(), id)
+	list, _, err := b.Inbox(b.t.Context(), id, 0)
 	require.NoError(b.t, err)
 	for _, s := range list {
 		names = append(names, s.Name+s.DedupKey)

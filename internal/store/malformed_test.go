@@ -55,11 +55,9 @@ func TestClaimOfMalformedRows(t *testing.T) {
 	require.Len(t, got.Claims, len(malformed)+1)
 	for _, c := range got.Claims {
 		if place[c.ID] == "awaits with a NULL" {
-			require.Equal(t, []string{"go"}, c.Awaits)
 			require.Len(t, c.Awaited, 1)
 		}
 		require.Empty(t, c.Dropped)
-		require.NotContains(t, c.Awaits, "")
 	}
 	// They can be committed, too.
 	var batch []store.Entry

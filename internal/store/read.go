@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -65,7 +66,8 @@ func scanInstance(rows pgx.Rows, before ...any) (*Instance, error) {
 
 const getByIDSQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.id = $1::bigint`
 
-// The guard holds the key only while it is occupied: an instance that has left its scope is found by id alone.
+// The guard holds the key only while it is occupied: an instance that has left its scope is found
+// by id alone.
 const getByKeySQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text`
 
 // Get reads an instance; ErrNotFound if there is none at that address.
@@ -94,8 +96,8 @@ func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
 	return found, nil
 }
 
-// One statement for all that anyone waits for. LATERAL … OFFSET 0 leaves the planner the primary key and nothing else: by a join it might
-// walk all finished rows instead (T98).
+// One statement for all that anyone waits for. LATERAL … OFFSET 0 leaves the planner the primary
+// key and nothing else: by a join it might walk all finished rows instead (T98).
 const endedSQL = `
 SELECT u.id FROM unnest($1::bigint[]) AS u(id)
 LEFT JOIN LATERAL (SELECT x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
@@ -111,59 +113,42 @@ func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	return ended, nil
 }
 
-// The inbox of an ended instance is over, whatever rows are still in it (spec §3).
-const readInboxSQL = `
-SELECT i.target_id, i.id, i.name, i.payload::text, coalesce(i.dedup_key, ''), i.inserted_at, i.trace FROM {s}.signals i
-WHERE i.target_id = $1::bigint AND i.consumed_at IS NULL
-  AND (SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')
-ORDER BY i.id`
-
-// Inbox reads all unconsumed signals of an instance, oldest first.
-func (s *Store) Inbox(ctx context.Context, id int64) ([]step.Signal, error) {
-	var inbox []step.Signal
-	err := s.one(ctx, fastLock, "read inbox", readInboxSQL, func(rows pgx.Rows) error {
-		var target int64
-		for rows.Next() {
-			signal, err := scanSignal(rows, &target)
-			if err != nil {
-				return err
-			}
-			inbox = append(inbox, signal)
-		}
-		return rows.Err()
-	}, id)
-	if err != nil {
-		return nil, fmt.Errorf("read the inbox of instance %d: %w", id, err)
-	}
-	return inbox, nil
-}
-
-// Without a LIMIT, for with one the planner may walk the primary key in search of the parent's rows.
+// Without a LIMIT, for with one the planner may walk the primary key in search of the parent's
+// rows.
 const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`
 
+// childrenSQL reads children up to the first that is over the page: see signalPage. $1 ids $2 bytes
 const childrenSQL = `
-SELECT g.id, g.fsm, g.fsm_version, g.status::text, g.state::text, g.result::text, coalesce(g.failure, ''), coalesce(g.last_error, '')
-FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) ORDER BY g.id`
+SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, '')
+FROM (
+  SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
+    SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, 200 +
+      pg_column_size(g.state) * CASE WHEN pg_column_compression(g.state) IS NULL THEN 1 ELSE 4 END + coalesce(pg_column_size(g.last_error), 0) +
+      coalesce(pg_column_size(g.result) * CASE WHEN pg_column_compression(g.result) IS NULL THEN 1 ELSE 4 END, 0) AS size
+    FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])) p) q
+WHERE q.through - q.size < $2::bigint ORDER BY q.id`
 
-// childrenPage bounds what one statement reads: a round may hold thousands of states.
-const childrenPage = 1000
-
-// Children reads one round of an instance's children, in spawn order (that of their ids). Those of an earlier round are not among them,
-// nor those that were dropped: the claim brings them.
-func (s *Store) Children(ctx context.Context, parent, round int64) ([]step.Child, error) {
-	var ids []int64
+// Round lists the children of one round of an instance, in spawn order, which is that of their ids.
+// Those of an earlier round are not among them, nor those that were dropped: the claim brings them.
+func (s *Store) Round(ctx context.Context, parent, round int64) (ids []int64, err error) {
 	if err := s.one(ctx, fastLock, "read round", roundSQL, readIDs(&ids), parent, round); err != nil {
 		return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
 	}
-	children := make([]step.Child, 0, len(ids))
-	for len(ids) > 0 {
-		page := ids[:min(len(ids), childrenPage)]
-		ids = ids[len(page):]
-		if err := s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&children), page); err != nil {
-			return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
-		}
+	return ids, nil
+}
+
+// Children reads the first of a round, at most a page of them, and returns the ids of those behind.
+// What has been collected is not among them.
+func (s *Store) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
+	now := ids[:min(len(ids), pageRows)]
+	if err := s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&page), now, pageBytes); err != nil {
+		return nil, nil, fmt.Errorf("read %d children: %w", len(now), err)
 	}
-	return children, nil
+	if n := len(page); n > 0 {
+		i, _ := slices.BinarySearch(now, page[n-1].ID)
+		return page, ids[i+1:], nil
+	}
+	return nil, ids[len(now):], nil
 }
 
 func readChildren(into *[]step.Child) func(pgx.Rows) error {
@@ -198,7 +183,8 @@ func raw(text *string) json.RawMessage {
 
 const durabilitySQL = `SELECT current_setting('fsync'), current_setting('synchronous_commit')`
 
-// Durability reports whether Postgres loses nothing that it has acknowledged, and else by which setting it may (T38).
+// Durability reports whether Postgres loses nothing that it has acknowledged, and else by which
+// setting it may (T38).
 func (s *Store) Durability(ctx context.Context) (unsafe []string, err error) {
 	err = s.db.Pipeline(ctx, s.stmt("durability", durabilitySQL, func(rows pgx.Rows) error {
 		var fsync, commit string

@@ -69,7 +69,7 @@ func TestInboxHoldsWhatIsNotConsumed(t *testing.T) {
 	require.NoError(t, err)
 	b.exec(`UPDATE gendurable.signals SET consumed_at = now() WHERE name = 'gone'`)
 
-	inbox, err := b.Inbox(t.Context(), id)
+	inbox, _, err := b.Inbox(t.Context(), id, 0)
 	require.NoError(t, err)
 	require.Len(t, inbox, 3)
 	for i, want := range []step.Signal{{Name: "b", Payload: json.RawMessage(`{"n": 1}`)},
@@ -82,7 +82,7 @@ func TestInboxHoldsWhatIsNotConsumed(t *testing.T) {
 	require.Less(t, inbox[0].ID, inbox[2].ID)
 
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, id)
-	inbox, err = b.Inbox(t.Context(), id)
+	inbox, _, err = b.Inbox(t.Context(), id, 0)
 	require.NoError(t, err)
 	require.Empty(t, inbox, "the end of an instance is the end of its inbox, though the rows stay")
 }
@@ -98,7 +98,7 @@ func TestChildrenOfARound(t *testing.T) {
 	b.exec(insert, b.row("", ""), 7, 3)
 	failed := b.row("parent_id, parent_round, status, failure, last_error, finished_at", "$1, 7, 'failed', 'stopped', 'no', now()", parent)
 
-	children, err := b.Children(t.Context(), parent, 7)
+	children, err := b.round(parent, 7)
 	require.NoError(t, err)
 	require.Len(t, children, 2501)
 	for i, c := range children[:2500] {

@@ -402,7 +402,7 @@ func TestDeliverInEveryMode(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, d.Duplicate)
 
-			inbox, err := b.Inbox(t.Context(), id)
+			inbox, _, err := b.Inbox(t.Context(), id, 0)
 			require.NoError(t, err)
 			require.Len(t, inbox, 1)
 			require.Equal(t, "evt", inbox[0].DedupKey)

@@ -134,7 +134,7 @@ func TestTheInboxOfWhatIsOverdue(t *testing.T) {
 	_, err = b.Deliver(t.Context(), byID(id), named("go"), 10)
 	require.ErrorIs(t, err, store.ErrNoTarget)
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.signals`))
-	inbox, err := b.Inbox(t.Context(), id)
+	inbox, _, err := b.Inbox(t.Context(), id, 0)
 	require.NoError(t, err)
 	require.Empty(t, inbox)
 }

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+const (
+	// claimBytes bounds what one claim brings of its rows' states, of their dropped children and of
+	// their awaited signals, each: every row has an equal share of it. What is over its share is read
+	// when its flight starts: see Complete.
+	claimBytes = 4 << 20
+	// awaitedMost bounds the awaited signals that a claim brings of one instance.
+	awaitedMost = 100
+)
+
+// look is the transaction that reads what a claim has claimed, behind the claim's COMMIT. So
+// nothing large is sent while the claim's locks are held. A client that stops reading in the middle
+// of an answer, since it is frozen, out of memory or cut off, leaves the server process waiting in
+// a write, where neither statement_timeout nor idle_in_transaction_session_timeout ends it: inside
+// the claim's transaction it would keep the rows locked for as long. And a claim that rolled back
+// would not count as a crash of a process that dies of what it is sent. Now the rows are the
+// worker's, by their lease.
+//
+// The claim tells what it claimed by settings of the session: the ids of its rows, the ids of those
+// with awaits, {id, fencing token} of those with keys, and the keys of blocked rows that it moved.
+func (s *Store) look(p *ClaimParams, out *Claimed) []entpgx.Stmt {
+	var fencing []int64
+	most := claimBytes / max(1, p.Limit)
+	return []entpgx.Stmt{
+		s.stmt("begin", beginSQL, nil),
+		s.stmt("claim settings", claimSettingsSQL, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{nil, &fencing, &out.Unsettled, nil}, func() error { return nil })
+			return err
+		}, statementLimit),
+		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing) }, p.Worker, most),
+		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }, most, awaitedMost+1),
+		s.stmt("commit", `COMMIT`, nil),
+	}
+}
+
+// claimSettingsSQL is to the two statements that read claims what settingsSQL is to others, and
+// returns what of the claim is not in its rows. $1 statement_timeout
+const claimSettingsSQL = `SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
+    set_config('enable_bitmapscan', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true) ||
+    set_config('jit', 'off', true) IS NULL,
+  ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[],
+  ` + untimed
+
+// takenSQL reads the claimed rows. One that has changed hands since the claim (an operator has
+// cancelled it) is left out. One that has even come back to this worker, by another claim, comes
+// with that claim's token in both answers: the flight that begins later voids the other.
+//
+// The stored size of a state is looked at first, which does not fetch what is stored apart from its
+// row; then that of its text, which is larger where it is stored compressed. $1 worker $2 most
+// bytes of a state, or of the list of dropped children: NULL stands for what is larger.
+const takenSQL = `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state) <= $2::int THEN g.state END, g.attempt,
+  g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round, g.timed_out,
+  g.inserted_at, CASE WHEN octet_length(g.dropped) <= $2::int THEN g.dropped END, g.has_dropped, g.deadline,
+  (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels, g.trace, g.eligible_at
+FROM (
+  SELECT x.id, x.uid, x.fsm, x.fsm_version, x.step, CASE WHEN pg_column_size(x.state) <= $2::int THEN x.state::text END AS state, x.attempt,
+    x.crashes, x.visit, x.claim_token, x.priority, x.correlation_key, x.partition_key, x.parent_id, x.parent_round, x.depth, x.round,
+    x.timed_out, x.inserted_at, x.round = x.visit AND x.dropped IS NOT NULL AS has_dropped,
+    CASE WHEN x.round = x.visit AND pg_column_size(x.dropped) <= $2::int THEN x.dropped::text END AS dropped, x.deadline, x.labels, x.trace,
+    x.eligible_at, x.status, x.locked_by
+  FROM {s}.gen_durable x WHERE x.id = ANY((SELECT current_setting('gendurable.claimed')::bigint[])::bigint[]) OFFSET 0) g
+WHERE g.status = 'executing' AND g.locked_by = $1`
+
+// inboxSQL reads the awaited signals of the claimed rows: later than the claim, since a statement
+// that waited for a row would pair it with the inbox of before (T7). Of an instance whose awaited
+// signals are larger together than its share, the first that is over comes without its payload, as
+// a mark. $1 most bytes $2 most signals of one instance
+const inboxSQL = `SELECT g.id, q.id, q.name, CASE WHEN q.through <= $1::int THEN q.payload END, coalesce(q.dedup_key, ''), q.inserted_at, q.trace
+FROM {s}.gen_durable g CROSS JOIN LATERAL (
+  SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
+    SELECT m.*, 100 + coalesce(pg_column_size(m.trace), 0) + CASE WHEN pg_column_compression(m.payload) IS NULL OR pg_column_size(m.payload) > $1::int
+      THEN pg_column_size(m.payload) ELSE octet_length(m.payload::text) END AS size
+    FROM (SELECT n.id, n.name, n.payload, n.dedup_key, n.inserted_at, n.trace FROM {s}.signals n
+      WHERE n.target_id = g.id AND n.name = ANY(g.awaits) AND n.consumed_at IS NULL ORDER BY n.id LIMIT $2) m) p) q
+WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[]) AND q.through - q.size <= $1::int
+ORDER BY g.id, q.id`
+
+// readTaken reads the rows of takenSQL. fencing are {id, fencing token} of the keyed ones.
+func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) error {
+	tokens := make(map[int64]int64, len(fencing)/2)
+	for i := 0; i+1 < len(fencing); i += 2 {
+		tokens[fencing[i]] = fencing[i+1]
+	}
+	var (
+		key, partition *string
+		parent         *int64
+		deadline       *time.Time
+		life           *int64
+		dropped        []byte
+		lost           *bool
+		labels, trace  []byte
+		at             time.Time
+	)
+	type placed struct {
+		place Place
+		claim *step.Claim
+	}
+	var found []placed
+	for rows.Next() {
+		c, state := step.Claim{Queue: queue}, []byte(nil)
+		if err := rows.Scan(&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
+			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
+			&deadline, &life, &labels, &trace, &at); err != nil {
+			return err
+		}
+		c.State, c.FencingToken = state, cmp.Or(tokens[c.ID], c.Token)
+		c.CorrelationKey, c.PartitionKey, c.Parent, c.Deadline = value(key), value(partition), value(parent), value(deadline)
+		c.Dropped = own[[]step.Dropped](dropped)
+		c.Partial = state == nil || dropped == nil && value(lost)
+		if life != nil {
+			c.Life = duration(*life)
+		}
+		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
+		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &c}) //nolint:gosec // a smallint
+	}
+	slices.SortFunc(found, func(a, b placed) int { return a.place.Compare(b.place) })
+	for _, f := range found {
+		out.Claims, out.Last = append(out.Claims, f.claim), f.place
+	}
+	return rows.Err()
+}
+
+// own decodes what the engine wrote. Foreign SQL may have written something else there; an error
+// would lose the other claims of a batch.
+func own[T any](text []byte) (v T) {
+	if len(text) > 0 && json.Unmarshal(text, &v) != nil {
+		var none T
+		return none
+	}
+	return v
+}
+
+func readAwaited(rows pgx.Rows, claims []*step.Claim) error {
+	var byID map[int64]*step.Claim // most claims bring no signals
+	for rows.Next() {
+		var target int64
+		g, err := scanSignal(rows, &target)
+		if err != nil {
+			return err
+		}
+		if byID == nil {
+			byID = make(map[int64]*step.Claim, len(claims))
+			for _, c := range claims {
+				byID[c.ID] = c
+			}
+		}
+		switch c := byID[target]; {
+		case c == nil:
+		case g.Payload == nil, len(c.Awaited) == awaitedMost:
+			c.Partial = true
+		default:
+			c.Awaited = append(c.Awaited, g)
+		}
+	}
+	return rows.Err()
+}
+
+// scanSignal reads a row of target_id, id, name, payload, dedup_key, inserted_at, trace, and what
+// is behind.
+func scanSignal(rows pgx.Rows, target *int64, behind ...any) (step.Signal, error) {
+	var g step.Signal
+	var payload, trace []byte
+	err := rows.Scan(append([]any{target, &g.ID, &g.Name, &payload, &g.DedupKey, &g.At, &trace}, behind...)...)
+	g.Payload, g.Trace = payload, trace
+	return g, err
+}
+
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+const (
+	// pageBytes bounds what one statement reads of signals or children, by their stored size: one that
+	// is larger comes alone.
+	pageBytes = 1 << 20
+	// pageRows bounds how many it reads.
+	pageRows = 1000
+	// signalBytes is what a signal counts beside its payload and trace.
+	signalBytes = 100
+)
+
+// signalPage reads the next signals of an inbox, in the order of their ids, up to the first that is
+// over the page. Signals that are stored compressed count four times: what they are larger than
+// that the reader sees. The last column is how many follow, these included, and at most pageRows.
+// $1 target $2 the last id before $3 bytes of the page $4 rows of the page; own are the conditions
+// of the statement.
+func signalPage(own string) string {
+	return `SELECT q.target_id, q.id, q.name, q.payload, coalesce(q.dedup_key, ''), q.inserted_at, q.trace, q.follow
+FROM (
+  SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through, count(*) OVER () AS follow FROM (
+    SELECT n.target_id, n.id, n.name, n.payload, n.dedup_key, n.inserted_at, n.trace, 100 + coalesce(pg_column_size(n.trace), 0) +
+      pg_column_size(n.payload) * CASE WHEN pg_column_compression(n.payload) IS NULL THEN 1 ELSE 4 END AS size
+    FROM {s}.signals n WHERE n.target_id = $1::bigint AND n.id > $2::bigint AND n.consumed_at IS NULL AND ` + own + `
+    ORDER BY n.id LIMIT $4::int) p) q
+WHERE q.through - q.size < $3::bigint ORDER BY q.id`
+}
+
+// awaitedSQL reads what the instance of a claim awaits, as long as the claim holds. $5 worker $6
+// token.
+var awaitedSQL = signalPage(`n.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
+      WHERE g.id = $1::bigint AND g.status = 'executing' AND g.locked_by = $5 AND g.claim_token = $6)::text[])`)
+
+// readInboxSQL reads all of an inbox. That of an ended instance is over, whatever rows are still in
+// it (spec §3).
+var readInboxSQL = signalPage(`(SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')`)
+
+// signals reads the page that a statement is of, and hands each signal to take, until that returns
+// false. more says that signals follow, as far as the page can tell: the next may be empty.
+func (s *Store) signals(ctx context.Context, of func(read func(pgx.Rows) error) entpgx.Stmt, take func(step.Signal) bool) (more bool, err error) {
+	came, follow := 0, 0
+	err = s.transaction(ctx, fastLock, of(func(rows pgx.Rows) error {
+		for rows.Next() {
+			var target int64
+			signal, err := scanSignal(rows, &target, &follow)
+			if err != nil {
+				return err
+			}
+			if came++; !take(signal) {
+				return nil
+			}
+		}
+		return rows.Err()
+	}))
+	return came < follow || follow == pageRows, err
+}
+
+// Inbox reads the unconsumed signals of an instance behind an id, oldest first: a page of them, of
+// at least one. more says that there are others behind these.
+func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error) {
+	more, err = s.signals(ctx, func(read func(pgx.Rows) error) entpgx.Stmt {
+		return s.stmt("read inbox", readInboxSQL, read, id, after, pageBytes, pageRows)
+	}, func(m step.Signal) bool {
+		page = append(page, m)
+		return true
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("read the inbox of instance %d: %w", id, err)
+	}
+	return page, more, nil
+}
+
+// restSQL reads what of a claimed row was too large to come with the claim. $1 id $2 worker $3
+// token.
+const restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
+WHERE g.id = $1 AND g.status = 'executing' AND g.locked_by = $2 AND g.claim_token = $3`
+
+// Complete reads the rest of a claim that is Partial: its state, the children that were dropped,
+// and the awaited signals, as many as have at most that many bytes together, or one. The others
+// stay in the inbox, as the claim's Omitted says. Each signal counts its payload, its trace and 100
+// bytes.
+//
+// held is false where the claim is not the worker's any more. What Complete reads is what a claim
+// could have brought: a claimed row is nobody else's to change, and signals that arrive meanwhile
+// are awaited ones as those that arrive between a claim and the look at its inbox.
+func (s *Store) Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error) {
+	whole := *c
+	whole.Awaited, whole.Omitted = nil, false
+	err = s.one(ctx, fastLock, "claim rest", restSQL, func(rows pgx.Rows) error {
+		var state, dropped []byte
+		_, err := pgx.ForEachRow(rows, []any{&state, &dropped}, func() error {
+			held, whole.State, whole.Dropped = true, json.RawMessage(slices.Clone(state)), own[[]step.Dropped](dropped)
+			return nil
+		})
+		return err
+	}, c.ID, worker, c.Token)
+	size, after := 0, int64(0)
+	for more := held; err == nil && more && !whole.Omitted; {
+		more, err = s.signals(ctx, func(read func(pgx.Rows) error) entpgx.Stmt {
+			return s.stmt("claim awaited", awaitedSQL, read, c.ID, after, pageBytes, pageRows, worker, c.Token)
+		}, func(m step.Signal) bool {
+			size += len(m.Payload) + len(m.Trace) + signalBytes
+			if whole.Omitted = size > most && len(whole.Awaited) > 0; whole.Omitted {
+				return false
+			}
+			whole.Awaited, after = append(whole.Awaited, m), m.ID
+			return true
+		})
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the claim of instance %d: %w", c.ID, err)
+	}
+	if held {
+		c.State, c.Dropped, c.Awaited, c.Omitted, c.Partial = whole.State, whole.Dropped, whole.Awaited, whole.Omitted, false
+	}
+	return held, nil
+}
