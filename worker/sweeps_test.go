@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -299,11 +300,10 @@ func TestReaperAndGCCanBeOff(t *testing.T) {
 func TestSweepsWithoutAnAnswerAreGivenUp(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		for _, verb := range []string{"prune", "sweep"} {
-			swallowed := false
+			var swallowed atomic.Bool
 			s.change(func(w *weather) {
 				w.answers = func(sent, _ string) answer {
-					if sent == verb && !swallowed {
-						swallowed = true
+					if sent == verb && swallowed.CompareAndSwap(false, true) {
 						return silent
 					}
 					return fair
@@ -312,7 +312,7 @@ func TestSweepsWithoutAnAnswerAreGivenUp(t *testing.T) {
 			if len(s.running) == 0 {
 				s.start()
 			}
-			s.until(2*time.Minute, func() bool { return swallowed }, verb)
+			s.until(2*time.Minute, swallowed.Load, verb)
 			began := time.Now()
 			s.pass(statementTimeout + 2*time.Minute)
 			require.Greater(t, len(s.sent(verb, began)), 1, verb)
