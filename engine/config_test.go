@@ -99,6 +99,7 @@ func TestConfigFaults(t *testing.T) {
 		"negative payload":     {func(c *engine.Config) { c.Limits.PayloadBytes = -1 }, "Limits.PayloadBytes", "negative"},
 		"huge payload":         {func(c *engine.Config) { c.Limits.PayloadBytes = 1 << 28 }, "Limits.PayloadBytes", "at most 268435455"},
 		"huge outcome":         {func(c *engine.Config) { c.Limits.OutcomeBytes = 1<<29 + 1 }, "Limits.OutcomeBytes", "at most 536870912"},
+		"too many names":       {func(c *engine.Config) { c.Limits.AwaitNames = 100_001 }, "Limits.AwaitNames", "at most 100000"},
 		"negative names":       {func(c *engine.Config) { c.Limits.AwaitNames = -1 }, "Limits.AwaitNames", "negative"},
 		"negative inbox":       {func(c *engine.Config) { c.Limits.Inbox = -1 }, "Limits.Inbox", "negative"},
 		"negative children":    {func(c *engine.Config) { c.Limits.Children = -1 }, "Limits.Children", "negative"},

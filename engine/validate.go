@@ -18,8 +18,11 @@ const (
 	schemaBytes = 63
 	// payloadBytes is the most that a jsonb can hold.
 	payloadBytes = 1<<28 - 1
-	// outcomeBytes is half of what Postgres takes in one message.
+	// outcomeBytes is what a process may have in memory at once. The messages to Postgres are smaller:
+	// none holds more than 16 MiB of children or specs, unless one is larger.
 	outcomeBytes = 1 << 29
+	// awaitNames bounds names of 512 bytes to what goes in one message.
+	awaitNames = 100_000
 	// workerConns: while one claims or sweeps, another commits.
 	workerConns = 2
 	clientConns = 1
@@ -114,7 +117,7 @@ func (c Config) validateLimits(f *faults) {
 	}{
 		{"Limits.PayloadBytes", c.Limits.PayloadBytes, payloadBytes},
 		{"Limits.OutcomeBytes", c.Limits.OutcomeBytes, outcomeBytes},
-		{"Limits.AwaitNames", c.Limits.AwaitNames, 0},
+		{"Limits.AwaitNames", c.Limits.AwaitNames, awaitNames},
 		{"Limits.Inbox", c.Limits.Inbox, 0},
 		{"Limits.AwaitedBytes", c.Limits.AwaitedBytes, 0},
 		{"Limits.Children", c.Limits.Children, 0},

@@ -139,6 +139,13 @@ func rollback(ctx context.Context, conn *pgx.Conn) {
 	}
 }
 
+// ErrTooLarge is in the error of a pipeline that was not sent, since one of its messages would have
+// been larger than the gibibyte that Postgres takes.
+var ErrTooLarge = errors.New("too large for Postgres")
+
+// tooLarge is the text of pgx's error, which has no type.
+const tooLarge = "message body too large"
+
 // StmtError says which statement of a pipeline failed, and why.
 type StmtError struct {
 	// Name and Index are those of the statement. If the failure belongs to no statement in particular
@@ -203,6 +210,9 @@ func (e *StmtError) locate(conn *pgx.Conn, stmts []Stmt, sent bool) {
 	}
 	var preparing pgx.ErrPreprocessingBatch
 	switch {
+	case strings.HasSuffix(e.Err.Error(), tooLarge):
+		e.Sent = false // pgx gives all of it up
+		e.Err = fmt.Errorf("%w: %w", ErrTooLarge, e.Err)
 	case errors.As(e.Err, &preparing):
 		e.Sent = false // only descriptions were requested
 		e.Index = indexOf(stmts, func(stmt Stmt) bool { return stmt.SQL == preparing.SQL() })

@@ -134,6 +134,22 @@ func TestNothingIsSentThatCannotBeEncoded(t *testing.T) {
 	})
 }
 
+func TestNothingIsSentThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it takes some gibibytes")
+	}
+	driver := newDriver(t, account, pgx.QueryExecModeCacheStatement)
+	large := entpgx.Stmt{Name: "large", SQL: "SELECT length($1::bytea)", Args: []any{make([]byte, 1<<30)}}
+	err := driver.Pipeline(t.Context(), begin, add("a", 5), large, commit)
+	require.ErrorIs(t, err, entpgx.ErrTooLarge)
+	var failed *entpgx.StmtError
+	require.ErrorAs(t, err, &failed)
+	require.False(t, failed.Sent)
+	require.False(t, failed.Unknown())
+	require.EqualValues(t, 10, balance(t, driver, "a"))
+}
+
 func TestStatementThatDoesNotParse(t *testing.T) {
 	t.Parallel()
 	wrong := entpgx.Stmt{Name: "wrong", SQL: "SELEC 1"}

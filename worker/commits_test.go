@@ -391,6 +391,56 @@ func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
+// A batch has so many bytes at most, of whatever an outcome holds. One that has many goes alone, and
+// keeps nobody else waiting.
+func TestBatchesAreBoundedByBytes(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 60)
+		s.db.weather.latency = func(verb string) time.Duration {
+			if verb == "commit" {
+				return time.Second
+			}
+			return 0
+		}
+		mebibyte := []byte(`"` + strings.Repeat("x", 1<<20) + `"`)
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+			pace.Sleep(ctx, time.Second)
+			switch {
+			case c.Depth > 0 || c.Visit > 0:
+				return done(), nil
+			case c.ID%10 == 0:
+				return &step.Commit{Kind: step.Children, Step: "s", State: []byte("{}"), Spawn: make([]step.Spec, 9, 10)}, nil
+			case c.ID%10 == 1:
+				spawn := make([]step.Spec, 6)
+				for i := range spawn {
+					spawn[i].State = mebibyte
+				}
+				return &step.Commit{Kind: step.Children, Step: "s", State: []byte("{}"), Spawn: spawn}, nil
+			}
+			return &step.Commit{Kind: step.Done, Result: mebibyte}, nil
+		}
+		s.start()
+		s.ended(time.Minute)
+		alone, most := 0, 0
+		for _, c := range s.db.commits {
+			require.True(t, c.bytes <= commitBytes, "%d bytes", c.bytes)
+			if c.bytes > bulkBytes && len(c.ids) == 1 {
+				alone++
+			}
+			most = max(most, len(c.ids))
+		}
+		require.Equal(t, 6, alone)
+		require.Greater(t, most, 10)
+		for i, a := range s.db.commits {
+			for _, b := range s.db.commits[i+1:] {
+				if len(a.ids) == 1 && len(b.ids) == 1 && a.bytes > bulkBytes && b.bytes > bulkBytes {
+					require.False(t, b.from.Before(a.to) && a.from.Before(b.to), "one at a time")
+				}
+			}
+		}
+	})
+}
+
 // An entry that makes the server itself give up, each time, must not take those with it that it shares a batch with.
 func TestTroubleThatNeverPassesHitsItsOwnEntryOnly(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {

@@ -166,7 +166,7 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	switch {
 	case wait > 0:
 		lock = millis(wait)
-	case b.spawn.keyed:
+	case len(b.kids) > 0:
 		lock = briefLock
 	}
 	out, err := s.commitBatch(ctx, b, lock)
@@ -185,8 +185,8 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 func (s *Store) commitBatch(ctx context.Context, b *batch, lock string) (Committed, error) {
 	out := Committed{Applied: make(map[int64]bool, len(b.entries))}
 	var err error
-	if b.spawn.keyed {
-		err = s.interactive(ctx, lock, func(send send) error { return s.commitKeyed(send, b, &out) })
+	if b.inParts() {
+		err = s.interactive(ctx, lock, func(send send) error { return s.commitInParts(send, b, &out) })
 	} else {
 		err = s.transaction(ctx, lock, append(s.outcomes(b, &out), s.settle(b, &out)...)...)
 	}
@@ -233,7 +233,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	if len(b.done) > 0 {
 		stmts = append(stmts, s.stmt("drop inbox", dropInboxSQL, nil, b.done, b.mark))
 	}
-	if b.spawn.len() > 0 && !b.spawn.keyed {
+	if b.spawn.len() > 0 && !b.inParts() {
 		stmts = append(stmts, s.stmt("spawn", spawnSQL, nil, b.spawn.args(b.mark)...))
 	}
 	return stmts

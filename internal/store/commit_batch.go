@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 )
@@ -65,7 +63,10 @@ type batch struct {
 	joiners    []int64  // terminal children
 	keys       []string // partition keys that these outcomes set free
 	holders    []int64  // and whose claim held each
-	spawn      specs
+	spawn      specs    // children, up to messageBytes
+	spawned    int      // bytes of those
+	later      []part   // the children that are too many for one message
+	kids       []kid    // those with correlation keys, of both
 }
 
 // fences are what a row must still be for its outcome to count.
@@ -161,10 +162,7 @@ func (b *batch) addAny(n int, e *Entry) {
 	case step.Children:
 		count := int32(len(o.Spawn)) //nolint:gosec // bounded by the limits
 		set(&b.children, n, i, &count)
-		b.spawn.grow(len(o.Spawn))
-		for j := range o.Spawn {
-			b.spawn.addChild(c.ID, c.Depth+1, j, &o.Spawn[j])
-		}
+		b.addChildren(c, o.Spawn)
 		b.consume(c)
 	case step.Next:
 		b.consume(c)
@@ -224,21 +222,6 @@ func (out *Committed) Runnable(entries []Entry) {
 			}
 		}
 	}
-}
-
-// droppedOf lists, per parent, the children that were not inserted.
-func (b *batch) droppedOf(fresh map[uuid.UUID]int64, held map[string]occupant) map[int64][]step.Dropped {
-	out := map[int64][]step.Dropped{}
-	for i, text := range b.spawn.uids {
-		uid := uuid.MustParse(text)
-		if _, ok := fresh[uid]; ok || b.spawn.keys[i] == nil {
-			continue
-		}
-		key := *b.spawn.keys[i]
-		parent := b.spawn.parent(i)
-		out[parent] = append(out[parent], step.Dropped{Index: b.spawn.indexes[i], Key: key, Occupant: held[key].id})
-	}
-	return out
 }
 
 // set puts a value into a column that is made when its first value comes.

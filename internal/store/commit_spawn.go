@@ -5,6 +5,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // droppedSQL sets a parent's barrier to the children really inserted, and records the others for the step that joins. None left:
@@ -16,39 +19,123 @@ FROM unnest($1::bigint[], $3::int[], $4::text[]) AS u(id, n, dropped)
 WHERE g.id = u.id AND g.commit_id = $2::uuid
 RETURNING g.queue`
 
-// commitKeyed is a commit in the slow lane whose children have correlation keys: which of them were dropped, and for whom, is known only
-// after the insertion, so the transaction takes more than one round trip.
-func (s *Store) commitKeyed(send send, b *batch, out *Committed) error {
-	fresh, held := map[uuid.UUID]int64{}, map[string]occupant{}
-	var keys []string
-	for _, k := range b.spawn.keys {
-		if k != nil {
-			keys = append(keys, *k)
+// messageBytes bounds one message to Postgres, unless a single value is larger. Both sides hold such a
+// message several times over.
+const messageBytes = 16 << 20
+
+// part is some of the children of an outcome, in a message of their own.
+type part struct {
+	parent   int64
+	depth    int
+	children []step.Spec
+}
+
+// kid is a child with a correlation key. It may be dropped.
+type kid struct {
+	uid    uuid.UUID
+	key    string
+	parent int64
+	index  int
+}
+
+// addChildren adds the children of an outcome, those that are too many for one message for later.
+func (b *batch) addChildren(c *step.Claim, children []step.Spec) {
+	for i := range children {
+		if x := &children[i]; x.Key != "" {
+			b.kids = append(b.kids, kid{uid: x.UID, key: x.Key, parent: c.ID, index: i})
 		}
 	}
-	if err := send(append(s.outcomes(b, out),
-		s.stmt("spawn", spawnSQL, readFresh(fresh), b.spawn.args(b.mark)...),
-		s.stmt("occupants", occupantsSQL, readOccupants(held), keys))...); err != nil {
+	n := 0
+	for ; n < len(children); n++ {
+		size := spawnBytes(&children[n])
+		if b.spawned > 0 && b.spawned+size > messageBytes {
+			break
+		}
+		b.spawned += size
+	}
+	b.spawn.addChildren(part{c.ID, c.Depth + 1, children[:n]})
+	for from, size := n, 0; n < len(children); {
+		size += spawnBytes(&children[n])
+		if n++; n == len(children) || size+spawnBytes(&children[n]) > messageBytes {
+			b.later = append(b.later, part{c.ID, c.Depth + 1, children[from:n]})
+			from, size = n, 0
+		}
+	}
+}
+
+// addChildren adds children of one parent.
+func (c *specs) addChildren(p part) {
+	c.grow(len(p.children))
+	for i := range p.children {
+		c.addChild(p.parent, p.depth, &p.children[i])
+	}
+}
+
+// inParts reports whether a batch takes more than one round trip: which children with correlation keys
+// were dropped, and for whom, is known only after their insertion, and what is more than one message
+// holds is sent in several, each of which the next one waits for.
+func (b *batch) inParts() bool { return len(b.kids) > 0 || len(b.later) > 0 }
+
+// commitInParts is such a commit.
+func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
+	fresh, held := map[uuid.UUID]int64{}, map[string]occupant{}
+	var note func(pgx.Rows) error
+	if len(b.kids) > 0 {
+		note = readFresh(fresh)
+	}
+	spawn := func(c *specs) entpgx.Stmt { return s.stmt("spawn", spawnSQL, note, c.args(b.mark)...) }
+	stmts := append(s.outcomes(b, out), spawn(&b.spawn))
+	for _, p := range b.later {
+		if err := send(stmts...); err != nil {
+			return err
+		}
+		var more specs
+		more.addChildren(p)
+		more.chain()
+		stmts = []entpgx.Stmt{spawn(&more)}
+	}
+	if len(b.kids) > 0 {
+		keys := make([]string, len(b.kids))
+		for i := range b.kids {
+			keys[i] = b.kids[i].key
+		}
+		stmts = append(stmts, s.stmt("occupants", occupantsSQL, readOccupants(held), keys))
+		if err := send(stmts...); err != nil {
+			return err
+		}
+		stmts = nil
+	}
+	stmts = append(stmts, s.settle(b, out)...)
+	dropped, err := s.dropped(b, fresh, held, out)
+	if err != nil {
 		return err
 	}
-	rest := s.settle(b, out)
+	if stmts = append(stmts, dropped...); len(stmts) == 0 {
+		return nil
+	}
+	return send(stmts...)
+}
+
+// dropped corrects the barriers of parents some of whose children were not inserted.
+func (s *Store) dropped(b *batch, fresh map[uuid.UUID]int64, held map[string]occupant, out *Committed) ([]entpgx.Stmt, error) {
+	lists := map[int64][]step.Dropped{}
+	for _, k := range b.kids {
+		if _, ok := fresh[k.uid]; !ok {
+			lists[k.parent] = append(lists[k.parent], step.Dropped{Index: k.index, Key: k.key, Occupant: held[k.key].id})
+		}
+	}
+	if len(lists) == 0 {
+		return nil, nil
+	}
 	var parents []int64
 	var counts []int32
 	var texts []string
-	for parent, dropped := range b.droppedOf(fresh, held) {
-		text, err := json.Marshal(dropped)
+	for parent, list := range lists {
+		text, err := json.Marshal(list)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		parents, counts, texts = append(parents, parent), append(counts, int32(len(dropped))), append(texts, string(text)) //nolint:gosec // bounded
+		parents, counts, texts = append(parents, parent), append(counts, int32(len(list))), append(texts, string(text)) //nolint:gosec // bounded
 	}
-	if len(parents) > 0 {
-		rest = append(rest, s.stmt("dropped", droppedSQL, func(rows pgx.Rows) error {
-			return readQueues(&out.Queues)(rows)
-		}, parents, b.mark, counts, texts))
-	}
-	if len(rest) == 0 {
-		return nil
-	}
-	return send(rest...)
+	return []entpgx.Stmt{s.stmt("dropped", droppedSQL, readQueues(&out.Queues), parents, b.mark, counts, texts)}, nil
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
 // Fault is what an error of Postgres, or of the way there, means for whoever sent the statement. It
@@ -55,7 +57,7 @@ func Classify(err error) Fault {
 		return FaultConfig // the host has closed its pool: it never opens again
 	}
 	var unsendable pgx.ErrPreprocessingBatch
-	if errors.As(err, &unsendable) && !lostConnection(err) {
+	if errors.Is(err, entpgx.ErrTooLarge) || errors.As(err, &unsendable) && !lostConnection(err) {
 		return FaultData // an argument that cannot be encoded was never sent, and never will be
 	}
 	return FaultTransient
@@ -68,12 +70,16 @@ func reported(err error) *pgconn.PgError {
 	return pg
 }
 
+// beyondMemory begins the text, never translated, of an internal error (XX000) that is a value's own:
+// a jsonb of tens of millions of elements, say, for which Postgres would need more than a gibibyte.
+const beyondMemory = "invalid memory alloc request size"
+
 // classifyReport lists what cannot be one entry's doing. Everything else is: besides values that do
 // not fit (22, 23, 54), triggers and policies of the host raise whatever they like (P0001, 38000,
 // 44000, codes of their own), and a damaged row is its own trouble (XX001, XX002).
 func classifyReport(pg *pgconn.PgError) Fault {
 	switch {
-	case hasClass(pg.Code, "XX001", "XX002"):
+	case hasClass(pg.Code, "XX001", "XX002"), strings.HasPrefix(pg.Message, beyondMemory):
 		return FaultData
 	case hasClass(pg.Code, "08", "25", "26", "40", "53", "55", "57", "58", "XX"):
 		// Connection, state of the transaction (a standby), a statement that a proxy has lost,

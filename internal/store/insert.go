@@ -162,9 +162,10 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 // insertOnce is one round trip where no entry has a key, else two: those who occupy the keys of dropped ones must be found before the
 // commit. Where there are any, it is three.
 func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
-	if !cols.keyed {
-		fresh := map[uuid.UUID]int64{}
-		if err := s.one(ctx, slowLock, "insert", insertSQL, readFresh(fresh), cols.insertArgs()...); err != nil {
+	fresh := map[uuid.UUID]int64{}
+	parts := cols.parts()
+	if !cols.keyed && len(parts) == 1 {
+		if err := s.transaction(ctx, slowLock, s.insertion(parts[0], fresh)); err != nil {
 			return nil, err
 		}
 		out, _ := match(list, fresh, nil)
@@ -172,17 +173,44 @@ func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) 
 	}
 	var out []Inserted
 	err := s.interactive(ctx, slowLock, func(send send) (err error) {
-		out, err = s.insertKeyed(send, cols, list)
+		out, err = s.insertIn(send, cols, list)
 		return err
 	})
 	return out, err
+}
+
+// insertIn inserts in whatever transaction send speaks to.
+func (s *Store) insertIn(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
+	if cols.keyed {
+		return s.insertKeyed(send, cols, list)
+	}
+	fresh := map[uuid.UUID]int64{}
+	if err := s.insertParts(send, cols, fresh); err != nil {
+		return nil, err
+	}
+	out, _ := match(list, fresh, nil)
+	return out, nil
+}
+
+func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
+	return s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)
+}
+
+// insertParts inserts specs in as many messages as they need, and takes down the ids.
+func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) error {
+	for _, part := range cols.parts() {
+		if err := send(s.insertion(part, fresh)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // insertKeyed inserts, and finds the occupants of the keys that were taken, in whatever transaction send speaks to.
 func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
 	fresh := map[uuid.UUID]int64{}
 	for range insertTries {
-		if err := send(s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)); err != nil {
+		if err := s.insertParts(send, cols, fresh); err != nil {
 			return nil, err
 		}
 		out, missing := match(list, fresh, nil)

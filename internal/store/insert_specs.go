@@ -34,7 +34,6 @@ type specs struct {
 	parents []int64 // distinct
 	places  []int32 // of each child's parent among them, from 1
 	depths  []int32
-	indexes []int // position in the outcome that named the child
 }
 
 func (c *specs) len() int { return len(c.uids) }
@@ -80,18 +79,45 @@ func (c *specs) add(x *step.Spec) {
 	c.lives = append(c.lives, life)
 }
 
-// parent of the i-th child.
-func (c *specs) parent(i int) int64 { return c.parents[c.places[i]-1] }
-
 // addChild adds a child; those of one parent follow each other.
-func (c *specs) addChild(parent int64, depth, index int, x *step.Spec) {
+func (c *specs) addChild(parent int64, depth int, x *step.Spec) {
 	c.add(x)
 	if n := len(c.parents); n == 0 || c.parents[n-1] != parent {
 		c.parents = append(c.parents, parent)
 	}
 	c.places = append(c.places, int32(len(c.parents))) //nolint:gosec // at most one for each outcome of a batch
 	c.depths = append(c.depths, int32(depth))          //nolint:gosec // at most 100
-	c.indexes = append(c.indexes, index)
+}
+
+// parts are the specs in order, each as many as one message holds. They share memory.
+func (c *specs) parts() (parts []*specs) {
+	from, bytes := 0, 0
+	for i := range c.uids {
+		size := len(c.states[i]) + len(text(c.labels[i])) + len(text(c.traces[i])) + len(text(c.keys[i])) + 150
+		if bytes > 0 && bytes+size > messageBytes {
+			parts = append(parts, c.between(from, i))
+			from, bytes = i, 0
+		}
+		bytes += size
+	}
+	return append(parts, c.between(from, c.len()))
+}
+
+// between are some of the specs, none of which is a child.
+func (c *specs) between(i, j int) *specs {
+	return &specs{
+		uids: c.uids[i:j], machines: c.machines[i:j], versions: c.versions[i:j], steps: c.steps[i:j], queues: c.queues[i:j],
+		priorities: c.priorities[i:j], states: c.states[i:j], partitions: c.partitions[i:j], keys: c.keys[i:j], scopes: c.scopes[i:j],
+		micros: c.micros[i:j], times: c.times[i:j], lanes: c.lanes[i:j], labels: c.labels[i:j], traces: c.traces[i:j], lives: c.lives[i:j],
+		keyed: c.keyed,
+	}
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // chain sends rows of one partition key and queue that are due at once to lane 1, behind the first of them: a bulk insert for one key

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/entpgx"
@@ -55,23 +54,11 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, err
 		cols.add(x)
 	}
 	cols.chain()
-	out, err := h.insert(ctx, &cols, list)
+	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) }
+	out, err := h.s.insertIn(send, &cols, list)
 	if err != nil {
 		return nil, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
 	}
-	return out, nil
-}
-
-func (h *Hosted) insert(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
-	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) }
-	if cols.keyed {
-		return h.s.insertKeyed(send, cols, list)
-	}
-	fresh := map[uuid.UUID]int64{}
-	if err := send(h.s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)); err != nil {
-		return nil, err
-	}
-	out, _ := match(list, fresh, nil)
 	return out, nil
 }
 

@@ -87,7 +87,8 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 		return t, err
 	}
 	t.Decided = true
-	timed, cancel := context.WithTimeout(finish, ownFinish)
+	limit := ownFinish + time.Duration(t.Entry.Bytes()>>20)*time.Second
+	timed, cancel := context.WithTimeout(finish, limit)
 	defer cancel()
 	if err := s.finish(timed, conn.Conn(), tx, newBatch(worker, mark, []Entry{t.Entry}, true), &t.Committed); err != nil {
 		return t, fmt.Errorf("commit a step's transaction: %w", err)
@@ -97,6 +98,7 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 }
 
 // ownFinish bounds the end of a step's transaction from the client's side, for networks that swallow.
+// A mebibyte has a second more.
 const ownFinish = 75 * time.Second
 
 // Transaction states of a connection, as the server reports them.
@@ -127,8 +129,8 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 		return entpgx.PipelineOn(ctx, conn, stmts...)
 	}
 	var err error
-	if b.spawn.keyed {
-		err = s.commitKeyed(send, b, out)
+	if b.inParts() {
+		err = s.commitInParts(send, b, out)
 	} else {
 		err = send(append(s.outcomes(b, out), s.settle(b, out)...)...)
 	}

@@ -1,0 +1,122 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// large makes children of some mebibytes each.
+func large(specs []step.Spec, mebibytes int) []step.Spec {
+	text := json.RawMessage(`"` + strings.Repeat("x", mebibytes<<20) + `"`)
+	for i := range specs {
+		specs[i].State = text
+	}
+	return specs
+}
+
+// The children of one outcome go in as many messages as they need, in one transaction: in order, with
+// the first of equal keys, and all or none.
+func TestChildrenOfManyBytes(t *testing.T) {
+	b := newBench(t)
+	wired, w := b.wired()
+	for _, keyed := range []bool{false, true} {
+		c := b.executing(nil)
+		specs := large(kids(9), 5)
+		var want []string
+		for i := range specs {
+			if keyed && i%2 == 0 { // in three messages: a, b; c, a; d
+				specs[i].Key = []string{"a", "b", "c", "a", "d"}[i/2]
+			}
+			if !keyed || i != 6 {
+				want = append(want, uuid.UUID(specs[i].UID).String())
+			}
+		}
+		meet := withKeys(kids(2), "", "x")
+		if keyed {
+			meet[0].Key = "x"
+		}
+		meet[0].State, meet[1].State = specs[0].State, specs[0].State
+		_, err := wired.Commit(t.Context(), me, newMark(), []store.Entry{spawnOf(b.executing(nil), meet)}, 0)
+		require.NoError(t, err, "it meets the statements")
+		b.exec(`DELETE FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`)
+		before := w.count()
+		got, err := wired.Commit(t.Context(), me, newMark(), []store.Entry{spawnOf(c, specs)}, 0)
+		require.NoError(t, err)
+		require.True(t, got.Applied[c.ID])
+		require.Equal(t, map[bool]int{false: 4, true: 5}[keyed], w.count()-before, "three messages, COMMIT, and what was dropped")
+		require.Equal(t, want, b.column(`SELECT uid::text FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY id`, c.ID))
+		require.Equal(t, len(want), b.number(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`, c.ID))
+		if keyed {
+			require.Equal(t, 1, b.number(`SELECT jsonb_array_length(dropped) FROM gendurable.gen_durable WHERE id = $1`, c.ID))
+		}
+		b.exec(`DELETE FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`)
+	}
+
+	stale := b.executing(nil)
+	stale.Token--
+	_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{spawnOf(stale, large(kids(9), 5))}, 0)
+	require.NoError(t, err)
+	bad := large(kids(9), 5)
+	bad[8].State = json.RawMessage(`"\u0000"`)
+	_, err = b.Commit(t.Context(), me, newMark(), []store.Entry{spawnOf(b.executing(nil), bad)}, 0)
+	require.Equal(t, store.FaultData, store.Classify(err), err)
+	require.False(t, store.Unknown(err))
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`))
+}
+
+// A message that cannot be sent, and a value that Postgres cannot hold in memory, are faults of the
+// data: retried, they would fail for ever, and keep others from being committed.
+func TestWhatIsTooLargeIsAFaultOfTheData(t *testing.T) {
+	require.Equal(t, store.FaultData, store.Classify(fmt.Errorf("commit: %w", entpgx.ErrTooLarge)))
+	b := newBench(t)
+	many := json.RawMessage("[" + strings.Repeat("1,", 17<<20) + "1]")
+	c := b.executing(nil)
+	_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{{Claim: c, Commit: &step.Commit{Kind: step.Next, Step: "s", State: many}}}, 0)
+	require.Equal(t, store.FaultData, store.Classify(err), fmt.Sprint(err))
+	require.Equal(t, "executing", b.status(c.ID))
+}
+
+// So do the specs of one insert, here and in a host's transaction.
+func TestInsertOfManyBytes(t *testing.T) {
+	b := newBench(t)
+	wired, w := b.wired()
+	state := json.RawMessage(`"` + strings.Repeat("x", 5<<20) + `"`)
+	for _, keyed := range []bool{false, true} {
+		list := newSpecs(7, false)
+		for i, x := range list {
+			x.State = state
+			if keyed {
+				x.Key = fmt.Sprint("key ", i%5)
+			}
+		}
+		check := func(got []store.Inserted, err error) {
+			t.Helper()
+			require.NoError(t, err)
+			for i := range got {
+				require.Equal(t, keyed && i >= 5, got[i].Duplicate)
+				if i >= 5 && keyed {
+					require.Equal(t, got[i-5].ID, got[i].ID)
+				} else if i > 0 {
+					require.Greater(t, got[i].ID, got[i-1].ID, "in input order")
+				}
+			}
+		}
+		before := w.count()
+		check(wired.Insert(t.Context(), list))
+		require.GreaterOrEqual(t, w.count()-before, 4, "three messages and COMMIT")
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+		tx := b.begin()
+		check(b.Within(store.Pgx(tx)).Insert(t.Context(), list))
+		require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}
