@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // moved is a row of the history, from JSON objects of columns; {} stands for no row.
@@ -30,22 +32,22 @@ const (
 	aMark  = "00000000-0000-0000-0000-00000000000a"
 )
 
-func intended(kind int, presented string, children int, applied bool) string {
-	return fmt.Sprintf(`INSERT INTO interleave.outcome VALUES ('%s', 'A', 2, 'w', 11, 3, %d, '%s', '{}', %d, %t)`, aMark, kind, presented, children, applied)
+func intended(kind step.Kind, presented string, children int, applied bool) string {
+	return fmt.Sprintf(`INSERT INTO interleave.outcome VALUES ('%s', 'A', 2, 'w', 11, 3, '%s', '%s', '{}', %d, %t)`, aMark, kind, presented, children, applied)
 }
 
 // violations break each invariant once.
 var violations = map[string][]string{
-	"unfenced outcome": {intended(1, "{}", 0, true), moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":13,"visit":3}`,
+	"unfenced outcome": {intended(step.Next, "{}", 0, true), moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":13,"visit":3}`,
 		`{"id":2,"status":"runnable","commit_id":"`+aMark+`"}`)},
 	"outcome applied twice": {moved(`{"id":2,"status":"executing","claim_token":11,"visit":3}`, `{"id":2,"commit_id":"`+aMark+`"}`),
 		moved(`{"id":2,"status":"executing","claim_token":11,"visit":3}`, `{"id":2,"visit":9,"commit_id":"`+aMark+`"}`)},
-	"untold":                    {intended(1, "{}", 0, true)},
+	"untold":                    {intended(step.Next, "{}", 0, true)},
 	"write without its outcome": {`INSERT INTO interleave.booked VALUES ('` + aMark + `')`},
 	"outcome without its write": {`INSERT INTO interleave.owned VALUES ('` + aMark + `')`,
 		moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
 	"given up":   {row(subjectID, with(executing, "claim_token", "11", "visit", "3")...), `INSERT INTO interleave.stale VALUES ('A', 'w', 2, 11, 3)`},
-	"unfinished": {intended(1, "{}", 0, false)},
+	"unfinished": {intended(step.Next, "{}", 0, false)},
 
 	"claim ended by a stranger": {moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":11}`, `{"id":2,"status":"runnable"}`)},
 	"lease extended by a stranger": {moved(`{"id":2,"status":"executing","lease_expires_at":"2026-01-01"}`,
@@ -62,7 +64,7 @@ var violations = map[string][]string{
 	"signal of the dead":   {row(subjectID, "status", "'done'", "finished_at", "now()"), signal(21, subjectID, "go", "")},
 	"accepted by the dead": {moved(`{"id":2,"status":"executing"}`, `{"id":2,"status":"failed"}`), posted(nobody, `{"id":21,"target_id":2}`)},
 	"signal lost":          {posted(`{"id":21,"target_id":2}`, nobody)},
-	"signal not consumed": {row(subjectID), signal(21, subjectID, "go", ""), intended(1, "{21}", 0, true),
+	"signal not consumed": {row(subjectID), signal(21, subjectID, "go", ""), intended(step.Next, "{21}", 0, true),
 		moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
 	"told delivered":         {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, true)`},
 	"told undelivered":       {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, false)`, posted(nobody, `{"id":21,"target_id":2}`)},
@@ -81,10 +83,10 @@ var violations = map[string][]string{
 	"not joined":   {row(parentID), row(subjectID, with(ofParent, "status", "'done'", "finished_at", "now()")...)},
 	"miscounted":   {moved(`{"id":1,"status":"awaiting_children","children_pending":2}`, `{"id":1,"status":"awaiting_children","children_pending":1}`)},
 	"orphan child": {moved(nobody, `{"id":2,"parent_id":1}`)},
-	"children missing": {intended(4, "{}", 2, true), moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`),
+	"children missing": {intended(step.Children, "{}", 2, true), moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`),
 		moved(nobody, `{"id":3,"parent_id":2}`)},
 	"descendant left": {row(parentID, "status", "'failed'", "failure", "'cancelled'", "finished_at", "now()"), row(subjectID, ofParent...),
-		`INSERT INTO interleave.outcome VALUES ('` + aMark + `', 'A', 1, '', 0, 0, 10, '{}', '{}', 0, true)`},
+		`INSERT INTO interleave.outcome VALUES ('` + aMark + `', 'A', 1, '', 0, 0, 'cancel family', '{}', '{}', 0, true)`},
 	"cancelled before its child": {moved(`{"id":1,"status":"executing"}`, `{"id":1,"status":"failed","failure":"cancelled"}`),
 		moved(`{"id":2,"parent_id":1,"status":"executing"}`, `{"id":2,"parent_id":1,"status":"failed","failure":"cancelled"}`)},
 	"child lost its parent": {row(subjectID, "depth", "1")},
