@@ -1,10 +1,10 @@
-// Package ddl computes the schema that the migrations must add up to: ent's tables plus what ent
-// cannot say, as SQL.
+// Package ddl computes the schema that the migrations must add up to, as SQL: ent's tables, and the
+// parts that ent cannot express.
 //
 // The committed schema.sql is that SQL. atlas migrate diff reads it to write the next migration,
-// and [Drift] compares it, freshly rendered, with what the migrations build. Three things are
-// outside it, since no schema tool of the community edition sees them: the sequence of the claim
-// tokens, storage parameters, and the order of columns. They live in the migrations and their
+// and [Drift] compares it, freshly rendered, with the schema that the migrations build. It leaves
+// out three things, since no schema tool of the community edition sees them: the sequence of the
+// claim tokens, storage parameters, and the order of columns. They live in the migrations and their
 // tests.
 //
 // It may import the generated package ent/migrate and package migrations.
@@ -30,7 +30,7 @@ const (
 	guard = `CASE WHEN correlation_key IS NOT NULL AND status = ANY (correlation_scope) THEN correlation_key END`
 )
 
-// SQL is the desired schema as a script without schema qualifiers, for an empty schema that is
+// SQL returns the desired schema as a script without schema qualifiers, for an empty schema that is
 // first in the search_path. It needs no database.
 func SQL(ctx context.Context) (string, error) {
 	return render(ctx, entmigrate.Tables)
@@ -59,7 +59,7 @@ func render(ctx context.Context, tables []*entschema.Table) (string, error) {
 	return "-- Generated from package schema by make generate. DO NOT EDIT.\n" + string(file.Bytes()), nil
 }
 
-// desiredSchema is ent's view of the tables, patched.
+// desiredSchema returns ent's description of the tables, patched.
 func desiredSchema(ctx context.Context, tables []*entschema.Table) (*schema.Schema, error) {
 	atlas, err := entschema.NewMigrate(offline{})
 	if err != nil {

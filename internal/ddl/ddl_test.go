@@ -29,7 +29,7 @@ func TestMigrationsBuildTheDesiredSchema(t *testing.T) {
 	require.Empty(t, statements)
 }
 
-// Each is a change to package schema that nobody wrote a migration for.
+// Each is a change to package schema without a migration.
 func TestDriftIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -74,7 +74,7 @@ func TestDriftIsSeen(t *testing.T) {
 	}
 }
 
-// twin is a copy that a test may change.
+// twin returns a copy that a test may change.
 func twin(table *entschema.Table) *entschema.Table {
 	annotation := *table.Annotation
 	return &entschema.Table{

@@ -15,13 +15,13 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// scratch is the Postgres schema in which both sides are built, one after the other: what Postgres
-// makes of an expression names it.
+// scratch is the Postgres schema in which both sides are built, one after the other. They need the
+// same name, since Postgres writes it into its form of expressions.
 const scratch = "gendurable_drift"
 
-// Drift builds the desired schema and the migrations' in an empty database, lets Postgres describe
-// both, and returns the statements that would turn the latter into the former. None: no drift. The
-// database keeps the schema gendurable_drift.
+// Drift builds the desired schema and that of the migrations in an empty database, reads Postgres'
+// descriptions of both, and returns the statements that would turn the latter into the former.
+// Without drift there are none. The database keeps the schema gendurable_drift.
 func Drift(ctx context.Context, url string) ([]string, error) {
 	return drift(ctx, url, entmigrate.Tables)
 }

@@ -8,8 +8,8 @@ import (
 	entsql "entgo.io/ent/dialect/sql"
 )
 
-// offline is a driver without a database. All that ent asks of it to describe its tables is the
-// server's version, which decides nothing here but that generated columns and identities exist.
+// offline is a driver without a database. To describe its tables, ent asks it only for the server's
+// version, from which it concludes here that generated columns and identities exist.
 type offline struct{ dialect.Driver }
 
 func (offline) Dialect() string { return dialect.Postgres }
@@ -23,7 +23,7 @@ func (offline) Query(_ context.Context, query string, _, v any) error {
 	return nil
 }
 
-// versionRow is one row: the version of Postgres 15.
+// versionRow is a result of one row: the version of Postgres 15.
 type versionRow struct {
 	entsql.ColumnScanner
 	read bool

@@ -8,7 +8,7 @@ import (
 	entschema "entgo.io/ent/dialect/sql/schema"
 )
 
-// patcher adds to ent's tables what ent cannot say.
+// patcher adds to ent's tables what ent cannot express.
 type patcher struct {
 	schema *schema.Schema
 	tables []*entschema.Table
@@ -22,8 +22,8 @@ func (p *patcher) table(table *schema.Table) error {
 		}
 	}
 	for _, index := range table.Indexes {
-		// The base declares it as a constraint, and an index is not one: ON CONFLICT takes either,
-		// catalogs do not.
+		// The base declares a constraint, and an index is not one: ON CONFLICT takes either, but the
+		// catalogs differ.
 		if index.Name == "signals_target_id_dedup_key_key" {
 			index.AddAttrs(postgres.UniqueConstraint(index.Name))
 		}
@@ -34,7 +34,7 @@ func (p *patcher) table(table *schema.Table) error {
 func (p *patcher) column(table *schema.Table, column *schema.Column) error {
 	switch column.Name {
 	case "id":
-		// ALWAYS, so that nobody inserts an id of his own that the sequence would then run into.
+		// With ALWAYS, nobody can insert an id that the sequence would reach later.
 		identity := &postgres.Identity{}
 		for _, attr := range column.Attrs {
 			if found, ok := attr.(*postgres.Identity); ok {

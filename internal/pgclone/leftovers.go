@@ -11,19 +11,19 @@ import (
 
 const (
 	namePrefix = "gendurable_test_"
-	// leftoverAge is from when on a database that nobody is connected to is one of a test that was
-	// killed. A living one may have no connection for a moment, and clocks differ; but nobody's test
-	// does without its database for so long.
+	// leftoverAge is the age from which on a database without connections counts as one of a killed
+	// test. A live test may have no connection for a moment, and clocks differ; but none does without
+	// its database for so long.
 	leftoverAge = time.Hour
-	// leftoverMost are dropped at a time: somebody's test is waiting.
+	// leftoverMost bounds how many are dropped at a time, since a test is waiting.
 	leftoverMost = 20
 )
 
-// namePattern is all of a name that Name has made.
+// namePattern matches exactly the names that Name makes.
 var namePattern = regexp.MustCompile(`^` + namePrefix + `([0-9a-f]{8,12})_[a-z2-7]{26}$`)
 
-// sweep drops databases of this role that killed tests have left behind. What cannot be dropped
-// stays for the next one: no test fails for it.
+// sweep drops databases of this role that killed tests have left behind. If it cannot drop one, the
+// next sweep tries again: no test fails for it.
 func sweep(ctx context.Context, conn *pgx.Conn) {
 	rows, err := conn.Query(ctx, `SELECT d.datname::text FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba
 		WHERE r.rolname = current_user AND starts_with(d.datname, $1) ORDER BY d.datname`, namePrefix)
@@ -42,7 +42,7 @@ func sweep(ctx context.Context, conn *pgx.Conn) {
 		if !isLeftover(name) {
 			continue
 		}
-		// Without FORCE: Postgres refuses where somebody is connected.
+		// Without FORCE, Postgres refuses if somebody is connected.
 		if _, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)); err == nil {
 			dropped++
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// made is the name of a database that a test has made so long ago.
+// made returns the name of a database that a test made this long ago.
 func made(ago time.Duration) string {
 	return fmt.Sprintf("gendurable_test_%x_%s", time.Now().Add(-ago).Unix(), strings.ToLower(rand.Text()))
 }
@@ -50,9 +50,9 @@ func TestLeftoversAreSweptAndNothingElse(t *testing.T) {
 	gone = append(gone, create(made(2*time.Hour), ""), create(made(1000*time.Hour), " ALLOW_CONNECTIONS false"))
 	kept = append(kept,
 		create(made(time.Minute), ""),                    // of a test that runs
-		create(made(2*time.Hour), " OWNER "+role),        // somebody else's
-		create(strings.ToLower("test_"+rand.Text()), ""), // named by somebody else
-		create(made(2*time.Hour)+"x", ""),                // likewise
+		create(made(2*time.Hour), " OWNER "+role),        // another role's
+		create(strings.ToLower("test_"+rand.Text()), ""), // not a name of this package
+		create(made(2*time.Hour)+"x", ""),                // nor this one
 		create("gendurable_test_"+strings.ToLower(rand.Text()), ""))
 	used := create(made(2*time.Hour), "")
 	conn, err := pgx.ConnectConfig(t.Context(), pgclone.In(server, used).ConnConfig)

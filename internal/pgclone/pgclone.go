@@ -1,6 +1,6 @@
 // Package pgclone makes migrated databases within milliseconds: copies of a template, which the
-// first who needs one on a server migrates for all. Tests of the project use it by package pgtest,
-// those of hosts by package durabletest.
+// first process that needs one on a server migrates for all. Tests of the project use it through
+// package pgtest, those of hosts through package durabletest.
 package pgclone
 
 import (
@@ -21,12 +21,13 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// templateLock is the advisory lock of whoever makes a template, or migrates a schema.
+// templateLock is the advisory lock that a process holds while it makes a template or migrates a
+// schema.
 const templateLock = 0x67656e6475726162 // "gendurab"
 
-// Template returns the name of a database whose schema is migrated: made by whoever comes first, in
-// whatever process. The name tells the migrations, the schema and the role that made it, since
-// nobody else may copy it. It also drops what tests have left behind that were killed.
+// Template returns the name of a database whose schema is migrated. The first process that asks
+// makes it. The name has a hash of the migrations, the schema and the role that made it, since no
+// other role may copy it. Template also drops databases that killed tests have left behind.
 func Template(ctx context.Context, server *pgxpool.Config, schema string) (name string, err error) {
 	hash, err := migrationsHash(schema, server.ConnConfig.User)
 	if err != nil {
@@ -43,7 +44,7 @@ func Template(ctx context.Context, server *pgxpool.Config, schema string) (name 
 	return name, nil
 }
 
-// Create copies a template into a database with a name of its own. "template1" is an empty one.
+// Create copies a template into a database with a name of its own. A copy of "template1" is empty.
 func Create(ctx context.Context, server *pgxpool.Config, template string) (name string, err error) {
 	name = Name()
 	err = On(ctx, server, func(conn *pgx.Conn) error {
@@ -56,7 +57,7 @@ func Create(ctx context.Context, server *pgxpool.Config, template string) (name 
 	return name, nil
 }
 
-// Drop drops a database, connections and all.
+// Drop drops a database, and ends its connections.
 func Drop(ctx context.Context, server *pgxpool.Config, name string) error {
 	return On(ctx, server, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "DROP DATABASE IF EXISTS "+quoted(name)+" WITH (FORCE)")
@@ -64,18 +65,18 @@ func Drop(ctx context.Context, server *pgxpool.Config, name string) error {
 	})
 }
 
-// Name is one that nobody has: of a database or a schema. It tells when it was made.
+// Name returns a new name for a database or a schema. It holds the time at which it was made.
 func Name() string {
 	return fmt.Sprintf("%s%x_%s", namePrefix, time.Now().Unix(), strings.ToLower(rand.Text()))
 }
 
-// Migrate brings a schema of the server's database up to date. One at a time: concurrent index
-// builds would wait for each other.
+// Migrate brings a schema of the server's database up to date. One process at a time does so, since
+// concurrent index builds would wait for each other.
 func Migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
 	return locked(ctx, server, func(*pgx.Conn) error { return migrate(ctx, server, schema) })
 }
 
-// DropSchema drops a schema with all that is in it.
+// DropSchema drops a schema and everything in it.
 func DropSchema(ctx context.Context, server *pgxpool.Config, schema string) error {
 	return On(ctx, server, func(conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, "DROP SCHEMA IF EXISTS "+quoted(schema)+" CASCADE")
@@ -83,14 +84,14 @@ func DropSchema(ctx context.Context, server *pgxpool.Config, schema string) erro
 	})
 }
 
-// In is the configuration for another database of the server.
+// In returns the configuration for another database of the server.
 func In(server *pgxpool.Config, database string) *pgxpool.Config {
 	c := server.Copy()
 	c.ConnConfig.Database = database
 	return c
 }
 
-// Plain is a pool without AfterConnect, which may want types or tables that are not there yet.
+// Plain returns a pool without AfterConnect, which may need types or tables that do not exist yet.
 func Plain(ctx context.Context, server *pgxpool.Config) (*pgxpool.Pool, error) {
 	c := server.Copy()
 	c.AfterConnect = nil
@@ -101,7 +102,7 @@ func Plain(ctx context.Context, server *pgxpool.Config) (*pgxpool.Pool, error) {
 	return pool, nil
 }
 
-// On runs f on a short connection.
+// On runs f on a connection of its own.
 func On(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) error) error {
 	config := server.ConnConfig.Copy()
 	if server.BeforeConnect != nil { // e.g. a password that is made for each connection
@@ -119,7 +120,7 @@ func On(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) erro
 
 func locked(ctx context.Context, server *pgxpool.Config, f func(conn *pgx.Conn) error) error {
 	return On(ctx, server, func(conn *pgx.Conn) error {
-		// The end of the session releases the lock, however this one ends.
+		// The end of the session releases the lock, however this process ends.
 		if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(templateLock)); err != nil {
 			return fmt.Errorf("wait for the other processes: %w", err)
 		}
@@ -156,8 +157,9 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server *pgxpool.Config, n
 	if err := row.Scan(&found); err != nil || found {
 		return err
 	}
-	// Renamed when complete, so that the name is never that of a half-migrated one. Whoever locks in
-	// another database may be at it, too: the lock saves work, the rename decides.
+	// The database is renamed when complete, so that its name is never that of a half-migrated one. A
+	// process whose lock is in another database may make one, too: the lock saves work, the rename
+	// decides.
 	incomplete := Name()
 	if _, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(incomplete)+" TEMPLATE template1"); err != nil {
 		return fmt.Errorf("create the database: %w", err)

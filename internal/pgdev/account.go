@@ -13,8 +13,8 @@ import (
 	"syscall"
 )
 
-// account is whom the server runs as. Postgres refuses to run as root, so root drops to an
-// unprivileged account; anyone else runs it as itself, which the nil account stands for.
+// account is the account that the server runs as. Postgres refuses to run as root, so root uses an
+// unprivileged account. The nil account stands for this process's own.
 type account struct{ uid, gid int }
 
 func serverAccount() (*account, error) {
@@ -47,9 +47,9 @@ func (a *account) own(path string) error {
 	return nil
 }
 
-// command prepares a command that runs as the account, in a process group of its own (an interrupt
-// typed at the terminal is for the owner, which then stops the server) and without the caller's PG*
-// variables.
+// command prepares a command that runs as the account, without the caller's PG* variables and in a
+// process group of its own: an interrupt typed at the terminal then reaches the owner alone, which
+// stops the server.
 func (a *account) command(ctx context.Context, path string, arguments ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, arguments...)
 	cmd.Env = []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}

@@ -16,17 +16,17 @@ import (
 // InUseError is returned by Start for a directory whose server runs.
 type InUseError struct {
 	Directory string
-	URL       string // the superuser's; empty: the server is not up yet, or not any more
+	URL       string // the superuser's; "": the server does not accept connections yet, or no longer
 }
 
-// Error says where.
+// Error names the directory.
 func (e *InUseError) Error() string { return "the cluster in " + e.Directory + " is in use" }
 
-// ErrNotInstalled is returned, with the command that installs it, by Start and StartBouncer on a
-// machine that lacks the program.
+// ErrNotInstalled is returned by Start and StartBouncer on a machine that lacks the program, with
+// the command that installs it.
 var ErrNotInstalled = errors.New("not installed")
 
-// programs is where systems keep the binaries of each major version, outside of PATH.
+// programs are the places outside of PATH where systems keep the binaries of each major version.
 var programs = []string{
 	"/usr/lib/postgresql/*/bin",                          // Debian
 	"/usr/pgsql-*/bin",                                   // Red Hat
@@ -36,8 +36,8 @@ var programs = []string{
 }
 
 // findBinaries returns the directory that holds initdb and postgres: the one in PATH, else the
-// newest that a system keeps elsewhere, else what [Fetch] has put into its [Home]. Of a major
-// version, where one is given.
+// newest one that a system keeps elsewhere, else the one that [Fetch] has put into its [Home]. If
+// major is not "", the directory has that major version.
 func findBinaries(major string) (string, error) {
 	var found []string
 	if path, err := exec.LookPath("initdb"); err == nil {
@@ -72,10 +72,10 @@ func findBinaries(major string) (string, error) {
 	return "", missing("Postgres", "postgresql", "initdb and postgres are neither in PATH nor where systems keep them")
 }
 
-// fetchedName is the name in [Home] of a major version that was fetched.
+// fetchedName returns the name in [Home] of a fetched major version.
 func fetchedName(major string) string { return "postgres-" + major }
 
-// FetchHome fetches the newest major version that is known, for whoever starts a server later on.
+// FetchHome fetches the newest known major version, for servers that start later.
 func FetchHome(ctx context.Context) error {
 	major := strconv.Itoa(NewestMajor)
 	dir, err := Home(fetchedName(major))
@@ -103,7 +103,7 @@ func allBinaries(patterns ...string) ([]string, error) {
 
 var printedVersion = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)
 
-// majorOf is the major version of a directory's server, as it says itself; empty: it does not run.
+// majorOf returns the major version that a directory's server reports; "" if it does not run.
 func majorOf(dir string) string {
 	out, err := exec.Command(filepath.Join(dir, "postgres"), "--version").Output() //nolint:noctx // it prints a line
 	if m := printedVersion.FindSubmatch(out); err == nil && m != nil {
@@ -132,8 +132,8 @@ func holdsServer(dir string) bool {
 	return true
 }
 
-// missing is the error that a program's package has to be installed, with the command that does it
-// here.
+// missing returns the error that a program's package has to be installed, with the command that
+// installs it on this machine.
 func missing(program, pkg, why string) error {
 	command := "its package"
 	switch {
@@ -149,9 +149,9 @@ func missing(program, pkg, why string) error {
 	return fmt.Errorf("%s is %w: %s; install it with: %s", program, ErrNotInstalled, why, command)
 }
 
-// Home is where data and binaries of a name are kept for the user: gendurable/<name> in the
-// directory that XDG_DATA_HOME names or the system has for data; for root in /var/lib, since the
-// account that Postgres runs as then cannot enter root's home.
+// Home returns where a user's data and binaries of a name are kept: gendurable/<name> in the
+// directory that XDG_DATA_HOME names, or in the system's directory for data. For root it is in
+// /var/lib, since the account that Postgres runs as then cannot enter root's home.
 func Home(name string) (string, error) {
 	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
 		return filepath.Join(data, "gendurable", name), nil
@@ -169,8 +169,8 @@ func Home(name string) (string, error) {
 	return filepath.Join(home, ".local", "share", "gendurable", name), nil
 }
 
-// Advice is what [ErrNotInstalled] does not say: that there are binaries to fetch for this machine.
-// Empty for other errors, and where there are none.
+// Advice completes an [ErrNotInstalled]: it says that there are binaries to fetch for this machine.
+// It returns "" for other errors, and if there are no such binaries.
 func Advice(err error) string {
 	if !errors.Is(err, ErrNotInstalled) || archives[NewestMajor].sums[platform()] == "" {
 		return ""

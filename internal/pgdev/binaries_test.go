@@ -28,7 +28,7 @@ func TestNewestBinariesComeFirst(t *testing.T) {
 	require.Len(t, found, 3)
 }
 
-// Data of one major version are opened by binaries of that version, whichever are in PATH.
+// The binaries for existing data are of the version that wrote it, whichever are in PATH.
 func TestBinariesOfTheVersionOfTheData(t *testing.T) {
 	root := t.TempDir()
 	nowhere(t)
@@ -51,8 +51,8 @@ func TestBinariesOfTheVersionOfTheData(t *testing.T) {
 	require.ErrorContains(t, err, "the data are of that version, and here is Postgres 17")
 }
 
-// nowhere lets the test find no program at all, but an apt-get that notes its calls in the file it
-// returns.
+// nowhere hides all programs from the test, except an apt-get that notes its calls in the file
+// whose path it returns.
 func nowhere(t *testing.T) (calls string) {
 	t.Helper()
 	elsewhere := programs
@@ -63,7 +63,7 @@ func nowhere(t *testing.T) (calls string) {
 	script := "#!/bin/sh\necho \"$@\" >>" + calls + "\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "apt-get"), []byte(script), 0o755))
 	t.Setenv("PATH", dir)
-	t.Setenv("XDG_DATA_HOME", dir) // nor is anything there that was fetched
+	t.Setenv("XDG_DATA_HOME", dir) // nothing was fetched there either
 	return calls
 }
 
@@ -74,7 +74,7 @@ func TestNothingIsInstalledUnasked(t *testing.T) {
 	require.ErrorContains(t, err, "install it with: ")
 	require.ErrorContains(t, err, "apt-get install postgresql")
 	require.NotContains(t, err.Error(), "\n", "one line")
-	if _, err := findBouncer(); err != nil { // /usr/sbin is not the test's to empty
+	if _, err := findBouncer(); err != nil { // the test cannot empty /usr/sbin
 		_, err := StartBouncer(t.Context(), "postgres://nobody@127.0.0.1:1/none")
 		require.ErrorIs(t, err, ErrNotInstalled)
 		require.ErrorContains(t, err, "apt-get install pgbouncer")

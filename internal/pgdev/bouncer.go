@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// bouncerAttempts bounds how often another port is tried.
+// bouncerAttempts bounds how many ports are tried.
 const bouncerAttempts = 10
 
 // Bouncer is a throwaway PgBouncer in front of a server. It asks for the same password, and ends
@@ -30,10 +30,10 @@ type Bouncer struct {
 	server  *server
 }
 
-// StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, all of its
-// databases included, and waits until it passes connections on. Of the options only WithSetting
-// applies; settings are those of its section [pgbouncer], such as pool_mode, which is "transaction"
-// by default. ctx bounds the start only. Without PgBouncer on the machine the error is
+// StartBouncer puts a PgBouncer in front of the server whose superuser's URL is given, for all of
+// its databases, and waits until it passes connections on. Of the options only WithSetting applies;
+// settings are those of its section [pgbouncer], such as pool_mode, which is "transaction" by
+// default. ctx bounds the start only. Without PgBouncer on the machine the error is
 // [ErrNotInstalled], and names the command that installs it.
 func StartBouncer(ctx context.Context, upstream string, options ...Option) (*Bouncer, error) {
 	cfg := newConfig(options)
@@ -115,8 +115,8 @@ func (b *Bouncer) start(ctx context.Context, behind *pgx.ConnConfig, settings []
 
 func (b *Bouncer) config() string { return filepath.Join(b.dir, "pgbouncer.ini") }
 
-// URL returns a URL of the server, of whatever database and role that the bouncer knows, as the one
-// that leads through it.
+// URL turns a URL of the server into one that leads through the bouncer. The database and the role
+// may be any that the bouncer knows.
 func (b *Bouncer) URL(direct string) string {
 	u, err := url.Parse(direct)
 	if err != nil {
@@ -126,8 +126,8 @@ func (b *Bouncer) URL(direct string) string {
 	return u.String()
 }
 
-// Stop ends it, connections and all, and removes its directory. Stopping a stopped one does
-// nothing.
+// Stop ends the bouncer and all of its connections, and removes its directory. On a stopped one it
+// does nothing.
 func (b *Bouncer) Stop() error {
 	if b.lock == nil {
 		return nil

@@ -21,7 +21,7 @@ func bouncer(t *testing.T, upstream string, options ...Option) *Bouncer {
 	return b
 }
 
-// skipWithoutBouncer skips the test where there is no PgBouncer, but for continuous integration,
+// skipWithoutBouncer skips the test if there is no PgBouncer, except in continuous integration,
 // which installs it.
 func skipWithoutBouncer(t *testing.T, err error) {
 	t.Helper()
@@ -33,8 +33,8 @@ func skipWithoutBouncer(t *testing.T, err error) {
 func TestTheBouncerPoolsAsTold(t *testing.T) {
 	t.Parallel()
 	direct := start(t, WithoutFsync()).URL("")
-	// One connection to the server for all clients, where transactions are pooled; each client its
-	// own, where sessions are.
+	// With pooled transactions, all clients share one connection to the server; with pooled sessions,
+	// each has its own.
 	for mode, shared := range map[string]bool{"transaction": true, "session": false} {
 		b := bouncer(t, direct, WithSetting("pool_mode", mode))
 		pid := func(conn *pgx.Conn) (pid uint32) {

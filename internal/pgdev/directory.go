@@ -26,7 +26,8 @@ func newDirectory(parent string, runAs *account) (string, *os.File, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("make the cluster's directory: %w", err)
 	}
-	// Locked first and named after: a sweep meets either no lock file or a held one.
+	// The file is locked first and named afterwards: a sweep meets either no lock file or a locked
+	// one.
 	unnamed := filepath.Join(dir, "unnamed")
 	lock, err := takeLock(unnamed)
 	if err == nil {
@@ -39,7 +40,7 @@ func newDirectory(parent string, runAs *account) (string, *os.File, error) {
 	return dir, lock, nil
 }
 
-// openDirectory locks a directory that outlives its cluster, and makes it where it is missing.
+// openDirectory locks a directory that outlives its cluster, and makes it if necessary.
 func openDirectory(dir string, runAs *account) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return nil, fmt.Errorf("make the way to the cluster's directory: %w", err)
@@ -54,26 +55,26 @@ func openDirectory(dir string, runAs *account) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the cluster's directory: %w", err)
 	}
-	// What a killed owner has published is no URL of this start's server.
+	// A URL that a killed owner has left is not that of this start's server.
 	if err := errors.Join(runAs.own(dir), withdraw(dir)); err != nil {
 		return nil, errors.Join(err, releaseLock(lock))
 	}
 	return lock, nil
 }
 
-// The files by which a directory that is kept tells where its server is: the URL while it runs, the
-// port ever after.
+// These files of a kept directory say where its server is: the URL while it runs, the port for
+// ever.
 const (
 	urlName  = "url"
 	portName = "port"
 )
 
-// publish says where the server of a kept directory is. The URL has the password, and is for the
-// owner to read only.
+// publish writes where the server of a kept directory is. The URL has the password, so only the
+// owner may read it.
 func publish(dir, url string, port int) error {
 	err := os.WriteFile(filepath.Join(dir, portName), []byte(strconv.Itoa(port)), 0o600)
 	if err == nil {
-		// Renamed when complete: a reader never sees half of it.
+		// The file is renamed when complete: a reader never sees half of it.
 		incomplete := filepath.Join(dir, urlName+".incomplete")
 		if err = os.WriteFile(incomplete, []byte(url), 0o600); err == nil {
 			err = os.Rename(incomplete, filepath.Join(dir, urlName))
@@ -85,8 +86,8 @@ func publish(dir, url string, port int) error {
 	return nil
 }
 
-// published is the URL of the server that runs on a kept directory; empty: it is not up yet, or not
-// any more.
+// published returns the URL of the server that runs on a kept directory; "" if the server does not
+// accept connections yet, or no longer.
 func published(dir string) string {
 	url, err := os.ReadFile(filepath.Join(dir, urlName))
 	if err != nil {
@@ -103,7 +104,7 @@ func withdraw(dir string) error {
 	return nil
 }
 
-// lastPort is the port of the last server on a kept directory; 0: there was none.
+// lastPort returns the port of the last server on a kept directory; 0 if there was none.
 func lastPort(dir string) int {
 	text, err := os.ReadFile(filepath.Join(dir, portName))
 	if err != nil {
@@ -116,8 +117,8 @@ func lastPort(dir string) int {
 	return port
 }
 
-// keptMajor is the major version of Postgres that a kept directory's data are of, as text; empty:
-// there are none.
+// keptMajor returns the major version of Postgres that wrote a kept directory's data; "" if there
+// are none.
 func keptMajor(dir string) string {
 	text, err := os.ReadFile(filepath.Join(dir, "data", "PG_VERSION"))
 	if dir == "" || err != nil {
@@ -138,16 +139,15 @@ func takeLock(path string) (*os.File, error) {
 	return lock, nil
 }
 
-// releaseLock gives the lock up at once. A close alone would not do: a program that the owner
-// starts at that moment, whatever it is, has every open file until it executes, and would hold the
-// lock for as long.
+// releaseLock releases the lock at once. A close alone would not suffice: a program that the owner
+// starts at that moment has every open file until it executes, and would hold the lock that long.
 func releaseLock(lock *os.File) error {
 	return errors.Join(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN), lock.Close())
 }
 
-// sweepLeftovers removes the directories of clusters whose owner and server are gone. One without a
-// lock file is just being made by another process; one that cannot be locked or removed belongs to
-// somebody else.
+// sweepLeftovers removes the directories of clusters whose owner and server are gone. If a
+// directory has no lock file, another process is making it; if it cannot be locked or removed, it
+// belongs to another process.
 func sweepLeftovers(parent string) {
 	dirs, err := filepath.Glob(filepath.Join(parent, directoryPattern+"*"))
 	if err != nil {

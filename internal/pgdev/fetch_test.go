@@ -20,7 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serveArchive has the tests' registry serve an archive of these files, which sums knows if known.
+// serveArchive makes the tests' registry serve an archive of these files. If known is true, its
+// checksum is among the known ones.
 func serveArchive(t *testing.T, known bool, content map[string]string) (asked *string) {
 	t.Helper()
 	if _, err := exec.LookPath("npm"); err != nil {

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// findBouncer returns the program's path. Debian keeps it where the PATH of an ordinary user does
-// not lead.
+// findBouncer returns the program's path. Debian keeps it in a directory that the PATH of an
+// ordinary user does not have.
 func findBouncer() (string, error) {
 	for _, name := range []string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -28,9 +28,9 @@ func findBouncer() (string, error) {
 	return "", missing("PgBouncer", "pgbouncer", "it is neither in PATH nor in /usr/sbin")
 }
 
-// Install installs what this machine lacks of Postgres and PgBouncer, by apt-get as root, without
-// clusters or services of the system's, and reports each command to progress. Nothing else in this
-// package installs anything: whoever calls Install wants it.
+// Install installs the parts of Postgres and PgBouncer that this machine lacks, by apt-get as root,
+// without clusters or services of the system's. It writes each command to progress. No other
+// function of this package installs anything.
 func Install(ctx context.Context, progress io.Writer) error {
 	_, noServer := findBinaries("")
 	_, noBouncer := findBouncer()
@@ -61,7 +61,7 @@ func installServer(ctx context.Context, progress io.Writer) error {
 		return err
 	}
 	// The package would create and start a cluster of its own. Its defaults come with
-	// postgresql-common and are read by the server's installation, so the override goes between the
+	// postgresql-common, and the server's installation reads them, so the override goes between the
 	// two.
 	if err := apt(ctx, progress, "install", "--yes", "--no-install-recommends", "postgresql-common"); err != nil {
 		return err
@@ -99,9 +99,9 @@ func installBouncer(ctx context.Context, progress io.Writer) error {
 	return errors.Join(apt(ctx, progress, "install", "--yes", "--no-install-recommends", "pgbouncer"), allow())
 }
 
-// forbidServices keeps packages from starting their service, by the script that Debian asks before
-// it does so. A script that is there already is the administrator's. The function it returns takes
-// the ban back.
+// forbidServices keeps packages from starting their services, by the script that Debian runs before
+// it starts one. It leaves a script that exists alone, since that is the administrator's. The
+// function that it returns lifts the ban.
 func forbidServices(policy string) (allow func() error, err error) {
 	file, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if errors.Is(err, fs.ErrExist) {
@@ -120,9 +120,9 @@ func forbidServices(policy string) (allow func() error, err error) {
 // aptPatience is how long apt waits for another process that uses apt.
 const aptPatience = 5 * time.Minute
 
-// apt runs apt-get without questions; several processes may come at the same time and wait for each
-// other. apt's own patience ends at dpkg: whoever finds the lists of packages locked is sent away,
-// and asks again here.
+// apt runs apt-get without questions. Several processes may run it at the same time; they wait for
+// each other. apt itself does not wait for dpkg's lock on the lists of packages, so apt-get is
+// repeated here.
 func apt(ctx context.Context, progress io.Writer, arguments ...string) error {
 	fmt.Fprintf(progress, "apt-get %s\n", strings.Join(arguments, " "))
 	ctx, cancel := context.WithTimeout(ctx, aptPatience)

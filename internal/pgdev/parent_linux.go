@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent has the kernel stop the server, as a crash would, when its owner dies.
+// dieWithParent makes the kernel stop the server, as a crash would, when its owner dies.
 func dieWithParent(cmd *exec.Cmd) { cmd.SysProcAttr.Pdeathsig = shutdownImmediate }
 
-// watch is the kernel's work here.
+// watch does nothing, since the kernel watches the owner.
 func watch(int, *syscall.SysProcAttr) (release func(), err error) { return func() {}, nil }

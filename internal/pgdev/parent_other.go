@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// dieWithParent has no counterpart here.
+// dieWithParent does nothing, since this kernel has no such signal.
 func dieWithParent(*exec.Cmd) {}
 
-// watch has a shell do it.
+// watch starts a shell that watches the owner.
 func watch(pid int, as *syscall.SysProcAttr) (release func(), err error) { return watchOwner(pid, as) }

@@ -59,16 +59,16 @@ func WithoutFsync() Option {
 	}
 }
 
-// WithDirectory keeps the cluster in the directory, which is made where it is missing: Stop leaves
-// it there, and the next Start with the same directory finds the data again, by the binaries of the
-// same major version, at the same URL unless its port was taken meanwhile. As root the path has to
-// be open to the account that the server runs as. A directory whose server runs is refused with an
-// [InUseError].
+// WithDirectory keeps the cluster in the directory, which it makes if necessary. Stop leaves it
+// there, and the next Start with the same directory finds the data again, with the binaries of the
+// same major version, at the same URL unless another program has its port. As root, the account
+// that the server runs as must be able to enter the path. Start returns an [InUseError] for a
+// directory whose server runs.
 func WithDirectory(path string) Option {
 	return func(c *config) { c.directory = path }
 }
 
-// WithPort has the server listen at this port and no other one.
+// WithPort sets the port that the server listens at; without it, the server uses a free one.
 func WithPort(port int) Option {
 	return func(c *config) { c.port = port }
 }
@@ -89,7 +89,7 @@ type Cluster struct {
 	mu        sync.Mutex
 	port      int
 	portFixed bool    // by WithPort
-	portKnown bool    // the server was up once: its URL is out, so the port must not move
+	portKnown bool    // the server was up once, so others know its URL and the port must stay
 	server    *server // nil while the server is down
 }
 
@@ -133,8 +133,8 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	return c, nil
 }
 
-// initialize sets the data directory up, as the account that the server will run as, or finds it in
-// place.
+// initialize sets up the data directory, as the account that the server will run as, unless it
+// exists.
 func (c *Cluster) initialize(ctx context.Context) error {
 	passwordFile := filepath.Join(c.dir, "password")
 	if _, err := os.Stat(c.data()); err == nil {
@@ -152,7 +152,8 @@ func (c *Cluster) initialize(ctx context.Context) error {
 	if err := c.account.own(passwordFile); err != nil {
 		return err
 	}
-	// Renamed when complete: an interrupted initdb leaves no directory that looks like a cluster.
+	// It is renamed when complete, so that an interrupted initdb leaves no directory that looks like a
+	// cluster.
 	incomplete := c.data() + ".incomplete"
 	if err := os.RemoveAll(incomplete); err != nil {
 		return fmt.Errorf("remove an interrupted cluster: %w", err)
@@ -197,8 +198,8 @@ func (c *Cluster) url(database string) string {
 	return u.String()
 }
 
-// Restart shuts the server down, if it runs, and starts it again on the same data and port, after
-// crash recovery where it was stopped by StopImmediate or Kill. It returns when the server accepts
+// Restart shuts the server down, if it runs, and starts it again on the same data and port. After
+// StopImmediate or Kill, it first waits for crash recovery. It returns when the server accepts
 // connections, or when ctx ends.
 func (c *Cluster) Restart(ctx context.Context) error {
 	c.mu.Lock()
@@ -220,8 +221,8 @@ func (c *Cluster) Restart(ctx context.Context) error {
 		if early.portTaken() && c.portFixed && !c.portKnown {
 			return fmt.Errorf("port %d is taken", c.port)
 		}
-		// The port was taken between the look and the bind, or a killed server's children still hold its
-		// shared memory.
+		// Another program took the port between the check and the bind, or a killed server's children
+		// still hold its shared memory.
 		select {
 		case <-ctx.Done():
 			return err
@@ -264,8 +265,8 @@ func ping(ctx context.Context, url string) error {
 	return conn.Close(ctx)
 }
 
-// Wait returns nil when ctx ends, or an error with the end of the log when the server does, which
-// nobody stopped.
+// Wait returns nil when ctx ends. It returns an error with the end of the log when the server ends
+// that nobody stopped.
 func (c *Cluster) Wait(ctx context.Context) error {
 	c.mu.Lock()
 	running := c.server
@@ -281,8 +282,8 @@ func (c *Cluster) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop shuts the server down for good and removes everything but a directory of WithDirectory.
-// Stopping a stopped cluster does nothing.
+// Stop shuts the server down for good and removes everything except a directory of WithDirectory.
+// On a stopped cluster it does nothing.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -293,8 +294,8 @@ func (c *Cluster) Stop() error {
 	if c.kept {
 		err = errors.Join(err, withdraw(c.dir))
 	} else {
-		// The lock goes after the directory, so that no sweep of another process meets a half-removed
-		// one.
+		// The lock is released after the directory is gone, so that no sweep of another process meets a
+		// half-removed one.
 		err = errors.Join(err, os.RemoveAll(c.dir))
 	}
 	err = errors.Join(err, releaseLock(c.lock))
@@ -306,15 +307,15 @@ func (c *Cluster) Stop() error {
 }
 
 // StopImmediate stops the server as a crash would: no checkpoint, open transactions are lost,
-// committed ones are kept. Restart brings it back.
+// committed ones are kept. Restart starts it again.
 func (c *Cluster) StopImmediate() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.shutdown(shutdownImmediate)
 }
 
-// Kill kills the server's first process with SIGKILL; its children notice and end by themselves.
-// Restart brings it back.
+// Kill kills the server's first process with SIGKILL; its children notice that and end. Restart
+// starts it again.
 func (c *Cluster) Kill() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,30 +7,30 @@ import (
 	"errors"
 )
 
-// Option is without effect here.
+// Option has no effect here.
 type Option func()
 
-// WithSetting is without effect here.
+// WithSetting has no effect here.
 func WithSetting(string, string) Option { return nil }
 
-// WithoutFsync is without effect here.
+// WithoutFsync has no effect here.
 func WithoutFsync() Option { return nil }
 
-// WithDirectory is without effect here.
+// WithDirectory has no effect here.
 func WithDirectory(string) Option { return nil }
 
-// WithPort is without effect here.
+// WithPort has no effect here.
 func WithPort(int) Option { return nil }
 
-// Cluster is none that Start would return here.
+// Cluster does not occur here: Start returns none.
 type Cluster struct{}
 
-// Start returns an error: servers are started on Unix only.
+// Start returns an error: this package starts servers on Unix only.
 func Start(context.Context, ...Option) (*Cluster, error) {
 	return nil, errors.New("no Postgres is started on this system: install one, and set DATABASE_URL")
 }
 
-// URL is empty.
+// URL returns "".
 func (*Cluster) URL(string) string { return "" }
 
 // Wait returns at once.

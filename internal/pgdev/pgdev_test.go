@@ -164,8 +164,8 @@ func TestGivenDirectoryKeepsItsDataAndItsURL(t *testing.T) {
 	require.Equal(t, 7, seven)
 	require.NoError(t, again.Stop())
 
-	// Somebody else listens there now, so the next one goes elsewhere, but for a port that was asked
-	// for.
+	// Another listener has the port now, so the next server uses another one, unless WithPort names
+	// the port.
 	at, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lastPort(path)))
 	require.NoError(t, err)
 	defer at.Close()
@@ -186,7 +186,7 @@ func TestWaitTellsOfAServerThatHasEnded(t *testing.T) {
 	require.ErrorContains(t, cluster.Wait(t.Context()), "database system is shut down")
 }
 
-// The shell that watches owners on systems whose kernel does not tell of a parent's death.
+// A shell watches owners on systems whose kernel does not report a parent's death.
 func TestAProcessIsStoppedWhenItsOwnerDies(t *testing.T) {
 	t.Parallel()
 	owner := exec.Command(os.Args[0])
@@ -201,7 +201,7 @@ func TestAProcessIsStoppedWhenItsOwnerDies(t *testing.T) {
 	_, err = io.ReadFull(stdout, ready)
 	require.NoError(t, err)
 	require.NoError(t, owner.Process.Kill())
-	// The process has the owner's output: it comes to an end when both are gone.
+	// The process has the owner's output, which ends when both have ended.
 	_, err = io.ReadAll(stdout)
 	require.NoError(t, err)
 	_ = owner.Wait()
@@ -220,8 +220,8 @@ func TestAReleasedProcessLivesOn(t *testing.T) {
 	require.NoError(t, cmd.Wait(), "it ended by a signal")
 }
 
-// A program that is being started has every open file of its parent until it executes: the file of
-// a stopped cluster's lock as well.
+// A program that is starting has every open file of its parent until it executes, also the lock
+// file of a stopped cluster.
 func TestGivenDirectoryIsFreeWhenItsClusterStopped(t *testing.T) {
 	t.Parallel()
 	dir := WithDirectory(filepath.Join(enterable(t), "kept"))
@@ -281,7 +281,7 @@ func TestServerGoesDownWithItsOwnerAndIsSweptByTheNextStart(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond, "the lock outlived the server")
 }
 
-// temporary gives the test a directory of its own in which clusters are made.
+// temporary gives the test a directory of its own, in which clusters are made.
 func temporary(t *testing.T) string {
 	t.Helper()
 	dir := enterable(t)

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// The shutdown modes of Postgres as the signals that ask for them.
+// These signals ask Postgres for its shutdown modes.
 const (
 	shutdownFast      = syscall.SIGINT
 	shutdownImmediate = syscall.SIGQUIT
@@ -30,8 +30,8 @@ type server struct {
 	process *os.Process
 	exited  chan struct{} // closed when the process has ended and is reaped
 	logPath string
-	logFrom int64  // where this run's part of the log begins
-	release func() // ends what watches the owner
+	logFrom int64  // where the log of this run begins
+	release func() // ends the shell that watches the owner
 }
 
 // launch starts the postgres process with the cluster's settings.
@@ -55,7 +55,7 @@ func (c *Cluster) launch() (*server, error) {
 	return started, nil
 }
 
-// launch starts a server's process, which writes to the end of a log.
+// launch starts a server's process, which appends to a log.
 func launch(cmd *exec.Cmd, logPath string) (*server, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *server) run(cmd *exec.Cmd) error {
 		s.process = cmd.Process
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // the log tells why it ended
+			_ = cmd.Wait() // the log says why it ended
 			close(s.exited)
 		}
 	}()
@@ -101,7 +101,7 @@ func (s *server) run(cmd *exec.Cmd) error {
 func (s *server) waitReady(ctx context.Context, ping func(context.Context) error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	// What answers after the process has ended is somebody else at its port, who may take for ever.
+	// After the process has ended, another program may have its port and answer, or take for ever.
 	attempts, end := context.WithCancel(ctx)
 	defer end()
 	go func() {
@@ -126,7 +126,8 @@ func (s *server) waitReady(ctx context.Context, ping func(context.Context) error
 	}
 }
 
-// stop sends the signal and waits for the end of the process, killing it when it takes too long.
+// stop sends the signal and waits for the end of the process. If that takes too long, it kills the
+// process.
 func (s *server) stop(how os.Signal) error {
 	s.release()
 	if err := s.process.Signal(how); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -146,7 +147,7 @@ func (s *server) stop(how os.Signal) error {
 	return fmt.Errorf("the server did not stop within %s and was killed\n%s", stopTimeout, s.log())
 }
 
-// log returns what this run wrote.
+// log returns the output of this run.
 func (s *server) log() string {
 	content, err := os.ReadFile(s.logPath)
 	if err != nil || int64(len(content)) < s.logFrom {
@@ -162,7 +163,7 @@ func (e *earlyExitError) Error() string { return "postgres ended at start:\n" + 
 
 func (e *earlyExitError) portTaken() bool { return e.contains("could not bind") }
 
-// passing reports causes that go away by themselves.
+// passing reports whether the cause goes away by itself.
 func (e *earlyExitError) passing() bool {
 	return e.portTaken() || e.contains("pre-existing shared memory block") || e.contains("lock file \"postmaster.pid\"")
 }
@@ -171,7 +172,7 @@ func (e *earlyExitError) contains(text string) bool {
 	return strings.Contains(e.log, text)
 }
 
-// freePort finds a port below the ranges that systems give to outgoing connections. In those, a
+// freePort returns a port below the ranges that systems use for outgoing connections. In those, a
 // client that keeps redialling a stopped server may connect to itself and so take the port away
 // from the restart.
 func freePort(ctx context.Context) (int, error) {

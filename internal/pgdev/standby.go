@@ -16,9 +16,9 @@ import (
 )
 
 // Standby starts a hot standby that streams from the cluster, with the cluster's settings, password
-// and binaries. The server is down while its directory is copied: that needs no program beside
-// postgres, which is all that some packages of it hold. Replication is asynchronous until
-// synchronous_standby_names says otherwise. [Cluster.Promote] makes it a primary, [Cluster.Stop]
+// and binaries. The server is down while its directory is copied: a copy needs no program except
+// postgres, and some packages have no other. Replication is asynchronous unless
+// synchronous_standby_names is set. [Cluster.Promote] makes the standby a primary, [Cluster.Stop]
 // removes it.
 func (c *Cluster) Standby(ctx context.Context) (*Cluster, error) {
 	s := &Cluster{binaries: c.binaries, account: c.account, password: c.password, settings: c.settings}
@@ -27,7 +27,7 @@ func (c *Cluster) Standby(ctx context.Context) (*Cluster, error) {
 		return nil, err
 	}
 	err = c.copyTo(ctx, s)
-	// The primary comes back in any case: it is the caller's.
+	// The primary starts again in any case, since it is the caller's.
 	if err = errors.Join(err, c.Restart(ctx)); err == nil {
 		err = s.Restart(ctx)
 	}
@@ -57,7 +57,7 @@ func (c *Cluster) copyTo(ctx context.Context, s *Cluster) error {
 	if err := s.account.own(signal); err != nil {
 		return err
 	}
-	// In a file and not among the arguments, which everybody on the machine can read.
+	// The password goes into a file, since everybody on the machine can read arguments.
 	conninfo := fmt.Sprintf("host=127.0.0.1 port=%d user=%s password=%s", c.port, superuser, c.password)
 	settings, err := os.OpenFile(filepath.Join(s.data(), "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *Cluster) copyTo(ctx context.Context, s *Cluster) error {
 	return nil
 }
 
-// Promote ends a standby's recovery, and returns when it takes writes.
+// Promote ends a standby's recovery, and returns when the server takes writes.
 func (c *Cluster) Promote(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, c.URL(""))
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *Cluster) Promote(ctx context.Context) error {
 	return nil
 }
 
-// WritableURL is the superuser's URL of a database on whichever of the clusters is the primary: c,
-// or one of its standbys.
+// WritableURL returns the superuser's URL of a database on the primary, which may be c or any of
+// its standbys.
 func (c *Cluster) WritableURL(database string, standbys ...*Cluster) (string, error) {
 	u, err := url.Parse(c.URL(database))
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"syscall"
 )
 
-// watchOwner has a shell stop a process, as a crash would, when this process dies. The shell reads
-// from a pipe that only this process writes to: the end of this process is the end of the file. The
-// shell runs as the account of the process that it watches, in a process group of its own, so that
-// an interrupt typed at the terminal is not for it. release ends the shell, and has to be called
-// before the process is stopped: its number may be another's afterwards.
+// watchOwner starts a shell that stops a process, as a crash would, when this process dies. The
+// shell reads from a pipe that only this process writes to, so the end of this process ends the
+// file. The shell runs as the account of the process that it watches. It runs in a process group of
+// its own, so that an interrupt typed at the terminal does not reach it. release ends the shell.
+// Call it before the process is stopped: another process may have its number afterwards.
 func watchOwner(pid int, as *syscall.SysProcAttr) (release func(), err error) {
 	read, write, err := os.Pipe()
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// Bouncer returns a PgBouncer with these settings, "name", "value", in front of the server whose
-// superuser's URL is given. It ends with the test. Where the machine has none the test is skipped,
-// but for continuous integration, which installs it.
+// Bouncer returns a PgBouncer with these settings, each a name and a value, in front of the server
+// whose superuser's URL is given. It ends with the test. Without PgBouncer on the machine the test
+// is skipped, except in continuous integration, which installs it.
 func Bouncer(t testing.TB, upstream string, settings ...[2]string) *pgdev.Bouncer {
 	t.Helper()
 	var options []pgdev.Option

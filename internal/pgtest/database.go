@@ -10,8 +10,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgclone"
 )
 
-// Database returns the superuser's URL of a fresh empty database, which is dropped when the test
-// ends, connections and all.
+// Database returns the superuser's URL of a fresh empty database. The end of the test drops it, and
+// ends its connections.
 func Database(t testing.TB) string {
 	t.Helper()
 	return create(t, "template1")
@@ -36,7 +36,7 @@ func create(t testing.TB, template string) string {
 	return address
 }
 
-// Pool returns a pool on the database, closed when the test ends. configure changes its
+// Pool returns a pool on the database; the end of the test closes it. configure changes its
 // configuration before it opens, e.g. the number of connections or the exec mode.
 func Pool(t testing.TB, url string, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()

@@ -16,7 +16,7 @@ func TestDatabasesAreApartAndGoWithTheirTest(t *testing.T) {
 	t.Run("its own", func(t *testing.T) {
 		gone = pgtest.Database(t)
 		require.NotEqual(t, gone, pgtest.Database(t))
-		// Left open on purpose: it must not keep the database from being dropped.
+		// This connection stays open on purpose: it must not keep the database from being dropped.
 		conn, err := pgx.Connect(t.Context(), gone)
 		require.NoError(t, err)
 		var tables int

@@ -13,8 +13,8 @@ import (
 )
 
 // Migrated returns the superuser's URL of a fresh database with all migrations applied in schema
-// gendurable, dropped like that of [Database]. It is a copy of a template, which the first test on
-// a server makes for all.
+// gendurable. It is dropped as that of [Database] is. It is a copy of a template, which the first
+// test on a server makes for all.
 func Migrated(t testing.TB) string {
 	t.Helper()
 	name, err := template()

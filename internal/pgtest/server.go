@@ -1,6 +1,6 @@
-// Package pgtest gives tests databases of their own on one shared Postgres server: the one whose
-// superuser's URL is in GENDURABLE_TEST_URL, as "make test" sets it for a whole run, else a
-// throwaway cluster of the test process.
+// Package pgtest gives tests databases of their own on one shared Postgres server.
+// GENDURABLE_TEST_URL holds the superuser's URL of the server; "make test" sets it for a whole run.
+// Without it, the test process starts a throwaway cluster.
 package pgtest
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// urlVariable is set by the command withpg.
+// urlVariable is the name that the command withpg sets.
 const urlVariable = "GENDURABLE_TEST_URL"
 
-// cleanupTimeout bounds what is removed after a test, whose own context has ended by then.
+// cleanupTimeout bounds the clean-up after a test, whose own context has ended by then.
 const cleanupTimeout = 30 * time.Second
 
-// server returns the URL of the process's server. A cluster started here has no end of its own,
-// since no test knows that it is the last: the server goes down with the process, and a later start
+// server returns the URL of the process's server. No test stops a cluster that is started here,
+// since none knows that it is the last: the server goes down with the process, and a later start
 // removes its directory.
 var server = sync.OnceValues(func() (string, error) {
 	if given := os.Getenv(urlVariable); given != "" {
@@ -38,8 +38,8 @@ var server = sync.OnceValues(func() (string, error) {
 	return cluster.URL(""), nil
 })
 
-// URL is the superuser's, of the server's maintenance database: for what makes databases of its
-// own.
+// URL returns the superuser's URL of the server's maintenance database, for tests that make
+// databases of their own.
 func URL(t testing.TB) string {
 	t.Helper()
 	address, err := server()
@@ -47,7 +47,7 @@ func URL(t testing.TB) string {
 	return address
 }
 
-// config is the server's maintenance database, as superuser.
+// config returns the configuration of a pool on the server's maintenance database, as superuser.
 func config() (*pgxpool.Config, error) {
 	address, err := server()
 	if err != nil {
@@ -60,7 +60,7 @@ func config() (*pgxpool.Config, error) {
 	return parsed, nil
 }
 
-// inDatabase is the URL with another database.
+// inDatabase returns the URL with another database.
 func inDatabase(address, name string) (string, error) {
 	parsed, err := url.Parse(address)
 	if err != nil {

@@ -4,7 +4,7 @@
 //	go run ./internal/ddl/cmd drift         fail and print the difference, if there is one
 //
 // drift works in a database of its own on the server whose superuser's URL is in
-// GENDURABLE_TEST_URL, else on a throwaway cluster.
+// GENDURABLE_TEST_URL, or else on a throwaway cluster.
 package main
 
 import (

@@ -6,9 +6,9 @@
 //	withpg -install
 //	withpg -fetch major directory
 //
-// Where the variable is set already, that server is used and none is started. With -install it
-// installs what the machine lacks of Postgres and PgBouncer, with -fetch it puts the binaries of a
-// major version of Postgres into a directory; neither runs a command.
+// If the variable is set already, withpg uses that server and starts none. With -install it
+// installs the parts of Postgres and PgBouncer that the machine lacks; with -fetch it puts the
+// binaries of a major version of Postgres into a directory. Neither runs a command.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// urlVariable is the contract with package pgtest.
+// urlVariable is the name that package pgtest reads.
 const urlVariable = "GENDURABLE_TEST_URL"
 
 func main() {
@@ -36,7 +36,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns the exit code to pass on; an error of its own comes with a code other than zero.
+// run returns the exit code; with an error of its own, the code is not zero.
 func run(arguments []string) (int, error) {
 	flags := flag.NewFlagSet("withpg", flag.ContinueOnError)
 	install := flags.Bool("install", false, "install Postgres and PgBouncer, as root by apt-get")
@@ -65,7 +65,7 @@ func run(arguments []string) (int, error) {
 	if flags.NArg() == 0 {
 		return 2, errors.New("no command given")
 	}
-	// From here on a signal is for the command; withpg ends when that does.
+	// From here on signals go to the command; withpg ends when the command does.
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	if os.Getenv(urlVariable) != "" {
@@ -94,7 +94,7 @@ func failed(err error) (int, error) {
 	return 0, nil
 }
 
-// interruptible returns a context that a signal ends, as long as there is no command to pass it to.
+// interruptible returns a context that a signal ends, until there is a command to which signals go.
 func interruptible(signals chan os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -109,8 +109,8 @@ func interruptible(signals chan os.Signal) (context.Context, context.CancelFunc)
 	return ctx, func() { cancel(); <-ended }
 }
 
-// command runs the command, passes signals on and returns its exit code; 128 + n where signal n
-// ended it, as shells do.
+// command runs the command, passes signals on and returns its exit code; after a signal n the code
+// is 128 + n, as in shells.
 func command(arguments, environment []string, signals <-chan os.Signal) (int, error) {
 	cmd := exec.Command(arguments[0], arguments[1:]...) //nolint:noctx // it ends by itself or by a signal
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, os.Stderr, environment
@@ -122,7 +122,7 @@ func command(arguments, environment []string, signals <-chan os.Signal) (int, er
 	for {
 		select {
 		case received := <-signals:
-			// An error means that it has just ended, which done reports.
+			// An error means that the command has just ended, which done reports.
 			_ = cmd.Process.Signal(received)
 		case err := <-done:
 			return exitCode(cmd.ProcessState, err)

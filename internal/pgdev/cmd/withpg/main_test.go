@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// withpg prepares a run of the program; url is what is set before, if anything.
+// withpg prepares a run of the program. Unless url is "", the environment variable holds it.
 func withpg(url string, arguments ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], arguments...)
 	cmd.Env = append(os.Environ(), playVariable+"=1", urlVariable+"="+url)
