@@ -12,10 +12,11 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The trials here put rows that cannot run in front of those that can.
+// The trials of this file put rows that cannot run ahead of rows that can.
 
-// hotKey is P9: 100 k rows of one partition key, of which one at a time may run, ahead of 1 k other keys with ten rows each. The rate is that
-// of the others. Unsettled rows are what single inserts leave: each in front, until a pick has looked at it.
+// hotKey is P9: 100 k rows of one partition key, one of which may run at a time, ahead of 1 k other
+// keys with ten rows each. The rate is that of the others. Single inserts leave unsettled rows:
+// each is in front until a pick has read it.
 func hotKey(_ context.Context, b *bench) (*trial, error) {
 	hot, keys := b.count(100_000), b.count(1000)
 	const each = 10
@@ -61,14 +62,14 @@ func deadRows(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// hotOrder marks the rows that are not waited for.
+// hotOrder marks the rows that the trial does not wait for.
 const hotOrder = -1
 
-// backlog stands in front.
+// backlog is the rows ahead.
 type backlog struct {
 	n    int
 	spec func(i int) fsm.Spec
-	then []string // SQL that brings it into shape
+	then []string // SQL that completes it
 }
 
 // drainBehind measures from the engine's start until all n rows behind the backlog have run.

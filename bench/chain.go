@@ -12,11 +12,12 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// chainSteps of the instances of P3.
+// chainSteps is how many steps the instances of P3 have.
 const chainSteps = 10
 
-// runChains is P3: instances of ten steps that do nothing. Rates are steps a second. DBOS and go-workflows are started and warm, and what
-// counts in are their inserts, since they are started by them: they are compared with our rate that counts our inserts in too.
+// runChains is P3: instances of ten steps that do nothing. Rates are steps per second. DBOS and
+// go-workflows run and are warm before; to insert a workflow is to start it, so their rates include
+// their inserts, and are compared with our rate that includes ours.
 func runChains(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(20_000)
 	return &trial{
@@ -96,7 +97,7 @@ func (b *bench) chainGoWorkflows(ctx context.Context, n int) (report.Sample, err
 	return b.measureRunning(ctx, db, n*chainSteps, func() error { return g.Run(ctx, n) }, g.Close)
 }
 
-// measureRunning measures what has been started before.
+// measureRunning measures an engine that was started before.
 func (b *bench) measureRunning(ctx context.Context, db *lab.Database, rows int, run, end func() error) (report.Sample, error) {
 	sample, err := b.measure(ctx, db, rows, func(context.Context) (func(context.Context) error, error) {
 		return func(context.Context) error { return end() }, run()

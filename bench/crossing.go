@@ -17,8 +17,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// crossing is P16: a job inserted by this process starts in another, which is idle: from before the insert to the first line of the step,
-// both by the machine's clock.
+// crossing is P16: a job that this process inserts starts in another process, which is idle. The
+// time is from before the insert to the first line of the step, both by the machine's clock.
 func crossing(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(60)
 	return &trial{
@@ -45,14 +45,15 @@ func crossing(_ context.Context, b *bench) (*trial, error) {
 }
 
 const (
-	// crossSchemas are so many idle engines in one process: an engine is idle only seconds after its last job.
+	// crossSchemas is how many idle engines one process has. There are several, since an engine is
+	// idle only seconds after its last job.
 	crossSchemas = 8
 	crossJobs    = 3
-	// quiet is when an idle engine polls as slowly as it ever does.
+	// quiet is how long an engine needs to poll as slowly as it ever does.
 	quiet = 2500 * time.Millisecond
 )
 
-// crossIdle waits before each job until the engine that is to find it has slowed down.
+// crossIdle waits before each job until the engine that will find the job polls slowly.
 func (b *bench) crossIdle(ctx context.Context) (report.Sample, error) {
 	db, err := b.ours(ctx)
 	if err != nil {

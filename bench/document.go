@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/bench/report"
 )
 
-// document is what the JSON file holds.
+// document is the content of the JSON file.
 type document struct {
 	Began    time.Time       `json:"began"`
 	Machine  string          `json:"machine"`
@@ -22,7 +22,7 @@ type document struct {
 	Courses  []Course        `json:"courses,omitempty"`
 }
 
-// open starts the server and prints what the figures depend on.
+// open starts the server and prints the settings that the figures depend on.
 func (b *bench) open(ctx context.Context) (*document, error) {
 	var err error
 	if b.lab, err = lab.Open(ctx, os.Getenv("DATABASE_URL"), b.account); err != nil {
@@ -50,7 +50,7 @@ func (b *bench) close(ctx context.Context) error {
 	return errors.Join(err, b.lab.Close(ctx))
 }
 
-// print adds a result to the document and shows it.
+// print adds a result to the document and prints it.
 func (b *bench) print(d *document, r report.Result) {
 	d.Results = append(d.Results, r)
 	fmt.Fprintf(b.out, "\n%s  %s  (%.0f s)\n%s", r.ID, r.Title, r.Seconds, r.Table())

@@ -14,7 +14,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// drainNoops is P1: jobs that do nothing, inserted before, from the start of the engine to the last durable end.
+// drainNoops is P1: jobs that do nothing, inserted before. The time is from the start of the engine
+// to the last durable end.
 func drainNoops(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(100_000)
 	return &trial{
@@ -36,7 +37,8 @@ func drainNoops(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// drainTuned is P2: the same against our own best-tuned, which is the best of a few settings that a user could find.
+// drainTuned is P2: the same against our own best-tuned, which is the best of a few settings that a
+// user could find.
 func drainTuned(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(50_000)
 	tuned := []ours.Options{
@@ -67,7 +69,7 @@ func buffered(claims int) func(*engine.Config) {
 	}
 }
 
-// best of several ways, by rate.
+// best returns the sample of the best of several ways, by rate.
 func best[T any](ways []T, run func(T) (report.Sample, error)) (report.Sample, error) {
 	var top report.Sample
 	for _, way := range ways {
@@ -123,7 +125,8 @@ func (b *bench) drainRiver(ctx context.Context, n int, o peers.RiverOptions) (re
 	return sample, errors.Join(err, peers.RiverCheck(ctx, db, n))
 }
 
-// drainCeiling takes n instances through so many steps without an engine, by one connection and by two: the better counts.
+// drainCeiling takes n instances through so many steps without an engine, by one connection and by
+// two; the better one counts.
 func (b *bench) drainCeiling(ctx context.Context, n, steps int) (report.Sample, error) {
 	return best([]int{1, 2}, func(conns int) (report.Sample, error) {
 		db, err := b.database(ctx, "ceiling", ours.Migrate, ours.Clear)

@@ -11,13 +11,14 @@ import (
 	"github.com/gendurable/gendurable/bench/report"
 )
 
-// leading is the metric that a target's chart shows: the first of these that its samples have.
+// leading lists the metrics that a target's chart can show: it shows the first one that the samples
+// have.
 var leading = []struct {
 	metric report.Metric
 	unit   string
 }{{report.Rate, "/s"}, {report.P50, "ms"}, {report.Time, "ms"}, {report.Trips, ""}}
 
-// quantities of an endurance run, a chart each.
+// quantities are those of an endurance run, each in a chart of its own.
 var quantities = []struct {
 	name, title, unit string
 	value             func(Moment) float64
@@ -30,7 +31,8 @@ var quantities = []struct {
 	{"backlog", "jobs that wait", "", func(m Moment) float64 { return float64(m.Backlog) }},
 }
 
-// draw makes the charts of a file of results: <target>.svg for each target, <phase>-<quantity>.svg for each phase of an endurance run.
+// draw makes the charts of a file of results: <target>.svg for each target, <phase>-<quantity>.svg
+// for each phase of an endurance run.
 func draw(file, directory string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {

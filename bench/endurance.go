@@ -16,8 +16,8 @@ import (
 	"github.com/gendurable/gendurable/bench/report"
 )
 
-// station is one system under a load that lasts: a worker in a process of its own, whose memory is nobody else's, and this process, which
-// inserts and looks.
+// station is one system under a load that lasts. The worker has a process of its own, so that its
+// memory can be told apart; this process inserts and watches.
 type station struct {
 	name   string
 	db     *lab.Database
@@ -30,7 +30,7 @@ type station struct {
 	ran      int
 }
 
-// opener starts a worker on a table of n jobs, where those that have ended are kept for so long.
+// opener starts a worker on a table of n jobs, which keeps ended jobs for the time retain.
 type opener = func(ctx context.Context, n int, retain time.Duration) (*station, error)
 
 func (b *bench) stationOurs(ctx context.Context, n int, retain time.Duration) (*station, error) {
@@ -75,13 +75,13 @@ func newStation(ctx context.Context, s *station, n int, w workerFlags) (*station
 
 func (s *station) close(ctx context.Context) error { return errors.Join(s.worker.stop(), s.end(ctx)) }
 
-// Moment of an endurance run.
+// Moment holds the values of an endurance run at one time.
 type Moment struct {
 	Minute  float64 `json:"minute"`
-	Rate    float64 `json:"rate"`    // jobs started a second since the moment before
-	Backlog int     `json:"backlog"` // inserted and not started
+	Rate    float64 `json:"rate"`    // jobs started per second, since the moment before
+	Backlog int     `json:"backlog"` // inserted but not started
 	RSS     float64 `json:"rss"`     // MB of the worker's process
-	Table   float64 `json:"table"`   // MB, with its map files and what is stored beside it
+	Table   float64 `json:"table"`   // MB, with its map files and TOAST table
 	Indexes float64 `json:"indexes"` // MB
 	Dead    int64   `json:"dead"`    // tuples, as far as Postgres has counted
 	Live    int64   `json:"live"`
@@ -94,23 +94,24 @@ type Course struct {
 	Moments []Moment `json:"moments"`
 }
 
-// load says how many jobs to insert now, some time after the start and with such a backlog.
+// load returns how many jobs to insert now, so long after the start and with this backlog.
 type load func(since time.Duration, inserted, backlog int) int
 
-// steady inserts so many a second.
+// steady inserts so many jobs per second.
 func steady(rate float64) load {
 	return func(since time.Duration, inserted, _ int) int { return int(since.Seconds()*rate) - inserted }
 }
 
-// saturated keeps a backlog.
+// saturated keeps the backlog at this size.
 func saturated(backlog int) load {
 	return func(_ time.Duration, _, have int) int { return max(0, backlog-have) }
 }
 
-// none inserts nothing: what is there is drained.
+// none inserts nothing, so that the backlog is drained.
 func none(time.Duration, int, int) int { return 0 }
 
-// watch keeps the load up and looks every so often, until the time is over or, without further load, all is done.
+// watch keeps the load up and takes a moment every so often, until the time is over or, if no more
+// is inserted, all jobs are done.
 func (s *station) watch(ctx context.Context, phase string, span, every time.Duration, next load) (Course, error) {
 	c := Course{System: s.name, Phase: phase}
 	began := time.Now()
@@ -143,7 +144,7 @@ func (s *station) watch(ctx context.Context, phase string, span, every time.Dura
 	return c, nil
 }
 
-// listen to the worker's count.
+// listen reads the worker's count.
 func (s *station) listen(ctx context.Context, d time.Duration) error {
 	over := time.After(d)
 	for {
@@ -174,7 +175,8 @@ func (s *station) look(ctx context.Context) (m Moment, err error) {
 	return m, err
 }
 
-// pin holds a snapshot until the returned function ends it: nothing that dies meanwhile can be vacuumed.
+// pin holds a snapshot until the returned function ends it: rows that die meanwhile cannot be
+// vacuumed.
 func pin(ctx context.Context, db *lab.Database) (func(), error) {
 	conn, err := pgx.Connect(ctx, db.URL)
 	if err != nil {
@@ -186,7 +188,7 @@ func pin(ctx context.Context, db *lab.Database) (func(), error) {
 	return func() { _ = conn.Close(context.WithoutCancel(ctx)) }, nil
 }
 
-// of are the values of one quantity over the moments from one part of the course to another.
+// of returns the values of one quantity over the moments from one part of the course to another.
 func (c Course) of(from, to float64, value func(Moment) float64) []float64 {
 	n := float64(len(c.Moments))
 	var out []float64
@@ -196,7 +198,8 @@ func (c Course) of(from, to float64, value func(Moment) float64) []float64 {
 	return out
 }
 
-// growth is the median of a quantity in the last third of the course against that in the middle third.
+// growth returns the median of a quantity in the last third of the course divided by that in the
+// middle third.
 func (c Course) growth(value func(Moment) float64) float64 {
 	middle := report.Median(c.of(1./3, 2./3, value))
 	if middle == 0 {
@@ -218,7 +221,7 @@ func rss(m Moment) float64    { return m.RSS }
 func size(m Moment) float64   { return m.Table + m.Indexes }
 func tables(m Moment) float64 { return m.Table }
 
-// enduring refuses what is no target of an endurance run.
+// enduring refuses ids that are not targets of an endurance run.
 func enduring(only string) error {
 	for id := range strings.SplitSeq(only, ",") {
 		if only != "" && id != "P13" && id != "P14" {
@@ -228,7 +231,7 @@ func enduring(only string) error {
 	return nil
 }
 
-// endure is P13 and P14, or only one of them.
+// endure runs P13 and P14, or only one of them.
 func (b *bench) endure(ctx context.Context, minutes float64, only string) (d *document, err error) {
 	if d, err = b.open(ctx); err != nil {
 		return nil, err
@@ -274,7 +277,7 @@ func (b *bench) memory(ctx context.Context, d *document) (report.Result, error) 
 	return r, nil
 }
 
-// courseVerdicts bound our memory; River's stands beside.
+// courseVerdicts bounds our memory; River's is printed beside it.
 func courseVerdicts(c Course) []report.Verdict {
 	if c.System != "ours" {
 		return []report.Verdict{report.Single(c.System+"-MB", c.most(rss), 0, 0)}
@@ -285,8 +288,9 @@ func courseVerdicts(c Course) []report.Verdict {
 	}
 }
 
-// flat is P14: half of what P1 reaches, for the whole span, with the collection of what has ended; then as much as each can do while a
-// snapshot is held for five minutes, ours beside River.
+// flat is P14: half of the rate that P1 reaches, for the whole span, while ended jobs are
+// collected; then the highest rate that each system reaches while a snapshot is held for five
+// minutes.
 func (b *bench) flat(ctx context.Context, d *document, span time.Duration) (report.Result, error) {
 	r := report.Result{ID: "P14", Title: "sizes and rate over time, and with a pinned xmin"}
 	began := time.Now()

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// fanOut is P12: one instance spawns children that do nothing, and goes on when all have ended. The rate is children a second, from the
-// start of the engine to the durable end of the parent.
+// fanOut is P12: one instance spawns children that do nothing, and goes on when all have ended. The
+// rate is children per second, from the start of the engine to the durable end of the parent.
 func fanOut(_ context.Context, b *bench) (*trial, error) {
 	children, jobs := b.count(10_000), b.count(50_000)
 	return &trial{
@@ -33,7 +33,7 @@ func (b *bench) fanOut(ctx context.Context, children int) (report.Sample, error)
 	if err := errors.Join(b.lab.Checkpoint(ctx), ours.Fill(ctx, db, 1, parent), ours.Settle(ctx, db)); err != nil {
 		return nil, err
 	}
-	const parents = 2 // steps: it spawns, and it ends
+	const parents = 2 // steps of the parent: it spawns, and it ends
 	work := ours.Work(db, children+parents, ours.Options{Concurrency: b.workers}, func(ran func()) []fsm.Definition {
 		return append(noops(ran), ours.ParentMachine(ran))
 	})

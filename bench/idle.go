@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// idleQueues is P11: what a process with ten queues and nothing to do asks of the server.
+// idleQueues is P11: the load that a process with ten queues and nothing to do puts on the server.
 func idleQueues(_ context.Context, b *bench) (*trial, error) {
 	return &trial{
 		rounds: 1,
@@ -47,7 +47,7 @@ func (b *bench) idle(ctx context.Context, wire *lab.Wire) (report.Sample, error)
 	}, nil
 }
 
-// span scales a time of watching.
+// span scales the duration of a measurement.
 func (b *bench) span(d time.Duration) time.Duration {
 	return max(time.Duration(float64(d)*min(b.scale, 1)), min(d, time.Second))
 }

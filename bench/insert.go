@@ -11,8 +11,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// insertBulk is P4: one caller, 5,000 at once. Ours have a correlation key each, which is looked for and kept unique, and say what became of
-// each; River's fastest call returns how many there were.
+// insertBulk is P4: one caller inserts 5,000 at once. Each of ours has a correlation key, which is
+// looked up and kept unique, and the call returns a result for each; River's fastest call returns
+// how many it inserted.
 func insertBulk(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(100_000)
 	keyed := func(i int) fsm.Spec { return noop(i).Key(fsm.Key("order:" + strconv.Itoa(i))) }

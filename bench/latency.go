@@ -15,8 +15,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// startLatency is P5: from before the insert of one job to the first line of its step, in an engine with nothing to do. River is tuned, and
-// told by NOTIFY.
+// startLatency is P5: the time from before the insert of one job to the first line of its step, in
+// an engine with nothing to do. River is tuned, and wakes by NOTIFY.
 func startLatency(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(200)
 	return &trial{
@@ -31,8 +31,8 @@ func startLatency(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// stepLatency is P6: from the start of a step to the start of the next of one instance, while nothing else runs, against the commit of an
-// UPDATE of the same columns of one row.
+// stepLatency is P6: the time from the start of one step of an instance to the start of the next,
+// while nothing else runs, against the commit of an UPDATE of the same columns of one row.
 func stepLatency(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(2000)
 	return &trial{
@@ -47,7 +47,8 @@ func stepLatency(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// signalLatency is P7: from before the sending of a signal to the first line of the step that it wakes.
+// signalLatency is P7: the time from before a signal is sent to the first line of the step that it
+// wakes.
 func signalLatency(_ context.Context, b *bench) (*trial, error) {
 	n := b.count(200)
 	return &trial{
@@ -59,16 +60,18 @@ func signalLatency(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// quantiles make a sample of latencies.
+// quantiles returns a sample of latencies.
 func quantiles(took []time.Duration) report.Sample {
 	p50, p99 := report.Quantiles(took, func(d time.Duration) float64 { return d.Seconds() * 1000 })
 	return report.Sample{report.P50: p50, report.P99: p99}
 }
 
-// gap between two events, so that each finds the engine idle, and none keeps step with any ticker.
+// gap returns a pause between two events, so that each finds the engine idle, and none keeps step
+// with a ticker.
 func gap() time.Duration { return 10*time.Millisecond + rand.N(20*time.Millisecond) } //nolint:gosec // no secret
 
-// latencies sends n times and waits each time until started has the time of what it led to; the first few warm up.
+// latencies sends n times, and waits each time until started has the time of the step that this led
+// to. The first few warm up.
 func latencies(ctx context.Context, n int, pause func() time.Duration, send func(ctx context.Context, i int) error, started <-chan time.Time) (report.Sample, error) {
 	const warm = 5
 	took := make([]time.Duration, 0, n)
@@ -165,7 +168,7 @@ func (b *bench) stepsOurs(ctx context.Context, n int) (report.Sample, error) {
 	starts := make([]time.Time, 0, n+warm+1)
 	over := lab.NewCountdown(n + warm + 1)
 	e, err := ours.Start(ctx, db, ours.Options{Machines: []fsm.Definition{ours.LoopMachine(func() {
-		starts = append(starts, time.Now()) // one step at a time
+		starts = append(starts, time.Now()) // only one step runs at a time
 		over.Done(1)
 	})}})
 	if err != nil {

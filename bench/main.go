@@ -1,5 +1,5 @@
-// Command bench measures gendurable beside its peers and beside bare Postgres: each target of the list as one line, with the median of
-// its ratios and their range.
+// Command bench measures gendurable beside its peers and beside bare Postgres. It prints each
+// target of the list as one line, with the median of its ratios and their range.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// targets in the order of the list.
+// targets has the targets in the order of the list.
 var targets = []target{
 	{"P1", "drain no-op jobs, only concurrency set", drainNoops},
 	{"P2", "default settings against the best-tuned", drainTuned},
@@ -31,7 +31,7 @@ var targets = []target{
 	{"P16", "insert in one process, start in another", crossing},
 }
 
-// defaultWorkers is as many as River is given.
+// defaultWorkers is as many as River's workers.
 const defaultWorkers = 1000
 
 func main() {
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// run is the program: the targets by default, or the command that comes first.
+// run is the program: it measures the targets, or runs the command that comes first.
 func run(ctx context.Context, arguments []string) error {
 	command := ""
 	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "-") {
@@ -99,7 +99,8 @@ func run(ctx context.Context, arguments []string) error {
 	return err
 }
 
-// all measures the targets on one server and prints each as it comes, and at last one line for each.
+// all measures the targets on one server, prints each when it is done, and at last one line for
+// each.
 func (b *bench) all(ctx context.Context, list []target) (d *document, err error) {
 	if d, err = b.open(ctx); err != nil {
 		return nil, err

@@ -23,10 +23,11 @@ import (
 
 const (
 	picked = 100 // rows of one pick
-	picks  = 5   // whose time is taken in a round
+	picks  = 5   // timed in a round
 )
 
-// pickSize is P8: the engine's pick of 100 rows on a large table and on a small one, of both of which a tenth is runnable.
+// pickSize is P8: the engine's pick of 100 rows on a large table and on a small one, each with a
+// tenth of its rows runnable.
 func pickSize(ctx context.Context, b *bench) (*trial, error) {
 	const small = 10_000
 	size := 1_000_000
@@ -77,7 +78,7 @@ func table(ctx context.Context, db *lab.Database, n, executing int) error {
 		"VACUUM (ANALYZE) gendurable.gen_durable")
 }
 
-// pick takes the time of some picks, then the buffers of another.
+// pick times some picks, then reads the buffers of another one.
 func pick(ctx context.Context, db *lab.Database) (report.Sample, error) {
 	pool, err := db.Pool(ctx, 1)
 	if err != nil {
@@ -107,17 +108,17 @@ func claim(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// claimed is one pick by the engine's own statements.
+// claimed makes one pick by the engine's own statements.
 func claimed(ctx context.Context, pool *pgxpool.Pool, n int) ([]*step.Claim, error) {
 	got, err := store.New(entpgx.New(pool), "gendurable").Claim(ctx, store.ClaimParams{Queue: "default", Worker: bencher,
 		Machines: []string{store.MachineID("noop", 1)}, Limit: n, Window: n, Lease: time.Hour})
 	return got.Claims, err
 }
 
-// bencher is the worker that claims here.
+// bencher is the worker in whose name picks are made.
 var bencher = uuid.NewString()
 
-// explain says how many buffers a pick touches, on a connection whose statements are prepared.
+// explain returns how many buffers a pick touches, on a connection whose statements are prepared.
 func explain(ctx context.Context, db *lab.Database) (buffers int, err error) {
 	pool, err := db.Pool(ctx, 1, func(c *pgxpool.Config) {
 		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
@@ -153,7 +154,8 @@ func explain(ctx context.Context, db *lab.Database) (buffers int, err error) {
 	return buffers, err
 }
 
-// roundTrips is P15: how often a batch of n steps goes to the server and back, on a connection that knows the statements.
+// roundTrips is P15: how many round trips a batch of n steps takes, on a connection that knows the
+// statements.
 func roundTrips(_ context.Context, b *bench) (*trial, error) {
 	t := &trial{rounds: 1}
 	for _, n := range []int{1, 500} {

@@ -21,20 +21,21 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Some trials need a process of its own that works: this program again, with workerCommand as its first argument. It works on one or more
-// schemas of one database until its standard input ends.
+// workerCommand as the first argument makes this program a worker: some trials need one in a
+// process of its own. It works on one or more schemas of one database until its standard input
+// ends.
 const workerCommand = "worker"
 
 type workerFlags struct {
 	system      string // ours or river
 	url         string
-	schemas     string // of ours, by comma
+	schemas     string // ours, separated by commas
 	poll        time.Duration
 	pollOnly    bool
 	concurrency int
 	retain      time.Duration // of ended instances; 0: the default
-	report      bool          // a line for each job, with the time when it started
-	progress    bool          // ten lines a second, with how many jobs have started
+	report      bool          // print a line for each job, with the time when it started
+	progress    bool          // print ten lines a second, with how many jobs have started
 }
 
 func (w *workerFlags) arguments() []string {
@@ -43,7 +44,7 @@ func (w *workerFlags) arguments() []string {
 		fmt.Sprintf("-report=%t", w.report), fmt.Sprintf("-progress=%t", w.progress)}
 }
 
-// workerMain is the worker's main.
+// workerMain is the main function of a worker.
 func workerMain(ctx context.Context, arguments []string) error {
 	var w workerFlags
 	flags := flag.NewFlagSet(workerCommand, flag.ContinueOnError)
@@ -87,7 +88,7 @@ func workerMain(ctx context.Context, arguments []string) error {
 	return errors.Join(err, end(context.WithoutCancel(ctx)))
 }
 
-// start the system and return how to stop it.
+// start starts the system and returns a function that stops it.
 func (w *workerFlags) start(ctx context.Context, ran func(ours.Order)) (func(context.Context) error, error) {
 	if w.system == "river" {
 		o := peers.RiverTuned
@@ -141,14 +142,14 @@ func (w *workerFlags) start(ctx context.Context, ran func(ours.Order)) (func(con
 	return end, nil
 }
 
-// process is such a worker as its parent sees it.
+// process is a worker as its parent sees it.
 type process struct {
 	cmd     *exec.Cmd
 	input   io.Closer
-	started chan arrival // of jobs, where it reports them; closed when it ends
+	started chan arrival // of jobs, if the worker reports them; closed when it ends
 }
 
-// arrival of a job at its step, or how many have arrived.
+// arrival says when a job has started, or how many have.
 type arrival struct {
 	n  int
 	at time.Time

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Every target runs with few rows, compares what it says it does, and prints it.
+// Every target runs with few rows, makes the comparisons that it declares, and prints them.
 func TestEveryTargetRunsAndPrints(t *testing.T) {
 	var out bytes.Buffer
 	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers, profiles: filepath.Join(t.TempDir(), "profiles")}
@@ -39,7 +39,7 @@ func TestEveryTargetRunsAndPrints(t *testing.T) {
 	t.Log(out.String())
 }
 
-// The endurance run does, for seconds, and what it has seen can be drawn.
+// The endurance run lasts seconds here, and its results can be drawn.
 func TestEnduranceRunsPrintsAndDraws(t *testing.T) {
 	var out bytes.Buffer
 	b := &bench{out: &out, scale: 0.002, rounds: 1, workers: defaultWorkers}

@@ -24,12 +24,12 @@ type target struct {
 	open      func(ctx context.Context, b *bench) (*trial, error)
 }
 
-// trial is a target made ready: its contenders run in turns, A B C A B C, and are then compared.
+// trial is a prepared target. Its contenders run in turns, A B C A B C, and are then compared.
 type trial struct {
 	contenders []contender
 	checks     []report.Check
 	notes      []string
-	rounds     int // 0: as the bench has it
+	rounds     int // 0: those of the bench
 }
 
 type contender struct {
@@ -37,15 +37,15 @@ type contender struct {
 	run  func(ctx context.Context) (report.Sample, error)
 }
 
-// bench is one run of the whole.
+// bench is one run of all targets.
 type bench struct {
 	lab      *lab.Lab
-	scale    float64 // of all counts
+	scale    float64 // factor of all counts
 	rounds   int
-	workers  int    // the one thing that a user sets: steps at once, by default as many as River is given workers
-	full     bool   // P8 at 10 M rows
-	profiles string // directory of CPU profiles of our side; empty: none
-	account  bool   // show after each target where the server's time went
+	workers  int    // steps at once, the only setting that a user makes; by default as many as River's workers
+	full     bool   // P8 with 10 M rows
+	profiles string // directory of CPU profiles of our side; "": none
+	account  bool   // print after each target where the server's time went
 	out      io.Writer
 
 	databases map[string]*lab.Database
@@ -94,7 +94,7 @@ func (b *bench) round(ctx context.Context, c contender) (report.Sample, error) {
 	return c.run(ctx)
 }
 
-// database returns the contender's, made by the first who asks, emptied for each.
+// database returns the contender's database. The first call makes it; each call empties it.
 func (b *bench) database(ctx context.Context, name string, migrate, empty func(context.Context, *lab.Database) error) (*lab.Database, error) {
 	db := b.databases[name]
 	if db == nil {
@@ -110,7 +110,7 @@ func (b *bench) database(ctx context.Context, name string, migrate, empty func(c
 	return db, empty(ctx, db)
 }
 
-// ours is a database of gendurable with empty tables.
+// ours returns a database of gendurable with empty tables.
 func (b *bench) ours(ctx context.Context) (*lab.Database, error) {
 	return b.database(ctx, "ours", ours.Migrate, ours.Clear)
 }
@@ -119,10 +119,11 @@ func (b *bench) river(ctx context.Context) (*lab.Database, error) {
 	return b.database(ctx, "river", peers.RiverMigrate, peers.RiverClear)
 }
 
-// work is what a contender is measured at. It returns how to end what it started, which is not measured.
+// work is the measured part of a contender. It returns a function that ends what it started, which
+// is not measured.
 type work func(ctx context.Context) (end func(context.Context) error, err error)
 
-// measure takes the time and cost of the work, per row.
+// measure returns the time and the cost of the work, per row.
 func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work) (report.Sample, error) {
 	updates, heapOnly, err := db.Updates(ctx)
 	if err != nil {
@@ -156,13 +157,14 @@ func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work
 	return sample, err
 }
 
-// profile wraps our side's work: each run's profile is a file of its own, which go tool pprof takes together.
+// profile wraps our side's work. Each run's profile is a file of its own; go tool pprof takes them
+// together.
 func (b *bench) profile(name string, do work) work {
 	if b.profiles == "" {
 		return do
 	}
 	return func(ctx context.Context) (func(context.Context) error, error) {
-		if err := os.MkdirAll(b.profiles, 0o755); err != nil { //nolint:gosec // for whoever looks at it
+		if err := os.MkdirAll(b.profiles, 0o755); err != nil { //nolint:gosec // anyone may read them
 			return nil, err
 		}
 		b.profiled++
@@ -179,7 +181,7 @@ func (b *bench) profile(name string, do work) work {
 	}
 }
 
-// chosen are the targets of these ids, by comma; all of none.
+// chosen returns the targets of these ids, separated by commas; all if there are none.
 func chosen(ids string) ([]target, error) {
 	if ids == "" {
 		return targets, nil

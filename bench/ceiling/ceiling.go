@@ -1,6 +1,8 @@
-// Package ceiling measures what Postgres allows: the writes of an engine on the engine's own table, by as few statements as can be, with
-// no engine around them. The columns written, the fence and the order of the pick are those of internal/store; left out is what makes the
-// engine's statements hold beside others: row locks taken without waiting, partition keys, unknown machines, the inbox.
+// Package ceiling measures what Postgres allows: the writes of an engine on the engine's own table,
+// by as few statements as possible, without an engine around them. The written columns, the fence
+// and the order of the pick are those of internal/store. It leaves out everything that makes the
+// engine's statements right beside others: row locks taken without waiting, partition keys, unknown
+// machines, the inbox.
 package ceiling
 
 import (
@@ -18,7 +20,7 @@ import (
 	"github.com/gendurable/gendurable/bench/lab"
 )
 
-// batch is as large as the engine's own.
+// batch is as large as one of the engine's.
 const batch = 500
 
 // claimSQL takes the most urgent rows. $1 queue $2 worker
@@ -31,7 +33,8 @@ UPDATE gendurable.gen_durable g SET status = 'executing', locked_by = $2, lease_
 FROM c WHERE g.ctid = c.tid
 RETURNING g.id, g.uid, g.fsm, g.fsm_version, g.step, g.state::text, g.attempt, g.crashes, g.visit, g.claim_token`
 
-// keptSQL commits a step and keeps the claim. $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
+// keptSQL commits a step and keeps the claim. $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps
+// $7 states
 const keptSQL = `UPDATE gendurable.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0,
   crashes = 0, last_error = NULL, visit = g.visit + 1, commit_id = $5::uuid, updated_at = statement_timestamp()
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS step,
@@ -51,7 +54,8 @@ const singleSQL = `UPDATE gendurable.gen_durable g SET step = 'step1', state = $
   crashes = 0, last_error = NULL, visit = g.visit + 1, commit_id = gen_random_uuid(), updated_at = statement_timestamp()
 WHERE g.id = $1 AND g.status = 'executing'`
 
-// Pool of this many connections, which plan each statement once, the way that is right on a full table.
+// Pool returns a pool of this many connections, which plan each statement once, in the way that is
+// right on a full table.
 func Pool(ctx context.Context, db *lab.Database, conns int) (*pgxpool.Pool, error) {
 	return db.Pool(ctx, conns, func(c *pgxpool.Config) {
 		p := c.ConnConfig.RuntimeParams
@@ -62,7 +66,8 @@ func Pool(ctx context.Context, db *lab.Database, conns int) (*pgxpool.Pool, erro
 	})
 }
 
-// Drain takes all runnable instances through this many steps, each connection of the pool by itself.
+// Drain takes all runnable instances through this many steps. Each connection of the pool works by
+// itself.
 func Drain(ctx context.Context, pool *pgxpool.Pool, steps int) error {
 	var all sync.WaitGroup
 	errs := make([]error, pool.Config().MaxConns)
@@ -75,7 +80,7 @@ func Drain(ctx context.Context, pool *pgxpool.Pool, steps int) error {
 	return errors.Join(errs...)
 }
 
-// claims are the columns of what was claimed.
+// claims holds the columns of claimed rows.
 type claims struct {
 	ids, tokens, visits []int64
 	states              []string
@@ -143,7 +148,8 @@ func repeat(s string, n int) []string {
 	return out
 }
 
-// Updates commits a lone row's update n times and says how long each took; a few more warm up.
+// Updates commits an update of a lone row n times and returns how long each took. A few more,
+// before, warm up.
 func Updates(ctx context.Context, pool *pgxpool.Pool, n int) ([]time.Duration, error) {
 	const warm = 50
 	var id int64

@@ -1,4 +1,5 @@
-// Package chart draws figures as SVG, with nothing but text and rectangles in it, on white: for pages in any theme.
+// Package chart draws figures as SVG. They have only text and rectangles, on white, for pages in
+// any theme.
 package chart
 
 import (
@@ -24,7 +25,7 @@ type Bar struct {
 	Median, Min, Max float64
 }
 
-// Bars draws one below the other, from zero.
+// Bars draws bars one below the other, from zero.
 func Bars(title, unit string, bars []Bar) string {
 	const left, right, top = 150, 110, 44
 	height := top + barStep*len(bars) + 16
@@ -105,7 +106,8 @@ func text(s *strings.Builder, x, y float64, anchor, what string) {
 	fmt.Fprintf(s, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", x, y, anchor, font, html.EscapeString(what))
 }
 
-// step between the marks of an axis: one, two or five times a power of ten, for four to ten marks.
+// step returns the distance between the marks of an axis: one, two or five times a power of ten,
+// for four to ten marks.
 func step(most float64) float64 {
 	if most <= 0 {
 		return 1
@@ -119,7 +121,7 @@ func step(most float64) float64 {
 	return power
 }
 
-// Number as people write it: 17.3k, 0.42.
+// Number returns a number as people write it: 17.3k, 0.42.
 func Number(v float64) string {
 	for _, unit := range []struct {
 		size float64
@@ -132,7 +134,7 @@ func Number(v float64) string {
 	return digits(v)
 }
 
-// digits writes three that count, without idle zeros.
+// digits writes three significant digits, without trailing zeros.
 func digits(v float64) string {
 	places := 2
 	if math.Abs(v) >= 100 {

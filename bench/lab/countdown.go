@@ -6,28 +6,28 @@ import (
 	"sync/atomic"
 )
 
-// Countdown waits until something has happened n times.
+// Countdown waits for n events.
 type Countdown struct {
 	left atomic.Int64
 	once sync.Once
 	over chan struct{}
 }
 
-// NewCountdown from n.
+// NewCountdown returns a countdown from n.
 func NewCountdown(n int) *Countdown {
 	c := &Countdown{over: make(chan struct{})}
 	c.left.Store(int64(n))
 	return c
 }
 
-// Done says that it has happened this often.
+// Done counts this many events.
 func (c *Countdown) Done(times int) {
 	if c.left.Add(-int64(times)) <= 0 {
 		c.once.Do(func() { close(c.over) })
 	}
 }
 
-// Wait for the n-th time.
+// Wait waits for the n-th event.
 func (c *Countdown) Wait(ctx context.Context) error {
 	select {
 	case <-c.over:

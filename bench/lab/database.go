@@ -9,16 +9,16 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Database of one contender.
+// Database is the database of one contender.
 type Database struct {
 	URL string
 
 	lab  *Lab
 	name string
-	conn *pgx.Conn // for what is not measured
+	conn *pgx.Conn // for statements that are not measured
 }
 
-// Close drops it.
+// Close drops the database.
 func (d *Database) Close(ctx context.Context) error {
 	if err := d.conn.Close(ctx); err != nil {
 		return err
@@ -27,7 +27,8 @@ func (d *Database) Close(ctx context.Context) error {
 	return err
 }
 
-// Pool opens a pool of this many connections; 0 is pgxpool's default. configure may change more of it.
+// Pool opens a pool of this many connections; 0 is pgxpool's default. configure may change more of
+// its configuration.
 func (d *Database) Pool(ctx context.Context, conns int, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
 	config, err := pgxpool.ParseConfig(d.URL)
 	if err != nil {
@@ -46,7 +47,7 @@ func (d *Database) Pool(ctx context.Context, conns int, configure ...func(*pgxpo
 	return pool, nil
 }
 
-// Exec runs statements outside of what is measured.
+// Exec runs statements that are not measured.
 func (d *Database) Exec(ctx context.Context, statements ...string) error {
 	for _, s := range statements {
 		if _, err := d.conn.Exec(ctx, s); err != nil {
@@ -56,7 +57,7 @@ func (d *Database) Exec(ctx context.Context, statements ...string) error {
 	return nil
 }
 
-// Int asks for one number.
+// Int reads one number.
 func (d *Database) Int(ctx context.Context, query string, args ...any) (int64, error) {
 	var n int64
 	if err := d.conn.QueryRow(ctx, query, args...).Scan(&n); err != nil {
@@ -65,12 +66,13 @@ func (d *Database) Int(ctx context.Context, query string, args ...any) (int64, e
 	return n, nil
 }
 
-// Row asks for one row.
+// Row reads one row.
 func (d *Database) Row(ctx context.Context, query string, into ...any) error {
 	return d.conn.QueryRow(ctx, query).Scan(into...)
 }
 
-// Quiet waits until all connections but this one are gone: a backend reports its statistics when it ends.
+// Quiet waits until all other connections have ended: a backend reports its statistics when it
+// ends.
 func (d *Database) Quiet(ctx context.Context) error {
 	for range 300 {
 		others, err := d.Int(ctx, `SELECT count(*) FROM pg_stat_activity
@@ -85,7 +87,7 @@ func (d *Database) Quiet(ctx context.Context) error {
 	return nil
 }
 
-// Updates of all tables so far, and how many of them were heap-only.
+// Updates returns the updates of all tables so far, and how many of them were heap-only.
 func (d *Database) Updates(ctx context.Context) (all, heapOnly int64, err error) {
 	err = d.Row(ctx, "SELECT coalesce(sum(n_tup_upd), 0)::bigint, coalesce(sum(n_tup_hot_upd), 0)::bigint FROM pg_stat_user_tables", &all, &heapOnly)
 	return all, heapOnly, err

@@ -1,4 +1,5 @@
-// Package lab is where measurements are taken: a Postgres, a database for each contender, and meters of what a run cost.
+// Package lab takes measurements: it has a Postgres, a database for each contender, and meters for
+// the cost of a run.
 package lab
 
 import (
@@ -14,8 +15,9 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// settings of the throwaway cluster, beside initdb's defaults: as durable as production, and with room for the write-ahead log, so that no
-// checkpoint falls into one contender's run and not into the other's.
+// settings are those of the throwaway cluster, in addition to initdb's defaults. It is as durable
+// as production, and has room for the write-ahead log, so that no checkpoint falls into one
+// contender's run and not into the other's.
 var settings = [][2]string{
 	{"fsync", "on"},
 	{"synchronous_commit", "on"},
@@ -26,20 +28,21 @@ var settings = [][2]string{
 	{"checkpoint_timeout", "30min"},
 }
 
-// shown are the settings that a reader of figures asks for.
+// shown are the settings that readers of the figures need.
 var shown = []string{"server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_level", "wal_sync_method", "shared_buffers",
 	"max_wal_size", "checkpoint_timeout", "autovacuum", "autovacuum_naptime", "jit"}
 
 // Lab is one Postgres server.
 type Lab struct {
-	cluster    *pgdev.Cluster // nil: somebody else's server
+	cluster    *pgdev.Cluster // nil: the server is not ours
 	address    string         // of the superuser's own database
 	admin      *pgx.Conn
 	postmaster int // 0: its processes cannot be seen from here
 }
 
-// Open starts a throwaway cluster, or with an address uses the server there, whose role has to be allowed to create databases. For [Lab.Account]
-// the cluster has to keep an account of its statements.
+// Open starts a throwaway cluster. With an address it uses the server there, whose role must have
+// the right to create databases. [Lab.Account] needs account to be true, so that the cluster
+// records its statements.
 func Open(ctx context.Context, address string, account bool) (*Lab, error) {
 	l := &Lab{address: address}
 	if address == "" {
@@ -71,7 +74,7 @@ func Open(ctx context.Context, address string, account bool) (*Lab, error) {
 	return l, nil
 }
 
-// Close stops the cluster if it is ours. The databases are their owners' to close.
+// Close stops the cluster if it is ours. It does not close the databases.
 func (l *Lab) Close(ctx context.Context) error {
 	var err error
 	if l.admin != nil {
@@ -83,10 +86,10 @@ func (l *Lab) Close(ctx context.Context) error {
 	return err
 }
 
-// Setting of the server, for the head of a report.
+// Setting is a setting of the server, for the head of a report.
 type Setting struct{ Name, Value string }
 
-// Settings that the figures depend on.
+// Settings returns the settings that the figures depend on.
 func (l *Lab) Settings(ctx context.Context) ([]Setting, error) {
 	rows, err := l.admin.Query(ctx, "SELECT n, current_setting(n) FROM unnest($1::text[]) WITH ORDINALITY AS t(n, i) ORDER BY i", shown)
 	if err != nil {
@@ -95,13 +98,14 @@ func (l *Lab) Settings(ctx context.Context) ([]Setting, error) {
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[Setting])
 }
 
-// Checkpoint starts a round from the same state for each contender: the pages that it touches first are logged in full.
+// Checkpoint makes a checkpoint, so that each contender's round starts from the same state: after
+// it, the first change of each page is logged in full.
 func (l *Lab) Checkpoint(ctx context.Context) error {
 	_, err := l.admin.Exec(ctx, "CHECKPOINT")
 	return err
 }
 
-// Database makes a fresh one. An old one of that name goes.
+// Database makes a fresh database, and drops an old one of that name.
 func (l *Lab) Database(ctx context.Context, contender string) (*Database, error) {
 	name := "gendurable_bench_" + strings.ToLower(contender)
 	for _, statement := range []string{

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Meter measures what happens between its start and its stop.
+// Meter measures a run from its start to its stop.
 type Meter struct {
 	lab    *Lab
 	began  time.Time
@@ -21,11 +21,11 @@ type Meter struct {
 	wal    int64
 }
 
-// Cost of a run.
+// Cost is the cost of a run.
 type Cost struct {
 	Took   time.Duration
 	Client time.Duration // CPU of this process
-	Server time.Duration // CPU of all processes of the server; 0: cannot be seen from here
+	Server time.Duration // CPU of all processes of the server; 0: they cannot be seen from here
 	WAL    int64         // bytes
 }
 
@@ -51,7 +51,7 @@ func (l *Lab) wal(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// self is the CPU time of this process.
+// self returns the CPU time of this process.
 func self() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -60,7 +60,7 @@ func self() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// server is the CPU time of the postmaster, of its children and of those that it has reaped.
+// server returns the CPU time of the postmaster, of its children, and of those that it has reaped.
 func (l *Lab) server() time.Duration {
 	if l.postmaster == 0 {
 		return 0
@@ -93,7 +93,8 @@ type stat struct {
 	own, reaped int64 // ticks
 }
 
-// readStat reads proc(5): after the parenthesised name come state, ppid and, from the 12th on, utime, stime, cutime, cstime.
+// readStat reads proc(5): after the parenthesised name come state, ppid and, from the 12th field
+// on, utime, stime, cutime and cstime.
 func readStat(path string) (s stat, err error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -121,7 +122,7 @@ func readStat(path string) (s stat, err error) {
 	return s, err
 }
 
-// Memory is how much of a process is resident, in bytes.
+// Memory returns how much of a process is resident, in bytes.
 func Memory(pid int) (int64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

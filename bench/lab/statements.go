@@ -8,12 +8,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// withStatements are the settings that make the server keep an account of its statements, at the price of some speed.
+// withStatements are the settings with which the server records its statements, which costs some
+// speed.
 var withStatements = [][2]string{
 	{"shared_preload_libraries", "pg_stat_statements"}, {"pg_stat_statements.track_planning", "on"}, {"track_io_timing", "on"},
 }
 
-// Account says where the server's time went since it was last asked: the costliest statements of each database.
+// Account says where the server's time went since its last call: the costliest statements of each
+// database.
 func (l *Lab) Account(ctx context.Context) (string, error) {
 	if _, err := l.admin.Exec(ctx, "CREATE EXTENSION IF NOT EXISTS pg_stat_statements"); err != nil {
 		return "", err

@@ -9,19 +9,20 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Wire counts what a pool's connections, and those dialled with its configuration, are answered by the server.
+// Wire counts the answers of the server to a pool's connections, and to those dialled with its
+// configuration.
 type Wire struct {
 	trips    atomic.Int64
 	commands atomic.Int64
 }
 
-// Trips so far: answers that ended with the server being ready for more.
+// Trips returns the round trips so far: answers after which the server was ready for more.
 func (w *Wire) Trips() int64 { return w.trips.Load() }
 
-// Commands completed so far, BEGIN and COMMIT among them.
+// Commands returns the commands completed so far, BEGIN and COMMIT among them.
 func (w *Wire) Commands() int64 { return w.commands.Load() }
 
-// Tap makes a pool count.
+// Tap makes the wire count for a pool.
 func (w *Wire) Tap(c *pgxpool.Config) {
 	dial := c.ConnConfig.DialFunc
 	c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -33,12 +34,13 @@ func (w *Wire) Tap(c *pgxpool.Config) {
 	}
 }
 
-// tapped reads along: a message of the server is a byte of type and a length, which counts itself. Encrypted it would be noise.
+// tapped reads the server's messages, each a byte of type and a length, which includes itself. It
+// cannot read encrypted ones.
 type tapped struct {
 	net.Conn
 	wire   *Wire
-	header []byte // of the message under way, as far as it has come
-	skip   int    // bytes of its body still to come
+	header []byte // of the present message, as far as it has been read
+	skip   int    // bytes of its body that are still to be read
 }
 
 func (t *tapped) Read(p []byte) (int, error) {

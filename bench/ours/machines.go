@@ -8,7 +8,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// The machines' names.
+// The names of the machines.
 var (
 	Noop  = fsm.Declare[Order, Result]("noop")
 	Chain = fsm.Declare[Order, Result]("chain", fsm.Initial("step0"))
@@ -16,7 +16,7 @@ var (
 
 type visit = fsm.Visit[Order, Result]
 
-// NoopMachine is a job that does nothing, but tells ran of each.
+// NoopMachine is a job that does nothing except call ran.
 func NoopMachine(ran func(Order)) fsm.Definition {
 	return Noop.Job(func(_ context.Context, o Order) (Result, error) {
 		ran(o)
@@ -24,7 +24,7 @@ func NoopMachine(ran func(Order)) fsm.Definition {
 	})
 }
 
-// ChainMachine goes through so many steps that do nothing, but tell ran of each.
+// ChainMachine has so many steps that do nothing except call ran.
 func ChainMachine(steps int, ran func()) fsm.Definition {
 	defs := make([]fsm.StepDef[Order, Result], steps)
 	for i := range steps {
@@ -45,10 +45,10 @@ func ChainMachine(steps int, ran func()) fsm.Definition {
 	return Chain.Define(defs...)
 }
 
-// Loop is an instance that goes through one step again and again, Order.N times.
+// Loop is an instance that runs one step Order.N times.
 var Loop = fsm.Declare[Order, Result]("loop", fsm.Initial("loop"))
 
-// LoopMachine tells ran of each step.
+// LoopMachine calls ran in each step.
 func LoopMachine(ran func()) fsm.Definition {
 	return Loop.Define(fsm.Step("loop", func(_ context.Context, v *visit) (fsm.Outcome, error) {
 		ran()
@@ -60,14 +60,14 @@ func LoopMachine(ran func()) fsm.Definition {
 	}).To("loop"))
 }
 
-// Waiter is an instance that awaits Wake for ever, again and again.
+// Waiter is an instance that awaits Wake again and again, for ever.
 var (
 	Waiter = fsm.Declare[Order, Result]("waiter", fsm.Initial("park"))
 	Wake   = fsm.DeclareSignal[Order]("wake")
 )
 
-// WaiterMachine tells woken of the payload of each signal, and parked each time before it awaits one. It goes back through park, since
-// progress is what consumes a signal.
+// WaiterMachine calls woken with the payload of each signal, and parked before each time that it
+// awaits one. It goes back through the step park, since progress consumes the signal.
 func WaiterMachine(parked func(), woken func(Order)) fsm.Definition {
 	return Waiter.Define(
 		fsm.Step("park", func(_ context.Context, v *visit) (fsm.Outcome, error) {
@@ -86,10 +86,10 @@ func WaiterMachine(parked func(), woken func(Order)) fsm.Definition {
 		}).To("park"))
 }
 
-// Parent is an instance that spawns Order.N no-op jobs and ends when they have.
+// Parent is an instance that spawns Order.N no-op jobs and ends when they have ended.
 var Parent = fsm.Declare[Order, Result]("parent", fsm.Initial("spawn"))
 
-// ParentMachine checks that all children are there, and tells ran of each of its two steps.
+// ParentMachine checks that all children are there, and calls ran in each of its two steps.
 func ParentMachine(ran func()) fsm.Definition {
 	return Parent.Define(
 		fsm.Step("spawn", func(_ context.Context, v *visit) (fsm.Outcome, error) {

@@ -1,4 +1,5 @@
-// Package ours runs gendurable as a host would: engine.New with its defaults, and what a trial is about.
+// Package ours runs gendurable as a host would: by engine.New with its defaults, except the
+// settings that a trial is about.
 package ours
 
 import (
@@ -16,7 +17,7 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// Order is the state of all instances, and what the peers' jobs carry too.
+// Order is the state of all instances. The peers' jobs carry it, too.
 type Order struct {
 	N     int    `json:"n"`
 	Order string `json:"order"`
@@ -24,32 +25,32 @@ type Order struct {
 	Note  string `json:"note"`
 }
 
-// Result of all instances.
+// Result is the result of all instances.
 type Result struct {
 	OK bool `json:"ok"`
 }
 
-// NewOrder is the n-th.
+// NewOrder returns the n-th order.
 func NewOrder(n int) Order {
 	return Order{N: n, Order: fmt.Sprintf("ord_%010d", n), Items: []int{1, 2, 3}, Note: "abcdefgh"}
 }
 
-// Options of an engine beside its defaults.
+// Options are the settings that differ from the engine's defaults.
 type Options struct {
 	Concurrency int // of queue default; 0: the engine's default
 	Conns       int // of the pool; 0: pgxpool's default
 	Machines    []fsm.Definition
-	Change      func(*engine.Config)         // what else differs
-	Pool        func(config *pgxpool.Config) // what differs at the pool
+	Change      func(*engine.Config)         // makes other changes
+	Pool        func(config *pgxpool.Config) // changes the pool's configuration
 }
 
-// Engine that runs, with its pool.
+// Engine is a running engine, with its pool.
 type Engine struct {
 	*engine.Engine
 	pool *pgxpool.Pool
 }
 
-// Logger of all contenders: errors only.
+// Logger returns the logger of all contenders, which logs errors only.
 func Logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 }
@@ -59,7 +60,7 @@ func Migrate(ctx context.Context, db *lab.Database) error {
 	return MigrateSchema(ctx, db, engine.DefaultSchema)
 }
 
-// MigrateSchema makes them in a schema of this name.
+// MigrateSchema makes the tables in a schema of this name.
 func MigrateSchema(ctx context.Context, db *lab.Database, schema string) error {
 	pool, err := db.Pool(ctx, 0)
 	if err != nil {
@@ -75,12 +76,13 @@ func Clear(ctx context.Context, db *lab.Database) error {
 	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals RESTART IDENTITY")
 }
 
-// Settle brings the table into the state that a running system's autovacuum keeps it in.
+// Settle brings the table into the state in which autovacuum keeps it in a running system.
 func Settle(ctx context.Context, db *lab.Database) error {
 	return db.Exec(ctx, "VACUUM (ANALYZE) gendurable.gen_durable", "VACUUM (ANALYZE) gendurable.signals")
 }
 
-// Client makes an engine that only inserts and signals; change is what differs from its defaults, or nil.
+// Client makes an engine that only inserts and signals. change changes its defaults; nil keeps
+// them.
 func Client(ctx context.Context, db *lab.Database, change func(*engine.Config)) (*Engine, error) {
 	pool, err := db.Pool(ctx, 0)
 	if err != nil {
@@ -145,10 +147,10 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// insertBatch is what River's own benchmark inserts at once.
+// insertBatch is how many River's own benchmark inserts at once.
 const insertBatch = 5000
 
-// Insert n instances.
+// Insert inserts n instances.
 func Insert(ctx context.Context, e *Engine, n int, spec func(i int) fsm.Spec) error {
 	for from := 0; from < n; from += insertBatch {
 		specs := make([]fsm.Spec, 0, insertBatch)
@@ -178,7 +180,7 @@ func Fill(ctx context.Context, db *lab.Database, n int, spec func(i int) fsm.Spe
 	return Insert(ctx, e, n, spec)
 }
 
-// Check that all n instances have ended well.
+// Check checks that all n instances are done.
 func Check(ctx context.Context, db *lab.Database, n int) error {
 	done, err := db.Int(ctx, "SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'")
 	if err == nil && done != int64(n) {
@@ -187,8 +189,9 @@ func Check(ctx context.Context, db *lab.Database, n int) error {
 	return err
 }
 
-// Work starts an engine with these machines, waits until their steps have run so often, and stops it: then the last outcome is durable. No
-// hook counts, since an engine with hooks is slower than one without.
+// Work starts an engine with these machines, waits until their steps have run this often, and stops
+// the engine: then the last outcome is durable. The steps count, not a hook, since an engine with
+// hooks is slower than one without.
 func Work(db *lab.Database, runs int, o Options, machines func(ran func()) []fsm.Definition) func(ctx context.Context) (end func(context.Context) error, err error) {
 	return func(ctx context.Context) (func(context.Context) error, error) {
 		over := lab.NewCountdown(runs)

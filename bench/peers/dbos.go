@@ -15,16 +15,18 @@ import (
 	"github.com/gendurable/gendurable/bench/ours"
 )
 
-// dbosAtOnce is how many workflows are under way: enough to keep its pool of 20 connections busy, which is its own default.
+// dbosAtOnce is how many workflows run at a time: enough to keep its pool of 20 connections busy,
+// which is its own default.
 const dbosAtOnce = 200
 
-// DBOS runs workflows of so many steps. They are started directly, which is its fastest way: through its queue they are half as fast.
+// DBOS runs workflows of so many steps. It starts them directly, which is its fastest way: through
+// its queue they are half as fast.
 type DBOS struct {
 	ctx  dbos.Context
 	flow dbos.Workflow[ours.Order, ours.Result]
 }
 
-// DBOSMigrate makes its tables.
+// DBOSMigrate makes the tables of DBOS.
 func DBOSMigrate(ctx context.Context, db *lab.Database) error {
 	d, err := NewDBOS(ctx, db, 1)
 	if err != nil {
@@ -33,12 +35,12 @@ func DBOSMigrate(ctx context.Context, db *lab.Database) error {
 	return d.Close()
 }
 
-// DBOSClear empties its tables.
+// DBOSClear empties the tables of DBOS.
 func DBOSClear(ctx context.Context, db *lab.Database) error {
 	return db.Exec(ctx, "TRUNCATE dbos.workflow_status CASCADE")
 }
 
-// NewDBOS launches it.
+// NewDBOS launches DBOS.
 func NewDBOS(ctx context.Context, db *lab.Database, steps int) (*DBOS, error) {
 	c, err := dbos.NewContext(ctx, dbos.Config{AppName: "bench", DatabaseURL: db.URL, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -60,7 +62,7 @@ func NewDBOS(ctx context.Context, db *lab.Database, steps int) (*DBOS, error) {
 	return d, nil
 }
 
-// Run n workflows to their durable ends.
+// Run runs n workflows to their durable ends.
 func (d *DBOS) Run(n int) error {
 	turns := make(chan struct{}, dbosAtOnce)
 	errs := make([]error, n)
@@ -80,7 +82,7 @@ func (d *DBOS) Run(n int) error {
 	return errors.Join(errs...)
 }
 
-// Close shuts it down.
+// Close shuts DBOS down.
 func (d *DBOS) Close() error { return dbos.Shutdown(d.ctx, 10*time.Second) }
 
 // DBOSCheck checks that n workflows have ended well, and that each step was recorded.
@@ -94,7 +96,7 @@ func DBOSCheck(ctx context.Context, db *lab.Database, n, steps int) error {
 	return err
 }
 
-// truncate empties all tables of a schema but those of its migrations.
+// truncate empties all tables of a schema except those of its migrations.
 func truncate(ctx context.Context, db *lab.Database, schema string) error {
 	var names []string
 	if err := db.Row(ctx, `SELECT array_agg(format('%I.%I', schemaname, tablename)) FROM pg_tables

@@ -25,7 +25,8 @@ import (
 // goWorkflowsAtOnce stays below the number of workflows that its worker keeps in memory.
 const goWorkflowsAtOnce = 100
 
-// GoWorkflows runs workflows of so many activities on its Postgres backend, set up as in its own benchmark.
+// GoWorkflows runs workflows of so many activities on its Postgres backend, with the settings of
+// its own benchmark.
 type GoWorkflows struct {
 	backend backend.Backend
 	client  *client.Client
@@ -34,7 +35,7 @@ type GoWorkflows struct {
 	stop    context.CancelFunc
 }
 
-// GoWorkflowsMigrate makes its tables.
+// GoWorkflowsMigrate makes the tables of go-workflows.
 func GoWorkflowsMigrate(ctx context.Context, db *lab.Database) error {
 	g, err := NewGoWorkflows(ctx, db, 1)
 	if err != nil {
@@ -43,7 +44,7 @@ func GoWorkflowsMigrate(ctx context.Context, db *lab.Database) error {
 	return g.Close()
 }
 
-// GoWorkflowsClear empties its tables.
+// GoWorkflowsClear empties the tables of go-workflows.
 func GoWorkflowsClear(ctx context.Context, db *lab.Database) error {
 	return truncate(ctx, db, "public")
 }
@@ -79,7 +80,7 @@ func NewGoWorkflows(ctx context.Context, db *lab.Database, activities int) (*GoW
 	return g, nil
 }
 
-// Run n workflows to their durable ends.
+// Run runs n workflows to their durable ends.
 func (g *GoWorkflows) Run(ctx context.Context, n int) error {
 	turns := make(chan struct{}, goWorkflowsAtOnce)
 	errs := make([]error, n)

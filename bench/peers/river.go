@@ -1,4 +1,5 @@
-// Package peers runs the engines that gendurable is compared with, each as its own documentation and benchmarks have it.
+// Package peers runs the engines that gendurable is compared with, each as its own documentation
+// and benchmarks do.
 package peers
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/bench/ours"
 )
 
-// riverArgs carry what our instances carry.
+// riverArgs carries the same data as our instances.
 type riverArgs struct{ ours.Order }
 
 func (riverArgs) Kind() string { return "noop" }
@@ -40,23 +41,24 @@ type River struct {
 	pool   *pgxpool.Pool
 }
 
-// RiverOptions beside River's defaults.
+// RiverOptions are the settings that differ from River's defaults.
 type RiverOptions struct {
 	Workers  int
 	Cooldown time.Duration
 	Poll     time.Duration
 	PollOnly bool
 	Conns    int
-	Queues   int           // beside the default one, to make so many
+	Queues   int           // how many to make beside the default one
 	Retain   time.Duration // of completed jobs; 0: River's default
 	Ran      func(ours.Order)
-	Pool     func(config *pgxpool.Config) // what differs at the pool
+	Pool     func(config *pgxpool.Config) // changes the pool's configuration
 }
 
-// RiverTuned is what River's own benchmark sets, with the number of workers that it calls optimal.
+// RiverTuned has the settings of River's own benchmark, with the number of workers that it calls
+// optimal.
 var RiverTuned = RiverOptions{Workers: 1000, Cooldown: 2 * time.Millisecond, Poll: 20 * time.Millisecond, Conns: 10}
 
-// RiverDefault is what its documentation starts with.
+// RiverDefault has the settings with which its documentation starts.
 var RiverDefault = RiverOptions{Workers: 100}
 
 // RiverMigrate makes River's tables.
@@ -74,12 +76,12 @@ func RiverMigrate(ctx context.Context, db *lab.Database) error {
 	return err
 }
 
-// RiverClear empties its table.
+// RiverClear empties River's table.
 func RiverClear(ctx context.Context, db *lab.Database) error {
 	return db.Exec(ctx, "TRUNCATE river_job")
 }
 
-// RiverSettle vacuums and analyses it.
+// RiverSettle vacuums and analyses River's table.
 func RiverSettle(ctx context.Context, db *lab.Database) error {
 	return db.Exec(ctx, "VACUUM (ANALYZE) river_job")
 }
@@ -122,7 +124,8 @@ func OverPool(pool *pgxpool.Pool, o RiverOptions) (*River, error) {
 	return &River{Client: client, pool: pool}, nil
 }
 
-// Count makes the client tell, from its subscription to what is durable, when n more jobs are completed.
+// Count returns a countdown of n more completed jobs. It uses the client's subscription, which
+// reports durable ends.
 func (r *River) Count(n int) *lab.Countdown {
 	over := lab.NewCountdown(n)
 	events, _ := r.Client.SubscribeConfig(&river.SubscribeConfig{ChanSize: max(n, 1000), Kinds: []river.EventKind{river.EventKindJobCompleted}})
@@ -144,7 +147,7 @@ func (r *River) Close(ctx context.Context) error {
 // Release closes the pool of a client that was not started.
 func (r *River) Release() { r.pool.Close() }
 
-// Insert n jobs in batches as River's own benchmark does, but by its fastest call.
+// Insert inserts n jobs in batches as River's own benchmark does, but by River's fastest call.
 func (r *River) Insert(ctx context.Context, n int) error {
 	const batch = 5000
 	for from := 0; from < n; from += batch {
@@ -159,7 +162,7 @@ func (r *River) Insert(ctx context.Context, n int) error {
 	return nil
 }
 
-// InsertOne job.
+// InsertOne inserts one job.
 func (r *River) InsertOne(ctx context.Context, i int) error {
 	_, err := r.Client.Insert(ctx, riverArgs{ours.NewOrder(i)}, nil)
 	return err

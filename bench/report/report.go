@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// Metric of a sample.
+// Metric is a quantity of a sample.
 type Metric string
 
-// The metrics, in the order of a table's columns.
+// The metrics are in the order of a table's columns.
 const (
 	Rate       Metric = "rate"       // rows/s
-	Inserted   Metric = "inserted"   // rows/s, where the insertion of the instances is part of the time
+	Inserted   Metric = "inserted"   // rows/s, if the time includes the insertion of the instances
 	P50        Metric = "p50"        // ms
 	P99        Metric = "p99"        // ms
-	Time       Metric = "time"       // ms a statement
-	Buffers    Metric = "buffers"    // a statement
-	Client     Metric = "client"     // µs of the client's CPU a row
-	Server     Metric = "server"     // µs of the server's CPU a row
-	WAL        Metric = "wal"        // bytes a row
+	Time       Metric = "time"       // ms per statement
+	Buffers    Metric = "buffers"    // per statement
+	Client     Metric = "client"     // µs of the client's CPU per row
+	Server     Metric = "server"     // µs of the server's CPU per row
+	WAL        Metric = "wal"        // bytes per row
 	HOT        Metric = "hot"        // share of the updates that are heap-only
-	Statements Metric = "statements" // a second
-	Trips      Metric = "trips"      // round trips: a second, or a call
+	Statements Metric = "statements" // per second
+	Trips      Metric = "trips"      // round trips, per second or per call
 )
 
 var metrics = []struct {
@@ -38,10 +38,11 @@ var metrics = []struct {
 	{Statements, "statements/s", "%.2f"}, {Trips, "round trips", "%.2f"},
 }
 
-// Sample is what one round of one contender brought.
+// Sample holds the values of one round of one contender.
 type Sample map[Metric]float64
 
-// Check compares two contenders of a trial by one metric, round by round. Without Against the metric itself counts.
+// Check compares two contenders of a trial by one metric, round by round. Without Against, it
+// bounds the metric itself.
 type Check struct {
 	Label       string
 	Of, Against string
@@ -50,14 +51,14 @@ type Check struct {
 	AtMost      float64 // 0: no such bound
 }
 
-// Spread of a series.
+// Spread is the median and the range of a series.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// SpreadOf values.
+// SpreadOf returns the spread of values.
 func SpreadOf(values []float64) Spread {
 	values = slices.Sorted(slices.Values(values))
 	n := len(values)
@@ -67,15 +68,15 @@ func SpreadOf(values []float64) Spread {
 	return Spread{Median: (values[(n-1)/2] + values[n/2]) / 2, Min: values[0], Max: values[n-1]}
 }
 
-// Verdict is a check's outcome.
+// Verdict is the result of a check.
 type Verdict struct {
 	Check  string `json:"check"`
 	Spread Spread `json:"spread"`
-	Bound  string `json:"bound,omitempty"` // e.g. "≥ 2"; empty: printed for comparison only
+	Bound  string `json:"bound,omitempty"` // e.g. "≥ 2"; "": printed for comparison only
 	Met    bool   `json:"met"`
 }
 
-// Single is the verdict on one measurement.
+// Single returns the verdict on one measurement.
 func Single(check string, value, atLeast, atMost float64) Verdict {
 	return verdict(check, Spread{Median: value, Min: value, Max: value}, atLeast, atMost)
 }
@@ -91,16 +92,16 @@ func verdict(check string, s Spread, atLeast, atMost float64) Verdict {
 	return v
 }
 
-// Median of values, 0 without any.
+// Median returns the median of values; 0 if there are none.
 func Median(values []float64) float64 { return SpreadOf(values).Median }
 
-// Series are the rounds of a contender.
+// Series holds the rounds of a contender.
 type Series struct {
 	Contender string   `json:"contender"`
 	Samples   []Sample `json:"samples"`
 }
 
-// Result of a target.
+// Result is the result of a target.
 type Result struct {
 	ID       string    `json:"id"`
 	Title    string    `json:"title"`
@@ -142,7 +143,7 @@ func (r *Result) samples(contender string) []Sample {
 	return nil
 }
 
-// Line is the target in one line: its ratios, and whether it is met.
+// Line returns the target in one line: its ratios, and whether it is met.
 func (r *Result) Line() string {
 	var b strings.Builder
 	b.WriteString(r.ID)
@@ -169,7 +170,7 @@ func (r *Result) Line() string {
 	return b.String()
 }
 
-// Table has the medians of each contender.
+// Table returns the medians of each contender.
 func (r *Result) Table() string {
 	if len(r.Series) == 0 {
 		return ""
@@ -234,7 +235,7 @@ func columns(rows [][]string) string {
 	return b.String()
 }
 
-// short writes a number with three digits that count.
+// short writes a number with three significant digits.
 func short(v float64) string {
 	switch abs := max(v, -v); {
 	case abs >= 100:
@@ -246,7 +247,7 @@ func short(v float64) string {
 	}
 }
 
-// Quantiles are the median and the 99th percentile of durations in milliseconds, as a sample has them.
+// Quantiles returns the median and the 99th percentile of durations, in milliseconds.
 func Quantiles[T cmp.Ordered](values []T, milliseconds func(T) float64) (p50, p99 float64) {
 	if len(values) == 0 {
 		return 0, 0
