@@ -1,6 +1,7 @@
 package model_test
 
 import (
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -40,7 +41,7 @@ func (h *history) room() bool {
 func (h *history) spec() model.Spec {
 	s := model.Spec{
 		Machine: one(h, machines, "machine"), Step: "first", Queue: one(h, queues, "queue"), Priority: one(h, []int{0, 0, 5, -5}, "priority"),
-		State: number(h.uid()), PartitionKey: one(h, partitions, "partition key"), Key: one(h, keys, "key"),
+		State: h.payload(), PartitionKey: one(h, partitions, "partition key"), Key: one(h, keys, "key"),
 		Scope: model.Scope(rapid.IntRange(0, 4).Draw(h.t, "scope")), At: model.Never,
 	}
 	if h.rarely("delayed") {
@@ -79,7 +80,7 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 	}
 	switch o.Kind {
 	case model.Next:
-		o.Step, o.State = one(h, steps, "step"), number(h.uid())
+		o.Step, o.State = one(h, steps, "step"), h.payload()
 		switch {
 		case h.rarely("kept"):
 			keep = true
@@ -89,12 +90,12 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 			o.At = h.time()
 		}
 	case model.Retry:
-		o.State, o.Delay = number(h.uid()), one(h, delays, "delay")
+		o.State, o.Delay = h.payload(), one(h, delays, "delay")
 		if h.flip("with an error") {
 			o.Err = "try " + number(c.Attempt)
 		}
 	case model.Await:
-		o.Step, o.State, o.Names = one(h, steps, "step"), number(h.uid()), []string{one(h, names, "name")}
+		o.Step, o.State, o.Names = one(h, steps, "step"), h.payload(), []string{one(h, names, "name")}
 		if second := one(h, names, "name"); h.flip("set") && second != o.Names[0] {
 			o.Names = append(o.Names, second)
 		}
@@ -104,12 +105,12 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 			o.At = h.time()
 		}
 	case model.ScheduleChildren:
-		o.Step, o.State = one(h, steps, "step"), number(h.uid())
+		o.Step, o.State = one(h, steps, "step"), h.payload()
 		if !h.rarely("childless") {
 			o.Children = h.specs(3)
 		}
 	case model.Finish:
-		o.Result = number(h.uid())
+		o.Result = h.payload()
 	case model.Stop:
 		o.Err, o.Failure = "stopped "+number(h.uid()), "stopped"
 	}
@@ -135,4 +136,13 @@ func (h *history) address() model.Address {
 		}
 	}
 	return model.Address{ID: h.someID(func(*model.Instance) bool { return true })}
+}
+
+// payload is a number of its own, as JSON; now and then with more behind it than a socket's buffer holds.
+func (h *history) payload() string {
+	n := number(h.uid())
+	if rapid.IntRange(0, 99).Draw(h.t, "size") < 99 {
+		return n
+	}
+	return `"` + n + strings.Repeat(" and more", 30_000) + `"`
 }

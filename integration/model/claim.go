@@ -45,7 +45,7 @@ func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
 
 // Claimable lists what may be claimed in a queue, most urgent first. An instance with a partition key may only if nothing executes under
 // that key, in any queue, and it is the head of the key in this queue: the order within a key is a promise, so a head that this worker
-// does not know holds its followers back, though nobody else.
+// does not know, or that a stranger holds, holds its followers back, though nobody else.
 func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 	var out []*Instance
 	headed := map[string]bool{}
@@ -57,7 +57,7 @@ func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 				continue
 			}
 		}
-		if knows(i.Machine) {
+		if knows(i.Machine) && !w.held[i.ID] {
 			out = append(out, i)
 		}
 	}
@@ -114,12 +114,14 @@ func (w *World) holdsLease(c *Claim) bool {
 	return i != nil && i.Status == Executing && i.Worker == c.Worker && i.Token == c.Token
 }
 
-// Beat extends the leases of claims from now on, and returns those that are not current.
+// Beat extends the leases of claims from now on, and returns those that are not current. What is held is neither.
 func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
 	for n := range claims {
-		if w.holdsLease(&claims[n]) {
+		switch {
+		case w.held[claims[n].ID]:
+		case w.holdsLease(&claims[n]):
 			w.Get(claims[n].ID).Lease = w.after(lease)
-		} else {
+		default:
 			lost = append(lost, claims[n].ID)
 		}
 	}

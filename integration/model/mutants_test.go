@@ -78,6 +78,13 @@ var mutants = []struct{ name, file, from, to string }{
 	{"GC takes the current round", "sweep_prune.go", "AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round", "AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE false AND p.id = g.parent_id AND p.round"},
 	{"GC with one retention", "sweep_prune.go", "(SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END", "(SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE least($1::bigint, $2::bigint) END"},
 	{"GC of the newest tombstones", "sweep_prune.go", "ORDER BY x.consumed_at DESC, x.id DESC OFFSET", "ORDER BY x.consumed_at, x.id OFFSET"},
+	{"what is blocked stays in front", "claim.go", "WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN 4 END AS act", "END AS act"},
+	{"a signal with start starts only", "signal_arrive.go", "a.insert(s), a.flip(s)}", "a.flip(s)}"},
+	{"held in any queue", "lease.go", "AND g.queue = $2`", "AND $2 <> ''`"},
+	{"due a moment late", "schedules.go", "s.next_at <= coalesce($2::timestamptz", "s.next_at < coalesce($2::timestamptz"},
+	{"resolve by any mark", "commit_resolve.go", "coalesce(g.commit_id = ANY($5::text[]::uuid[]), false)",
+		"coalesce(g.commit_id = ANY($5::text[]::uuid[]) OR g.commit_id IS NOT NULL, false)"},
+	{"own transaction without a look", "tx_step.go", "if !current {", "if current && !current {"},
 	{"lease of the claim only", "lease.go", "SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'", "SET lease_expires_at = g.lease_expires_at + 0 * $4::bigint * interval '1 microsecond'"},
 }
 

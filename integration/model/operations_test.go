@@ -50,21 +50,36 @@ func (w *worker) ids() []string {
 	return ids
 }
 
-// claim claims until the limit is reached or nothing more comes: a claim that only moved rows out of the way is repeated, as the
-// scheduler does. With a wide window, which sees the whole queue, the order must be that of the model; with a narrow one each
-// claim must be one that the model allows, and none may be missing in the end.
-func (p *pair) claim(w *worker, queue string, limit int, wide bool) []claim {
-	p.logf("claim(%s, %q, %d, %t)", w.name, queue, limit, wide)
-	window := limit
-	if wide {
-		window = 1000
+// look is how a claim looks at its queue.
+type look string
+
+// The looks: as far as the claim wants rows, as the scheduler does as long as nothing is in the way; at
+// the whole queue; behind the place of the last claim, and only then from the front.
+const (
+	narrow look = "narrow"
+	wide   look = "wide"
+	behind look = "behind"
+)
+
+// claim claims like a scheduler, until the limit is reached or nothing more comes: it repeats a claim that
+// has moved rows out of the way, or has met rows that a stranger blocks. With a wide look, which sees the
+// whole queue, the order must be that of the model; else each claim must be one that the model allows.
+// In any case none may be missing in the end.
+func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
+	p.logf("claim(%s, %q, %d, %s)", w.name, queue, limit, as)
+	params := store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit, Window: limit, Lease: lease}
+	if as == wide {
+		params.Window = 1000
+	}
+	if as == behind {
+		params.After = p.last[queue]
 	}
 	var claims []claim
+	settled := false
 	for rounds := 0; ; rounds++ {
 		require.Less(p, rounds, 100, "a claim that moves rows without end")
 		ctx, cancel := p.context()
-		got, err := p.Claim(ctx, store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit - len(claims),
-			Window: window, Lease: lease})
+		got, err := p.Claim(ctx, params)
 		cancel()
 		require.NoError(p, err)
 		before := p.newest
@@ -72,15 +87,29 @@ func (p *pair) claim(w *worker, queue string, limit int, wide bool) []claim {
 			require.Greater(p, c.Token, before, "claim tokens grow")
 			require.GreaterOrEqual(p, c.FencingToken, c.Token)
 			p.newest = max(p.newest, c.FencingToken)
-			claims = append(claims, p.claimed(w, queue, c, wide))
+			claims = append(claims, p.claimed(w, queue, c, as == wide))
 		}
 		for _, c := range claims[len(claims)-len(got.Claims):] {
 			p.compareChildren(&c)
 		}
+		if len(got.Claims) > 0 {
+			p.last[queue] = got.Last
+		}
+		p.miss(got.Unsettled)
 		if len(claims) == limit {
 			return claims
 		}
-		if got.Moved == 0 {
+		params.Limit = limit - len(claims)
+		params.MoveBlocked = got.Blocked+len(got.Unsettled) > 0
+		switch {
+		case got.Moved > 0 || params.MoveBlocked:
+			params.Window = 1000
+		case !settled && len(p.missed) > 0:
+			settled = true
+			p.settle()
+		case params.After != store.Place{}:
+			params.After = store.Place{}
+		default:
 			require.Empty(p, p.left(w, queue), "claimable, but not claimed")
 			require.Equal(p, p.model.NextDue(queue), model.Moment(max(got.NextDue, time.Duration(model.Never))), "next due")
 			return claims
@@ -110,6 +139,13 @@ func (p *pair) claimed(w *worker, queue string, got *step.Claim, inOrder bool) c
 	}
 	want, ok := p.model.ClaimOnly(id, w.name, queue, w.knows, lease)
 	require.True(p, ok, "instance %d is not claimable, of %v", id, left)
+	if got.Partial {
+		ctx, cancel := p.context()
+		defer cancel()
+		held, err := p.Complete(ctx, w.name, got, math.MaxInt32)
+		require.NoError(p, err)
+		require.True(p, held)
+	}
 	require.Equal(p, seenModel(&want), p.seenReal(got))
 	p.tokens[got.Token] = want.Token
 	p.logf("  claimed %s", brief(seenModel(&want)))
@@ -152,9 +188,9 @@ type decision struct {
 	keep    bool
 }
 
-// commit commits outcomes of one worker's claims in one batch, and returns the claims that were kept. What was not applied must have
-// been stale.
-func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
+// commit commits outcomes of one worker's claims in one batch, and returns the claims that go on: those that were kept, and those whose
+// outcomes were left out since a stranger holds a row. What else was not applied must have been stale.
+func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 	entries, batch := make([]store.Entry, len(decisions)), make([]model.Entry, len(decisions))
 	var parents []int64
 	for n := range decisions {
@@ -179,26 +215,74 @@ func (p *pair) commit(slow bool, decisions ...decision) (kept []claim) {
 	}
 	got, err := p.Commit(ctx, name, m, entries, wait)
 	require.NoError(p, err)
-	require.Empty(p, got.Missed)
-	var stale []store.Entry
+	p.miss(got.Missed)
+	var rest []store.Entry
+	verdicts := map[int64]store.Verdict{}
 	for n, want := range p.model.Commit(batch) {
 		d := &decisions[n]
 		require.Equal(p, want, got.Applied[d.real.ID], "outcome %d applied", n)
 		switch {
-		case !want:
-			stale = append(stale, entries[n])
-		case d.keep:
-			kept = append(kept, claim{batch[n].Advanced(&p.model), advanced(d.real, entries[n].Commit)})
+		case want:
+			verdicts[d.real.ID] = store.Mine
+		case p.model.Holds(&d.Claim):
+			verdicts[d.real.ID] = store.Held
+			on = append(on, d.claim)
+		default:
+			verdicts[d.real.ID] = store.Stale
+		}
+		if !want {
+			rest = append(rest, entries[n])
+		}
+		if want && d.keep {
+			on = append(on, claim{batch[n].Advanced(&p.model), advanced(d.real, entries[n].Commit)})
 		}
 	}
-	if len(stale) > 0 {
-		verdicts, err := p.Resolve(ctx, name, []string{m}, stale, 0)
+	// Had the answer been lost, the rows would say the same.
+	for _, of := range [][]store.Entry{rest, entries} {
+		said, err := p.Resolve(ctx, name, []string{mark(), m}, of, 0)
 		require.NoError(p, err)
-		for _, e := range stale {
-			require.Equal(p, store.Stale, verdicts[e.Claim.ID])
+		for _, e := range of {
+			require.Equal(p, verdicts[e.Claim.ID], said[e.Claim.ID], "what became of %d", e.Claim.ID)
 		}
 	}
 	p.meetChildren(parents)
+	return on
+}
+
+// stuck reports whether an outcome cannot be applied now, since a stranger holds a row that it needs.
+func (p *pair) stuck(d *decision) bool {
+	ends := d.outcome.Kind == model.Finish || d.outcome.Kind == model.Stop
+	return p.model.Held(d.ID) || ends && d.Parent != 0 && p.model.Held(d.Parent)
+}
+
+// slow reports whether an outcome has to wait for others.
+func (d *decision) slow() bool {
+	return slices.ContainsFunc(d.outcome.Children, func(s model.Spec) bool { return s.Key != "" })
+}
+
+// transact commits an outcome in its step's own transaction, and returns the claim if it was kept.
+func (p *pair) transact(d decision) (kept []claim) {
+	p.logf("transact(of %s, claim %d of %d at visit %d, keep %t, %s)", d.Worker, d.Token, d.ID, d.Visit, d.keep, brief(d.outcome))
+	for c := range d.outcome.Children {
+		d.outcome.Children[c].UID = p.uid()
+	}
+	entry := store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}
+	batch := []model.Entry{{Claim: d.Claim, Outcome: d.outcome, Keep: d.keep}}
+	ctx, cancel := p.context()
+	defer cancel()
+	begins := p.model.Holds(&d.Claim)
+	got, err := p.Transact(ctx, ctx, d.Worker, mark(), d.real, func(any) (store.Entry, error) { return entry, nil })
+	require.NoError(p, err)
+	require.Equal(p, begins, got.Decided, "whether its function is called")
+	applied := p.model.Commit(batch)[0]
+	require.Equal(p, applied, got.Applied[d.real.ID], "applied")
+	p.miss(got.Missed)
+	if applied && d.keep {
+		kept = append(kept, claim{batch[0].Advanced(&p.model), advanced(d.real, entry.Commit)})
+	}
+	if len(d.outcome.Children) > 0 {
+		p.meetChildren([]int64{d.real.ID})
+	}
 	return kept
 }
 
@@ -236,13 +320,12 @@ func (p *pair) meetChildren(parents []int64) {
 	require.NoError(p, rows.Err())
 }
 
-// deliver sends a signal whose payload is its number.
-func (p *pair) deliver(to model.Address, name, dedupKey string) {
+// deliver sends a signal.
+func (p *pair) deliver(to model.Address, name, payload, dedupKey string) {
 	p.logf("deliver(%s, %q, %q)", brief(to), name, dedupKey)
 	ctx, cancel := p.context()
 	defer cancel()
 	address := store.Address{ID: p.ids[to.ID], Key: to.Key}
-	payload := number(p.uid())
 	want, wantErr := p.model.Deliver(to, name, payload, dedupKey, inboxCap)
 	got, err := p.Deliver(ctx, address, &step.Signal{Name: name, Payload: []byte(payload), DedupKey: dedupKey}, inboxCap)
 	switch {
@@ -276,7 +359,13 @@ func (p *pair) beat(w *worker, claims ...claim) {
 	want := p.model.Beat(models, lease)
 	slices.Sort(want)
 	require.Equal(p, want, lost, "claims lost")
-	require.Len(p, got.Extended, len(claims)-len(lost))
+	held := 0
+	for _, c := range claims {
+		if p.model.Held(c.ID) {
+			held++
+		}
+	}
+	require.Len(p, got.Extended, len(claims)-len(lost)-held)
 }
 
 // release gives claims back.
@@ -289,57 +378,72 @@ func (p *pair) release(w *worker, claims ...claim) {
 	defer cancel()
 	got, promotion, err := p.Release(ctx, w.name, reals)
 	require.NoError(p, err)
-	require.Empty(p, promotion.Missed)
+	p.miss(promotion.Missed)
 	require.Equal(p, p.model.Release(models), got, "claims released")
 }
 
 // crashLimits of the machines; 0 is unlimited.
 var crashLimits = map[model.Machine]int{machines[0]: 1, machines[1]: 3, machines[2]: 0}
 
-// reap sweeps expired leases, by a worker that knows the limits of its own machines only.
-func (p *pair) reap(w *worker) {
-	p.logf("reap(%s)", w.name)
+// reap sweeps expired leases, so many at a time, by a worker that knows the limits of its own machines only. Like the worker's own, and the
+// sweeps below, it goes on as long as it finds as many as it looks for.
+func (p *pair) reap(w *worker, most int) {
+	p.logf("reap(%s, %d)", w.name, most)
 	ctx, cancel := p.context()
 	defer cancel()
 	limits := store.CrashLimits{Machines: w.ids()}
 	for _, m := range w.machines {
 		limits.Limits = append(limits.Limits, int32(crashLimits[m]))
 	}
-	got, err := p.Reap(ctx, mark(), limits, 1000)
-	require.NoError(p, err)
+	var all store.Reaped
+	for found := most; found == most; {
+		got, err := p.Reap(ctx, mark(), limits, most)
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		p.miss(got.Missed)
+		all.Released, all.Failed = all.Released+got.Released, append(all.Failed, got.Failed...)
+		found = got.Released + len(got.Failed)
+	}
 	released, failed := p.model.Reap(func(m model.Machine) int {
 		if w.knows(m) {
 			return crashLimits[m]
 		}
 		return 0
 	})
-	require.Equal(p, released, got.Released, "reaped")
-	require.Equal(p, failed, p.ofRows(got.Failed), "over the crash limit")
-	require.Empty(p, got.Refused)
-	require.Empty(p, got.Missed)
+	require.Equal(p, released, all.Released, "reaped")
+	require.Equal(p, failed, p.ofRows(all.Failed), "over the crash limit")
 }
 
 // timeOut wakes whose await is over.
-func (p *pair) timeOut() {
-	p.logf("timeOut()")
+func (p *pair) timeOut(most int) {
+	p.logf("timeOut(%d)", most)
 	ctx, cancel := p.context()
 	defer cancel()
-	got, err := p.TimeOut(ctx, 1000)
-	require.NoError(p, err)
-	require.Len(p, got.Queues, p.model.TimeOut(), "awaits timed out")
+	woken := 0
+	for found := most; found == most; woken += found {
+		got, err := p.TimeOut(ctx, most)
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		found = len(got.Queues)
+	}
+	require.Equal(p, p.model.TimeOut(), woken, "awaits timed out")
 }
 
 // expire fails what is over its deadline.
-func (p *pair) expire() {
-	p.logf("expire()")
+func (p *pair) expire(most int) {
+	p.logf("expire(%d)", most)
 	ctx, cancel := p.context()
 	defer cancel()
-	got, err := p.Expire(ctx, mark(), 1000)
-	require.NoError(p, err)
+	var failed []int64
+	for found := most; found == most; {
+		got, err := p.Expire(ctx, mark(), most)
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		p.miss(got.Missed)
+		failed, found = append(failed, got.Failed...), len(got.Failed)
+	}
 	want := p.model.Expire(func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") })
-	require.Equal(p, want, p.ofRows(got.Failed), "over their deadline")
-	require.Empty(p, got.Refused)
-	require.Empty(p, got.Missed)
+	require.Equal(p, want, p.ofRows(failed), "over their deadline")
 }
 
 // prune collects garbage, page by page, until nothing is left to collect.

@@ -91,3 +91,21 @@ func (w *World) Reschedule(id ID, at Moment) bool {
 	i.EligibleAt = max(at, w.Now)
 	return true
 }
+
+// PauseQueue pauses a queue, or resumes it, and reports whether that changed anything. What claims from it
+// is no matter of the tables: a worker looks here before it claims.
+func (w *World) PauseQueue(queue string, on bool) bool {
+	n, found := slices.BinarySearch(w.paused, queue)
+	switch {
+	case found == on:
+		return false
+	case on:
+		w.paused = slices.Insert(w.paused, n, queue)
+	default:
+		w.paused = slices.Delete(w.paused, n, n+1)
+	}
+	return true
+}
+
+// PausedQueues lists the queues that are paused, by name.
+func (w *World) PausedQueues() []string { return slices.Clone(w.paused) }

@@ -42,7 +42,7 @@ type Entry struct {
 }
 
 // Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not current is stale: it changes nothing
-// at all, no inbox, no barrier, no children.
+// at all, no inbox, no barrier, no children. What is held is left out, and so is the end of a child whose parent is: their claims stay.
 //
 // The outcomes of a batch are simultaneous: first each changes its own instance, in order of id, then their consequences follow.
 func (w *World) Commit(batch []Entry) (applied []bool) {
@@ -60,7 +60,9 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 		}
 	}
 	for _, n := range order {
-		applied[n] = w.Holds(&batch[n].Claim)
+		e := &batch[n]
+		ends := e.Outcome.Kind == Finish || e.Outcome.Kind == Stop
+		applied[n] = w.Holds(&e.Claim) && !w.stuck(w.Get(e.Claim.ID), ends)
 	}
 	each(w.decide)
 	each(w.consume)

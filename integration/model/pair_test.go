@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -58,8 +59,9 @@ func at(m model.Moment) time.Time {
 // world is a database with the real store, to run histories on one after another.
 type world struct {
 	*store.Store
-	pool *pgxpool.Pool
-	line *store.Line
+	pool     *pgxpool.Pool
+	line     *store.Line
+	stranger *pgx.Conn
 }
 
 func newWorld(t *testing.T) *world {
@@ -74,7 +76,12 @@ func newWorld(t *testing.T) *world {
 	})
 	w := &world{Store: store.New(entpgx.New(pool), schema), pool: pool}
 	w.line = w.Line()
-	t.Cleanup(func() { _ = w.line.Close(context.Background()) })
+	w.stranger, err = pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = w.line.Close(context.Background())
+		_ = w.stranger.Close(context.Background())
+	})
 	return w
 }
 
@@ -90,6 +97,9 @@ type pair struct {
 	tokens  map[int64]int64 // of the database → of the model
 	newest  int64           // token of the database
 	lastUID int
+	last    map[string]store.Place // of the newest claim of each queue
+	missed  map[string]bool        // partition keys whose head was held when it was to be promoted
+	pulse   model.Moment           // when the schedule is due next
 
 	logf func(format string, args ...any) // tells the history
 }
@@ -106,9 +116,12 @@ type logger interface {
 }
 
 func newPair(t logger, w *world) *pair {
-	p := &pair{TestingT: t, logf: t.Logf, world: w, ids: map[model.ID]int64{}, models: map[int64]model.ID{}, tokens: map[int64]int64{0: 0}}
-	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals`)
+	p := &pair{TestingT: t, logf: t.Logf, world: w, ids: map[model.ID]int64{}, models: map[int64]model.ID{}, tokens: map[int64]int64{0: 0},
+		missed: map[string]bool{}, last: map[string]store.Place{}}
+	p.rollBack()
+	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues`)
 	p.setClock()
+	p.declare()
 	return p
 }
 
@@ -251,6 +264,11 @@ func brief(of any) string {
 	v := reflect.ValueOf(of)
 	var parts []string
 	switch v.Kind() {
+	case reflect.String:
+		if v.Len() > 100 {
+			return fmt.Sprintf("%.20s… (%d bytes)", v.String(), v.Len())
+		}
+		return v.String()
 	case reflect.Slice:
 		for n := range v.Len() {
 			parts = append(parts, brief(v.Index(n).Interface()))

@@ -104,16 +104,22 @@ var possible = []struct {
 	{"beat", 1, (*history).beats},
 	{"release", 2, (*history).releases},
 	{"commit late", 3, (*history).commitsLate},
-	{"reap", 2, func(h *history) bool { h.reap(&one(h, h.actors, "reaper").worker); return true }},
+	{"reap", 2, func(h *history) bool { h.reap(&one(h, h.actors, "reaper").worker, h.page()); return true }},
 	{"cancel", 1, (*history).cancels},
 	{"redrive", 2, (*history).redrives},
 	{"pause", 1, (*history).pauses},
 	{"reschedule", 1, (*history).reschedules},
-	{"prune", 1, func(h *history) bool { h.prune(retention, one(h, []int{2, 1000}, "page")); return true }},
-	{"time out", 2, func(h *history) bool { h.timeOut(); return true }},
-	{"expire", 2, func(h *history) bool { h.expire(); return true }},
-	{"sweep", 1, func(h *history) bool { h.sweep("north", "south"); return true }},
+	{"prune", 1, func(h *history) bool { h.prune(retention, h.page()); return true }},
+	{"time out", 2, func(h *history) bool { h.timeOut(h.page()); return true }},
+	{"expire", 2, func(h *history) bool { h.expire(h.page()); return true }},
+	{"sweep", 1, (*history).sweeps},
+	{"fire", 1, func(h *history) bool { h.fire(); return true }},
+	{"stray", 1, (*history).strays},
+	{"pause queue", 1, func(h *history) bool { h.pauseQueue(one(h, queues, "queue"), h.flip("pause")); return true }},
+	{"arrive", 3, (*history).arrives},
+	{"transact", 3, (*history).transacts},
 	{"read", 1, (*history).reads},
+	{"hold", 3, (*history).holds},
 }
 
 var weighted = func() (all []int) {
@@ -142,13 +148,14 @@ func (h *history) compare() {
 
 // end: whatever the history left must still be able to run.
 func (h *history) end() {
+	h.letGo()
 	h.compareTables()
 	h.advance(2 * time.Hour)
-	h.reap(&h.actors[0].worker)
-	h.timeOut()
-	h.expire()
+	h.reap(&h.actors[0].worker, 1000)
+	h.timeOut(1000)
+	h.expire(1000)
 	for _, q := range queues {
-		h.claim(&h.actors[0].worker, q, 1000, true)
+		h.claim(&h.actors[0].worker, q, 1000, wide)
 	}
 	h.compareTables()
 }
@@ -166,7 +173,7 @@ func (h *history) claims() bool {
 	if len(h.left(&a.worker, queue)) == 0 && rapid.IntRange(0, 9).Draw(h.t, "in vain") < 9 {
 		return false
 	}
-	a.held = append(a.held, h.claim(&a.worker, queue, h.upTo(4, "limit"), h.flip("wide"))...)
+	a.held = append(a.held, h.claim(&a.worker, queue, h.upTo(4, "limit"), one(h, []look{narrow, narrow, wide, behind}, "look"))...)
 	return true
 }
 
@@ -221,12 +228,48 @@ func (h *history) commitsLate() bool {
 
 func (h *history) decide(a *actor, claims []claim) {
 	decisions := make([]decision, len(claims))
+	slow := h.rarely("slow")
 	for n, c := range claims {
 		decisions[n].claim = c
 		decisions[n].outcome, decisions[n].keep = h.outcome(&c)
+		slow = slow || decisions[n].slow()
 	}
-	a.held = append(a.held, h.commit(h.rarely("slow"), decisions...)...)
-	a.spend(claims...)
+	if slow { // it would wait for a stranger
+		decisions = slices.DeleteFunc(decisions, func(d decision) bool {
+			if h.stuck(&d) && h.model.Holds(&d.Claim) {
+				a.held = append(a.held, d.claim)
+			}
+			return h.stuck(&d)
+		})
+	}
+	if len(decisions) == 0 {
+		return
+	}
+	on := h.commit(slow, decisions...)
+	a.held = append(a.held, on...)
+	for _, d := range decisions {
+		if !slices.ContainsFunc(on, func(c claim) bool { return c.ID == d.ID && c.Visit == d.Visit }) {
+			a.spend(d.claim)
+		}
+	}
+}
+
+// transacts commits one outcome in its step's own transaction, which is not begun where it would wait for a stranger.
+func (h *history) transacts() bool {
+	a := h.busy()
+	if a == nil {
+		return false
+	}
+	n := rapid.IntRange(0, len(a.held)-1).Draw(h.t, "claim")
+	d := decision{claim: a.held[n]}
+	d.outcome, d.keep = h.outcome(&d.claim)
+	if h.stuck(&d) {
+		return false
+	}
+	a.held = slices.Delete(a.held, n, n+1)
+	a.held = append(a.held, h.transact(d)...)
+	a.spend(d.claim)
+	return true
 }
 
 func (a *actor) spend(claims ...claim) {
@@ -236,12 +279,73 @@ func (a *actor) spend(claims ...claim) {
 
 func (h *history) delivers() bool {
 	to, name := h.address(), one(h, names, "name")
-	if i := h.model.Find(to); i != nil && len(i.Awaits) > 0 && !h.rarely("not awaited") {
+	i := h.model.Find(to)
+	if i != nil && h.model.Held(i.ID) { // it would wait
+		return false
+	}
+	if i != nil && len(i.Awaits) > 0 && !h.rarely("not awaited") {
 		name = one(h, i.Awaits, "name")
 	}
-	h.deliver(to, name, one(h, dedupKeys, "dedup key"))
+	h.deliver(to, name, h.payload(), one(h, dedupKeys, "dedup key"))
 	return true
 }
+
+// arrives sends a signal with start.
+func (h *history) arrives() bool {
+	spec := h.spec()
+	spec.Key = one(h, keys[2:], "key")
+	if i := h.model.Occupant(spec.Key); spec.Scope == model.ScopeNone || !h.room() || i != nil && h.model.Held(i.ID) {
+		return false
+	}
+	h.arrive(spec, one(h, names, "name"), h.payload(), one(h, dedupKeys, "dedup key"))
+	return true
+}
+
+// holds has a stranger hold some instances, or let them go.
+func (h *history) holds() bool {
+	if h.held() && !h.rarely("more") {
+		h.letGo()
+		return true
+	}
+	var ids []model.ID
+	for range h.upTo(3, "held") {
+		where := one(h, []func(*model.Instance) bool{
+			func(i *model.Instance) bool { return i.Status == model.Runnable && i.PartitionKey != "" },
+			func(i *model.Instance) bool { return i.Status == model.Executing },
+			func(i *model.Instance) bool { return i.Status == model.AwaitingChildren },
+			func(*model.Instance) bool { return true },
+		}, "of those that")
+		if id := h.someID(where); id != 0 && !h.model.Held(id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return false
+	}
+	h.hold(ids...)
+	return true
+}
+
+func (h *history) held() bool {
+	return len(h.model.Instances(func(i *model.Instance) bool { return h.model.Held(i.ID) })) > 0
+}
+
+func (h *history) sweeps() bool {
+	if h.held() { // it reports what it misses
+		return false
+	}
+	h.sweep("north", "south")
+	return true
+}
+
+func (h *history) strays() bool {
+	a, queue := one(h, h.actors, "worker"), one(h, queues, "queue")
+	h.stray(&a.worker, queue, a.held)
+	return true
+}
+
+// page is how many rows a sweep looks at: few, so that histories meet it, or all.
+func (h *history) page() int { return one(h, []int{2, 1000}, "page") }
 
 // crashes: a process forgets what it holds, or is only thought to.
 func (h *history) crashes() bool {
@@ -269,6 +373,15 @@ func (h *history) releases() bool {
 		return false
 	}
 	taken := h.take(a)
+	taken = slices.DeleteFunc(taken, func(c claim) bool {
+		if h.model.Held(c.ID) { // it would wait
+			a.held = append(a.held, c)
+		}
+		return h.model.Held(c.ID)
+	})
+	if len(taken) == 0 {
+		return false
+	}
 	h.release(&a.worker, taken...)
 	a.spend(taken...)
 	return true
@@ -291,9 +404,9 @@ func (h *history) advances() bool {
 }
 
 func (h *history) redrives() bool {
-	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Failed && i.Pending > 0 })
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Failed && i.Pending > 0 && h.free(i) })
 	if id == 0 || h.rarely("any") {
-		id = h.someID(func(i *model.Instance) bool { return i.Status == model.Failed })
+		id = h.someID(func(i *model.Instance) bool { return i.Status == model.Failed && h.free(i) })
 	}
 	if id == 0 {
 		return false
@@ -303,7 +416,7 @@ func (h *history) redrives() bool {
 }
 
 func (h *history) cancels() bool {
-	live := func(i *model.Instance) bool { return !i.Status.Terminal() }
+	live := func(i *model.Instance) bool { return !i.Status.Terminal() && h.free(i) }
 	id := h.someID(func(i *model.Instance) bool { return live(i) && i.Status == model.AwaitingChildren })
 	if id == 0 || h.rarely("any") {
 		id = h.someID(live)
@@ -311,7 +424,7 @@ func (h *history) cancels() bool {
 	switch {
 	case id == 0:
 		return false
-	case h.flip("family"):
+	case !h.held() && h.flip("family"):
 		h.cancelFamily(id)
 	default:
 		h.cancel(id)
@@ -321,13 +434,13 @@ func (h *history) cancels() bool {
 
 // pauses mostly pauses what can run, and resumes what is paused.
 func (h *history) pauses() bool {
-	if id := h.someID(func(i *model.Instance) bool { return i.Paused }); id != 0 && h.flip("resume") {
+	if id := h.someID(func(i *model.Instance) bool { return i.Paused && h.free(i) }); id != 0 && h.flip("resume") {
 		h.resume(id)
 		return true
 	}
-	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Runnable })
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Runnable && h.free(i) })
 	if id == 0 || h.rarely("any") {
-		id = h.someID(func(*model.Instance) bool { return true })
+		id = h.someID(h.free)
 	}
 	if id == 0 {
 		return false
@@ -337,7 +450,7 @@ func (h *history) pauses() bool {
 }
 
 func (h *history) reschedules() bool {
-	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Runnable })
+	id := h.someID(func(i *model.Instance) bool { return i.Status == model.Runnable && h.free(i) })
 	switch {
 	case id == 0:
 		return false
@@ -352,4 +465,9 @@ func (h *history) reschedules() bool {
 func (h *history) reads() bool {
 	h.read(h.address())
 	return true
+}
+
+// free instances can be had by an operator, who waits for strangers otherwise.
+func (h *history) free(i *model.Instance) bool {
+	return !h.model.Held(i.ID) && (i.Parent == 0 || !h.model.Held(i.Parent))
 }

@@ -59,7 +59,7 @@ func stop() model.Outcome {
 
 // claimOne claims the one instance that must be next.
 func (p *pair) claimOne(w *worker, want model.ID) claim {
-	claims := p.claim(w, "pay", 1, true)
+	claims := p.claim(w, "pay", 1, wide)
 	require.Len(p, claims, 1)
 	require.Equal(p, want, claims[0].ID)
 	return claims[0]
@@ -82,7 +82,7 @@ func TestErrorsOfManyAttempts(t *testing.T) {
 	}
 	p.compareTables()
 	p.advance(time.Minute)
-	p.expire()
+	p.expire(1000)
 	p.redrive(i)
 	p.commitOne(p.claimOne(&everyone, i), stop())
 }
@@ -94,12 +94,12 @@ func TestAFamilyOverItsDeadline(t *testing.T) {
 	mortal.Life, child.Life = time.Second, 2*time.Second
 	p.insert(mortal)
 	parent := p.insert(mortal)[0]
-	claims := p.claim(&everyone, "pay", 2, true)
+	claims := p.claim(&everyone, "pay", 2, wide)
 	p.commitOne(claims[1], spawn(child, plain("1")))
 	require.Equal(t, parent, claims[1].ID)
 	p.commitOne(claims[0], awaitGo("first"))
 	p.advance(2 * time.Second)
-	p.expire()
+	p.expire(1000)
 	p.redrive(parent)
 	p.claimOne(&everyone, 4)
 }
@@ -113,7 +113,7 @@ func TestSetAsideKeepsItsPlaceBehindABusyKey(t *testing.T) {
 	follower.Machine, free.Machine, visible.Machine = machines[1], machines[1], machines[1]
 	p.claimOne(&everyone, p.insert(busy)[0])
 	ids := p.insert(follower, free)
-	require.Empty(t, p.claim(&veteran, "pay", 4, true), "which sets both aside")
+	require.Empty(t, p.claim(&veteran, "pay", 4, wide), "which sets both aside")
 	p.insert(visible)
 	p.claimOne(&newcomer, ids[1])
 }
@@ -177,12 +177,12 @@ func TestTombstoneWakesNobody(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
-	p.deliver(model.Address{ID: id}, "go", "x")
+	p.deliver(model.Address{ID: id}, "go", "0", "x")
 	p.commitOne(p.claimOne(&everyone, id), next("2"))
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("first"))
-	p.deliver(model.Address{ID: id}, "go", "x")
+	p.deliver(model.Address{ID: id}, "go", "0", "x")
 	require.Equal(t, model.AwaitingSignal, p.model.Get(id).Status)
-	p.deliver(model.Address{ID: id}, "go", "y")
+	p.deliver(model.Address{ID: id}, "go", "0", "y")
 	p.claimOne(&everyone, id)
 }
 
@@ -191,10 +191,10 @@ func TestLateOutcomeConsumesNothing(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
-	p.deliver(model.Address{ID: id}, "go", "")
+	p.deliver(model.Address{ID: id}, "go", "0", "")
 	lost := p.claimOne(&everyone, id)
 	p.advance(lease + time.Second)
-	p.reap(&everyone)
+	p.reap(&everyone, 1000)
 	p.claimOne(&everyone, id)
 	p.commitOne(lost, next("2"))
 	require.Len(t, p.model.Inbox(id), 1)
@@ -206,13 +206,13 @@ func TestCollectingASet(t *testing.T) {
 	id := p.insert(plain("1"))[0]
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("first"))
 	for n := 1; n <= 3; n++ {
-		p.deliver(model.Address{ID: id}, "go", "")
+		p.deliver(model.Address{ID: id}, "go", "0", "")
 		c := p.claimOne(&everyone, id)
 		require.Len(t, c.Awaited, n)
 		p.commitOne(c, awaitGo("first"))
 		require.Equal(t, model.AwaitingSignal, p.model.Get(id).Status)
 	}
-	p.deliver(model.Address{ID: id}, "go", "")
+	p.deliver(model.Address{ID: id}, "go", "0", "")
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
 	require.Equal(t, model.Runnable, p.model.Get(id).Status, "towards another step nothing is ignored")
 }
@@ -222,13 +222,13 @@ func TestDuplicateOutranksFullInbox(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
 	p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
-	p.deliver(model.Address{ID: id}, "go", "x")
+	p.deliver(model.Address{ID: id}, "go", "0", "x")
 	p.commitOne(p.claimOne(&everyone, id), next("2"))
 	for range inboxCap {
-		p.deliver(model.Address{ID: id}, "halt", "")
+		p.deliver(model.Address{ID: id}, "halt", "0", "")
 	}
-	p.deliver(model.Address{ID: id}, "go", "x")
-	p.deliver(model.Address{ID: id}, "go", "y")
+	p.deliver(model.Address{ID: id}, "go", "0", "x")
+	p.deliver(model.Address{ID: id}, "go", "0", "y")
 	require.Len(t, p.model.Inbox(id), inboxCap)
 }
 
@@ -241,13 +241,13 @@ func TestCrashLimit(t *testing.T) {
 	for crashes := 1; crashes <= 3; crashes++ {
 		p.claimOne(&everyone, child)
 		p.advance(lease + time.Second)
-		p.reap(&newcomer)
+		p.reap(&newcomer, 1000)
 		require.Equal(t, crashes, p.model.Get(child).Crashes)
 		p.advance(5 * time.Minute)
 	}
 	p.claimOne(&everyone, child)
 	p.advance(lease + time.Second)
-	p.reap(&everyone)
+	p.reap(&everyone, 1000)
 	require.Equal(t, "crashes", p.model.Get(child).Failure)
 	p.claimOne(&everyone, parent)
 }
@@ -258,7 +258,7 @@ func TestCrashLimitIsExact(t *testing.T) {
 	for crashes := range crashLimits[machines[0]] + 1 {
 		require.Equal(t, crashes, p.claimOne(&everyone, id).Crashes)
 		p.advance(lease + time.Second)
-		p.reap(&everyone)
+		p.reap(&everyone, 1000)
 	}
 	require.Equal(t, model.Failed, p.model.Get(id).Status)
 }
@@ -269,13 +269,115 @@ func TestOldestTombstonesGoFirst(t *testing.T) {
 	id := p.insert(plain("1"))[0]
 	for _, key := range []string{"x", "y", "z"} {
 		p.commitOne(p.claimOne(&everyone, id), awaitGo("second"))
-		p.deliver(model.Address{ID: id}, "go", key)
+		p.deliver(model.Address{ID: id}, "go", "0", key)
 		p.commitOne(p.claimOne(&everyone, id), next("2"))
 		p.advance(time.Second)
 	}
 	p.prune(retention, 1000)
-	p.deliver(model.Address{ID: id}, "go", "z")
+	p.deliver(model.Address{ID: id}, "go", "0", "z")
 	require.Empty(t, p.model.Inbox(id))
-	p.deliver(model.Address{ID: id}, "go", "x")
+	p.deliver(model.Address{ID: id}, "go", "0", "x")
 	require.Len(t, p.model.Inbox(id), 1)
+}
+
+// Rows whose key's head a stranger holds can neither be claimed nor be moved behind it. As many of them as
+// a claim looks at once kept it from all others.
+func TestAHeldHeadHoldsUpItsKeyOnly(t *testing.T) {
+	p := newHistory(t)
+	first, second := plain("1"), plain("2")
+	first.PartitionKey, second.PartitionKey = "north", "north"
+	head := p.insert(first)[0]
+	p.insert(second)
+	other := p.insert(plain("3"))[0]
+	p.hold(head)
+	claims := p.claim(&everyone, "pay", 1, narrow)
+	require.Len(t, claims, 1)
+	require.Equal(t, other, claims[0].ID)
+	p.letGo()
+	p.claimOne(&everyone, head)
+}
+
+// The same behind a row that executes.
+func TestAHeldHolderOfAKeyHoldsUpItsKeyOnly(t *testing.T) {
+	p := newHistory(t)
+	first, second := plain("1"), plain("2")
+	first.PartitionKey, second.PartitionKey = "north", "north"
+	holder := p.insert(first)[0]
+	c := p.claimOne(&everyone, holder)
+	behind := p.insert(second)[0]
+	p.hold(holder)
+	other := p.insert(plain("3"))[0]
+	require.Equal(t, other, p.claim(&everyone, "pay", 1, narrow)[0].ID)
+	p.letGo()
+	p.commitOne(c, outcome(model.Finish, ""))
+	p.claimOne(&everyone, behind)
+}
+
+// Children of a parent that a stranger holds cannot end. Sweeps that look at a few rows at a time found
+// the same children again and again, and never what came after them.
+func TestAHeldParentsChildrenHoldUpNoDeadline(t *testing.T) {
+	p := newHistory(t)
+	mortal := plain("2")
+	mortal.Life = time.Second
+	parent := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, parent), spawn(mortal, mortal, mortal))
+	p.advance(time.Microsecond)
+	p.insert(mortal)
+	p.hold(parent)
+	p.advance(time.Minute)
+	p.expire(2)
+	p.letGo()
+	p.expire(2)
+}
+
+func TestAHeldParentsChildrenHoldUpNoReaper(t *testing.T) {
+	p := newHistory(t)
+	parent := p.insert(plain("1"))[0]
+	p.commitOne(p.claimOne(&everyone, parent), spawn(plain("2"), plain("3"), plain("4")))
+	for range crashLimits[machines[0]] {
+		p.claim(&everyone, "pay", 3, wide)
+		p.advance(lease + time.Second)
+		p.reap(&everyone, 1000)
+		p.advance(5 * time.Minute)
+	}
+	p.claim(&everyone, "pay", 3, wide)
+	p.advance(time.Microsecond)
+	p.claimOne(&everyone, p.insert(plain("5"))[0])
+	p.hold(parent)
+	p.advance(lease + time.Second)
+	p.reap(&everyone, 2)
+	p.letGo()
+	p.reap(&everyone, 2)
+}
+
+// What became of an outcome whose answer was lost, beside one whose row a stranger holds.
+func TestAnOutcomeIsLeftOutAndGoesOn(t *testing.T) {
+	p := newHistory(t)
+	held, free := p.insert(plain("1"))[0], p.insert(plain("2"))[0]
+	a, b := p.claimOne(&everyone, held), p.claimOne(&everyone, free)
+	p.hold(held)
+	on := p.commit(false, decision{claim: a, outcome: next("3")}, decision{claim: b, outcome: next("4")})
+	require.Len(t, on, 1)
+	p.letGo()
+	p.commitOne(on[0], next("5"))
+}
+
+// A function of a claim that is over is not called.
+func TestALateStepsOwnTransactionDoesNotBegin(t *testing.T) {
+	p := newHistory(t)
+	id := p.insert(plain("1"))[0]
+	c := p.claimOne(&everyone, id)
+	p.cancel(id)
+	p.transact(decision{claim: c, outcome: next("2")})
+}
+
+// A schedule is due at its time, not only after it, and once.
+func TestAScheduleIsDueAtItsTime(t *testing.T) {
+	p := newHistory(t)
+	p.advance(beat - time.Microsecond)
+	p.fire()
+	p.advance(time.Microsecond)
+	p.fire()
+	p.fire()
+	require.Len(t, p.model.Instances(func(*model.Instance) bool { return true }), 1)
 }

@@ -16,6 +16,9 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		}
 		text, most := "lost its worker", limit(i.Machine)
 		over := most > 0 && i.Crashes >= most
+		if w.stuck(i, over) {
+			continue
+		}
 		if over {
 			text = fmt.Sprintf("lost its worker %d times at step %s: over the crash limit", i.Crashes+1, i.Step)
 		}
@@ -51,7 +54,7 @@ func reapDelay(crashes int) time.Duration {
 // which comes before the claim is given, too.
 func (w *World) TimeOut() (woken int) {
 	for _, i := range w.instances {
-		if i.Status == AwaitingSignal && i.Deadline != Never && i.Deadline <= w.Now {
+		if i.Status == AwaitingSignal && i.Deadline != Never && i.Deadline <= w.Now && !w.held[i.ID] {
 			w.wake(i)
 			i.TimedOut = true
 			woken++
@@ -71,7 +74,7 @@ func (w *World) Overdue() bool { return w.first(w.overdue) != nil }
 // Expire fails the instances that are over their deadline, whatever they wait for; say tells a moment. All of them end at once: a parent among
 // them does not wake for a child that is.
 func (w *World) Expire(say func(Moment) string) (failed []ID) {
-	late := w.Instances(w.overdue)
+	late := w.Instances(func(i *Instance) bool { return w.overdue(i) && !w.stuck(i, true) })
 	for _, i := range late {
 		text := fmt.Sprintf("over its deadline of %s at step %s, %s", say(i.Expiry), i.Step, i.Status)
 		if i.Paused {
@@ -107,13 +110,15 @@ func (w *World) Prune(keep Retention) (instances, tombstones int) {
 		w.instances = slices.DeleteFunc(w.instances, func(i *Instance) bool { return i == gone })
 	}
 	for _, i := range w.instances {
-		tombstones += w.pruneTombstones(i.ID, keep.Tombstones)
+		if !w.held[i.ID] {
+			tombstones += w.pruneTombstones(i.ID, keep.Tombstones)
+		}
 	}
 	return instances, tombstones
 }
 
 func (w *World) prunable(i *Instance, keep Retention) bool {
-	if !w.expired(i, keep) {
+	if w.held[i.ID] || !w.expired(i, keep) {
 		return false
 	}
 	if p := w.Get(i.Parent); p != nil && p.Round == i.ParentRound && !w.expired(p, keep) {

@@ -174,6 +174,8 @@ type World struct {
 	lastID    ID
 	lastSent  int
 	lastToken int64
+	paused    []string    // queues
+	held      map[ID]bool // rows that a stranger's transaction has locked
 }
 
 // Advance lets time pass.

@@ -1,0 +1,22 @@
+package model
+
+// Arrival is what became of a signal with start.
+type Arrival struct {
+	Delivery
+	Inserted bool // nobody had the key: the target is new
+}
+
+// Arrive delivers a signal to the live instance that occupies a spec's key, or inserts the spec
+// with the signal in its inbox. It is refused, and occupant says by whom, where the key's occupant
+// has ended.
+func (w *World) Arrive(s Spec, name, payload, dedupKey string, inbox int) (a Arrival, occupant ID, err error) {
+	if o := w.Occupant(s.Key); o != nil && o.Status.Terminal() {
+		return Arrival{}, o.ID, ErrNoTarget
+	}
+	if w.Occupant(s.Key) == nil {
+		a.Inserted = true
+		w.insert(&s, nil)
+	}
+	a.Delivery, err = w.Deliver(Address{Key: s.Key}, name, payload, dedupKey, inbox)
+	return a, 0, err
+}
