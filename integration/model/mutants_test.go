@@ -41,7 +41,7 @@ var mutants = []struct{ name, file, from, to string }{
 	{"pick without priority", "claim.go", "PARTITION BY act ORDER BY priority, eligible_at, id)", "PARTITION BY act ORDER BY eligible_at, id)"},
 	{"pick without id", "claim.go", "PARTITION BY act ORDER BY priority, eligible_at, id)", "PARTITION BY act ORDER BY priority, eligible_at, id DESC)"},
 	{"no promotion after a commit", "commit.go", "if len(b.keys) > 0 {", "if len(b.keys) > 1000 {"},
-	{"no promotion after a release", "lease.go", "if len(keys) > 0 {", "if len(keys) > 1000 {"},
+	{"no promotion after a release", "lease.go", "case len(keys) > 0 && promote:", "case len(keys) > 1000 && promote:"},
 	{"busy per queue", "claim.go", "WHERE g.partition_key = k AND g.status = 'executing' LIMIT 1) b", "WHERE g.partition_key = k AND g.queue = $1 AND g.status = 'executing' LIMIT 1) b"},
 	{"an unknown head holds nobody", "claim.go", "p.busy IS NULL AND p.head = w.id", "p.busy IS NULL AND (p.head = w.id OR p.first = w.id)"},
 	{"what was set aside comes late", "claim.go", "g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r", "g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $5) r"},
