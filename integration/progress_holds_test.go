@@ -94,8 +94,7 @@ var holds = []hold{
 		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
 	}, pending: "it fails each claim"},
 	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", ""), pending: "it fails each claim"},
-	{name: "a row that nobody may wake", slots: 3, begin: refused("awaiting_signal", "runnable", "awaits = '{word}', await_deadline = now()"),
-		pending: "it fails each sweep"},
+	{name: "a row that nobody may wake", slots: 3, begin: refused("awaiting_signal", "runnable", "awaits = '{word}', await_deadline = now()")},
 	{name: "a row that nobody may fail", slots: 3, begin: refused("awaiting_signal", "failed", "awaits = '{word}', deadline = now()")},
 	{name: "a row that nobody may reap", slots: 3, begin: refused("executing", "runnable", "locked_by = 'gone', lease_expires_at = now() - interval '1 hour'")},
 	{name: "outcomes that nobody may commit", slots: 20, begin: func(s *stage) {
@@ -110,7 +109,7 @@ var holds = []hold{
 
 	// Two things at once.
 	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
-	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen, pending: "nothing ends the transaction"},
+	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen},
 	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed},
 
 	{name: "a step that does not end", slots: 2, begin: func(s *stage) {
