@@ -12,15 +12,15 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Entry is one outcome on its way into a batch.
+// Entry is one outcome to commit in a batch.
 type Entry struct {
 	Claim  *step.Claim
 	Commit *step.Commit
-	Keep   bool // Next only: the claim is kept, the row stays executing
+	Keep   bool // of Next only: the claim is kept, and the row stays executing
 }
 
-// Keyed reports whether a child has a correlation key. Its insertion waits for whoever is inserting
-// the same key, so such an entry must not share a batch.
+// Keyed reports whether a child has a correlation key. The insertion of such a child waits for
+// whoever is inserting the same key, so the entry must not share a batch.
 func (e *Entry) Keyed() bool {
 	for i := range e.Commit.Spawn {
 		if e.Commit.Spawn[i].Key != "" {
@@ -30,7 +30,7 @@ func (e *Entry) Keyed() bool {
 	return false
 }
 
-// Bytes is about how much of an entry travels to Postgres.
+// Bytes estimates how many bytes of an entry travel to Postgres.
 func (e *Entry) Bytes() int {
 	o := e.Commit
 	n := len(o.Step) + len(o.State) + len(o.Result) + len(o.Err) + 8*len(e.Claim.Awaited)
@@ -43,11 +43,13 @@ func (e *Entry) Bytes() int {
 	return n
 }
 
-// spawnBytes is about how much of a child travels to Postgres: what varies, its uid, and the numbers.
+// spawnBytes estimates how many bytes of a child travel to Postgres: its texts, its uid and its
+// numbers.
 func spawnBytes(x *step.Spec) int { return x.Bytes() + 150 }
 
-// keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so Postgres updates in place (HOT)
-// at half the cost: that is why the heartbeat, not the commit, extends leases. See commitSQL for the shape.
+// keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so
+// Postgres updates the row in place (HOT) at half the cost. That is why the heartbeat, and not the
+// commit, extends leases. See commitSQL for the statement's shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 steps $7 states
 var keptSQL = `UPDATE {s}.gen_durable g SET step = u.step, state = u.state::jsonb, awaits = NULL, timed_out = false, attempt = 0, crashes = 0,
@@ -58,8 +60,9 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
 RETURNING g.id`
 
-// doneSQL commits the outcomes of a batch that end an instance well: the most common of those that give their claim up, by a statement
-// that knows what they are at nine tenths of the cost. Children are not among them, since their parents must be held. See commitSQL.
+// doneSQL commits the Done outcomes of a batch, except those of children, whose parents must be
+// locked. Done is the most common outcome that gives its claim up, and a statement for this one
+// kind costs nine tenths of the general one. See commitSQL for the statement's shape.
 //
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results
 var doneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
@@ -72,18 +75,22 @@ WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
 RETURNING g.id`
 
 // commitSQL applies all other outcomes of a batch, of all kinds, under the fence (see visitFence).
-// A stale one changes nothing. Each applied row carries the batch's mark, commit_id: the riders that follow in the transaction go by it,
-// never by what the fence should be next, which a re-claimed row could match too (T84).
+// A stale outcome changes nothing. Each applied row carries the batch's mark in commit_id. The
+// riders that follow in the transaction find their rows by that mark, and never by the values that
+// the fence should have next, which a re-claimed row could match too (T84).
 //
-// Nothing here waits for a stranger. A row that someone holds is left out (SKIP LOCKED), and so is a terminal child whose parent, to be
-// joined by a rider, someone holds. Lock and UPDATE are one statement: a later one could not know what was skipped, and would wait.
-// The parents are locked with the first row, be it a child or not, since the last condition asks for them first: one whose own outcome is
-// in this batch could not be locked any more once it is updated, and its child would be left out.
-// The join is by ctid, which is right only because the lock did not wait (T99).
+// The statement never waits for a stranger. It leaves out a row that someone has locked (SKIP
+// LOCKED), and a terminal child whose parent, which a rider is to join, someone has locked. Lock
+// and UPDATE are one statement: a separate UPDATE could not know which rows the lock skipped, and
+// would wait for them. The parents are locked when the first row is, whether that row is a child or
+// not, since the last condition evaluates the subquery of the parents first. A parent whose own
+// outcome is in this batch could no longer be locked after its update, and its child would be left
+// out. The join is by ctid, which is right only because the lock did not wait (T99).
 //
-// $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results $10 delay or timeout, µs $11 time
-// $12 errors $13 failures $14, $15 slice of $16 names $17 number of children $18 parent of a terminal child $19 the distinct parents.
-// Columns that no entry needs are NULL, which unnest pads.
+// $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results
+// $10 delay or timeout, µs $11 time $12 errors $13 failures $14, $15 slice of $16 names $17 number
+// of children $18 parent of a terminal child $19 the distinct parents. A column that no entry needs
+// is NULL, which unnest pads.
 var commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
@@ -128,30 +135,31 @@ WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
   AND (u.parent = ANY(ARRAY(SELECT id FROM p)) OR u.parent IS NULL)
 RETURNING g.id`
 
-// slowSQL leads a transaction of the slow lane: own rows and the parents to join, together, in id order, waiting for whoever holds them
-// (up to the lock timeout). One order for all who wait: no deadlock (T43). $1 ids
+// slowSQL leads a transaction of the slow lane. It locks the outcomes' own rows together with the
+// parents to join, in id order, and waits for their holders up to the lock timeout. All waiters
+// lock in this one order, so they cannot deadlock (T43). $1 ids
 const slowSQL = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) ORDER BY x.id FOR NO KEY UPDATE`
 
-// Committed is what a batch did.
+// Committed reports what a batch did.
 type Committed struct {
-	Applied map[int64]bool           // by instance id; what is missing was stale, or left out because someone held it: ask Resolve
-	Queues  []string                 // where something became runnable: worth a nudge; with repeats
-	Soon    map[string]time.Duration // and where something will, at the earliest
-	Missed  []string                 // partition keys to promote again, soon
+	Applied map[int64]bool           // by instance id; an id is missing if its outcome was stale or left out since someone held a row: ask Resolve
+	Queues  []string                 // queues in which a row became runnable, worth a nudge; with repeats
+	Soon    map[string]time.Duration // by queue, how soon the next row becomes due
+	Missed  []string                 // partition keys to promote again soon
 }
 
 // Commit applies a batch of outcomes as one transaction, each whole or not at all, each under its
-// own fence (spec §8). It takes one round trip; children with correlation keys, or of many bytes,
-// take further ones. No instance may occur twice, be it under different claims: the riders go by
-// the mark of the batch. mark must be new for each call.
+// own fence (§8). It takes one round trip, and more if children have correlation keys or many
+// bytes. No instance may occur twice, not even under different claims, since the riders go by the
+// mark of the batch. mark must be new for each call.
 //
-// Without wait an outcome is left out while somebody has its row locked, or the row of the parent
-// that it joins. With wait both are waited for, for so long each. Such waits leave one connection
-// to the others: where a pool has no second one to spare, there is no wait. Children with
-// correlation keys go alone: they wait for whoever is inserting the same key, without wait for
-// briefLock only.
+// If wait is zero, Commit leaves out an outcome whose row, or the row of the parent that it joins,
+// somebody has locked. Otherwise it waits for both, at most wait for each. Such waits leave one
+// connection to the other statements: if the pool has no second one to spare, Commit does not wait.
+// Outcomes whose children have correlation keys go alone. They wait for whoever is inserting the
+// same key, for at most briefLock if wait is zero.
 //
-// After an error the batch is not applied, unless Unknown says that this is open.
+// After an error the batch is not applied, unless Unknown reports that this is open.
 func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry, wait time.Duration) (Committed, error) {
 	if wait > 0 {
 		select {
@@ -171,7 +179,8 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	}
 	out, err := s.commitBatch(ctx, b, lock)
 	if len(entries) == 1 && len(b.keys) > 0 && blames(err) {
-		// Maybe it is the next row of the key that Postgres refuses to change: that is Promote's trouble.
+		// Postgres may refuse to change the next row of the key, not the outcome's own. Then the outcome
+		// is committed without the promotion, and Promote deals with that row.
 		keys := b.keys
 		b.keys = nil
 		if out, err = s.commitBatch(ctx, b, lock); err == nil {
@@ -181,7 +190,7 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	return out, err
 }
 
-// commitBatch commits a batch, once.
+// commitBatch commits a batch in a single attempt.
 func (s *Store) commitBatch(ctx context.Context, b *batch, lock string) (Committed, error) {
 	out := Committed{Applied: make(map[int64]bool, len(b.entries))}
 	var err error
@@ -197,10 +206,10 @@ func (s *Store) commitBatch(ctx context.Context, b *batch, lock string) (Committ
 	return out, nil
 }
 
-// Unknown reports whether an error leaves open if what was sent took effect.
+// Unknown reports whether an error leaves open if the sent statements took effect.
 func Unknown(err error) bool { return unknown(err) }
 
-// outcomes are the fenced update and the riders up to the insertion of children.
+// outcomes returns the fenced updates, and the riders up to the insertion of children.
 func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	var stmts []entpgx.Stmt
 	if b.slow {
@@ -215,7 +224,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	}
 	if len(b.ids) > 0 {
 		gate := b.parents
-		if b.slow { // held by slowSQL; one may be gone
+		if b.slow { // slowSQL has locked them; one may have been deleted
 			gate = nil
 		}
 		stmts = append(stmts, s.stmt("commit", commitSQL, applied, b.ids, b.tokens, b.visits, b.worker, b.mark, b.kinds, b.steps, b.states,
@@ -239,7 +248,8 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	return stmts
 }
 
-// settle are the riders that may change rows of others: parents and partition keys.
+// settle returns the riders that may change rows of others: of parents, and of the next instances
+// of partition keys.
 func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 	var stmts []entpgx.Stmt
 	if len(b.joiners) > 0 {

@@ -11,14 +11,14 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Needs are the statements that a batch sends for the sake of an entry, as a set of bits.
+// Needs is a set of bits. Each bit stands for a statement that a batch sends for an entry.
 type Needs uint16
 
-// NeedsMost is how many values of Needs there are.
+// NeedsMost is the number of values that Needs can have.
 const NeedsMost = 1 << 10
 
-// Needs returns what the entry needs. Two entries that need the same are told apart by nothing but
-// their rows: where one is committed, no other can lack a right or a table.
+// Needs returns the statements that the entry needs. Two entries with the same needs differ in
+// their rows only: if Postgres commits one, the other cannot lack a right or a table.
 func (e *Entry) Needs() (n Needs) {
 	kind, signals := e.Commit.Kind, e.Commit.Kind == step.Next || e.Commit.Kind == step.Children
 	dedup := func(s step.Signal) bool { return s.DedupKey != "" }
@@ -35,7 +35,8 @@ func (e *Entry) Needs() (n Needs) {
 	return n
 }
 
-// batch is the columns of one commit: what its statements take, gathered from the entries in one pass.
+// batch holds the columns of one commit: the arguments of its statements, gathered from the entries
+// in one pass.
 type batch struct {
 	worker, mark string
 	slow         bool
@@ -46,7 +47,7 @@ type batch struct {
 	fences
 	kinds []string
 
-	// Columns that stay nil until an entry needs them.
+	// These columns stay nil until an entry needs them.
 	steps, states, results, errs, failures []*string
 	micros                                 []*int64
 	times                                  []*time.Time
@@ -56,33 +57,33 @@ type batch struct {
 	names      []string
 	parents    []int64 // distinct parents of terminal children
 	consumed   []int64 // presented signals without a dedup key
-	tombstones []int64 // and with one
+	tombstones []int64 // presented signals with one
 	parked     []int64
-	presented  []int64 // to those that park towards their own step
+	presented  []int64 // signals presented to entries that park towards their own step
 	done       []int64
 	joiners    []int64  // terminal children
-	keys       []string // partition keys that these outcomes set free
-	holders    []int64  // and whose claim held each
+	keys       []string // partition keys that these outcomes free
+	holders    []int64  // the instance whose claim held each of keys
 	spawn      specs    // children, up to messageBytes
-	spawned    int      // bytes of those
-	later      []part   // the children that are too many for one message
-	kids       []kid    // those with correlation keys, of both
+	spawned    int      // the bytes of spawn
+	later      []part   // further children, more than one message holds
+	kids       []kid    // the children with correlation keys, in spawn and in later
 }
 
-// fences are what a row must still be for its outcome to count.
+// fences holds the values that a row must still have for its outcome to count.
 type fences struct{ ids, tokens, visits []int64 }
 
 func (f *fences) add(c *step.Claim) {
 	f.ids, f.tokens, f.visits = append(f.ids, c.ID), append(f.tokens, c.Token), append(f.visits, c.Visit)
 }
 
-// kept are the outcomes that keep their claim.
+// kept holds the outcomes that keep their claim.
 type kept struct {
 	fences
 	steps, states []string
 }
 
-// ended are outcomes that are Done, of instances that are nobody's children.
+// ended holds the Done outcomes of instances without a parent.
 type ended struct {
 	fences
 	results []*string
@@ -109,7 +110,7 @@ func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	return b
 }
 
-// add adds an entry; n are those of the general statement.
+// add adds an entry. n is the number of entries that the general statement takes.
 func (b *batch) add(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
 	switch {
@@ -188,8 +189,9 @@ func (b *batch) consume(c *step.Claim) {
 	}
 }
 
-// Runnable notes where the applied ones of some outcomes made something runnable, as far as the entries
-// themselves know. What else they made so (a parent, the next of a key) the server says.
+// Runnable notes the queues in which the applied outcomes of entries made an instance runnable, as
+// far as the entries know. The server reports the others: parents, and the next instances of
+// partition keys.
 func (out *Committed) Runnable(entries []Entry) {
 	note := func(queue string, delay time.Duration, at time.Time) {
 		if !at.IsZero() {
@@ -224,7 +226,7 @@ func (out *Committed) Runnable(entries []Entry) {
 	}
 }
 
-// set puts a value into a column that is made when its first value comes.
+// set puts a value into a column, and makes the column with its first value.
 func set[T any](column *[]*T, n, i int, v *T) {
 	if v == nil {
 		return
@@ -243,7 +245,8 @@ func jsonText(raw json.RawMessage) *string {
 	return &s
 }
 
-// pause sleeps before the n-th repetition, 10 ms to 1 s. It returns ctx's error when that ends first.
+// pause sleeps before the n-th repetition, for 10 ms to 1 s. It returns ctx's error if ctx ends
+// first.
 func pause(ctx context.Context, n int) error {
 	if !pace.Sleep(ctx, pace.Backoff(n, 10*time.Millisecond, time.Second)) {
 		return ctx.Err()

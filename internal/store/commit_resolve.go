@@ -8,8 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// resolveSQL looks what became of outcomes that a commit did not report as applied: mine by one of
-// its marks, still mine to commit, or neither; and whether there is a parent to be joined.
+// resolveSQL reads the fate of outcomes that a commit did not report as applied. Per outcome it
+// returns whether the row bears one of the marks, whether the fence still holds, and the parent to
+// join, if it exists.
+//
 // $1 ids $2 tokens $3 visits $4 worker $5 marks $6 parents, 0: none
 var resolveSQL = `SELECT u.id, coalesce(g.commit_id = ANY($5::text[]::uuid[]), false),
   coalesce(` + visitFence("u.token", "u.visit") + `, false),
@@ -18,41 +20,41 @@ FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::bigint[]) AS u(id, tok
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commit_id FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
   ON true`
 
-// freeSQL locks those of some rows that nobody has locked. $1 ids
+// freeSQL locks the given rows, except those that someone has locked. $1 ids
 const freeSQL = `SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED`
 
-// Verdict on an outcome that a commit did not report as applied.
+// Verdict is the fate of an outcome that a commit did not report as applied.
 type Verdict int
 
 // The verdicts.
 const (
-	// Stale: the claim is not current any more, and none of the marks is on the row. It changed
-	// nothing, as far as can be told.
+	// Stale means that the claim is over and the row bears none of the marks. The outcome changed
+	// nothing, as far as anybody can tell.
 	Stale Verdict = iota
-	// Mine: it was applied. The row bears one of the marks.
+	// Mine means that the outcome was applied: the row bears one of the marks.
 	Mine
-	// Current: it was not applied, and the claim still holds. Nobody had its row locked, nor that of
-	// the parent that it joins: commit it again.
+	// Current means that the outcome was not applied, that the claim still holds, and that nobody had
+	// locked its row or that of the parent that it joins. Commit it again.
 	Current
-	// Held: its row's last committed version says the same as of Current, but somebody has that row
-	// locked, or the parent's. It may be an attempt in its old backend, about to commit, or a
-	// stranger.
+	// Held means that the last committed version of the row says the same as for Current, but somebody
+	// has locked that row or the parent's. The holder may be an attempt in its old backend, about to
+	// commit, or a stranger.
 	Held
 )
 
-// Resolve tells, per instance id, what became of outcomes; marks are those of every attempt to
+// Resolve returns, by instance id, the fate of outcomes. marks are the marks of every attempt to
 // commit them.
 //
-// An attempt whose fate is unknown may still be about to commit in its old backend, and then has
-// the rows of all its outcomes locked: a look at them would lie (T28). So the rows are locked
-// first, and those of the parents to join, as far as they can be had now, and then read by a
-// statement of its own. Nobody waits, and whoever holds one row keeps only its outcome from being
-// decided. With wait, which is for one outcome alone, they are waited for instead.
+// An attempt without an answer may still be about to commit in its old backend. Then it holds the
+// rows of all its outcomes, and reading them would mislead (T28). So Resolve first locks the rows,
+// and those of the parents to join, as far as nobody has locked them, and then reads them by a
+// separate statement. It waits for nobody, and the holder of one row delays the verdict on that
+// outcome only. With wait, which is for one outcome alone, Resolve waits for the holders instead.
 //
-// What was not locked is read as well. A mark on the row, or a fence that has passed, was committed
-// by somebody, and stays true whatever the holder does: the holder's own version is not visible,
-// and cannot be of an attempt of ours, whose fence would not have held. Only that the claim still
-// holds is open: Held.
+// Resolve also reads the rows that it could not lock. If one bears a mark, or no longer passes the
+// fence, then that is committed, and stays true whatever the holder does: the holder's own version
+// is not visible, and cannot come from an attempt of ours, whose fence would not have held. Only a
+// claim that still holds leaves the fate open, and the verdict is Held.
 func (s *Store) Resolve(ctx context.Context, worker string, marks []string, entries []Entry, wait time.Duration) (map[int64]Verdict, error) {
 	var of fences
 	parents := make([]int64, len(entries))

@@ -10,8 +10,10 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// droppedSQL sets a parent's barrier to the children really inserted, and records the others for the step that joins. None left:
-// the barrier is open at once. $1 parents $2 mark $3 children that were not inserted, per parent $4 what to record
+// droppedSQL lowers a parent's barrier to the children that were really inserted, and records the
+// others for the step that joins. If none was inserted, it opens the barrier at once.
+//
+// $1 parents $2 mark $3 children that were not inserted, per parent $4 what to record
 const droppedSQL = `UPDATE {s}.gen_durable g SET children_pending = g.children_pending - u.n, dropped = u.dropped::jsonb,
   status = CASE WHEN g.children_pending <= u.n THEN 'runnable' ELSE g.status END,
   eligible_at = CASE WHEN g.children_pending <= u.n THEN (SELECT clock_timestamp()) ELSE g.eligible_at END
@@ -19,18 +21,18 @@ FROM unnest($1::bigint[], $3::int[], $4::text[]) AS u(id, n, dropped)
 WHERE g.id = u.id AND g.commit_id = $2::uuid
 RETURNING g.queue`
 
-// messageBytes bounds one message to Postgres, unless a single value is larger. Both sides hold such a
-// message several times over.
+// messageBytes bounds one message to Postgres, unless a single value is larger. Client and server
+// each hold such a message several times over.
 const messageBytes = 16 << 20
 
-// part is some of the children of an outcome, in a message of their own.
+// part holds some children of an outcome, for a message of their own.
 type part struct {
 	parent   int64
 	depth    int
 	children []step.Spec
 }
 
-// kid is a child with a correlation key. It may be dropped.
+// kid is a child with a correlation key. Its insertion may be dropped.
 type kid struct {
 	uid    uuid.UUID
 	key    string
@@ -38,7 +40,7 @@ type kid struct {
 	index  int
 }
 
-// addChildren adds the children of an outcome, those that are too many for one message for later.
+// addChildren adds the children of an outcome. Those beyond one message go to later.
 func (b *batch) addChildren(c *step.Claim, children []step.Spec) {
 	for i := range children {
 		if x := &children[i]; x.Key != "" {
@@ -63,7 +65,7 @@ func (b *batch) addChildren(c *step.Claim, children []step.Spec) {
 	}
 }
 
-// addChildren adds children of one parent.
+// addChildren adds the children of a part.
 func (c *specs) addChildren(p part) {
 	c.grow(len(p.children))
 	for i := range p.children {
@@ -71,12 +73,13 @@ func (c *specs) addChildren(p part) {
 	}
 }
 
-// inParts reports whether a batch takes more than one round trip: which children with correlation keys
-// were dropped, and for whom, is known only after their insertion, and what is more than one message
-// holds is sent in several, each of which the next one waits for.
+// inParts reports whether a batch takes more than one round trip. The store knows only after the
+// insertion which children with correlation keys were dropped, and in whose favour. And it sends
+// more children than one message holds in several messages, each after the answer to the one
+// before.
 func (b *batch) inParts() bool { return len(b.kids) > 0 || len(b.later) > 0 }
 
-// commitInParts is such a commit.
+// commitInParts sends a batch that takes several round trips, up to its COMMIT.
 func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 	fresh, held := map[uuid.UUID]int64{}, map[string]occupant{}
 	var note func(pgx.Rows) error
@@ -116,7 +119,8 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 	return send(stmts...)
 }
 
-// dropped corrects the barriers of parents some of whose children were not inserted.
+// dropped returns the statements that correct the barriers of parents some of whose children were
+// not inserted.
 func (s *Store) dropped(b *batch, fresh map[uuid.UUID]int64, held map[string]occupant, out *Committed) ([]entpgx.Stmt, error) {
 	lists := map[int64][]step.Dropped{}
 	for _, k := range b.kids {

@@ -5,13 +5,13 @@ import (
 	"log/slog"
 )
 
-// Holders looks who holds a row now: a Store does.
+// Holders finds out who holds a row now. *Store implements it.
 type Holders interface {
 	Holder(ctx context.Context, of Address) (h Holder, ok bool, err error)
 }
 
-// HeldBy says who holds the row that err has waited for in vain; ok is false where err is of another
-// kind, or nobody can be named.
+// HeldBy returns who holds the row that err's statement waited for in vain. ok is false if err is
+// of another kind, or if the holder cannot be found.
 func HeldBy(ctx context.Context, in Holders, of Address, err error) (h Holder, ok bool) {
 	if !IsLockTimeout(err) {
 		return Holder{}, false
@@ -20,7 +20,7 @@ func HeldBy(ctx context.Context, in Holders, of Address, err error) (h Holder, o
 	return h, ok && err == nil
 }
 
-// Attr is the holder for a log line.
+// Attr renders the holder for a log line.
 func (h Holder) Attr() slog.Attr {
 	return slog.Group("held_by", slog.Int("pid", int(h.PID)), slog.String("state", h.State), slog.String("application", h.Application))
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// scopeText turns fsm.Scope into the statuses in which a key is occupied. Only these five exist (spec §7).
+// scopeText turns fsm.Scope into the statuses in which a key is occupied. Only these five scopes
+// exist (§7).
 const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE CASE r.scope
     WHEN 0 THEN '{runnable,executing,awaiting_signal,awaiting_children}'::{s}.durable_status[]
     WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'::{s}.durable_status[]
@@ -21,12 +22,15 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE 
     WHEN 3 THEN '{runnable,executing,awaiting_signal,awaiting_children,done,failed}'::{s}.durable_status[]
     ELSE '{}'::{s}.durable_status[] END END`
 
-// insertRowsSQL is what the insertions have in common: one row of r per spec, with an id of its own. Ids are drawn in input order, which
-// decides ties of the pick order: below the sort, in a subquery that Postgres does not merge for its volatile nextval. Rows go in in key order,
-// so that two processes inserting the same new keys in opposite orders do not deadlock (T52, T89).
+// insertRowsSQL is the common part of the insertions. It makes one row of r per spec, with an id of
+// its own. It draws ids in input order, which decides ties of the pick order; the draw is below the
+// sort, in a subquery that Postgres does not merge since nextval is volatile. Rows are inserted in
+// key order, so that two processes that insert the same new keys in opposite orders do not deadlock
+// (T52, T89).
 //
-// $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9 correlation keys $10 scopes
-// $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until the deadline
+// $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9
+// correlation keys $10 scopes $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until
+// the deadline
 const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline)
@@ -35,23 +39,27 @@ SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb,
   r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'
 FROM (SELECT nextval('{s}.gen_durable_id_seq') AS id, t.* FROM (` + specRows + `) t) r `
 
-// specRows are the specs in input order.
+// specRows lists the specs in input order.
 const specRows = `SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
   unnest($5::text[]) AS queue, unnest($6::smallint[]) AS prio, unnest($7::text[]) AS state, unnest($8::text[]) AS part,
   unnest($9::text[]) AS key, unnest($10::smallint[]) AS scope, unnest($11::bigint[]) AS us, unnest($12::timestamptz[]) AS at,
   unnest($13::smallint[]) AS lane, unnest($14::text[]) AS labels, unnest($15::text[]) AS trace, unnest($16::bigint[]) AS life`
 
-// dueText is when a spec is due, never in the past.
+// dueText is the time when a spec is due, never in the past.
 const dueText = `greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '1 microsecond'), (SELECT now FROM c))`
 
-// insertSQL inserts instances. An occupied key drops its row, the first of two equal keys wins. $1 … $16 as insertRowsSQL
+// insertSQL inserts instances. It drops a row whose key is occupied; of two equal keys the first
+// wins. $1 … $16 as insertRowsSQL
 const insertSQL = insertRowsSQL + `ORDER BY r.key NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
-// spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of its parent that this commit has begun: those
-// of a parent without one were not applied. $1 … $16 as insertRowsSQL $17 the parent of each, by its place in $20 $18 depths $19 mark
-// $20 the distinct parents
+// spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of
+// its parent that this commit has begun. A parent without such a round had no outcome applied, and
+// gets no children.
+//
+// $1 … $16 as insertRowsSQL $17 the parent of each, by its place in $20 $18 depths $19 mark $20 the
+// distinct parents
 const spawnSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (
   SELECT ARRAY(SELECT coalesce((SELECT x.round FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $19::uuid), 0)
@@ -77,7 +85,7 @@ func (c *specs) args(mark string) []any {
 	return append(c.insertArgs(), c.places, c.depths, mark, c.parents)
 }
 
-// occupantsSQL finds who occupies keys. $1 keys
+// occupantsSQL finds the instances that occupy keys. $1 keys
 const occupantsSQL = `SELECT g.correlation_guard, g.id, g.uid FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[])`
 
 type occupant struct {
@@ -85,27 +93,28 @@ type occupant struct {
 	uid uuid.UUID
 }
 
-// Inserted is what became of one spec.
+// Inserted reports what an insert did with one spec.
 type Inserted struct {
-	ID        int64 // the new instance, or with Duplicate the one that occupies its key
+	ID        int64 // the new instance, or with Duplicate the one that occupies the key
 	Duplicate bool
 }
 
-// insertTries bounds the repetitions of an insert, and of the search for an occupant that keeps moving (T54).
+// insertTries bounds how often insertKeyed inserts again after the occupants of its keys have moved
+// (T54).
 const insertTries = 3
 
-// Insertion inserts all of its specs in one transaction, in as many tries as its caller makes. Specs that all have keys
-// may be tried again after a COMMIT that got no answer: what is in already is recognised by its uid (T29, T95), also
-// where it has ended.
+// Insertion inserts all of its specs in one transaction. Its caller may try several times. If all
+// specs have keys, it may also try again after a COMMIT without an answer: the Insertion recognises
+// by its uid what an earlier try has inserted (T29, T95), even if that has ended since.
 type Insertion struct {
 	s            *Store
 	list         []*step.Spec
 	cols         specs
 	recognisable bool
-	doubt        [][]Inserted // by tries whose commit got no answer
+	doubt        [][]Inserted // results of tries whose COMMIT got no answer
 }
 
-// Insertion makes an Insertion of specs, and sends nothing.
+// Insertion returns an Insertion of list. It sends nothing.
 func (s *Store) Insertion(list []*step.Spec) *Insertion {
 	i := &Insertion{s: s, list: list, recognisable: true}
 	i.cols.grow(len(list))
@@ -117,8 +126,9 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 	return i
 }
 
-// Try inserts, and says of each spec, in input order, what became of it. After an error of [FaultTransient] it may be
-// called again. An ErrUnknown is final: specs without a key cannot be recognised.
+// Try inserts, and returns for each spec, in input order, what the insert did with it. After an
+// error of [FaultTransient] the caller may try again. ErrUnknown is final: without a key, Try
+// cannot recognise what an earlier try inserted.
 func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
 	if len(i.doubt) == 0 {
 		out, err = i.s.insertOnce(ctx, &i.cols, i.list)
@@ -136,8 +146,8 @@ func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
 	return nil, err
 }
 
-// Failed is the error of an insertion that its caller gives up after err. It is an ErrUnknown where a try got no answer,
-// and no later one could find out what became of it.
+// Failed returns the error of an insertion that its caller gives up after err. It is an ErrUnknown
+// if a COMMIT got no answer, and no later try could find out whether it took effect.
 func (i *Insertion) Failed(err error) error {
 	if len(i.doubt) > 0 {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -145,7 +155,7 @@ func (i *Insertion) Failed(err error) error {
 	return fmt.Errorf("insert %d instances: %w", len(i.list), err)
 }
 
-// Insert is an [Insertion] that is tried until ctx ends.
+// Insert makes an [Insertion] and tries it until ctx ends.
 func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
 	i := s.Insertion(list)
 	for n := 1; ; n++ {
@@ -159,8 +169,8 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 	}
 }
 
-// insertOnce is one round trip where no entry has a key, else two: those who occupy the keys of dropped ones must be found before the
-// commit. Where there are any, it is three.
+// insertOnce takes one round trip if no entry has a key. Otherwise it takes two, and three if rows
+// were dropped, since it must find the occupants of their keys before the commit.
 func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
 	fresh := map[uuid.UUID]int64{}
 	parts := cols.parts()
@@ -179,7 +189,7 @@ func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) 
 	return out, err
 }
 
-// insertIn inserts in whatever transaction send speaks to.
+// insertIn inserts in the transaction of send.
 func (s *Store) insertIn(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
 	if cols.keyed {
 		return s.insertKeyed(send, cols, list)
@@ -196,7 +206,7 @@ func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
 	return s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)
 }
 
-// insertParts inserts specs in as many messages as they need, and takes down the ids.
+// insertParts inserts specs in as many messages as they need, and notes the ids.
 func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) error {
 	for _, part := range cols.parts() {
 		if err := send(s.insertion(part, fresh)); err != nil {
@@ -206,7 +216,8 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 	return nil
 }
 
-// insertKeyed inserts, and finds the occupants of the keys that were taken, in whatever transaction send speaks to.
+// insertKeyed inserts in the transaction of send, and finds the instances that occupy the keys of
+// dropped specs.
 func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
 	fresh := map[uuid.UUID]int64{}
 	for range insertTries {
@@ -224,7 +235,7 @@ func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Insert
 		if out, missing = match(list, fresh, held); len(missing) == 0 {
 			return out, nil
 		}
-		cols = &specs{} // their keys were freed between the two statements: once more
+		cols = &specs{} // their keys were freed between the two statements: insert once more
 		for _, x := range missing {
 			cols.add(x)
 		}
@@ -232,7 +243,8 @@ func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Insert
 	return nil, errors.New("correlation keys were taken and freed again at every attempt: try again")
 }
 
-// match puts ids to specs, and returns those that were neither inserted nor found occupied.
+// match assigns ids to specs, and returns in missing the specs that were neither inserted nor found
+// occupied.
 func match(list []*step.Spec, fresh map[uuid.UUID]int64, held map[string]occupant) (out []Inserted, missing []*step.Spec) {
 	out = make([]Inserted, len(list))
 	for i, x := range list {
@@ -244,7 +256,7 @@ func match(list []*step.Spec, fresh map[uuid.UUID]int64, held map[string]occupan
 		switch {
 		case !ok:
 			missing = append(missing, x)
-		case o.uid == x.UID: // ours, of an attempt whose commit was unknown
+		case o.uid == x.UID: // ours, of an attempt whose COMMIT got no answer
 			out[i] = Inserted{ID: o.id}
 		default:
 			out[i] = Inserted{ID: o.id, Duplicate: true}
@@ -282,10 +294,11 @@ func readOccupants(into map[string]occupant) func(pgx.Rows) error {
 	}
 }
 
-// send runs statements of an interactive transaction as one round trip.
+// send sends statements of an interactive transaction in one round trip.
 type send func(stmts ...entpgx.Stmt) error
 
-// interactive is a transaction that needs an answer before it knows its next statement. Its BEGIN rides with the first statements.
+// interactive runs a transaction that needs an answer before it knows its next statement. BEGIN
+// goes in the round trip of the first statements.
 func (s *Store) interactive(ctx context.Context, lock string, body func(send) error) error {
 	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit)}

@@ -9,18 +9,20 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// identifySQL reads who some instances are, whatever has become of them. $1 ids
+// identifySQL reads the uids of instances, whatever their status. $1 ids
 const identifySQL = `SELECT g.id, g.uid FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])`
 
-// errIsIn undoes an attempt of an insert: an earlier one took effect.
+// errIsIn rolls back an attempt to insert: an earlier one took effect.
 var errIsIn = errors.New("an earlier attempt took effect")
 
-// recognise returns what an attempt has inserted whose commit got no answer, if it took effect: by the ids that it drew and was told before
-// its COMMIT. The key alone does not tell: an instance may have run, ended and left its scope before the next attempt, which then found the
-// key free and would begin it anew (T29).
+// recognise returns the result of an attempt whose COMMIT got no answer, if that attempt took
+// effect. It looks for the ids that the attempt drew and received before its COMMIT. The key alone
+// does not suffice: an instance may have run, ended and left its scope before the next attempt,
+// which would find the key free and insert the instance anew (T29).
 //
-// It is sent after the statement that inserts again, in the same transaction. That one has waited in the unique index for whatever an
-// earlier attempt may still be about to commit in its old backend.
+// The caller sends it after the statement that inserts again, in the same transaction. That
+// statement has waited in the unique index for anything that an earlier attempt may still be about
+// to commit in its old backend.
 func (s *Store) recognise(send send, list []*step.Spec, doubt [][]Inserted) ([]Inserted, error) {
 	var ids []int64
 	for _, attempt := range doubt {
@@ -36,7 +38,7 @@ func (s *Store) recognise(send send, list []*step.Spec, doubt [][]Inserted) ([]I
 	}
 	for _, attempt := range doubt {
 		for i, in := range attempt {
-			if !in.Duplicate && found[list[i].UID] == in.ID { // one transaction: all of it took effect
+			if !in.Duplicate && found[list[i].UID] == in.ID { // an attempt is one transaction: all of it took effect
 				return attempt, nil
 			}
 		}
@@ -44,7 +46,7 @@ func (s *Store) recognise(send send, list []*step.Spec, doubt [][]Inserted) ([]I
 	return nil, nil
 }
 
-// insertAgain is insertOnce after attempts of which nobody knows whether they took effect.
+// insertAgain is insertOnce after attempts whose COMMIT got no answer.
 func (s *Store) insertAgain(ctx context.Context, cols *specs, list []*step.Spec, doubt [][]Inserted) (out []Inserted, err error) {
 	err = s.interactive(ctx, slowLock, func(send send) error {
 		if out, err = s.insertKeyed(send, cols, list); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// specs are instances to insert, as the columns of one statement.
+// specs holds instances to insert, as the columns of one statement.
 type specs struct {
 	uids       []string
 	machines   []string
@@ -30,15 +30,15 @@ type specs struct {
 	lives      []*int64 // µs until the deadline
 	keyed      bool     // some entry has a correlation key
 
-	// Of children only.
-	parents []int64 // distinct
-	places  []int32 // of each child's parent among them, from 1
+	// The following columns are for children only.
+	parents []int64 // the distinct parents
+	places  []int32 // the place of each child's parent among parents, from 1
 	depths  []int32
 }
 
 func (c *specs) len() int { return len(c.uids) }
 
-// grow makes room for n more.
+// grow makes room for n more specs.
 func (c *specs) grow(n int) {
 	c.uids, c.machines, c.versions, c.steps = slices.Grow(c.uids, n), slices.Grow(c.machines, n), slices.Grow(c.versions, n), slices.Grow(c.steps, n)
 	c.queues, c.priorities, c.states = slices.Grow(c.queues, n), slices.Grow(c.priorities, n), slices.Grow(c.states, n)
@@ -79,7 +79,7 @@ func (c *specs) add(x *step.Spec) {
 	c.lives = append(c.lives, life)
 }
 
-// addChild adds a child; those of one parent follow each other.
+// addChild adds a child. The children of one parent must follow each other.
 func (c *specs) addChild(parent int64, depth int, x *step.Spec) {
 	c.add(x)
 	if n := len(c.parents); n == 0 || c.parents[n-1] != parent {
@@ -89,7 +89,8 @@ func (c *specs) addChild(parent int64, depth int, x *step.Spec) {
 	c.depths = append(c.depths, int32(depth))          //nolint:gosec // at most 100
 }
 
-// parts are the specs in order, each as many as one message holds. They share memory.
+// parts splits the specs, in order, into parts that one message holds each. The parts share the
+// columns' memory.
 func (c *specs) parts() (parts []*specs) {
 	from, bytes := 0, 0
 	for i := range c.uids {
@@ -103,7 +104,7 @@ func (c *specs) parts() (parts []*specs) {
 	return append(parts, c.between(from, c.len()))
 }
 
-// between are some of the specs, none of which is a child.
+// between returns the specs from i to before j, none of which may be a child.
 func (c *specs) between(i, j int) *specs {
 	return &specs{
 		uids: c.uids[i:j], machines: c.machines[i:j], versions: c.versions[i:j], steps: c.steps[i:j], queues: c.queues[i:j],
@@ -120,9 +121,10 @@ func text(s *string) string {
 	return *s
 }
 
-// chain sends rows of one partition key and queue that are due at once to lane 1, behind the first of them: a bulk insert for one key
-// then costs the picks nothing. Only behind a row that is sure to be inserted if they are: one with a correlation key may be dropped, and
-// the children of another parent are not inserted where its outcome is stale or left out.
+// chain puts rows of one partition key and queue that are due at once into lane 1, behind the first
+// of them, so that a bulk insert for one key costs the picks nothing. The first row must be sure to
+// be inserted if the others are: one with a correlation key may be dropped, and the children of
+// another parent are not inserted if its outcome is stale or left out.
 func (c *specs) chain() {
 	type place struct {
 		key, queue string

@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// Verb is what an operator does to instances.
+// Verb is an operation of an operator on instances.
 type Verb string
 
 // The verbs.
@@ -26,7 +26,8 @@ const (
 	Resume     Verb = "resume"
 )
 
-// applies says to which rows a verb applies; nil: either.
+// applies describes the rows to which a verb applies. If paused is nil, it applies to paused rows
+// and others.
 type applies struct {
 	statuses []string
 	paused   *bool
@@ -44,7 +45,8 @@ var verbs = map[Verb]applies{
 	Resume:     {statuses: live, paused: new(true)},
 }
 
-// Seen is what a caller saw of an instance: only what is still so is changed.
+// Seen holds the columns of an instance as a caller saw them. Operate changes the instance only if
+// they are unchanged.
 type Seen struct {
 	Status           string
 	Visit            int64
@@ -53,34 +55,34 @@ type Seen struct {
 	Paused           bool
 }
 
-// Order is what an operator wants done.
+// Order is what an operator wants Operate to do.
 type Order struct {
 	Verb        Verb
-	Mark        string    // of Cancel: the commit_id of what it ends, a UUID
-	Reason      string    // of Cancel: last_error
+	Mark        string    // of Cancel: the commit_id of the rows that it ends, a UUID
+	Reason      string    // of Cancel: for last_error
 	At          time.Time // of Reschedule
-	Descendants bool      // of Cancel, of one instance: all live ones, too
-	Most        int       // and at most so many instances in all
+	Descendants bool      // of Cancel, with one instance: cancels all live descendants, too
+	Most        int       // with Descendants: at most so many instances in all
 	Filter      Filter
 	Key         string // "" or the correlation key that the instance must still occupy
 	Seen        *Seen
 }
 
-// Change is what was done to an instance.
+// Change reports what Operate did to an instance.
 type Change struct {
 	ID      int64
 	Was, Is string // its status
-	Asked   bool   // it was one of those that were asked for, not a descendant
+	Asked   bool   // the caller named it; otherwise it is a descendant
 }
 
-// Refusal is an instance that was left as it is.
+// Refusal names an instance that Operate did not change.
 type Refusal struct {
 	ID     int64
-	Status string // "" if there is none
+	Status string // "" if there is no such instance
 	Why    error
 }
 
-// Why an instance was left as it is.
+// These errors are the values of Refusal.Why.
 var (
 	ErrGone      = errors.New("no such instance")
 	ErrMoved     = errors.New("it does not occupy that key any more")
@@ -89,14 +91,15 @@ var (
 	ErrApplies   = errors.New("the verb does not apply")
 )
 
-// Operated is what became of an Order.
+// Operated reports the effect of an Order.
 type Operated struct {
 	Changed []Change // in order of ids
 	Refused []Refusal
 	Promotion
 }
 
-// OccupiedError is a Retry of an instance whose correlation key is another's by now.
+// OccupiedError refuses a Retry of an instance whose correlation key another instance occupies by
+// now.
 type OccupiedError struct {
 	Key      string
 	Occupant int64
@@ -106,20 +109,23 @@ func (e *OccupiedError) Error() string {
 	return fmt.Sprintf("key %.80q is occupied by instance %d", e.Key, e.Occupant)
 }
 
-// TooManyError is a Cancel of more instances than Order.Most.
+// TooManyError refuses an order on more instances than its limit, such as Order.Most.
 type TooManyError struct{ Most int }
 
 func (e *TooManyError) Error() string { return fmt.Sprintf("over %d instances", e.Most) }
 
-// operateAgain bounds the fresh looks at a family that grew, or at a key that changed hands, under an order.
+// operateAgain bounds how often Operate starts anew because a family grew, or a key changed hands,
+// under an order.
 const operateAgain = 5
 
-// Operate carries out an order on instances, in one transaction: all that it applies to, or after an error none.
+// Operate carries out an order on instances in one transaction. After an error it has changed none
+// of them.
 //
-// The rows are locked first, in ascending id, waiting for whoever holds them: a commit, a claim or a delivery goes before or after, never
-// beside. What is decided about them afterwards holds until the commit: that is the compare of compare-and-set.
+// It first locks the rows in ascending id, and waits for their holders. So a commit, a claim or a
+// delivery goes before or after the order, never beside it, and a decision about the locked rows
+// holds until the commit. That makes the caller's conditions a compare-and-set.
 //
-// Errors: an *OccupiedError or a *TooManyError; ErrUnknown if the COMMIT got no answer.
+// Its errors are an *OccupiedError, a *TooManyError, and ErrUnknown if the COMMIT got no answer.
 func (s *Store) Operate(ctx context.Context, ids []int64, o *Order) (out Operated, err error) {
 	for range operateAgain {
 		err = s.interactive(ctx, slowLock, func(send send) error {
@@ -155,8 +161,11 @@ type operated struct {
 	holds, still bool
 }
 
-// adminSQL locks instances in ascending id, and tells of each, as the lock found it, what decides about the verb. A cancel also locks the
-// parents, whose barriers it settles. $1–$16 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the caller saw
+// adminSQL locks instances in ascending id, and returns of each locked row the facts that decide
+// about the verb. For a cancel it also locks the parents, whose barriers the cancel settles.
+//
+// $1–$16 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the caller
+// saw
 const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), g.depth, g.parent_id IS NOT NULL,
   coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
@@ -193,7 +202,9 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 			out.Refused = append(out.Refused, refusal)
 		}
 	}
-	// What has ended may have descendants that have not; what is not what the caller meant has none that he meant.
+	// An ended instance may have descendants that have not ended, so the order goes on to them. An
+	// instance that fails a condition of the caller is not the one that he meant, and neither are its
+	// descendants.
 	if len(todo) == 0 || o.Descendants && len(out.Refused) > 0 && !errors.Is(out.Refused[0].Why, ErrApplies) {
 		return nil
 	}
@@ -211,7 +222,7 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 	return nil
 }
 
-// lockOperated locks rows, and with a cancel their parents, and notes what they are.
+// lockOperated locks rows, and for a cancel their parents, and notes them in found.
 func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) entpgx.Stmt {
 	args := append(o.Filter.operable(o.Verb), ids, o.Verb == Cancel, optional(o.Key))
 	if o.Seen == nil {
@@ -235,7 +246,8 @@ func readOperated(into map[int64]*operated) func(pgx.Rows) error {
 	}
 }
 
-// refuses tells why a locked row stays as it is. The caller's conditions are about what was asked for, not about its descendants.
+// refuses returns why a locked row stays unchanged, or nil. The caller's conditions concern the
+// instances that he named, not their descendants.
 func (o *Order) refuses(r *operated, asked bool) error {
 	switch {
 	case r == nil:
@@ -262,7 +274,7 @@ func (o *Order) becomes(was string) string {
 	return was
 }
 
-// carryOut are the statements that change the rows, and those that follow from it.
+// carryOut returns the statements that change the rows, and those that must follow.
 func (s *Store) carryOut(todo []*operated, o *Order, done map[int64]bool, out *Operated) []entpgx.Stmt {
 	read := func(rows pgx.Rows) error {
 		var id int64
@@ -299,7 +311,7 @@ func (s *Store) carryOut(todo []*operated, o *Order, done map[int64]bool, out *O
 	return append(stmts, s.promotion(keys, out)...)
 }
 
-// promotion brings the next row of keys forward, which an operator has taken a row from.
+// promotion brings the next row of each key forward, since the order has taken a row from the key.
 func (s *Store) promotion(keys []string, out *Operated) []entpgx.Stmt {
 	if len(keys) == 0 {
 		return nil
@@ -307,7 +319,7 @@ func (s *Store) promotion(keys []string, out *Operated) []entpgx.Stmt {
 	return []entpgx.Stmt{s.stmt("promote", promoteSQL, out.read, keys, nil, nil)}
 }
 
-// byDepth groups rows by how deep they are nested, the deepest first.
+// byDepth groups rows by their depth in the tree, the deepest first.
 func byDepth(rows []*operated) [][]*operated {
 	rows = slices.Clone(rows)
 	slices.SortStableFunc(rows, func(a, b *operated) int { return cmp.Compare(b.depth, a.depth) })

@@ -9,10 +9,13 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// cancelSQL ends instances, whatever they are doing, as failed and cancelled. A claim on one of them is void from here on: the fence stops
-// its outcome, the next heartbeat tells its step. What a Stop leaves, this leaves: awaits, round and inbox, so that a Retry sees them.
+// cancelSQL fails instances as cancelled, whatever they are doing. It voids a claim on one of them:
+// the fence stops the claim's outcome, and the next heartbeat cancels its step. Like a Stop, it
+// leaves awaits, round and inbox, so that a Retry sees them.
 //
-// The rows are locked: SKIP LOCKED skips none, and lets the join go by ctid, as in releaseSQL. coalesce() is for the plan (T98).
+// The caller has locked the rows, so SKIP LOCKED skips none, and makes the join by ctid right, as
+// in releaseSQL. coalesce() is for the plan (T98).
+//
 // $1 ids $2 mark $3 last_error
 const cancelSQL = `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = $3, finished_at = (SELECT clock_timestamp()),
   pick_lane = 0, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
@@ -24,19 +27,21 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status NOT IN ('done', 'failed'), false)
 RETURNING g.id`
 
-// familySQL lists instances and all their descendants, through terminal ones too: the children of what has ended go on. $1 ids $2 most
+// familySQL lists instances and all their descendants. It goes through terminal ones, too, since
+// the children of an ended instance go on. $1 ids $2 most
 const familySQL = `WITH RECURSIVE f(id) AS (
   SELECT unnest($1::bigint[])
   UNION
   SELECT k.id FROM f CROSS JOIN LATERAL (SELECT c.id FROM {s}.gen_durable c WHERE c.parent_id = f.id OFFSET 0) k)
 SELECT f.id FROM (SELECT id FROM f LIMIT $2) f ORDER BY f.id`
 
-// errGrown: a family has members that cannot be locked in order any more.
+// errGrown makes Operate start anew: the family has a member that can no longer be locked in order.
 var errGrown = errors.New("the family grew while it was being locked")
 
-// lockFamily locks instances with all their descendants, and returns them in order. While some are waited for others may be born, but only
-// of those not locked yet; so it looks again until there are no new ones. Ids do not become visible in order: one that is lower than what is
-// locked already would break the order of locks, and the transaction begins anew.
+// lockFamily locks instances with all their descendants, and returns their ids in order. While it
+// waits for some rows, instances that it has not locked yet may spawn others, so it looks again
+// until it finds no new ones. Ids do not become visible in order. If a new id is lower than a
+// locked one, locking it would break the order of locks, and the transaction begins anew.
 func (s *Store) lockFamily(send send, ids []int64, o *Order, found map[int64]*operated) ([]int64, error) {
 	var locked []int64
 	for {
@@ -66,7 +71,8 @@ func (s *Store) lockFamily(send send, ids []int64, o *Order, found map[int64]*op
 	}
 }
 
-// cancelAll ends rows bottom-up, each generation with its parents' joins: a parent that ends with its children has had their joins.
+// cancelAll ends rows bottom-up, each generation together with its parents' joins. So a parent that
+// is cancelled with its children has had their joins before.
 func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error, out *Operated) []entpgx.Stmt {
 	text := "cancelled"
 	if o.Reason != "" {
@@ -81,7 +87,7 @@ func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error,
 			if r.child {
 				joiners = append(joiners, r.id)
 			}
-			if r.key != "" && (r.status == "runnable" || r.status == "executing") { // what is parked holds up no other
+			if r.key != "" && (r.status == "runnable" || r.status == "executing") { // a parked row holds up no other row of its key
 				keys = append(keys, r.key)
 			}
 		}

@@ -1,15 +1,18 @@
 package store
 
-// pauseSQL takes live instances out of the pick: paused rows are in none of its indexes. It changes nothing else: a signal, a timeout or the
-// last child still wakes one, which then waits as runnable; what executes goes on until its claim ends, and the heartbeat tells its worker
-// not to run ahead. Nor does it move updated_at, from which Why says since when an instance is parked. $1 ids, locked
+// pauseSQL takes live instances out of the pick, since the pick's indexes contain no paused row. It
+// changes nothing else. A signal, a timeout or the last child still wakes a paused instance, which
+// then waits as runnable. An executing one goes on until its claim ends, and the heartbeat tells
+// its worker not to run ahead. updated_at stays, too, since Why reads from it since when an
+// instance is parked. $1 ids, locked
 const pauseSQL = `UPDATE {s}.gen_durable g SET paused = true
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)
 RETURNING g.id`
 
-// resumeSQL puts paused instances back. In front: the place behind a key or aside that one may have had is out of date. $1 ids, locked
+// resumeSQL puts paused instances back. They get lane 0: a place behind a key, or aside, that one
+// may have had is out of date. $1 ids, locked
 const resumeSQL = `UPDATE {s}.gen_durable g SET paused = false, pick_lane = 0
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l

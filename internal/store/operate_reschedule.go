@@ -1,6 +1,6 @@
 package store
 
-// runNowSQL makes runnable instances eligible that were to wait. $1 ids, locked
+// runNowSQL makes waiting runnable instances eligible at once. $1 ids, locked
 const runNowSQL = `UPDATE {s}.gen_durable g SET eligible_at = least(g.eligible_at, (SELECT clock_timestamp())), pick_lane = 0,
   updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)
@@ -8,7 +8,8 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'runnable', false)
 RETURNING g.id`
 
-// rescheduleSQL makes runnable instances eligible at a time, now if it is past. $1 ids, locked $2 time
+// rescheduleSQL makes runnable instances eligible at a time, or now if that is past. $1 ids, locked
+// $2 time
 const rescheduleSQL = `UPDATE {s}.gen_durable g SET eligible_at = greatest($2::timestamptz, (SELECT clock_timestamp())), pick_lane = 0,
   updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)

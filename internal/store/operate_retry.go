@@ -6,11 +6,14 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// retrySQL makes failed instances runnable at the step they failed in, never parked again. It gets back what that step saw: visit, and so
-// its idempotency keys, awaits, timed_out, round and inbox are as they were. Only what would fail it at once, or hold it back, is new: attempt,
-// crashes, eligible_at, paused, and a deadline that is past. joined stays: a child that was counted at its parent's barrier is not counted again (T42).
+// retrySQL makes failed instances runnable at the step in which they failed, never parked again.
+// That step sees the same as before: visit, and so its idempotency keys, awaits, timed_out, round
+// and inbox are unchanged. The statement resets only columns that would fail the instance at once
+// or hold it back: attempt, crashes, eligible_at, paused, and a deadline that is past. joined
+// stays, so that a child that was counted at its parent's barrier is not counted again (T42).
 //
-// It makes the correlation key occupied again, which the unique index refuses where another instance has it (T56). $1 ids
+// The instance occupies its correlation key again. The unique index refuses that if another
+// instance has the key (T56). $1 ids
 const retrySQL = `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0,
   attempt = 0, crashes = 0, deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())
@@ -19,12 +22,13 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)
 RETURNING g.id`
 
-// occupantOfSQL finds who occupies the correlation key of an instance. $1 id
+// occupantOfSQL finds the instance that occupies another one's correlation key. $1 id
 const occupantOfSQL = `SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
 CROSS JOIN LATERAL (SELECT x.correlation_guard, x.id FROM {s}.gen_durable x WHERE x.correlation_guard = g.correlation_key OFFSET 0) o
 WHERE g.id = $1::bigint`
 
-// occupied names who has the key of an instance that could not be retried; if nobody has it any more, it returns refused.
+// occupied returns an *OccupiedError for an instance that could not be retried. If nobody occupies
+// its key any more, it returns refused.
 func (s *Store) occupied(ctx context.Context, id int64, refused error) error {
 	var by OccupiedError
 	err := s.one(ctx, fastLock, "occupant of", occupantOfSQL, func(rows pgx.Rows) error {

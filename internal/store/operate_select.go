@@ -8,9 +8,11 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// selectSQL lists instances that a filter selects and a verb applies to, page by page along the primary key: no index knows most of a
-// filter, and a long snapshot would keep the hot tables from being vacuumed. $1–$16 filterText and appliesText $17 after which id $18 most
-// to visit in a page. The last row is the id to go on after, NULL at the end.
+// selectSQL lists instances that a filter selects and to which a verb applies, page by page along
+// the primary key. No index knows most criteria of a filter, and one long snapshot would keep
+// VACUUM from the hot tables. The last row is the id after which to continue, or NULL at the end.
+//
+// $1–$16 filterText and appliesText $17 after which id $18 most rows to visit in a page
 const selectSQL = `WITH page AS MATERIALIZED (
   SELECT g.id, coalesce(` + filterText + `, false) AND coalesce(` + appliesText + `, false) AS fits
   FROM {s}.gen_durable g WHERE g.id > $17::bigint ORDER BY g.id LIMIT $18::int)
@@ -18,7 +20,8 @@ SELECT id, false FROM page WHERE fits
 UNION ALL
 SELECT CASE WHEN count(*) = $18 THEN max(id) END, true FROM page`
 
-// selectByIndexSQL does so for what an index finds, unless it is as much as $17. The last row says how much it was.
+// selectByIndexSQL selects in the same way among the rows that an index finds, unless these are $17
+// or more. The last row is their number.
 func selectByIndexSQL(index string) string {
 	return `WITH found AS MATERIALIZED (
   SELECT g.id, coalesce(` + filterText + `, false) AND coalesce(` + appliesText + `, false) AS fits
@@ -28,10 +31,11 @@ UNION ALL
 SELECT count(*), true FROM found`
 }
 
-// selectPage is how many rows one statement visits.
+// selectPage is the number of rows that one statement visits.
 const selectPage = 20_000
 
-// Select lists the ids, ascending, of the instances that a filter selects and a verb applies to; *TooManyError if they are over most.
+// Select lists, in ascending order, the ids of the instances that a filter selects and to which a
+// verb applies. It returns a *TooManyError if they are more than most.
 func (s *Store) Select(ctx context.Context, v Verb, f *Filter, most int) ([]int64, error) {
 	ids, done, err := s.selectByIndex(ctx, v, f)
 	for after := int64(0); err == nil && !done && len(ids) <= most; {
@@ -50,7 +54,7 @@ func (s *Store) Select(ctx context.Context, v Verb, f *Filter, most int) ([]int6
 	return ids, nil
 }
 
-// selectByIndex reports whether what it found is all there is.
+// selectByIndex selects by an index. all is true if ids are all that the filter selects.
 func (s *Store) selectByIndex(ctx context.Context, v Verb, f *Filter) (ids []int64, all bool, err error) {
 	index := f.index()
 	if index == "" {
@@ -66,7 +70,7 @@ func (s *Store) selectByIndex(ctx context.Context, v Verb, f *Filter) (ids []int
 	return ids, true, nil
 }
 
-// readSelected reads ids, and what the last row holds.
+// readSelected reads ids, and the value of the last row.
 func readSelected(ids *[]int64, last **int64) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id *int64
@@ -85,7 +89,7 @@ func readSelected(ids *[]int64, last **int64) func(pgx.Rows) error {
 
 const getManySQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) ORDER BY g.id`
 
-// GetMany reads instances in order of ids; those that are gone are left out.
+// GetMany reads instances in order of ids. It leaves out ids of instances that do not exist.
 func (s *Store) GetMany(ctx context.Context, ids []int64) (found []*Instance, err error) {
 	err = s.one(ctx, fastLock, "get many", getManySQL, func(rows pgx.Rows) error {
 		for rows.Next() {

@@ -10,10 +10,14 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// pollSQL looks, for all idle queues of a process at once, when each has something to claim, when the next await times out, and whether an
-// instance is over its deadline. Per queue it visits the distinct priorities and the machines set aside, never the backlog; of deadlines
-// those that are past. The last row, without a queue, is the deadlines'.
-// $1 queues $2 machines. Returns queue, µs until due (0 or less: now; NULL: nothing waits), any over its deadline.
+// pollSQL looks, for all idle queues of a process at once, when each has something to claim, when
+// the next await times out, and whether an instance is over its deadline. Per queue it visits the
+// distinct priorities and the machines set aside, never the backlog; of deadlines it visits those
+// that are past. It returns the queue, the µs until the queue is due (0 or less: now; NULL: nothing
+// waits), and whether an instance is over its deadline. In the last row, the queue is NULL and the
+// µs are those until the next await times out.
+//
+// $1 queues $2 machines
 const pollSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false
 FROM unnest($1::text[]) AS q(queue)
@@ -46,20 +50,20 @@ SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timest
   FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1),
   (SELECT true FROM {s}.gen_durable x WHERE ` + overdueText + ` ORDER BY x.deadline LIMIT 1) IS NOT NULL`
 
-// Polled is what a poll found.
+// Polled is the result of a poll.
 type Polled struct {
-	Due      map[string]time.Duration // when an idle queue has something to claim: zero or less is now, missing is nothing in sight
-	Awaits   bool                     // there is an await that times out,
-	Deadline time.Duration            // the next one then
-	Overdue  bool                     // there is an instance over its deadline
-	Paused   []PausedQueue            // any queues, not only those that were asked about
-	Fires    bool                     // there is a schedule that is not paused,
-	Fire     time.Duration            // the next occurrence then
+	Due      map[string]time.Duration // by idle queue, how soon it has something to claim: zero or less is now; a queue is missing if nothing waits
+	Awaits   bool                     // an await times out some time,
+	Deadline time.Duration            // the next one after this
+	Overdue  bool                     // some instance is over its deadline
+	Paused   []PausedQueue            // all paused queues, not only those of the poll
+	Fires    bool                     // some schedule is not paused,
+	Fire     time.Duration            // and the next occurrence comes after this
 }
 
-// Poll says when each of some idle queues has something to claim, when the next await times out, whether an instance is over its deadline,
-// which queues are paused, and when the next schedule is due. One statement for all queues (spec §6), and two of tables that are all but
-// empty.
+// Poll returns when each of some idle queues has something to claim, when the next await times out,
+// whether an instance is over its deadline, which queues are paused, and when the next schedule is
+// due. It sends one statement for all queues (§6), and two for tables that are nearly empty.
 func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
 	var out Polled
 	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.paused(&out.Paused), s.nextFire(&out)); err != nil {
@@ -68,7 +72,7 @@ func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, er
 	return out, nil
 }
 
-// Due says when each of some queues has something to claim, as Poll does, and asks for nothing else.
+// Due returns when each of some queues has something to claim, as Poll does, and nothing else.
 func (s *Store) Due(ctx context.Context, queues, machines []string) (map[string]time.Duration, error) {
 	var out Polled
 	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out)); err != nil {

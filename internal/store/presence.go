@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// Presence is what a worker says of itself.
+// Presence is a worker's report about itself.
 type Presence struct {
 	Worker   string // its UUID
 	Host     string
@@ -20,14 +20,18 @@ type Presence struct {
 	Queues   map[string]int
 	Machines []string // MachineID of each
 	Draining bool
-	Live     time.Duration // how long this is believed without another word
+	Live     time.Duration // how long the report counts without another one
 }
 
-// presentKept is how long a worker that is gone is remembered: long enough for whoever looks for it after it has died.
+// presentKept is how long the table remembers a worker that is gone: long enough for somebody who
+// looks for it after its death.
 const presentKept = time.Hour
 
-// presentSQL says that a worker is there, and forgets those long gone; SKIP LOCKED: somebody else may be forgetting them too.
-// $1 worker $2 host $3 pid $4 version $5 queues $6 machines $7 draining $8 how long it is believed, µs $9 how long the gone are kept, µs
+// presentSQL registers a worker, and deletes workers that have been gone for long. SKIP LOCKED lets
+// several workers delete them at once.
+//
+// $1 worker $2 host $3 pid $4 version $5 queues $6 machines $7 draining $8 how long the report
+// counts, µs $9 how long the gone are kept, µs
 const presentSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 gone AS (
   DELETE FROM {s}.workers w WHERE w.ctid = ANY(ARRAY(
@@ -39,7 +43,7 @@ ON CONFLICT (id) DO UPDATE SET draining = excluded.draining, beat_at = excluded.
 
 const absentSQL = `DELETE FROM {s}.workers w WHERE w.id = $1::uuid`
 
-// Present says that a worker is there.
+// Present registers a worker, or renews its report.
 func (l *Line) Present(ctx context.Context, p *Presence) error {
 	queues, err := json.Marshal(p.Queues)
 	if err != nil {
@@ -49,12 +53,12 @@ func (l *Line) Present(ctx context.Context, p *Presence) error {
 		micros(presentKept)))
 }
 
-// Absent says that it is not, any more.
+// Absent removes a worker's report.
 func (l *Line) Absent(ctx context.Context, worker string) error {
 	return l.say(ctx, l.s.stmt("absent", absentSQL, nil, worker))
 }
 
-// Now is the server's clock.
+// Now reads the server's clock.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	err = s.one(ctx, fastLock, "now", `SELECT clock_timestamp()`, func(rows pgx.Rows) error {
 		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])

@@ -10,8 +10,9 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A queue is paused by a row. No claim looks for it, which would cost each of them: every worker looks when it polls, at least once a
-// second, and claims nothing until the row is gone. A claim that was sent before may still take rows; they go back unstarted.
+// A row pauses a queue. Claims do not look for it, since that would cost each of them. Instead
+// every worker looks when it polls, at least once a second, and claims nothing until the row is
+// gone. A claim that was sent before may still take rows; the worker gives them back unstarted.
 const (
 	pauseQueueSQL  = `INSERT INTO {s}.paused_queues (queue) VALUES ($1) ON CONFLICT (queue) DO NOTHING RETURNING queue`
 	resumeQueueSQL = `DELETE FROM {s}.paused_queues WHERE queue = $1 RETURNING queue`
@@ -24,7 +25,8 @@ type PausedQueue struct {
 	Since time.Time
 }
 
-// PauseQueue pauses a queue, or with on false resumes it, and reports whether that changed anything.
+// PauseQueue pauses a queue if on is true, resumes it otherwise, and reports whether that changed
+// anything.
 func (s *Store) PauseQueue(ctx context.Context, queue string, on bool) (changed bool, err error) {
 	read := func(rows pgx.Rows) error {
 		var queue string
@@ -53,7 +55,7 @@ func (s *Store) PausedQueues(ctx context.Context) (paused []PausedQueue, err err
 	return paused, nil
 }
 
-// paused reads what is paused, into an empty list.
+// paused reads the paused queues into an empty list.
 func (s *Store) paused(into *[]PausedQueue) entpgx.Stmt {
 	return s.stmt("paused queues", pausedSQL, func(rows pgx.Rows) error {
 		var q PausedQueue

@@ -13,10 +13,10 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// ErrNotFound is a read of an instance that is not there: never was, or collected.
+// ErrNotFound means that the instance to read does not exist: it never did, or the GC deleted it.
 var ErrNotFound = errors.New("gendurable: no such instance")
 
-// Instance is a row as hosts read it.
+// Instance is a row in the form that hosts read.
 type Instance struct {
 	ID             int64
 	Machine        string
@@ -46,7 +46,7 @@ const instanceColumns = `g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priority
   g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.paused, g.eligible_at, g.inserted_at, g.finished_at, g.deadline,
   g.labels::text`
 
-// scanInstance reads instanceColumns, behind others.
+// scanInstance reads instanceColumns, after the columns for before.
 func scanInstance(rows pgx.Rows, before ...any) (*Instance, error) {
 	var i Instance
 	var state, result, failure, lastError, correlation, partition *string
@@ -66,11 +66,11 @@ func scanInstance(rows pgx.Rows, before ...any) (*Instance, error) {
 
 const getByIDSQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.id = $1::bigint`
 
-// The guard holds the key only while it is occupied: an instance that has left its scope is found
-// by id alone.
+// getByKeySQL goes by the guard, which holds the key only while the instance occupies it. An
+// instance that has left its scope can be found by id alone.
 const getByKeySQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text`
 
-// Get reads an instance; ErrNotFound if there is none at that address.
+// Get reads an instance. It returns ErrNotFound if no instance has that address.
 func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
 	var found *Instance
 	read := func(rows pgx.Rows) (err error) {
@@ -96,14 +96,15 @@ func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
 	return found, nil
 }
 
-// One statement for all that anyone waits for. LATERAL … OFFSET 0 leaves the planner the primary
-// key and nothing else: by a join it might walk all finished rows instead (T98).
+// endedSQL finds the ended ones among all instances that anyone waits for. LATERAL … OFFSET 0
+// leaves the planner the primary key only: for a join it might walk all finished rows instead
+// (T98).
 const endedSQL = `
 SELECT u.id FROM unnest($1::bigint[]) AS u(id)
 LEFT JOIN LATERAL (SELECT x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
 WHERE g.status IS NULL OR g.status IN ('done', 'failed')`
 
-// Ended returns those of the ids that are terminal, or gone.
+// Ended returns those of the ids whose instance is terminal or does not exist.
 func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	var ended []int64
 	err := s.one(ctx, fastLock, "ended", endedSQL, readIDs(&ended), ids)
@@ -113,11 +114,11 @@ func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	return ended, nil
 }
 
-// Without a LIMIT, for with one the planner may walk the primary key in search of the parent's
+// roundSQL has no LIMIT: with one, the planner may walk the primary key in search of the parent's
 // rows.
 const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`
 
-// childrenSQL reads children up to the first that is over the page: see signalPage. $1 ids $2 bytes
+// childrenSQL reads children up to the first that exceeds the page: see signalPage. $1 ids $2 bytes
 const childrenSQL = `
 SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, '')
 FROM (
@@ -128,8 +129,9 @@ FROM (
     FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])) p) q
 WHERE q.through - q.size < $2::bigint ORDER BY q.id`
 
-// Round lists the children of one round of an instance, in spawn order, which is that of their ids.
-// Those of an earlier round are not among them, nor those that were dropped: the claim brings them.
+// Round lists the children of one round of an instance in spawn order, which is the order of their
+// ids. It lists neither children of earlier rounds nor those that were dropped, which the claim
+// brings.
 func (s *Store) Round(ctx context.Context, parent, round int64) (ids []int64, err error) {
 	if err := s.one(ctx, fastLock, "read round", roundSQL, readIDs(&ids), parent, round); err != nil {
 		return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
@@ -137,8 +139,8 @@ func (s *Store) Round(ctx context.Context, parent, round int64) (ids []int64, er
 	return ids, nil
 }
 
-// Children reads the first of a round, at most a page of them, and returns the ids of those behind.
-// What has been collected is not among them.
+// Children reads the first children of a round, at most a page of them, and returns in behind the
+// ids after these. It leaves out children that the GC has deleted.
 func (s *Store) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
 	now := ids[:min(len(ids), pageRows)]
 	if err := s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&page), now, pageBytes); err != nil {
@@ -183,8 +185,8 @@ func raw(text *string) json.RawMessage {
 
 const durabilitySQL = `SELECT current_setting('fsync'), current_setting('synchronous_commit')`
 
-// Durability reports whether Postgres loses nothing that it has acknowledged, and else by which
-// setting it may (T38).
+// Durability returns the settings by which Postgres may lose what it has acknowledged (T38). It
+// returns none if Postgres loses nothing.
 func (s *Store) Durability(ctx context.Context) (unsafe []string, err error) {
 	err = s.db.Pipeline(ctx, s.stmt("durability", durabilitySQL, func(rows pgx.Rows) error {
 		var fsync, commit string

@@ -9,10 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// remembered is the errors of an instance's attempts with one more, the newest: the last 19, then what the statement completes, `'at', …,
-// 'kind', …, 'error', left(…, 1024))`. It stands in the statement that commits what the error led to, so it costs no round trip; those that
-// end well, and those that keep their claim, do not have it. What foreign SQL has put there instead of a list is forgotten: an error here
-// would keep the instance from failing.
+// remembered begins the expression for the errors of an instance's attempts with one more, the
+// newest: the last 19, then the entry that the statement completes with `'at', …, 'kind', …,
+// 'error', left(…, 1024))`. It is part of the statement that commits the error's consequence, so it
+// costs no round trip. Statements for Done, and for outcomes that keep their claim, do not contain
+// it. If foreign SQL has put anything but a list there, the expression replaces it: an SQL error
+// here would keep the instance from failing.
 const remembered = `coalesce(jsonb_path_query_array(CASE WHEN jsonb_typeof(g.errors) = 'array' THEN g.errors END, '$[last - 18 to last]'), '[]')
     || jsonb_build_object('step', g.step, 'visit', g.visit, 'attempt', g.attempt, `
 
@@ -24,7 +26,7 @@ type AttemptError struct {
 	Attempt int       `json:"attempt"`
 	Kind    string    `json:"kind"`
 	Message string    `json:"error"`
-	Worker  string    `json:"worker"` // "" unless it was lost
+	Worker  string    `json:"worker"` // the worker that was lost; otherwise ""
 }
 
 const (
@@ -32,8 +34,9 @@ const (
 	errorsByKeySQL = `SELECT g.errors FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text`
 )
 
-// Errors reads the newest errors of an instance's attempts, the oldest first; ErrNotFound if there is none at that address. What cannot be
-// read, since the engine has not written it, is left out.
+// Errors reads the newest errors of an instance's attempts, the oldest first. It returns
+// ErrNotFound if no instance has that address. It leaves out entries that it cannot read, since the
+// engine has not written them.
 func (s *Store) Errors(ctx context.Context, of Address) (list []AttemptError, err error) {
 	found := false
 	read := func(rows pgx.Rows) error {

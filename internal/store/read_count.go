@@ -12,10 +12,10 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// ErrCutOff is a count that took longer than it may.
+// ErrCutOff means that a count exceeded its time limit.
 var ErrCutOff = errors.New("cut off")
 
-// Count is how many instances are alike.
+// Count is the number of instances that are alike.
 type Count struct {
 	Machine string
 	Version int
@@ -27,17 +27,19 @@ type Count struct {
 
 const beginCountSQL = `BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY`
 
-// Unlike all other statements this one reads the table from end to end, so the settings differ: a scan is what it wants, by one process of
-// the server, which serves others too.
+// countSettingsSQL differs from settingsSQL, since counting reads the table from end to end, unlike
+// all other statements. So it allows a scan, but by one process of the server only, which serves
+// others too.
 const countSettingsSQL = `SELECT set_config('statement_timeout', $1, true), set_config('lock_timeout', '0', true),
   set_config('enable_seqscan', 'on', true), set_config('max_parallel_workers_per_gather', '0', true), set_config('jit', 'off', true),
   ` + untimed
 
-// No index could serve it: one that names the step would have to be maintained by every commit (T82).
+// countSQL uses no index: one that names the step would have to be maintained by every commit
+// (T82).
 const countSQL = `SELECT g.fsm, g.fsm_version, g.step, g.queue, g.status::text, count(*) FROM {s}.gen_durable g
 GROUP BY g.fsm, g.fsm_version, g.step, g.queue, g.status ORDER BY g.fsm, g.fsm_version, g.step, g.queue, g.status`
 
-// Count counts all instances; ErrCutOff if the server is not done within limit.
+// Count counts all instances. It returns ErrCutOff if the server takes longer than limit.
 func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count, err error) {
 	err = s.db.Pipeline(ctx, []entpgx.Stmt{
 		s.stmt("begin count", beginCountSQL, nil),

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Filter selects instances: all criteria must hold, zero ones do. Whether the zero Filter may mean all is the caller's to decide.
+// Filter selects instances. All criteria must hold, and a zero criterion always holds. The caller
+// decides whether the zero Filter may select all instances.
 type Filter struct {
 	Machine        string
 	Version        int
@@ -14,17 +15,21 @@ type Filter struct {
 	Statuses       []string
 	Failures       []string
 	KeyPrefix      string
-	Key            string // that it occupies
+	Key            string // the correlation key that the instance occupies
 	PartitionKey   string
-	Labels         string // a JSON object that its labels contain
+	Labels         string // a JSON object that the instance's labels contain
 	Parent         int64
 	InsertedAfter  time.Time // inclusive
 	InsertedBefore time.Time // exclusive
 }
 
-// filterText is a Filter, and whether a verb applies. $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 key
-// $9 partition key $10 labels $11 parent $12 inserted after $13 inserted before; $14 the verb's statuses $15 paused $16 later only. It
-// hides status from the partial indexes, as commitSQL does; no other criterion can use an index either, for it stands behind an OR.
+// filterText is the condition of a Filter, and appliesText the condition of a verb. filterText
+// hides status from the partial indexes, as commitSQL does. No other criterion can use an index
+// either, since each stands behind an OR.
+//
+// $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 key $9 partition
+// key $10 labels $11 parent $12 inserted after $13 inserted before; $14 the verb's statuses $15
+// paused $16 later only
 const (
 	filterText = `($1::text IS NULL OR g.fsm = $1) AND ($2::int IS NULL OR g.fsm_version = $2) AND ($3::text IS NULL OR g.step = $3)
   AND ($4::text IS NULL OR g.queue = $4) AND ($5::text[] IS NULL OR g.status::text = ANY($5)) AND ($6::text[] IS NULL OR g.failure = ANY($6))
@@ -35,7 +40,7 @@ const (
   AND (NOT $16::boolean OR g.eligible_at > (SELECT clock_timestamp()))`
 )
 
-// args of filterText.
+// args returns the arguments of filterText.
 func (f *Filter) args() []any {
 	return []any{
 		optional(f.Machine), given(f.Version), optional(f.Step), optional(f.Queue), f.Statuses, f.Failures, optional(f.KeyPrefix), optional(f.Key),
@@ -43,7 +48,7 @@ func (f *Filter) args() []any {
 	}
 }
 
-// operable are the args of filterText and appliesText.
+// operable returns the arguments of filterText and appliesText.
 func (f *Filter) operable(v Verb) []any {
 	a := verbs[v]
 	return append(f.args(), a.statuses, a.paused, a.later)
@@ -63,8 +68,9 @@ func timeOf(t time.Time) *time.Time {
 	return &t
 }
 
-// The indexes that know a criterion. What each finds has no order, so that a statement has no reason to walk the primary key in search of
-// it; the number of rows is bounded instead.
+// These conditions use the indexes of their criteria. The statements do not order the rows that
+// they find, so that the planner has no reason to walk the primary key in search of them. Instead
+// they bound the number of rows.
 const (
 	byKeyText       = `g.correlation_guard = $8::text`
 	byParentText    = `g.parent_id = $11::bigint`
@@ -72,7 +78,8 @@ const (
 	byExecutingText = `g.status = 'executing'`
 )
 
-// index is the text of the criterion by which few rows are read, "" if none has an index.
+// index returns the condition whose index finds few rows, or "" if no criterion of the filter has
+// an index.
 func (f *Filter) index() string {
 	switch {
 	case f.Key != "":

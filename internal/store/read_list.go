@@ -10,9 +10,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// listSQL visits instances along the primary key and reads those that a filter selects. It stops at the limit, or else at the last row that
-// it may visit: that one is read, too, for its id is where the next page begins. The inner statement knows ids only, so that nothing large
-// is carried through the window. $1–$13 filterText $14 beyond which id $15 most to visit $16 limit
+// listSQL visits instances along the primary key and reads those that a filter selects. It stops at
+// the limit, or at the last row that it may visit. It reads that row, too, since the next page
+// begins after its id. The inner statement carries ids only, so that nothing large goes through the
+// window.
+//
+// $1–$13 filterText $14 beyond which id $15 most to visit $16 limit
 func listSQL(beyond, order string) string {
 	return `SELECT w.visited, w.fits, i.* FROM (
   SELECT g.id, coalesce(` + filterText + `, false) AS fits, row_number() OVER (ORDER BY g.id` + order + `) AS visited
@@ -22,8 +25,8 @@ WHERE w.fits OR w.visited = $15
 ORDER BY w.id` + order + ` LIMIT $16::int`
 }
 
-// listByIndexSQL reads the same page of what an index finds, unless that is as much as $15. Its first column says how much it was, in one
-// row at least.
+// listByIndexSQL reads the same page of the rows that an index finds, unless these are $15 or more.
+// Its first column is their number, in at least one row.
 func listByIndexSQL(index, beyond, order string) string {
 	return `WITH found AS MATERIALIZED (
   SELECT g.id, coalesce(` + filterText + `, false) AND g.id ` + beyond + ` $14::bigint AS fits
@@ -34,25 +37,26 @@ LEFT JOIN LATERAL (
   CROSS JOIN LATERAL (SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.id = p.id OFFSET 0) r) i ON true`
 }
 
-// ListParams say which page to read.
+// ListParams selects the page to read.
 type ListParams struct {
 	Filter      Filter
 	OldestFirst bool
-	After       *int64 // the id that the page before ended at; nil: there was none
+	After       *int64 // the id that ended the page before; nil: there was none
 	Limit       int
 	Visit       int  // most rows to visit
-	Walk        bool // the indexes are known to find too many
+	Walk        bool // do not use the indexes, which are known to find too many rows
 }
 
-// Listed is a page.
+// Listed is a page of instances.
 type Listed struct {
 	Instances []*Instance
-	Next      *int64 // the id that it ended at; nil: there is no more
-	Walk      bool   // for the pages that follow
+	Next      *int64 // the id that ended this page; nil: there are no more
+	Walk      bool   // ListParams.Walk for the following pages
 }
 
-// List reads a page of the instances that a filter selects, in order of ids: by the index of a criterion where that finds few, else along
-// the primary key. A page may be short, or empty, and have a next one.
+// List reads a page of the instances that a filter selects, in order of ids. It uses the index of a
+// criterion if that finds few rows, and otherwise walks along the primary key. A page may be short
+// or empty, and still have a next one.
 func (s *Store) List(ctx context.Context, p ListParams) (out Listed, err error) {
 	if index := p.Filter.index(); index != "" && !p.Walk {
 		few, err := s.listByIndex(ctx, &p, index, &out)
@@ -116,7 +120,8 @@ func (p *ListParams) direction() (beyond, order string) {
 	return "<", " DESC"
 }
 
-// args: one instance over the limit tells whether there is a next page.
+// args returns the statement's arguments. It asks for one instance over the limit, whose presence
+// shows that there is a next page.
 func (p *ListParams) args() []any {
 	beyond := int64(math.MaxInt64)
 	switch {
@@ -128,7 +133,7 @@ func (p *ListParams) args() []any {
 	return append(p.Filter.args(), beyond, p.Visit, p.Limit+1)
 }
 
-// cut takes off what was read over the limit.
+// cut removes the instance over the limit.
 func (l *Listed) cut(limit int) {
 	if len(l.Instances) > limit {
 		l.Instances = l.Instances[:limit]
@@ -136,11 +141,12 @@ func (l *Listed) cut(limit int) {
 	}
 }
 
-// readListed reads instances, each behind how many rows were visited and whether it fits.
+// readListed reads instances. Before each, a row has the number of visited rows, and whether the
+// instance fits.
 func readListed(visited *int64, each func(i *Instance, fits bool)) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
-			if rows.RawValues()[2] == nil { // no instance, but how many were visited
+			if rows.RawValues()[2] == nil { // no instance, only the number of visited rows
 				if err := rows.Scan(append([]any{visited}, make([]any, len(rows.RawValues())-1)...)...); err != nil {
 					return err
 				}

@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	// pageBytes bounds what one statement reads of signals or children, by their stored size: one that
-	// is larger comes alone.
+	// pageBytes bounds how many bytes of signals or children one statement reads, by their stored
+	// size. A larger one comes alone.
 	pageBytes = 1 << 20
-	// pageRows bounds how many it reads.
+	// pageRows bounds how many rows one statement reads.
 	pageRows = 1000
-	// signalBytes is what a signal counts beside its payload and trace.
+	// signalBytes is the size of a signal without its payload and trace.
 	signalBytes = 100
 )
 
-// signalPage reads the next signals of an inbox, in the order of their ids, up to the first that is
-// over the page. Signals that are stored compressed count four times: what they are larger than
-// that the reader sees. The last column is how many follow, these included, and at most pageRows.
-// $1 target $2 the last id before $3 bytes of the page $4 rows of the page; own are the conditions
-// of the statement.
+// signalPage renders a statement that reads the next signals of an inbox, in the order of their
+// ids, up to the first that exceeds the page. A compressed signal counts four times its stored
+// size, which is an estimate: it may be larger. The last column is the number of signals that
+// follow, these included, at most pageRows. own is the statement's own condition.
+//
+// $1 target $2 the last id before $3 bytes of the page $4 rows of the page
 func signalPage(own string) string {
 	return `SELECT q.target_id, q.id, q.name, q.payload, coalesce(q.dedup_key, ''), q.inserted_at, q.trace, q.follow
 FROM (
@@ -38,17 +39,17 @@ FROM (
 WHERE q.through - q.size < $3::bigint ORDER BY q.id`
 }
 
-// awaitedSQL reads what the instance of a claim awaits, as long as the claim holds. $5 worker $6
-// token.
+// awaitedSQL reads the signals that a claim's instance awaits, while the claim holds. $5 worker $6
+// token
 var awaitedSQL = signalPage(`n.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
       WHERE g.id = $1::bigint AND g.status = 'executing' AND g.locked_by = $5 AND g.claim_token = $6)::text[])`)
 
-// readInboxSQL reads all of an inbox. That of an ended instance is over, whatever rows are still in
-// it (spec §3).
+// readInboxSQL reads a whole inbox. The inbox of an ended instance is empty, whatever rows it still
+// has (§3).
 var readInboxSQL = signalPage(`(SELECT g.status FROM {s}.gen_durable g WHERE g.id = $1::bigint) NOT IN ('done', 'failed')`)
 
-// signals reads the page that a statement is of, and hands each signal to take, until that returns
-// false. more says that signals follow, as far as the page can tell: the next may be empty.
+// signals reads the page of a statement, and hands each signal to take until take returns false.
+// more means that signals may follow; the next page may be empty.
 func (s *Store) signals(ctx context.Context, of func(read func(pgx.Rows) error) entpgx.Stmt, take func(step.Signal) bool) (more bool, err error) {
 	came, follow := 0, 0
 	err = s.transaction(ctx, fastLock, of(func(rows pgx.Rows) error {
@@ -67,8 +68,8 @@ func (s *Store) signals(ctx context.Context, of func(read func(pgx.Rows) error) 
 	return came < follow || follow == pageRows, err
 }
 
-// Inbox reads the unconsumed signals of an instance behind an id, oldest first: a page of them, of
-// at least one. more says that there are others behind these.
+// Inbox reads a page of the unconsumed signals of an instance behind an id, oldest first. The page
+// has at least one signal, if there are any. more means that others follow.
 func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error) {
 	more, err = s.signals(ctx, func(read func(pgx.Rows) error) entpgx.Stmt {
 		return s.stmt("read inbox", readInboxSQL, read, id, after, pageBytes, pageRows)
@@ -82,19 +83,18 @@ func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal,
 	return page, more, nil
 }
 
-// restSQL reads what of a claimed row was too large to come with the claim. $1 id $2 worker $3
-// token.
+// restSQL reads the parts of a claimed row that were too large to come with the claim. $1 id $2
+// worker $3 token
 const restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
 WHERE g.id = $1 AND g.status = 'executing' AND g.locked_by = $2 AND g.claim_token = $3`
 
-// Complete reads the rest of a claim that is Partial: its state, the children that were dropped,
-// and the awaited signals, as many as have at most that many bytes together, or one. The others
-// stay in the inbox, as the claim's Omitted says. Each signal counts its payload, its trace and 100
-// bytes.
+// Complete reads the rest of a Partial claim: its state, the children that were dropped, and the
+// awaited signals, up to most bytes together, or one signal that is larger. The others stay in the
+// inbox, and the claim's Omitted is set. Each signal counts its payload, its trace and 100 bytes.
 //
-// held is false where the claim is not the worker's any more. What Complete reads is what a claim
-// could have brought: a claimed row is nobody else's to change, and signals that arrive meanwhile
-// are awaited ones as those that arrive between a claim and the look at its inbox.
+// held is false if the worker no longer has the claim. Complete reads nothing that a claim could
+// not have brought: nobody else may change a claimed row, and signals that arrive meanwhile are as
+// good as those that arrive between a claim and the look at its inbox.
 func (s *Store) Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error) {
 	whole := *c
 	whole.Awaited, whole.Omitted = nil, false

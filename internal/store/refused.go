@@ -6,23 +6,25 @@ import (
 )
 
 // Postgres may refuse to change a row: a trigger or a policy of the host raises an error for it, it
-// violates a check that was added later, its page is damaged. A statement for many rows fails for such
-// a row as a whole. So claims, sweeps, heartbeats and promotions narrow down: the statement is repeated
-// for halves, until the culprits are alone and the others are done. What is found out so is set apart
-// in memory, so that the next statement passes it over and does not fail again; after a while it is
-// tried like any other. Only who meets such a row pays for it: an array of ids that is empty else.
+// violates a check that was added later, or its page is damaged. A statement for many rows then
+// fails as a whole. So claims, sweeps, heartbeats and promotions narrow down: they repeat the
+// statement for halves until the culprits are alone and the other rows are done. They set the
+// culprits apart in memory, so that the next statement passes them over and does not fail again.
+// After a while they try them like any other row. Only users with such a row pay for this; for
+// others, an array of ids is empty.
 
-// Refused is a row, or a partition key whose next row it is, that Postgres refuses to change. It is for
-// the log: nothing else is done about it than to try again later.
+// Refused is a row that Postgres refuses to change, or a partition key whose next row it refuses to
+// change. It goes to the log; the engine does nothing about it but try again later.
 type Refused struct {
 	ID  int64
 	Key string
 	Err error
 }
 
-// narrow hands things to try, and halves those for which it fails through one thing's doing, until the
-// culprits are alone: it returns them, and all others have been tried with success. First try gets
-// none: an error that comes with nothing to do is nobody's doing. Any other error ends it.
+// narrow calls try with all things, and repeats it for halves while it fails and one thing may be
+// the cause, until the culprits are alone. It returns the culprits; try has succeeded for all
+// others. First it calls try with none: no thing causes an error that comes with nothing to do. Any
+// other error ends narrow.
 func narrow[T any](things []T, try func([]T) error, culprit func(T, error) Refused) (refused []Refused, err error) {
 	if err := try(nil); err != nil {
 		return nil, err
@@ -48,16 +50,17 @@ func narrow[T any](things []T, try func([]T) error, culprit func(T, error) Refus
 func ofID(id int64, err error) Refused { return Refused{ID: id, Err: err} }
 
 const (
-	// apartFor is how long a refused row is passed over: often enough that a row that was mended goes
-	// on soon, and seldom enough that the search for culprits costs little.
+	// apartFor is how long statements pass a refused row over. It is short, so that a row that was
+	// mended goes on soon, and long, so that the search for culprits costs little.
 	apartFor = time.Minute
-	// apartMost bounds the rows that are passed over, so that what a statement compares each row with
-	// stays small. Beyond it the oldest are tried again first.
+	// apartMost bounds the rows that are set apart, so that a statement compares each row with few of
+	// them. Beyond it the oldest are tried again first.
 	apartMost = 4096
 )
 
-// apart are the rows that one kind of statement passes over. The zero value is ready. A row is in it
-// for the sake of the others only: to forget one, or to keep one too long, does no harm.
+// apart holds the rows that one kind of statement passes over. The zero value is ready for use.
+// Passing a row over only protects the others: it does no harm to forget one, or to keep one too
+// long.
 type apart struct {
 	mu    sync.Mutex
 	order []setApart // oldest first
@@ -68,7 +71,7 @@ type setApart struct {
 	until time.Time
 }
 
-// ids returns the rows to pass over now, and forgets those whose time is over.
+// ids returns the rows to pass over now, and forgets those whose time has passed.
 func (a *apart) ids() []int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +89,7 @@ func (a *apart) ids() []int64 {
 	return ids
 }
 
-// nothingApart is not nil: "<> ALL (NULL)" holds for no row.
+// nothingApart is empty and not nil, since "<> ALL (NULL)" holds for no row.
 var nothingApart = []int64{}
 
 // add sets rows apart.

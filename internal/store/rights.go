@@ -6,11 +6,13 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Right is a privilege on a table or a sequence of the schema; of an empty Object, on the schema itself.
+// Right is a privilege on a table or a sequence of the schema. If Object is empty, it is a
+// privilege on the schema itself.
 type Right struct{ Object, Privilege string }
 
-// rightsSQL returns those of some rights that the session's role lacks, in their order. It goes by the catalog, not by names, which only
-// those may resolve who have the right to use the schema. What does not exist is not lacking. $1 objects $2 privileges $3 schema
+// rightsSQL returns those of some rights that the session's role lacks, in their order. It reads
+// the catalog, since only a role with the right to use the schema may resolve names in it. A role
+// does not lack rights on objects that do not exist. $1 objects $2 privileges $3 schema
 const rightsSQL = `SELECT current_user::text, r.object, r.privilege
 FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS r(object, privilege, n)
 JOIN pg_catalog.pg_namespace s ON s.nspname = $3::text
@@ -20,7 +22,8 @@ WHERE NOT CASE WHEN r.object = '' THEN has_schema_privilege(s.oid, r.privilege)
   ELSE has_table_privilege(c.oid, r.privilege) END
 ORDER BY r.n`
 
-// Lacking returns those rights that the role of the connections does not have, and who that is; no name where none is lacking.
+// Lacking returns those rights that the connections' role does not have, and the role's name, which
+// is empty if it lacks none.
 func (s *Store) Lacking(ctx context.Context, rights []Right) (role string, lacking []Right, err error) {
 	objects, privileges := make([]string, len(rights)), make([]string, len(rights))
 	for i, r := range rights {

@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Schedule is what inserts an instance at each of its occurrences. What the texts mean is the engine's business.
+// Schedule inserts an instance at each of its occurrences. The engine interprets its texts.
 type Schedule struct {
 	Name       string
 	Spec       *step.Spec // without key and time
@@ -24,16 +24,16 @@ type Schedule struct {
 	Jitter     time.Duration
 	Next       time.Time
 
-	// As it is listed.
+	// The listing sets these fields.
 	Last     time.Time // zero: none yet
-	Instance int64     // the newest; 0: none yet
-	Paused   time.Time // zero: not
+	Instance int64     // the newest instance; 0: none yet
+	Paused   time.Time // since when it is paused; zero: it is not
 }
 
-// ErrNoSchedule is a verb on a schedule that is not there: never was, or deleted.
+// ErrNoSchedule means that the schedule does not exist: it never did, or it was deleted.
 var ErrNoSchedule = errors.New("gendurable: no such schedule")
 
-// scheduled is a step.Spec as the column spec holds it.
+// scheduled is the form of a step.Spec in the column spec.
 type scheduled struct {
 	Machine      string          `json:"machine"`
 	Version      int             `json:"version"`
@@ -63,11 +63,14 @@ func decodeSpec(text string) (*step.Spec, error) {
 
 const clockSQL = `SELECT clock_timestamp()`
 
-// storeScheduleSQL stores what a program declares. What is stored already keeps its next occurrence, so that what was missed while no
-// process ran is not forgotten, unless it is to come at other times now. Rows go in in the order of their names, which keeps two processes
-// that start at once from a deadlock; rows that are as they should be are not written.
+// storeScheduleSQL stores the schedules that a program declares. A stored schedule keeps its next
+// occurrence, so that occurrences that were missed while no process ran are not forgotten, unless
+// its expression or its time zone has changed. The statement inserts rows in the order of their
+// names, so that two processes that start at once do not deadlock, and does not write rows that
+// need no change. It returns the names of schedules that changed.
 //
-// $1 names $2 specs $3 expressions $4 time zones $5 catch-up $6 overlap $7 jitters, µs $8 next occurrences. Returns those that changed.
+// $1 names $2 specs $3 expressions $4 time zones $5 catch-up $6 overlap $7 jitters, µs $8 next
+// occurrences
 const storeScheduleSQL = `INSERT INTO {s}.schedules AS s (name, spec, expression, time_zone, catch_up, overlap, jitter, next_at)
 SELECT u.name, u.spec::jsonb, u.expression, u.zone, u.catch_up, u.overlap, u.jitter, u.next
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[])
@@ -81,8 +84,8 @@ WHERE (s.spec, s.expression, s.time_zone, s.catch_up, s.overlap, s.jitter)
   IS DISTINCT FROM (excluded.spec, excluded.expression, excluded.time_zone, excluded.catch_up, excluded.overlap, excluded.jitter)
 RETURNING s.name`
 
-// StoreSchedules stores schedules, and returns which of them are new or have changed. next says what a schedule's next occurrence is, by the
-// server's clock.
+// StoreSchedules stores schedules, and returns the names of those that are new or have changed.
+// next computes the next occurrence of list[i] after now, which is by the server's clock.
 func (s *Store) StoreSchedules(ctx context.Context, list []Schedule, next func(i int, now time.Time) time.Time) (changed []string, err error) {
 	var names, specs, expressions, zones, catchUps, overlaps []string
 	var jitters []int64
@@ -111,7 +114,7 @@ func (s *Store) StoreSchedules(ctx context.Context, list []Schedule, next func(i
 	return changed, nil
 }
 
-// readOne reads the columns of one row, or leaves them.
+// readOne reads the columns of one row. Without a row it leaves the destinations unchanged.
 func readOne(into ...any) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, into, func() error { return nil })
@@ -119,7 +122,7 @@ func readOne(into ...any) func(pgx.Rows) error {
 	}
 }
 
-// nextFireSQL is asked with every poll: in how many microseconds the next schedule is due.
+// nextFireSQL returns in how many microseconds the next schedule is due. Every poll sends it.
 const nextFireSQL = `SELECT (extract(epoch FROM s.next_at - clock_timestamp()) * 1000000)::bigint
 FROM {s}.schedules s WHERE s.paused_at IS NULL ORDER BY s.next_at LIMIT 1`
 
@@ -142,14 +145,15 @@ FROM {s}.schedules s
 WHERE s.paused_at IS NULL AND s.next_at <= (SELECT coalesce($3::timestamptz, clock_timestamp())) + $1::bigint * interval '1 microsecond'
 ORDER BY s.next_at LIMIT $2`
 
-// DueSchedule is the name of one, and when its next occurrence comes: zero or less is now.
+// DueSchedule is the name of a schedule, and the time until its next occurrence: zero or less is
+// now.
 type DueSchedule struct {
 	Name string
 	In   time.Duration
 }
 
-// DueSchedules are those that are not paused and due within so long of a time, which is the server's where it is zero; the most overdue first.
-// It locks nothing.
+// DueSchedules returns, the most overdue first, the schedules that are not paused and are due by
+// within after at. If at is zero, it takes the server's time. It locks nothing.
 func (s *Store) DueSchedules(ctx context.Context, at time.Time, within time.Duration, most int) (due []DueSchedule, err error) {
 	err = s.one(ctx, fastLock, "due schedules", dueSchedulesSQL, func(rows pgx.Rows) error {
 		var name string
@@ -170,21 +174,25 @@ const scheduleColumns = `s.name, s.spec::text, s.expression, s.time_zone, s.catc
   s.paused_at, clock_timestamp()`
 
 const (
-	// fireSQL takes a schedule that is due still; one that somebody else is firing is passed by. $1 name $2 the time, or NULL: the server's
+	// fireSQL locks a schedule that is still due. It skips one that somebody else is firing. $1 name
+	// $2 the time, or NULL: the server's
 	fireSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s
 WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`
-	// lockScheduleSQL takes a schedule, due or not, after whoever has it. $1 name
+	// lockScheduleSQL locks a schedule, due or not, and waits for its holder. $1 name
 	lockScheduleSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`
-	// listSchedulesSQL reads a page, by the primary key. $1 the name before it, or empty text, which none has $2 most
+	// listSchedulesSQL reads a page by the primary key. $1 the name before it; empty text for the
+	// first page, since no schedule has an empty name $2 most
 	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name > $1 ORDER BY s.name LIMIT $2`
 )
 
-// liveSQL is a later statement than the lock: it sees the instance of whoever had the schedule before. $1 name
+// liveSQL reads a schedule's newest instance, if that has not ended. It is a separate statement
+// after the lock, so that it sees the instance that the lock's previous holder inserted. $1 name
 const liveSQL = `SELECT g.id, g.status::text FROM {s}.schedules s
 CROSS JOIN LATERAL (SELECT x.id, x.status FROM {s}.gen_durable x WHERE x.id = s.last_instance OFFSET 0) g
 WHERE s.name = $1 AND g.status NOT IN ('done', 'failed')`
 
-// advanceSQL ends a firing. $1 name $2 next occurrence $3 the newest that was fired, or NULL $4 its instance, or NULL
+// advanceSQL ends a firing. $1 name $2 next occurrence $3 the newest that was fired, or NULL $4 its
+// instance, or NULL
 const advanceSQL = `UPDATE {s}.schedules s SET next_at = coalesce($2::timestamptz, s.next_at), last_at = coalesce($3::timestamptz, s.last_at),
   last_instance = coalesce($4::bigint, s.last_instance), updated_at = clock_timestamp()
 WHERE s.name = $1`
@@ -192,26 +200,29 @@ WHERE s.name = $1`
 // Due is a schedule whose row is locked.
 type Due struct {
 	Schedule
-	Now   time.Time // at which it is fired
-	Clock time.Time // the server's: the same, but in tests
+	Now   time.Time // the time at which it is fired
+	Clock time.Time // the server's time, from which Now differs in tests only
 	Live  Live      // its newest instance, if that has not ended
 }
 
-// Live is an instance that has not ended; the zero value is none.
+// Live is an instance that has not ended. The zero value means that there is none.
 type Live struct {
 	ID     int64
 	Status string
 }
 
-// Firing is what is to be done with a Due: insert specs, with keys, and move on. Zero times leave what is there.
+// Firing is a decision about a Due: Fire inserts Specs, which must have keys, and stores the times.
+// A zero time leaves the stored one unchanged.
 type Firing struct {
 	Specs      []*step.Spec
 	Next, Last time.Time
 }
 
-// Fire fires a schedule that is due at a time, by the server's clock where that is zero, in one transaction: its row's lock keeps others
-// out, and what decide returns is inserted with what is next, or not at all. Without an error and a result, it was not due any more, or is
-// somebody else's. An occupied key is an occurrence that was fired before.
+// Fire fires a schedule that is due at a time, or now by the server's clock if at is zero. In one
+// transaction, it locks the schedule's row against others, calls decide, inserts the specs that
+// decide returns, and stores the next occurrence. If it returns neither an error nor an instance,
+// and has not called decide, the schedule is no longer due, or somebody else is firing it. An
+// occupied key means that the occurrence was fired before.
 func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
 	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name, optionalTime(at)), func(d Due) (Firing, error) {
@@ -226,7 +237,8 @@ func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func
 	return fired, nil
 }
 
-// RunSchedule is Fire of a schedule that need not be due, and may be paused. Errors: ErrNoSchedule; ErrUnknown if the COMMIT got no answer.
+// RunSchedule is Fire for a schedule that need not be due and may be paused. Its errors are
+// ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
 func (s *Store) RunSchedule(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
 	fired, err = s.fire(ctx, &locked, s.stmt("lock schedule", lockScheduleSQL, readSchedules(&locked), name), decide)
@@ -241,7 +253,8 @@ func (s *Store) RunSchedule(ctx context.Context, name string, decide func(Due) (
 	return fired, nil
 }
 
-// fire locks a schedule by a statement that reads it into locked, and fires it if there it is.
+// fire locks a schedule by a statement that reads it into locked, and fires it if the statement
+// found it.
 func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	name := lock.Args[0]
 	err = s.interactive(ctx, slowLock, func(send send) error {
@@ -307,7 +320,7 @@ func orZero[T any](v *T) (zero T) {
 	return *v
 }
 
-// Schedules lists those behind a name, by name.
+// Schedules lists the schedules behind a name, in order of names.
 func (s *Store) Schedules(ctx context.Context, after string, most int) ([]Schedule, error) {
 	var rows []Due
 	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows), after, most); err != nil {
@@ -320,8 +333,9 @@ func (s *Store) Schedules(ctx context.Context, after string, most int) ([]Schedu
 	return list, nil
 }
 
-// A paused schedule keeps its next occurrence: what is missed meanwhile is caught up with, or not, as after any downtime. Each returns whether
-// there is such a schedule, and whether anything changed. $1 name
+// A paused schedule keeps its next occurrence. When it resumes, it catches up with missed ones, or
+// skips them, as after any downtime. Each statement returns whether the schedule exists, and
+// whether anything changed. $1 name
 const (
 	pauseScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = clock_timestamp(), updated_at = clock_timestamp()
   WHERE s.name = $1 AND s.paused_at IS NULL RETURNING 1)
@@ -333,7 +347,8 @@ SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FR
 SELECT EXISTS (SELECT FROM p), EXISTS (SELECT FROM p)`
 )
 
-// PauseSchedule pauses a schedule, or with on false resumes it. Errors: ErrNoSchedule; ErrUnknown if the COMMIT got no answer.
+// PauseSchedule pauses a schedule if on is true, and resumes it otherwise. Its errors are
+// ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
 func (s *Store) PauseSchedule(ctx context.Context, name string, on bool) (changed bool, err error) {
 	var found bool
 	change := s.stmt("pause schedule", pauseScheduleSQL, readOne(&found, &changed), name)
@@ -344,7 +359,7 @@ func (s *Store) PauseSchedule(ctx context.Context, name string, on bool) (change
 	return changed, told("pause schedule, or resume it", name, found, err)
 }
 
-// DeleteSchedule removes a schedule; its instances stay. Errors: as of PauseSchedule.
+// DeleteSchedule removes a schedule. Its instances stay. Its errors are those of PauseSchedule.
 func (s *Store) DeleteSchedule(ctx context.Context, name string) error {
 	var found bool
 	err := s.one(ctx, slowLock, "delete schedule", deleteScheduleSQL, readOne(&found, new(bool)), name)

@@ -13,20 +13,21 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// EndedError is a key that cannot be delivered to, since its occupant has ended, and not be inserted at either, since the scope keeps it
-// occupied. It is an ErrNoTarget.
+// EndedError means that DeliverOrInsert could neither deliver nor insert: the key's occupant has
+// ended, and the scope keeps the key occupied. It is an ErrNoTarget.
 type EndedError struct{ Occupant int64 }
 
 func (e *EndedError) Error() string {
 	return fmt.Sprintf("%v: instance %d has ended and holds the key still", ErrNoTarget, e.Occupant)
 }
 
-// Is makes it an ErrNoTarget.
+// Is reports whether target is ErrNoTarget.
 func (e *EndedError) Is(target error) bool { return target == ErrNoTarget }
 
-// insertUnlessSQL inserts the one spec if the lock before it has found nobody to deliver to, and makes the new instance the target of what
-// follows. It waits for whoever is inserting the same key; if that one commits, nothing is inserted, and another attempt will find it.
-// $1 … $16 as insertRowsSQL
+// insertUnlessSQL inserts the one spec if the lock before it has found no target, and makes the new
+// instance the target of the following statements. It waits for whoever is inserting the same key.
+// If that transaction commits, the statement inserts nothing, and another attempt will find the
+// occupant. $1 … $16 as insertRowsSQL
 const insertUnlessSQL = insertRowsSQL + `WHERE nullif(current_setting('gendurable.target'), '') IS NULL
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid, set_config('gendurable.target', id::text, true)`
@@ -34,10 +35,11 @@ RETURNING id, uid, set_config('gendurable.target', id::text, true)`
 // endedHolderSQL finds a terminal instance that occupies a key. $1 key
 const endedHolderSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status IN ('done', 'failed')`
 
-// arriveAgain bounds the fresh looks at a key that is taken and freed while one looks: each needs others to do both at just that moment.
+// arriveAgain bounds how often an attempt starts anew because the key was taken and freed while it
+// looked. Each repetition needs others to do both at just that moment.
 const arriveAgain = 10
 
-// arrival is a signal for whoever has a key, or for the instance that takes it.
+// arrival is a signal for the instance that occupies a key, or for a new one that takes the key.
 type arrival struct {
 	delivery
 	spec  *step.Spec
@@ -51,7 +53,7 @@ func newArrival(x *step.Spec, m *step.Signal, inbox int) *arrival {
 	return a
 }
 
-// attempt forgets the last attempt and returns the statements of the next.
+// attempt forgets the last attempt, and returns the statements of the next.
 func (a *arrival) attempt(s *Store) []entpgx.Stmt {
 	a.delivery = delivery{to: a.to, signal: a.signal, inbox: a.inbox}
 	a.fresh = map[uuid.UUID]int64{}
@@ -72,8 +74,9 @@ func (a *arrival) verdict() (Delivery, error) {
 	return got, err
 }
 
-// deliverOrInsert tries, in whatever transaction send speaks to, until somebody has the signal. Every attempt looks afresh: the transaction
-// is READ COMMITTED, or one of its own each time.
+// deliverOrInsert repeats attempts in the transaction of send until an instance has the signal.
+// Every attempt sees what others have committed since, because the transaction is READ COMMITTED,
+// or each attempt has its own.
 func (s *Store) deliverOrInsert(a *arrival, send send) (Delivery, error) {
 	for range arriveAgain {
 		if err := send(a.attempt(s)...); err != nil {
@@ -99,12 +102,14 @@ func (s *Store) deliverOrInsert(a *arrival, send send) (Delivery, error) {
 	return Delivery{}, errors.New("the correlation key was taken and freed again at every attempt: try again")
 }
 
-// DeliverOrInsert delivers a signal to the live instance that occupies the spec's key, as Deliver does, or inserts the spec with the
-// signal in its inbox: one transaction, one round trip. Two that find the key free wait for each other in its unique index; the loser
-// delivers to the winner's instance.
+// DeliverOrInsert delivers a signal to the live instance that occupies the spec's key, as Deliver
+// does, or else inserts the spec with the signal in its inbox. It takes one transaction and one
+// round trip. Two callers that find the key free wait for each other in its unique index, and the
+// loser delivers to the winner's instance.
 //
-// Errors: as of Deliver, and an *EndedError. Where the answer of a commit is lost, the instance's own uid tells that it is in, and nothing is
-// sent again before that is known.
+// Its errors are those of Deliver, and an *EndedError. If a COMMIT gets no answer, it looks for the
+// uid of the new instance, to find out whether that was inserted, and sends nothing again before it
+// knows.
 func (s *Store) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (Delivery, error) {
 	began := time.Now()
 	got, err := s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error {
@@ -112,7 +117,7 @@ func (s *Store) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signa
 	})
 	lost := err != nil && unknown(err)
 	if lost || err == nil && got.Duplicate {
-		// A duplicate may be this very signal, of an attempt whose answer was lost.
+		// A duplicate may be this very signal, from an attempt whose COMMIT got no answer.
 		mine, looked := s.isIn(ctx, x, lost, began)
 		for n := 1; looked != nil && lost && pause(ctx, n) == nil; n++ {
 			mine, looked = s.isIn(ctx, x, lost, began)
@@ -132,16 +137,19 @@ func (s *Store) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signa
 	return got, nil
 }
 
-// isInSQL finds an instance that has just been inserted: it occupies its key, or has run, ended and left its scope meanwhile. No index
-// knows uids; what has ended in so short a time is not much. $1 key $2 uid $3 for how long, µs; NULL: not among what has ended
+// isInSQL finds an instance that has just been inserted: it occupies its key, or has meanwhile run,
+// ended and left its scope. No index contains uids, but few instances end in so short a time.
+//
+// $1 key $2 uid $3 how far back to look among ended instances, µs; NULL: not at all
 const isInSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.uid = $2::text::uuid
 UNION
 SELECT g.id FROM {s}.gen_durable g
 WHERE g.finished_at > (SELECT clock_timestamp()) - $3::bigint * interval '1 microsecond' AND g.uid = $2::text::uuid`
 
-// isIn looks whether a spec has been inserted, and with ended also whether it has ended again since a time.
+// isIn looks for an instance of a spec. If ended is true, it also looks among those that have ended
+// since a time.
 func (s *Store) isIn(ctx context.Context, x *step.Spec, ended bool, since time.Time) (id int64, err error) {
-	const slack = time.Second // of a clock that is set
+	const slack = time.Second // in case somebody sets a clock
 	var us *int64
 	if ended {
 		us = new(micros(time.Since(since) + slack))

@@ -12,19 +12,20 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// What a delivery can meet besides a fault of Postgres. In all three cases nothing was inserted, except maybe in the last.
+// A delivery returns one of these errors, besides faults of Postgres. It has inserted nothing,
+// except perhaps with ErrUnknown.
 var (
 	ErrNoTarget  = errors.New("gendurable: no live target")
 	ErrInboxFull = errors.New("gendurable: inbox full")
-	// ErrUnknown is a COMMIT that got no answer, of what must not be sent again, since it could take effect twice: a delivery without a
-	// dedup key, an insert without a correlation key.
+	// ErrUnknown is returned when COMMIT was not acknowledged and a retry could insert or deliver
+	// twice: for a delivery without a dedup key, or an insert without a correlation key.
 	ErrUnknown = errors.New("gendurable: unknown whether it was committed")
 )
 
-// Address of an instance: its id, or else the correlation key that it occupies.
+// Address names an instance: by its id, or by the correlation key that it occupies.
 type Address struct {
 	ID  int64
-	Key string // "": by ID
+	Key string // "": the address is ID
 }
 
 func (a Address) String() string {
@@ -34,22 +35,25 @@ func (a Address) String() string {
 	return fmt.Sprintf("instance %d", a.ID)
 }
 
-// Delivery is what became of a signal. A duplicate inserted nothing and woke nobody.
+// Delivery reports the effect of a delivery. A duplicate inserted nothing and woke nobody.
 type Delivery struct {
 	Target    int64
-	Queue     string // of the target: what to nudge if Runnable
-	Woken     bool   // by this signal
-	Runnable  bool   // woken now, or runnable already: a claim may have passed over the row while this delivery had it locked
+	Queue     string // the target's queue, to nudge if Runnable
+	Woken     bool   // this signal woke the target
+	Runnable  bool   // the target was woken now, or was runnable before: a claim may have skipped the row while this delivery held its lock
 	Duplicate bool
-	Inserted  bool // by DeliverOrInsert: the target is new
+	Inserted  bool // DeliverOrInsert has inserted the target
 }
 
-// deliverAgain bounds the fresh looks at a key that moved from one instance to another under a delivery (T4).
+// deliverAgain bounds how often Deliver looks anew because the key moved from one instance to
+// another (T4).
 const deliverAgain = 3
 
-// Deliver puts a signal into the inbox of a live instance that holds fewer than inbox unconsumed ones, and wakes it if it awaits that
-// name. One transaction, one round trip. ErrNoTarget, ErrInboxFull and ErrUnknown tell what they say; after any other error nothing was
-// delivered, or a dedup key makes it safe to deliver again (the second time may then report its own first as the duplicate).
+// Deliver puts a signal into the inbox of a live instance that holds fewer than inbox unconsumed
+// signals, and wakes the instance if it awaits that name. It takes one transaction and one round
+// trip. Its errors are ErrNoTarget, ErrInboxFull and ErrUnknown. After any other error nothing was
+// delivered, or the signal's dedup key makes it safe to deliver again; the second delivery may then
+// report the first as its duplicate.
 func (s *Store) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error {
 		return s.transaction(ctx, slowLock, stmts...)
@@ -63,7 +67,8 @@ func (s *Store) Deliver(ctx context.Context, to Address, m *step.Signal, inbox i
 	return got, nil
 }
 
-// deliver tries again, in whatever transaction send speaks to, while the key moves from one instance to another.
+// deliver repeats attempts in the transaction of send while the key moves from one instance to
+// another.
 func (s *Store) deliver(d *delivery, send send) (Delivery, error) {
 	for try := 0; ; try++ {
 		*d = delivery{to: d.to, signal: d.signal, inbox: d.inbox}
@@ -76,8 +81,9 @@ func (s *Store) deliver(d *delivery, send send) (Delivery, error) {
 	}
 }
 
-// delivery is one attempt: three statements that find each other through the transaction-local setting gendurable.target, since in a
-// pipeline no result reaches the client in between. They need nothing but a READ COMMITTED transaction around them, whoever's it is.
+// delivery is one attempt of three statements. They hand the target on in the transaction-local
+// setting gendurable.target, since in a pipeline no result reaches the client between them. They
+// need only a READ COMMITTED transaction around them, which may be the host's.
 type delivery struct {
 	to     Address
 	signal *step.Signal
@@ -90,7 +96,7 @@ type delivery struct {
 	duplicate bool
 	full      bool
 	sent      bool
-	moved     bool // no row was locked, and yet a live instance holds the key
+	moved     bool // no row was locked, although a live instance holds the key
 }
 
 func (d *delivery) verdict() (Delivery, error) {
@@ -102,7 +108,8 @@ func (d *delivery) verdict() (Delivery, error) {
 	case d.sent:
 		return got, nil
 	case d.duplicate || !d.full:
-		// Neither seen nor full, and yet not inserted: the unique index met a row from outside the engine's locks.
+		// The signal was not inserted although the inbox had neither a duplicate nor too many: the unique
+		// index found a row that was written without the engine's locks.
 		got.Duplicate = true
 		return got, nil
 	default:
@@ -110,11 +117,14 @@ func (d *delivery) verdict() (Delivery, error) {
 	}
 }
 
-// The target is locked before anything is written (T1, T3, T6): whoever parks, ends or deletes it is then before or after this delivery,
-// never beside it. NO KEY, for the foreign key's KEY SHARE of an open delivery must not hide the row from the pick (T8). What the lock
-// returns is the newest version of the row, so awaits and queue hold until the end of this transaction.
+// deliverLockByIDSQL locks the target before anything is written (T1, T3, T6). Whoever parks, ends
+// or deletes it then does so before or after this delivery, never beside it. The lock is FOR NO KEY
+// UPDATE, since the foreign key's KEY SHARE of an open delivery must not hide the row from the pick
+// (T8). The lock returns the newest version of the row, so awaits and queue hold until the end of
+// this transaction.
 //
-// The setting is cleared where there is no target: a transaction may deliver more than once.
+// Without a target, the statement clears the setting: a transaction may deliver more than once. $1
+// id $2 name
 const deliverLockByIDSQL = `
 SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
@@ -122,8 +132,9 @@ FROM (SELECT 1) one LEFT JOIN (
     g.status = 'runnable' AS runnable
   FROM {s}.gen_durable g WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
 
-// By key the guard itself is locked and re-checked in one statement: an id looked up first may belong to an instance that has meanwhile
-// ended while another holds the key (T4).
+// deliverLockByKeySQL locks and re-checks the guard itself, in one statement. An id that was looked
+// up first might belong to an instance that has meanwhile ended, while another holds the key (T4).
+// $1 key $2 name
 const deliverLockByKeySQL = `
 SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
@@ -152,11 +163,16 @@ func (d *delivery) lock(s *Store) entpgx.Stmt {
 	return s.stmt("deliver_lock_by_id", deliverLockByIDSQL, read, d.to.ID, d.signal.Name)
 }
 
-// A later statement than the lock, so that its snapshot sees what the lock waited for: the duplicate and the count are exact.
-// A duplicate is one also while the inbox is full, and of a consumed signal (its tombstone, T5); tombstones do not count (T12).
-// Whatever is not inserted clears the target, so that the flip finds nobody to wake (T93).
+// deliverInsertSQL inserts the signal. It is a separate statement after the lock, so that its
+// snapshot contains what the lock waited for: the duplicate and the count are exact. A duplicate
+// counts as one even if the inbox is full, or if the earlier signal is consumed (its tombstone,
+// T5); tombstones do not count towards the inbox (T12). If nothing is inserted, the statement
+// clears the target, so that deliverFlipSQL wakes nobody (T93).
 //
-// moved: without a target, a fresh look tells a key that nobody holds from one whose holder the lock's recheck has just lost.
+// The fourth column is for moved. If there is no target, it tells whether a live instance holds the
+// key: then the lock's re-check has just lost the key's previous holder.
+//
+// $1 name $2 payload $3 dedup key $4 most in the inbox $5 key $6 trace
 const deliverInsertSQL = `
 WITH seen AS MATERIALIZED (
   SELECT t.id,
@@ -188,9 +204,11 @@ func (d *delivery) insert(s *Store) entpgx.Stmt {
 		d.signal.Name, payload, optional(d.signal.DedupKey), d.inbox, optional(d.to.Key), jsonText(d.signal.Trace))
 }
 
-// The condition is in SET: the row is ours already, and a WHERE that missed would lose the wake-up. awaits stays, so that the claim
-// finds what it was woken for. pick_lane 0: a parked row keeps no place in the scheduler's lanes. The last to need the setting clears it:
-// the transaction may be a host's, which is left without one of our targets.
+// deliverFlipSQL wakes the target if it awaits the signal. The condition is in SET, since the row
+// is ours already, and a WHERE that missed would lose the wake-up. awaits stays, so that the claim
+// finds the signals that woke the instance. pick_lane becomes 0, since a parked row keeps no place
+// in the scheduler's lanes. As the last statement to need the setting, it clears it: the
+// transaction may be a host's, which must not keep a target of ours. $1 name
 const deliverFlipSQL = `
 WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS at)
 UPDATE {s}.gen_durable g SET
@@ -206,14 +224,15 @@ func (d *delivery) flip(s *Store) entpgx.Stmt {
 	return s.stmt("deliver_flip", deliverFlipSQL, nil, d.signal.Name)
 }
 
-// Holder is who keeps a row from being locked.
+// Holder is a session that keeps others from locking a row.
 type Holder struct {
 	PID         int32
-	State       string // of its session, as in pg_stat_activity: "idle in transaction" is a transaction that somebody left open
+	State       string // the session's state, as in pg_stat_activity: "idle in transaction" means that somebody left a transaction open
 	Application string
 }
 
-// xmax of a locked row is its locker, unless several share the row: then nobody is found, which is all that a log line loses.
+// holderSQL takes a locked row's xmax for its locker. If several share the row, it finds nobody,
+// which costs a log line its holder only.
 const holderSQL = `
 SELECT l.pid, coalesce(a.state, ''), coalesce(a.application_name, '')
 FROM {s}.gen_durable g
@@ -221,8 +240,9 @@ JOIN pg_catalog.pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.t
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
 WHERE g.id = $1::bigint OR g.correlation_guard = $2::text LIMIT 1`
 
-// Holder looks who holds the row of an instance now; ok is false if nobody can be named. For the log line of a lock that was waited for in
-// vain (T9): no deadlock detector sees a transaction that its owner has left open.
+// Holder finds out who holds the row of an instance now. ok is false if it cannot find the holder.
+// It is for the log line about a lock that was waited for in vain (T9): no deadlock detector sees a
+// transaction that its owner has left open.
 func (s *Store) Holder(ctx context.Context, of Address) (h Holder, ok bool, err error) {
 	err = s.db.Pipeline(ctx, s.stmt("holder", holderSQL, func(rows pgx.Rows) error {
 		for rows.Next() {

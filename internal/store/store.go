@@ -1,10 +1,14 @@
-// Package store holds all hot SQL of the engine, one file per verb: each statement a constant above the function that sends it, the
-// reasons over it.
+// Package store holds all hot SQL of the engine, one file per verb. Each statement is a constant
+// above the function that sends it, and its reasons stand over it.
 //
-// Two rules hold for every statement. Its text is static: batches ride in as arrays through unnest, so that Postgres plans it once. And
-// it names the engine's schema: inside a host's transaction the search_path is the host's. Locking rules: docs/internals.md.
+// Two rules hold for every statement. Its text is static: batches travel as arrays through unnest,
+// so that Postgres plans the statement once. And it names the engine's schema, since inside a
+// host's transaction the search_path is the host's. docs/internals.md states the locking rules.
 //
-// It imports internal/step and entpgx, nothing else of the project.
+// In comments, § followed by a number is a section of docs/specification.md, and T followed by a
+// number is a hazard of docs/hazards.md.
+//
+// The package imports internal/step, internal/pace and entpgx, and nothing else of the project.
 package store
 
 import (
@@ -20,33 +24,35 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// Store runs the engine's statements in one Postgres schema, through ent's driver. Safe for concurrent use.
+// Store runs the engine's statements in one Postgres schema, through ent's driver. It is safe for
+// concurrent use.
 type Store struct {
 	db       *entpgx.Driver
 	schema   string
 	quoted   string
 	rendered sync.Map // statement's text → the same with the schema in it
 	apart    struct{ claim, timeout, reap, expire apart }
-	own      chan struct{} // a turn for each step's own transaction that may be open at a time
+	own      chan struct{} // one turn for each step's own transaction that may be open at a time
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
 func New(db *entpgx.Driver, schema string) *Store {
 	s := &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), own: make(chan struct{}, 1)}
 	if pool := db.Pool(); pool != nil {
-		// One connection is left to claims and commits, and to what those steps themselves do outside of their transactions.
+		// Claims and commits keep one connection for themselves. So do the statements that such steps
+		// send outside of their own transactions.
 		s.own = make(chan struct{}, max(1, pool.Config().MaxConns-1))
 	}
 	return s
 }
 
-// Schema is the Postgres schema's name, unquoted.
+// Schema returns the Postgres schema's name, unquoted.
 func (s *Store) Schema() string { return s.schema }
 
-// Driver is the driver the statements go through.
+// Driver returns the driver that sends the statements.
 func (s *Store) Driver() *entpgx.Driver { return s.db }
 
-// stmt names a statement and renders its {s} to the schema, once.
+// stmt names a statement and replaces {s} by the schema. It renders each text once.
 func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) entpgx.Stmt {
 	sql, ok := s.rendered.Load(text)
 	if !ok {
@@ -55,40 +61,44 @@ func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) 
 	return entpgx.Stmt{Name: name, SQL: sql.(string), Args: args, Read: read} //nolint:forcetypeassert // only strings are stored
 }
 
-// beginSQL pins READ COMMITTED: the row locks and re-checks of every statement are reasoned for it, and a role's or database's default
-// may be another (T31).
+// beginSQL pins READ COMMITTED. The row locks and re-checks of every statement are reasoned for
+// that level, and a role or a database may have another default (T31).
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// settingsSQL overrides, for this transaction only, what a role may have set against us (T40) and what
-// lets the planner leave the one good plan of the batch statements: those are planned once, maybe on an
-// empty table, and must hold on a full one (T98).
+// settingsSQL overrides, for this transaction only, settings of the role that would break the
+// engine (T40) and settings that let the planner leave the one good plan of the batch statements.
+// Postgres plans those once, perhaps on an empty table, and the plan must hold on a full one (T98).
 const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
   set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
   ` + untimed
 
-// untimed switches off a role's limit on whole transactions, which Postgres knows since version 17:
-// another value would not restart a clock that runs already. The limit on statements bounds what is left.
+// untimed switches off a role's limit on whole transactions, which exists since Postgres 17.
+// Setting another value would not restart a clock that already runs. statement_timeout bounds the
+// transaction instead.
 const untimed = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
   THEN set_config('transaction_timeout', '0', true) END`
 
-// bitmapsSQL goes before a statement that goes by the index of labels: such an index is read no other way.
+// bitmapsSQL precedes a statement that uses the index of labels: Postgres reads such an index by a
+// bitmap scan only.
 const bitmapsSQL = `SET LOCAL enable_bitmapscan = on`
 
 const (
-	// fastLock bounds what a statement of the fast lane may wait: it takes rows with SKIP LOCKED, but a unique index or a foreign key's
-	// check can still make it wait for a stranger's transaction.
+	// fastLock bounds the waits of a statement of the fast lane. It takes rows with SKIP LOCKED, but a
+	// unique index or the check of a foreign key can still make it wait for a stranger's transaction.
 	fastLock = "500ms"
-	// briefLock bounds what an outcome alone may wait for the correlation keys of its children: it
-	// is tried again soon, and meanwhile others have its turn.
+	// briefLock bounds the wait of an outcome that is committed alone for the correlation keys of its
+	// children. It is tried again soon, and other outcomes have their turn meanwhile.
 	briefLock = "20ms"
-	// slowLock bounds the wait of those that must wait: deliveries, inserts, steps' own transactions.
+	// slowLock bounds the wait of statements that have to wait: deliveries, inserts, and steps' own
+	// transactions.
 	slowLock = "2s"
-	// statementLimit ends a statement that a broken disk or a lost plan has made endless; the caller retries.
+	// statementLimit ends a statement that a broken disk or a lost plan has made endless. The caller
+	// retries.
 	statementLimit = "60s"
 )
 
-// transaction wraps statements as one pipeline, one round trip, all or nothing.
+// transaction sends statements as one transaction, in one pipeline and so one round trip.
 func (s *Store) transaction(ctx context.Context, lock string, body ...entpgx.Stmt) error {
 	return s.db.Pipeline(ctx, s.enclose(lock, body)...)
 }
@@ -101,18 +111,20 @@ func (s *Store) enclose(lock string, body []entpgx.Stmt) []entpgx.Stmt {
 	return append(out, s.stmt("commit", `COMMIT`, nil))
 }
 
-// one is a transaction of a single statement.
+// one sends a single statement as a transaction.
 func (s *Store) one(ctx context.Context, lock, name, text string, read func(pgx.Rows) error, args ...any) error {
 	return s.transaction(ctx, lock, s.stmt(name, text, read, args...))
 }
 
-// millis is how a wait reaches lock_timeout, where nothing would be for ever.
+// millis renders a duration for lock_timeout. It renders at least 1 ms, since 0 would mean no
+// limit.
 func millis(d time.Duration) string { return fmt.Sprintf("%dms", max(1, d.Milliseconds())) }
 
-// micros is how durations reach Postgres: times interval '1 microsecond'.
+// micros renders a duration for Postgres, which multiplies it with interval '1 microsecond'.
 func micros(d time.Duration) int64 { return d.Microseconds() }
 
-// duration is micros backwards. A row may be due in ten thousand years: that is more than a Duration holds, and must not come out as now.
+// duration is the inverse of micros. It saturates: a row may be due in ten thousand years, which a
+// Duration cannot hold, and an overflow would look like a row that is due now.
 func duration(micros int64) time.Duration {
 	const most = int64(math.MaxInt64 / time.Microsecond)
 	return time.Duration(max(-most, min(micros, most))) * time.Microsecond

@@ -7,15 +7,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// overdueText is what expireSQL fails, and what a poll looks for. A claim is not among it: its worker has the deadline with it and ends the
-// step's context then. The engine cannot end a step that does not listen, so to fail its row would only let the next of its partition key
-// begin beside it, and drop an outcome that its lease still covers. What loses its worker is reaped first.
+// overdueText selects the rows that expireSQL fails, and that a poll looks for. It excludes claimed
+// rows: their worker knows the deadline and ends the step's context then. The engine cannot end a
+// step that ignores its context. Failing its row would only let the next row of its partition key
+// begin beside it, and drop an outcome that its lease still covers. An instance that loses its
+// worker is reaped first.
 const overdueText = `x.deadline <= (SELECT now FROM c) AND x.finished_at IS NULL AND coalesce(x.status <> 'executing', false)`
 
-// expireSQL fails instances whose deadline is past, whatever they wait for, paused or not. What a
-// Stop leaves, this leaves: awaits, round and inbox, so that a Retry sees them. SKIP LOCKED
-// throughout: whoever is at a row goes first, and a child whose parent someone holds waits for a
-// later sweep; see parentGate.
+// expireSQL fails instances whose deadline is past, whatever they wait for, paused or not. Like a
+// Stop, it leaves awaits, round and inbox, so that a Retry sees them. It uses SKIP LOCKED
+// throughout: whoever has a row locked goes first, and a child whose parent someone has locked
+// waits for a later sweep; see parentGate.
 //
 // $1 most rows $2 mark $3 ids to pass over
 var expireSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
@@ -34,17 +36,17 @@ FROM overdue e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM overdue) > 0
 RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL`
 
-// expireTheseSQL is expireSQL for certain rows. $3 their ids
+// expireTheseSQL is expireSQL for the rows with given ids. $3 their ids
 var expireTheseSQL = these(expireSQL)
 
-// Expired is what a sweep of deadlines did.
+// Expired reports what a sweep of deadlines did.
 type Expired struct {
 	Failed []int64
 	Promotion
 }
 
-// Expire fails up to limit instances whose deadline is past. Rows that Postgres refuses to change do
-// not keep the others (T22).
+// Expire fails up to limit instances whose deadline is past. Rows that Postgres refuses to change
+// do not keep it from failing the others (T22).
 func (s *Store) Expire(ctx context.Context, mark string, limit int) (out Expired, err error) {
 	pass := s.apart.expire.ids()
 	if err = s.expire(ctx, &out, expireSQL, mark, limit, pass, true); !blames(err) {
@@ -61,7 +63,7 @@ func (s *Store) Expire(ctx context.Context, mark string, limit int) (out Expired
 	return out, err
 }
 
-// expire is one transaction; promote is as for reap.
+// expire runs one transaction. promote has the same meaning as for reap.
 func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, limit int, ids []int64, promote bool) error {
 	var out Expired
 	err := s.interactive(ctx, fastLock, func(send send) error {
@@ -96,6 +98,6 @@ func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, lim
 	return nil
 }
 
-// overdueSQL lists what expireSQL looks for. $1 most rows $2 ids to pass over
+// overdueSQL lists the rows that expireSQL would fail. $1 most rows $2 ids to pass over
 const overdueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT x.id FROM {s}.gen_durable x WHERE ` + overdueText + ` AND x.id <> ALL($2::bigint[]) ORDER BY x.deadline LIMIT $1`

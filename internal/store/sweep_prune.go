@@ -11,29 +11,32 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// PruneParams say what is old. All but the retentions and the timeout must be positive.
+// PruneParams defines which rows are old. All values but the retentions and the timeout must be
+// positive.
 type PruneParams struct {
-	Done, Failed time.Duration // kept since an instance's end; 0: not at all
-	Tombstones   int           // kept of one instance
-	Limit        int           // rows of one transaction
-	// Timeout of one transaction, on the client's side: the server's own limit does not reach a client
-	// behind a network that swallows its answer. 0: none.
+	Done, Failed time.Duration // how long an instance is kept after its end; 0: not at all
+	Tombstones   int           // how many are kept per instance
+	Limit        int           // most rows of one transaction
+	// Timeout bounds one transaction on the client's side: the server's own limit does not reach a
+	// client behind a network that swallows its answer. 0: no timeout.
 	Timeout time.Duration
 }
 
-// Pruned is what a sweep removed.
+// Pruned reports what a sweep removed.
 type Pruned struct {
 	Instances  int
 	Tombstones int
-	Refused    []int64 // due, but Postgres would not delete them: probably some table of the host refers to them
+	Refused    []int64 // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
 
-// Prune is one sweep of the GC: it deletes terminal instances that are older than their retention, and the oldest tombstones of instances
-// that have too many (spec §4, §8), in transactions of Limit rows. Each due row is met once, oldest first, so that none that has to stay
-// stands before the others. Every process may call it: only one at a time deletes, the others return early.
+// Prune is one sweep of the GC. It deletes terminal instances that are older than their retention,
+// and the oldest tombstones of instances that have too many (§4, §8), in transactions of Limit
+// rows. It visits each due row once, oldest first, so that a row that has to stay does not block
+// the others. Every process may call it: only one at a time deletes, and the others return early.
 //
-// An instance goes after its last child, and a terminal child of the current round not before its parent is due itself: the parent's
-// joining step may still be retried, or redriven (T88).
+// An instance goes after its last child. A terminal child of the current round does not go before
+// its parent is due itself, since the parent's joining step may still be retried, or redriven
+// (T88).
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
 	var last lastDue
@@ -57,7 +60,9 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	return sum, nil
 }
 
-// prunable: due, and not spared for its parent's sake. OFFSET 0 keeps the subquery from becoming a join over the whole table.
+// prunable is the condition that an instance is due, and not spared for its parent's sake. OFFSET 0
+// keeps the subquery from becoming a join over the whole table.
+//
 // $1, $2 retention of done and failed, µs
 const prunable = `
   g.finished_at < (SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END * interval '1 microsecond'
@@ -65,8 +70,10 @@ const prunable = `
     p.finished_at < (SELECT now FROM c) - CASE p.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END * interval '1 microsecond',
     false) OFFSET 0)`
 
-// The first of two steps: ids, from the index of finished rows in its order, the page after the last one. least() is for that index; rows
-// with the longer retention are passed over. $3, $4 end and id of the last page's last row $5 limit
+// pruneDueSQL is the first of two steps. It reads a page of ids from the index of finished rows, in
+// the index's order, after the last row of the page before. least() lets it use that index; the
+// statement passes over rows with the longer retention. $3, $4 end and id of the last page's last
+// row $5 limit
 const pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT g.finished_at, g.id FROM {s}.gen_durable g
 WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint) * interval '1 microsecond'
@@ -89,9 +96,10 @@ func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64,
 	return ids, err
 }
 
-// The second step. What changed meanwhile (an operator's Retry) is met by the predicate, repeated under the lock (T80); what is locked is
-// left for the next sweep (T6). Only leaves go, else the foreign key would have to write, and wait for, the children (T45): a parent
-// follows in a later call. $3 ids $4 the sweepers' lock
+// pruneSQL is the second step. It repeats the condition under the lock, since a row may have
+// changed meanwhile by an operator's Retry (T80), and leaves locked rows for the next sweep (T6).
+// It deletes leaves only, since otherwise the foreign key would have to write the children, and
+// wait for them (T45). A later call deletes the parents. $3 ids $4 the sweepers' lock
 const pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($4::bigint) AS alone),
 l AS MATERIALIZED (
   SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($3::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
@@ -100,8 +108,9 @@ l AS MATERIALIZED (
 d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id)
 SELECT c.alone, (SELECT count(*) FROM d) FROM c`
 
-// deleteDue deletes leaves, then those that thereby became leaves, until none is left. What cannot be deleted is narrowed down to its row,
-// lest it keep all the others (T22). alone is false if another process is at it.
+// deleteDue deletes leaves, then the rows that thereby became leaves, until it finds none. It
+// narrows a failure down to the rows that cannot be deleted, so that these do not keep all the
+// others (T22). alone is false if another process is sweeping.
 func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *Pruned) (alone bool, err error) {
 	alone = true
 	for left := len(ids); left > 0 && alone; {
@@ -121,7 +130,7 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 
 func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum *Pruned, cause error) (alone bool, err error) {
 	refused := blames(cause)
-	if !refused && !IsLockTimeout(cause) { // a lock: of a host's row that refers to ours
+	if !refused && !IsLockTimeout(cause) { // a lock on a host's row that refers to ours
 		return false, cause
 	}
 	if len(ids) == 1 {
@@ -137,11 +146,12 @@ func (s *Store) narrowDown(ctx context.Context, p PruneParams, ids []int64, sum 
 	return s.deleteDue(ctx, p, ids[half:], sum)
 }
 
-// Along the index of tombstones. $1 cap $2 limit
+// overgrownSQL walks the index of tombstones. $1 cap $2 limit
 const overgrownSQL = `SELECT s.target_id FROM {s}.signals s WHERE s.consumed_at IS NOT NULL
 GROUP BY s.target_id HAVING count(*) > $1::bigint ORDER BY s.target_id LIMIT $2::bigint`
 
-// The target first, as for every write to its inbox: nobody then waits for this. $1 target $2 cap $3 limit $4 the sweepers' lock
+// pruneTombstonesSQL locks the target first, like every write to its inbox, so that nobody waits
+// for it. $1 target $2 cap $3 limit $4 the sweepers' lock
 const pruneTombstonesSQL = `WITH c AS MATERIALIZED (SELECT pg_try_advisory_xact_lock($4::bigint) AS alone),
 t AS MATERIALIZED (SELECT g.id FROM {s}.gen_durable g WHERE g.id = $1::bigint AND (SELECT alone FROM c) FOR NO KEY UPDATE SKIP LOCKED),
 d AS (
@@ -191,7 +201,8 @@ func readSwept(alone *bool, gone *int) func(pgx.Rows) error {
 	}
 }
 
-// sweepers is the advisory lock of this schema's GC. Two sweepers at once would meet on the same rows and on each other's foreign keys (T45).
+// sweepers returns the advisory lock of this schema's GC. Two sweepers at once would wait for each
+// other's rows and foreign keys (T45).
 func (s *Store) sweepers() int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte("gendurable prune " + s.schema))

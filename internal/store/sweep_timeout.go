@@ -5,11 +5,12 @@ import (
 	"fmt"
 )
 
-// timedOutText is what timeoutSQL wakes.
+// timedOutText selects the rows that timeoutSQL wakes.
 const timedOutText = `x.await_deadline <= (SELECT now FROM c) AND coalesce(x.status = 'awaiting_signal', false)`
 
-// timeoutSQL wakes instances whose await is over, with whatever has arrived. awaits stays, so that a
-// signal that comes between this and the claim is awaited still. $1 most rows $2 ids to pass over
+// timeoutSQL wakes instances whose await has timed out, with the signals that have arrived. awaits
+// stays, so that a signal that arrives between this and the claim is still awaited. $1 most rows $2
+// ids to pass over
 const timeoutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
   SELECT x.ctid AS tid FROM {s}.gen_durable x
@@ -20,17 +21,17 @@ UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT now FROM
 FROM due WHERE g.ctid = due.tid
 RETURNING g.queue`
 
-// timeoutTheseSQL is timeoutSQL for certain rows. $2 their ids
+// timeoutTheseSQL is timeoutSQL for the rows with given ids. $2 their ids
 var timeoutTheseSQL = these(timeoutSQL)
 
-// TimedOut is what a sweep of awaits did.
+// TimedOut reports what a sweep of awaits did.
 type TimedOut struct {
-	Queues  []string // of those it woke, with repeats
+	Queues  []string // the queues of the instances that it woke, with repeats
 	Refused []Refused
 }
 
-// TimeOut wakes up to limit instances whose await is over. Rows that Postgres refuses to change do not
-// keep the others (T22).
+// TimeOut wakes up to limit instances whose await has timed out. Rows that Postgres refuses to
+// change do not keep it from waking the others (T22).
 func (s *Store) TimeOut(ctx context.Context, limit int) (out TimedOut, err error) {
 	pass := s.apart.timeout.ids()
 	if err = s.timeOut(ctx, &out, timeoutSQL, limit, pass); !blames(err) {
@@ -56,6 +57,6 @@ func (s *Store) timeOut(ctx context.Context, out *TimedOut, text string, limit i
 	return nil
 }
 
-// timedOutSQL lists what timeoutSQL looks for. $1 most rows $2 ids to pass over
+// timedOutSQL lists the rows that timeoutSQL would wake. $1 most rows $2 ids to pass over
 const timedOutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT x.id FROM {s}.gen_durable x WHERE ` + timedOutText + ` AND x.id <> ALL($2::bigint[]) ORDER BY x.await_deadline LIMIT $1`

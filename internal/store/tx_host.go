@@ -11,12 +11,14 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Transaction runs statements in order inside a transaction that someone else began and will end: [Pgx] or [SQL].
+// Transaction runs statements in order inside a transaction that someone else began and will end.
+// [Pgx] and [SQL] make one.
 type Transaction interface {
 	run(ctx context.Context, stmts ...entpgx.Stmt) error
 }
 
-// Pgx is a transaction of pgx: statements that need no answer in between go in one round trip.
+// Pgx returns a Transaction of pgx. It sends statements that need no answer between them in one
+// round trip.
 func Pgx(tx pgx.Tx) Transaction {
 	if tx == nil {
 		return nothing{}
@@ -36,18 +38,19 @@ func (nothing) run(context.Context, ...entpgx.Stmt) error {
 	return errors.New("the transaction is nil")
 }
 
-// Hosted are the store's writes inside a transaction of the host. They change no setting of it: lock_timeout, isolation and search_path are
-// the host's, so every statement must keep its plan without ours. An error of Postgres has aborted that transaction, as one of the host's
-// own statements would; what is told by ErrNoTarget, ErrInboxFull or a duplicate has not.
+// Hosted sends the store's writes inside a transaction of the host. It changes no setting of that
+// transaction: lock_timeout, isolation and search_path are the host's, so every statement must keep
+// its plan without our settings. An error of Postgres has aborted the transaction, like an error of
+// the host's own statements. ErrNoTarget, ErrInboxFull and a duplicate have not.
 type Hosted struct {
 	s  *Store
 	tx Transaction
 }
 
-// Within makes the store's writes those of a transaction.
+// Within returns the store's writes inside a transaction.
 func (s *Store) Within(tx Transaction) *Hosted { return &Hosted{s, tx} }
 
-// Insert is [Store.Insert]. Nothing is repeated: the transaction is the host's to repeat.
+// Insert is [Store.Insert]. It repeats nothing: only the host can repeat its transaction.
 func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
 	var cols specs
 	for _, x := range list {
@@ -62,7 +65,8 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, err
 	return out, nil
 }
 
-// Deliver is [Store.Deliver]. The target stays locked until the host's transaction ends: its outcome waits for that, and nobody else's.
+// Deliver is [Store.Deliver]. The target stays locked until the host's transaction ends. Its
+// outcome waits for that, and no other outcome does.
 func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) })
 	if err != nil {

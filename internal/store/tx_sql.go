@@ -21,8 +21,9 @@ type SQLTx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// SQL is a transaction of database/sql, over whatever driver of Postgres: each statement is a round trip. Arrays travel as their text, which
-// all drivers pass on as it is and the statements' casts make arrays of.
+// SQL returns a Transaction of database/sql, over any driver of Postgres. Each statement takes a
+// round trip. Arrays travel as text, which all drivers pass on unchanged, and the statements' casts
+// turn it into arrays.
 func SQL(tx SQLTx) Transaction {
 	if tx == nil {
 		return nothing{}
@@ -54,7 +55,7 @@ func (t foreign) one(ctx context.Context, s entpgx.Stmt) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { // before the next statement: the connection takes one at a time
+	defer func() { // close before the next statement: the connection takes one at a time
 		if closed := rows.Close(); err == nil {
 			err = closed
 		}
@@ -65,10 +66,11 @@ func (t foreign) one(ctx context.Context, s entpgx.Stmt) (err error) {
 	return rows.Err()
 }
 
-// foreignRows reads rows of database/sql as those of pgx, as far as the statements' readers go.
+// foreignRows makes rows of database/sql look like rows of pgx, as far as the statements' readers
+// need.
 type foreignRows struct{ *sql.Rows }
 
-// Scan skips what has no destination, as pgx does.
+// Scan skips columns whose destination is nil, as pgx does.
 func (r foreignRows) Scan(dest ...any) error {
 	into := make([]any, len(dest))
 	for i, d := range dest {
@@ -89,7 +91,7 @@ func (foreignRows) Conn() *pgx.Conn                              { return nil }
 
 var _ pgx.Rows = foreignRows{}
 
-// plain is an argument as every driver takes it.
+// plain converts an argument to a form that every driver takes.
 func plain(arg any) any {
 	switch a := arg.(type) {
 	case []string:
@@ -111,7 +113,7 @@ func plain(arg any) any {
 	}
 }
 
-// array is the text of a Postgres array.
+// array renders a Postgres array as text.
 func array[T any](list []T, element func(*strings.Builder, T)) any {
 	if list == nil {
 		return nil
@@ -142,7 +144,7 @@ var escapes = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
 func quoted(b *strings.Builder, s string) {
 	b.WriteByte('"')
-	_, _ = escapes.WriteString(b, s) // a Builder takes all
+	_, _ = escapes.WriteString(b, s) // a Builder never fails
 	b.WriteByte('"')
 }
 

@@ -13,13 +13,15 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// ownFenceSQL leads a step's own transaction: a claim that is over does not even begin to write. It locks nothing, so that while the step's
-// function runs the row is beaten, signalled and joined as ever; that no zombie's writes are committed is the fenced update's business, in
-// the same transaction. $1 id $2 token $3 visit $4 worker
+// ownFenceSQL leads a step's own transaction, so that a claim that is over does not even begin to
+// write. It locks nothing: while the step's function runs, heartbeats, signals and joins reach the
+// row as usual. The fenced update in the same transaction keeps a zombie's writes from being
+// committed. $1 id $2 token $3 visit $4 worker
 var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `
 FROM {s}.gen_durable g WHERE g.id = $1`
 
-// StepTx is a step's own transaction as its function sees it. The engine ends it.
+// StepTx is a step's own transaction in the form that its function gets. Only the engine may end
+// it.
 type StepTx struct {
 	pgx.Tx
 	queues []string
@@ -27,28 +29,31 @@ type StepTx struct {
 
 var errNotYours = errors.New("a step's own transaction is ended by the engine, after the function has returned")
 
-// Commit refuses.
+// Commit always returns an error.
 func (*StepTx) Commit(context.Context) error { return errNotYours }
 
-// Rollback refuses: to undo what was written, return an error.
+// Rollback always returns an error. A function that returns an error undoes what it wrote.
 func (*StepTx) Rollback(context.Context) error { return errNotYours }
 
-// Note takes down queues to be nudged after the commit.
+// Note adds queues to nudge after the commit.
 func (t *StepTx) Note(queues ...string) { t.queues = append(t.queues, queues...) }
 
-// Transacted is what became of a step's own transaction.
+// Transacted reports the fate of a step's own transaction.
 type Transacted struct {
 	Committed
-	Begun   bool  // the function was called
-	Decided bool  // and returned an outcome, this one: an error beside it is of the engine's own statements
-	Entry   Entry // without an error and not Applied, it was stale, and nothing was written
+	Begun   bool  // the function was called, unless the claim was over
+	Decided bool  // the function returned Entry; an error beside it comes from the engine's own statements
+	Entry   Entry // the outcome; without an error and not Applied, it was stale, and nothing was written
 	Lost    bool  // the connection broke under the function
 }
 
-// Transact commits one outcome together with what its function writes: begin, fence, the function, then the slow lane's statements and the
-// commit. ctx bounds the function, finish what comes after it: an outcome that was decided is committed though the step was cancelled.
+// Transact commits one outcome together with the writes of its function. It begins, checks the
+// fence, calls the function, and sends the statements of the slow lane and the COMMIT. ctx bounds
+// the function, and finish the statements after it: once the function has returned an outcome,
+// Transact commits it even if the step is cancelled.
 //
-// After an error nothing was written, unless Unknown says that this is open. A function that panics or ends its goroutine is rolled back.
+// After an error nothing was written, unless Unknown reports that this is open. If the function
+// panics or ends its goroutine, Transact rolls back.
 func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, decide func(tx any) (Entry, error)) (t Transacted, err error) {
 	select {
 	case s.own <- struct{}{}:
@@ -97,17 +102,17 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	return t, nil
 }
 
-// ownFinish bounds the end of a step's transaction from the client's side, for networks that swallow.
-// A mebibyte has a second more.
+// ownFinish bounds the end of a step's transaction from the client's side, for networks that
+// swallow answers. Each mebibyte of the outcome adds a second.
 const ownFinish = 75 * time.Second
 
-// Transaction states of a connection, as the server reports them.
+// These are transaction states of a connection, as the server reports them.
 const (
 	inTransaction = 'T'
 	inFailed      = 'E'
 )
 
-// usable says what a function has done to its transaction.
+// usable returns an error if a function has left its transaction unfit to commit.
 func usable(conn *pgxpool.Conn) error {
 	switch status := conn.Conn().PgConn().TxStatus(); {
 	case conn.Conn().IsClosed():
@@ -120,7 +125,8 @@ func usable(conn *pgxpool.Conn) error {
 	return nil
 }
 
-// finish applies the outcome and commits. Only now the settings of hot transactions apply: before, they would be the function's (T98).
+// finish applies the outcome and commits. The settings of hot transactions apply only from here on:
+// set before, they would affect the function's statements, too (T98).
 func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch, out *Committed) error {
 	out.Applied = map[int64]bool{}
 	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, slowLock, statementLimit)}
@@ -138,7 +144,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 		return uncommittedError{err}
 	}
 	if len(out.Applied) == 0 {
-		return nil // stale: undone by whoever began it
+		return nil // the outcome is stale: whoever began the transaction rolls it back
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return &entpgx.StmtError{Name: "commit", Sent: true, Err: err}
@@ -147,17 +153,19 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	return nil
 }
 
-// uncommittedError is an error before the COMMIT was sent: whatever else is unknown, nothing was committed.
+// uncommittedError is an error before COMMIT was sent. So nothing was committed, whatever else is
+// unknown.
 type uncommittedError struct{ error }
 
 func (e uncommittedError) Unwrap() error { return e.error }
 
-// Unknown is false.
+// Unknown returns false.
 func (uncommittedError) Unknown() bool { return false }
 
-// undo rolls back what is still open. A connection that cannot do even that is closed.
+// undo rolls back a transaction that is still open. A connection that cannot do even that is
+// closed.
 func undo(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = tx.Rollback(ctx) // of one that has ended it says so
+	_ = tx.Rollback(ctx) // an error if it has ended already
 }
