@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// clog stands between an engine and Postgres as the network of a process that stands still does:
-// from the moment in which a mark comes by in an answer nothing is read any more, on no connection,
-// and no connection ends. What the buffers on the way do not hold the server cannot send.
+// clog stands between an engine and Postgres and acts like the network of a process that stands
+// still. From the moment in which a mark occurs in an answer, nothing is read any more, on any
+// connection, and no connection ends. The server cannot send more than the buffers on the way hold.
 type clog struct {
 	url   string
 	stuck chan struct{} // closed when it happens
@@ -64,7 +64,7 @@ func (c *clog) accept() {
 	}
 }
 
-// relay passes bytes on until the mark has come, anywhere.
+// relay passes bytes on until the mark has occurred on any connection.
 func (c *clog) relay(from, to net.Conn, mark []byte) {
 	defer to.Close()
 	defer from.Close()

@@ -17,8 +17,8 @@ type cluster struct {
 	t *testing.T
 }
 
-// ownCluster starts one, with the engine's schema in its database. A crash of the server loses nothing that was committed; one of the
-// machine might, but no test does that.
+// ownCluster starts a server with the engine's schema in its database. A crash of the server loses
+// nothing that was committed; a crash of the machine might, but no test does that.
 func ownCluster(t *testing.T) cluster {
 	t.Helper()
 	c, err := pgdev.Start(t.Context(), pgdev.WithSetting("fsync", "off"))
@@ -31,13 +31,13 @@ func ownCluster(t *testing.T) cluster {
 	return cluster{c, t}
 }
 
-// crash takes the server down, with everybody's connection.
+// crash stops the server as a crash does, and ends all connections.
 func (c cluster) crash() { require.NoError(c.t, c.StopImmediate()) }
 
-// comeBack restarts it, after crash recovery.
+// comeBack starts it again, with crash recovery.
 func (c cluster) comeBack() { require.NoError(c.t, c.Restart(c.t.Context())) }
 
-// readOnly makes the server refuse to write, as a standby does, or lets it again.
+// readOnly makes the server refuse to write, as a standby does, or accept writes again.
 func (c cluster) readOnly(on bool) {
 	c.t.Helper()
 	pool := pgtest.Pool(c.t, c.URL(""))

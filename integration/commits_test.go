@@ -15,8 +15,9 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// Every outcome meets a connection that breaks at its COMMIT: before Postgres has got it, or after Postgres has committed it but before
-// the engine knows. Either way it is applied once, and the step that made it does not run again for it.
+// For every outcome, a connection breaks at its COMMIT: before Postgres has got it, or after
+// Postgres has committed it but before the engine knows. Either way the outcome is applied once,
+// and its step does not run again because of it.
 func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 	t.Parallel()
 	type journey = fsm.Visit[string, string]
@@ -24,7 +25,7 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 	m := fsm.Declare[string, string]("journey")
 	leaf := fsm.Declare[string, string]("leaf")
 
-	// Per outcome: a step that makes it with the marker in it, once, and then the end.
+	// For each outcome, a step makes it once, with the marker in it, and then ends.
 	for _, outcome := range []struct {
 		name  string
 		make  func(v *journey, marker string) fsm.Outcome
@@ -69,7 +70,8 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				stale := make(chan fsm.Info, 10)
 				c := configOn(t, url, def, leaf.Job(func(context.Context, string) (string, error) { leaves.Add(1); return "", nil }))
 				c.Logger = log.logger()
-				// The row is asked what became of the commit before a poll finds it: the next step's commit would leave its own mark.
+				// The engine reads from the row whether the commit took effect, before a poll finds the row:
+				// the next step's commit would leave its own mark.
 				c.Queues = map[string]engine.Queue{"default": {PollMin: 500 * time.Millisecond}}
 				c.Hooks = []engine.Hooks{{Stale: func(_ context.Context, e engine.StaleEvent) { stale <- e.Instance }}}
 				cutting := p.cut(marker, after)
@@ -173,7 +175,8 @@ func TestAnInsertWhoseCommitIsCutOff(t *testing.T) {
 					require.Equal(t, 1, rows)
 					return
 				}
-				// Without a key nobody could tell whether a repetition makes a twin: the caller is told.
+				// Without a key nobody could tell whether a repetition would insert a second instance, so the
+				// caller gets an error.
 				require.Error(t, err)
 				require.Equal(t, map[bool]int{false: 0, true: 1}[after], rows)
 			})
@@ -212,7 +215,8 @@ func TestASignalWhoseCommitIsCutOff(t *testing.T) {
 	}
 }
 
-// What a claim took whose answer is lost goes back at once: nobody waits for its lease, and no crash is counted.
+// A claim whose answer is lost gives its rows back at once: nobody waits for its lease, and no
+// crash is counted.
 func TestAClaimWhoseAnswerIsLostGoesBackAtOnce(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Migrated(t)

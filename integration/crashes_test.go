@@ -22,7 +22,7 @@ func TestProcessesShareTheWorkAndNothingRunsTwice(t *testing.T) {
 	spawn(t, role{URL: s.url})
 	spawn(t, role{URL: s.url})
 
-	// Both have their hands full before either may go on, so that neither can have done all of it.
+	// Both processes are busy before either may go on, so that neither can have done all of it.
 	var specs []fsm.Spec
 	for n := range 20 {
 		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint("gated ", n), Gate: "go"}))
@@ -73,7 +73,7 @@ func TestAKilledProcessesStepsRunAgainElsewhere(t *testing.T) {
 	second.log.says(t, "level=WARN", "reaped")
 }
 
-// The parent's process lives: it reaps, and joins what the mortal ones leave.
+// The parent's process lives: it reaps the mortal instances, and joins them.
 func TestAStepThatKillsItsProcessIsStoppedByTheCrashLimit(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
@@ -114,7 +114,7 @@ func TestAStalledProcessesLateOutcomeChangesNothing(t *testing.T) {
 	require.Equal(t, "<nil>", stalled.terminate())
 }
 
-// row is all of an instance.
+// row returns all columns of an instance.
 func row(t *testing.T, s *scene, id fsm.ID) string {
 	t.Helper()
 	return string(query[json.RawMessage](t, s.pool, `SELECT to_jsonb(g) FROM gendurable.gen_durable g WHERE id = $1`, id))
@@ -134,7 +134,7 @@ func TestAStalledProcessKeepsItsPartitionKey(t *testing.T) {
 		return i.Crashes == 1 && i.Status == fsm.StatusExecuting
 	}, "nobody claimed it anew")
 	require.Equal(t, 1, s.count("true"))
-	// Others are not held up by a claim that waits for its key.
+	// A claim that waits for its key does not delay others.
 	allDone(t, s.eng, insert(t, s.eng, deedMachine.New(deed{Name: "other"}).PartitionKey("l")))
 	require.Equal(t, 1, s.count("name = 'deed'"))
 	s.open("go")
@@ -149,7 +149,8 @@ func TestTerminationBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
 	const many = 100
-	// With the lease of a minute that is the default, only what was given back can run elsewhere within this test.
+	// With the default lease of a minute, only claims that were given back can run elsewhere within
+	// this test.
 	first := spawn(t, role{URL: s.url, Concurrency: many, DrainTimeout: 200 * time.Millisecond, DrainGrace: 20 * time.Second})
 	var specs []fsm.Spec
 	for n := range many {

@@ -16,7 +16,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// cycles is how often the engine is started and stopped: CYCLES, or few enough for every test run.
+// cycles returns how often the engine is started and stopped: CYCLES, or few enough for every test
+// run.
 func cycles(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("CYCLES")
@@ -29,7 +30,7 @@ func cycles(t *testing.T) int {
 	return n
 }
 
-// Not parallel: it counts what the whole process has.
+// The test is not parallel, since it counts the goroutines and connections of the whole process.
 func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 	stubborn := fsm.Declare[plain, int]("stubborn")
 	c := engine.Config{
@@ -59,7 +60,8 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 		if n%5 == 0 { // it stops before it has done anything
 			waited <- engine.ErrStopped
 		} else {
-			// It stops in the middle of work: this one, under its key, is given back each time, and its caller waits in vain.
+			// It stops in the middle of work: this instance, under its key, is given back each time, and its
+			// caller waits in vain.
 			held, err := eng.GetOrInsert(t.Context(), stubborn.New(plain{}).Key("held").PartitionKey("held"))
 			require.NoError(t, err)
 			go func() {
@@ -77,7 +79,7 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 		require.ErrorIs(t, <-waited, engine.ErrStopped)
 		require.Zero(t, query[int](t, c.Pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'executing'`), "not given back")
 	}
-	for n := range 6 { // what is made once, e.g. the pool's connections
+	for n := range 6 { // the first rounds make everything that is made once, e.g. the pool's connections
 		cycle(n)
 	}
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
@@ -97,12 +99,13 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 		return query[int](t, c.Pool, `SELECT 1 + count(*) `+others) <= int(c.Pool.Stat().TotalConns())
 	}, "connections beside the pool are left")
 	require.Zero(t, c.Pool.Stat().AcquiredConns(), "connections of the pool are not given back")
-	most := int(c.Pool.Config().MaxConns) // which the pool may have opened meanwhile
+	most := int(c.Pool.Config().MaxConns) // the pool may have opened them meanwhile
 	eventually(t, func() bool { return openFiles(t) <= files+most }, "files are left open: %d, then %d", files, openFiles(t))
 	eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "goroutines are left: %d, then %d", goroutines, runtime.NumGoroutine())
 }
 
-// openFiles counts the file descriptors of this process, connections among them; 0 where the system does not tell.
+// openFiles counts the file descriptors of this process, connections among them; 0 if the system
+// does not show them.
 func openFiles(t *testing.T) int {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

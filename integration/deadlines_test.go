@@ -13,7 +13,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Whatever an instance waits for, its deadline fails it; its parent joins, its keys are free, and its children go on.
+// A deadline fails its instance whatever that waits for. Its parent joins, its keys are free, and
+// its children go on.
 func TestADeadlineEndsWhatWaits(t *testing.T) {
 	t.Parallel()
 	child, parent := fsm.Declare[int, int]("child"), fsm.Declare[int, int]("parent")
@@ -49,7 +50,7 @@ func TestADeadlineEndsWhatWaits(t *testing.T) {
 	insert(t, eng, child.New(0).Key("k")) // it is free
 	require.Equal(t, fsm.FailureDeadline, ended(t, eng, orphaned).Failure)
 
-	// A Retry would fail at once again, had it still its deadline.
+	// If a Retry kept the deadline, the instance would fail again at once.
 	_, err = eng.Admin().Retry(t.Context(), orphaned)
 	require.NoError(t, err)
 	i := ended(t, eng, orphaned)
@@ -57,7 +58,7 @@ func TestADeadlineEndsWhatWaits(t *testing.T) {
 	require.Zero(t, i.Deadline)
 }
 
-// A step that runs at the deadline is told; what it has done in its own transaction is undone.
+// The context of a step that runs at the deadline ends, and its own transaction is rolled back.
 func TestADeadlineEndsWhatRuns(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[string, int]("m", fsm.Deadline(700*time.Millisecond))

@@ -16,13 +16,13 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// What worker processes run. A deed is a step that leaves a trace in a table of its own.
+// Worker processes run these. A deed is a step that leaves a trace in a table of its own.
 
 type deed struct {
 	Name string
 	Gate string // the step does not end before this gate is open; "": at once
-	Deaf bool   // it does not listen to its context
-	Dies bool   // it takes its process along
+	Deaf bool   // it ignores its context
+	Dies bool   // it kills its process
 	Many int    // of a crowd: how many deeds
 }
 
@@ -145,14 +145,14 @@ func newScene(t *testing.T, url string) *scene {
 	return &scene{t: t, url: url, pool: pool, eng: client(t, pool)}
 }
 
-// open lets the deeds through that wait at a gate.
+// open opens a gate at which deeds wait.
 func (s *scene) open(gate string) { execute(s.t, s.pool, `INSERT INTO gates VALUES ($1)`, gate) }
 
 func (s *scene) count(where string) int {
 	return query[int](s.t, s.pool, `SELECT count(*) FROM deeds WHERE `+where)
 }
 
-// until waits for so many traces.
+// until waits until there are so many traces.
 func (s *scene) until(traces int) {
 	s.t.Helper()
 	eventually(s.t, func() bool { return s.count("true") >= traces }, "%d executions", traces)
@@ -167,7 +167,7 @@ type execution struct {
 	Process          int
 }
 
-// executions of an instance, in the order in which they began.
+// executions returns the executions of an instance, in the order in which they began.
 func (s *scene) executions(of fsm.ID) []execution {
 	s.t.Helper()
 	rows, err := s.pool.Query(s.t.Context(), `SELECT instance, attempt, crashes, idempotency, token, process FROM deeds WHERE instance = $1 ORDER BY id`, of)

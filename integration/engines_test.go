@@ -80,7 +80,8 @@ func TestGetOrInsertFindsWhatAnotherHasInserted(t *testing.T) {
 	require.Equal(t, ids[0], occupied.Occupant)
 }
 
-// Another process cannot push the end of an instance to whoever waits here: one poll for all of them finds it.
+// Another process cannot notify the waiters in this one of the end of an instance: one poll for all
+// of them finds it.
 func TestWaitersFindWhatEndsInAnotherProcess(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
@@ -132,7 +133,8 @@ func TestRunAheadChangesNothingButTheSpeed(t *testing.T) {
 	require.Equal(t, []int64{30, 30, 30}, visits)
 }
 
-// The order of the drain: what was never started goes back at once, what runs may finish and is committed, and a restart finds all of it.
+// A drain goes in this order: claims whose step has not started go back at once, running steps may
+// finish and are committed, and a restart finds all of it.
 func TestStopGivesBackWhatItHasNotStartedAndCommitsWhatRuns(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("long")
@@ -180,7 +182,7 @@ func TestStopGivesBackWhatItHasNotStartedAndCommitsWhatRuns(t *testing.T) {
 	require.EqualValues(t, 10, running.Load())
 }
 
-// Not parallel: other tests' goroutines would be taken for leaks.
+// The test is not parallel, since it would take other tests' goroutines for leaks.
 func TestStopLeavesNoGoroutineAndNoConnection(t *testing.T) {
 	m, defs := everything()
 	database := pgtest.Migrated(t)

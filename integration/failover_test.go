@@ -18,10 +18,11 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// What is under way during a failover: each machine's result, or the rows it wrote, tell an outcome that was lost or applied twice.
+// These machines run during a failover. Each machine's result, or the rows that it wrote, shows an
+// outcome that was lost or applied twice.
 var (
 	strideMachine = fsm.Declare[counter, int]("stride") // each step writes a row in the transaction of its outcome
-	tallyMachine  = fsm.Declare[int, int]("tally")      // adds up so many signals
+	tallyMachine  = fsm.Declare[int, int]("tally")      // adds up a number of signals
 	broodMachine  = fsm.Declare[int, int]("brood")      // counts its children that are done
 	behindMachine = fsm.Declare[int, int]("behind", fsm.Queue("behind"))
 	entered       = fsm.DeclareSignal[int]("entered")
@@ -96,7 +97,7 @@ func ownReplicated(t *testing.T) replicated {
 	standby, err := primary.Standby(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, standby.Stop()) })
-	// After the copy: the standby is to wait for nobody once it is promoted.
+	// This comes after the copy, so that the promoted standby waits for no other server.
 	pool := pgtest.Pool(t, primary.URL(""))
 	defer pool.Close()
 	execute(t, pool, "CREATE TABLE strides (instance bigint, n int)")
@@ -108,7 +109,7 @@ func ownReplicated(t *testing.T) replicated {
 	return replicated{primary, standby}
 }
 
-// pool is one that finds the primary, whichever it is.
+// pool returns a pool that finds the primary, whichever it is.
 func (r replicated) pool() *pgxpool.Pool {
 	r.t.Helper()
 	url, err := r.WritableURL("", r.standby)
@@ -116,13 +117,13 @@ func (r replicated) pool() *pgxpool.Pool {
 	return pgtest.Pool(r.t, url)
 }
 
-// customer is somebody's program: it inserts and signals on and on, and notes what it was told.
+// customer is a program that inserts and signals all the time, and records the answers.
 type customer struct {
 	name string
 	eng  *engine.Engine
 
 	mu       sync.Mutex
-	accepted map[fsm.ID]string // with the result that is to come
+	accepted map[fsm.ID]string // with the expected results
 }
 
 func (c *customer) orders() int {
@@ -158,7 +159,7 @@ func (c *customer) order(ctx context.Context, n int) error {
 		}
 		c.accept(id, result)
 	}
-	// Without a key it is not asked for again: what was refused may be there or not.
+	// Without a key the insert is not repeated: after an error the instance may exist or not.
 	if id, err := c.eng.Insert(ctx, legMachine.New(counter{})); err == nil {
 		c.accept(id, legs)
 	}
@@ -190,7 +191,7 @@ func (c *customer) tally(ctx context.Context, n int) error {
 	return nil
 }
 
-// insert asks until it is told: a key in the scope of all statuses makes that safe.
+// insert repeats until it gets an answer: a key in the scope of all statuses makes that safe.
 func (c *customer) insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err error) {
 	err = persist(ctx, func(ctx context.Context) error {
 		in, err := c.eng.GetOrInsert(ctx, spec.Scope(fsm.ScopeAll))
@@ -200,7 +201,8 @@ func (c *customer) insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err er
 	return id, err
 }
 
-// persist repeats what may be repeated, as long as the test's patience goes. An instance that is gone does not come back.
+// persist repeats what may be repeated, at most for the test's patience. An instance that is gone
+// does not come back.
 func persist(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -277,7 +279,7 @@ func TestAFailoverLosesNothingThatWasAcknowledged(t *testing.T) {
 	require.Empty(t, log.lines("level=ERROR"))
 }
 
-// A server in recovery is one that has to be waited for, also by an engine that knows no other.
+// An engine waits for a server in recovery, also if it knows no other.
 func TestAnEngineOnAStandbyWaitsUntilItIsPromoted(t *testing.T) {
 	t.Parallel()
 	r := ownReplicated(t)
@@ -287,7 +289,8 @@ func TestAnEngineOnAStandbyWaitsUntilItIsPromoted(t *testing.T) {
 	c.Queues, c.Logger = map[string]engine.Queue{"behind": quick(1)}, log.logger()
 	eng := start(t, c)
 	eventually(t, func() bool { return len(log.lines("level=WARN", "cannot claim; retrying", "25006")) > 0 })
-	// What the caller can repeat is the caller's to repeat: an insert is refused, and has not happened.
+	// A call that its caller can repeat is not repeated by the engine: an insert is refused, and has
+	// not happened.
 	_, err := eng.Insert(t.Context(), behindMachine.New(4).Key("refused"))
 	require.ErrorContains(t, err, "25006")
 	require.Equal(t, fsm.StatusRunnable, get(t, eng, id).Status)

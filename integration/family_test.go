@@ -34,7 +34,7 @@ func seen(v *fsm.Visit[int, report]) report {
 	return r
 }
 
-// parent schedules the children that a test gives it and reports what became of them.
+// parent schedules the children that a test gives it and reports their ends.
 func parent(children func(v *fsm.Visit[int, report]) []fsm.Spec) (fsm.Machine[int, report], *fsm.Defined[int, report]) {
 	m := fsm.Declare[int, report]("parent")
 	return m, m.Define(
@@ -138,7 +138,7 @@ func TestATreeOfRoundsJoinsLevelByLevel(t *testing.T) {
 	require.Equal(t, 6*6*6, result(t, eng, m, insert(t, eng, m.New(0))))
 }
 
-// An engine's own step may insert, signal and wait like everybody else.
+// A step may insert, signal and wait by its own engine, as everybody else.
 func TestAStepUsesItsEngine(t *testing.T) {
 	t.Parallel()
 	helper := fsm.Declare[int, int]("helper")

@@ -16,16 +16,16 @@ import (
 
 var pinged = fsm.DeclareSignal[int]("pinged")
 
-// A host's open transaction has signalled keyed instances, so that it holds their rows. What waits
-// behind them waits on; what needs nothing of these rows runs, however many of them are ahead of it in
-// the queue's order. When the transaction is over all of them run, each key in its order.
+// A host's open transaction has signalled keyed instances, so that it holds their rows. The
+// instances behind them wait. Those that need nothing of these rows run, however many of them are
+// ahead in the queue's order. When the transaction is over, all of them run, each key in its order.
 func TestWhatAHostsTransactionHoldsStopsNobodyElse(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name        string
 		concurrency int
 		keys        int
-		priority    int // of what is held
+		priority    int // of the held instances
 	}{
 		{"one of one slot", 1, 1, 0},
 		{"as many as slots", 20, 20, 0},
@@ -82,8 +82,8 @@ func TestWhatAHostsTransactionHoldsStopsNobodyElse(t *testing.T) {
 	}
 }
 
-// The same where a step does it: its own transaction signals instances with partition keys, and goes on
-// for long. Another queue, whose first rows are those of these keys, goes on.
+// Here a step's own transaction signals instances with partition keys, and goes on for long.
+// Another queue, whose first rows are those of these keys, goes on.
 func TestWhatAStepsTransactionHoldsStopsNoOtherQueue(t *testing.T) {
 	t.Parallel()
 	keyed := fsm.Declare[int, int]("keyed", fsm.Queue("keyed"))

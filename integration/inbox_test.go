@@ -14,7 +14,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// A step that collects parks towards itself with what it has, and sleeps until something new comes: it runs once per signal at most.
+// A step that collects parks towards itself with what it has, and sleeps until another signal
+// arrives: it runs at most once per signal.
 func TestCollectingASetRunsOncePerSignal(t *testing.T) {
 	t.Parallel()
 	const most = 12
@@ -49,8 +50,8 @@ func TestCollectingASetRunsOncePerSignal(t *testing.T) {
 	require.Zero(t, query[int](t, c.Pool, `SELECT count(*) FROM gendurable.signals`), "an inbox outlived its instance")
 }
 
-// An inbox may hold more than Limits.Inbox, which only senders go by: it was lowered since. A step that
-// parks towards itself is given all of it, and sleeps until something new comes.
+// An inbox may hold more than Limits.Inbox, to which only senders are bound: it was lowered since.
+// A step that parks towards itself gets all of it, and sleeps until another signal arrives.
 func TestAnInboxOverALoweredLimitDoesNotSpin(t *testing.T) {
 	t.Parallel()
 	const before = 10

@@ -14,12 +14,12 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// A booking waits for its order, and books it in its own transaction: a row of the application, an outcome, what it consumes, children and
-// a signal to the ledger.
+// A booking waits for its order, and books it in its own transaction: a row of the application, an
+// outcome that consumes signals, children, and a signal to the ledger.
 type order struct {
 	Outcome string
-	Written string // stands in the application's row only
-	Decided string // and this in the outcome only
+	Written string // only the application's row has it
+	Decided string // only the outcome has it
 	Gate    string
 }
 
@@ -76,8 +76,9 @@ func (d deeds) bookings() fsm.Definition {
 	})
 }
 
-// points of a step's own transaction, as they pass on the wire. BEGIN and COMMIT go as simple queries, unlike in all else that the engine
-// sends: a byte for the kind and four for the length stand before the text.
+// points are those of a step's own transaction, by their text on the wire. BEGIN and COMMIT are
+// simple queries, unlike all other statements of the engine: a byte for the kind and four for the
+// length stand before the text.
 var points = []struct {
 	name  string
 	text  func(o order) string
@@ -90,7 +91,7 @@ var points = []struct {
 	{"answer of the commit", func(o order) string { return o.Written }, true},
 }
 
-// ordering is one booking under way to a point.
+// ordering starts one booking.
 func (s *scene) ordering(outcome string) (id fsm.ID, o order) {
 	s.t.Helper()
 	insert(s.t, s.eng, ledgerMachine.New("").Key(ledger))
@@ -117,7 +118,8 @@ func (s *scene) bookedOnce(id fsm.ID, o order) {
 	s.noneHandled()
 }
 
-// The connection is cut at each point: all or nothing, then the whole step again; in the end everything is there once.
+// The connection is cut at each point. All of the transaction takes effect or nothing does; then
+// the whole step runs again. In the end everything is there once.
 func TestAStepsOwnTransactionThatIsCutOffTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	for _, outcome := range []string{"next", "await", "children", "done"} {
@@ -142,7 +144,7 @@ func TestAStepsOwnTransactionThatIsCutOffTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// The process is killed at each point; another takes over.
+// The process is killed at each point, and another one takes over.
 func TestAStepsOwnTransactionWhoseProcessIsKilledTakesEffectOnce(t *testing.T) {
 	t.Parallel()
 	for _, point := range points {
@@ -164,8 +166,8 @@ func TestAStepsOwnTransactionWhoseProcessIsKilledTakesEffectOnce(t *testing.T) {
 	}
 }
 
-// A process stalls in the middle of its step's own transaction until its lease has run out and another has done the work. What the zombie
-// has written is never committed.
+// A process stalls in the middle of its step's own transaction until its lease has run out and
+// another process has done the work. The transaction of the zombie is never committed.
 func TestAZombiesOwnTransactionIsNotCommitted(t *testing.T) {
 	t.Parallel()
 	database := pgtest.Migrated(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// journal is what an engine has logged, a line per record. It also goes to the test's output.
+// journal holds an engine's log, a line per record. It also goes to the test's output.
 type journal struct {
 	also io.Writer
 
@@ -26,7 +26,7 @@ func newJournal(t *testing.T) *journal {
 
 func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
-// Write makes it a writer for handlers and for the output of processes.
+// Write implements io.Writer, for handlers and for the output of processes.
 func (j *journal) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -34,7 +34,7 @@ func (j *journal) Write(p []byte) (int, error) {
 	return j.also.Write(p)
 }
 
-// lines are those that contain every one of the words.
+// lines returns the lines that contain every one of the words.
 func (j *journal) lines(words ...string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -51,7 +51,8 @@ next:
 	return found
 }
 
-// says requires a fault to be told, and not over and over: an operator must find the line, and a disk must hold the log.
+// says requires that a fault is logged, and not over and over: an operator must find the line, and
+// a disk must hold the log.
 func (j *journal) says(t *testing.T, words ...string) {
 	t.Helper()
 	found := len(j.lines(words...))
@@ -59,7 +60,7 @@ func (j *journal) says(t *testing.T, words ...string) {
 	require.Less(t, found, 20, "%q is said over and over", words)
 }
 
-// isShort requires the whole log to be one that can be read.
+// isShort requires that the whole log is short enough to read.
 func (j *journal) isShort(t *testing.T) {
 	t.Helper()
 	require.Less(t, len(j.lines("level=WARN"))+len(j.lines("level=ERROR")), 60)

@@ -13,7 +13,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// The session that holds the partition keys dies: whoever ran under one is told so, and runs again without an attempt burned.
+// The session that holds the partition keys dies: the contexts of the steps under them end, and the
+// steps run again without burning an attempt.
 func TestStepsAreToldThatTheirPartitionKeyIsLost(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("keyed")
@@ -81,7 +82,8 @@ func TestAKeyIsInOrderAcrossEngines(t *testing.T) {
 	allDone(t, engines[0], insertAll(t, engines[0], specs)...)
 }
 
-// One transaction of the host holds one row, and another that of a parent: nothing else waits for them.
+// One transaction of the host holds one row, and another that of a parent: nothing else waits for
+// them.
 func TestAHostsTransactionDelaysOnlyTheRowsItHolds(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("held")

@@ -19,12 +19,12 @@ import (
 
 type anyVisit = fsm.Visit[any, any]
 
-// broken is an error whose own text cannot be had.
+// broken is an error whose Error method panics.
 type broken struct{ text *string }
 
 func (b *broken) Error() string { return *b.text }
 
-// misbehaviours are what a step can do wrong, and what is to be read of it in last_error.
+// misbehaviours are faults of a step, with the text that last_error must then contain.
 func misbehaviours() map[string]struct {
 	run  func(ctx context.Context, v *anyVisit) (fsm.Outcome, error)
 	says string
@@ -89,7 +89,7 @@ func cycle() any {
 	return m
 }
 
-// unruly is the machine that has them all as steps.
+// unruly is a machine that has all misbehaviours as steps.
 func unruly() (fsm.Machine[any, any], *fsm.Defined[any, any]) {
 	m := fsm.Declare[any, any]("unruly")
 	steps := []fsm.StepDef[any, any]{fsm.Step("start", func(_ context.Context, v *anyVisit) (fsm.Outcome, error) {
@@ -101,7 +101,7 @@ func unruly() (fsm.Machine[any, any], *fsm.Defined[any, any]) {
 	return m, m.Define(steps...)
 }
 
-// narrow is a queue of one slot: what leaks it holds up all that follows.
+// narrow sets a queue of one slot: a leaked slot would hold up all later steps.
 func narrow(c engine.Config) engine.Config {
 	c.Queues = map[string]engine.Queue{"default": quick(1)}
 	return c
@@ -156,7 +156,7 @@ func TestAHandlerThatFailsTooLeavesBothErrors(t *testing.T) {
 	}))))
 	ids := map[string]fsm.ID{}
 	for name := range misbehaviours() {
-		if name != "old visit" { // whose first outcome is a good one
+		if name != "old visit" { // its first outcome is a good one
 			ids[name] = insert(t, eng, m.New(name).Step("error"))
 		}
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// reaps counts what an engine reaps, through its hooks.
+// reaps counts the claims that an engine reaps, through its hooks.
 func reaps(c engine.Config) (engine.Config, *atomic.Int64) {
 	var n atomic.Int64
 	c.Hooks = append(c.Hooks, engine.Hooks{Reap: func(_ context.Context, e engine.ReapEvent) { n.Add(int64(e.Released + e.Failed)) }})
 	return c, &n
 }
 
-// leg is a machine that goes a long way in short steps, and counts its instances' executions per visit.
+// leg is a machine that goes a long way in short steps, and counts the executions of each visit.
 type leg struct {
 	mu   sync.Mutex
 	runs map[fsm.ID]map[int64]int
@@ -48,7 +48,7 @@ func (l *leg) definition() fsm.Definition {
 	}))
 }
 
-// once requires every visit to have run, and most of them once: one at most that a lost claim has repeated.
+// total returns how many executions all visits of all instances have had.
 func (l *leg) total() (total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +106,8 @@ func outages() []outage {
 	}
 }
 
-// Every lease has expired when the database is back, held or not: those who hold theirs must be able to say so first.
+// When the database is back, every lease has expired, also of claims that are still held: their
+// holders must be able to say so first.
 func TestAnOutageLongerThanTheLeaseCostsNoLiveClaim(t *testing.T) {
 	t.Parallel()
 	for _, o := range outages() {
@@ -127,7 +128,7 @@ func TestAnOutageLongerThanTheLeaseCostsNoLiveClaim(t *testing.T) {
 			c, reaped := reaps(hasty(configOn(t, server.URL(""), def)))
 			c.Logger = log.logger()
 			eng := start(t, c)
-			// The other has nothing to beat for: only the database can tell it of the outage.
+			// The other engine has no claims to extend: only the database can tell it about the outage.
 			idle, reapedByOther := reaps(hasty(configOn(t, server.URL(""), plainJob())))
 			start(t, idle)
 			var specs []fsm.Spec
@@ -141,7 +142,7 @@ func TestAnOutageLongerThanTheLeaseCostsNoLiveClaim(t *testing.T) {
 			pass(t, c.Lease+c.Lease/4)
 			o.end(server)
 
-			// Leases are extended again and again, and nobody was faster.
+			// Leases are extended again and again, and no other engine reaped them before.
 			afterwards := pgtest.Pool(t, server.URL(""))
 			beaten := query[time.Time](t, afterwards, `SELECT clock_timestamp() + $1`, c.Lease+c.Lease/2)
 			eventually(t, func() bool {
@@ -159,7 +160,8 @@ func TestAnOutageLongerThanTheLeaseCostsNoLiveClaim(t *testing.T) {
 	}
 }
 
-// Steps that listen are told, since they may have lost their claims: no attempt is burned if they have not.
+// The contexts of the steps end, since they may have lost their claims. If they have not, no
+// attempt is burned.
 func TestAnOutageLongerThanTheLeaseBurnsNoAttempt(t *testing.T) {
 	t.Parallel()
 	server := ownCluster(t)
@@ -197,7 +199,7 @@ func TestAnOutageLongerThanTheLeaseBurnsNoAttempt(t *testing.T) {
 	}
 }
 
-// pass lets time go by that the fault itself consists of.
+// pass lets time pass where the fault itself consists of time.
 func pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	select {

@@ -16,7 +16,7 @@ import (
 
 var paceMachine = fsm.Declare[counter, int]("pace")
 
-// pace is a machine whose steps end when they are let go, and tell under which claim they run.
+// pace is a machine whose steps end when the test lets them, and report the token of their claim.
 type pace struct {
 	tokens chan int64 // one from each step that has begun
 	leave  chan struct{}
@@ -39,7 +39,8 @@ func (p *pace) definition() fsm.Definition {
 	}))
 }
 
-// A step that runs goes on, and its outcome counts; the claim that it ran ahead under is not kept for another.
+// A running step goes on, and its outcome counts. The claim under which it could run ahead is not
+// kept for another step.
 func TestAPausedInstanceStopsAfterTheStepThatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	for _, elsewhere := range []bool{false, true} {
@@ -63,7 +64,7 @@ func TestAPausedInstanceStopsAfterTheStepThatIsUnderWay(t *testing.T) {
 			}
 			_, err := operator.Admin().Pause(t.Context(), id)
 			require.NoError(t, err)
-			if elsewhere { // its process learns of it by a heartbeat: by the one before the second from here, at the latest
+			if elsewhere { // its process learns of it by a heartbeat, at the latest by the one before the second from here
 				for range 2 {
 					lease := query[time.Time](t, pool, `SELECT lease_expires_at FROM gendurable.gen_durable WHERE id = $1`, id)
 					eventually(t, func() bool {
@@ -79,7 +80,7 @@ func TestAPausedInstanceStopsAfterTheStepThatIsUnderWay(t *testing.T) {
 			require.EqualValues(t, 3, i.Visit, "its outcome counts")
 			require.JSONEq(t, `{"N":3}`, string(i.State))
 
-			// Whatever comes after it is claimed and done meanwhile.
+			// Instances behind it are claimed and done meanwhile.
 			allDone(t, eng, insert(t, eng, plainMachine.New(plain{}).Priority(9)))
 			require.EqualValues(t, 3, p.total.Load(), "a paused instance was run")
 			causes, err := eng.Admin().Why(t.Context(), id)

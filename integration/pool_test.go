@@ -20,7 +20,8 @@ func bounded(connections int32) func(*pgxpool.Config) {
 	return func(c *pgxpool.Config) { c.MaxConns = connections }
 }
 
-// everything is a machine that needs the database in every way that a step can: keys, children, its inbox, the engine's own verbs.
+// everything is a machine that uses the database in every way that a step can: keys, children, its
+// inbox, the engine's own verbs.
 func everything() (fsm.Machine[int, int], []fsm.Definition) {
 	type visit = fsm.Visit[int, int]
 	m := fsm.Declare[int, int]("everything")
@@ -87,7 +88,8 @@ func TestAHostThatHoldsAllButOneConnectionStopsNothing(t *testing.T) {
 	}
 }
 
-// The heartbeat has its own: a step outlives its lease while the host has taken the whole pool, and ends once the host gives some back.
+// The heartbeat has a connection of its own: a step outlives its lease while the host holds the
+// whole pool, and ends once the host gives some connections back.
 func TestAHostThatHoldsTheWholePoolCostsNoLease(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("patient")
@@ -101,7 +103,7 @@ func TestAHostThatHoldsTheWholePoolCostsNoLease(t *testing.T) {
 	})))
 	c.Pool = pgtest.Pool(t, database, bounded(4))
 	eng := start(t, c)
-	other := start(t, hasty(configOn(t, database, plainJob()))) // whose reaper is well
+	other := start(t, hasty(configOn(t, database, plainJob()))) // its reaper works
 	id := insert(t, eng, m.New(0).PartitionKey("k"))
 	eventually(t, func() bool { return runs.Load() == 1 })
 
@@ -113,7 +115,7 @@ func TestAHostThatHoldsTheWholePoolCostsNoLease(t *testing.T) {
 	}
 	outside := pgtest.Pool(t, database)
 	first := query[string](t, outside, `SELECT lease_expires_at::text FROM gendurable.gen_durable WHERE id = $1`, id)
-	eventually(t, func() bool { // the first lease is long over, but for the beats
+	eventually(t, func() bool { // without the beats, the first lease would be long over
 		return query[bool](t, outside, `SELECT clock_timestamp() > $1::timestamptz + interval '1 s'`, first)
 	})
 	close(gate)

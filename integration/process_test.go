@@ -24,10 +24,10 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// roleVariable makes the test binary play a worker process; its value says how.
+// roleVariable makes the test binary play a worker process; its value is the role.
 const roleVariable = "GENDURABLE_INTEGRATION_WORKER"
 
-// role is what a worker process is told.
+// role is the parameters of a worker process.
 type role struct {
 	URL          string        `json:"url"`
 	Queue        string        `json:"queue"`
@@ -37,10 +37,10 @@ type role struct {
 	DrainGrace   time.Duration `json:"drain_grace"`
 }
 
-// What a worker process says on its standard output, a line each.
+// A worker process writes these on its standard output, a line each.
 const (
 	saysReady   = "ready"
-	saysStopped = "stopped: " // and what Stop returned
+	saysStopped = "stopped: " // followed by the result of Stop
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 func (r role) play() error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
-	go func() { // the pipe ends with the test, in whatever way that ends
+	go func() { // the pipe ends with the test, however that ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
@@ -125,7 +125,7 @@ func spawn(t *testing.T, r role) *process {
 		for lines := bufio.NewScanner(output); lines.Scan(); {
 			p.said <- lines.Text()
 		}
-		_ = p.cmd.Wait() // how it ended is told by its output
+		_ = p.cmd.Wait() // its output says how it ended
 		close(p.exited)
 	}()
 	t.Cleanup(p.kill)
@@ -133,7 +133,7 @@ func spawn(t *testing.T, r role) *process {
 	return p
 }
 
-// hear returns what the process says next; "" is its end.
+// hear returns the next line of the process; "" at its end.
 func (p *process) hear() string {
 	p.t.Helper()
 	select {
@@ -152,7 +152,7 @@ func (p *process) hear() string {
 	}
 }
 
-// kill is the power failure.
+// kill kills the process, like a power failure.
 func (p *process) kill() {
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.t.Error(err)
@@ -160,10 +160,10 @@ func (p *process) kill() {
 	<-p.exited
 }
 
-// freeze and thaw are the stall: of a machine that swaps, or is moved to another host.
+// freeze stops the process until thaw, like a machine that swaps, or is moved to another host.
 func (p *process) freeze() {
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	// The signal is on its way only: on a busy machine some thread may go on for a while.
+	// The signal takes a while: on a busy machine a thread may go on for a moment.
 	require.Eventually(p.t, p.frozen, patience, time.Millisecond, "it does not stop")
 }
 
@@ -179,7 +179,7 @@ func (p *process) frozen() bool {
 }
 func (p *process) thaw() { require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGCONT)) }
 
-// terminate is the deploy. It returns what Stop returned.
+// terminate ends the process as a deploy does. It returns the result of Stop.
 func (p *process) terminate() string {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))

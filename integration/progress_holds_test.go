@@ -21,7 +21,7 @@ import (
 var holds = []hold{
 	{name: "nothing", slots: 3, begin: func(*stage) {}},
 
-	// A key's head that is held cannot run, and what comes behind it waits for it.
+	// A key's held head cannot run, and the instances behind it wait for it.
 	{name: "the head of a key, by a host", slots: 1, begin: heads(1, 2)},
 	{name: "the heads of as many keys as there are slots, by a host", slots: 4, begin: heads(4, 2)},
 	{name: "the head of a key with many behind it, by a host", slots: 2, begin: heads(1, 50)},
@@ -45,7 +45,7 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
-	// Sweeps that find more of what is held than they look at.
+	// These sweeps find more held rows than they read at a time.
 	{name: "the parent of many that are over their deadline", slots: 3, begin: family(300, `status = 'awaiting_signal', awaits = '{word}', deadline = now() - interval '1 minute'`)},
 	{name: "the parent of many whose leases have expired", slots: 3, begin: family(300, `status = 'executing', locked_by = 'gone', crashes = 5, lease_expires_at = now() - interval '1 minute'`)},
 	{name: "many that are over their deadline", slots: 3, begin: func(s *stage) {
@@ -59,13 +59,13 @@ var holds = []hold{
 		s.within(`SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, ids)
 	}},
 
-	// Keys.
+	// These holds are about keys.
 	{name: "a correlation key that is not committed", slots: 3, begin: func(s *stage) {
 		_, err := s.host.WithPgx(s.transaction()).Insert(s.Context(), errandMachine.New(errand{}).Key("taken"))
 		require.NoError(s, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		s.Cleanup(cancel)
-		for range 5 { // who wants it waits
+		for range 5 { // whoever wants the key waits
 			go func() {
 				_, _ = s.host.SignalOrInsert(ctx, errandMachine.New(errand{Kind: "mail"}).Key("taken"), word.With(""))
 			}()
@@ -89,7 +89,7 @@ var holds = []hold{
 		s.within(`LOCK gendurable.paused_queues IN ROW EXCLUSIVE MODE`)
 		s.within(`SELECT FROM gendurable.paused_queues FOR UPDATE`)
 	}},
-	// Rows that Postgres refuses to change, or that cannot be read.
+	// These rows cannot be read, or Postgres refuses to change them.
 	{name: "a row that cannot be read", slots: 3, begin: func(s *stage) {
 		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
 	}, pending: "it fails each claim"},
@@ -107,7 +107,7 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
-	// Two things at once.
+	// These holds are two things at once.
 	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
 	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen},
 	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed},
@@ -117,7 +117,7 @@ var holds = []hold{
 	}},
 }
 
-// errands are so many specs of a kind.
+// errands returns n specs of a kind.
 func errands(n int, kind string) []fsm.Spec {
 	specs := make([]fsm.Spec, n)
 	for i := range specs {
@@ -126,7 +126,7 @@ func errands(n int, kind string) []fsm.Spec {
 	return specs
 }
 
-// keyed are so many specs of a partition key.
+// keyed returns n specs of a partition key.
 func keyed(key string, n int) []fsm.Spec {
 	specs := errands(n, "")
 	for i := range specs {
@@ -135,12 +135,12 @@ func keyed(key string, n int) []fsm.Spec {
 	return specs
 }
 
-// heads has a host's transaction signal to the first of each of some keys.
+// heads makes a host's transaction signal to the first instance of each of some keys.
 func heads(keys, each int) func(*stage) {
 	return func(s *stage) {
 		for k := range keys {
 			var ids []fsm.ID
-			for _, spec := range keyed(fmt.Sprint("held ", k), each) { // together, all but the first would wait behind it from the start
+			for _, spec := range keyed(fmt.Sprint("held ", k), each) { // inserted together, all but the first would wait behind it from the start
 				ids = append(ids, s.insert(spec)...)
 			}
 			_, err := s.host.WithPgx(s.transaction()).Signal(s.Context(), ids[0], word.With(""))
@@ -150,7 +150,7 @@ func heads(keys, each int) func(*stage) {
 	}
 }
 
-// byAStep has a step's own transaction do the same, in another queue.
+// byAStep makes a step's own transaction do the same, in another queue.
 func byAStep(s *stage) {
 	ids := append(s.insert(keyed("held", 1)...), s.insert(keyed("held", 1)...)...)
 	m := fsm.Declare[fsm.ID, string]("sender", fsm.Queue("third"))
@@ -178,7 +178,7 @@ func byAStep(s *stage) {
 	s.held = append(ids, sender...)
 }
 
-// outcomes has the stranger hold rows of steps that are under way, and then end.
+// outcomes makes the stranger hold rows of running steps, which then end.
 func outcomes(n int, kind string) func(*stage) {
 	return func(s *stage) {
 		s.held = s.gated(errands(n, kind)...)
@@ -187,7 +187,7 @@ func outcomes(n int, kind string) func(*stage) {
 	}
 }
 
-// parent inserts a parent and gated children of it, all of which run.
+// parent inserts a parent with gated children, all of which run.
 func (s *stage) parent(children int) fsm.ID {
 	s.Helper()
 	parent := s.insert(errandMachine.New(errand{Kind: "parent of gated"}))[0]
@@ -198,7 +198,7 @@ func (s *stage) parent(children int) fsm.ID {
 	return parent
 }
 
-// family puts a parent with children of a given shape, by SQL, and holds the parent.
+// family inserts a parent with children of a given shape, by SQL, and holds the parent.
 func family(children int, shape string) func(*stage) {
 	return func(s *stage) {
 		parent := put(s.T, s.pool, "fsm, fsm_version, step, state, status, visit, round, children_pending",
@@ -211,10 +211,10 @@ func family(children int, shape string) func(*stage) {
 	}
 }
 
-// refusal is the mark of instances that a trigger of the host's refuses to change.
+// refusal marks instances that a trigger of the host's refuses to change.
 const refusal = "refused"
 
-// refuse has a trigger of the host's refuse changes of those that are marked.
+// refuse makes a trigger of the host's that refuses changes of marked instances.
 func (s *stage) refuse(from, to string) {
 	s.Helper()
 	execute(s.T, s.pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this one''; END'`)
@@ -222,7 +222,7 @@ func (s *stage) refuse(from, to string) {
 		WHEN (OLD.status = '%s' AND NEW.status = '%s' AND OLD.state->>'Mark' = '%s') EXECUTE FUNCTION refuse()`, from, to, refusal))
 }
 
-// refused puts instances of a status that may not become another.
+// refused inserts instances whose change of status is refused.
 func refused(from, to, shape string) func(*stage) {
 	return func(s *stage) {
 		for range 2 {
@@ -233,13 +233,12 @@ func refused(from, to, shape string) func(*stage) {
 	}
 }
 
-// unanswered has a whole batch committed without an answer, of which a stranger holds a row by
-// then.
+// unanswered makes a whole batch commit without an answer. By then a stranger holds one of its
+// rows.
 func unanswered(s *stage) {
 	p, url := newProxy(s.T, s.url)
 	s.config.Pool = pgtest.Pool(s.T, url)
-	// Two outcomes keep both lanes of the fast lane at work, so that the others gather to one
-	// batch.
+	// Two outcomes keep both lanes of the fast lane busy, so that the others gather in one batch.
 	enough := make(chan struct{})
 	var specs []fsm.Spec
 	var entered []chan struct{}
@@ -272,8 +271,8 @@ func unanswered(s *stage) {
 	s.held, s.beside = ids[2:3], append(ids[:2:2], ids[3:]...)
 }
 
-// frozen has a process stand still while the answer to its claim is under way, which no buffer
-// holds.
+// frozen makes a process stand still in the middle of the answer to its claim, which is too large
+// for the buffers on the way.
 func frozen(s *stage) {
 	const rows = 24
 	var specs []fsm.Spec

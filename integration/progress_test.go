@@ -20,15 +20,15 @@ import (
 )
 
 // Somebody holds something, and does not let go: a row, a key, a connection in the middle of an
-// answer. Whoever needs nothing of it must go on meanwhile. TestNobodyWaitsForWhatTheyDoNotNeed
-// holds each of the holds, lets bystanders of every kind begin their work, waits until all of them
-// have ended, and only then lets go.
+// answer. All work that needs nothing of it must go on meanwhile.
+// TestNobodyWaitsForWhatTheyDoNotNeed makes each of the holds, lets bystanders of every kind begin
+// their work, waits until all of them have ended, and only then lets go.
 
-// errand is the state of a bystander, and of what is held: its kind says what the instance does.
+// errand is the state of bystanders and of held instances. Its kind says what the instance does.
 type errand struct {
 	Kind string
-	Gate string // of those of the kind "gated"
-	Mark string // stands in one outcome only
+	Gate string // of the kind "gated"
+	Mark string // only one outcome has it
 	Pad  string // bytes that nobody reads
 }
 
@@ -37,7 +37,7 @@ var (
 	word          = fsm.DeclareSignal[string]("word")
 )
 
-// crew runs errands. Those of the kind "gated" say that they run, and do not return before their
+// crew runs errands. Those of the kind "gated" report that they run, and do not return before their
 // gate is open.
 type crew struct {
 	running chan fsm.ID
@@ -119,8 +119,8 @@ func (c *crew) definition() fsm.Definition {
 
 const crashLimit = 5
 
-// stage is where something is held: a database, what an engine on it is to be, and a client beside
-// it, the stranger's.
+// stage is where something is held: a database, the configuration of an engine on it, and a client
+// beside it, the stranger's.
 type stage struct {
 	*testing.T
 
@@ -131,8 +131,8 @@ type stage struct {
 	config   engine.Config
 	working  bool
 	stranger pgx.Tx
-	held     []fsm.ID // what waits, and goes on when it is let go
-	beside   []fsm.ID // what goes on meanwhile, like the bystanders
+	held     []fsm.ID // instances that wait, and go on when the hold ends
+	beside   []fsm.ID // instances that go on meanwhile, like the bystanders
 }
 
 // others is a second queue of every stage.
@@ -149,13 +149,13 @@ func newStage(t *testing.T, slots int) *stage {
 	return s
 }
 
-// insert inserts errands, none of which is there yet.
+// insert inserts errands, and requires that all of them are new.
 func (s *stage) insert(specs ...fsm.Spec) []fsm.ID {
 	s.Helper()
 	return insertAll(s.T, s.host, specs)
 }
 
-// hold has the stranger lock rows, as a transaction does that has signalled to them.
+// hold makes the stranger lock rows, as a transaction that has signalled to them does.
 func (s *stage) hold(ids ...fsm.ID) {
 	s.Helper()
 	for _, id := range ids {
@@ -170,7 +170,7 @@ func (s *stage) within(sql string, args ...any) {
 	require.NoError(s, err, sql)
 }
 
-// transaction is the stranger's, which stays open.
+// transaction begins a transaction of the stranger's, which stays open.
 func (s *stage) transaction() pgx.Tx {
 	s.Helper()
 	if s.stranger == nil {
@@ -182,7 +182,7 @@ func (s *stage) transaction() pgx.Tx {
 	return s.stranger
 }
 
-// letGo ends the stranger's transaction, and what is gated.
+// letGo ends the stranger's transaction, and opens the gates.
 func (s *stage) letGo() {
 	s.Helper()
 	s.crew.open("")
@@ -201,7 +201,7 @@ func (s *stage) work() {
 	}
 }
 
-// gated starts the engine and instances whose steps are all under way when it returns.
+// gated starts the engine and inserts instances. When it returns, all of their steps run.
 func (s *stage) gated(specs ...fsm.Spec) []fsm.ID {
 	s.Helper()
 	ids := s.insert(specs...)
@@ -212,7 +212,7 @@ func (s *stage) gated(specs ...fsm.Spec) []fsm.ID {
 	return ids
 }
 
-// bystanders are instances of every kind, in both queues, that need nothing of each other. It
+// bystanders inserts instances of every kind, in both queues, that need nothing of each other. It
 // returns those that end by themselves.
 func (s *stage) bystanders() (ids []fsm.ID) {
 	s.Helper()
@@ -228,7 +228,7 @@ func (s *stage) bystanders() (ids []fsm.ID) {
 		specs = append(specs, errandMachine.New(errand{Kind: "overdue"}).Queue(queue).Deadline(300*time.Millisecond))
 		ids = append(ids, s.insert(specs...)...)
 		mail = append(mail, s.insert(errandMachine.New(errand{Kind: "mail"}).Queue(queue).Key(fsm.Key("mail of "+queue)))...)
-		// One whose worker has just gone, and one that fails by that.
+		// The worker of these has just gone; the second one fails by that.
 		for _, crashes := range []int{0, crashLimit} {
 			ids = append(ids, put(s.T, s.pool, "fsm, fsm_version, step, state, queue, status, locked_by, lease_expires_at, crashes",
 				fmt.Sprintf(`'errand', 1, 'start', '{"Kind": "lost, %d times"}', '%s', 'executing', 'gone', now(), %d`, crashes, queue, crashes)))
@@ -243,7 +243,7 @@ func (s *stage) bystanders() (ids []fsm.ID) {
 	return append(ids, mail...)
 }
 
-// waiting lists who of some has not ended, and whether a schedule has fired since.
+// waiting lists the instances that have not ended, and whether a schedule has fired since.
 func (s *stage) waiting(ids []fsm.ID, since time.Time) (who []string) {
 	rows, err := s.pool.Query(s.Context(), `SELECT format('%s in %s is %s at %s, lane %s', coalesce(nullif(state->>'Kind', ''), id::text), queue, status, step, pick_lane)
 		FROM gendurable.gen_durable WHERE (id = ANY($1) OR parent_id = ANY($1) OR correlation_key = 'begun by mail') AND status NOT IN ('done', 'failed')
@@ -255,15 +255,15 @@ func (s *stage) waiting(ids []fsm.ID, since time.Time) (who []string) {
 	return who
 }
 
-// whileItFails is how long a hold that has no cure yet is watched.
+// whileItFails is how long the test watches a hold that still delays bystanders.
 const whileItFails = 6 * time.Second
 
 // hold is something that somebody holds.
 type hold struct {
 	name    string
-	slots   int          // of the queue "default", in which most of what is held is
+	slots   int          // of the queue "default", in which most held instances are
 	begin   func(*stage) // when it returns, it is held
-	pending string       // why bystanders still wait for it; "": they must not
+	pending string       // why bystanders still wait for the hold; "": they must not
 }
 
 func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
@@ -296,8 +296,8 @@ func TestNobodyWaitsForWhatTheyDoNotNeed(t *testing.T) {
 	}
 }
 
-// A server with few locks and connections: what needs more of either than there is takes its time,
-// and all of it ends.
+// A server has few locks and connections. Work that needs more of either than there is takes its
+// time, and all of it ends.
 func TestASmallServersLocksAndConnections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -335,7 +335,7 @@ func TestASmallServersLocksAndConnections(t *testing.T) {
 				}
 				eng, err := engine.New(config)
 				require.NoError(t, err)
-				// It is there as soon as there is a connection for it.
+				// It starts as soon as there is a connection for it.
 				eventually(t, func() bool { return eng.Start(t.Context()) == nil }, "it cannot start")
 				t.Cleanup(func() { require.NoError(t, stop(eng)) })
 			}

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxy stands between an engine and Postgres and can cut a connection at a chosen point of the conversation.
+// proxy stands between an engine and Postgres and can cut a connection at a chosen point of the
+// conversation.
 type proxy struct {
 	t        *testing.T
 	listener net.Listener
@@ -23,16 +24,17 @@ type proxy struct {
 	done  sync.WaitGroup
 }
 
-// cut ends the connection on which the engine sends a certain text: the marker of the outcome that the test is about.
+// cut ends the connection on which the engine sends a certain text: the marker of the outcome that
+// the test is about.
 type cut struct {
 	marker string
-	after  bool   // not before Postgres has answered the COMMIT that follows; the engine does not get to see it
-	act    func() // instead of ending the connection, or before it
-	let    bool   // and the text passes then
+	after  bool   // only after Postgres has answered the following COMMIT; the engine does not get that answer
+	act    func() // called when the cut is made
+	let    bool   // then let the text pass, and the connection go on
 	made   chan struct{}
 }
 
-// committed is how Postgres reports a COMMIT: the tag of a CommandComplete message.
+// committed is Postgres' report of a COMMIT: the tag of a CommandComplete message.
 var committed = []byte("COMMIT\x00")
 
 // newProxy returns a proxy to the server of a database, and the database's URL through it.
@@ -49,7 +51,8 @@ func newProxy(t *testing.T, database string) (*proxy, string) {
 	return p, address.String()
 }
 
-// cut makes one connection end when the marker passes: before Postgres sees the end of what it is in, or after Postgres has committed it.
+// cut plans to end one connection when it carries the marker: before Postgres gets the end of the
+// transaction, or after Postgres has committed it.
 func (p *proxy) cut(marker string, after bool) *cut {
 	c := &cut{marker: marker, after: after, made: make(chan struct{})}
 	p.mu.Lock()
@@ -58,7 +61,7 @@ func (p *proxy) cut(marker string, after bool) *cut {
 	return c
 }
 
-// at makes something happen when the marker passes, and then the connection end.
+// at plans to call act when a connection carries the marker, and then to end the connection.
 func (p *proxy) at(marker string, after bool, act func()) *cut {
 	c := p.cut(marker, after)
 	p.mu.Lock()
@@ -135,7 +138,7 @@ type wire struct {
 	engine, server net.Conn
 
 	mu   sync.Mutex
-	plan *cut // that waits for the COMMIT
+	plan *cut // the plan that waits for the COMMIT
 }
 
 func (w *wire) hangUp() {
@@ -169,7 +172,7 @@ func (w *wire) requests() {
 
 func (w *wire) answers() {
 	defer w.hangUp()
-	var tail []byte // of what has passed since the marker: the tag may come in two parts
+	var tail []byte // of the bytes since the marker, as the tag may come in two parts
 	buffer := make([]byte, 1<<20)
 	for {
 		n, err := w.server.Read(buffer)
@@ -192,5 +195,5 @@ func (w *wire) answers() {
 	}
 }
 
-// marked is a text that stands in one outcome only.
+// marked returns a text that only one outcome has.
 func marked(what string) string { return strings.ReplaceAll("mark of "+what, " ", "-") }

@@ -11,8 +11,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// refuse makes Postgres refuse what only it can find wrong: every outcome that makes rows fulfil the condition. It returns how often
-// that has happened.
+// refuse makes Postgres refuse every outcome that makes rows fulfil the condition, which only
+// Postgres can find wrong. It returns a function that tells how often that has happened.
 func refuse(t *testing.T, pool *pgxpool.Pool, condition string) (refused func() int) {
 	t.Helper()
 	execute(t, pool, `CREATE SEQUENCE refused`)
@@ -80,7 +80,8 @@ func TestWhatPostgresRefusesTwiceFails(t *testing.T) {
 	require.Equal(t, 2, refused())
 }
 
-// Not even its failure is let in: nothing can be done about the row, but the others go on and the database is left in peace.
+// Postgres refuses even the failure of the instance. Nobody can change the row, but the other
+// instances go on, and the database is not flooded with attempts.
 func TestARowThatPostgresLetsNobodyEndHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[string, string]("undead")

@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// attempts records, per instance, what the executions of a job were told.
+// attempts records, per instance, what the executions of a job saw.
 type attempts struct {
 	mu   sync.Mutex
 	all  map[fsm.ID][]int

@@ -24,7 +24,7 @@ type plain struct{ N int }
 
 var plainMachine = fsm.Declare[plain, int]("plain")
 
-// plainJob answers its N.
+// plainJob returns its N.
 func plainJob() *fsm.Defined[plain, int] {
 	return plainMachine.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[plain, int]) (fsm.Outcome, error) {
 		return v.Done(v.State.N), nil
@@ -71,7 +71,8 @@ func TestInstancesOfUnknownMachinesAreSetAsideUntouched(t *testing.T) {
 	allDone(t, eng, aside...)
 }
 
-// The order of a key is the promise: what is behind a row that nobody here can run waits for it. No other key does.
+// The engine promises the order of a key: instances behind a row that nobody here can run wait for
+// it. Other keys do not.
 func TestAnUnknownMachineHoldsUpItsOwnKeyOnly(t *testing.T) {
 	t.Parallel()
 	foreign := fsm.Declare[plain, int]("foreign")

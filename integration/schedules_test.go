@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// A client has stored them. Processes that do not know the machine fire them, and are killed while they catch up: no occurrence is lost, and
-// none is there twice.
+// A client has stored the schedules. Processes that do not know the machine fire them, and are
+// killed while they catch up: no occurrence is lost, and none is there twice.
 func TestKilledProcessesFireEachOccurrenceOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -33,7 +33,7 @@ func TestKilledProcessesFireEachOccurrenceOnce(t *testing.T) {
 	behind := `SELECT count(*) FROM gendurable.schedules WHERE next_at < clock_timestamp()`
 	midway := 0
 	for n := range 6 {
-		<-time.After(time.Duration(n) * 10 * time.Millisecond) // the moment is to be anywhere in a transaction
+		<-time.After(time.Duration(n) * 10 * time.Millisecond) // so that the kill may come anywhere in a transaction
 		processes[n%2].kill()
 		if query[int](t, pool, behind) > 0 {
 			midway++

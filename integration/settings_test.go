@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// runEverything has an engine do whatever it can do, and requires that nothing goes wrong on the way.
+// runEverything makes an engine do everything that it can, and requires that nothing goes wrong.
 func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], during func()) {
 	t.Helper()
 	log := newJournal(t)
@@ -36,7 +36,8 @@ func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], durin
 	log.isShort(t)
 }
 
-// What a role or a database has set may be meant for others, and is hostile to short transactions with locks.
+// The settings of a role or a database may be meant for other programs, and hostile to short
+// transactions with locks.
 func TestHostileSettingsOfTheDatabaseChangeNothing(t *testing.T) {
 	t.Parallel()
 	for setting, value := range map[string]string{
@@ -84,7 +85,8 @@ func TestEveryExecModeOfPgx(t *testing.T) {
 	}
 }
 
-// Statements that were prepared before a migration must not fail after it, nor those that a proxy has lost.
+// Statements that were prepared before a migration must not fail after it, nor statements that a
+// proxy has lost.
 func TestTheTableChangesUnderARunningEngine(t *testing.T) {
 	t.Parallel()
 	m, defs := everything()

@@ -1,5 +1,6 @@
-// Package integration tests the engine as a host uses it, on a real Postgres: in one process and in several, and with faults of the
-// machines' code, the rows, the connections, the server and the processes themselves.
+// Package integration tests the engine as a host uses it, on a real Postgres: in one process and in
+// several, and with faults of the machines' code, the rows, the connections, the server and the
+// processes themselves.
 package integration
 
 import (
@@ -15,16 +16,17 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// patience bounds what a test waits for. It is generous: it is spent only where something never happens.
+// patience bounds how long a test waits. It is generous: it passes only if an awaited event never
+// happens.
 const patience = 60 * time.Second
 
-// config of an engine on a database of the test's own.
+// config returns the configuration of an engine on a database of the test's own.
 func config(t *testing.T, machines ...fsm.Definition) engine.Config {
 	t.Helper()
 	return configOn(t, pgtest.Migrated(t), machines...)
 }
 
-// configOn is config on a given database, polling fast.
+// configOn is config on a given database; the engine polls fast.
 func configOn(t *testing.T, url string, machines ...fsm.Definition) engine.Config {
 	t.Helper()
 	return engine.Config{
@@ -34,12 +36,12 @@ func configOn(t *testing.T, url string, machines ...fsm.Definition) engine.Confi
 	}
 }
 
-// quick is a queue of so many slots that is polled often.
+// quick returns a queue of so many slots that is polled often.
 func quick(concurrency int) engine.Queue {
 	return engine.Queue{Concurrency: concurrency, PollMin: 20 * time.Millisecond, PollMax: 100 * time.Millisecond}
 }
 
-// hasty makes the times of a configuration so short that a test can wait for a lease to expire.
+// hasty shortens the times of a configuration, so that a test can wait for a lease to expire.
 func hasty(c engine.Config) engine.Config {
 	c.Lease, c.Heartbeat, c.Reap = 3*time.Second, time.Second, 300*time.Millisecond
 	c.DrainTimeout, c.DrainGrace = 5*time.Second, time.Second
@@ -128,7 +130,8 @@ func get(t *testing.T, eng *engine.Engine, of fsm.Target) fsm.RawInstance {
 	return i
 }
 
-// eventually polls until a condition holds: in the test's own goroutine, so that the condition may require.
+// eventually polls until a condition holds, in the test's own goroutine, so that the condition may
+// call require.
 func eventually(t *testing.T, holds func() bool, message ...any) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -145,7 +148,8 @@ func eventuallyStatus(t *testing.T, eng *engine.Engine, of fsm.Target, want fsm.
 	eventually(t, func() bool { return get(t, eng, of).Status == want }, "%v never became %s", of, want)
 }
 
-// query returns the one value of a statement's one row. gen_durable and signals need their schema in front.
+// query returns the one value of a statement's one row. gen_durable and signals need their schema
+// in front.
 func query[T any](t *testing.T, pool *pgxpool.Pool, sql string, arguments ...any) T {
 	t.Helper()
 	var value T

@@ -28,7 +28,7 @@ func TestADelayedNextIsADurableTimer(t *testing.T) {
 	require.GreaterOrEqual(t, got, wait)
 }
 
-// The engine that set the timer is gone when it rings.
+// The engine that set the timer has stopped when it is due.
 func TestATimerOutlivesItsEngine(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("timer")
@@ -57,7 +57,7 @@ func TestInsertsAreDelayedAndOrderedByPriority(t *testing.T) {
 	})))
 	eng, err := engine.New(c)
 	require.NoError(t, err)
-	// Before the start, so that they stand there together.
+	// They are inserted before the start, so that a pick finds all of them.
 	ids := insertAll(t, eng, []fsm.Spec{
 		m.New("third").Priority(5), m.New("last").Priority(-9).After(time.Second), m.New("fourth").Priority(5),
 		m.New("first").Priority(-1), m.New("second").At(time.Unix(0, 0)),

@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// A fault is how an error's text finds its way into last_error.
+// These are the ways in which an error's text gets into last_error.
 const (
 	returned = iota // as the step's error, past the default handler
 	stopping        // as the reason of a Stop
@@ -21,7 +21,8 @@ const (
 	faults
 )
 
-// FuzzErrorText: whatever an error says, its instance fails with that text, made fit for Postgres, and its parent reads it.
+// FuzzErrorText tests that, whatever an error's text is, its instance fails with that text in a
+// form that Postgres can store, and its parent reads it.
 func FuzzErrorText(f *testing.F) {
 	for i, text := range []string{
 		"", "plain", "\x00", "a\x00b\xffc", "\xed\xa0\x80", "\ufffd", `\u0000 \ud800`, "ä", "😀", "\xf0\x9f\x98", "' OR 1=1; --", "%s%n{}[]\"",
@@ -80,7 +81,8 @@ func FuzzErrorText(f *testing.F) {
 	})
 }
 
-// storable is what can be kept of a text: without NUL, in whole runes, at most 8 KiB.
+// storable returns the part of a text that can be stored: without NUL, in whole runes, at most 8
+// KiB.
 func storable(text string) string {
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), string(utf8.RuneError))
 	for len(text) > 8<<10 {

@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Which options a spec is given. Bits of the corpus.
+// These bits of the corpus say which options a spec has.
 const (
 	hasKey = 1 << iota
 	hasPartition
@@ -23,10 +23,10 @@ const (
 	hasAfter
 	hasAt
 	hasStep
-	own // of a machine and queue that this engine runs: what passes goes all the way
+	own // of a machine and queue that this engine runs, so that an accepted spec runs to its end
 )
 
-// names that are trouble somewhere, or just fit.
+// badNames are names that cause trouble somewhere, or just fit.
 var badNames = []string{
 	"", "\x00", "a\x00", "\xff", "\xed\xa0\x80", strings.Repeat("n", 512), strings.Repeat("n", 513), strings.Repeat("é", 257), strings.Repeat("n", 10_000),
 	" ", "/", "a/1", "'; DROP TABLE gendurable.gen_durable; --", `{a,"b"}`, "NULL", "\n\t\\", "\u202e", "😀", "%s", "$1", "{s}",
@@ -43,8 +43,8 @@ type option struct {
 
 var owned = fsm.Declare[json.RawMessage, json.RawMessage]("owned")
 
-// FuzzInsertOptions: a spec with any options is refused with the name of the field, or its instance has them all; its key is occupied, and
-// the instance runs if it can.
+// FuzzInsertOptions tests a spec with any options. Either it is refused with the name of the field,
+// or its instance has all of them, its key is occupied, and the instance runs if it can.
 func FuzzInsertOptions(f *testing.F) {
 	add := func(o option) {
 		f.Add(o.machine, o.step, o.queue, o.key, o.partition, o.version, o.priority, o.delay, o.at, o.scope, o.has)
@@ -150,7 +150,7 @@ func (o *option) spec() fsm.Spec {
 	return spec
 }
 
-// wrong names the fields of which one has to be refused; none: it has to be taken.
+// wrong names fields, one of which must be refused. If there is none, the spec must be accepted.
 func (o *option) wrong() (fields []string) {
 	const century = 36_525 * 24 * time.Hour
 	for field, is := range map[string]bool{
@@ -190,7 +190,7 @@ func (x *trial) kept(o option, i fsm.RawInstance, began time.Time) {
 	require.True(x.t, i.EligibleAt.Before(due.Add(patience)), "due at %v, not at %v", due, i.EligibleAt)
 }
 
-// occupied requires that the key is an address, and that nobody else gets it.
+// occupied requires that the key is an address, and that no other instance gets it.
 func (x *trial) occupied(o option, id fsm.ID) {
 	x.t.Helper()
 	if o.has&hasKey == 0 {

@@ -19,8 +19,9 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// verbatim is a codec that vouches for nothing: what a test calls JSON is what the engine gets. It takes out the spaces that Postgres adds,
-// as every codec does that makes a value of the text: else what fits would not fit any more when it is passed on.
+// verbatim is a codec that checks nothing: the engine gets the text that a test calls JSON. It
+// takes out the spaces that Postgres adds, as every codec does that makes a value of the text;
+// otherwise a text at the limit would be over it when it is passed on.
 type verbatim struct{}
 
 func (verbatim) Encode(v any) (json.RawMessage, error) {
@@ -41,12 +42,13 @@ func (verbatim) Decode(raw json.RawMessage, v any) error {
 }
 
 const (
-	// mostNested and mostBytes are what the engine documents that it stores.
+	// mostNested and mostBytes are the documented bounds.
 	mostNested = 5_000
 	mostBytes  = step.DefaultPayloadBytes
 )
 
-// badJSON are the texts that JSON allows, or that a codec may produce, and that are trouble somewhere.
+// badJSON are texts that JSON allows, or that a codec may produce, and that cause trouble
+// somewhere.
 var badJSON = map[string]string{
 	"nothing": "", "space": " ", "null": "null", "object": `{"a":[1,"b",null,true]}`, "two values": "{}{}", "half": `{"a":`,
 	"NUL": `"\u0000"`, "raw NUL": "\"\x00\"", "NUL in a key": `{"\u0000":1}`, "NUL that is none": `"\\u0000"`,
@@ -66,14 +68,16 @@ var letter = fsm.DeclareSignal[json.RawMessage]("letter")
 
 type parcel = fsm.Visit[json.RawMessage, json.RawMessage]
 
-// What a parcel is sent through: state of an insert, state and result of a child, state of a park, payload, result.
+// A parcel goes through all of these places: state of an insert, state and result of a child, state
+// of a park, payload, result.
 var (
 	vessel = fsm.Declare[json.RawMessage, json.RawMessage]("vessel")
 	crate  = fsm.Declare[json.RawMessage, json.RawMessage]("crate")
 )
 
-// FuzzStoredJSON: text that a codec made is stored and comes back as the same value at every place, or is refused at every place.
-// It is refused exactly where Postgres would, or where it is over a documented limit.
+// FuzzStoredJSON tests that a text that a codec made is stored and comes back as the same value at
+// every place, or is refused at every place. It must be refused exactly if Postgres would refuse
+// it, or if it is over a documented limit.
 func FuzzStoredJSON(f *testing.F) {
 	for _, name := range slices.Sorted(maps.Keys(badJSON)) {
 		f.Add([]byte(badJSON[name]), uint16(0), uint32(0))
@@ -123,7 +127,7 @@ func wrapped(core []byte, nested uint16, padding uint32) json.RawMessage {
 	return raw
 }
 
-// vessel sends its state through all places, and notes what arrives.
+// vessel sends its state through all places, and records what arrives.
 func (r *rig) vessel() fsm.Definition {
 	return vessel.Define(
 		fsm.Step("start", r.planned(func(p *plan, v *parcel) (fsm.Outcome, error) {
@@ -149,7 +153,7 @@ func (r *rig) vessel() fsm.Definition {
 			p.open()
 			return v.Done(payload), err
 		})),
-		// And what is tried where it should be refused.
+		// This step offers the text to each place that must refuse it.
 		fsm.Step("offer", r.planned(func(p *plan, v *parcel) (fsm.Outcome, error) {
 			p.open()
 			switch p.bad.kind {
@@ -180,7 +184,7 @@ func (r *rig) planned(run func(p *plan, v *parcel) (fsm.Outcome, error)) fsm.Ste
 	}
 }
 
-// refusedEverywhere requires that what no insert takes is taken nowhere else.
+// refusedEverywhere requires that no other place takes what an insert refuses.
 func (x *trial) refusedEverywhere(raw json.RawMessage) {
 	x.t.Helper()
 	_, err := x.eng.Signal(x.t.Context(), fsm.ID(1<<40), letter.With(raw))
@@ -212,10 +216,10 @@ func (r *rig) takes(t *testing.T, raw []byte) bool {
 		require.True(t, ok, "%v", err)
 		return false
 	}
-	return len(raw)+size <= mostBytes // what is between half of the limit and all of it depends on how numbers and spaces are counted
+	return len(raw)+size <= mostBytes // between half of the limit and all of it, the result depends on how numbers and spaces are counted
 }
 
-// nesting is how deep the brackets go, wherever they stand.
+// nesting returns how deep the brackets go, wherever they stand.
 func nesting(raw []byte) (deepest int) {
 	depth := 0
 	for _, c := range raw {
@@ -230,7 +234,8 @@ func nesting(raw []byte) (deepest int) {
 	return deepest
 }
 
-// requireSameJSON compares values: Postgres normalises spaces, the order of keys and the spelling of numbers, and keeps the last of equal keys.
+// requireSameJSON compares values: Postgres normalises spaces, the order of keys and the spelling
+// of numbers, and keeps the last of equal keys.
 func requireSameJSON(t *testing.T, want, got []byte, where string) {
 	t.Helper()
 	a, b := parsed(t, want), parsed(t, got)

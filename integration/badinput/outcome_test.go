@@ -18,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// The outcomes of a step, in the numbers of the corpus.
+// The corpus numbers the outcomes of a step so.
 const (
 	next = iota
 	retry
@@ -30,7 +30,8 @@ const (
 	kinds
 )
 
-// What makes an outcome of its fields, and what the handler does with a failure. Bits of the corpus.
+// These bits of the corpus say how the fields make an outcome, and what the handler does with a
+// failure.
 const (
 	withDelay   = 1 << iota // Next, Await
 	withTime                // Next, Await
@@ -41,7 +42,7 @@ const (
 	permanent               // RetryBy
 	retryAfter              // RetryBy
 	keyed                   // spawn: all children have the same key
-	partitioned             // spawn: and partition key
+	partitioned             // spawn: and the same partition key
 	anyOutcome  = 1<<iota - 1
 )
 
@@ -50,8 +51,9 @@ var (
 	small  = fsm.Declare[json.RawMessage, json.RawMessage]("small")
 )
 
-// FuzzOutcome: every kind of outcome with whatever in its fields is committed and does what it says, or goes to the handler as an
-// OutcomeError before Postgres gets to see it; and the handler's own is no better.
+// FuzzOutcome tests that every kind of outcome, whatever is in its fields, is committed and has its
+// effect, or goes to the handler as an OutcomeError before Postgres gets it. The same holds for the
+// handler's own outcome.
 func FuzzOutcome(f *testing.F) {
 	seedOutcomes(f)
 	r := &rig{}
@@ -79,7 +81,8 @@ func FuzzOutcome(f *testing.F) {
 	})
 }
 
-// seedOutcomes are the cases that have names. The corpus below testdata has those that were found.
+// seedOutcomes adds the cases that have names. The corpus below testdata has those that fuzzing
+// found.
 func seedOutcomes(f *testing.F) {
 	f.Helper()
 	const good, year = `{"a":1}`, int64(365 * 24 * time.Hour)
@@ -131,7 +134,7 @@ func seedOutcomes(f *testing.F) {
 	add(spawn, "", good, strings.Repeat("é", 257), 0, 0, "", 5, 0, toTheEnd|partitioned)
 }
 
-// list is names as a list, or so many of them.
+// list returns the names as a list, or as many of them as many says.
 func list(names string, many uint32) []string {
 	if many > 1 && utf8.ValidString(names) && !strings.Contains(names, ",") && len(names) < 100 {
 		out := make([]string, min(many, 2_000))
@@ -146,7 +149,8 @@ func list(names string, many uint32) []string {
 	return strings.Split(names, ",")
 }
 
-// bounded spares the run of thousands of children what it would cost; those over the limit cost nothing.
+// bounded keeps thousands of children from running, which would cost too much; numbers over the
+// limit are refused and cost nothing.
 func bounded(many uint32) int {
 	if many > step.DefaultChildren {
 		return int(min(many, 100_000))
@@ -154,7 +158,7 @@ func bounded(many uint32) int {
 	return int(many % 300)
 }
 
-// unruly does at its first run what its plan says.
+// unruly follows its plan at its first run.
 func (r *rig) unruly() fsm.Definition {
 	return unruly.Define(
 		fsm.Step("start", r.planned(func(p *plan, v *parcel) (fsm.Outcome, error) {
@@ -182,7 +186,7 @@ func (r *rig) unruly() fsm.Definition {
 	})
 }
 
-// last notes what arrived, and ends.
+// last records what arrived, and ends.
 func (r *rig) last(p *plan, v *parcel) (fsm.Outcome, error) {
 	p.see("state", v.State)
 	for range v.Children() {
@@ -194,7 +198,7 @@ func (r *rig) last(p *plan, v *parcel) (fsm.Outcome, error) {
 	return v.Done(json.RawMessage(`"the end"`)), nil
 }
 
-// outcome is the input as an outcome.
+// outcome makes an outcome of the input.
 func (b *input) outcome(v *parcel) fsm.Outcome {
 	delay, at := time.Duration(b.delay), time.Unix(b.at, 0)
 	switch b.kind {
@@ -258,7 +262,8 @@ func (b *input) specs() []fsm.Spec {
 	return specs
 }
 
-// fault is why the outcome must not be accepted, by the documented rules; what is in states is FuzzStoredJSON's business.
+// fault returns why the outcome must be refused, by the documented rules. It ignores the content of
+// states, which FuzzStoredJSON tests.
 func (b *input) fault() error {
 	const century = 36_525 * 24 * time.Hour
 	delay := time.Duration(b.delay)
@@ -294,7 +299,7 @@ func (b *input) fault() error {
 	return nil
 }
 
-// expires is that an await of this has a time that may come during the test.
+// expires reports whether an await of this input has a timeout that may pass during the test.
 func (b *input) expires() bool {
 	return b.flags&withDelay != 0 && time.Duration(b.delay) < patience || b.flags&withTime != 0 && time.Until(time.Unix(b.at, 0)) < patience
 }
@@ -308,7 +313,8 @@ func distinct(names []string) []string {
 	return slices.Compact(sorted)
 }
 
-// refused requires of an outcome that reached the handler: the error is typed, and what the handler made of it has happened.
+// refused checks an outcome that went to the handler: the error is typed, and the handler's outcome
+// took effect.
 func (x *trial) refused(p *plan, i fsm.RawInstance, failures []error) {
 	x.t.Helper()
 	require.Len(x.t, failures, 1)
@@ -332,7 +338,7 @@ func (x *trial) refused(p *plan, i fsm.RawInstance, failures []error) {
 	}
 }
 
-// accepted requires what the outcome says.
+// accepted checks that the outcome took effect.
 func (x *trial) accepted(p *plan, i fsm.RawInstance, began time.Time) {
 	x.t.Helper()
 	b := &p.bad
@@ -351,7 +357,7 @@ func (x *trial) accepted(p *plan, i fsm.RawInstance, began time.Time) {
 		if i.Status == fsm.StatusFailed {
 			require.Contains(x.t, []fsm.Failure{fsm.FailureError, fsm.FailureExhausted}, i.Failure)
 		}
-		if i.Status != fsm.StatusDone { // of which the newest error is cleared
+		if i.Status != fsm.StatusDone { // being done clears the newest error
 			require.Equal(x.t, storable(b.text), i.LastError)
 		}
 		return
@@ -384,7 +390,7 @@ func (x *trial) accepted(p *plan, i fsm.RawInstance, began time.Time) {
 	}
 }
 
-// clock is the database's.
+// clock returns the database's time.
 func (x *trial) clock() (now time.Time) {
 	x.t.Helper()
 	require.NoError(x.t, x.pool.QueryRow(x.t.Context(), `SELECT clock_timestamp()`).Scan(&now))

@@ -9,10 +9,11 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// plan is what the steps of one instance are to do, found by its correlation key, and what they have seen.
+// plan says what the steps of one instance must do, and records what they have seen. Its instance
+// finds it by its correlation key.
 type plan struct {
 	bad  input
-	open func() // lets the witness end: the outcome is on its way
+	open func() // lets the witness end, since the outcome is about to be committed
 
 	mu        sync.Mutex
 	sightings []sighting
@@ -39,7 +40,7 @@ type input struct {
 	flags    uint16
 }
 
-// put keeps a plan for the steps of an instance of that key.
+// put stores a plan for the steps of the instance with that key.
 func (x *trial) put(bad input) (fsm.Key, *plan) {
 	key := fsm.Key(fmt.Sprintf("plan %d", x.rig.number()))
 	p := &plan{bad: bad, open: sync.OnceFunc(x.open)}
@@ -68,7 +69,7 @@ func (p *plan) seen() []sighting {
 	return slices.Clone(p.sightings)
 }
 
-// fail notes what a handler was called for.
+// fail records the error that a handler was called for.
 func (p *plan) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

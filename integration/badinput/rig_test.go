@@ -1,7 +1,9 @@
-// Package badinput gives the engine what nobody should give it, on a real Postgres: through the public API and through the store. Whatever
-// it is, it is refused with a typed error or it reads back equal; no step runs over and over for it, and no other instance notices.
+// Package badinput gives the engine bad input on a real Postgres, through the public API and
+// through the store. Any input must be refused with a typed error, or read back equal. No step may
+// run over and over because of it, and no other instance may notice.
 //
-// Each property is a fuzz target. Its seeds, in the code and below testdata/fuzz, run with every test run; make fuzz looks for more.
+// Each property is a fuzz target. Its seeds, in the code and below testdata/fuzz, run with every
+// test run; make fuzz looks for more.
 package badinput
 
 import (
@@ -26,11 +28,13 @@ func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
 
 const (
 	patience = 30 * time.Second
-	// fewRuns is what no instance of these tests needs: a step, its next one, a retry, and handlers that fail.
+	// fewRuns is more than any instance of these tests needs: a step, its next one, a retry, and
+	// handlers that fail.
 	fewRuns = 8
 )
 
-// rig is an engine at work on a database of the fuzz process's own, with witnesses: innocent instances that must not notice anything.
+// rig is an engine that works on a database of the fuzz process's own, with witnesses: instances
+// that must not notice anything.
 type rig struct {
 	pool *pgxpool.Pool
 	eng  *engine.Engine
@@ -42,7 +46,7 @@ type rig struct {
 	count atomic.Int64
 }
 
-// witness ends with the number it began with, once its gate opens.
+// witness ends with the number that it began with, once its gate opens.
 var witness = fsm.Declare[int64, int64]("witness")
 
 // start begins to run machines, which may ask the rig for their plans.
@@ -64,7 +68,7 @@ func (r *rig) start(f *testing.F, codec fsm.Codec, machines ...fsm.Definition) {
 	eng, err := engine.New(engine.Config{
 		Pool: r.pool, Codec: codec, Machines: append(machines, testify),
 		Queues:        map[string]engine.Queue{"default": {Concurrency: 8, PollMin: 20 * time.Millisecond, PollMax: 100 * time.Millisecond}},
-		RunAheadSteps: 1, // so that every step reads what was stored
+		RunAheadSteps: 1, // so that every step reads the stored state
 		Logger:        slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Hooks:         []engine.Hooks{{Step: r.ran}},
 	})
@@ -83,7 +87,7 @@ func (r *rig) ran(_ context.Context, e engine.StepEvent) {
 	n.(*atomic.Int64).Add(1) //nolint:forcetypeassert // nothing else is stored
 }
 
-// number is new at each call.
+// number returns a new number at each call.
 func (r *rig) number() int64 { return r.count.Add(1) }
 
 // trial is one input under test, beside its witness.
@@ -97,7 +101,8 @@ type trial struct {
 	n       int64
 }
 
-// begin inserts the witness, whose outcome is held back until the trial's step has one, so that both are committed together.
+// begin inserts the witness, whose outcome waits until the trial's step has one, so that both are
+// committed together.
 func (r *rig) begin(t *testing.T) *trial {
 	t.Helper()
 	gate := make(chan struct{})
@@ -109,7 +114,8 @@ func (r *rig) begin(t *testing.T) *trial {
 	return x
 }
 
-// finish requires that nobody else was harmed and that nothing ran over and over, and removes what the trial has left.
+// finish requires that the trial harmed no other instance and that nothing ran over and over, and
+// removes the trial's rows.
 func (x *trial) finish() {
 	x.t.Helper()
 	x.open()
@@ -154,7 +160,7 @@ func (x *trial) ended(id fsm.ID) fsm.RawInstance {
 	return i
 }
 
-// rested waits until an instance has ended, or sleeps: parked, or due only later.
+// rested waits until an instance has ended, is parked, or is due only later.
 func (x *trial) rested(id fsm.ID) fsm.RawInstance {
 	x.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -173,10 +179,11 @@ func (x *trial) rested(id fsm.ID) fsm.RawInstance {
 	}
 }
 
-// soon is so near that rested waits for it.
+// soon is a delay that rested waits for.
 const soon = 200 * time.Millisecond
 
-// complaints are the warnings of an engine about what it will try again. Bad input never is a reason for one.
+// complaints are an engine's warnings about work that it will try again. Bad input never causes
+// one.
 type complaints struct {
 	mu    sync.Mutex
 	lines []string

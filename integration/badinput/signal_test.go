@@ -13,8 +13,9 @@ import (
 
 var listener = fsm.Declare[json.RawMessage, json.RawMessage]("listener")
 
-// FuzzSignal: a signal of any name, dedup key and address is refused with a typed error, or wakes who awaits that name, once. What can be
-// awaited can be sent and the reverse. No address reaches anybody else.
+// FuzzSignal tests that a signal of any name, dedup key and address is refused with a typed error,
+// or wakes the instance that awaits that name, once. Exactly the names that can be awaited can be
+// sent. No address reaches another instance.
 func FuzzSignal(f *testing.F) {
 	for _, name := range badNames {
 		f.Add(name, "", false, "x", int64(0))
@@ -81,7 +82,8 @@ func FuzzSignal(f *testing.F) {
 	})
 }
 
-// reachNobody sends to where there is nobody: the witness would be found out by its inbox.
+// reachNobody sends to addresses that no instance has: a delivery would be seen in the witness's
+// inbox.
 func (x *trial) reachNobody(m fsm.Message, bad bool, targets ...fsm.Target) {
 	x.t.Helper()
 	for _, to := range targets {

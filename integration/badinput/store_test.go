@@ -19,8 +19,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// The store believes what package fsm has validated. Where that should ever let something pass, everything hangs on one thing: that
-// Postgres' refusal is taken for a fault of the data, not for trouble that passes, which would be tried again for ever.
+// The store relies on the checks of package fsm. If these ever miss something, one property
+// decides: the store must take Postgres' refusal for a fault of the data, and not for a transient
+// one, which it would repeat for ever.
 
 // shelf is a store on a database of the fuzz process's own.
 type shelf struct {
@@ -40,7 +41,8 @@ func document(state json.RawMessage) *step.Spec {
 	return &step.Spec{UID: uuid.New(), Machine: "m", Version: 1, Step: "start", Queue: "q", State: state}
 }
 
-// claimed are two claims of new instances: one for the bad input, one for what shares its batch.
+// claimed returns two claims of new instances: one for the bad input, one for an outcome in the
+// same batch.
 func (s shelf) claimed(t *testing.T) (bad, good *step.Claim) {
 	t.Helper()
 	s.empty(t)
@@ -59,7 +61,7 @@ func (s shelf) empty(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// everything is both tables, to tell whether a refused statement has changed anything.
+// everything returns both tables, to tell whether a refused statement has changed anything.
 func (s shelf) everything(t *testing.T) (rows string) {
 	t.Helper()
 	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT concat((SELECT string_agg(g::text, E'\n' ORDER BY id) FROM gendurable.gen_durable g),
@@ -74,7 +76,8 @@ func (s shelf) get(t *testing.T, id int64) *store.Instance {
 	return i
 }
 
-// seed adds what is trouble as a name or any other text, and what is trouble as JSON.
+// seed adds texts that cause trouble as a name or any other text, and documents that cause trouble
+// as JSON.
 func seed(text, document func(bad string)) {
 	for _, name := range badNames {
 		text(name)
@@ -87,8 +90,9 @@ func seed(text, document func(bad string)) {
 	document(`"` + strings.Repeat("x", mostBytes) + `"`)
 }
 
-// FuzzStoreCommit: whatever is in an outcome, it is stored equal, or it is a fault of the data that changes nothing; then its neighbour in
-// the batch can be committed alone, as can its own failure.
+// FuzzStoreCommit tests that any outcome is stored equal, or is a fault of the data that changes
+// nothing. After a fault, the other outcome of the batch can be committed alone, and so can the
+// failure of the instance.
 func FuzzStoreCommit(f *testing.F) {
 	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop}
 	add := func(kind step.Kind, to, raw, text, failure, name string) {
@@ -164,7 +168,7 @@ func FuzzStoreCommit(f *testing.F) {
 	})
 }
 
-// FuzzStoreInsert: likewise of an insert, and of all that shares its transaction.
+// FuzzStoreInsert tests the same for an insert, and for the others in its transaction.
 func FuzzStoreInsert(f *testing.F) {
 	seed(func(text string) {
 		f.Add(text, "start", "q", "", "", []byte("{}"), int32(1), int16(0), uint8(0))
@@ -193,7 +197,7 @@ func FuzzStoreInsert(f *testing.F) {
 	})
 }
 
-// FuzzStoreDeliver: likewise of a delivery.
+// FuzzStoreDeliver tests the same for a delivery.
 func FuzzStoreDeliver(f *testing.F) {
 	seed(func(text string) {
 		f.Add(text, []byte("{}"), "", "")

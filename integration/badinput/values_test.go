@@ -25,8 +25,9 @@ type sundries struct {
 	Any    any // a text, too, behind an interface
 }
 
-// FuzzTypedState: what a typed state can hold comes back equal, from step to step and as the result. Refused is exactly text that
-// Postgres cannot hold, a number that JSON cannot, and what is over the limit.
+// FuzzTypedState tests that every typed state that can be stored comes back equal, from step to
+// step and as the result. Exactly these are refused: text that Postgres cannot hold, numbers that
+// JSON cannot hold, and states over the limit.
 func FuzzTypedState(f *testing.F) {
 	for _, text := range []string{"", "plain", "a\x00b", "\xff", "\xed\xa0\x80", "\ufffd", `"\u0000`, `\ud800`, "😀", "\u2028<&>", "\x7f\x1f"} {
 		f.Add(text, uint32(1), int64(1), 1.5, []byte(text))
@@ -69,7 +70,7 @@ func FuzzTypedState(f *testing.F) {
 		got, err := machine.Wait(t.Context(), r.eng, id)
 		require.NoError(t, err)
 		if len(raw) == 0 {
-			got.Bytes, state.Bytes = nil, nil // JSON tells null from ""; that is not the engine's business
+			got.Bytes, state.Bytes = nil, nil // JSON tells null from "", which does not concern the engine
 		}
 		require.True(t, got.Number == number, "%v became %v", number, got.Number) // 0 == -0
 		got.Number = state.Number

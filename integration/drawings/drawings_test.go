@@ -25,7 +25,7 @@ type drawing struct {
 	Text     string `json:"text"`
 }
 
-// parsed is what a parser found: the labels by id, and the ids at the arrows' ends.
+// parsed is the result of a parser: the labels by id, and the ids at the arrows' ends.
 type parsed struct {
 	Nodes  map[string]string `json:"nodes"`
 	Arrows [][2]string       `json:"arrows"`
@@ -50,8 +50,7 @@ func read(t *testing.T, drawings ...drawing) (found []parsed) {
 	return found
 }
 
-// names are what a machine or a step may be called, and what the languages would take for their
-// own.
+// names are names of machines and steps, among them words that the languages use themselves.
 var names = []string{
 	"plain", "end", "subgraph", "graph", "a b", " padded ", `quo"te`, `back\slash`, `\n`, `trailing\`, "new\nline", "tab\there", "carriage\rreturn",
 	"<br/>", "<b>bold</b>", "&amp;", "&#34;", "#34;", "#quot;", "`code`", "**bold**", "1. list", "1) list", "- list", "_emphasis_", "__strong__", "a_b_c", "a-b.c", "www.example.com", "a\n- b", "-", "_", "---x", "%% comment", "%%{init: {}}%%",
@@ -59,8 +58,8 @@ var names = []string{
 	"🛒", "e\u0301", "\u202eright to left", "nul\x00", "\x1b[31m", "bom\ufeff", "ﬂ°°34¶ß", "$x^2$", "---\ntitle: x\n---", "---",
 }
 
-// drawn is a name as the drawings have it: what no one can see is replaced, and Mermaid drops what
-// is blank around it.
+// drawn returns a name as the drawings have it: invisible characters are replaced, and Mermaid
+// drops blanks around it.
 func drawn(name string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -70,8 +69,8 @@ func drawn(name string) string {
 	}, strings.Trim(name, " "))
 }
 
-// Whatever machines and steps are called, both parsers read the drawing, and find the names, notes
-// and arrows that it was made of.
+// Whatever machines and steps are called, both parsers read the drawing, and find its names, notes
+// and arrows.
 func TestParsersReadTheDrawings(t *testing.T) {
 	t.Parallel()
 	graphs := make([]fsm.Graph, 0, len(names)+1)
@@ -123,7 +122,8 @@ func TestParsersReadTheDrawings(t *testing.T) {
 	}
 }
 
-// Every drawing in the documentation is one: a page would show a box with an error in its place.
+// Every drawing in the documentation can be drawn: otherwise a page would show a box with an error
+// in its place.
 func TestTheDocumentationsDrawingsAreDrawn(t *testing.T) {
 	t.Parallel()
 	var drawings []drawing

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// complaints are what an engine has logged as a warning or worse.
+// complaints are an engine's log records at level warning or above.
 type complaints struct {
 	mu    sync.Mutex
 	lines []string
@@ -33,13 +33,15 @@ func (c *complaints) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// expected are those that the scenario provokes, that a server for tests deserves, or a busy machine.
+// expected are the complaints that the scenario provokes, or that a test server or a busy machine
+// causes.
 var expected = []string{
 	"Postgres may lose committed steps", "reaped claims whose lease had expired", "whose machine is not registered here",
 	"SQLSTATE 57014", "SQLSTATE 55P03",
 }
 
-// unexpected returns the others, but for those that the environment is known for. A repetition without an SQLSTATE is one of the network, or of a beat that came too late.
+// unexpected returns the other complaints, except those that are normal in this environment. A
+// repetition without an SQLSTATE follows a fault of the network, or a beat that came too late.
 func (c *complaints) unexpected(here []string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

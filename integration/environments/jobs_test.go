@@ -17,9 +17,10 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// Each job that the guide has a role for, done by an engine of that role: all that it is for.
+// For each job that the guide has a role for, an engine of that role does everything that belongs
+// to the job.
 
-// task is one thing that a role does: through its own engine, on instances that the superuser's has inserted.
+// task is one act of a role: its own engine acts on instances that the superuser has inserted.
 type task struct {
 	name string
 	do   func(ctx context.Context, eng *engine.Engine, given given) error
@@ -170,10 +171,10 @@ func operatorTasks() []task {
 	}...)
 }
 
-// quiet is for engines whose log nobody reads.
+// quiet discards the logs of engines.
 var quiet = slog.New(slog.DiscardHandler)
 
-// desk is a role at its job, beside a superuser who prepares it.
+// desk is a role with its job, and a superuser who prepares it.
 type desk struct {
 	t     *testing.T
 	name  string
@@ -187,7 +188,7 @@ func newDesk(t *testing.T, job string) *desk {
 	return &desk{t: t, name: name, pool: pgtest.Pool(t, e.url), admin: pgtest.Pool(t, e.direct)}
 }
 
-// does lets the role do a task, on fresh instances.
+// does makes the role do a task, on fresh instances.
 func (d *desk) does(one task) error {
 	d.t.Helper()
 	execute(d.t, d.admin, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues`)
@@ -212,7 +213,7 @@ func (d *desk) does(one task) error {
 	return one.do(d.t.Context(), eng, g)
 }
 
-// revokes are the rights of the role, one by one.
+// revokes returns statements that revoke the rights of the role, one by one.
 func (d *desk) revokes(job string) (revokes []string) {
 	d.t.Helper()
 	for _, statement := range rights(d.t, job) {
@@ -227,7 +228,8 @@ func (d *desk) revokes(job string) (revokes []string) {
 	return revokes
 }
 
-// Each job can be done with its rights; without any one of them something is refused, and the error has the grant that repairs it.
+// Each job can be done with its rights. Without any one of them something is refused, and the error
+// names the grant that repairs it.
 func TestEachJobCanDoAllOfItAndNeedsAllItsRights(t *testing.T) {
 	t.Parallel()
 	for job, tasks := range map[string][]task{"client": clientTasks(), "operator": operatorTasks(), "observer": observerTasks()} {
@@ -266,7 +268,7 @@ func TestEachJobCanDoAllOfItAndNeedsAllItsRights(t *testing.T) {
 	}
 }
 
-// What is another's job is refused.
+// A role cannot do the tasks of other jobs.
 func TestNoJobCanDoAnothers(t *testing.T) {
 	t.Parallel()
 	named := func(tasks []task, names ...string) (some []task) {
@@ -325,7 +327,7 @@ func TestNoJobCanDoAnothers(t *testing.T) {
 	}
 }
 
-// The scenario has the rest: claims, outcomes, sweeps, collecting.
+// The scenario tests the rest: claims, outcomes, sweeps, collecting.
 func TestAWorkerCanDoAllOfIt(t *testing.T) {
 	t.Parallel()
 	e := app(t)
@@ -372,7 +374,7 @@ func TestAWorkerStartsWithAllItsRightsOnly(t *testing.T) {
 	}
 }
 
-// The migrator owns a schema and nothing else: not even the right to make one.
+// The migrator owns a schema and nothing else: it does not even have the right to make one.
 func TestAMigratorNeedsItsSchemaOnly(t *testing.T) {
 	t.Parallel()
 	name, as := role(t)

@@ -24,7 +24,8 @@ var (
 	never = fsm.DeclareSignal[int]("never")
 )
 
-// Each machine is one primitive, or what goes together. Its result says whether all of it came out right.
+// Each machine tests one primitive, or a few that belong together. Its result says whether
+// everything was right.
 var (
 	double   = fsm.Declare[order, string]("double")   // a job
 	stubborn = fsm.Declare[order, string]("stubborn") // a job that fails at first
@@ -35,10 +36,10 @@ var (
 	family   = fsm.Declare[order, string]("family")   // children, one of which fails and one of which is dropped
 	serial   = fsm.Declare[order, string]("serial")   // runs under a partition key
 	slow     = fsm.Declare[order, string]("slow")     // outlives several heartbeats
-	foreign  = fsm.Declare[order, string]("foreign")  // nobody has it
+	foreign  = fsm.Declare[order, string]("foreign")  // no engine has it
 )
 
-// text is what a state or payload may well hold, and a protocol may well break.
+// text is a text that a state or payload may hold, and that a faulty protocol would break.
 const text = `'; -- "quoted" \ $1 ä 漢 {NULL}`
 
 func twice(_ context.Context, o order) (string, error) { return fmt.Sprint(2*o.N, o.Text), nil }
@@ -92,7 +93,7 @@ func waitInVain(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Await("end", v.State, never).Timeout(20 * time.Millisecond), nil
 }
 
-// timedOut also finds the signal that nobody awaited, and none that was consumed.
+// timedOut also finds the signal that nobody awaited in the inbox, and no consumed one.
 func timedOut(ctx context.Context, v *visit) (fsm.Outcome, error) {
 	inbox, err := v.Inbox(ctx)
 	if err != nil {
@@ -133,7 +134,7 @@ func join(_ context.Context, v *visit) (fsm.Outcome, error) {
 	return v.Done(fmt.Sprint(done, len(v.Children())-done, len(v.Dropped()))), nil
 }
 
-// alone fails where another one of its key runs, or its predecessor has not.
+// alone fails if another instance of its key runs, or its predecessor has not run.
 func (s *scene) alone(_ context.Context, o order) (string, error) {
 	if !s.running.CompareAndSwap(false, true) {
 		return "", fsm.Permanent(errors.New("two at a time"))
@@ -145,7 +146,7 @@ func (s *scene) alone(_ context.Context, o order) (string, error) {
 	return "", nil
 }
 
-// outliveLease runs until the heartbeat has moved its own lease twice.
+// outliveLease runs until the heartbeat has extended its lease twice.
 func (s *scene) outliveLease(ctx context.Context, _ order) (string, error) {
 	i, _ := fsm.InfoFrom(ctx)
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -11,14 +11,15 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// bouncer is a PgBouncer that pools transactions before the tests' server.
+// bouncer returns a PgBouncer that pools transactions before the tests' server.
 func bouncer(t *testing.T) *pgdev.Bouncer {
 	t.Helper()
 	return pgtest.Bouncer(t, pgtest.Database(t), [2]string{"pool_mode", "transaction"}, [2]string{"default_pool_size", "5"},
 		[2]string{"server_round_robin", "1"})
 }
 
-// With fewer sessions than the engine has connections, each in its turn: hardly two transactions of a connection are in the same one.
+// The pooler has fewer sessions than the engine has connections, and uses them in turn: so two
+// transactions of a connection hardly ever share a session.
 func TestBehindAPoolerOfTransactions(t *testing.T) {
 	t.Parallel()
 	b := bouncer(t)
@@ -32,7 +33,8 @@ func TestBehindAPoolerOfTransactions(t *testing.T) {
 	}
 }
 
-// The two configurations that a pooler of transactions would break in silence are refused: engine's tests have all cases.
+// The engine refuses the two configurations that a pooler of transactions would break in silence.
+// The tests of package engine have all cases.
 func TestAPoolerOfTransactionsIsNoticed(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.Migrated(t)

@@ -17,8 +17,9 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// role makes a role with settings of its own ("name = value"), which goes with the test. It is to be made before the databases that it
-// has rights in: those go first, then.
+// role makes a role with settings of its own ("name = value"), and drops it at the end of the test.
+// Call it before the databases in which the role has rights are made, so that those are dropped
+// first.
 func role(t *testing.T, settings ...string) (name string, as func(direct string) string) {
 	t.Helper()
 	pool := pgtest.Pool(t, pgtest.Database(t))
@@ -39,14 +40,16 @@ func role(t *testing.T, settings ...string) (name string, as func(direct string)
 	}
 }
 
-// app is a role with the rights that the guide gives to a worker, and no others, in a migrated database.
+// app returns a migrated database with a role that has the rights that the guide gives to a worker,
+// and no others.
 func app(t *testing.T, settings ...string) environment {
 	t.Helper()
 	e, _ := roleOf(t, "worker", settings...)
 	return e
 }
 
-// roleOf is one with the rights that the guide gives to a job, and no others, in a migrated database.
+// roleOf returns a migrated database with a role that has the rights that the guide gives to a job,
+// and no others.
 func roleOf(t *testing.T, job string, settings ...string) (e environment, name string) {
 	t.Helper()
 	name, as := role(t, settings...)
@@ -58,7 +61,7 @@ func roleOf(t *testing.T, job string, settings ...string) (e environment, name s
 	return environment{url: as(direct), direct: direct}, name
 }
 
-// rights are the statements of the guide for a job.
+// rights returns the guide's statements for a job.
 func rights(t *testing.T, job string) []string {
 	t.Helper()
 	guide, err := os.ReadFile("../../docs/guide/operations.md")
@@ -91,7 +94,8 @@ func TestDefaultsOfIsolation(t *testing.T) {
 	}
 }
 
-// 50 ms are enough for each of the engine's statements alone, and for none that waits or is sent while the machine is busy.
+// 50 ms suffice for each statement of the engine alone, but not for one that waits, or that is sent
+// while the machine is busy.
 var tight = []string{"statement_timeout = '50ms'", "lock_timeout = '50ms'", "idle_in_transaction_session_timeout = '50ms'"}
 
 func TestTightTimeouts(t *testing.T) {
@@ -99,7 +103,7 @@ func TestTightTimeouts(t *testing.T) {
 	scenario(t, app(t, tight...))
 }
 
-// From Postgres 17 on a role's timeout may also be one of whole transactions, which ends their session.
+// From Postgres 17 on, a role may also have a timeout of transactions, which ends their sessions.
 func TestATightTimeoutOfTransactions(t *testing.T) {
 	t.Parallel()
 	if major(t) < 17 {
@@ -108,11 +112,11 @@ func TestATightTimeoutOfTransactions(t *testing.T) {
 	scenario(t, app(t, "transaction_timeout = '50ms'"))
 }
 
-// hungUp are the complaints of whoever finds that the server has ended an idle session.
+// hungUp are the complaints of a client that finds that the server has ended an idle session.
 var hungUp = []string{"SQLSTATE 57P05", "unexpected EOF", "conn closed", "connection reset", "broken pipe"}
 
-// A role's idle sessions end sooner than the engine needs them again, those of its pool and those of
-// its heartbeats. It goes on with new ones; only its complaints are more.
+// A role's idle sessions end before the engine needs them again, those of its pool and those of its
+// heartbeats. It goes on with new ones; it only complains more.
 func TestIdleSessionsThatEnd(t *testing.T) {
 	t.Parallel()
 	e := app(t, "idle_session_timeout = '50ms'")
@@ -136,7 +140,7 @@ func TestForeignSearchPaths(t *testing.T) {
 	}
 }
 
-// A schema of another name, migrated by a role with the tightest of settings.
+// A role with the tightest settings migrates a schema of another name.
 func TestMigratedByTheTightestRole(t *testing.T) {
 	t.Parallel()
 	const schema = `Engine "2"`

@@ -1,5 +1,6 @@
-// Package environments runs one scenario of all primitives in every environment that the engine has to live in: pgx's modes, a pooler
-// of transactions, roles with settings of their own, each of Postgres' versions ("make environments").
+// Package environments runs one scenario of all primitives in every environment that the engine
+// supports: pgx's modes, a pooler of transactions, roles with settings of their own, each of
+// Postgres' versions ("make environments").
 package environments
 
 import (
@@ -24,17 +25,18 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// patience bounds what a test waits for. It is generous: it is spent only where something never happens.
+// patience bounds how long a test waits. It is generous: it passes only if an awaited event never
+// happens.
 const patience = 40 * time.Second
 
-// environment is where an engine runs.
+// environment is the surroundings of an engine.
 type environment struct {
 	url       string // what its pool connects to
 	direct    string // the same database, as superuser
 	schema    string // "": the default
 	configure func(*pgxpool.Config)
 	change    func(*engine.Config)
-	expected  []string // words of complaints that are no wonder there
+	expected  []string // words of complaints that are normal there
 }
 
 // scene is a run of the scenario.
@@ -49,8 +51,9 @@ type scene struct {
 	turn    atomic.Int64 // and which is next
 }
 
-// scenario puts every primitive through an environment: all outcomes, both addresses of signals, every sweep, every verb. What an engine
-// reports as trouble fails it, too: an environment that needs repetitions is not one that it can live in.
+// scenario runs every primitive in an environment: all outcomes, both addresses of signals, every
+// sweep, every verb. A warning in the engine's log fails it, too: the engine does not support an
+// environment that makes it repeat its work.
 func scenario(t *testing.T, e environment) {
 	t.Helper()
 	if e.schema == "" {
@@ -105,7 +108,7 @@ func (s *scene) table(name string) string { return pgx.Identifier{s.schema, name
 
 func quoted(text string) string { return fmt.Sprintf("%q", text) }
 
-// leftBehind is an instance whose worker is gone.
+// leftBehind returns an instance whose worker is gone.
 func (s *scene) leftBehind() (id fsm.ID) {
 	s.t.Helper()
 	require.NoError(s.t, s.admin.QueryRow(s.t.Context(), `INSERT INTO `+s.table("gen_durable")+`
@@ -114,7 +117,7 @@ func (s *scene) leftBehind() (id fsm.ID) {
 	return id
 }
 
-// insert starts what ends by itself, and returns the results to come.
+// insert inserts instances that end by themselves, and returns their expected results.
 func (s *scene) insert() map[fsm.ID]string {
 	s.t.Helper()
 	results := map[fsm.ID]string{}
@@ -136,13 +139,13 @@ func (s *scene) one(spec fsm.Spec) fsm.ID {
 	return id
 }
 
-// signals reach instances by key and by id, parked or not yet, once each.
+// signals sends signals by key and by id, to parked instances and others, once each.
 func (s *scene) signals() {
 	s.t.Helper()
 	const key = fsm.Key("order: " + text)
 	parked := s.one(patient.New(order{}).Key(key))
 	s.until(parked, fsm.StatusAwaitingSignal)
-	s.signal(key, piece.With(1)) // that nobody awaits
+	s.signal(key, piece.With(1)) // nobody awaits this one
 	require.False(s.t, s.signal(key, paid.With(order{7, text}).DedupKey(text)).Duplicate)
 	require.Equal(s.t, quoted(fmt.Sprint("true 0 1", text)), s.ended(parked))
 	_, err := s.eng.Signal(s.t.Context(), key, paid.With(order{}))
@@ -167,7 +170,7 @@ func (s *scene) signal(to fsm.Target, m fsm.Message) engine.Delivery {
 	return d
 }
 
-// failures are told with their reason.
+// failures checks that failed instances show their reason.
 func (s *scene) failures() {
 	s.t.Helper()
 	_, err := hopeless.Wait(s.t.Context(), s.eng, s.one(hopeless.New(order{})))
@@ -176,7 +179,7 @@ func (s *scene) failures() {
 	require.Equal(s.t, "hopeless: "+text, failed.Message)
 }
 
-// keys are found occupied, and by whom.
+// keys checks that occupied keys are reported, with their occupants.
 func (s *scene) keys() {
 	s.t.Helper()
 	const key = fsm.Key("kept: " + text)
@@ -195,7 +198,7 @@ func (s *scene) keys() {
 	require.ErrorIs(s.t, err, engine.ErrDuplicate)
 }
 
-// partition runs the instances of a key one at a time, in order.
+// partition checks that the instances of a key run one at a time, in order.
 func (s *scene) partition() {
 	s.t.Helper()
 	specs := make([]fsm.Spec, 20)
@@ -209,7 +212,7 @@ func (s *scene) partition() {
 	}
 }
 
-// untouched is what nobody knows: it waits.
+// untouched checks that an instance of a machine that no engine has waits.
 func (s *scene) untouched() {
 	s.t.Helper()
 	aside := s.one(foreign.New(order{}).Priority(-9))
@@ -223,7 +226,8 @@ func (s *scene) untouched() {
 	require.Zero(s.t, i.Attempt)
 }
 
-// reads go through ent, which sets no timeout of its own: one of 50 ms may be over on a busy machine.
+// reads reads through ent, which sets no timeout of its own: one of 50 ms may pass on a busy
+// machine.
 func (s *scene) reads() {
 	s.t.Helper()
 	patiently := func(read func() error) {
@@ -254,7 +258,7 @@ func (s *scene) reads() {
 	})
 }
 
-// collect leaves what has not ended.
+// collect checks that GC leaves live instances alone.
 func (s *scene) collect() {
 	s.t.Helper()
 	gone, err := s.store.Prune(s.t.Context(), store.PruneParams{Done: time.Microsecond, Failed: time.Microsecond, Tombstones: 1, Limit: 7})

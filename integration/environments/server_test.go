@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// majorVariable is the version that "make environments" means to test.
+// majorVariable holds the version that "make environments" wants to test.
 const majorVariable = "GENDURABLE_TEST_MAJOR"
 
 // oldest is the oldest major version of Postgres that is supported.

@@ -59,7 +59,7 @@ func newShop(t *testing.T) *shop {
 			return v.Done(cents), err
 		}))
 	eng, err := engine.New(engine.Config{Pool: s.pool, Machines: []fsm.Definition{def}, Logger: slog.New(slog.DiscardHandler),
-		// Nothing is found by polling: what runs was nudged.
+		// Polls find nothing in this time, so an instance runs only if it was nudged.
 		Queues: map[string]engine.Queue{"default": {PollMin: time.Hour}}})
 	require.NoError(t, err)
 	require.NoError(t, eng.Start(t.Context()))
@@ -69,7 +69,7 @@ func newShop(t *testing.T) *shop {
 	return s
 }
 
-// drivers of database/sql that a host may use.
+// drivers are drivers of database/sql that a host may use.
 var drivers = map[string]func(s *shop) *sql.DB{
 	"pgx": func(s *shop) *sql.DB { return stdlib.OpenDBFromPool(s.pool) },
 	"pq": func(s *shop) *sql.DB {
@@ -95,7 +95,7 @@ func (s *shop) client(db *sql.DB) *ent.Client {
 	return ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, db)))
 }
 
-// transaction is one of the host's, whichever it is.
+// transaction is a transaction of the host, of any driver.
 type transaction interface {
 	engine.SQLTx
 	Rollback() error
@@ -142,7 +142,8 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// Every verb in every kind of transaction: there at its commit, gone at its rollback.
+// Every verb works in every kind of transaction: its effect is there after a commit, and not after
+// a rollback.
 func TestVerbsInAHostsTransaction(t *testing.T) {
 	onEachHost(t, func(t *testing.T, s *shop, begin func() transaction) {
 		at := time.Date(2031, 2, 3, 4, 5, 6, 789_012_000, time.UTC)
@@ -215,8 +216,8 @@ func TestAHostsTransactionAbortedByPostgres(t *testing.T) {
 	})
 }
 
-// place is what a host writes: an order and its instance in one transaction, and a hook that nudges
-// once both are committed.
+// place does what a host does: it inserts an order and its instance in one transaction, with a hook
+// that nudges once both are committed.
 func place(ctx context.Context, client *ent.Client, eng *engine.Engine, id int64, customer string, cents int64) (*ent.Order, error) {
 	tx, err := client.Tx(ctx)
 	if err != nil {
@@ -266,8 +267,8 @@ func TestEntitiesPointAtTheirInstances(t *testing.T) {
 			require.True(t, ent.IsConstraintError(err))
 			require.Equal(t, 4, s.count("gendurable.gen_durable"), "an order that is refused takes its instance along")
 
-			// The hook has nudged: they park, and run when they are paid. Order 1 is paid too little, 2 is
-			// paid.
+			// The hook has nudged: the instances park, and run when they are paid. Order 1 is paid too
+			// little, order 2 in full.
 			for id, cents := range map[int64]int64{1: 1, 2: 100} {
 				_, err := s.eng.Signal(t.Context(), orderKey(id), paid.With(cents))
 				require.NoError(t, err)
@@ -297,7 +298,7 @@ func TestEntitiesPointAtTheirInstances(t *testing.T) {
 			require.Equal(t, []int64{3}, ids(client.Order.Query().Where(order.Customer("bob"),
 				s.eng.HasOccupant("order:", order.FieldID, instance.StatusEQ(fsm.StatusAwaitingSignal)))))
 
-			// Both sides of a page of orders: two queries, one per client.
+			// A page of orders with their instances takes two queries, one per client.
 			page, err := client.Order.Query().Where(order.Customer("ada")).Order(order.ByID()).All(t.Context())
 			require.NoError(t, err)
 			var pointed []fsm.ID

@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// The kit looks inside the transactions of a driver that is not pgx, too.
+// The kit also looks inside the transactions of drivers other than pgx.
 func TestTheKitSeesWhatAnotherDriverInserts(t *testing.T) {
 	t.Parallel()
 	kit := durabletest.New(t, durabletest.Config{DatabaseURL: pgtest.URL(t)})

@@ -14,14 +14,14 @@ import (
 	"github.com/gendurable/gendurable/integration/node"
 )
 
-// answer is what a statement returned, or why it failed.
+// answer is the result of a statement, or its failure.
 type answer struct {
 	Rows    [][]string
 	Code    string // SQLSTATE; "": none
 	Message string
 }
 
-// one is the only row.
+// one returns the only row.
 func (a answer) one(t *testing.T) []string {
 	t.Helper()
 	require.Empty(t, a.Code, a.Message)
@@ -32,7 +32,7 @@ func (a answer) one(t *testing.T) []string {
 // call is a call of a function by name, with named arguments.
 type call struct {
 	function  string
-	arguments map[string]any // strings, numbers; what is a json.RawMessage is JSON
+	arguments map[string]any // strings and numbers; a json.RawMessage is JSON
 }
 
 // client calls a function of the schema.

@@ -30,7 +30,7 @@ var (
 	paid   = fsm.DeclareSignal[int]("paid")
 )
 
-// awaiting is a machine that ends with what it is paid.
+// awaiting is a machine that ends with the sum that it is paid.
 func awaiting() fsm.Definition {
 	return orders.Define(
 		fsm.Step("start", func(_ context.Context, v *fsm.Visit[order, string]) (fsm.Outcome, error) {
@@ -87,7 +87,7 @@ func TestClientsInsertAndSignal(t *testing.T) {
 			require.Equal(t, []string{first[0], "t"}, again)
 			second := does(t, url, call{"gen_durable_insert", map[string]any{"machine": "order", "state": state}}).one(t)
 
-			// Before it parks or after: the signal is not lost.
+			// It does not matter whether it has parked: the signal is not lost.
 			got := does(t, url, call{"gen_durable_signal", map[string]any{
 				"correlation_key": "order:1", "name": "paid", "payload": json.RawMessage("7"), "dedup_key": "event 1"}}).one(t)
 			require.Equal(t, []string{first[0], "f"}, got)
@@ -99,7 +99,7 @@ func TestClientsInsertAndSignal(t *testing.T) {
 				require.Equal(t, want, result)
 			}
 
-			// Its key is free again, and it takes nothing any more.
+			// Its key is free again, and it accepts no more signals.
 			a := does(t, url, call{"gen_durable_signal", map[string]any{"target": first[0], "name": "paid"}})
 			require.Equal(t, "Y0001", a.Code, a.Message)
 			a = does(t, url, call{"gen_durable_signal", map[string]any{"correlation_key": "order:1", "name": "paid"}})
@@ -110,7 +110,7 @@ func TestClientsInsertAndSignal(t *testing.T) {
 	}
 }
 
-// What cannot be stored, or said, is refused by name.
+// Values that cannot be stored are refused, and the error names them.
 func TestClientsAreTold(t *testing.T) {
 	t.Parallel()
 	for name, start := range clients {
@@ -146,8 +146,8 @@ func TestClientsAreTold(t *testing.T) {
 	}
 }
 
-// TestInsertedRowsAreThoseOfTheEngine compares with a row that the engine itself has inserted,
-// column by column.
+// TestInsertedRowsAreThoseOfTheEngine compares each column with a row that the engine itself has
+// inserted.
 func TestInsertedRowsAreThoseOfTheEngine(t *testing.T) {
 	t.Parallel()
 	e, pool := open(t, pgtest.Migrated(t))
@@ -183,7 +183,8 @@ func TestInsertedRowsAreThoseOfTheEngine(t *testing.T) {
 	require.Equal(t, row(plain), row(id))
 }
 
-// counter adds up what it is sent, one signal or many at a time, and parks again.
+// counter adds up the numbers of its signals, which may come one or many at a time, and parks
+// again.
 var counter = fsm.Declare[int, int]("counter")
 
 func counting(want int) fsm.Definition {
@@ -205,8 +206,8 @@ func counting(want int) fsm.Definition {
 		fsm.Step("again", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return wait(v, v.State) }))
 }
 
-// Signals by the function meet their target at every point of its way between running and parking:
-// none is lost, none counts twice.
+// Signals by the function meet their target at every point between running and parking: none is
+// lost, and none counts twice.
 func TestNoSignalIsLostBesideARunningTarget(t *testing.T) {
 	t.Parallel()
 	const senders, each = 8, 100
@@ -234,7 +235,7 @@ func TestNoSignalIsLostBesideARunningTarget(t *testing.T) {
 	require.Equal(t, senders*each, got)
 }
 
-// Of many who insert one key at once one is first, and the others are told who.
+// Of many who insert one key at once, one inserts it, and the others get the id of its instance.
 func TestOneInsertPerKey(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t, pgtest.Migrated(t))
@@ -283,7 +284,7 @@ func TestInTheCallersTransaction(t *testing.T) {
 	require.Zero(t, left)
 }
 
-// The rights that the guide names are enough, and each is needed.
+// The rights that the guide names suffice, and each is necessary.
 func TestRightsOfACaller(t *testing.T) {
 	t.Parallel()
 	_, pool := open(t, pgtest.Migrated(t))

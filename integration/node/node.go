@@ -1,5 +1,5 @@
-// Package node prepares programs of Node for the tests. What they import is installed before the
-// tests run, by "make node": no test waits for a download.
+// Package node prepares programs of Node for the tests. "make node" installs their packages before
+// the tests run: no test waits for a download.
 package node
 
 import (
@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// Found reports whether there is Node here, and npm.
+// Found reports whether this machine has Node and npm.
 func Found() bool {
 	_, err := exec.LookPath("npm")
 	return err == nil
@@ -35,7 +35,7 @@ func Prepare(dir, program string) error {
 	if err := os.WriteFile(filepath.Join(dir, program), text, 0o600); err != nil { //nolint:gosec // the test's own
 		return fmt.Errorf("copy the program: %w", err)
 	}
-	// Node looks for packages beside the program, and for theirs beside where the link leads.
+	// Node looks for packages beside the program, and for the packages of those where the link leads.
 	if err := os.Symlink(packages, filepath.Join(dir, "node_modules")); err != nil {
 		return fmt.Errorf("link the packages: %w", err)
 	}

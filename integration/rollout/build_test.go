@@ -17,8 +17,8 @@ import (
 const (
 	nextVersion = "20991231000000"
 	nextName    = nextVersion + "_next.sql"
-	// What migrations do most, and what makes plans of statements obsolete that running engines have
-	// prepared.
+	// The new migration does what most migrations do, and it makes plans obsolete of statements that
+	// running engines have prepared.
 	nextUp = `SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE "gen_durable" ADD COLUMN "next" text NOT NULL DEFAULT 'new', ALTER COLUMN "last_error" SET STORAGE MAIN;
@@ -36,7 +36,7 @@ func builds(t *testing.T) (older, newer string) {
 	require.NoError(t, err)
 	require.NotContains(t, migrations.Versions(), nextVersion)
 
-	// A directory of migrations with one more.
+	// This is a directory of migrations with one more.
 	all, err := migrate.NewLocalDir(filepath.Join(root, "migrations"))
 	require.NoError(t, err)
 	memory := &migrate.MemDir{}

@@ -1,4 +1,4 @@
 // Package rollout tests a rolling deploy: two builds of one program, with different machines and
-// one migration apart, restarted in turn under load. The newer build is this very code with one
-// migration more, which the tests lay over it when they compile it.
+// one migration apart, are restarted in turn under load. The newer build is this very code with one
+// more migration, which the tests add when they compile it.
 package rollout

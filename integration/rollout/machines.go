@@ -11,21 +11,21 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// What a build registers. The new one has another version of one machine, a machine more, and a
-// machine less.
+// These say which machines a build registers. The new one has another version of one machine, a
+// machine more, and a machine less.
 const (
 	Old = "old"
 	New = "new"
-	All = "all" // the new one's, and what it lacks
+	All = "all" // those of the new one, and the one that it lacks
 )
 
 // Order is the state of all machines.
 type Order struct {
 	Long bool // a step of it takes longer than a drain
-	Left int  // steps
+	Left int  // steps to go
 }
 
-// The machines, as both sides of the test know them.
+// Both sides of the test know these machines.
 var (
 	Paid = fsm.DeclareSignal[int]("paid")
 
@@ -42,11 +42,11 @@ type visit = fsm.Visit[Order, string]
 // Traces is the table that the steps write to.
 type Traces struct{ Pool *pgxpool.Pool }
 
-// TracesDDL creates it.
+// TracesDDL creates the table of Traces.
 const TracesDDL = `CREATE TABLE traces (instance bigint, machine text, version int, attempt int, crashes int, error text, process int,
 	at timestamptz NOT NULL DEFAULT clock_timestamp())`
 
-// Machines of a build.
+// Machines returns the machines of a build.
 func Machines(build string, t Traces) []fsm.Definition {
 	first := []fsm.Definition{t.order(Order1, Item1), t.item(Item1)}
 	second := []fsm.Definition{t.order(Order2, Item2), t.item(Item2), t.item(Fresh)}
@@ -60,7 +60,7 @@ func Machines(build string, t Traces) []fsm.Definition {
 	}
 }
 
-// order is several steps under one claim, a signal, a pair of children.
+// order has several steps under one claim, a signal, and a pair of children.
 func (t Traces) order(m, item fsm.Machine[Order, string]) fsm.Definition {
 	return m.Define(
 		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
@@ -84,7 +84,7 @@ func (t Traces) order(m, item fsm.Machine[Order, string]) fsm.Definition {
 	).OnError(t.failed)
 }
 
-// item is one step, which may be long.
+// item has one step, which may be long.
 func (t Traces) item(m fsm.Machine[Order, string]) fsm.Definition {
 	return m.Define(fsm.Step("start", t.traced(func(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		if !v.State.Long {
@@ -101,7 +101,7 @@ func (t Traces) item(m fsm.Machine[Order, string]) fsm.Definition {
 	}))).OnError(t.failed)
 }
 
-// traced writes down every run of a step.
+// traced records every run of a step.
 func (t Traces) traced(f fsm.StepFunc[Order, string]) fsm.StepFunc[Order, string] {
 	return func(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		if err := t.write(ctx, v, nil); err != nil {
@@ -111,7 +111,7 @@ func (t Traces) traced(f fsm.StepFunc[Order, string]) fsm.StepFunc[Order, string
 	}
 }
 
-// failed writes down every error, too: there must be none.
+// failed records every error, too: there must be none.
 func (t Traces) failed(ctx context.Context, v *visit, err error) (fsm.Outcome, error) {
 	return v.Stop(err), t.write(context.WithoutCancel(ctx), v, err)
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patience bounds what a test waits for. It is generous: it is spent only where something never
+// patience bounds how long a test waits. It is generous: it passes only if an awaited event never
 // happens.
 const patience = 60 * time.Second
 
-// program is a running one.
+// program is a running program.
 type program struct {
 	t      *testing.T
 	cmd    *exec.Cmd
@@ -27,7 +27,7 @@ type program struct {
 	exited chan struct{} // closed when it has ended
 }
 
-// run starts a program and waits for the first that it says; "" is its end.
+// run starts a program and waits for its first line; "" is its end.
 func run(t *testing.T, path string, arguments ...string) (p *program, said string) {
 	t.Helper()
 	p = &program{t: t, cmd: exec.Command(path, arguments...), log: &transcript{also: t.Output()},
@@ -43,7 +43,7 @@ func run(t *testing.T, path string, arguments ...string) (p *program, said strin
 			p.said <- lines.Text()
 		}
 		close(p.said)
-		_ = p.cmd.Wait() // how it ended is told by its output
+		_ = p.cmd.Wait() // its output says how it ended
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
@@ -64,7 +64,7 @@ func (p *program) hear() string {
 	}
 }
 
-// stop is the deploy's part: it waits until the program has stopped in order.
+// stop ends the program as a deploy does, and waits until it has stopped in order.
 func (p *program) stop() {
 	p.t.Helper()
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGTERM))
@@ -74,7 +74,7 @@ func (p *program) stop() {
 
 func (p *program) pid() int { return p.cmd.Process.Pid }
 
-// transcript is what a program has logged.
+// transcript is the log of a program.
 type transcript struct {
 	also io.Writer
 
@@ -82,7 +82,7 @@ type transcript struct {
 	text bytes.Buffer
 }
 
-// Write also passes it on to the test's output.
+// Write also writes to the test's output.
 func (s *transcript) Write(b []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 	l.grow(Order1, Retired)
 	l.ranBy(50, old...)
 
-	// Not in this order: the new build says what is missing, and touches nothing.
+	// In this order it does not work: the new build says what is missing, and changes nothing.
 	early, said := run(t, newer, "-url", url, "-machines", New)
 	require.Empty(t, said)
 	<-early.exited
@@ -52,14 +52,14 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 	l.ranBy(50, old...)
 	l.ranBy(50, first)
 
-	// An old process that is started again would not know the schema, and says so. The running ones
-	// are none the worse for it.
+	// An old process that starts again does not know the schema, and says so. The running ones go on
+	// all the same.
 	late, said := run(t, older, "-url", url, "-machines", Old)
 	require.Empty(t, said)
 	<-late.exited
 	require.True(t, late.log.has("is newer than this program"))
 
-	l.retire() // whoever starts such instances has been deployed before, as every client
+	l.retire() // programs that insert such instances were deployed before, as every client is
 	fleetOfNew := []*program{first}
 	for n, p := range old {
 		l.forget()
@@ -71,7 +71,7 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 			l.ranBy(20, next)
 		}
 	}
-	// And in turn again, as for the next release.
+	// The processes restart in turn again, as for the next release.
 	again, said := run(t, newer, "-url", url, "-machines", All)
 	require.Equal(t, "ready", said)
 	for _, p := range fleetOfNew {
@@ -96,7 +96,7 @@ func TestARollingDeployAcrossAMigration(t *testing.T) {
 	}
 }
 
-// load inserts and signals all the while, and remembers what has to end.
+// load inserts and signals all the time, and remembers which instances have to end.
 type load struct {
 	t    *testing.T
 	pool *pgxpool.Pool
@@ -194,7 +194,7 @@ func (l *load) count(where string, arguments ...any) (n int) {
 	return n
 }
 
-// forget has ranBy count from now on.
+// forget makes ranBy count from now on.
 func (l *load) forget() {
 	l.t.Helper()
 	_, err := l.pool.Exec(l.t.Context(), `UPDATE traces SET at = '-infinity' WHERE at <> '-infinity'`)
@@ -223,8 +223,8 @@ func (l *load) allDone() {
 	l.t.Logf("%d instances, %d steps", len(l.ids), l.count("true"))
 }
 
-// nothingBurned requires that no step was run as another attempt, no process was taken for dead,
-// and no handler was called.
+// nothingBurned requires that no step ran as another attempt, no process counted as dead, and no
+// handler was called.
 func (l *load) nothingBurned() {
 	l.t.Helper()
 	require.Zero(l.t, l.count("attempt > 0 OR crashes > 0 OR error IS NOT NULL"))

@@ -9,7 +9,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// insert inserts an instance, and logs what became of it. Not ok: its key is occupied, or nobody can tell whether it was inserted.
+// insert inserts an instance, and logs the result. If ok is false, its key is occupied, or nobody
+// can tell whether it was inserted.
 func (u *undertaking) insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, ok bool) {
 	options := spec.Options()
 	label := spec.State().(work).Label //nolint:forcetypeassert // every state is a work
@@ -34,7 +35,7 @@ func (u *undertaking) insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, ok 
 			u.log.write(e)
 			return 0, false
 		case options.Key == "" || options.Scope == fsm.ScopeNone:
-			// Without a key that is unique an insert cannot be told from its repetition.
+			// Without a unique key, an insert cannot be told from its repetition.
 			e.Kind, e.Detail = evUnknown, err.Error()
 			u.log.write(e)
 			return 0, false
@@ -58,7 +59,7 @@ func (u *undertaking) mine(ctx context.Context, id fsm.ID, label string) bool {
 	return false
 }
 
-// anyMachine reads instances of all machines as if they were jobs: the states are of one type.
+// anyMachine reads instances of all machines as if they were jobs, since all states have one type.
 type anyMachine struct{ *engine.Engine }
 
 func (a anyMachine) Get(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
@@ -84,8 +85,8 @@ func (u *undertaking) insertMany(ctx context.Context, specs []fsm.Spec) (ids []f
 	return ids, true
 }
 
-// deliver sends the i-th of the signals that a target with a label wants until it is acknowledged, and some of those that have a dedup key again.
-// Not ok: the client's time is over.
+// deliver sends the signal of this index, of those that a target wants, until it is acknowledged.
+// Some of those with a dedup key are sent again. If ok is false, the client's time is over.
 func (u *undertaking) deliver(ctx context.Context, to fsm.Target, label string, index int, deduped bool) bool {
 	dedup := ""
 	if deduped {
@@ -101,7 +102,7 @@ func (u *undertaking) deliver(ctx context.Context, to fsm.Target, label string, 
 		u.refused = u.refused || errors.Is(err, engine.ErrNoTarget)
 		switch {
 		case errors.Is(err, engine.ErrNoTarget) && (try > 0 || deduped):
-			return true // it has what it wants: from an attempt that got no answer, ours or the engine's own
+			return true // it has the signal, from an attempt that got no answer, ours or the engine's
 		case errors.Is(err, engine.ErrNoTarget):
 			u.log.write(event{Kind: evWrong, Label: label, Tag: tag, Detail: "no target, though it wants this signal"})
 			return false
@@ -124,7 +125,7 @@ func (u *undertaking) stray(ctx context.Context, to fsm.Target) {
 	}
 }
 
-// signal sends one signal and logs what became of it.
+// signal sends one signal and logs the result.
 func (u *undertaking) signal(ctx context.Context, to fsm.Target, p ping, dedup string) error {
 	d, err := u.sent(ctx, to, p, dedup)
 	e := event{Kind: evAcked, Label: u.name, Tag: p.Tag, Dedup: dedup, Target: int64(d.To), Duplicate: d.Duplicate}

@@ -49,9 +49,9 @@ func load(ctx context.Context, db *pgxpool.Pool, path string) error {
 	return prepare(ctx, db)
 }
 
-// claimTokensSQL keeps the fencing tokens that steps saw, and puts the claim tokens of the tables in their
-// place, by which the checks join. Those of a keyed instance are two: the fencing token is drawn later in
-// the same claim, and so lies between this claim's token and that of the instance's next one.
+// claimTokensSQL keeps the fencing tokens that steps saw, and replaces them by the claim tokens of
+// the tables, by which the checks join. A claim of a keyed instance has two tokens: it draws the
+// fencing token later, so that lies between this claim's token and that of the instance's next one.
 const claimTokensSQL = `
 CREATE INDEX ON soak.change (id, token) WHERE status = 'executing';
 ANALYZE soak.change, soak.event;
@@ -63,7 +63,7 @@ UPDATE soak.booking b SET token = coalesce((SELECT max(c.token) FROM soak.change
   WHERE c.id = b.id AND c.status = 'executing' AND c.token <= b.token), b.token)
 WHERE b.id IN (SELECT c.id FROM soak.change c WHERE c.key IS NOT NULL)`
 
-// prepare makes the checks over what is recorded.
+// prepare makes the checks over the records.
 func prepare(ctx context.Context, db *pgxpool.Pool) error {
 	if _, err := db.Exec(ctx, checksSQL); err != nil {
 		return fmt.Errorf("make the checks: %w", err)
@@ -71,7 +71,7 @@ func prepare(ctx context.Context, db *pgxpool.Pool) error {
 	return nil
 }
 
-// given is nil for a zero value, which the log leaves out.
+// given returns nil for a zero value, which the log leaves out.
 func given[T comparable](v T) any {
 	var zero T
 	if v == zero {
@@ -97,7 +97,7 @@ func checks(ctx context.Context, db querier) ([]string, error) {
 	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
-// violations are what a check finds, at most so many of them.
+// violations returns what a check finds, at most so many.
 func violations(ctx context.Context, db querier, check string, most int) ([]string, error) {
 	rows, err := db.Query(ctx, fmt.Sprintf("SELECT violation FROM soak.%s LIMIT %d", checkPrefix+check, most))
 	if err == nil {
@@ -140,10 +140,11 @@ func (s *soak) verify(ctx context.Context) error {
 	return nil
 }
 
-// recoverySQL is how long what was killed took to run again, in seconds: from the end of the process to the beginning of the next run.
-// Left out is what has reasons of its own to wait: a second loss of one visit, which the reaper delays; times in which Postgres was away,
-// refused to write or held the reapers off; what an operator did something to, or to its queue; and keyed instances while a process stood
-// still that may have held the key.
+// recoverySQL computes how long killed steps took to run again, in seconds: from the end of the
+// process to the beginning of the next run. It leaves out steps that had other reasons to wait: a
+// second loss of one visit, which the reaper delays; times in which Postgres was away, refused to
+// write or held the reapers off; acts of an operator on the instance or its queue; and keyed
+// instances while a stopped process may have held the key.
 const recoverySQL = `
 WITH lost AS (
   SELECT r.id, r.key, o.queue, r.died_at, o.seq, o.old_crashes FROM soak.run r
@@ -166,7 +167,8 @@ FROM (SELECT extract(epoch FROM a.at - a.died_at)::float8 AS s FROM again a
   WHERE a.old_crashes = 0 AND a.id NOT IN (SELECT o.id FROM soak.operation o) AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
     AND (w.detail IN ('restart of Postgres', 'read-only') OR w.queue = a.queue OR w.detail = 'SIGSTOP' AND a.key IS NOT NULL))) t`
 
-// recovered prints how fast the fleet got over kills, and holds it to its bound where that was asked for.
+// recovered prints how fast the fleet recovered from kills, and applies the bound if Recovery is
+// set.
 func (s *soak) recovered(ctx context.Context) error {
 	var count int64
 	var half, p99, most float64

@@ -16,8 +16,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// breaches are what each check must find: a recorded history, and one statement that makes it impossible. A check with several parts has
-// a breach for each.
+// breaches are histories that each check must reject: each is a recorded history, and one statement
+// that makes it impossible. A check with several parts has a breach for each.
 var breaches = map[string][]string{
 	"accepted_ended": {
 		`INSERT INTO soak.event (seq, at, process, kind, id, label) VALUES (1000000, now(), 'client', 'accepted', -1, 'lost')`,
@@ -208,10 +208,11 @@ var breaches = map[string][]string{
 	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
 }
 
-// innocent are histories that a check once complained of, though the engine had done nothing wrong: what each rewrites a recorded one to.
+// innocent are histories that a check once rejected, though the engine had done nothing wrong. Each
+// rewrites a recorded one.
 var innocent = map[string][]string{
-	// A process is stopped when it has begun a step and not written so down. The lease runs out, the step is run elsewhere, and in the midst
-	// of that the process goes on, and writes.
+	// A process is stopped after it has begun a step and before it has logged that. The lease runs
+	// out, the step runs elsewhere, and meanwhile the process goes on, and logs.
 	"instance_overlap": {
 		`CREATE TEMP TABLE late ON COMMIT DROP AS SELECT a.id, a.token, a.began, a.ended, b.began AS other FROM soak.run a JOIN soak.run b ON b.id = a.id
 			AND b.visit = a.visit AND b.token > a.token JOIN soak.outcome o ON o.id = a.id AND o.old_token = a.token AND o.kind = 'retry'
@@ -220,7 +221,7 @@ var innocent = map[string][]string{
 		`UPDATE soak.event SET seq = 10 * seq`,
 		`UPDATE soak.event e SET seq = 10 * l.other + CASE e.kind WHEN 'started' THEN 1 ELSE 2 END FROM late l WHERE e.seq IN (10 * l.began, 10 * l.ended)`,
 	},
-	// The same of another instance of the key.
+	// The same happens to another instance of the key.
 	"key_overlap": {
 		`CREATE TEMP TABLE late ON COMMIT DROP AS SELECT a.id, a.token, a.began, a.ended, b.began AS other FROM soak.run a JOIN soak.run b ON b.key = a.key
 			AND b.id <> a.id AND b.token > a.token AND b.began > a.began JOIN soak.outcome o ON o.id = a.id AND o.old_token = a.token AND o.kind = 'done'
@@ -232,7 +233,8 @@ var innocent = map[string][]string{
 	},
 }
 
-// TestEveryCheckFires records a short history without faults, of which no check complains, and breaks it in every way that a check is for.
+// TestEveryCheckFires records a short history without faults, which every check accepts, and breaks
+// it in every way that a check is for.
 func TestEveryCheckFires(t *testing.T) {
 	db := recorded(t)
 	names, err := checks(t.Context(), db)
@@ -284,7 +286,8 @@ func rewrite(t *testing.T, tx pgx.Tx, statements ...string) {
 	}
 }
 
-// recorded is a database with the history of two workers, a client and an operator that met no fault, in this process.
+// recorded returns a database with the history of two workers, a client and an operator without
+// faults, in this process.
 func recorded(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	address := pgtest.Migrated(t)

@@ -16,26 +16,28 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// client undertakes things: it inserts, signals, waits for the end and keeps at it through every fault, as a host must.
+// client has undertakings: it inserts, signals, waits for the end, and repeats its calls through
+// every fault, as a host must.
 type client struct {
 	hand
-	pool *pgxpool.Pool // the host's: its transactions are begun here
+	pool *pgxpool.Pool // the host's, in which its transactions begin
 	db   *sql.DB       // over the same connections
 	r    role
 }
 
-// quick bounds, in ms, the steps of those that share a partition key for long: they run one at a time.
+// quick bounds, in ms, the steps of instances that share a partition key with many others: they run
+// one at a time.
 const quick = 30
 
 const (
 	undertakings = 400              // at a time
-	patience     = 10 * time.Second // with one call; then it is made again
-	finishWithin = 90 * time.Second // with all that is under way, once nothing new is begun
+	patience     = 10 * time.Second // for one call, which is then repeated
+	finishWithin = 90 * time.Second // for all undertakings, once no new one begins
 )
 
 var errUnfinished = fmt.Errorf("not all that was begun came to its end within %v", finishWithin)
 
-// playClient begins new undertakings until SIGTERM, and ends when all of them have.
+// playClient begins new undertakings until SIGTERM, and returns when all of them have ended.
 func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
 	eng, err := engine.New(engine.Config{Pool: pool})
 	if err != nil {
@@ -79,7 +81,7 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	return eng.Stop(context.Background())
 }
 
-// undertaking is what one goroutine of a client cares for.
+// undertaking is the work of one goroutine of a client.
 type undertaking struct {
 	*client
 	*rand.Rand
@@ -87,7 +89,7 @@ type undertaking struct {
 	refused bool // a target that wants signals has ended
 }
 
-// kinds of undertakings, with how many of a hundred they are.
+// kinds are the undertakings, each with its share of a hundred.
 var kinds = []struct {
 	share  int
 	pursue func(*undertaking, context.Context)
@@ -125,7 +127,7 @@ func (u *undertaking) work() work {
 	return w
 }
 
-// single is a job, of any fate.
+// single inserts a job, of any fate.
 func (u *undertaking) single(ctx context.Context) {
 	w := u.work()
 	spec := job.New(w)
@@ -146,7 +148,8 @@ func (u *undertaking) single(ctx context.Context) {
 	}
 }
 
-// queueUp inserts jobs of one partition key one after the other, or several at once: they must run in this order.
+// queueUp inserts jobs of one partition key, one after the other or several at once. They must run
+// in this order.
 func (u *undertaking) queueUp(ctx context.Context) {
 	key := u.name
 	place := 0
@@ -158,12 +161,13 @@ func (u *undertaking) queueUp(ctx context.Context) {
 			w.Place, w.Label, w.Busy = place, fmt.Sprintf("%s/%d", u.name, place), u.IntN(80)
 			specs = append(specs, job.New(w).PartitionKey(key))
 		}
-		// A lost answer ends the queue: what was sent then may take effect at any time.
+		// A lost answer ends the queue, since the jobs sent then may appear at any time.
 		if _, ok := u.insertMany(ctx, specs); !ok {
 			return
 		}
 	}
-	// Another queue of the same key: no order between the two, and never side by side.
+	// This job has the same key in another queue: there is no order between the two queues, but they
+	// never run side by side.
 	w := u.work()
 	w.Label = u.name + "/elsewhere"
 	if id, ok := u.insert(ctx, job.New(w).PartitionKey(key).Queue("post")); ok {
@@ -171,7 +175,7 @@ func (u *undertaking) queueUp(ctx context.Context) {
 	}
 }
 
-// scopes of the keys that are contended, by the first part of their names.
+// scopes are those of the contended keys, by the first part of the key.
 var scopes = []struct {
 	name  string
 	keys  int
@@ -184,7 +188,7 @@ var scopes = []struct {
 	{"none", 2, fsm.ScopeNone},
 }
 
-// reserve inserts under a key that others want, too.
+// reserve inserts under a key that other undertakings want, too.
 func (u *undertaking) reserve(ctx context.Context) {
 	s := scopes[u.IntN(len(scopes))]
 	w := u.work()
@@ -197,7 +201,7 @@ func (u *undertaking) reserve(ctx context.Context) {
 	}
 }
 
-// chain is many steps of either version.
+// chain inserts an instance of many steps, of either version.
 func (u *undertaking) chain(ctx context.Context) {
 	w := u.work()
 	w.Steps = 3 + u.IntN(8)
@@ -221,7 +225,7 @@ func (u *undertaking) chain(ctx context.Context) {
 	}
 }
 
-// correspond sends letters to a mailbox, which takes them as they come.
+// correspond sends letters to a mailbox, which takes each when it comes.
 func (u *undertaking) correspond(ctx context.Context) {
 	w := u.work()
 	w.Want = 3 + u.IntN(7)
@@ -272,8 +276,9 @@ func (u *undertaking) send(ctx context.Context, to fsm.Machine[work, ending], w 
 	u.tooLate(ctx, id, key)
 }
 
-// revive cancels an instance that signals are being sent to and retries it, whoever has cancelled it: what it was sent is there still. Not
-// one that has refused a signal, which would wait for it without end.
+// revive cancels an instance that is a target of signals and retries it, whoever has cancelled it:
+// its inbox is still there. It leaves alone an instance that has refused a signal, which would wait
+// for that without end.
 func (u *undertaking) revive(ctx context.Context, id fsm.ID) {
 	if u.refused {
 		return
@@ -289,7 +294,8 @@ func (u *undertaking) revive(ctx context.Context, id fsm.ID) {
 	}
 }
 
-// clock is an await that times out, if not for a signal that races with it; or one that only the instance's deadline ends.
+// clock inserts an instance whose await times out, unless a signal that races with it comes first;
+// or one that only its deadline ends.
 func (u *undertaking) clock(ctx context.Context) {
 	w := u.work()
 	if u.IntN(3) == 0 {
@@ -311,7 +317,7 @@ func (u *undertaking) clock(ctx context.Context) {
 	u.outcome(ctx, id)
 }
 
-// raise is a family of several generations.
+// raise inserts a family of several generations.
 func (u *undertaking) raise(ctx context.Context) {
 	w := u.work()
 	w.Brood, w.Rounds, w.Depth = 2+u.IntN(6), 1+u.IntN(2), 2
@@ -329,7 +335,7 @@ func (u *undertaking) raise(ctx context.Context) {
 	u.outcome(ctx, id)
 }
 
-// tooLate signals to an instance that has ended: nothing may be there to receive it.
+// tooLate signals to an instance that has ended, which must be refused.
 func (u *undertaking) tooLate(ctx context.Context, id fsm.ID, key fsm.Key) {
 	if ctx.Err() != nil || u.IntN(4) > 0 {
 		return
@@ -352,7 +358,7 @@ func (u *undertaking) outcome(ctx context.Context, id fsm.ID) {
 	}
 }
 
-// again is the pause before a call is made again.
+// again pauses before a call is repeated.
 func (u *undertaking) again(ctx context.Context, doing string, err error) {
 	slog.Warn("again", slog.String("doing", doing), slog.String("undertaking", u.name), slog.Any("error", err))
 	pause(ctx, time.Duration(50+u.IntN(200))*time.Millisecond)

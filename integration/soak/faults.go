@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/pgdev"
 )
 
-// chaos is all that goes wrong.
+// chaos runs all faults.
 type chaos struct {
 	o       Options
 	fleet   *fleet
@@ -24,11 +24,11 @@ type chaos struct {
 	admin   *pgxpool.Pool // beside the proxy
 	log     *journal
 
-	calm   sync.RWMutex // write-held where there must be no faults; read-held by each
-	server sync.Mutex   // faults of the server come one at a time
+	calm   sync.RWMutex // write-held when there must be no faults; each fault read-holds it
+	server sync.Mutex   // at most one fault of the server at a time
 
 	counts  map[string]*atomic.Int64 // faults done, by kind
-	effects map[string]*atomic.Int64 // what they are known to have cost, where that is known at once
+	effects map[string]*atomic.Int64 // their known costs, where they are known at once
 }
 
 // fault is a kind of fault.
@@ -38,7 +38,7 @@ type fault struct {
 	inject func(c *chaos, ctx context.Context, r *rand.Rand) error
 }
 
-// faults are more than the floors ask for: some come when all processes have one already.
+// faults are more than the floors need: some find that all processes have a fault already.
 var faults = []fault{
 	{killed, 80, (*chaos).kill},
 	{stopped, 40, (*chaos).stall},
@@ -62,8 +62,8 @@ func newChaos(o Options) *chaos {
 	return c
 }
 
-// reign injects faults until ctx ends. Those that are under way then are healed before it returns. An error of a fault ends the soak: it
-// means that the soak itself is broken.
+// reign injects faults until ctx ends, and heals those that have begun before it returns. An error
+// of a fault ends the soak, since it means that the soak itself is broken.
 func (c *chaos) reign(ctx context.Context) error {
 	var running sync.WaitGroup
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -79,7 +79,7 @@ func (c *chaos) reign(ctx context.Context) error {
 					cancel(fmt.Errorf("%s: %w", f.kind, err))
 					return
 				}
-				// Half of the interval is chance; what a fault has taken is part of it.
+				// Half of the interval is chance. The time that a fault took is part of it.
 				pause(ctx, every/2+time.Duration(r.Int64N(int64(every)))-time.Since(began))
 			}
 		})
@@ -104,7 +104,7 @@ func (c *chaos) reign(ctx context.Context) error {
 	return nil
 }
 
-// errEnough ends the reign: all floors are reached.
+// errEnough ends the faults: all floors are reached.
 var errEnough = errors.New("enough")
 
 func (c *chaos) one(ctx context.Context, f fault, r *rand.Rand) error {
@@ -116,14 +116,14 @@ func (c *chaos) one(ctx context.Context, f fault, r *rand.Rand) error {
 	return f.inject(c, ctx, r)
 }
 
-// note logs a fault and returns what logs its end.
+// note logs a fault and returns a function that logs its end.
 func (c *chaos) note(kind, process string) (healed func()) {
 	c.counts[kind].Add(1)
 	c.log.write(event{Kind: evFault, Label: process, Detail: kind})
 	return func() { c.log.write(event{Kind: evHealed, Label: process, Detail: kind}) }
 }
 
-// victim chooses a worker that works; nil: there is none that no other fault is at, or the reign is over.
+// victim chooses a worker that works; nil if other faults use all of them, or the faults are over.
 func (c *chaos) victim(ctx context.Context, r *rand.Rand) (*process, error) {
 	p := c.fleet.take(r)
 	if p == nil {
@@ -137,10 +137,10 @@ func (c *chaos) victim(ctx context.Context, r *rand.Rand) (*process, error) {
 	if ctx.Err() == nil {
 		return nil, fmt.Errorf("wait for %s: %w", p.name, err)
 	}
-	return nil, nil // the reign is over
+	return nil, nil // the faults are over
 }
 
-// kill is the power failure of a worker.
+// kill kills a worker, like a power failure.
 func (c *chaos) kill(ctx context.Context, r *rand.Rand) error {
 	p, err := c.victim(ctx, r)
 	if p == nil {
@@ -155,7 +155,7 @@ func (c *chaos) kill(ctx context.Context, r *rand.Rand) error {
 	return err
 }
 
-// stall stops a worker in the midst of a step, past its lease, and lets it go on.
+// stall stops a worker in the middle of a step, past its lease, and lets it go on.
 func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	p, err := c.victim(ctx, r)
 	if p == nil {
@@ -163,7 +163,7 @@ func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	}
 	defer c.fleet.giveBack(p)
 	var running []event
-	for range 50 { // one that does nothing would lose nothing
+	for range 50 { // a worker without a step would lose nothing
 		if err := p.signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	}
 	defer c.note(stopped, p.name)()
 	pause(ctx, lease+reap+time.Duration(r.IntN(1000))*time.Millisecond)
-	// After a restart of the server nobody is reaped for a while.
+	// After a restart of the server, no claim is reaped for a while.
 	late, lost := time.Now().Add(lease+reap), c.lost(ctx, running)
 	for lost < len(running) && ctx.Err() == nil && time.Now().Before(late) {
 		pause(ctx, 50*time.Millisecond)
@@ -187,21 +187,22 @@ func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	return errors.Join(err, p.signal(syscall.SIGCONT))
 }
 
-// lost is how many of the steps that ran when their worker was stopped are no longer that worker's.
+// lost counts the steps that ran when their worker was stopped, and are no longer that worker's.
 func (c *chaos) lost(ctx context.Context, running []event) (n int) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	const sql = `SELECT NOT EXISTS (SELECT FROM gendurable.gen_durable WHERE id = $1 AND claim_token <= $2 AND status = 'executing')`
 	for _, e := range running {
 		var gone bool
-		if err := c.admin.QueryRow(ctx, sql, e.ID, e.Token).Scan(&gone); err == nil && gone { // an error is another fault's doing
+		if err := c.admin.QueryRow(ctx, sql, e.ID, e.Token).Scan(&gone); err == nil && gone { // another fault causes the error
 			n++
 		}
 	}
 	return n
 }
 
-// restart is the crash of Postgres: no checkpoint, open transactions are lost, what was committed is there.
+// restart crashes Postgres: without a checkpoint, open transactions are lost, committed ones are
+// kept.
 func (c *chaos) restart(ctx context.Context, r *rand.Rand) error {
 	c.server.Lock()
 	defer c.server.Unlock()
@@ -229,7 +230,7 @@ func (c *chaos) swallow(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// unanswer has a COMMIT take effect whose answer never comes.
+// unanswer makes a COMMIT take effect whose answer never comes.
 func (c *chaos) unanswer(ctx context.Context, r *rand.Rand) error {
 	c.proxy.skip.Store(r.Int64N(20))
 	for c.proxy.skip.Load() >= 0 && ctx.Err() == nil {
@@ -241,21 +242,21 @@ func (c *chaos) unanswer(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-// terminate ends sessions as an administrator does: those that are at work, if there are any.
+// terminate ends sessions as an administrator does: busy ones, if there are any.
 func (c *chaos) terminate(ctx context.Context, _ *rand.Rand) error {
 	const sql = `SELECT coalesce(bool_or(pg_terminate_backend(pid)), false) FROM (SELECT pid FROM pg_stat_activity
 		WHERE application_name ~ '^(worker|client|operator)' ORDER BY state = 'active' DESC, random() LIMIT 1) one`
 	var done bool
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	// An error means that the server is down: another fault's doing.
+	// An error means that the server is down, by another fault.
 	if err := c.admin.QueryRow(ctx, sql).Scan(&done); err == nil && done {
 		c.note(terminated, "")()
 	}
 	return nil
 }
 
-// refuseWrites is what a fail-over to a server that is not primary yet looks like.
+// refuseWrites makes the server look like one that is not primary yet, in a fail-over.
 func (c *chaos) refuseWrites(ctx context.Context, r *rand.Rand) error {
 	c.server.Lock()
 	defer c.server.Unlock()
@@ -314,14 +315,15 @@ func (c *chaos) exhaust(ctx context.Context, r *rand.Rand) error {
 // rollAtOnce is how many workers are down together.
 const rollAtOnce = 2
 
-// roll restarts all workers in order, under load, with no other fault beside: what that costs is its own doing.
+// roll restarts all workers in order, under load, with no other fault at the time: so its costs are
+// its own.
 func (c *chaos) roll(ctx context.Context) error {
 	c.calm.Lock()
 	defer c.calm.Unlock()
 	if ctx.Err() != nil {
 		return nil
 	}
-	pause(ctx, time.Second) // for the last faults' echo
+	pause(ctx, time.Second) // until the effects of the last faults are over
 	c.log.write(event{Kind: evFault, Detail: rolled})
 	defer c.log.write(event{Kind: evHealed, Detail: rolled})
 	for slot := 0; slot < workers; slot += rollAtOnce {

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// fleet is the processes of a soak, as a supervisor sees them.
+// fleet holds the processes of a soak, as a supervisor sees them.
 type fleet struct {
 	program string
 	dir     string // of their output
@@ -32,7 +32,7 @@ type fleet struct {
 	born   int
 }
 
-// process is one of them.
+// process is one process of the fleet.
 type process struct {
 	name   string
 	slot   int
@@ -40,10 +40,10 @@ type process struct {
 	stdin  io.Closer
 	ready  chan struct{}
 	exited chan struct{}
-	busy   bool // some fault is at it; of the fleet's mu
+	busy   bool // a fault uses it; guarded by the fleet's mu
 }
 
-// startAll starts everyone and waits until they work.
+// startAll starts all processes and waits until they work.
 func (f *fleet) startAll(ctx context.Context) error {
 	for i := range f.slots {
 		if _, err := f.startWorker(i); err != nil {
@@ -70,7 +70,8 @@ func (f *fleet) startAll(ctx context.Context) error {
 	return nil
 }
 
-// everyone is who has been started and not been replaced. The lock is the caller's, or nobody else is about.
+// everyone returns the processes that were started and not replaced. The caller holds the lock, or
+// is alone.
 func (f *fleet) everyone() (all []*process) {
 	for _, p := range append(append(f.slots[:0:0], f.slots[:]...), append(f.client[:], f.admin)...) {
 		if p != nil {
@@ -80,7 +81,8 @@ func (f *fleet) everyone() (all []*process) {
 	return all
 }
 
-// startWorker starts a worker in a slot. Each third does not know the newest version of a machine, as in the middle of a deploy.
+// startWorker starts a worker in a slot. Every third one does not know the newest version of a
+// machine, as in the middle of a deploy.
 func (f *fleet) startWorker(slot int) (*process, error) {
 	f.mu.Lock()
 	f.born++
@@ -111,8 +113,8 @@ func (f *fleet) start(r role) (*process, error) {
 	p := &process{name: r.Name, cmd: exec.Command(f.program), ready: make(chan struct{}), exited: make(chan struct{})} //nolint:gosec,noctx // itself; it ends by a signal
 	p.cmd.Env = append(os.Environ(), roleVariable+"="+string(told), "GOMAXPROCS=2")
 	p.cmd.Stderr = output
-	// In a group of its own: what is typed at the terminal is for the soak. When that dies, in whatever way, the pipe ends, and the kernel
-	// wakes those that stand still.
+	// Each process has a group of its own, so that signals of the terminal reach the soak alone. If
+	// the soak dies, the pipe ends, and the kernel wakes processes that are stopped.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", r.Name, err)
@@ -130,14 +132,14 @@ func (f *fleet) start(r role) (*process, error) {
 				close(p.ready)
 			}
 		}
-		_ = p.cmd.Wait() // how it ended is told by its state
+		_ = p.cmd.Wait() // its state says how it ended
 		f.log.write(event{Kind: evDied, Label: p.name, Detail: p.cmd.ProcessState.String()})
 		close(p.exited)
 	}()
 	return p, nil
 }
 
-// startWithin bounds the start of a process: Postgres may just be down, and the machine busy.
+// startWithin bounds the start of a process: Postgres may be down, and the machine busy.
 const startWithin = 60 * time.Second
 
 var errSlow = errors.New("it takes too long")
@@ -168,7 +170,8 @@ func (p *process) signal(s syscall.Signal) error {
 	return nil
 }
 
-// take chooses a worker that no other fault is at; nil: there is none. Give it back, or replace it.
+// take chooses a worker that no other fault uses; nil if there is none. The caller gives it back,
+// or replaces it.
 func (f *fleet) take(r *rand.Rand) *process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,7 +232,7 @@ func (f *fleet) terminate(ctx context.Context, p *process) error {
 	return nil
 }
 
-// orderly is empty for a process that ended as it should.
+// orderly returns "" for a process that ended in order.
 func orderly(p *process) string {
 	if p.cmd.ProcessState.Success() {
 		return ""
@@ -237,7 +240,8 @@ func orderly(p *process) string {
 	return p.cmd.ProcessState.String()
 }
 
-// finish ends the operator, which resumes all that it has paused, and the clients, which see all that they have begun to its end.
+// finish ends the operator, which resumes all that it has paused, and the clients, which follow all
+// of their undertakings to the end.
 func (f *fleet) finish(ctx context.Context) error {
 	hosts := append([]*process{f.admin}, f.client[:]...)
 	for _, p := range hosts {
@@ -271,12 +275,12 @@ func (f *fleet) stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// slay ends whoever is left.
+// slay kills the processes that are left.
 func (f *fleet) slay() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.everyone() {
-		_ = p.cmd.Process.Kill() // maybe it has ended
+		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.exited
 		_ = p.stdin.Close()
 	}

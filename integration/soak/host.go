@@ -14,7 +14,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// hosted is a transaction of a host. What it writes is there at its commit, all of it, or never.
+// hosted is a transaction of a host. Its commit makes everything that it has written visible;
+// without one, nothing ever is.
 type hosted struct {
 	*engine.Tx
 	exec     func(ctx context.Context, sql string, args ...any) error
@@ -51,15 +52,16 @@ func (u *undertaking) begin(ctx context.Context) (*hosted, error) {
 
 var errRolledBack = errors.New("rolled back on purpose")
 
-// How a host's transaction ended, as the log has it.
+// The log has these words for the end of a host's transaction.
 const (
 	hostCommitted  = "committed"
 	hostRolledBack = "rolled back"
 	hostUnknown    = "unknown"
 )
 
-// within runs f in a transaction of a host, beside a row of the host's own, and logs what must be true of all that it has written. An error
-// says that nothing was, or that nobody knows.
+// within runs f in a transaction of a host, beside a row of the host's own, and logs what must be
+// true of everything that it has written. An error says that nothing was written, or that nobody
+// knows.
 func (u *undertaking) within(ctx context.Context, name string, onPurpose bool, f func(ctx context.Context, tx *hosted) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -96,7 +98,8 @@ func (u *undertaking) within(ctx context.Context, name string, onPurpose bool, f
 	return nil
 }
 
-// order is what a shop does: a row of its own, an instance, and one that is told something at once, in one transaction.
+// order does what a shop does: in one transaction it writes a row of its own, inserts an instance,
+// and signals to another instance.
 func (u *undertaking) order(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		name := fmt.Sprintf("%s-%d", u.name, n)
@@ -125,7 +128,7 @@ func (u *undertaking) order(ctx context.Context) {
 		})
 		if err != nil {
 			u.again(ctx, "transaction", err)
-			continue // what is unknown is so for good: the next one has another name
+			continue // an unknown result stays unknown: the next one has another name
 		}
 		u.log.write(event{Kind: evAccepted, ID: int64(ids[0]), Label: task.Label})
 		u.log.write(event{Kind: evAccepted, ID: int64(ids[1]), Label: box.Label, Key: string(key)})
@@ -155,7 +158,7 @@ func (u *undertaking) signalWithin(ctx context.Context, to fsm.Target, p ping, d
 	return d, err
 }
 
-// arrive sends signals to whom they begin: whichever comes first inserts it.
+// arrive sends signals to an instance that does not exist yet: the first one inserts it.
 func (u *undertaking) arrive(ctx context.Context) {
 	w := u.work()
 	w.Want = 2 + u.IntN(4)
@@ -173,7 +176,7 @@ func (u *undertaking) arrive(ctx context.Context) {
 			if errors.Is(err, engine.ErrNoTarget) {
 				e.Kind = evRefused
 				u.log.write(e)
-				break // it has what it wants, or was cancelled
+				break // it has all that it wants, or was cancelled
 			}
 			if err != nil {
 				e.Kind, e.Detail = evUnknown, err.Error()
@@ -181,7 +184,7 @@ func (u *undertaking) arrive(ctx context.Context) {
 				u.again(ctx, "signal with start", err)
 				continue
 			}
-			// An attempt before this one may have brought the signal.
+			// An attempt before this one may have delivered the signal.
 			e.Kind, e.Target, e.Duplicate = evAcked, int64(in.ID), true
 			u.log.write(e)
 			if id == 0 {
@@ -200,7 +203,8 @@ func (u *undertaking) arrive(ctx context.Context) {
 // withStart tells a signal with start from others.
 const withStart = "with start"
 
-// book has a teller write to the host's tables in its steps' own transactions, and send letters from them.
+// book inserts a teller, whose steps write to the host's tables in their own transactions, and send
+// letters from them.
 func (u *undertaking) book(ctx context.Context) {
 	box := u.work()
 	box.Label, box.Want = u.name+"/box", 2+u.IntN(4)
@@ -219,7 +223,8 @@ func (u *undertaking) book(ctx context.Context) {
 	if teller, ok := u.insert(ctx, spec); ok {
 		u.outcome(ctx, teller)
 	}
-	// What a teller that was cancelled has not sent, and what was sent already.
+	// A cancelled teller has not sent all letters, so the client sends those that the mailbox does not
+	// have.
 	for i := range box.Want {
 		if !slices.Contains(u.got(ctx, id), i) && !u.deliver(ctx, id, box.Label, i, true) {
 			return
@@ -228,7 +233,7 @@ func (u *undertaking) book(ctx context.Context) {
 	u.outcome(ctx, id)
 }
 
-// got is what a mailbox has taken out.
+// got returns what a mailbox has taken out.
 func (u *undertaking) got(ctx context.Context, id fsm.ID) []int {
 	calling, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// event is a line of the log. Fields mean what they mean in fsm.Info, unless said otherwise; each kind of event has some of them.
+// event is a line of the log. Unless said otherwise, fields have their meaning in fsm.Info; each
+// kind of event sets some of them.
 type event struct {
 	At      int64  `json:"at"` // µs since 1970
 	Process string `json:"process"`
@@ -36,7 +37,7 @@ type event struct {
 	Signals     []int64  `json:"signals,omitempty"` // ids of the awaited
 	Tags        []string `json:"tags,omitempty"`    // of the awaited
 	Target      int64    `json:"target,omitempty"`  // of a signal; the occupant of a key
-	Tag         string   `json:"tag,omitempty"`     // of a signal: unique for each one that is sent
+	Tag         string   `json:"tag,omitempty"`     // of a signal: unique for each one sent
 	Dedup       string   `json:"dedup,omitempty"`
 	Duplicate   bool     `json:"duplicate,omitempty"`
 	Children    []int64  `json:"children,omitempty"`
@@ -44,14 +45,14 @@ type event struct {
 	Detail      string   `json:"detail,omitempty"`
 }
 
-// The kinds of event that the checks go by.
+// These kinds of events are input of the checks.
 const (
 	evStarted   = "started"   // a step runs
 	evEnded     = "ended"     // and returns
 	evHandled   = "handled"   // its handler returns
 	evCommitted = "committed" // the engine says that an outcome is durable
 	evStale     = "stale"     // or that it came too late
-	evJoined    = "joined"    // a step sees its children
+	evJoined    = "joined"    // a step has got its children
 	evAccepted  = "accepted"  // an insert is acknowledged
 	evDuplicate = "duplicate" // or its key is occupied
 	evAcked     = "acked"     // a signal is acknowledged
@@ -65,18 +66,19 @@ const (
 	evExhausted = "exhausted" // a process's pool had no connection left
 	evWrong     = "wrong"     // a step saw what it must not see
 	evOrdered   = "ordered"   // an operator is about to do something
-	evOperated  = "operated"  // and is told that it was done
-	evPaused    = "paused"    // a queue is: the operator has been told so
-	evResuming  = "resuming"  // it is about to be resumed
-	evObeyed    = "obeyed"    // a worker has noticed either
+	evOperated  = "operated"  // its act was acknowledged
+	evPaused    = "paused"    // an operator is about to act
+	evResuming  = "resuming"  // the operator is about to resume it
+	evObeyed    = "obeyed"    // a worker has noticed the pause, or its end
 	evHosted    = "hosted"    // a host's transaction has ended
 	evDecided   = "decided"   // a step, in its own transaction
 	evFired     = "fired"     // the engine says that occurrences of a schedule were inserted
 	evMeddled   = "meddled"   // an operator did something to a schedule
 )
 
-// journal appends to the log that all processes share. A line is one write to a file in append mode: a process that is killed leaves whole
-// lines, and the order of the lines is that of the writes, whoever wrote them.
+// journal appends to the log that all processes share. A line is one write to a file in append
+// mode: so a killed process leaves whole lines, and the lines are in the order of the writes of all
+// processes.
 type journal struct {
 	file    *os.File
 	process string
@@ -90,7 +92,7 @@ func openJournal(path, process string) (*journal, error) {
 	return &journal{file: f, process: process}, nil
 }
 
-// write appends an event. Without its log a soak is worth nothing: the error is the process's end.
+// write appends an event. A soak without its log is worth nothing, so an error ends the process.
 func (j *journal) write(e event) {
 	e.Process = j.process
 	e.At = time.Now().UnixMicro()
@@ -104,7 +106,8 @@ func (j *journal) write(e event) {
 	}
 }
 
-// running are the steps that a process has begun and not ended, as far as the end of the log tells: steps are short.
+// running returns the steps that a process has begun and not ended, by the end of the log: steps
+// are short.
 func (j *journal) running(process string) ([]event, error) {
 	begun := map[[3]int64]event{}
 	err := j.recent(func(e *event) {
@@ -120,7 +123,7 @@ func (j *journal) running(process string) ([]event, error) {
 	return slices.Collect(maps.Values(begun)), err
 }
 
-// recent hands out the newest events in order.
+// recent passes the newest events to each, in order.
 func (j *journal) recent(each func(e *event)) error {
 	const most = 1 << 20
 	info, err := j.file.Stat()
@@ -142,7 +145,7 @@ func (j *journal) recent(each func(e *event)) error {
 	}
 	for line := range bytes.Lines(text) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // it is just being written
+			break // this line is being written
 		}
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -155,7 +158,7 @@ func (j *journal) recent(each func(e *event)) error {
 
 func (j *journal) close() error { return j.file.Close() }
 
-// readJournal hands out the events in order.
+// readJournal passes the events to each, in order.
 func readJournal(path string, each func(seq int64, e *event) error) error {
 	f, err := os.Open(path)
 	if err != nil {

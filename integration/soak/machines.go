@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// job is the one function of the two job machines. What becomes of its errors is the retry policy's affair.
+// job is the function of both job machines. Their retry policies handle its errors.
 func (p player) job(ctx context.Context, s work) (ending, error) {
 	i, _ := fsm.InfoFrom(ctx)
 	began := of(&i, &s)
@@ -37,7 +37,7 @@ func (p player) job(ctx context.Context, s work) (ending, error) {
 	return ending{s.Label, s.N}, err
 }
 
-// advance leads on.
+// advance returns a step that goes on at another one.
 func (p player) advance(to string) func(context.Context, *run) (fsm.Outcome, error) {
 	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
 		if err := r.attempt(ctx); err != nil {
@@ -47,7 +47,8 @@ func (p player) advance(to string) func(context.Context, *run) (fsm.Outcome, err
 	}
 }
 
-// link is a step that leads to itself, until the chain is long enough; half-way it takes a nap, and one with another fate stops there.
+// link returns a step that leads to itself, until the chain is long enough. Half-way it sleeps, and
+// one with another fate stops there.
 func (p player) link(self string) func(context.Context, *run) (fsm.Outcome, error) {
 	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
 		if err := r.attempt(ctx); err != nil {
@@ -74,7 +75,7 @@ func (p player) finish(ctx context.Context, r *run) (fsm.Outcome, error) {
 	return r.done(), nil
 }
 
-// park waits for the first signal.
+// park returns a step that waits for the first signal.
 func (p player) park(to string) func(context.Context, *run) (fsm.Outcome, error) {
 	return func(ctx context.Context, r *run) (fsm.Outcome, error) {
 		if err := r.attempt(ctx); err != nil {
@@ -82,13 +83,13 @@ func (p player) park(to string) func(context.Context, *run) (fsm.Outcome, error)
 		}
 		s := r.moved()
 		if s.Fate == string(fsm.FailureDeadline) && r.Deadline.IsZero() {
-			s.Within = 50 // an operator's retry has lifted the deadline: nothing else would end it
+			s.Within = 50 // an operator's retry has lifted the deadline, so nothing else would end it
 		}
 		return r.wait(to, s), nil
 	}
 }
 
-// wait awaits as the state says.
+// wait returns the await that the state describes.
 func (r *run) wait(to string, s work) fsm.Outcome {
 	o := r.await(to, s)
 	switch {
@@ -100,7 +101,7 @@ func (r *run) wait(to string, s work) fsm.Outcome {
 	return o
 }
 
-// take takes what has come out of the mailbox: Next consumes it.
+// take handles the signals that the mailbox got: Next consumes them.
 func (p player) take(ctx context.Context, r *run) (fsm.Outcome, error) {
 	if err := r.attempt(ctx); err != nil {
 		return nil, err
@@ -129,7 +130,7 @@ func (p player) more(_ context.Context, r *run) (fsm.Outcome, error) {
 	return r.wait("take", r.moved()), nil
 }
 
-// gather awaits towards itself: what was presented stays in the inbox, until all that it wants is there.
+// gather awaits towards itself: the signals stay in the inbox until all that it wants are there.
 func (p player) gather(ctx context.Context, r *run) (fsm.Outcome, error) {
 	if err := r.attempt(ctx); err != nil {
 		return nil, err
@@ -147,7 +148,7 @@ func (p player) gather(ctx context.Context, r *run) (fsm.Outcome, error) {
 		return r.next("sum", s), nil
 	}
 	if r.TimedOut() {
-		s.Until = time.Time{} // it has had its time: now it waits without end
+		s.Until = time.Time{} // its time has passed: now it waits without end
 	}
 	return r.wait("gather", s), nil
 }
@@ -162,7 +163,7 @@ func (p player) rang(ctx context.Context, r *run) (fsm.Outcome, error) {
 	return r.done(), nil
 }
 
-// found begins a family: some wait to be told.
+// found begins a family; some of its children wait for a signal.
 func (p player) found(ctx context.Context, r *run) (fsm.Outcome, error) {
 	if err := r.attempt(ctx); err != nil {
 		return nil, err
@@ -201,7 +202,7 @@ func (p player) join(_ context.Context, r *run) (fsm.Outcome, error) {
 	return r.ScheduleChildren("join", s, s.brood()...), nil
 }
 
-// brood makes the children of a round: the same each time it is asked.
+// brood returns the children of a round, the same at each call.
 func (s *work) brood() []fsm.Spec {
 	r := rand.New(rand.NewPCG(s.Seed, uint64(s.N))) //nolint:gosec // repeatable
 	specs := make([]fsm.Spec, s.Brood)

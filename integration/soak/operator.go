@@ -19,23 +19,23 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// hand carries operators' verbs out, and logs what was wanted and what was done. Clients have one, too.
+// hand carries out operators' verbs, and logs the order and the result. Clients have one, too.
 type hand struct {
 	eng *engine.Engine
 	log *journal
 }
 
-// The verbs as the log names them, beside the engine's own.
+// The log has these names for verbs in addition to the engine's.
 const (
-	verbFamily = "descendants" // the outcome of an evOrdered: they are wanted, too
+	verbFamily = "descendants" // the outcome of an evOrdered: the descendants are meant, too
 	verbPlan   = "plan"
 )
 
-// operate carries a verb out once. Only what was done, or is known not to have been, has an answer: ok.
+// operate carries out a verb once. ok says that it is known whether it took effect.
 func (h hand) operate(ctx context.Context, verb engine.Verb, id fsm.ID, options ...engine.VerbOption) (done, ok bool) {
 	return h.carryOut(ctx, event{ID: int64(id), Detail: string(verb)}, func(ctx context.Context) (engine.Changed, error) {
 		a := h.eng.Admin()
-		switch verb { //nolint:exhaustive // the others have a call of their own
+		switch verb { //nolint:exhaustive // the other verbs have calls of their own
 		case engine.VerbCancel:
 			return a.Cancel(ctx, id, options...)
 		case engine.VerbRetry:
@@ -71,19 +71,19 @@ func (h hand) carryOut(ctx context.Context, e event, call func(ctx context.Conte
 	return false, false
 }
 
-// operator does to whatever it finds what operators do, at the wrong moment.
+// operator does what operators do, to any instance and at the wrong moment.
 type operator struct {
 	hand
 	r role
 }
 
-// act is one thing that an operator does.
+// act is one act of an operator.
 type act struct {
 	*operator
 	*rand.Rand
 }
 
-// acts of an operator, with how many of a hundred they are.
+// acts are those of an operator, each with its share of a hundred.
 var acts = []struct {
 	share int
 	do    func(*act, context.Context)
@@ -97,7 +97,7 @@ var acts = []struct {
 	{8, (*act).apply},
 }
 
-// playOperator works until SIGTERM, and leaves nothing behind that is paused.
+// playOperator works until SIGTERM, and leaves nothing paused.
 func (r role) playOperator(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
 	eng, err := engine.New(engine.Config{Pool: pool})
 	if err != nil {
@@ -141,7 +141,8 @@ func (a *act) do(ctx context.Context) {
 	}
 }
 
-// some chooses one of the newest instances with some properties; 0: there is none, or the server is away.
+// some chooses one of the newest instances with some properties; 0 if there is none, or the server
+// is away.
 func (a *act) some(ctx context.Context, where ...predicate.Instance) (fsm.ID, *work) {
 	calling, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -183,7 +184,8 @@ func (a *act) cancelFamily(ctx context.Context) {
 	})
 }
 
-// retry leaves alone what wants signals: whoever sends them may have seen it end, and sends no more.
+// retry leaves instances alone that want signals: their sender may have seen them end, and sends no
+// more.
 func (a *act) retry(ctx context.Context) {
 	if id, w := a.some(ctx, instance.StatusEQ(fsm.StatusFailed)); id != 0 && w.Want == 0 {
 		a.operate(ctx, engine.VerbRetry, id)
@@ -225,12 +227,13 @@ func (a *act) pause(ctx context.Context) {
 	}
 }
 
-// apply plans a verb for what has the key of some instance, or one that begins so, and carries the plan out.
+// apply plans a verb for the instances that have the key of some instance, or one with the same
+// beginning, and carries out the plan.
 func (a *act) apply(ctx context.Context) {
 	verbs := []engine.Verb{engine.VerbCancel, engine.VerbReschedule, engine.VerbPause, engine.VerbRetry}
 	verb := verbs[a.IntN(len(verbs))]
 	where := []predicate.Instance{instance.CorrelationKeyNotNil(), alive}
-	switch verb { //nolint:exhaustive // the others apply to whatever lives
+	switch verb { //nolint:exhaustive // the others apply to any live instance
 	case engine.VerbRetry:
 		where = []predicate.Instance{instance.CorrelationKeyNotNil(), instance.StatusEQ(fsm.StatusFailed), instance.FsmEQ(job.Name())}
 	case engine.VerbReschedule:
@@ -255,7 +258,7 @@ func (a *act) apply(ctx context.Context) {
 	}
 }
 
-// plan plans and applies, where the plan shows all that it will touch.
+// plan makes a plan and applies it, if the plan lists all instances that it will change.
 func (h hand) plan(ctx context.Context, verb engine.Verb, f engine.Filter) {
 	p, err := h.eng.Admin().Bulk(ctx, verb, f)
 	if err != nil || p.Matched == 0 || p.Matched > int64(len(p.Sample)) {
@@ -277,7 +280,8 @@ func (h hand) plan(ctx context.Context, verb engine.Verb, f engine.Filter) {
 	}
 }
 
-// pauseQueues pauses a queue, for longer than any process may need to notice, and goes on with another one.
+// pauseQueues pauses a queue, for longer than any process may need to notice, and goes on with
+// another one.
 func (o *operator) pauseQueues(ctx, life context.Context) {
 	random := rand.New(rand.NewPCG(o.r.Seed, 3)) //nolint:gosec // repeatable
 	for n := 0; ; n++ {
@@ -295,7 +299,7 @@ func (o *operator) pauseQueues(ctx, life context.Context) {
 	}
 }
 
-// insist calls until there is an answer.
+// insist repeats a call until there is an answer.
 func (h hand) insist(ctx context.Context, call func(ctx context.Context) (bool, error)) (changed bool) {
 	for ctx.Err() == nil {
 		calling, cancel := context.WithTimeout(ctx, patience)
@@ -310,10 +314,11 @@ func (h hand) insist(ctx context.Context, call func(ctx context.Context) (bool, 
 	return false
 }
 
-// settled is how long a call whose answer was lost may yet take effect.
+// settled is how long a call whose answer was lost may still take effect.
 const settled = 3 * time.Second
 
-// resumeAll ends every pause. It looks again later: a pause that was cut off may still be about to commit.
+// resumeAll ends every pause. It does so again later: a pause that was cut off may still be about
+// to commit.
 func (o *operator) resumeAll(ctx context.Context) {
 	for range 2 {
 		o.log.write(event{Kind: evOrdered, Detail: string(engine.VerbResume)}) // of everything

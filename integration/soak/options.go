@@ -5,48 +5,50 @@ import (
 	"time"
 )
 
-// The engine's times in a soak: short, so that leases expire often.
+// The engine's times in a soak are short, so that leases expire often.
 const (
 	lease     = 3 * time.Second
 	heartbeat = time.Second
 	reap      = time.Second
-	pollMax   = time.Second // the engine's own default: the cap of its poll's back-off
+	pollMax   = time.Second // the default, and the bound of its back-off
 )
 
-// How many processes there are.
+// The soak has this many processes.
 const (
 	workers = 12
 	clients = 2 // and an operator
 )
 
-// noticed is how long after a queue was paused no process may begin a step of it, however busy everything is: a poll, and time to poll again
-// where that failed.
+// noticed is how long after the pause of a queue no process may begin a step of it, however busy
+// the machine is: a poll, and time to poll again if that failed.
 const noticed = pollMax + 1500*time.Millisecond
 
-// Options of a soak.
+// Options configure a soak.
 type Options struct {
-	// Seconds of faults. Starting, healing and checking come on top, and up to twice as many where the machine is too busy to reach the
-	// floors in time.
+	// Seconds is how long the faults last. The soak also starts, heals and checks, and the faults last
+	// up to three times as long where the machine is too busy to reach the floors in time.
 	Seconds int
-	// Seed of all that is random. What the processes make of it also depends on the machine: a seed repeats a plan, not a run.
+	// Seed determines everything random. How the processes react also depends on the machine: a seed
+	// repeats a plan, not a run.
 	Seed uint64
-	// Out is told what happens.
+	// Out gets the report.
 	Out io.Writer
-	// Program plays a worker or a client when it is started with the environment that Play looks for.
+	// Program plays a worker or a client when it starts with the environment variable that Play reads.
 	Program string
-	// Recovery has the time between a kill and the next run of what was killed checked, not only printed: for machines that have nothing
-	// else to do.
+	// Recovery makes the soak check the time between a kill and the next run of the killed step, and
+	// not only print it. It is for machines that have nothing else to do.
 	Recovery bool
-	// Keep leaves the log and the processes' output in their directory; after a violation they stay anyway.
+	// Keep leaves the log and the processes' output in their directory; after a violation they stay
+	// anyway.
 	Keep bool
 }
 
 func (o Options) duration() time.Duration { return time.Duration(o.Seconds) * time.Second }
 
-// scaled is a count that is given for a soak of 180 seconds.
+// scaled scales a count of a soak of 180 seconds.
 func (o Options) scaled(of180 int) int { return max(1, of180*o.Seconds/180) }
 
-// floors are what a soak of 180 seconds must reach at least, by what is counted.
+// floors are the counts that a soak of 180 seconds must reach at least.
 var floors = map[string]int{
 	killed:      60,
 	stopped:     30,
@@ -78,7 +80,7 @@ var floors = map[string]int{
 	schedulesDeleted: 5,
 }
 
-// What operators and hosts do. Each is counted where it is known to have been done.
+// Operators and hosts act in these ways. An act counts where it is known to have taken effect.
 const (
 	cancelled    = "cancels"
 	retried      = "retries"
@@ -97,7 +99,7 @@ const (
 	schedulesDeleted = "deleted schedules"
 )
 
-// The kinds of fault.
+// The kinds of faults.
 const (
 	killed     = "SIGKILL"
 	stopped    = "SIGSTOP"

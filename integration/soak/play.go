@@ -17,10 +17,10 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// roleVariable makes the program play a worker or a client; its value says how.
+// roleVariable makes the program play a worker or a client; its value is the role.
 const roleVariable = "GENDURABLE_SOAK_ROLE"
 
-// role is what a process is told.
+// role is the parameters of a process.
 type role struct {
 	Name   string  `json:"name"`
 	Client bool    `json:"client"`
@@ -32,7 +32,7 @@ type role struct {
 	Pace   float64 `json:"pace"` // of a client: undertakings a second; of an operator: acts
 }
 
-// Exit codes of a process.
+// The exit codes of a process.
 const (
 	exitOrderly  = 0
 	exitFault    = 1
@@ -40,10 +40,11 @@ const (
 	exitLog      = 4
 )
 
-// saysReady is what a process says when it works.
+// saysReady is the line that a process writes when it works.
 const saysReady = "ready"
 
-// Play plays a role, if the environment has one, and reports whether it had. A program calls it first of all.
+// Play plays a role, if the environment has one, and reports whether it had. A program calls it
+// before anything else.
 func Play() (code int, played bool) {
 	told := os.Getenv(roleVariable)
 	if told == "" {
@@ -61,7 +62,7 @@ func Play() (code int, played bool) {
 	return exitOrderly, true
 }
 
-// play works until SIGTERM, or until the soak itself is gone, which the end of the standard input tells.
+// play works until SIGTERM, or until the soak itself is gone, which ends the standard input.
 func (r role) play() error {
 	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	go func() {
@@ -70,7 +71,7 @@ func (r role) play() error {
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	signal.Ignore(syscall.SIGINT) // typed at the terminal: the soak ends us
+	signal.Ignore(syscall.SIGINT) // typed at the terminal, it is for the soak, which ends us
 	log, err := openJournal(r.Log, r.Name)
 	if err != nil {
 		return err
@@ -84,7 +85,7 @@ func (r role) play() error {
 	return r.work(ctx, pool, log, func() { fmt.Fprintln(os.Stdout, saysReady) })
 }
 
-// work does what the role is about, until ctx ends.
+// work works in the role until ctx ends.
 func (r role) work(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
 	switch {
 	case r.Client:
@@ -138,7 +139,7 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	}
 	for err := eng.Start(ctx); err != nil; err = eng.Start(ctx) {
 		if ctx.Err() != nil {
-			return nil // told to end before it began
+			return nil // it has to end before it began
 		}
 		slog.Warn("cannot start", slog.Any("error", err))
 		pause(ctx, 200*time.Millisecond)
@@ -151,7 +152,8 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	return eng.Stop(stopping)
 }
 
-// exhaust takes the pool's connections away for a while, all of them, whenever it is asked to by SIGUSR1. Heartbeats must not need one.
+// exhaust takes all of the pool's connections for a while, at each SIGUSR1. Heartbeats must not
+// need one.
 func exhaust(ctx context.Context, pool *pgxpool.Pool, log *journal) {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, syscall.SIGUSR1)
@@ -194,13 +196,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// obedience logs when a worker notices that a queue is paused, or is not any more: it says so in its own log.
+// obedience logs when a worker notices that a queue is paused, or no longer: the worker writes that
+// to its own log.
 type obedience struct {
 	slog.Handler
 	journal *journal
 }
 
-// Handle looks at a record and passes it on.
+// Handle reads a record and passes it on.
 func (o obedience) Handle(ctx context.Context, r slog.Record) error {
 	e := event{Kind: evObeyed, Detail: "resumed"}
 	r.Attrs(func(a slog.Attr) bool {
@@ -221,15 +224,15 @@ func (o obedience) Handle(ctx context.Context, r slog.Record) error {
 	return o.Handler.Handle(ctx, r)
 }
 
-// Enabled lets through what tells of a queue, whatever is printed.
+// Enabled lets records about queues through, whatever is printed.
 func (o obedience) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
-// WithAttrs keeps looking.
+// WithAttrs returns an obedience, too.
 func (o obedience) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return obedience{o.Handler.WithAttrs(attrs), o.journal}
 }
 
-// WithGroup keeps looking.
+// WithGroup returns an obedience, too.
 func (o obedience) WithGroup(name string) slog.Handler {
 	return obedience{o.Handler.WithGroup(name), o.journal}
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// proxy stands between the processes and Postgres. It forwards message by message, so that it can break a connection at a point of its
-// choice, and knows what that cost.
+// proxy stands between the processes and Postgres. It forwards message by message, so that it can
+// break a connection at a point of its choice, and knows what that cost.
 type proxy struct {
 	listener net.Listener
 	target   string
@@ -23,15 +23,15 @@ type proxy struct {
 	links map[*link]struct{}
 	codes map[string]int // SQLSTATEs that the server reported
 
-	skip    atomic.Int64 // COMMITs to let pass before one is cut off from its answer; negative: none is
+	skip    atomic.Int64 // how many COMMITs pass before the answer of one is cut off; negative: none is cut off
 	counts  proxyCounts
 	serving sync.WaitGroup
 }
 
-// proxyCounts are what the proxy's faults have cost.
+// proxyCounts counts the costs of the proxy's faults.
 type proxyCounts struct {
-	busy       atomic.Int64 // connections cut in the middle of something
-	swallowed  atomic.Int64 // bytes that went into a black hole
+	busy       atomic.Int64 // connections cut while they were busy
+	swallowed  atomic.Int64 // bytes that were swallowed
 	unanswered atomic.Int64 // COMMITs that took effect and whose answer was cut off
 }
 
@@ -42,7 +42,7 @@ type link struct {
 
 	asked   atomic.Int64 // rounds that the client has sent and the server has not ended
 	hole    atomic.Bool  // swallow everything
-	mute    atomic.Bool  // swallow what the server says
+	mute    atomic.Bool  // swallow the server's messages
 	settled chan struct{}
 	once    sync.Once
 }
@@ -89,7 +89,7 @@ func (p *proxy) connect(c net.Conn) {
 	p.mu.Unlock()
 }
 
-// close ends both sides; abruptly, as a router that forgets does, or in order.
+// close ends both sides: abruptly, as a router that forgets the connection does, or in order.
 func (l *link) close(abrupt bool) {
 	for _, c := range []net.Conn{l.client, l.server} {
 		if t, ok := c.(*net.TCPConn); ok && abrupt {
@@ -117,7 +117,7 @@ func (p *proxy) all() []*link {
 	return out
 }
 
-// pick chooses a connection, one in the middle of something if there is any.
+// pick chooses a connection; a busy one if there is any.
 func (p *proxy) pick(r *rand.Rand) *link {
 	all := p.all()
 	if len(all) == 0 {
@@ -132,7 +132,7 @@ func (p *proxy) pick(r *rand.Rand) *link {
 	return all[0]
 }
 
-// cut breaks a connection. It reports whether that interrupted something.
+// cut breaks a connection. It reports whether the connection was busy.
 func (p *proxy) cut(r *rand.Rand) (busy bool) {
 	l := p.pick(r)
 	if l == nil {
@@ -145,7 +145,7 @@ func (p *proxy) cut(r *rand.Rand) (busy bool) {
 	return busy
 }
 
-// swallow makes a black hole of a connection, for so long; then it breaks.
+// swallow swallows everything on a connection for this long, and then breaks it.
 func (p *proxy) swallow(ctx context.Context, r *rand.Rand, d time.Duration) {
 	l := p.pick(r)
 	if l == nil {
@@ -156,7 +156,7 @@ func (p *proxy) swallow(ctx context.Context, r *rand.Rand, d time.Duration) {
 	l.close(true)
 }
 
-// up forwards what the client says.
+// up forwards the client's messages.
 func (l *link) up() {
 	defer l.close(false)
 	from := bufio.NewReaderSize(l.client, 1<<16)
@@ -204,10 +204,11 @@ func (l *link) up() {
 	}
 }
 
-// due counts the COMMITs, and says when it is this one's turn.
+// due counts the COMMITs, and reports whether this one's answer is to be cut off.
 func (p *proxy) due() bool { return p.skip.Load() >= 0 && p.skip.Add(-1) == -1 }
 
-// swallowAnswer sends what ends with a COMMIT, waits until the server has dealt with it, and breaks the connection without a word of that.
+// swallowAnswer sends messages that end with a COMMIT, waits until the server has processed it, and
+// breaks the connection without its answer.
 func (l *link) swallowAnswer(to *bufio.Writer) {
 	l.mute.Store(true)
 	if to.Flush() != nil {
@@ -230,7 +231,7 @@ func (l *link) send(to *bufio.Writer, m []byte) error {
 	return err
 }
 
-// down forwards what the server says.
+// down forwards the server's messages.
 func (l *link) down() {
 	from := bufio.NewReaderSize(l.server, 1<<16)
 	to := bufio.NewWriterSize(l.client, 1<<16)
@@ -296,7 +297,8 @@ func (p *proxy) reported(code string) int {
 
 var errOversized = errors.New("not a message of Postgres")
 
-// readSized reads a message whose header of so many bytes ends with its length, into the buffer if that is large enough.
+// readSized reads a message whose header has this size and ends with the message's length. It uses
+// the buffer if that is large enough.
 func readSized(from *bufio.Reader, into []byte, header int) ([]byte, error) {
 	head, err := from.Peek(header)
 	if err != nil {
@@ -314,7 +316,7 @@ func readSized(from *bufio.Reader, into []byte, header int) ([]byte, error) {
 	return into, err
 }
 
-// text takes a zero-terminated string off the front.
+// text splits off a zero-terminated string.
 func text(b []byte) (s string, rest []byte) {
 	for i, c := range b {
 		if c == 0 {

@@ -14,10 +14,11 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// fleeting is the schedule that operators delete; the next worker that starts stores it again.
+// fleeting is the schedule that operators delete. The next worker that starts stores it again.
 const fleeting = "fleeting"
 
-// schedules of each policy, which every worker declares. Their periods divide a minute, so that checks.sql can count occurrences on its own.
+// schedules returns schedules of each policy, which every worker declares. Their periods divide a
+// minute, so that checks.sql can count occurrences on its own.
 func schedules() []engine.Schedule {
 	task := func(name string, busy int) fsm.Spec {
 		return job.New(work{Label: "schedule:" + name, Fate: "done", Busy: busy})
@@ -32,10 +33,11 @@ func schedules() []engine.Schedule {
 	}
 }
 
-// neglected is for how long nobody has been there to fire them when the workers come: longer than what is late may be on time.
+// neglected is how long the schedules were due when the workers start: longer than an occurrence
+// may be late and still count as on time.
 const neglected = 4 * time.Minute
 
-// neglect stores the schedules as if they had been stored long ago.
+// neglect stores the schedules as if that had happened long ago.
 func neglect(ctx context.Context, db *pgxpool.Pool) error {
 	eng, err := engine.New(engine.Config{Pool: db, Schedules: schedules()})
 	if err != nil {
@@ -50,7 +52,7 @@ func neglect(ctx context.Context, db *pgxpool.Pool) error {
 	return eng.Stop(ctx)
 }
 
-// hush pauses all schedules, once each has fired whatever was due when it was called: none was forgotten.
+// hush pauses all schedules, once each has fired all occurrences that were due at the call.
 func hush(ctx context.Context, db *pgxpool.Pool) error {
 	eng, err := engine.New(engine.Config{Pool: db})
 	if err != nil {
@@ -87,7 +89,8 @@ func hush(ctx context.Context, db *pgxpool.Pool) error {
 	}
 }
 
-// meddle does to schedules what operators do: it runs them by hand, pauses them for a while, and deletes one.
+// meddle acts on schedules as operators do: it runs them by hand, pauses them for a while, and
+// deletes one.
 func (o *operator) meddle(ctx, life context.Context) {
 	random := rand.New(rand.NewPCG(o.r.Seed, 4)) //nolint:gosec // repeatable
 	names := []string{"all", "latest", "none", "alone", fleeting}
@@ -116,7 +119,7 @@ func (o *operator) meddle(ctx, life context.Context) {
 	}
 }
 
-// there takes a schedule that was deleted for one that did not change.
+// there treats a deleted schedule as one that did not change.
 func there(changed bool, err error) (bool, error) {
 	if errors.Is(err, engine.ErrNoSchedule) {
 		return false, nil
@@ -124,7 +127,8 @@ func there(changed bool, err error) (bool, error) {
 	return changed, err
 }
 
-// runSchedule runs one by hand, once: whether a run took effect whose answer is lost, nobody can tell.
+// runSchedule runs a schedule by hand, once: if the answer is lost, nobody can tell whether it took
+// effect.
 func (o *operator) runSchedule(ctx context.Context, name string) {
 	e := event{Kind: evOrdered, Label: name, Detail: string(engine.VerbRunSchedule)}
 	o.log.write(e)

@@ -30,8 +30,9 @@ type soak struct {
 	tally *tally
 }
 
-// Run soaks the engine. It returns nil if every check holds, every floor is reached and no kind of fault was without effect. Whatever
-// happens, ctx's end included, no process and no cluster is left; the log stays where something was violated.
+// Run soaks the engine. It returns nil if every check holds, every floor is reached and every kind
+// of fault had an effect. Whatever happens, also if ctx ends, it leaves no process and no cluster;
+// the log stays if a check failed.
 func Run(ctx context.Context, o Options) (err error) {
 	s := &soak{o: o, began: time.Now(), chaos: newChaos(o)}
 	s.say("seed %d, %d s of faults, %d workers, %d clients, an operator", o.Seed, o.Seconds, workers, clients)
@@ -66,20 +67,20 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	if err := s.settle(ctx); err != nil {
-		// What is recorded so far tells more than a timeout does.
+		// The records so far say more than a timeout does.
 		return errors.Join(err, s.judge(ctx))
 	}
 	return s.judge(ctx)
 }
 
-// setUp makes the schema, with what records its changes, the proxy and the log.
+// setUp makes the schema, with the triggers that record its changes, the proxy and the log.
 func (s *soak) setUp(ctx context.Context) error {
 	c := s.chaos
 	config, err := pgxpool.ParseConfig(c.cluster.URL(""))
 	if err != nil {
 		return err
 	}
-	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "off" // whatever the server's default is made
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "off" // the soak changes the server's default
 	config.ConnConfig.RuntimeParams["application_name"] = "soak"
 	if c.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
@@ -111,13 +112,15 @@ func (s *soak) setUp(ctx context.Context) error {
 	return nil
 }
 
-// pace is how many undertakings the clients begin in a second, all together: a third more than the floors need.
+// pace is how many undertakings all clients together begin in a second: a third more than the
+// floors need.
 const pace = 44
 
-// adminPace is how many verbs an operator begins in a second: more than the floors need, since many find nothing to do.
+// adminPace is how many verbs an operator begins in a second: more than the floors need, since many
+// find no instance.
 const adminPace = 6
 
-// soak lets the faults reign for the time that was asked for, and longer where the floors are not reached by then.
+// soak runs the faults for the given time, and longer if the floors are not reached by then.
 func (s *soak) soak(ctx context.Context) error {
 	reign, over := context.WithCancelCause(ctx)
 	defer over(nil)
@@ -135,7 +138,7 @@ func (s *soak) soak(ctx context.Context) error {
 	return err
 }
 
-// watch ends the reign in time.
+// watch ends the faults in time.
 func (s *soak) watch(ctx context.Context, over context.CancelCauseFunc) {
 	began := time.Now()
 	const between = 15 * time.Second
@@ -177,7 +180,8 @@ func (s *soak) volume(ctx context.Context) (instances, signals int64, err error)
 	return instances, signals, nil
 }
 
-// settle lets everything that was begun come to its end, without faults, and then ends everyone in order.
+// settle lets all undertakings come to their end, without faults, and then ends all processes in
+// order.
 func (s *soak) settle(ctx context.Context) error {
 	s.say("faults are over; everything comes to its end")
 	if err := s.fleet.finish(ctx); err != nil {
@@ -231,12 +235,12 @@ func (s *soak) judge(ctx context.Context) error {
 	return errors.Join(s.verify(ctx), s.recovered(ctx), short)
 }
 
-// actsSQL counts what the engine did about the faults.
+// actsSQL counts the engine's reactions to the faults.
 const actsSQL = `
 SELECT (SELECT count(*) FROM soak.run), (SELECT count(*) FROM soak.outcome WHERE kind = 'reap'),
   (SELECT count(*) FROM soak.outcome WHERE kind = 'release'), (SELECT count(*) FROM soak.event WHERE kind = 'stale')`
 
-// operationsSQL counts what operators did to instances, by what these were at.
+// operationsSQL counts what operators did to instances, by the status that these had.
 const operationsSQL = `
 SELECT coalesce(string_agg(format('%s of %s ×%s', verb, old_status, n), ', ' ORDER BY verb, n DESC), 'none')
 FROM (SELECT verb, old_status, count(*) AS n FROM soak.operation GROUP BY verb, old_status) o`

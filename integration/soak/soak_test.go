@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// build makes the soak's program. Not the test's own binary: that may be built for the race detector, which fourteen processes on two
-// cores cannot afford.
+// build builds the soak's program. The test's own binary may be built for the race detector, which
+// fourteen processes on two cores cannot afford.
 func build(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "soak")
@@ -23,7 +23,8 @@ func build(t *testing.T) string {
 	return program
 }
 
-// TestSoak is a short soak, with floors in proportion. GENDURABLE_SOAK_SEED repeats the plan of another one.
+// TestSoak runs a short soak, with floors in proportion. GENDURABLE_SOAK_SEED repeats the plan of
+// another one.
 func TestSoak(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), build(t), "-seconds", "20", "-seed", seed())
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it cleans up
@@ -67,14 +68,14 @@ func TestNothingIsLeftOfAnInterruptedSoak(t *testing.T) {
 	}
 }
 
-// using lists the states of the processes that have a file below a directory open, or work in it: all of a soak's. T is one that stands
-// still.
+// using lists the states of the processes that work below a directory, or have a file there open:
+// these are all processes of a soak. The state T is that of a stopped one.
 func using(t *testing.T, directory string) (states []string) {
 	t.Helper()
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	require.NoError(t, err)
 	for _, p := range processes {
-		links, _ := filepath.Glob(p + "/fd/*") // some end meanwhile
+		links, _ := filepath.Glob(p + "/fd/*") // some processes end meanwhile
 		if !slices.ContainsFunc(append(links, p+"/cwd"), func(link string) bool {
 			file, err := os.Readlink(link)
 			return err == nil && strings.HasPrefix(file, directory+"/")

@@ -11,14 +11,14 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// tally counts, as the log grows, what operators and hosts have done.
+// tally counts, as the log grows, the acts of operators and hosts.
 type tally struct {
 	path string
 	read int64 // of the log, in bytes
 	done map[string]int64
 }
 
-// acted says what an event counts as.
+// acted returns the act that an event counts as.
 func acted(e *event) string {
 	switch e.Kind {
 	case evOperated:
@@ -62,7 +62,7 @@ func (t *tally) count() error {
 	for lines := bufio.NewReaderSize(f, 1<<20); ; {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // a line that is just being written is read next time
+			return nil // a line that is being written is read next time
 		}
 		if err != nil {
 			return fmt.Errorf("read the log: %w", err)

@@ -11,8 +11,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// accounts are few, so that tellers meet on them, in any order: deadlocks among them run their steps again. With much fewer, a machine that is
-// busy otherwise has tellers that meet one each time, up to the bound.
+// accounts is how many accounts there are. They are few, so that tellers meet on them, in any
+// order, and deadlocks make their steps run again. With far fewer, on a busy machine some tellers
+// would meet a deadlock each time, up to the bound.
 const accounts = 40
 
 // book writes to the host's tables in the transaction of its outcome, and sends a letter from it.
@@ -33,7 +34,7 @@ func (p player) book(ctx context.Context, r *run) (fsm.Outcome, error) {
 	}), nil
 }
 
-// ownTransaction is the outcome of a step that has not decided yet, but will in its own transaction.
+// ownTransaction is the outcome of a step that will decide in its own transaction.
 const ownTransaction = "own transaction"
 
 func (r *run) transact(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// faultKinds are those of the faults, and the rolling restart.
+// faultKinds are the kinds of faults, and the rolling restart.
 var faultKinds = []string{killed, stopped, restarted, cut, swallowed, unanswered, terminated, readOnly, exhausted, rolled}
 
-// cost is what a kind of fault has cost, and of what.
+// cost returns how much a kind of fault has cost, and in which unit.
 func (c *chaos) cost(kind string) (n int64, of string) {
 	switch kind {
 	case killed:
@@ -34,7 +34,7 @@ func (c *chaos) cost(kind string) (n int64, of string) {
 	}
 }
 
-// missing says which floors are not reached yet, and which faults have been without effect.
+// missing returns the floors that are not reached yet, and the faults that had no effect.
 func (c *chaos) missing(instances, signals int64) (what []string) {
 	c.counts["instances"].Store(instances)
 	c.counts["signals"].Store(signals)
@@ -53,7 +53,7 @@ func (c *chaos) missing(instances, signals int64) (what []string) {
 }
 
 func (c *chaos) floor(kind string, of180 int) int {
-	if kind == rolled { // always all of them
+	if kind == rolled { // it always restarts all of them
 		return of180
 	}
 	return c.o.scaled(of180)

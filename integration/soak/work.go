@@ -8,12 +8,13 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// work is the state of every machine of the soak. It says how the instance is to end, so that the checks know.
+// work is the state of every machine of the soak. It says how the instance must end, so that the
+// checks know.
 type work struct {
 	Label string // unique; a child's begins with its parent's
 	Fate  string // "done", or why it fails
 	N     int    // grows with every progress: the state's place in the instance's history
-	Seed  uint64 // of what its children are
+	Seed  uint64 // of its children
 
 	Busy  int // ms that a step takes
 	Deaf  bool
@@ -24,7 +25,7 @@ type work struct {
 	Want     int // signals
 	Got      []int
 	Within   int       // ms after which an await times out
-	Until    time.Time // or when it does
+	Until    time.Time // or the time when it does
 	TimedOut int
 
 	Brood  int // children of each round
@@ -45,7 +46,7 @@ type ending struct {
 // ping is the payload of every signal.
 type ping struct {
 	Index int    // which of those that its target wants
-	Tag   string // unique; the label of the target, a slash and the index, then # and what tells repetitions apart
+	Tag   string // unique: the label of the target, a slash, the index, then # and a text that tells repetitions apart
 }
 
 type visit = fsm.Visit[work, ending]
@@ -65,7 +66,7 @@ var (
 	pongs = fsm.DeclareSignal[ping]("pong") // awaited beside ping, and never sent
 )
 
-// doomedAttempts is how often the doomed run: each run fails.
+// doomedAttempts is how often the doomed run; each of these runs fails.
 const doomedAttempts = 3
 
 var (
@@ -73,10 +74,10 @@ var (
 	errFatal   = errors.New("a fault that stays")
 )
 
-// player is a worker process's side of the machines: what they log to.
+// player is a worker process's side of the machines: it has their log.
 type player struct{ log *journal }
 
-// definitions of all machines; an old process does not know the second version.
+// definitions returns all machines; an old process does not know the second version.
 func (p player) definitions(old bool) []fsm.Definition {
 	patient := fsm.RetryPolicy{MaxAttempts: 1000, Base: 20 * time.Millisecond, Max: 200 * time.Millisecond}
 	all := []fsm.Definition{
@@ -96,14 +97,14 @@ func (p player) definitions(old bool) []fsm.Definition {
 		p.step("end", p.finish)).OnError(p.handle))
 }
 
-// run is one execution of a step, and what it decides.
+// run is one execution of a step, and its outcome.
 type run struct {
 	*visit
 	log     *journal
 	decided event
 }
 
-// step logs when a step begins and what it returns. A step that is interrupted leaves only the first.
+// step logs when a step begins and what it returns. An interrupted step leaves only the first line.
 func (p player) step(name string, body func(ctx context.Context, r *run) (fsm.Outcome, error)) fsm.StepDef[work, ending] {
 	return fsm.Step(name, func(ctx context.Context, v *visit) (fsm.Outcome, error) {
 		r := &run{visit: v, log: p.log}
@@ -128,7 +129,7 @@ func (p player) step(name string, body func(ctx context.Context, r *run) (fsm.Ou
 	})
 }
 
-// failure tells a step's own error from what it returns because the engine cancelled it.
+// failure tells a step's own error from an error that it returns because the engine cancelled it.
 func failure(ctx context.Context, err error) (outcome, detail string) {
 	if cause := context.Cause(ctx); cause != nil {
 		return "cancelled", cause.Error()
@@ -141,7 +142,7 @@ func of(i *fsm.Info, s *work) event {
 		Attempt: i.Attempt, Crashes: i.Crashes, N: s.N, Label: s.Label, Key: i.PartitionKey, Idempotency: i.IdempotencyKey()}
 }
 
-// moved is the state of the next visit.
+// moved returns the state of the next visit.
 func (r *run) moved() work {
 	s := r.State
 	s.N++
@@ -167,17 +168,18 @@ func (r *run) done() fsm.Outcome {
 	return r.Done(ending{r.State.Label, r.State.N})
 }
 
-// wrong logs what a step must not see.
+// wrong logs that a step saw what it must not see.
 func (r *run) wrong(what string) { r.wrongOf(0, what) }
 
-// wrongOf is wrong about another instance.
+// wrongOf logs the same about another instance.
 func (r *run) wrongOf(id fsm.ID, what string) {
 	e := of(&r.Info, &r.State)
 	e.Kind, e.Target, e.Detail = evWrong, int64(id), what
 	r.log.write(e)
 }
 
-// toil is the time that a step takes. Deaf ones finish what they began, whatever their context says.
+// toil takes the time that the state says. Deaf steps finish what they began, even if their context
+// ends.
 func (s *work) toil(ctx context.Context) error {
 	if s.Deaf {
 		ctx = context.WithoutCancel(ctx)
@@ -192,7 +194,7 @@ func (s *work) toil(ctx context.Context) error {
 	}
 }
 
-// attempt is what every step begins with: work, and failures as many as the state says.
+// attempt begins every step: it works, and fails as often as the state says.
 func (r *run) attempt(ctx context.Context) error {
 	if err := r.State.toil(ctx); err != nil {
 		return err
@@ -203,7 +205,7 @@ func (r *run) attempt(ctx context.Context) error {
 	return nil
 }
 
-// handle retries what passes and stops at what does not.
+// handle retries transient errors and stops at others.
 func (p player) handle(ctx context.Context, v *visit, failed error) (fsm.Outcome, error) {
 	e := of(&v.Info, &v.State)
 	e.Kind, e.Detail, e.To, e.ToN = evHandled, failed.Error(), v.Step, v.State.N

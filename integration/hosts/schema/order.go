@@ -1,4 +1,4 @@
-// Package schema is a host's: an order, and the instance that carries it out.
+// Package schema is the schema of a host: an order, and the instance that carries it out.
 package schema
 
 import (
@@ -8,11 +8,12 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Order of a customer.
+// Order is an order of a customer.
 type Order struct{ ent.Schema }
 
-// Fields of an order. Its instance is a plain column: the engine deletes instances when their time
-// has come, and a foreign key would either hold that up or take the order along.
+// Fields returns the fields of an order. Its instance is a plain column: the engine deletes
+// instances when their retention has passed, and a foreign key would either prevent that or delete
+// the order, too.
 func (Order) Fields() []ent.Field {
 	return []ent.Field{
 		field.Int64("id"),
