@@ -7,37 +7,38 @@ import (
 	"time"
 )
 
-// Activity is what this process is at, as far as it knows without asking the database. Hosts know
-// it as engine.Activity.
+// Activity describes what this process is doing, as far as it knows without asking the database.
+// Hosts know it as engine.Activity.
 type Activity struct {
-	// InFlight are the claims of this process: buffered, waiting for their key, running or
-	// committing. All of them are heartbeated.
+	// InFlight counts the claims of this process: buffered, waiting for their key, running or
+	// committing. The heartbeat extends the leases of all of them.
 	InFlight int `json:"in_flight"`
-	// LastPoll is when a poll last succeeded, which a worker does every second: zero before the
-	// first.
+	// LastPoll is when a poll last succeeded, which a worker attempts every second. It is zero before
+	// the first.
 	LastPoll time.Time `json:"last_poll,omitzero"`
-	// LastHeartbeat is when the leases were last extended, of none where nothing was claimed; zero
-	// before the first.
+	// LastHeartbeat is when a heartbeat last succeeded, even if there was no lease to extend. It is
+	// zero before the first.
 	LastHeartbeat time.Time `json:"last_heartbeat,omitzero"`
-	// LastCommit is when outcomes were last committed; zero before the first.
+	// LastCommit is when outcomes were last committed. It is zero before the first.
 	LastCommit time.Time `json:"last_commit,omitzero"`
-	// Queues of this process, by name.
+	// Queues lists the queues of this process by name.
 	Queues []QueueActivity `json:"queues,omitempty"`
 }
 
-// QueueActivity is what is claimed of one queue here.
+// QueueActivity counts the claims of one queue in this process.
 type QueueActivity struct {
 	Name     string `json:"name"`
 	Running  int    `json:"running"`  // in a slot, until the outcome is durable
 	Buffered int    `json:"buffered"` // waiting for a slot
 	Waiting  int    `json:"waiting"`  // waiting for the lock of their partition key
-	Held     int    `json:"held"`     // out of their slot, since somebody holds the row that their outcome is for
+	Held     int    `json:"held"`     // out of their slot, since somebody has locked the row that their outcome is for
 	Slots    int    `json:"slots"`
-	Idle     bool   `json:"idle"`   // there was nothing to claim when it was last looked
-	Paused   bool   `json:"paused"` // by an operator; also until the first poll
+	Idle     bool   `json:"idle"`   // the last look found nothing to claim
+	Paused   bool   `json:"paused"` // an operator has paused it; also true until the first poll
 }
 
-// Activity takes no lock that the work waits for long for, and asks no database.
+// Activity returns what the process is doing. It does not query the database or hold a contended
+// lock for long.
 func (w *Worker) Activity() Activity {
 	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w.process), LastHeartbeat: w.last.heartbeat.time(w.process), LastCommit: w.last.commit.time(w.process)}
 	for name, q := range w.queues {
@@ -50,10 +51,10 @@ func (w *Worker) Activity() Activity {
 	return a
 }
 
-// last is when things last went well.
+// last holds the times of the last successes.
 type last struct{ poll, heartbeat, commit moment }
 
-// moment is a time by process.since; zero: never.
+// moment is a time by process.since. Zero means never.
 type moment struct{ atomic.Int64 }
 
 func (m *moment) now(p *process) { m.Store(max(1, int64(p.since()))) }
@@ -66,8 +67,8 @@ func (m *moment) time(p *process) time.Time {
 	return p.began.Add(time.Duration(since))
 }
 
-// shown is what others see of a queue: its scheduler's own fields, as its loop shows them, and the
-// flights that have left their slots.
+// shown holds the counts of a queue that others may read: those of its scheduler, as of its last
+// turn, and the number of flights that have left their slots.
 type shown struct{ running, buffered, waiting, held atomic.Int64 }
 
 func (s *scheduler) show() {

@@ -14,8 +14,9 @@ type Around = func(ctx context.Context, i fsm.Info, run func(context.Context) er
 
 var errSwallowed = errors.New("middleware returned no error where the step failed")
 
-// surround runs a step within all that surrounds it. What the middleware returns decides: an error
-// of its own replaces an outcome. It cannot make an outcome where the step returned none.
+// surround runs a step within the middleware and everything else around it. The middleware's return
+// value decides: its error replaces an outcome. It cannot make an outcome if the step returned
+// none.
 func (p *process) surround(ctx context.Context, c *step.Claim,
 	body func(context.Context, *step.Claim) (*step.Commit, error),
 ) (*step.Commit, error) {

@@ -11,13 +11,14 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// stubborn is after how many failures in a row one entry is taken to cause them, and is isolated.
+// stubborn is the number of failures in a row after which the committer assumes that one entry
+// causes them, and isolates it.
 const stubborn = 3
 
-// attempt is how a batch is committed.
+// attempt defines how to commit a batch.
 type attempt struct {
-	wait  time.Duration // for rows that others hold
-	alone bool          // once only: what fails is put aside
+	wait  time.Duration // how long to wait for rows that others hold
+	alone bool          // try once only, and put aside what fails
 }
 
 var (
@@ -26,15 +27,17 @@ var (
 )
 
 // commitBatch commits a batch until every outcome in it is decided, or put aside because somebody
-// holds it up. Transient trouble is retried, here or later, with the leases beaten meanwhile: it
-// never reaches a step (T30). A data error bisects the batch down to the culprit; the others commit
-// (T65). Trouble that one entry may cause each time does not keep the others for long, either: after
-// a few tries each is committed alone, and that one goes on alone. A configuration error fails
-// nothing, unless it turns out to be the entry's own: see convicts.
+// holds it up. It retries transient failures, here or later, while the heartbeat extends the
+// leases, so they never reach a step (T30). After a data error it bisects the batch down to the
+// culprit, and commits the others (T65). One entry may also cause a failure at each try that looks
+// transient. It does not delay the others for long: after a few tries each outcome is committed
+// alone, and only that one is tried again and again. A configuration error fails no instance,
+// unless it turns out to be the entry's own: see convicts.
 //
-// Two outcomes of one instance may meet here: of a claim whose lease was lost while its step went
-// on, and of its successor in this same process. They must not share a batch: the riders go by the
-// batch's mark, so that the stale one would consume, spawn and drop along with the other.
+// A batch may contain two outcomes of one instance: one of a claim whose lease was lost while its
+// step went on, and one of its successor in this same process. They must not be committed together.
+// The riders go by the batch's mark, so they would consume, spawn and drop for the stale outcome,
+// too.
 func (c *committer) commitBatch(batch []*pending, how attempt) {
 	batch, repeated := distinct(batch)
 	if len(repeated) > 0 {
@@ -98,17 +101,17 @@ func (c *committer) commitBatch(batch []*pending, how attempt) {
 	}
 }
 
-// suspicion is of one outcome that meets a configuration error though it is alone.
+// suspicion belongs to one outcome that gets a configuration error although it is committed alone.
 type suspicion struct {
-	proofs int    // tries that failed though another outcome had been committed since the one before
-	worked uint32 // how many had been, before the last try
+	proofs int    // tries that failed although another outcome had been committed since the try before
+	worked uint32 // how many others had been committed before the last try
 	begun  bool
 }
 
-// convicts takes down a try that failed, and says whether the error is the entry's own doing: a
-// trigger or a policy of the host that meets something missing for the sake of this row only.
-// worked counts the others that were committed by the same statements before this try was sent. While
-// none is, or the role lacks a right, all fail alike, and it stays a matter of the installation.
+// convicts counts a failed try, and reports whether the error is the entry's own doing: a trigger
+// or a policy of the host may miss something that only this row needs. worked is the number of
+// others that the same statements had committed before this try was sent. While that number stays,
+// or the role lacks a right, all entries fail alike, and the installation is to blame.
 func (s *suspicion) convicts(worked uint32) bool {
 	if s.begun && worked != s.worked {
 		s.proofs++
@@ -117,7 +120,7 @@ func (s *suspicion) convicts(worked uint32) bool {
 	return s.proofs >= stubborn
 }
 
-// putAside keeps outcomes that were tried alone, and failed.
+// putAside hands outcomes that were tried alone, and failed, to held.
 func (c *committer) putAside(batch []*pending, how attempt, err error) {
 	by := byItself
 	switch {
@@ -133,25 +136,25 @@ func (c *committer) putAside(batch []*pending, how attempt, err error) {
 	c.held.add(batch, by)
 }
 
-// reportAfter is how long somebody may hold an outcome up before that is logged.
+// reportAfter is how long somebody may hold an outcome up before the worker logs it.
 const reportAfter = 2 * time.Second
 
-// probeLater finds out after a pause, and when nobody holds its row, what became of an outcome that
-// must not be committed again.
+// probeLater finds out, after a pause and once nobody holds its row, whether an outcome took effect
+// that must not be committed again.
 func (c *committer) probeLater(p *pending, pause time.Duration) {
 	p.bytes = p.entry.Bytes()
 	c.held.delay(p, byRow, pause)
 }
 
-// apart takes a batch apart of which one outcome seems to hold up the others: each goes alone.
+// apart makes each outcome of a batch go alone, since one of them seems to hold up the others.
 func (c *committer) apart(batch []*pending, by hinderer) {
 	for _, p := range batch {
 		c.held.delay(p, by, 0)
 	}
 }
 
-// commitOnce commits a batch, once, and answers who was applied or is stale. Who was left out is
-// put aside. After an error nobody was answered.
+// commitOnce makes one attempt to commit a batch. It answers the outcomes that were applied or are
+// stale, and puts aside those that were left out. After an error it has answered none.
 func (c *committer) commitOnce(batch []*pending, wait time.Duration) error {
 	mark := uuid.NewString()
 	entries := make([]store.Entry, len(batch))
@@ -173,21 +176,21 @@ func (c *committer) commitOnce(batch []*pending, wait time.Duration) error {
 	return nil
 }
 
-// commitTimeout is what a commit may take on the client's side: statementTimeout, and what so many
-// bytes take where a mebibyte takes a second.
+// commitTimeout is the time limit of a commit on the client's side: statementTimeout, and a second
+// for each mebibyte.
 func commitTimeout(bytes int) time.Duration {
 	return statementTimeout + time.Duration(bytes>>20)*time.Second
 }
 
-// unvoided drops the outcomes of claims that a newer one of this process has voided while they were
-// on their way.
+// unvoided drops the outcomes of claims that a newer claim of this process has voided in the
+// meantime.
 func (c *committer) unvoided(batch []*pending) []*pending {
 	kept, voided := c.sift(batch)
 	c.drop(voided)
 	return kept
 }
 
-// sift tells apart the outcomes of claims that hold, and of those that a newer one has voided.
+// sift separates outcomes whose claim holds from those whose claim a newer one has voided.
 func (c *committer) sift(batch []*pending) (kept, voided []*pending) {
 	for _, p := range batch {
 		if c.flights.current(p.flight) {
@@ -200,7 +203,7 @@ func (c *committer) sift(batch []*pending) (kept, voided []*pending) {
 }
 
 // drop answers outcomes whose claim is voided. They are stale, unless an attempt that got no answer
-// took effect: then the newer claim is what followed from it.
+// took effect: then the newer claim is a consequence of it.
 func (c *committer) drop(voided []*pending) {
 	var doubtful []*pending
 	for _, p := range voided {
@@ -218,7 +221,7 @@ func (c *committer) drop(voided []*pending) {
 	}
 }
 
-// distinct splits off the outcomes of instances that have one before them in the batch.
+// distinct splits off the outcomes of instances that occur earlier in the batch.
 func distinct(batch []*pending) (first, repeated []*pending) {
 	if len(batch) < 2 {
 		return batch, nil
@@ -249,7 +252,7 @@ func (c *committer) applied(done *store.Committed, took time.Duration) {
 	tell(c.base, c.process, c.hooks.commit, CommitEvent{Outcomes: len(done.Applied), Took: took})
 }
 
-// woke sees to what a commit has made runnable.
+// woke announces the queues and keys in which a commit has made something runnable.
 func (c *committer) woke(done *store.Committed) {
 	c.Nudge(done.Queues...)
 	for queue, in := range done.Soon {
@@ -260,8 +263,8 @@ func (c *committer) woke(done *store.Committed) {
 	c.promotions.add(done.Missed)
 }
 
-// settle answers the outcomes that were applied. The others were stale, or left out because someone
-// held their row or their parent's: those are put aside.
+// settle answers the outcomes that were applied. The others were stale, or were left out because
+// someone held their row or their parent's. It resolves those, and puts the undecided ones aside.
 func (c *committer) settle(batch []*pending, applied map[int64]bool) {
 	var ended []int64
 	var rest []*pending

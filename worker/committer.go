@@ -9,45 +9,45 @@ import (
 )
 
 const (
-	commitMost  = 500      // outcomes of one batch
-	commitBytes = 16 << 20 // and bytes, so that neither side has to hold more at a time
-	bulkMost    = 100      // children from which an outcome goes alone, so as not to hold up others
-	bulkBytes   = 4 << 20  // and bytes
+	commitMost  = 500      // most outcomes of one batch
+	commitBytes = 16 << 20 // most bytes of one batch, so that neither side has to hold more at a time
+	bulkMost    = 100      // number of children from which an outcome goes alone, so that it does not hold up others
+	bulkBytes   = 4 << 20  // bytes from which it does
 	commitLanes = 2
 )
 
-// committer makes outcomes durable, many in one transaction with others. A lane takes whatever
-// waits, commits it, and takes what gathered meanwhile. So batches grow under load by themselves,
-// and a lone step commits at once.
+// committer makes outcomes durable, many in one transaction. A lane takes the outcomes that wait,
+// commits them, and then takes those that have gathered meanwhile. So batches grow under load by
+// themselves, and a lone step commits at once.
 //
-// Outcomes of one parent's children always take the same lane: two lanes would find the parent
-// locked by each other.
+// Outcomes of one parent's children always take the same lane, since each of two lanes would find
+// the parent locked by the other.
 //
-// What must not share a transaction goes alone. What somebody holds up is put aside, and comes back
-// later: see held.
+// An outcome that must not share a transaction goes alone. One that somebody holds up is put aside,
+// and comes back later: see held.
 type committer struct {
 	*process
 	flights    *flights
 	promotions *promotions
 	held       *held
 
-	worked [store.NeedsMost]atomic.Uint32 // outcomes that were committed, by the statements they need
+	worked [store.NeedsMost]atomic.Uint32 // numbers of committed outcomes, by the statements that they need
 
 	running sync.WaitGroup
 	quit    chan struct{} // ends the lanes
 	lanes   [commitLanes]*lane
 
 	mu     sync.Mutex
-	any    []*pending // for whichever lane is free
+	any    []*pending // outcomes for whichever lane is free
 	closed bool
 
-	bulk  lone // large: one at a time, so that few bytes are on their way
-	keyed lone // with children that have correlation keys, which others may be inserting
-	stuck lone // that have waited in vain for a lock that is no row's of theirs
-	ill   lone // whose commit fails, as no other's may
+	bulk  lone // large outcomes: one at a time, so that few bytes are on their way
+	keyed lone // outcomes with children whose correlation keys others may be inserting
+	stuck lone // outcomes that have waited in vain for a lock other than on their rows
+	ill   lone // outcomes whose commit fails for another reason than others' commits
 }
 
-// lane is what only one of them may take, under the committer's mu.
+// lane holds the outcomes that only this lane may take. The committer's mu guards it.
 type lane struct {
 	own  []*pending
 	wake chan struct{}
@@ -62,25 +62,25 @@ func (l *lane) signal() {
 	}
 }
 
-// pending is an outcome on its way.
+// pending is an outcome on its way to the database.
 type pending struct {
 	flight    *flight
 	entry     store.Entry
 	bytes     int
-	marks     []string   // of every attempt to commit it
+	marks     []string   // the marks of every attempt to commit it
 	doubt     bool       // one of them got no answer
 	probe     bool       // do not commit it, but find out whether its attempt took effect
-	held      *hindrance // nil: nothing has kept it from being committed yet
+	held      *hindrance // nil: nothing has kept it from being committed so far
 	suspicion suspicion
 	to        recipient
 }
 
-// recipient is who hears of an outcome.
+// recipient gets the answer about an outcome.
 type recipient interface {
-	// answered tells what became of it, once.
+	// answered reports, once, the fate of the outcome.
 	answered(r commitReply)
-	// leave tells, at most once and before that, that it takes long through no fault of its own, so
-	// that its slot may go to others.
+	// leave is called at most once, before answered. The outcome takes long through no fault of its
+	// own, so its slot may go to others.
 	leave()
 }
 
@@ -88,12 +88,12 @@ func (p *pending) terminal() bool {
 	return p.entry.Commit.Kind.Terminal()
 }
 
-// commitReply is what became of an outcome: durable, if all are zero.
+// commitReply is the fate of an outcome. If all fields are zero, the outcome is durable.
 type commitReply struct {
 	stale     bool
-	refused   error // by Postgres, for its data: nothing was written
+	refused   error // Postgres refused its data: nothing was written
 	abandoned bool  // the worker stopped first: the lease decides
-	undone    bool  // of one that was probed: nothing was written, nor will be
+	undone    bool  // for a probed outcome: nothing was written, nor will be
 }
 
 func newCommitter(p *process, flights *flights, promotions *promotions) *committer {
@@ -106,13 +106,13 @@ func newCommitter(p *process, flights *flights, promotions *promotions) *committ
 	return c
 }
 
-// commit takes an outcome, and answers it once, when it is durable or cannot be. It does not wait.
+// commit takes an outcome, and answers it once, when it is durable or cannot be. It does not block.
 func (c *committer) commit(p *pending) {
 	p.bytes = p.entry.Bytes()
 	c.send(p)
 }
 
-// send puts an outcome where it is committed.
+// send puts an outcome into the queue from which it is committed.
 func (c *committer) send(p *pending) {
 	c.mu.Lock()
 	if c.closed {
@@ -139,7 +139,7 @@ func (c *committer) send(p *pending) {
 	}
 }
 
-// loneOf is where an outcome is committed alone; nil: it may share a batch.
+// loneOf returns the lone from which an outcome is committed alone, or nil if it may share a batch.
 func (c *committer) loneOf(p *pending) *lone {
 	switch {
 	case p.held != nil && p.held.by == byLock:
@@ -154,7 +154,7 @@ func (c *committer) loneOf(p *pending) *lone {
 	return nil
 }
 
-// answer tells what became of an outcome.
+// answer reports the fate of an outcome to its recipient.
 func (c *committer) answer(p *pending, r commitReply) {
 	c.held.forget(p)
 	p.to.answered(r)
@@ -168,8 +168,8 @@ func (c *committer) run() {
 	c.running.Go(c.held.run)
 }
 
-// stop ends the lanes. What is still on its way is abandoned: the caller has waited for it as long
-// as it wanted to, and has cancelled the context of what is being sent.
+// stop ends the lanes, and abandons the outcomes that are still on their way. The caller has waited
+// for them as long as it wanted to, and has cancelled the context of the statements.
 func (c *committer) stop() {
 	c.mu.Lock()
 	c.closed = true
@@ -189,7 +189,7 @@ func (c *committer) abandon(batch []*pending) {
 	}
 }
 
-// serve commits what comes to a lane.
+// serve commits the outcomes of a lane.
 func (c *committer) serve(l *lane) {
 	for {
 		if batch := c.take(l); len(batch) > 0 {
@@ -204,7 +204,7 @@ func (c *committer) serve(l *lane) {
 	}
 }
 
-// take takes a batch for a lane: its own, and what any lane may take.
+// take takes a batch for a lane: from its own outcomes, and from those that any lane may take.
 func (c *committer) take(l *lane) (batch []*pending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -218,7 +218,8 @@ func (c *committer) take(l *lane) (batch []*pending) {
 	return append(batch, more...)
 }
 
-// front takes up to n from the front of a queue, as far as their bytes are left.
+// front takes up to n outcomes from the front of a queue, as far as bytes allows, and subtracts
+// their bytes from it.
 func front(queue []*pending, n int, bytes *int) (rest, taken []*pending) {
 	n = min(n, len(queue))
 	for i, p := range queue[:n] {

@@ -9,15 +9,16 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Queue is how one queue is worked on in this process.
+// Queue defines how this process works on one queue.
 type Queue struct {
-	Concurrency int           // steps at once
+	Concurrency int           // steps at a time
 	Buffer      int           // claims that wait for a slot; 0: adaptive
-	PollMin     time.Duration // first idle interval
-	PollMax     time.Duration // and the longest
+	PollMin     time.Duration // the first interval of polls while idle
+	PollMax     time.Duration // the longest interval
 }
 
-// Config of a worker. It is complete and valid: package engine fills in defaults and checks bounds.
+// Config configures a worker. It must be complete and valid: package engine fills in defaults and
+// checks bounds.
 type Config struct {
 	Store    *store.Store
 	Env      *step.Env
@@ -28,7 +29,7 @@ type Config struct {
 	Heartbeat     time.Duration
 	Reap          time.Duration
 	DrainTimeout  time.Duration // how long Stop lets steps finish
-	DrainGrace    time.Duration // and how long after cancelling them
+	DrainGrace    time.Duration // how long Stop waits after cancelling them
 	RunAheadFor   time.Duration
 	RunAheadSteps int  // 1: off
 	LockByLease   bool // no advisory locks for partition keys
@@ -39,23 +40,24 @@ type Config struct {
 
 	Logger *slog.Logger
 	Hooks  []Hooks
-	// Context makes the context that steps derive from, so that the engine is found in it. Nil: as
-	// it is.
+	// Context returns the context from which steps derive, so that a step finds the engine in it. Nil
+	// leaves the context unchanged.
 	Context func(context.Context) context.Context
 	// Around surrounds the steps; the first is the outermost.
 	Around []Around
-	// Extract puts what was stored with an instance into its steps' contexts. Nil: as they are.
+	// Extract puts the values that were stored with an instance into its steps' contexts. Nil leaves
+	// the contexts unchanged.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
-	// Fire fires the schedules that are due at a time, by Postgres' clock where it is zero, calls
-	// told for each one that it advanced, and returns when to call it again. The poller sees what is
-	// due in two seconds or later. Nil: this worker fires no schedules.
+	// Fire fires due schedules, calls told for each one it advanced, and returns when to call again.
+	// They are due at the given time, or if that is zero, by Postgres' clock. The poller notices a
+	// schedule that is due in two seconds or later. Nil: this worker fires no schedules.
 	Fire func(ctx context.Context, at time.Time, told func(FireEvent)) (wait time.Duration, err error)
-	// Terminal is told the ids of instances that ended here, after the commit. Nil: nobody waits.
+	// Terminal gets the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)
 }
 
-// backend is what a worker needs of package store: as an interface, so that its logic can be tested
-// without a database.
+// backend is the part of package store that a worker needs. It is an interface so that tests need
+// no database.
 type backend interface {
 	Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, error)
 	Commit(ctx context.Context, worker, mark string, entries []store.Entry, wait time.Duration) (store.Committed, error)
@@ -87,7 +89,7 @@ type beater interface {
 	Close(ctx context.Context) error
 }
 
-// keyLocks are the advisory locks of partition keys, on a connection of their own.
+// keyLocks takes the advisory locks of partition keys, on a connection of their own.
 type keyLocks interface {
 	TryLock(ctx context.Context, hashes []int64) ([]bool, error)
 	Unlock(ctx context.Context, hashes []int64) error

@@ -9,10 +9,10 @@ import (
 	"github.com/gendurable/gendurable/internal/pace"
 )
 
-// deadlines cancels steps that this process no longer believes to hold: their rows may be someone
-// else's. What they return is decided by the fence all the same. It is apart from the heartbeat,
-// since a beat that is never answered is the very reason. It looks for zombies, too, and for claims
-// whose instance is over its deadline before they had a slot.
+// deadlines cancels steps whose lease this process no longer believes in, since their rows may be
+// someone else's. The fence decides about their outcomes all the same. It is separate from the
+// heartbeat, since a beat that is never answered is the very reason. It also looks for zombies, and
+// for claims whose instance passed its deadline before they had a slot.
 type deadlines struct {
 	*process
 	flights *flights
@@ -22,7 +22,7 @@ func newDeadlines(p *process, flights *flights) *deadlines {
 	return &deadlines{process: p, flights: flights}
 }
 
-// run looks until ctx ends.
+// run looks at the flights until ctx ends.
 func (d *deadlines) run(ctx context.Context) {
 	for pace.Sleep(ctx, d.config.Heartbeat/4) { // at most a twelfth of the lease, which is less than margin
 		now := int64(d.since())
@@ -37,7 +37,7 @@ func (d *deadlines) run(ctx context.Context) {
 	}
 }
 
-// overtime deals with a flight whose context has ended.
+// overtime handles a flight whose context has ended.
 func (d *deadlines) overtime(f *flight, now int64) {
 	switch told := f.told.Load(); {
 	case !f.started.Load():
@@ -59,8 +59,9 @@ const (
 	counted     = -1
 )
 
-// zombie tells of code that goes on though its context has ended. Nothing can stop it: it keeps its
-// slot, and its claim as long as this process has it, and the fence decides about what it returns.
+// zombie reports code that goes on although its context has ended. Nothing can stop such code. It
+// keeps its slot, and its claim as long as this process has it, and the fence decides about its
+// outcome.
 func (d *deadlines) zombie(f *flight) {
 	info, cause := fsm.InfoOf(f.beat), context.Cause(f.ctx)
 	if cause == nil {
@@ -71,8 +72,8 @@ func (d *deadlines) zombie(f *flight) {
 	tell(d.base, d.process, d.hooks.zombie, ZombieEvent{Instance: info, Cause: cause})
 }
 
-// watch notes when the context of a step with a timeout of its own has ended, until what it returns
-// is called.
+// watch notes when the context of a step with a timeout of its own ends. The caller ends the watch
+// by release.
 func (p *process) watch(ctx context.Context, f *flight) (release func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -81,7 +82,7 @@ func (p *process) watch(ctx context.Context, f *flight) (release func()) {
 	})
 	return func() {
 		if !stop() {
-			<-over // else it might note it of the flight's next step
+			<-over // otherwise it might note the end of the flight's next step
 		}
 	}
 }

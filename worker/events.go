@@ -9,10 +9,10 @@ import (
 // StepEvent says that a step ran.
 type StepEvent struct {
 	Instance fsm.Info
-	Outcome  fsm.OutcomeKind // fsm.OutcomeNone where the claim was given back
-	Failure  fsm.Failure     // why the instance failed, where Outcome is fsm.OutcomeStop; else ""
-	Took     time.Duration   // the step alone, without its handler and its commit
-	Err      error           // why the handler was called; nil where it was not
+	Outcome  fsm.OutcomeKind // fsm.OutcomeNone if the claim was given back
+	Failure  fsm.Failure     // why the instance failed, if Outcome is fsm.OutcomeStop; otherwise ""
+	Took     time.Duration   // duration of the step alone, without its handler and its commit
+	Err      error           // why the handler was called; nil if it was not
 }
 
 // PickEvent says that a claim was answered.
@@ -21,7 +21,7 @@ type PickEvent struct {
 	Wanted int           // rows that were asked for
 	Got    int           // rows that came
 	Took   time.Duration // from the request to the answer
-	Err    error         // nil where the claim succeeded; else it is repeated
+	Err    error         // nil if the claim succeeded; otherwise the worker repeats it
 }
 
 // SaturationEvent says how busy the slots of a queue are in this process, after a pick.
@@ -54,16 +54,16 @@ type ExpireEvent struct {
 	Failed int
 }
 
-// CancelEvent says that an operator's verb of this engine cancelled instances.
+// CancelEvent says that an operator's verb on this engine cancelled instances.
 type CancelEvent struct {
-	Cancelled int // descendants among them
+	Cancelled int // includes descendants
 }
 
 // ZombieEvent says that a step still runs 10 s after its context has ended: it ignores its context.
 // Its slot stays taken until it returns. Each step is reported once.
 type ZombieEvent struct {
 	Instance fsm.Info // as it was claimed
-	Cause    error    // of the context's end
+	Cause    error    // why the context ended
 }
 
 // StaleEvent says that an outcome came too late and changed nothing.
@@ -71,7 +71,7 @@ type StaleEvent struct {
 	Instance fsm.Info
 }
 
-// DrainEvent says that a stop has ended.
+// DrainEvent says that Stop has finished.
 type DrainEvent struct {
 	Released  int // claims that were given back unstarted
 	Abandoned int // steps that were still running: their instances run again when the leases expire
@@ -82,11 +82,11 @@ type PruneEvent struct {
 	Deleted int
 }
 
-// FireEvent says that a schedule has moved on.
+// FireEvent says that a schedule was advanced.
 type FireEvent struct {
 	Schedule string
 	Inserted int           // occurrences that were inserted
-	Missed   int           // occurrences that the catch-up policy dropped, at least
+	Missed   int           // occurrences that the catch-up policy dropped, or a lower bound
 	Skipped  int           // occurrences that the overlap policy dropped
 	Late     time.Duration // from the time of the newest inserted occurrence to its insertion
 }

@@ -25,8 +25,8 @@ func newExecutor(p *process, flights *flights, claims *claims, commits *committe
 		runners: runners{atOnce: runtime.GOMAXPROCS(0)}}
 }
 
-// execute executes a flight, which has a slot from here until it lands, or leaves it. It does not
-// wait. One that comes back goes on where it was.
+// execute runs a flight. The flight has a slot from now until it lands, or leaves the slot. execute
+// does not block. A flight that comes back continues where it was.
 func (e *executor) execute(f *flight) {
 	f.started.Store(true)
 	e.flights.started.Add(1)
@@ -40,34 +40,34 @@ func (e *executor) execute(f *flight) {
 	e.runners.add(&execution{executor: e, f: f, m: m, begun: e.since()})
 }
 
-// execution is one flight in a slot: it runs the claimed step, has its outcome committed and, where
-// the claim is kept, runs the next one. It is a goroutine's only while it runs user code: an
-// outcome on its way is the committer's, whose answer goes on with it.
+// execution is one flight in a slot. It runs the claimed step, has its outcome committed and, if
+// the claim is kept, runs the next step. It occupies a goroutine only while it runs user code:
+// while the committer has an outcome, only the committer's answer continues the execution.
 type execution struct {
 	*executor
 	f *flight
 	m *step.Machine
 
-	begun time.Duration // of the flight
+	begun time.Duration // when the flight began
 	ahead int           // steps that it has run ahead so far
 
-	// Of the visit under way.
+	// The following fields belong to the visit under way.
 	phase   phase
-	failed  *failure // what the handler is called for
-	refused bool     // Postgres has refused an outcome of this visit once already
-	final   bool     // and what is under way now is the last resort: to fail with a safe text
+	failed  *failure // the failure for which the handler is called
+	refused bool     // Postgres has already refused an outcome of this visit
+	final   bool     // the outcome under way is the last resort, which fails with a safe text
 	took    time.Duration
-	rerun   int // how often in a row its own transaction met what may pass
+	rerun   int // how often in a row the step's own transaction failed with an error that may be absent next time
 
 	sent   pending      // the outcome under way
-	before phase        // in which it was decided
-	answer *commitReply // what became of it, not yet considered
+	before phase        // the phase in which it was decided
+	answer *commitReply // its fate, not yet considered
 	undone turn         // what follows if it was undone
 }
 
-// run runs what there is to run: until the flight has ended, or until an outcome is on its way to
-// the database. If user code ends the goroutine by runtime.Goexit, another takes over: to the
-// machine that is a step that failed (T73).
+// run runs the execution until the flight has ended, or until an outcome is on its way to the
+// database. If user code ends the goroutine by runtime.Goexit, another goroutine takes over, and
+// the machine sees a failed step (T73).
 func (x *execution) run() {
 	returned := false
 	defer func() {
@@ -82,12 +82,12 @@ func (x *execution) run() {
 	}
 }
 
-// proceed reports whether the flight is over. If it is not, the execution is somebody else's
-// already.
+// proceed reports whether the flight is over. If it is not, another goroutine may already have the
+// execution.
 func (x *execution) proceed() (over bool) {
 	if x.phase == fresh && x.ahead == 0 && x.since() > time.Duration(x.f.until.Load()) {
-		// It waited in the buffer until the lease was doubtful: give it back, if it is still ours
-		// (T23).
+		// The flight waited in the buffer until its lease was doubtful. Give the claim back, if it is
+		// still ours (T23).
 		x.f.cancel(fsm.ErrLeaseLost)
 	}
 	var outcome *step.Commit
@@ -129,8 +129,8 @@ func (x *execution) proceed() (over bool) {
 	}
 }
 
-// answered is the committer's answer. The usual end of a flight needs nobody's code, and no
-// goroutine.
+// answered takes the committer's answer. Usually the flight ends here: that runs no user code, and
+// needs no goroutine.
 func (x *execution) answered(r commitReply) {
 	if r == (commitReply{}) && !x.sent.entry.Keep && len(x.hooks.step) == 0 {
 		x.flights.land(x.f)
@@ -140,12 +140,12 @@ func (x *execution) answered(r commitReply) {
 	x.runners.add(x)
 }
 
-// leave frees the slot: the outcome under way is held up.
+// leave frees the slot, since the outcome under way is held up.
 func (x *execution) leave() { x.flights.leave(x.f) }
 
-// returns puts an execution that has left its slot, and still has code to run, back in line for one,
-// and reports whether there is still somebody who gives it one. A worker that drains starts nothing
-// else, so there it goes on without.
+// returns puts an execution that has left its slot, and still has code to run, back in line for a
+// slot. It reports false if nobody gives it one: a worker that drains starts nothing else, so the
+// execution continues without a slot.
 func (x *execution) returns() bool {
 	x.f.resumes = x
 	select {
@@ -157,15 +157,15 @@ func (x *execution) returns() bool {
 	}
 }
 
-// await has the committer find out whether a step's own transaction took effect.
+// await makes the committer find out whether a step's own transaction took effect.
 func (x *execution) await(t turn) {
 	x.phase, x.undone = decided, t
 	x.sent = pending{flight: x.f, entry: t.entry, marks: []string{t.mark}, doubt: t.doubt, probe: true, to: x}
 	x.commits.probeLater(&x.sent, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second))
 }
 
-// consider decides what follows from what became of an outcome: another one, or the flight is over,
-// or neither: decide anew.
+// consider decides what follows from the fate of an outcome: another outcome, or the end of the
+// flight, or neither, so that the visit is decided anew.
 func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 	switch {
 	case r.refused != nil && x.final:
@@ -186,7 +186,7 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 	x.report(o)
 	if x.sent.entry.Keep {
 		x.advance(o)
-		if x.f.left { // the next step needs a slot: it is claimed again for it
+		if x.f.left { // the next step needs a slot, so the instance is claimed again for it
 			x.release()
 			return nil, true
 		}
@@ -195,8 +195,8 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 	return nil, true
 }
 
-// follow does what follows a step's own transaction. As after consider, it returns another outcome,
-// or that the flight is over, or neither: decide anew.
+// follow does what a step's own transaction requires. Like consider, it returns another outcome, or
+// that the flight is over, or neither, so that the visit is decided anew.
 func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 	switch t.kind {
 	case turnReply:
@@ -213,15 +213,15 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 	return nil, false
 }
 
-// release gives the claim back as it was: attempt, crashes, visit and state untouched. If it is not
-// ours any more, nothing happens.
+// release gives the claim back, with attempt, crashes, visit and state unchanged. If the claim is
+// no longer ours, it does nothing.
 func (x *execution) release() {
 	x.report(nil)
-	x.claims.giveBack(x.base, []*flight{x.f}) // as long as it takes: meanwhile its lease is extended
+	x.claims.giveBack(x.base, []*flight{x.f}) // may take long: meanwhile the heartbeat extends its lease
 }
 
-// stuck leaves an instance that Postgres does not even let fail to its lease: the reaper's growing
-// delays keep what is tried again in vain from becoming a busy loop.
+// stuck leaves an instance that Postgres does not even let fail to its lease. The reaper's growing
+// delays keep the repeated attempts from becoming a busy loop.
 func (x *execution) stuck(err error) {
 	c := x.f.claim
 	x.log.Error("Postgres refuses every outcome of an instance: it is tried again when its lease expires, until it is repaired by hand",
@@ -235,7 +235,7 @@ func (x *execution) stale() {
 	tell(x.base, x.process, x.hooks.stale, StaleEvent{Instance: fsm.InfoOf(c)})
 }
 
-// report tells what became of a visit; o is nil where the claim was given back.
+// report calls the hooks about a visit. o is nil if the claim was given back.
 func (x *execution) report(o *step.Commit) {
 	if len(x.hooks.step) == 0 {
 		return

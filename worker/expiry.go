@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// expireMost bounds one statement: less than of awaits, for it also holds the instances' parents.
+// expireMost bounds one statement. It is lower than for awaits, since the statement also locks the
+// instances' parents.
 const expireMost = 200
 
 // expiry fails instances that are over their deadline.
@@ -16,7 +17,7 @@ type expiry struct {
 	promotions *promotions
 }
 
-// sweep fails what is over its deadline by now.
+// sweep fails the instances that are over their deadline.
 func (e *expiry) sweep(ctx context.Context) error {
 	for round := 0; ; round++ {
 		r, err := e.db.Expire(ctx, uuid.NewString(), expireMost)

@@ -9,34 +9,34 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// flight is a claim from the moment this process has it until its end is durable: buffered, waiting
-// for its key, running or committing. All of that is heartbeated.
+// flight is a claim from the moment when this process has it until its end is durable: buffered,
+// waiting for its key, running or committing. The heartbeat extends its lease all the while.
 type flight struct {
-	beat  *step.Claim // as claimed: what heartbeats and releases name. Never changed
+	beat  *step.Claim // as claimed, for heartbeats and releases, which name the claim by it; never changed
 	queue *queue
 
-	claim *step.Claim // as it stands: a kept claim moves on. Owned by the goroutine that runs it
+	claim *step.Claim // as of now: a kept claim moves on; owned by the goroutine that runs the flight
 
 	started atomic.Bool // it has had a slot
-	left    bool        // it has left its slot: its outcome is held up. Owned as claim is
-	resumes *execution  // it is back in line for a slot, and goes on with this
-	aside   bool        // it waits for a key that is somebody else's for now; the keyring's
+	left    bool        // it has left its slot, since its outcome is held up; owned like claim
+	resumes *execution  // the execution that continues once the flight has a slot again
+	aside   bool        // it waits for a key that somebody else has for now; the keyring owns this field
 
 	ctx    context.Context //nolint:containedctx // a flight is a call that outlives its caller's stack
 	cancel context.CancelCauseFunc
 
 	// until is when this process, by its own clock, stops believing in the lease: nanoseconds of
-	// process.since. It can only make the worker give up earlier; what counts is the fence.
+	// process.since. It can only make the worker give up earlier, since the fence decides.
 	until atomic.Int64
 
-	paused atomic.Bool // an operator has paused the instance: no run-ahead
+	paused atomic.Bool // an operator has paused the instance: it does not run ahead
 
-	// Of the user's code that runs, for what counts zombies.
-	inside atomic.Bool  // it runs
-	told   atomic.Int64 // when its context was seen to have ended, by process.since; 0: not yet
+	// These fields describe the running user code, for the detection of zombies.
+	inside atomic.Bool  // user code runs
+	told   atomic.Int64 // when its context was first seen to have ended, by process.since; 0: not yet
 }
 
-// lost reports whether the engine itself ended the flight's context, and why.
+// lost returns the reason for which the engine itself ended the flight's context, or nil.
 func (f *flight) lost() error {
 	cause := context.Cause(f.ctx)
 	if errors.Is(cause, fsm.ErrDraining) || errors.Is(cause, fsm.ErrLeaseLost) || errors.Is(cause, fsm.ErrKeyLost) ||
@@ -51,9 +51,9 @@ func (f *flight) expired() bool {
 	return f.ctx.Err() != nil && errors.Is(context.Cause(f.ctx), fsm.ErrDeadline)
 }
 
-// bounded ends a flight's context at its instance's deadline, too. What is left until then is the
-// server's word, counted from the moment it was heard: the context never ends before the deadline,
-// whatever the clocks say.
+// bounded also ends a flight's context at its instance's deadline. The server computes the time
+// left, and the worker counts it from when the answer arrived: so the context never ends before the
+// deadline, whatever the clocks say.
 func bounded(ctx context.Context, cancel context.CancelCauseFunc, c *step.Claim) (context.Context, context.CancelCauseFunc) {
 	if c.Deadline.IsZero() {
 		return ctx, cancel

@@ -9,20 +9,20 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// failure is an error that a visit met. User code may return any error: one that panics when it is
-// unwrapped or printed, or that ends the goroutine. So the guard looks at it once, and everything
-// outside of a guard goes by what was seen.
+// failure is an error that a visit got. User code may return any error: one that panics when it is
+// unwrapped or printed, or that ends the goroutine. So the guard looks at it once, and code outside
+// of a guard uses only the results of that look.
 type failure struct {
-	err    error // as it was returned, for handlers and hooks alone, which are called in guards of their own
-	safe   error // the same for everybody else
-	passes bool  // it is an error of Postgres that may not be met again
+	err    error // as user code returned it; only for handlers and hooks, which have guards of their own
+	safe   error // the same error for everybody else
+	passes bool  // it is an error of Postgres that may be absent the next time
 }
 
-// known is a failure of the engine's own making: its error is safe.
+// known makes a failure of an error of the engine's own, which is safe.
 func known(err error) *failure { return &failure{err: err, safe: err} }
 
-// look looks at an error of user code, within the guard. Code that panics here has panicked in the
-// step.
+// look examines an error of user code, within the guard. An error whose methods panic counts as a
+// panic of the step.
 func look(err error) (f *failure) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -37,13 +37,13 @@ func panicked(value any) *failure {
 	return &failure{err: err, safe: errors.New(step.SanitizeError(err))}
 }
 
-// and makes one failure of two: of f, some words, and what followed.
+// and combines two failures: f, some words, and the one that followed.
 func (f *failure) and(words string, then *failure) *failure {
 	text := f.safe.Error() + words + then.safe.Error()
 	return &failure{err: &chain{text, []error{f.err, then.err}}, safe: errors.New(text)}
 }
 
-// chain is several errors under one text. Package fmt would ask each of them for its own.
+// chain joins several errors under one text. Package fmt would call the Error method of each.
 type chain struct {
 	text string
 	errs []error
@@ -52,7 +52,7 @@ type chain struct {
 func (c *chain) Error() string   { return c.text }
 func (c *chain) Unwrap() []error { return c.errs }
 
-// guarded is guard, noted for what counts zombies.
+// guarded is guard that also tells the detection of zombies that user code runs.
 func (x *execution) guarded(run func() (*step.Commit, error)) (*step.Commit, *failure) {
 	x.f.told.Store(0)
 	x.f.inside.Store(true)
@@ -60,8 +60,8 @@ func (x *execution) guarded(run func() (*step.Commit, error)) (*step.Commit, *fa
 	return guard(run)
 }
 
-// guard runs user code and makes a panic a failure. runtime.Goexit passes through it: nothing can stop
-// that, see execution.run.
+// guard runs user code and turns a panic into a failure. It cannot stop runtime.Goexit: see
+// execution.run.
 func guard(run func() (*step.Commit, error)) (out *step.Commit, failed *failure) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Hand works a worker by hand: what its loops do by themselves, one thing at a time, when told to.
-// It is the seam for package durabletest; claim, execution and commit are those of every worker,
-// and nothing on their way knows of it.
+// Hand operates a worker step by step: each method does once what one of the worker's loops would
+// do by itself. Package durabletest uses it. Claim, execution and commit are those of every worker,
+// and do not know of Hand.
 //
-// There is neither heartbeat nor reaper, nor run-ahead: each claim is one step, whose outcome is
-// durable when its Run returns. For one goroutine.
+// It has neither heartbeat nor reaper, nor run-ahead: each claim is one step, whose outcome is
+// durable when its Run returns. Only one goroutine may use it.
 type Hand struct {
 	w      *Worker
-	queues map[string]*queue // not w's: these have no loop
+	queues map[string]*queue // not the worker's: these have no loop
 }
 
-// ByHand is instead of Start. Stop ends it as any worker.
+// ByHand replaces Start. Stop ends the worker as usual.
 func (w *Worker) ByHand() *Hand {
 	w.config.RunAheadSteps = 1
 	w.commits.held.most = 0 // a Run waits until its outcome is durable
@@ -34,9 +34,9 @@ func (w *Worker) ByHand() *Hand {
 	return &Hand{w: w, queues: map[string]*queue{}}
 }
 
-// Wake does what the poller and the promotions do: it wakes the instances whose await is over,
-// fails those over their deadline, brings partition keys forward, and returns which queues are
-// paused.
+// Wake does the work of the poller and the promotions: it wakes the instances whose await has timed
+// out, fails those over their deadline, brings partition keys forward, and returns the names of
+// paused queues.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs)
 	if err != nil {
@@ -79,13 +79,13 @@ func (h *Hand) Fire(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// Taken is a claim that has not run yet.
+// Taken is a claim whose step has not run yet.
 type Taken struct {
 	h *Hand
 	f *flight
 }
 
-// Take claims the most urgent instance of a queue; nil if nothing there can run.
+// Take claims the most urgent instance of a queue, or returns nil if nothing there can run.
 func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 	q := h.queues[queue]
 	if q == nil {
@@ -99,7 +99,7 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		got, err := h.w.db.Claim(ctx, p)
 		switch {
 		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
-			continue // met another worker on a partition key
+			continue // the claim collided with another worker's on a partition key
 		case err != nil:
 			if store.Unknown(err) { // it may have taken effect
 				stray, cancel := context.WithTimeout(h.w.base, h.w.config.DrainGrace)
@@ -116,7 +116,7 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 	}
 }
 
-// unlock waits for the partition key of what was claimed.
+// unlock waits for the lock of the claim's partition key.
 func (t *Taken) unlock(ctx context.Context) error {
 	if t.f.beat.PartitionKey == "" {
 		return nil
@@ -134,17 +134,17 @@ func (t *Taken) unlock(ctx context.Context) error {
 	return fmt.Errorf("wait for partition key %q: %w", t.f.beat.PartitionKey, context.Cause(ctx))
 }
 
-// Info is which step was claimed.
+// Info identifies the step that was claimed.
 func (t *Taken) Info() fsm.Info { return fsm.InfoOf(t.f.beat) }
 
-// GiveBack releases the claim, untouched.
+// GiveBack releases the claim, with the instance unchanged.
 func (t *Taken) GiveBack() {
 	t.h.w.claims.giveBack(t.h.w.base, []*flight{t.f})
 	t.h.w.flights.land(t.f)
 }
 
-// Run runs the step and commits its outcome. When ctx ends the step is cancelled, and has the grace
-// of a drain to return: then its claim is given back, untouched.
+// Run runs the step and commits its outcome. When ctx ends, Run cancels the step, which has the
+// grace of a drain to return. Then it gives the claim back, with the instance unchanged.
 func (t *Taken) Run(ctx context.Context) error {
 	w, f := t.h.w, t.f
 	w.executor.execute(f)
@@ -160,10 +160,10 @@ func (t *Taken) Run(ctx context.Context) error {
 	case <-f.queue.freed:
 		return context.Cause(ctx)
 	case <-grace.C:
-		delete(t.h.queues, f.queue.name) // its slot is taken, maybe for good
+		delete(t.h.queues, f.queue.name) // the step has its slot, perhaps for good
 		return fmt.Errorf("step %q of instance %d does not heed the end of its context: %w", f.beat.Step, f.beat.ID, context.Cause(ctx))
 	}
 }
 
-// Machines are the names and versions that this worker runs, as claims name them.
+// Machines lists the names and versions that this worker runs, in the form that claims use.
 func (h *Hand) Machines() []string { return slices.Clone(h.w.machineIDs) }

@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// heldMost and heldBytes bound the outcomes of a process that are held up and have left their
-	// slots. Beyond, outcomes keep their slots, so that a process whose every row is held claims no
-	// more and more.
+	// heldMost and heldBytes bound the held-up outcomes of a process that have left their slots.
+	// Beyond that, outcomes keep their slots, so that a process whose every row is locked does not
+	// claim ever more rows.
 	heldMost  = 1000
 	heldBytes = 64 << 20
-	// leaveAfter is how long an outcome is held up before it leaves its slot: locks of a moment are
-	// not worth what follows.
+	// leaveAfter is how long an outcome is held up before it leaves its slot. A lock of a moment does
+	// not justify the consequences.
 	leaveAfter = 50 * time.Millisecond
 
-	// A row that somebody holds is tried again after heldLeast, doubled up to heldLate: a try does
-	// not wait, and shares a batch.
+	// heldLeast is the pause before the next try of an outcome whose row somebody has locked. It
+	// doubles up to heldLate. A try does not wait, and shares a batch.
 	heldLeast = 5 * time.Millisecond
 	heldLate  = 500 * time.Millisecond
-	// illLate is the longest pause of what fails for another reason.
+	// illLate is the longest pause after another failure.
 	illLate = 5 * time.Second
 
-	// A row that many lock in turn is never free for who does not wait. So after waitAfter tries an
-	// outcome also waits for its rows, at first for waitLeast, doubled up to waitMost, with pauses
-	// of pauseLeast doubled up to pauseMost; waitsAtOnce wait at a time.
+	// A row that many lock in turn is never free for a try that does not wait. So after waitAfter
+	// tries an outcome also waits for its rows: at first for waitLeast, doubled up to waitMost, with
+	// pauses of pauseLeast doubled up to pauseMost. At most waitsAtOnce outcomes wait at a time.
 	waitAfter   = 4
 	waitLeast   = 100 * time.Millisecond
 	waitMost    = 2 * time.Second
@@ -35,40 +35,40 @@ const (
 	waitsAtOnce = 2
 )
 
-// held keeps the outcomes that could not be committed, until they are tried again. Most of them
-// have a row, or their parent's, that a stranger's open transaction has locked.
+// held keeps the outcomes that could not be committed until they are tried again. For most of them,
+// a stranger's open transaction has locked their row or their parent's.
 //
-// Nobody else waits for them. A try goes the usual way and leaves out what is still locked. Those
-// few that wait for their rows have turns of their own, and in the pool there is a connection that
-// they do not take. And an outcome that is held up for longer leaves its slot: its claim is beaten
-// as before, and it is committed whenever that can be, but the queue goes on. Only at heldMost or
-// heldBytes outcomes keep their slots.
+// Nobody else waits for them. A try goes the usual way, and leaves out rows that are still locked.
+// The few outcomes that wait for their rows have turns of their own, and leave one connection of
+// the pool to others. An outcome that is held up for longer leaves its slot: the heartbeat extends
+// its claim as before, and the outcome is committed when it can be, but the queue goes on. Only
+// beyond heldMost or heldBytes do outcomes keep their slots.
 //
-// That an outcome leaves its slot costs it nothing but run-ahead: what still has to run after its
-// commit (the handler of what Postgres refused, a step whose own transaction was undone) goes
-// through the queue's buffer into a slot again.
+// Leaving its slot costs an outcome nothing but run-ahead. Code that still has to run after its
+// commit (a handler if Postgres refused the outcome, a step whose own transaction was undone) gets
+// a slot again through the queue's buffer.
 type held struct {
 	c    *committer
-	most int // outcomes without a slot
+	most int // bound of the outcomes without a slot
 
 	mu      sync.Mutex
 	waiting []*pending
-	left    int // their number without a slot, in a lane or here
+	left    int // number of outcomes without a slot, in a lane or in waiting
 	bytes   int
-	waits   int  // of those that wait for their rows
-	probing bool // some are being probed
+	waits   int  // tries under way that wait for their rows
+	probing bool // a probe is under way
 	closed  bool
 	wake    chan struct{}
 }
 
-// hindrance is what keeps an outcome from being committed.
+// hindrance describes why an outcome is not committed yet.
 type hindrance struct {
 	by    hinderer
 	since time.Duration
-	tries int           // in vain
+	tries int           // tries that failed
 	due   time.Duration // when to try again
 	waits int           // tries that waited for its rows
-	rests time.Duration // until when it does not wait for them again
+	rests time.Duration // when it may wait for them again
 	left  bool          // it has left its slot
 }
 
@@ -76,7 +76,7 @@ type hinderer int
 
 const (
 	byRow    hinderer = iota // somebody has its row locked, or its parent's
-	byLock                   // a statement waited for somebody's lock, of a correlation key maybe
+	byLock                   // a statement waited for somebody's lock, perhaps of a correlation key
 	byItself                 // its commit failed
 )
 
@@ -84,7 +84,7 @@ func newHeld(c *committer) *held {
 	return &held{c: c, most: heldMost, wake: make(chan struct{}, 1)}
 }
 
-// tries is how often an outcome was tried in vain.
+// tries returns how often an outcome was tried in vain.
 func (p *pending) tries() int {
 	if p.held == nil {
 		return 0
@@ -134,7 +134,7 @@ func (h *held) delay(p *pending, by hinderer, pause time.Duration) {
 	h.signal()
 }
 
-// close returns what is waiting, and takes no more.
+// close returns the outcomes that wait, and makes held take no more.
 func (h *held) close() []*pending {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,7 +142,7 @@ func (h *held) close() []*pending {
 	return h.waiting
 }
 
-// forget counts an outcome off that is answered.
+// forget no longer counts an outcome, which was answered.
 func (h *held) forget(p *pending) {
 	if p.held == nil || !p.held.left {
 		return
@@ -174,7 +174,7 @@ func (h *held) run() {
 	}
 }
 
-// send sends what is due, and returns how long there is nothing else.
+// send sends the outcomes that are due, and returns for how long no other will be.
 func (h *held) send() time.Duration {
 	now := h.c.since()
 	h.mu.Lock()
@@ -216,9 +216,9 @@ func (h *held) send() time.Duration {
 	return max(time.Millisecond, next-now)
 }
 
-// patient takes who is to wait for its rows next, if there is a turn: who has waited least often,
-// and of those who came first. Every other time its siblings go along, who may all be waiting for
-// one parent. mu is held.
+// patient takes the outcome that is to wait for its rows next, if there is a turn: the one that has
+// waited least often, and of several the one that came first. Every other time it also takes its
+// siblings, which may all be waiting for one parent. The caller holds mu.
 func (h *held) patient(now time.Duration) (family []*pending) {
 	if h.waits == waitsAtOnce {
 		return nil
@@ -269,7 +269,7 @@ func (h *held) waitFor(family []*pending) {
 	h.signal()
 }
 
-// probe finds out what became of outcomes whose attempt may have taken effect.
+// probe finds out whether outcomes took effect whose attempt may have.
 func (h *held) probe(batch []*pending) {
 	h.c.probe(batch, 0)
 	h.mu.Lock()

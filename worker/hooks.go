@@ -8,10 +8,10 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Hooks are functions that the engine calls after the fact. Each gets one event, a struct, so that
-// events may get further fields. A nil hook costs nothing. The engine waits for each: a slow hook
-// slows the engine. A hook that panics, or calls runtime.Goexit, is logged, and the engine goes on.
-// Hosts know them as engine.Hooks.
+// Hooks are functions that the engine calls after an event. Each gets one event, a struct, so that
+// events may get further fields. A nil hook costs nothing. The engine waits for each hook, so a
+// slow hook slows the engine. If a hook panics or calls runtime.Goexit, the engine logs that and
+// goes on. Hosts know Hooks as engine.Hooks.
 type Hooks struct {
 	// Step is called when a step has run and its outcome is durable, or its claim was given back.
 	Step func(ctx context.Context, e StepEvent)
@@ -33,15 +33,15 @@ type Hooks struct {
 	Zombie func(ctx context.Context, e ZombieEvent)
 	// Stale is called when an outcome came too late and changed nothing.
 	Stale func(ctx context.Context, e StaleEvent)
-	// Drain is called at the end of a stop.
+	// Drain is called at the end of Stop.
 	Drain func(ctx context.Context, e DrainEvent)
 	// Prune is called when instances past their retention were deleted.
 	Prune func(ctx context.Context, e PruneEvent)
-	// Fire is called when a schedule has moved on.
+	// Fire is called when a schedule was advanced.
 	Fire func(ctx context.Context, e FireEvent)
 }
 
-// listeners are the hooks that are not nil, by event: an event without any costs nothing.
+// listeners holds the hooks that are not nil, by event. An event without a hook costs nothing.
 type listeners struct {
 	step       []func(ctx context.Context, e StepEvent)
 	pick       []func(ctx context.Context, e PickEvent)
@@ -91,8 +91,8 @@ func tell[E any](ctx context.Context, p *process, hooks []func(context.Context, 
 func (p *process) survive(hook func()) { Survive(p.log, hook) }
 
 // Survive calls a hook on a goroutine of its own, since runtime.Goexit ends the goroutine that
-// calls it (T73), and with it a scheduler or a lane. It is for the engine's packages and carries no
-// promise of compatibility.
+// calls it (T73), which would end a scheduler or a lane. It is for the engine's packages and
+// carries no promise of compatibility.
 func Survive(log *slog.Logger, hook func()) {
 	over := make(chan struct{})
 	go func() {

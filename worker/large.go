@@ -8,11 +8,11 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// What is large is read in a slot, when a step is about to run, and in pages: so the memory that it
-// takes is bounded by how many steps run at once, and by Limits.AwaitedBytes and
-// Limits.ChildrenBytes for each.
+// Large values are read in pages, in a slot, when a step is about to run. So the number of steps
+// that run at a time bounds their memory, with Limits.AwaitedBytes and Limits.ChildrenBytes for
+// each step.
 
-// lend gives a claim the means to read its inbox and the round that joins.
+// lend lets a claim's step read its inbox, and the round of children that joins.
 func (fs *flights) lend(c *step.Claim) {
 	id, round := c.ID, c.Round
 	c.Inbox = func(ctx context.Context, after int64) (page []step.Signal, more bool, err error) {
@@ -27,7 +27,8 @@ func (fs *flights) lend(c *step.Claim) {
 	}
 }
 
-// round reads the children of a round: each call of next reads a page, an empty one is the end.
+// round returns a function that reads the children of a round: each call of next reads a page, and
+// an empty page is the end.
 func (fs *flights) round(ctx context.Context, parent, round int64) (next func() ([]step.Child, error)) {
 	var ids []int64
 	known := false
@@ -53,7 +54,7 @@ func (fs *flights) round(ctx context.Context, parent, round int64) (next func() 
 	}
 }
 
-// load reads what the step is to have and the claim did not bring.
+// load reads the values that the step needs and the claim did not bring.
 func (x *execution) load(ctx context.Context, s *step.Step) error {
 	c := x.f.claim
 	if c.Partial {
@@ -75,7 +76,7 @@ func (x *execution) load(ctx context.Context, s *step.Step) error {
 	return nil
 }
 
-// loadChildren reads the round that has joined, as a whole.
+// loadChildren reads the whole round that has joined.
 func (x *execution) loadChildren(ctx context.Context) error {
 	c, size, most := x.f.claim, 0, x.config.Env.Limits.ChildrenBytes
 	next := c.ReadRound(ctx)

@@ -2,17 +2,17 @@ package worker
 
 import "slices"
 
-// lone are outcomes that are committed alone, each in a transaction of its own, and so many at a
-// time. A turn is for one try only: what is held for hours must not keep others from theirs. Who
-// has tried least often goes first, so that what is held keeps nobody waiting who has not tried
-// yet. It is under the committer's mu.
+// lone holds outcomes that are committed alone, each in a transaction of its own, with a limited
+// number of turns at a time. A turn is for one try only, so that an outcome that is held up for
+// hours does not keep others from theirs. The outcome with the fewest tries goes first, so that
+// held-up ones do not delay one that was not tried yet. The committer's mu guards it.
 type lone struct {
-	most  int // turns
-	busy  int // of them
+	most  int // number of turns
+	busy  int // turns in use
 	queue []*pending
 }
 
-// take takes the next of the queue; nil if there is none.
+// take takes the next outcome of the queue, or returns nil if there is none.
 func (l *lone) take() *pending {
 	next := -1
 	for i, p := range l.queue {
@@ -28,7 +28,7 @@ func (l *lone) take() *pending {
 	return p
 }
 
-// start uses the turns that are free. mu is held.
+// start uses the turns that are free. The caller holds mu.
 func (c *committer) start(l *lone) {
 	for l.busy < l.most && len(l.queue) > 0 {
 		l.busy++
@@ -37,7 +37,7 @@ func (c *committer) start(l *lone) {
 	}
 }
 
-// goOn commits one outcome after the other in one turn.
+// goOn commits one outcome after another in one turn.
 func (c *committer) goOn(l *lone, p *pending) {
 	for p != nil {
 		c.commitBatch([]*pending{p}, alone)

@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// outages is what this process knows of the times in which nobody's heartbeat was heard.
+// outages records when nobody's heartbeats reached the database, as far as this process knows.
 type outages struct {
 	mu    sync.Mutex
 	heard time.Duration // when the database last answered, by process.since
-	over  time.Duration // when the last outage was over
+	over  time.Duration // when the last outage ended
 }
 
 // heard notes that the database has answered.
 //
-// An outage is a time without any answer, from which the leases of living processes may have run out:
-// one and a half heartbeats or more, since a lease is three at least, and a beat is sent every one and
-// a quarter at most. A lost connection is none: where sessions are ended every few seconds, the next
-// statement takes another connection, and beats are heard all the while. Something is sent with every
-// heartbeat, and a poll each second, so that without an outage answers are never so far apart. A
-// process that was stopped itself takes that for an outage, which costs two heartbeats.
+// An outage is a time without any answer in which the leases of living processes may have expired:
+// one and a half heartbeats or more, since a lease is three at least, and the interval between
+// beats is one and a quarter at most. A lost connection is no outage: if sessions end every few
+// seconds, the next statement takes another connection, and beats arrive all the while. The process
+// sends a statement with every heartbeat, and a poll each second, so that answers are never so far
+// apart without an outage. A process that was stopped itself takes that for an outage, which costs
+// two heartbeats.
 func (p *process) heard() {
 	now := p.since()
 	p.outages.mu.Lock()
@@ -30,8 +31,8 @@ func (p *process) heard() {
 	p.outages.heard = now
 }
 
-// unheard notes that no heartbeat was heard until now, though the database answers: it is read-only,
-// or was.
+// unheard notes that no heartbeat took effect until now although the database answers, since it is
+// or was read-only.
 func (p *process) unheard() {
 	now := p.since()
 	p.outages.mu.Lock()
@@ -39,7 +40,7 @@ func (p *process) unheard() {
 	p.outages.over = now
 }
 
-// reached is how long ago the last outage was over.
+// reached returns how long ago the last outage ended.
 func (p *process) reached() time.Duration {
 	p.outages.mu.Lock()
 	defer p.outages.mu.Unlock()

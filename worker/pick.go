@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// claimMost bounds one claim: beyond some hundred rows a larger batch saves nothing and only
+	// claimMost bounds one claim. Beyond some hundred rows a larger batch saves nothing, and only
 	// holds its locks longer.
 	claimMost = 500
-	// windowMost is how far a claim looks when the rows in front of it cannot run.
+	// windowMost is the number of rows at which a claim looks when the rows in front cannot run.
 	windowMost = 1000
-	// Claims go on behind the last one, and from the front again after this many times what that
-	// took the server, at the latest after frontLate: at the front the entries of all rows gather
-	// that were claimed since the last vacuum, and where a transaction that somebody has left open
-	// keeps them from being marked as dead, to step over them may take seconds.
+	// A claim resumes where the last one stopped. One starts at the front every frontTimes × the
+	// server time of the last front claim, at most every frontLate: the front is slow, since the
+	// entries of all rows that were claimed gather there until VACUUM. If a transaction that somebody
+	// left open keeps them from being marked as dead, stepping over them may take seconds.
 	frontTimes = 10
 	frontLate  = 5 * time.Second
 )
 
-// claimReply is the answer of the claim under way.
+// claimReply is the answer to the claim under way.
 type claimReply struct {
 	store.Claimed
 	after  store.Place
@@ -33,7 +33,7 @@ type claimReply struct {
 	err    error
 }
 
-// claim sends a claim of n rows. Its answer comes to the loop.
+// claim sends a claim of n rows. Its answer goes to the loop.
 func (s *scheduler) claim(n int) {
 	p := store.ClaimParams{Queue: s.name, Worker: s.id, Machines: s.machineIDs, Limit: n, Window: n, Lease: s.config.Lease,
 		MoveBlocked: s.blocked}
@@ -45,7 +45,7 @@ func (s *scheduler) claim(n int) {
 	}
 	doubt := s.doubt
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)
-	// What becomes runnable from here on may be missed by this claim: it sets ready again.
+	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
 	s.ready, s.picking, s.ended = false, true, 0
 	go func() {
 		if !s.pause(delay) {
@@ -66,7 +66,7 @@ func (s *scheduler) claim(n int) {
 	}()
 }
 
-// take takes in what a claim brought, and decides when to claim again.
+// take processes the answer to a claim, and decides when to claim again.
 func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.picking = false
 	s.promotions.add(r.Unsettled)
@@ -84,9 +84,9 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.advance(&r, short)
 	switch {
 	case !short, s.wide:
-		s.ready = true // a full claim, or one that cleared the way, or is to: there may be more
+		s.ready = true // a full claim, or one that moved rows out of the way, or will: there may be more
 	case r.after != store.Place{}:
-		due.Reset(s.front - s.since()) // what is before it?
+		due.Reset(s.front - s.since()) // then look at the rows before it
 	case r.NextDue >= 0:
 		due.Reset(r.NextDue)
 	}
@@ -102,19 +102,19 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		SaturationEvent{Queue: s.name, Running: s.running, Buffered: len(s.buffer), Slots: s.conf.Concurrency})
 }
 
-// advance takes down from where the next claims go on. As long as rows that cannot run are being
-// cleared out of the front, that is the front.
+// advance notes where the next claims resume. While claims move rows that cannot run out of the
+// front, they start at the front.
 func (s *scheduler) advance(r *claimReply, short bool) {
 	if (r.after == store.Place{}) && !s.wide {
-		s.front = s.since() + min(frontTimes*r.Took, frontLate) // its way there and back does not count
+		s.front = s.since() + min(frontTimes*r.Took, frontLate) // without the time that the network takes
 	}
 	if len(r.Claims) > 0 && (!short || r.Last.Compare(s.last) > 0) {
-		s.last = r.Last // a claim that was not full has looked at all that was due
+		s.last = r.Last // a claim that was not full has looked at all rows that were due
 	}
 }
 
-// failed decides what follows a claim that failed. Two picks that met on a partition key try again
-// at once, with fewer rows: what each could do alone they can do one after the other (T59).
+// failed decides what follows a failed claim. Two claims that collided on a partition key try again
+// at once, with fewer rows: they can take one after the other what each could take alone (T59).
 func (s *scheduler) failed(r claimReply) {
 	s.ready = true
 	if store.IsUniqueViolation(r.err) {

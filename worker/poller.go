@@ -9,21 +9,21 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// timeoutMost bounds one sweep of awaits that are over.
+// timeoutMost bounds one sweep of awaits that have timed out.
 const timeoutMost = 1000
 
-// poller looks for work where a queue has found none: one statement for all idle queues of the
-// process, the await deadlines and those of instances. Nothing tells it that another process has
-// inserted something: discovery is polling (spec §6).
+// poller looks for work for queues that found none. One statement covers all idle queues of the
+// process, the await deadlines and the deadlines of instances. Only polling discovers that another
+// process has inserted something (§6).
 type poller struct {
 	*process
 	expiry    *expiry
 	schedules *schedules
 
-	empty    map[string]int           // polls in a row that a queue has been idle
+	empty    map[string]int           // number of polls in a row that found nothing for an idle queue
 	next     map[string]time.Duration // when to look there again
-	deadline time.Duration            // when to look for awaits that are over, and for instances over their deadline
-	expires  time.Duration            // when to fail those over their deadline at the earliest
+	deadline time.Duration            // when to look for awaits that have timed out, and for instances over their deadline
+	expires  time.Duration            // when to fail instances over their deadline, at the earliest
 	asked    bool                     // it is known which queues are paused
 }
 
@@ -51,8 +51,8 @@ func (p *poller) run() {
 	}
 }
 
-// nap is how long until something may have to be looked at. A busy queue that falls idle is first
-// polled after its PollMin.
+// nap returns the time until the poller has to look again. The first poll of a queue that falls
+// idle comes after its PollMin.
 func (p *poller) nap() time.Duration {
 	if !p.asked {
 		return 0
@@ -69,7 +69,7 @@ func (p *poller) nap() time.Duration {
 	return max(d, time.Millisecond)
 }
 
-// due returns all idle queues if any of them is due: the others ride along, so that ten idle queues
+// due returns all idle queues if any of them is due. The others go along, so that ten idle queues
 // cost one statement.
 func (p *poller) due() (idle []string) {
 	now, look := p.since(), false
@@ -106,7 +106,7 @@ func (p *poller) poll(idle []string) error {
 		at, ok := found.Due[name]
 		if ok && at <= 0 {
 			q.nudge()
-			p.empty[name] = 0 // where there is work, more is expected
+			p.empty[name] = 0 // a queue with work is likely to get more
 		}
 		wait := pace.Jittered(min(q.conf.PollMax, q.conf.PollMin<<min(p.empty[name], 16)))
 		if ok && at > 0 {
@@ -131,7 +131,7 @@ func (p *poller) poll(idle []string) error {
 	return nil
 }
 
-// timeOut wakes the instances whose await is over.
+// timeOut wakes the instances whose await has timed out.
 func (p *process) timeOut(ctx context.Context) error {
 	for round := 0; ; round++ {
 		done, err := p.db.TimeOut(ctx, timeoutMost)
@@ -146,17 +146,18 @@ func (p *process) timeOut(ctx context.Context) error {
 	}
 }
 
-// refusedRounds bounds how often one sweep goes on for the sake of rows that Postgres has refused.
+// refusedRounds bounds how often one sweep continues because Postgres has refused rows.
 const refusedRounds = 8
 
-// more reports whether a sweep may have left something: it was full, or it has just set rows apart that
+// more reports whether a sweep may have left rows: it was full, or it has just set rows apart that
 // may have stood before others.
 func more(done, most int, refused []store.Refused, round int) bool {
 	return done >= most || len(refused) > 0 && round < refusedRounds
 }
 
-// sweepPace is how many times what it took a sweep of deadlines pauses at least: one that has to
-// pass over many rows, since their parent is held, takes long, and no poll finds less to do.
+// sweepPace × the duration of a sweep of deadlines is the least pause after it. A sweep that passes
+// over many rows, since their parent is locked, takes long, and the next poll would find the same
+// rows.
 const sweepPace = 10
 
 // expire fails the instances that are over their deadline.
@@ -167,8 +168,8 @@ func (p *poller) expire(ctx context.Context) error {
 	return err
 }
 
-// obey pauses the queues that are to be paused, and no others. Until the first poll, which is at
-// once, all of them are: a process that is restarted over and over must not begin with a claim each
+// obey pauses the queues in list, and resumes the others. Until the first poll, which is immediate,
+// all queues are paused: a process that restarts over and over must not begin with a claim each
 // time.
 func (p *poller) obey(list []store.PausedQueue) {
 	paused := map[string]bool{}
@@ -188,11 +189,11 @@ func (p *poller) obey(list []store.PausedQueue) {
 	p.asked = true
 }
 
-// deadlinePoll is the resolution of await timeouts and of the deadlines of instances, and how soon
-// a process knows that a queue is paused, however busy its queues are.
+// deadlinePoll is the resolution of await timeouts and of instances' deadlines. It is also how soon
+// a process learns that a queue is paused, however busy its queues are.
 const deadlinePoll = time.Second
 
-// align lets queues that would be polled at nearly the same time be polled together.
+// align gives queues that are due at nearly the same time the same time, so that they share a poll.
 func (p *poller) align(idle []string) {
 	for _, name := range idle {
 		for _, other := range idle {

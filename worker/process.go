@@ -13,9 +13,9 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// process is what all parts of a worker share: who it is, what it was told, its clock, its
-// contexts, its database, its queues, and whom it tells what happens. A part holds it, and beside
-// it only the parts that it uses.
+// process holds what all parts of a worker share: its identity, its configuration, its clock, its
+// contexts, its database, its queues, and the hooks that it calls. A part holds the process, and
+// otherwise only the parts that it uses.
 type process struct {
 	config Config
 	id     string
@@ -32,21 +32,22 @@ type process struct {
 	last    last
 	quiet   quiet
 
-	// base ends everything; the others derive from it, and end before.
+	// base ends everything. The other contexts derive from it, and end before it.
 	base  context.Context //nolint:containedctx // the worker's own life
 	abort context.CancelFunc
-	// steps is what the contexts of steps derive from.
+	// steps is the context from which the contexts of steps derive.
 	steps       context.Context //nolint:containedctx // as base
 	cancelSteps context.CancelCauseFunc
-	// looking is of polls and sweeps: they may be cut off at any time.
+	// looking is for polls and sweeps, which may be cut off at any time.
 	looking     context.Context //nolint:containedctx // as base
 	stopLooking context.CancelFunc
-	// claiming is of claims: one that is cut off may have taken effect, and waits for its lease.
+	// claiming is for claims. A claim that is cut off may have taken effect, and then waits for its
+	// lease to expire.
 	claiming   context.Context //nolint:containedctx // as base
 	stopClaims context.CancelFunc
 
-	draining chan struct{}  // closed by Stop
-	loops    sync.WaitGroup // ended by draining
+	draining chan struct{}  // Stop closes it
+	loops    sync.WaitGroup // the loops that draining ends
 }
 
 // machineKey is the identity of a machine.
@@ -81,11 +82,11 @@ func newProcess(c Config, db backend) *process {
 	return p
 }
 
-// ID is the worker's UUID: locked_by of its claims.
+// ID returns the worker's UUID, which is locked_by of its claims.
 func (p *process) ID() string { return p.id }
 
-// Nudge says that something became runnable in queues. It is cheap and never blocks. Queues of
-// other processes are ignored.
+// Nudge announces that something became runnable in queues. It is cheap and never blocks. It
+// ignores queues of other processes.
 func (p *process) Nudge(queues ...string) {
 	last := ""
 	for i, name := range queues {
@@ -102,14 +103,14 @@ func (p *process) Nudge(queues ...string) {
 // Serves reports whether this worker works on a queue.
 func (p *process) Serves(queue string) bool { return p.queues[queue] != nil }
 
-// ended tells whoever waits that instances are terminal.
+// ended tells the host's waiters that instances are terminal.
 func (p *process) ended(ids []int64) {
 	if len(ids) > 0 && p.config.Terminal != nil {
 		p.config.Terminal(ids)
 	}
 }
 
-// since is the time since the worker was made: a monotonic clock.
+// since returns the time since the worker was made, by a monotonic clock.
 func (p *process) since() time.Duration { return time.Since(p.began) }
 
 func (p *process) isDraining() bool {
@@ -136,16 +137,17 @@ func (p *process) pause(d time.Duration) bool {
 	}
 }
 
-// statementTimeout bounds one statement from the client's side. The server's own limit is shorter:
-// this is for networks that swallow.
+// statementTimeout bounds one statement from the client's side, for networks that swallow answers.
+// The server's own limit is shorter.
 const statementTimeout = 75 * time.Second
 
-// patientMost is how often in a row a read meets what may be the doing of the very rows that it
-// reads (they are damaged, or take too long), before that is the step's error.
+// patientMost is the maximum of consecutive failures of a read for which the rows themselves may be
+// to blame (they are damaged, or take too long). After that the failure is the step's error.
 const patientMost = 5
 
-// patiently repeats what a step reads until ctx ends. A database that is away is waited for: it is
-// not the step's error. One try takes statementTimeout at most: a network may swallow it.
+// patiently repeats a step's read until ctx ends. It waits for a database that is away, since that
+// is not the step's error. One try takes statementTimeout at most, since a network may swallow the
+// answer.
 func (p *process) patiently(ctx context.Context, doing string, read func(ctx context.Context) error) error {
 	refused := 0
 	for n := 1; ; n++ {

@@ -9,21 +9,22 @@ import (
 )
 
 const (
-	// Most locks last for a moment, and some as long as a host's transaction: so keys are promoted
-	// after promoteSoon first, then half as often each time, down to once in promoteLate. Each
-	// costs the server some 25 µs, hence once in promoteEach × the number of keys if that is more,
-	// and it does no harm if they are 10,000; once in promoteLast at the least.
+	// Most locks last for a moment, and some as long as a host's transaction. So a key is first
+	// promoted after promoteSoon, then half as often each time, down to once per promoteLate. A
+	// promotion costs the server some 25 µs per key. So if there are many keys, each is promoted once
+	// per promoteEach × their number, at the latest once per promoteLast, and even 10,000 keys do no
+	// harm.
 	promoteSoon = 2 * time.Millisecond
 	promoteLate = 100 * time.Millisecond
 	promoteEach = 500 * time.Microsecond
 	promoteLast = 2 * time.Second
-	promoteMost = 1000 // of one statement
+	promoteMost = 1000 // keys of one statement
 )
 
-// promotions are partition keys for which this process answers, since no transaction does: their
-// next row was locked by someone when it should have come forward, or a claim has moved a row aside
-// behind one that someone had locked. Each is promoted again until store.Promote misses it no more;
-// if this process dies, the sweep of the keys finds it.
+// promotions holds partition keys that this process has to promote, since no transaction does:
+// someone had locked their next row when it should have come forward, or a claim has moved a row
+// aside behind one that someone had locked. It promotes each again until store.Promote no longer
+// misses it. If this process dies, the sweep of the keys finds them.
 type promotions struct {
 	*process
 	mu   sync.Mutex
@@ -31,10 +32,10 @@ type promotions struct {
 	wake chan struct{}
 }
 
-// retry is when to promote a key again.
+// retry tells when to promote a key again.
 type retry struct {
 	tries int
-	pause time.Duration // before it
+	pause time.Duration // the pause before it
 	at    time.Duration // by process.since
 }
 
@@ -42,10 +43,10 @@ func newPromotions(p *process) *promotions {
 	return &promotions{process: p, keys: map[string]retry{}, wake: make(chan struct{}, 1)}
 }
 
-// add takes keys in. One that is here already keeps its pace, however often it is missed.
+// add adds keys. A key that is here already keeps its pace, however often it is missed.
 func (p *promotions) add(keys []string) { p.addAfter(keys, nil) }
 
-// addAfter is add for keys that have been tried before; tried has how often.
+// addAfter is add for keys that were tried before, as often as tried says.
 func (p *promotions) addAfter(keys []string, tried map[string]int) {
 	if len(keys) == 0 {
 		return
@@ -67,7 +68,7 @@ func (p *promotions) addAfter(keys []string, tried map[string]int) {
 	}
 }
 
-// run promotes keys when their time has come.
+// run promotes keys when they are due.
 func (p *promotions) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -86,8 +87,8 @@ func (p *promotions) run() {
 	}
 }
 
-// again promotes the keys whose time has come, and reports whether there are others, and in how long
-// the next of them is due.
+// again promotes the keys that are due. It reports whether there are others, and in how long the
+// next of them is due.
 func (p *promotions) again(ctx context.Context) (in time.Duration, some bool) {
 	if in, some = p.next(); in > 0 || !some {
 		return in, some
@@ -97,10 +98,11 @@ func (p *promotions) again(ctx context.Context) (in time.Duration, some bool) {
 	now := p.since()
 	p.mu.Lock()
 	for k, r := range p.keys {
-		// Those whose pause is more than half over go along: else each would have a statement to itself.
+		// Keys whose pause is more than half over go along. Otherwise each would have a statement to
+		// itself.
 		if r.at-r.pause/2 <= now && len(keys) < promoteMost {
 			keys, tried[k] = append(keys, k), r.tries
-			delete(p.keys, k) // whoever misses it from here on adds it again
+			delete(p.keys, k) // a promotion that misses it adds it again
 		}
 	}
 	p.mu.Unlock()
@@ -122,7 +124,7 @@ func (p *promotions) promote(ctx context.Context, keys []string, tried map[strin
 	p.addAfter(done.Missed, tried)
 }
 
-// next says in how long the next key is due.
+// next returns in how long the next key is due.
 func (p *promotions) next() (in time.Duration, some bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// queue is one queue of this process as everyone but its scheduler sees it: what others tell the
-// scheduler, and what it lets them see. All of it is safe for concurrent use.
+// queue is one queue of this process as all but its scheduler see it: the messages of others to the
+// scheduler, and the values that it lets them see. All fields are safe for concurrent use.
 type queue struct {
 	name string
 	conf Queue
@@ -15,12 +15,12 @@ type queue struct {
 	wake     chan struct{} // something may have become runnable
 	freed    chan struct{} // a step has ended
 	admitted chan *flight  // a flight got its partition key
-	returned chan *flight  // a flight that has left its slot wants one again
+	returned chan *flight  // a flight that has left its slot needs one again
 
-	aside   atomic.Int64 // of the flights that wait for a key, those whose key is somebody else's for now
-	idle    atomic.Bool  // nothing to claim, as far as known: the poller looks
+	aside   atomic.Int64 // number of flights that wait for a key that somebody else has for now
+	idle    atomic.Bool  // there is nothing to claim, as far as known: the poller looks
 	overdue atomic.Bool  // a buffered claim's instance is over its deadline
-	paused  atomic.Bool  // an operator has paused the queue: nothing of it is claimed or started
+	paused  atomic.Bool  // an operator has paused the queue: nothing of it may be claimed or started
 	urgent  atomic.Int64 // priority of the most urgent buffered claim; MaxInt64: none
 	shown   shown
 }
@@ -33,7 +33,7 @@ func newQueue(name string, conf Queue) *queue {
 	return q
 }
 
-// nudge says that something may have become runnable. It never blocks.
+// nudge announces that something may have become runnable. It never blocks.
 func (q *queue) nudge() {
 	select {
 	case q.wake <- struct{}{}:
@@ -41,8 +41,8 @@ func (q *queue) nudge() {
 	}
 }
 
-// expect says that something becomes runnable in a while. What the poller would find in time anyway
-// is left to it.
+// expect announces that something will become runnable after a while. It does nothing if the poller
+// would find it in time anyway.
 func (q *queue) expect(in time.Duration) {
 	if in < q.conf.PollMax {
 		time.AfterFunc(in, q.nudge)

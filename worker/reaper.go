@@ -14,12 +14,13 @@ import (
 // reapMost bounds one statement.
 const reapMost = 200
 
-// reaper sweeps expired leases. Every process may; rows that someone else is at are skipped.
+// reaper sweeps expired leases. Every process may do so at the same time, since a sweep skips
+// locked rows.
 type reaper struct {
 	*process
 	promotions *promotions
 	limits     store.CrashLimits
-	refused    bool // the last attempt to reap failed, though the server answers
+	refused    bool // the last attempt to reap failed, although the server answers
 }
 
 func newReaper(p *process, promotions *promotions) *reaper {
@@ -39,7 +40,7 @@ func (r *reaper) run() {
 	}
 }
 
-// reap is one sweep.
+// reap runs one sweep.
 func (r *reaper) reap() error {
 	ctx, cancel := context.WithTimeout(r.looking, statementTimeout)
 	defer cancel()
@@ -52,8 +53,8 @@ func (r *reaper) reap() error {
 		return nil
 	}
 	if r.refused {
-		// A server that was read-only may take writes again from this very moment on: ask it by
-		// reaping nothing, and hold off from here.
+		// A server that was read-only may take writes again from this very moment on. Find out by reaping
+		// nothing, and hold off from here.
 		if _, err := r.db.Reap(ctx, uuid.NewString(), r.limits, 0); err != nil {
 			return err
 		}
@@ -81,9 +82,10 @@ func (r *reaper) reap() error {
 	}
 }
 
-// holdsOff reports whether it is too early to reap. After an outage every lease has expired, held or
-// not: those who still hold theirs beat first (T20). So it is, too, while this process itself gets no
-// beats through: others may not either.
+// holdsOff reports whether it is too early to reap. After an outage every lease has expired,
+// whether its worker lives or not, so workers that still have their claims must beat first (T20).
+// It is also too early while this process itself gets no beats through, since others may not
+// either.
 func (r *reaper) holdsOff(up time.Duration) bool {
 	long := 2 * r.config.Heartbeat
 	beaten := r.since() - time.Duration(r.last.heartbeat.Load())

@@ -9,10 +9,10 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// resolve asks the rows themselves what became of outcomes, until it gets an answer, and answers
-// those that are decided. It returns those that were not applied and may be committed again. Those
-// that somebody holds it puts aside; with wait, which is for one outcome alone, it waits for the
-// row first.
+// resolve reads the fate of outcomes from the rows, until it gets an answer, and answers the
+// outcomes that are decided. It returns those that were not applied and may be committed again. It
+// puts aside those whose row somebody holds. With wait, which is for one outcome alone, it first
+// waits for the row.
 func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pending) {
 	var marks []string
 	entries := make([]store.Entry, len(batch))
@@ -36,7 +36,7 @@ func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pe
 	return nil
 }
 
-// decide answers outcomes by their verdicts.
+// decide answers outcomes according to their verdicts.
 func (c *committer) decide(batch []*pending, verdicts map[int64]store.Verdict) (current []*pending) {
 	var mine, held []*pending
 	for _, p := range batch {
@@ -60,10 +60,11 @@ func (c *committer) decide(batch []*pending, verdicts map[int64]store.Verdict) (
 	return current
 }
 
-// found answers outcomes that turned out to be durable, and does what their commit's answer would have
-// let this process do. What the entries do not know, whether a parent has joined and which row of a key
-// is the next, was lost with that answer. It may be in any queue, so all of them are nudged: an answer
-// of a COMMIT is seldom lost, and a nudge in vain costs a claim that finds nothing.
+// found answers outcomes that turned out to be durable, and acts like their commit's answer would
+// have made this process act. The lost answer also said whether a parent has joined, and which row
+// of a key is the next, and the entries do not know that. It may be in any queue, so found nudges
+// all of them: a COMMIT seldom loses its answer, and a nudge in vain costs a claim that finds
+// nothing.
 func (c *committer) found(mine []*pending) {
 	if len(mine) == 0 {
 		return
@@ -78,7 +79,7 @@ func (c *committer) found(mine []*pending) {
 			ended = append(ended, p.entry.Claim.ID)
 		}
 		if key := p.entry.Claim.PartitionKey; key != "" && !p.entry.Keep {
-			done.Missed = append(done.Missed, key) // maybe: its head may have been locked
+			done.Missed = append(done.Missed, key) // perhaps missed, if its head was locked
 		}
 	}
 	done.Runnable(entries)
@@ -92,7 +93,7 @@ func (c *committer) found(mine []*pending) {
 	c.woke(&done)
 }
 
-// probe finds out what became of outcomes that must not be committed again.
+// probe finds out whether outcomes took effect that must not be committed again.
 func (c *committer) probe(batch []*pending, wait time.Duration) {
 	for _, p := range c.resolve(c.unvoided(batch), wait) {
 		c.answer(p, commitReply{undone: true})

@@ -2,18 +2,18 @@ package worker
 
 import "sync"
 
-// runners are the goroutines that run executions: as many as there is user code that runs at the
-// moment. An execution that waits for its commit holds none, and steps that return at once share a
-// few, one after the other, whose stacks have grown already.
+// runners starts the goroutines that run executions, as many as user code needs at the moment. An
+// execution that waits for its commit has no goroutine, and steps that return at once share a few,
+// one after the other, whose stacks have already grown.
 //
-// While an execution is ready, a goroutine has been started that has not taken one yet. So user
-// code that keeps a goroutine, or ends it, keeps no execution from running (T25, T73).
+// While an execution is ready, there is a started goroutine that has not taken one yet. So user
+// code that blocks its goroutine, or ends it, keeps no execution from running (T25, T73).
 type runners struct {
 	atOnce  int // goroutines that can run at a time
 	mu      sync.Mutex
 	ready   []*execution
-	next    int // of ready; those before it have been taken
-	started int // goroutines that have not taken their first yet
+	next    int // index in ready: the executions before it have been taken
+	started int // goroutines that have not taken their first execution yet
 }
 
 func (r *runners) add(x *execution) {
@@ -23,8 +23,8 @@ func (r *runners) add(x *execution) {
 	r.mu.Unlock()
 }
 
-// start starts a goroutine where there are too few for what is ready: more than can run at a time
-// would find nothing left. mu is held.
+// start starts a goroutine if there are too few for the ready executions. It starts no more than
+// can run at a time, since the others would find nothing left. The caller holds mu.
 func (r *runners) start() {
 	if r.started < min(len(r.ready)-r.next, r.atOnce) {
 		r.started++
@@ -52,6 +52,6 @@ func (r *runners) take(first bool) *execution {
 	if r.next++; r.next == len(r.ready) {
 		r.ready, r.next = r.ready[:0], 0
 	}
-	r.start() // whoever takes one may be kept by it
+	r.start() // the execution taken here may block its goroutine
 	return x
 }

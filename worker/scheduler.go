@@ -9,13 +9,13 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// asideMost is how many claims beyond the slots may wait for keys that stalled processes hold. Each
-// is one that others could make when those processes are gone; but at the bound nothing is claimed
-// any more.
+// asideMost bounds the claims beyond the slots that wait for keys of stalled processes. Other
+// processes could make each of these claims once the stalled ones are gone. But at the bound the
+// scheduler claims nothing any more.
 const asideMost = 100
 
-// scheduler claims work of one queue and feeds it to slots. Its loop owns every field below the
-// parts.
+// scheduler claims work of one queue and feeds it to slots. Only its loop uses the fields below the
+// first block.
 type scheduler struct {
 	*process
 	*queue
@@ -25,20 +25,20 @@ type scheduler struct {
 	executor   *executor
 	promotions *promotions
 
-	running  int             // slots in use: a slot is free when its outcome is durable, not before
+	running  int             // slots in use: a slot is free once its outcome is durable, not before
 	buffer   []*flight       // claimed, waiting for a slot; most urgent first
 	parked   int             // claimed, waiting for their partition key's lock: outside the slots
 	ready    bool            // there may be something to claim
-	wide     bool            // the last claim met rows in front that cannot run: look further
-	blocked  bool            // some of them because someone has locked what their key waits for: move them
-	narrow   int             // after a collision on a partition key, claim at most so many; 0: as many as wanted
+	wide     bool            // the last claim found rows in front that cannot run: look further
+	blocked  bool            // some of them because someone has locked the row for which their key waits: move them
+	narrow   int             // most rows to claim after a collision on a partition key; 0: as many as wanted
 	picking  bool            // a claim is under way
-	results  chan claimReply // where its answer comes in
+	results  chan claimReply // the answer to the claim under way
 	failures int             // claims in a row that failed
 	doubt    bool            // one of them got no answer, and may have taken effect
 	ended    int             // steps that ended since the claim under way was sent
-	ahead    int             // how many to claim beyond the free slots: what ends while a claim is under way
-	last     store.Place     // all that was due before it has been looked at since front
+	ahead    int             // how many to claim beyond the free slots, for steps that end while a claim is under way
+	last     store.Place     // since front, claims have looked at all rows that were due before it
 	front    time.Duration   // when to claim from the front again, by process.since
 }
 
@@ -47,8 +47,8 @@ func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *
 		results: make(chan claimReply, 1)}
 }
 
-// run is the scheduler's loop: claim, feed, wait. It returns when the worker drains; what it never
-// started is then Stop's.
+// run is the scheduler's loop: claim, feed, wait. It returns when the worker drains. Stop releases
+// the flights that it never started.
 func (s *scheduler) run() {
 	due := time.NewTimer(time.Hour)
 	due.Stop()
@@ -101,14 +101,14 @@ func (s *scheduler) feed() {
 	}
 }
 
-// start gives a flight a slot.
+// start puts a flight into a slot.
 func (s *scheduler) start(f *flight) {
 	s.running++
 	s.executor.execute(f)
 }
 
-// startOverdue starts what is over its deadline though there may be no slot: no step of it runs any
-// more.
+// startOverdue starts flights that are over their deadline, even without a free slot: no step of
+// them runs any more.
 func (s *scheduler) startOverdue() {
 	if s.isDraining() {
 		return
@@ -122,7 +122,7 @@ func (s *scheduler) startOverdue() {
 	})
 }
 
-// handBack releases what is buffered: the queue is paused, maybe for days.
+// handBack releases the buffered claims, since the queue is paused, perhaps for days.
 func (s *scheduler) handBack() {
 	fs := s.buffer
 	s.buffer = nil
@@ -131,7 +131,7 @@ func (s *scheduler) handBack() {
 	}
 	s.loops.Go(func() {
 		if s.claims.giveBack(s.claiming, fs); s.claiming.Err() != nil {
-			return // they are Stop's, unstarted
+			return // Stop releases them
 		}
 		for _, f := range fs {
 			s.flights.land(f)
@@ -139,8 +139,8 @@ func (s *scheduler) handBack() {
 	})
 }
 
-// demand is how many rows to claim now. A free slot is filled at once; the buffer is refilled by
-// halves, so that claims stay large.
+// demand returns the number of rows to claim now. It fills a free slot at once, and refills the
+// buffer by halves, so that claims stay large.
 func (s *scheduler) demand() int {
 	aside := int(s.aside.Load())
 	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost {
@@ -157,7 +157,7 @@ func (s *scheduler) demand() int {
 	return min(want, claimMost)
 }
 
-// admit lets flights in: those with a partition key once they have its lock.
+// admit takes in flights, those with a partition key after they have its lock.
 func (s *scheduler) admit(fs []*flight) {
 	var keyed []*flight
 	for _, f := range fs {
@@ -183,15 +183,15 @@ func (s *scheduler) sort() {
 	slices.SortStableFunc(s.buffer, func(a, b *flight) int { return cmp.Compare(a.beat.Priority, b.beat.Priority) })
 }
 
-// returns lines up a flight that has left its slot. From here on it is as one that never had one:
-// whoever gives back what is buffered, gives it back.
+// returns puts a flight that has left its slot in line for another. From here on it is like one
+// that never had a slot, and is released like other buffered ones.
 func (s *scheduler) returns(f *flight) {
 	f.started.Store(false)
 	s.flights.started.Done()
 	s.enqueue(f)
 }
 
-// free takes note of the steps that have ended.
+// free counts the slots of the steps that have ended.
 func (s *scheduler) free() {
 	for n := 1; ; n++ {
 		select {
@@ -204,7 +204,7 @@ func (s *scheduler) free() {
 	}
 }
 
-// drain ends the loop when no claim is under way any more.
+// drain returns once no claim is under way any more.
 func (s *scheduler) drain() {
 	if !s.picking {
 		return

@@ -7,37 +7,37 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// fireSoon is how far ahead the poller tells of a schedule: longer than it takes until it tells
-// again.
+// fireSoon is how far ahead the poller reports a schedule. It is longer than the time until the
+// poller reports again.
 const fireSoon = 2 * deadlinePoll
 
-// schedules fires what is due. Every process does: the rows' locks decide who is first, and the
-// rest pass them by.
+// schedules fires due schedules. Every process does: the rows' locks decide who is first, and the
+// others skip the rows.
 type schedules struct {
 	*process
-	in chan time.Duration // until the next one is due, as the poller sees it
+	in chan time.Duration // time until the next schedule is due, from the poller
 }
 
 func newSchedules(p *process) *schedules {
 	return &schedules{process: p, in: make(chan time.Duration, 1)}
 }
 
-// expect takes from each poll when the next schedule is due, so that looking for one costs no round
-// trip of its own.
+// expect learns from each poll when the next schedule is due, so that looking for one costs no
+// round trip of its own.
 func (s *schedules) expect(found store.Polled) {
 	if !found.Fires || found.Fire >= fireSoon {
 		return
 	}
 	select {
 	case s.in <- found.Fire:
-	default: // it has been told, and has not got round to it
+	default: // an earlier report is still unread
 	}
 }
 
 func (s *schedules) run() {
 	next := time.NewTimer(0)
 	defer next.Stop()
-	again := time.Duration(0) // after an error, not before: polls may be more frequent, and what failed is due still
+	again := time.Duration(0) // earliest time after an error: polls may be more frequent, and a schedule that failed is still due
 	for {
 		select {
 		case <-s.draining:
@@ -55,7 +55,7 @@ func (s *schedules) run() {
 			wait = deadlinePoll
 			again = s.since() + wait
 		}
-		if wait < fireSoon { // else the poller tells in time
+		if wait < fireSoon { // otherwise the poller reports in time
 			next.Reset(wait)
 		}
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/gendurable/gendurable/internal/pace"
 )
 
-// Stop drains, in this order (spec §6): no more claims and no more run-ahead; what was never
-// started goes back untouched; running steps may finish for DrainTimeout, then their contexts are
-// cancelled, and they have DrainGrace; outcomes are committed all the while; heartbeat and key
-// locks end last. A step that still runs then falls to its lease, and Stop returns an error that
-// names them. With or without a database it takes no longer than DrainTimeout and DrainGrace; the
-// end of ctx shortens the first.
+// Stop drains the worker, in this order (§6). It ends claims and run-ahead, and gives claims that
+// were never started back unchanged. Running steps may finish for DrainTimeout; then Stop cancels
+// their contexts, and they have DrainGrace. The committer commits outcomes all the while. Heartbeat
+// and key locks end last. A step that still runs then falls to its lease, and Stop returns an error
+// that names it. With or without a database, Stop takes no longer than DrainTimeout and DrainGrace.
+// The end of ctx shortens DrainTimeout.
 func (w *Worker) Stop(ctx context.Context) error {
 	close(w.draining)
 	w.stopLooking()
@@ -33,8 +33,8 @@ func (w *Worker) Stop(ctx context.Context) error {
 	defer inTime()
 	looped := wait(&w.loops)
 	await(drain, looped)
-	// A claim that is cut off may take effect all the same, after everyone has looked: it gets half
-	// of the grace to answer.
+	// A claim that is cut off may still take effect, after everyone has looked. So it gets half of the
+	// grace to answer.
 	answer, cancel := context.WithTimeout(grace, w.config.DrainGrace/2)
 	defer cancel()
 	await(answer, looped)
@@ -70,7 +70,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 	return nil
 }
 
-// names lists some flights: whose code it is that does not listen.
+// names renders some of the flights whose code ignores the end of its context.
 func names(fs []*flight) string {
 	const most = 10
 	var list []string
@@ -83,7 +83,7 @@ func names(fs []*flight) string {
 	return strings.Join(list, ", ")
 }
 
-// wait turns a group's end into a channel.
+// wait returns a channel that closes when the group ends.
 func wait(group *sync.WaitGroup) chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -93,7 +93,7 @@ func wait(group *sync.WaitGroup) chan struct{} {
 	return over
 }
 
-// await waits for something to be over, at most until ctx ends.
+// await waits until over closes, or ctx ends.
 func await(ctx context.Context, over chan struct{}) {
 	select {
 	case <-over:

@@ -11,11 +11,11 @@ import (
 
 const (
 	pruneEvery     = time.Minute
-	pruneSoon      = 5 * time.Second // after a sweep that was full: many small ones disturb less than a large one
+	pruneSoon      = 5 * time.Second // pause after a sweep that was full: many small sweeps disturb less than a large one
 	pruneMost      = 1000
-	tombstonesKept = 10_000 // per instance (spec §4)
+	tombstonesKept = 10_000 // per instance (§4)
 	sweepSlice     = 1000   // partition keys of one statement
-	sweepSlices    = 10     // of one sweep
+	sweepSlices    = 10     // slices of one sweep
 )
 
 // pruner deletes terminal instances past their retention.
@@ -44,8 +44,8 @@ func (g *pruner) run() {
 	}
 }
 
-// sweeper looks through partition keys for one that stands still, a few thousand at a time. It is a
-// safety net for crashes and foreign SQL.
+// sweeper looks through partition keys for one that makes no progress, a few thousand keys at a
+// time. It is a safety net for crashes and foreign SQL.
 type sweeper struct {
 	*process
 	promotions *promotions
@@ -70,7 +70,7 @@ func (s *sweeper) run() {
 	}
 }
 
-// slice looks through some keys behind one, and returns the last of them: "" at the end.
+// slice looks through some keys after one, and returns the last of them, or "" at the end.
 func (s *sweeper) slice(after string) (last string, p store.Promotion, err error) {
 	ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
 	defer cancel()

@@ -12,41 +12,41 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// turn is what follows a step's own transaction: what the execution is to do next.
+// turn tells the execution what to do after a step's own transaction.
 type turn struct {
 	kind     turnKind
-	reply    commitReply // turnReply: what became of the outcome
+	reply    commitReply // turnReply: the fate of the outcome
 	entry    store.Entry // turnReply, turnHeld: the outcome
-	mark     string      // turnHeld: of the attempt to commit it
+	mark     string      // turnHeld: the mark of the attempt to commit it
 	doubt    bool        // turnHeld: it may have taken effect
-	failed   *failure    // turnRepeat, turnFail, turnHeld: what was met
-	innocent bool        // turnRepeat, turnHeld: it is not the step's doing, however often it comes
+	failed   *failure    // turnRepeat, turnFail, turnHeld: the error
+	innocent bool        // turnRepeat, turnHeld: the step is not to blame, however often it happens
 }
 
 type turnKind int
 
 const (
-	// turnReply: the outcome was sent; go on as after any commit.
+	// turnReply: the outcome was sent. Go on as after any commit.
 	turnReply turnKind = iota
-	// turnRepeat: nothing was written, and what was met may pass; run again whoever decided, the
-	// step or its handler.
+	// turnRepeat: nothing was written, and the error may be absent the next time. Run the code that
+	// decided again, the step or its handler.
 	turnRepeat
-	// turnFail: nothing was written; the error is the step's, or its handler's.
+	// turnFail: nothing was written, and the error is the step's, or its handler's.
 	turnFail
 	// turnEnded: nothing was written, and the flight's context has ended.
 	turnEnded
 	// turnHeld: somebody holds the instance's row, or its parent's: a stranger, or the attempt's old
-	// backend. If nothing was written when it is free again, repeat.
+	// backend. If nothing was written once it is free again, repeat.
 	turnHeld
 )
 
-// transact runs a step's own transaction (spec §8): the outcome is decided and committed inside it.
-// It does not pass the committer: such a transaction is one connection's, from the function's first
-// statement to the commit. Whatever repeats, repeats the whole step.
+// transact runs a step's own transaction (§8), which decides and commits the outcome. It does not
+// use the committer, since such a transaction uses one connection from the function's first
+// statement to the commit. Every repetition repeats the whole step.
 func (x *execution) transact(o *step.Commit) turn {
 	for n := 0; pace.Sleep(x.f.ctx, pace.Backoff(n, 10*time.Millisecond, 5*time.Second)); n++ {
-		var failed *failure // of the function
-		var expired error   // why its own context ended
+		var failed *failure // the function's failure
+		var expired error   // why the function's own context ended
 		mark, began := uuid.NewString(), x.since()
 		t, err := x.db.Transact(x.f.ctx, x.base, x.id, mark, x.f.claim, func(tx any) (e store.Entry, err error) {
 			if e, failed, expired = x.within(o, tx); failed != nil {
@@ -63,7 +63,7 @@ func (x *execution) transact(o *step.Commit) turn {
 			continue
 		case err != nil && !t.Decided:
 			if failed == nil {
-				failed = known(err) // what the function left behind cannot be committed
+				failed = known(err) // the function left the transaction unfit to commit
 			}
 			return x.undecided(t.Lost, expired, failed)
 		case err != nil:
@@ -80,8 +80,7 @@ func (x *execution) transact(o *step.Commit) turn {
 	return turn{kind: turnEnded}
 }
 
-// within calls the function, as a step is called: guarded, under the step's timeout, which begins
-// anew.
+// within calls the function like a step: guarded, and under the step's timeout, which begins anew.
 func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failure, expired error) {
 	ctx := fsm.WithClaim(x.f.ctx, x.f.claim)
 	if limit := x.m.Steps[x.f.claim.Step].Timeout; limit > 0 {
@@ -97,8 +96,8 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failu
 	return store.Entry{Claim: x.f.claim, Commit: out, Keep: x.mayRunAhead(out)}, nil, context.Cause(ctx)
 }
 
-// undecided is what follows a function that failed. What may pass repeats the step, or the handler.
-// Anything else is an error of the step, or of the handler.
+// undecided returns the turn after a function that failed. An error that may be absent the next
+// time repeats the step, or the handler. Any other is an error of the step, or of the handler.
 func (x *execution) undecided(lost bool, expired error, failed *failure) turn {
 	switch {
 	case x.f.lost() != nil:
@@ -111,8 +110,8 @@ func (x *execution) undecided(lost bool, expired error, failed *failure) turn {
 	return turn{kind: turnFail, failed: failed}
 }
 
-// uncommitted is what follows an error of the engine's own statements behind a function that
-// succeeded.
+// uncommitted returns the turn after an error of the engine's own statements that follow a
+// successful function.
 func (x *execution) uncommitted(mark string, t store.Transacted, err error) turn {
 	fault := store.Classify(err)
 	switch {

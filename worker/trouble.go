@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// quietFor is how long the same kind of trouble is not logged again: a database that is away fails
-// thousands of statements.
+// quietFor is how long the worker does not log the same kind of trouble again: while a database is
+// away, thousands of statements fail.
 const quietFor = 10 * time.Second
 
 type quiet struct {
@@ -32,10 +32,10 @@ func (q *quiet) first(kind string) bool {
 	return true
 }
 
-// trouble logs an error that will be retried, and tells the reaper of a database that takes no writes.
+// trouble logs an error that will be retried. It tells the reaper if the database takes no writes.
 func (p *process) trouble(doing string, err error) {
 	if p.isDraining() && store.Classify(err) == store.FaultCancelled || p.base.Err() != nil {
-		return // our own doing
+		return // caused by our own cancellation
 	}
 	if store.IsReadOnly(err) {
 		p.unheard()
@@ -51,10 +51,10 @@ func (p *process) trouble(doing string, err error) {
 	p.log.Warn("cannot "+doing+"; retrying", slog.Any("error", err), slog.String("fault", fault.String()))
 }
 
-// reportRefused logs rows that Postgres refuses to change. They stay as they are, and are tried again
-// later: nobody else waits for them.
+// reportRefused logs rows that Postgres refuses to change. They stay unchanged, and are tried again
+// later. Nobody else waits for them.
 func (p *process) reportRefused(doing string, rows []store.Refused) {
-	const most = 10 // of one line
+	const most = 10 // rows in one line
 	if len(rows) == 0 || !p.quiet.first("refused "+doing) {
 		return
 	}
@@ -70,8 +70,8 @@ func (p *process) reportRefused(doing string, rows []store.Refused) {
 		slog.Int("instances", len(rows)), slog.Any("refused", which), slog.Any("error", rows[0].Err))
 }
 
-// reportHolder names whoever keeps an outcome from being committed: a transaction that its owner
-// has left open is seen by no deadlock detector, and by nobody who does not look (T9).
+// reportHolder logs who keeps an outcome from being committed. Neither a deadlock detector nor
+// anybody else notices a transaction that its owner has left open (T9).
 func (p *process) reportHolder(c *step.Claim, err error) {
 	if !store.IsLockTimeout(err) || !p.quiet.first("holder") {
 		return
@@ -86,9 +86,9 @@ func (p *process) reportHolder(c *step.Claim, err error) {
 	}
 }
 
-// reportAside logs machines that this process does not have registered. Their rows are set aside
-// for processes that do: during a rolling deploy that is as it should be, else someone forgot to
-// register a machine or to keep an old version (T74).
+// reportAside logs machines that this process has not registered. Their rows are set aside for
+// processes that have. During a rolling deploy that is normal. Otherwise someone forgot to register
+// a machine or to keep an old version (T74).
 func (p *process) reportAside(queue string, machines []string) {
 	if len(machines) == 0 {
 		return

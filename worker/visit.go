@@ -11,8 +11,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// phase is where in a visit the user's code is, so that a goroutine that runtime.Goexit ended can
-// be continued by another.
+// phase is the progress of a visit's user code. After runtime.Goexit has ended a goroutine, another
+// continues from it.
 type phase int
 
 const (
@@ -24,8 +24,8 @@ const (
 	decided // there is an outcome
 )
 
-// decide runs the step and, if it fails, the handler. Nil: there is no outcome, since the engine
-// cancelled the step or does not begin any.
+// decide runs the step and, if that fails, the handler. It returns nil if there is no outcome,
+// since the engine cancelled the step or does not begin any.
 func (x *execution) decide() *step.Commit {
 	var out *step.Commit
 	if x.phase == inStep { // continued after runtime.Goexit
@@ -71,8 +71,8 @@ func (x *execution) decide() *step.Commit {
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
 }
 
-// inTime is what becomes of an outcome: a Retry of an instance over its deadline would only be
-// failed by the next sweep.
+// inTime replaces a Retry of an instance over its deadline, since the next sweep would only fail
+// the instance. It returns other outcomes unchanged.
 func (x *execution) inTime(o *step.Commit) *step.Commit {
 	if o.Kind != step.Retry || !x.f.expired() {
 		return o
@@ -83,8 +83,8 @@ func (x *execution) inTime(o *step.Commit) *step.Commit {
 	return x.overdue(known(errors.New(o.Err)))
 }
 
-// overdue fails an instance that is over its deadline. Neither handler nor retry: there is no time
-// left for what they would begin.
+// overdue fails an instance that is over its deadline. Neither the handler nor a retry follows:
+// there is no time left for what they would begin.
 func (x *execution) overdue(failed *failure) *step.Commit {
 	c := x.f.claim
 	why := fmt.Errorf("over its deadline of %s at step %s, %s", c.Deadline.UTC().Format("2006-01-02T15:04:05.000Z"), c.Step, fsm.StatusExecuting)
@@ -94,8 +94,8 @@ func (x *execution) overdue(failed *failure) *step.Commit {
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(why), Failure: string(fsm.FailureDeadline)}
 }
 
-// bound fails a claim that is over a limit before its step runs: a reaper that did not know the
-// machine could not, and the sweep of deadlines leaves claims alone.
+// bound fails a claim that exceeds a limit before its step runs. A reaper that did not know the
+// machine could not do that, and the sweep of deadlines leaves claims alone.
 func (x *execution) bound() *step.Commit {
 	c := x.f.claim
 	if x.f.expired() {
@@ -112,7 +112,7 @@ func (x *execution) bound() *step.Commit {
 	return nil
 }
 
-// step is the step itself, with what it may read of its children.
+// step runs the step, after loading the values that the claim did not bring.
 func (x *execution) step() (*step.Commit, error) {
 	c := x.f.claim
 	s, ok := x.m.Steps[c.Step]
@@ -136,8 +136,8 @@ func (x *execution) step() (*step.Commit, error) {
 	return x.surround(ctx, c, s.Run)
 }
 
-// extract adds what the host has stored with the instance to a context for its code. It is the
-// host's code itself, hence guarded.
+// extract adds the values that the host has stored with the instance to a context for the host's
+// code. It runs code of the host itself, so it is called within a guard.
 func (x *execution) extract(ctx context.Context) context.Context {
 	if x.config.Extract == nil || x.f.claim.Trace == nil {
 		return ctx
@@ -145,8 +145,8 @@ func (x *execution) extract(ctx context.Context) context.Context {
 	return x.config.Extract(ctx, x.f.claim.Trace)
 }
 
-// mayRunAhead: after a plain Next the claim may be kept, for so many steps and so long, while
-// nothing says otherwise (spec §6).
+// mayRunAhead reports whether the claim may be kept after an outcome: after a plain Next, up to the
+// bounds of steps and time, and unless there is a reason to stop (§6).
 func (x *execution) mayRunAhead(o *step.Commit) bool {
 	return o.Kind == step.Next && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
 		!x.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
@@ -154,7 +154,7 @@ func (x *execution) mayRunAhead(o *step.Commit) bool {
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)
 }
 
-// advance moves a kept claim on to what its commit has written.
+// advance moves a kept claim on to the state that its commit has written.
 func (x *execution) advance(o *step.Commit) {
 	next := x.f.claim
 	if next == x.f.beat {
@@ -171,8 +171,8 @@ func (x *execution) advance(o *step.Commit) {
 	x.phase, x.failed, x.refused, x.final, x.rerun, x.took = fresh, nil, false, false, 0, 0
 }
 
-// refuse answers an outcome that Postgres refused: once the handler decides, the second time the
-// instance fails with a safe text.
+// refuse handles an outcome that Postgres refused. The first time the handler decides, the second
+// time the instance fails with a safe text.
 func (x *execution) refuse(err error) *step.Commit {
 	if x.phase = x.before; x.refused || x.phase == spent {
 		failed := known(fmt.Errorf("outcome refused by Postgres: %w", err))
@@ -187,15 +187,14 @@ func (x *execution) refuse(err error) *step.Commit {
 	return nil
 }
 
-// rerunMost bounds how often in a row a visit runs again since its own transaction met what may
-// pass: a conflict that comes every time, or a function that breaks its connection every time, is
-// the step's error after some ten seconds. An outage is not counted: in one the transaction does
-// not even begin.
+// rerunMost bounds how often in a row a visit runs again after its own transaction failed with an
+// error that may be absent the next time. A conflict that happens every time, or a function that
+// breaks its connection every time, becomes the step's error after some ten seconds. An outage does
+// not count, since the transaction does not even begin then.
 const rerunMost = 10
 
-// repeat runs the step again, or its handler, whichever decided on the transaction that met what
-// may pass: under the same claim, with the attempt that it was, and after a pause, unless it has
-// waited already.
+// repeat runs the step again, or its handler, whichever decided in the failed transaction. It does
+// so under the same claim and as the same attempt, after a pause, unless it has already waited.
 func (x *execution) repeat(t turn) {
 	if t.innocent {
 		x.rerun = min(x.rerun, rerunMost-1)
@@ -209,11 +208,11 @@ func (x *execution) repeat(t turn) {
 		x.phase = failing
 	}
 	if t.kind != turnHeld {
-		pace.Sleep(x.f.ctx, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second)) // if it was cut short, decide sees why
+		pace.Sleep(x.f.ctx, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second)) // if it is cut short, decide sees why
 	}
 }
 
-// fail calls the handler next; where it was the handler that failed, nobody is left.
+// fail makes the handler decide next. If the handler itself failed, nothing is left to call.
 func (x *execution) fail(failed *failure) {
 	if x.before == inHandler {
 		x.phase, x.failed = spent, x.failed.and("; its handler: ", failed)
@@ -222,7 +221,7 @@ func (x *execution) fail(failed *failure) {
 	x.phase, x.failed = failing, failed
 }
 
-// end calls nobody any more: the flight's context has ended, and decide sees why.
+// end makes decide call no more user code: the flight's context has ended, and decide sees why.
 func (x *execution) end() {
 	if x.phase = failing; x.before == inStep {
 		x.failed = known(context.Cause(x.f.ctx))

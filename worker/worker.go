@@ -1,13 +1,16 @@
 // Package worker claims, runs and commits steps.
 //
-// The way of one step: a scheduler claims rows of its queue and feeds them to slots; an execution
+// A step takes this way. A scheduler claims rows of its queue and feeds them to slots. An execution
 // runs the step and hands its outcome to the committer, which makes it durable together with
-// others; then the execution runs ahead with the kept claim, or frees its slot. Beside them work
+// others. Then the execution runs ahead with the kept claim, or frees its slot. Beside them work
 // the poller (idle queues, await deadlines), the heartbeat, the keyring (partition keys) and the
 // sweeps (reaper, GC).
 //
-// It imports fsm, internal/step and internal/store, never ent or engine. Hosts meet only its Hooks
-// and Queue, under engine's names.
+// In comments, § followed by a number is a section of docs/specification.md, and T followed by a
+// number is a hazard of docs/hazards.md.
+//
+// The package imports fsm, internal/step and internal/store, and never ent or engine. Hosts use
+// only its Hooks and Queue, under engine's names.
 package worker
 
 import (
@@ -15,8 +18,8 @@ import (
 	"sync"
 )
 
-// Worker is one running engine process, identified by a random UUID: never by host name or pid,
-// which repeat (T15). It assembles the parts, starts and stops them. Use it once: Start, Stop.
+// Worker is one running engine process. A random UUID identifies it, never a host name or a pid,
+// since those repeat (T15). It makes the parts, starts and stops them. Use it once: Start, Stop.
 type Worker struct {
 	*process
 	flights    *flights
@@ -30,11 +33,11 @@ type Worker struct {
 	schedules  *schedules
 	schedulers []*scheduler
 
-	lifelines sync.WaitGroup // heartbeat, deadlines and keyring: ended last
+	lifelines sync.WaitGroup // heartbeat, deadlines and keyring, which end last
 	endLife   context.CancelFunc
 }
 
-// New makes a worker. c is complete and valid.
+// New makes a worker. c must be complete and valid.
 func New(c Config) *Worker {
 	var locks keyLocks
 	if !c.LockByLease {
@@ -61,7 +64,7 @@ func assemble(c Config, db backend, line beater, locks keyLocks, hash func(strin
 	return w
 }
 
-// Start begins to work. It does not wait for the database: what fails is retried, and logged.
+// Start begins to work. It does not wait for the database: failures are retried, and logged.
 func (w *Worker) Start() {
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end

@@ -22,7 +22,7 @@ WHERE s.id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WH
 // An instance that parks towards its own step sleeps until a new signal arrives: the signals that
 // this execution received do not count. The statement excludes them by their ids, and not by the
 // highest one, since ids commit out of order (T2). $1 parked ids $2 mark $3 ids of signals given to
-// those that park towards themselves
+// those that park towards themselves.
 const recheckSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', eligible_at = (SELECT clock_timestamp()), await_deadline = NULL
 WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid
   AND (SELECT true FROM {s}.signals s WHERE s.target_id = g.id AND s.name = ANY(g.awaits) AND s.consumed_at IS NULL

@@ -30,7 +30,7 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE 
 //
 // $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9
 // correlation keys $10 scopes $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until
-// the deadline
+// the deadline.
 const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline)
@@ -59,7 +59,7 @@ RETURNING id, uid`
 // gets no children.
 //
 // $1 … $16 as insertRowsSQL $17 the parent of each, by its place in $20 $18 depths $19 mark $20 the
-// distinct parents
+// distinct parents.
 const spawnSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (
   SELECT ARRAY(SELECT coalesce((SELECT x.round FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $19::uuid), 0)

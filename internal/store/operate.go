@@ -165,7 +165,7 @@ type operated struct {
 // about the verb. For a cancel it also locks the parents, whose barriers the cancel settles.
 //
 // $1–$16 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the caller
-// saw
+// saw.
 const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), g.depth, g.parent_id IS NOT NULL,
   coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),

@@ -40,7 +40,7 @@ WHERE q.through - q.size < $3::bigint ORDER BY q.id`
 }
 
 // awaitedSQL reads the signals that a claim's instance awaits, while the claim holds. $5 worker $6
-// token
+// token.
 var awaitedSQL = signalPage(`n.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
       WHERE g.id = $1::bigint AND g.status = 'executing' AND g.locked_by = $5 AND g.claim_token = $6)::text[])`)
 

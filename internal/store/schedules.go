@@ -70,7 +70,7 @@ const clockSQL = `SELECT clock_timestamp()`
 // need no change. It returns the names of schedules that changed.
 //
 // $1 names $2 specs $3 expressions $4 time zones $5 catch-up $6 overlap $7 jitters, µs $8 next
-// occurrences
+// occurrences.
 const storeScheduleSQL = `INSERT INTO {s}.schedules AS s (name, spec, expression, time_zone, catch_up, overlap, jitter, next_at)
 SELECT u.name, u.spec::jsonb, u.expression, u.zone, u.catch_up, u.overlap, u.jitter, u.next
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[])
@@ -192,7 +192,7 @@ CROSS JOIN LATERAL (SELECT x.id, x.status FROM {s}.gen_durable x WHERE x.id = s.
 WHERE s.name = $1 AND g.status NOT IN ('done', 'failed')`
 
 // advanceSQL ends a firing. $1 name $2 next occurrence $3 the newest that was fired, or NULL $4 its
-// instance, or NULL
+// instance, or NULL.
 const advanceSQL = `UPDATE {s}.schedules s SET next_at = coalesce($2::timestamptz, s.next_at), last_at = coalesce($3::timestamptz, s.last_at),
   last_instance = coalesce($4::bigint, s.last_instance), updated_at = clock_timestamp()
 WHERE s.name = $1`
