@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is set apart is bounded, the oldest is forgotten first, and all of it after a while.
+// The rows that are set apart are bounded. The oldest is forgotten first, and all of them after a
+// while.
 func TestWhatIsSetApart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

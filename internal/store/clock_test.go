@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// behindClock is a bench with one connection, for which a function of the test's own stands in for one of the server's clocks: the
-// statements name them without a schema.
+// behindClock returns a bench with one connection, on which a function of the test replaces one of
+// the server's clocks. That works since the statements name the clocks without a schema.
 func (b bench) behindClock(function string) bench {
 	b.t.Helper()
 	b.exec(`CREATE SCHEMA clock`)
@@ -24,7 +24,8 @@ func (b bench) behindClock(function string) bench {
 	})
 }
 
-// T18: a lease counts from when it is given, not from the begin of a transaction that may have waited: here that was an hour before.
+// T18: a lease counts from when it is given, not from the begin of a transaction that may have
+// waited. Here the transaction began an hour before.
 func TestALeaseCountsFromWhenItIsGiven(t *testing.T) {
 	b := newBench(t)
 	late := b.behindClock(`CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
@@ -44,9 +45,11 @@ func TestALeaseCountsFromWhenItIsGiven(t *testing.T) {
 	require.True(t, whole(), "of a heartbeat")
 }
 
-// T7: between the snapshot of a claim and its lock the row parks, is sent what it awaits, and is runnable again. Whoever gets it gets it with
-// that signal: the inbox is read by a later statement, and a row that changed since the claim looked is left to the next one. (So is one
-// that became due since; here the claim's clock is that of the wake, or later.)
+// T7: between the snapshot of a claim and its lock the row parks, receives the signal that it
+// awaits, and is runnable again. Whichever claim takes the row gets that signal with it: a later
+// statement reads the inbox, and a claim leaves a row that has changed since it looked to the next
+// one. (It also leaves a row that became due since; here the claim's clock is that of the wake, or
+// later.)
 func TestNoClaimHasTheInboxOfBefore(t *testing.T) {
 	b := newBench(t)
 	gated := b.behindClock(`CREATE FUNCTION clock.statement_timestamp() RETURNS timestamptz LANGUAGE plpgsql STABLE AS $$ BEGIN
@@ -73,7 +76,7 @@ func TestNoClaimHasTheInboxOfBefore(t *testing.T) {
 
 	got := <-claimed
 	require.NoError(t, <-failed)
-	if len(got.Claims) == 0 { // passed over
+	if len(got.Claims) == 0 { // the claim has passed the row over
 		got = b.claim()
 	}
 	require.Len(t, got.Claims, 1)

@@ -54,7 +54,8 @@ func (b bench) column(sql string, args ...any) []string {
 	return out
 }
 
-// T89: ids go up in the order in which the outcome names the children, though rows go in in key order.
+// T89: ids ascend in the order in which the outcome names the children, although rows are inserted
+// in key order.
 func TestSpawnOrderIsIdOrder(t *testing.T) {
 	b := newBench(t)
 	for _, keyed := range []bool{false, true} {
@@ -95,7 +96,8 @@ func TestChildrenTakeEveryOption(t *testing.T) {
 		FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY id`, c.ID, tomorrow))
 }
 
-// Which children were dropped, and for whom, is the joining step's to see; the first of two equal keys wins, also across parents.
+// The joining step sees which children were dropped, and in whose favour. The first of two equal
+// keys wins, also across parents.
 func TestDroppedChildren(t *testing.T) {
 	b := newBench(t)
 	occupant := b.keyed("taken")
@@ -130,7 +132,8 @@ func ending(kind step.Kind) *step.Commit {
 	return &step.Commit{Kind: kind, Result: json.RawMessage(`{}`)}
 }
 
-// T13, T42, T43: one decrement per child, one aggregated write per parent, one wake.
+// T13, T42, T43: siblings that end in one batch cause one decrement per child, one aggregated write
+// per parent, and one wake.
 func TestManySiblingsEndInOneBatch(t *testing.T) {
 	b := newBench(t)
 	for _, slow := range []bool{false, true} {
@@ -154,7 +157,8 @@ func TestManySiblingsEndInOneBatch(t *testing.T) {
 	}
 }
 
-// What an outcome makes runnable is told: where at once, and where when at the earliest.
+// Commit reports where an outcome makes something runnable: the queues where it is runnable at
+// once, and for others how soon.
 func TestCommitTellsWhereAndWhenSomethingIsRunnable(t *testing.T) {
 	b := newBench(t)
 	claim := func() *step.Claim {
@@ -191,7 +195,7 @@ func TestCommitTellsWhereAndWhenSomethingIsRunnable(t *testing.T) {
 	require.Equal(t, map[string]time.Duration{"later": time.Minute}, got.Soon)
 }
 
-// A worker's claims in one queue, and nobody else's.
+// Held returns a worker's claims in one queue, and no others.
 func TestHeld(t *testing.T) {
 	b := newBench(t)
 	params := store.ClaimParams{Queue: "mine", Worker: me, Machines: []string{"machine/3"}, Limit: 10, Window: 10, Lease: lease}
@@ -215,7 +219,7 @@ func TestHeld(t *testing.T) {
 	require.Empty(t, held)
 }
 
-// A parent that was deleted keeps nobody: its child waits for nothing in the slow lane.
+// A parent that was deleted delays nobody: its child does not wait for it in the slow lane.
 func TestChildOfAParentThatIsGone(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(1)
@@ -235,7 +239,8 @@ func TestChildOfAParentThatIsGone(t *testing.T) {
 	require.Equal(t, "done", b.status(c.ID))
 }
 
-// A kept row of children_pending never goes below what is left, whichever of two transactions ends the last children.
+// children_pending never falls below the number of children left, whichever of two transactions
+// ends the last children.
 func TestSiblingsEndSideBySide(t *testing.T) {
 	b := newBench(t)
 	const each, lanes = 25, 4
@@ -264,7 +269,8 @@ func TestSiblingsEndSideBySide(t *testing.T) {
 	require.Equal(t, []string{"0 runnable"}, b.column(`SELECT children_pending || ' ' || status FROM gendurable.gen_durable WHERE id = $1`, parent))
 }
 
-// T52 for children: an insert and a spawn of the same new keys in opposite orders meet in the middle, and do not deadlock.
+// T52 for children: an insert and a spawn of the same new keys in opposite orders meet in the
+// middle, and do not deadlock.
 func TestKeyedChildrenGoInInKeyOrder(t *testing.T) {
 	b := newBench(t)
 	attempts := &interloper{}

@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// claim picks up to ten rows of the default queue for a worker that knows machine m, version 1.
+// claim claims up to ten rows of the default queue for a worker that knows machine m, version 1.
 func (b bench) claim(change ...func(*store.ClaimParams)) store.Claimed {
 	b.t.Helper()
 	p := store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 10, Window: 1000, Lease: lease}
@@ -22,7 +22,7 @@ func (b bench) claim(change ...func(*store.ClaimParams)) store.Claimed {
 	return got
 }
 
-// claimOne expects exactly one.
+// claimOne claims, and expects exactly one row.
 func (b bench) claimOne() *step.Claim {
 	b.t.Helper()
 	got := b.claim()
@@ -56,7 +56,8 @@ func (b bench) outcome(c *step.Claim, o step.Commit) {
 	b.commit(newMark(), false, store.Entry{Claim: c, Commit: &o})
 }
 
-// Consumed is exactly what the execution was given: not what came since, not what it did not await, not another instance's.
+// A Next consumes exactly the signals that the execution received: not those that came since, not
+// those that it did not await, not another instance's.
 func TestNextConsumesWhatItWasGiven(t *testing.T) {
 	b := newBench(t)
 	id, stranger := b.parked("go", "stop"), b.parked("go", "never")
@@ -99,7 +100,8 @@ func TestTombstonesAreNeitherGivenNorAwaited(t *testing.T) {
 	require.Equal(t, []string{"go"}, namesOf(b.claimOne().Awaited))
 }
 
-// Until its end a dedup key holds; with Done the whole inbox is gone, with Stop it stays for whoever redrives it. Neither takes more.
+// A dedup key holds until the instance ends. Done deletes the whole inbox, and Stop keeps it for a
+// redrive. Neither touches another inbox.
 func TestTheEndOfAnInbox(t *testing.T) {
 	b := newBench(t)
 	for kind, left := range map[step.Kind]int{step.Done: 0, step.Stop: 3} {
@@ -122,12 +124,13 @@ func TestTheEndOfAnInbox(t *testing.T) {
 	}
 }
 
-// T2: what an execution was given is told apart by id, not by a high-water mark: ids commit out of order.
+// T2: the commit recognises the signals that an execution received by their ids, not by a
+// high-water mark, since ids commit out of order.
 func TestParkingTowardsItselfSeesAnOlderId(t *testing.T) {
 	b := newBench(t)
 	id := b.parked("go")
 	stranger := b.begin()
-	b.inTx(stranger, `INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, id) // draws the lower id, commits later
+	b.inTx(stranger, `INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, id) // it draws the lower id and commits later
 	b.exec(`INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, id)
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable' WHERE id = $1`, id)
 	c := b.claimOne()
@@ -142,7 +145,7 @@ func TestParkingTowardsItselfSeesAnOlderId(t *testing.T) {
 	require.Equal(t, "awaiting_signal", b.status(id), "nothing new: no busy loop")
 }
 
-// openDelivery has a stranger deliver as the engine does, and leave the transaction open.
+// openDelivery makes a stranger deliver like the engine, and leaves the transaction open.
 func (b bench) openDelivery(id int64) (commit func()) {
 	b.t.Helper()
 	stranger := b.begin()
@@ -151,7 +154,7 @@ func (b bench) openDelivery(id int64) (commit func()) {
 	return func() { require.NoError(b.t, stranger.Commit(b.t.Context())) }
 }
 
-// T1, T3, the half that is the commit's: a delivery came first and is still open.
+// T1, T3, from the commit's side: a delivery came first and is still open.
 func TestOutcomeBehindADelivery(t *testing.T) {
 	b := newBench(t)
 	for _, o := range []step.Commit{

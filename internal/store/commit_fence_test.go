@@ -13,14 +13,14 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// everything is the whole content of the engine's tables.
+// everything returns the whole content of the engine's tables.
 func (b bench) everything() string {
 	b.t.Helper()
 	return b.text(`SELECT coalesce((SELECT jsonb_agg(g ORDER BY g.id) FROM gendurable.gen_durable g), '[]')::text || E'\n' ||
 		coalesce((SELECT jsonb_agg(s ORDER BY s.id) FROM gendurable.signals s), '[]')::text`)
 }
 
-// staleness is a way in which a claim can have ceased to be current.
+// staleness is a way in which a claim may have ceased to be current.
 type staleness struct {
 	name   string
 	worker string
@@ -41,8 +41,8 @@ var stalenesses = []staleness{
 	{"deleted", me, func(s *scene) { s.exec(`DELETE FROM gendurable.gen_durable WHERE id = $1`, s.id) }},
 }
 
-// T13, T14, T26, T84: a stale outcome changes nothing at all, whatever it is: not its row, no inbox, no children, no barrier, and nothing
-// for its partition key.
+// T13, T14, T26, T84: a stale outcome of any kind changes nothing at all: not its row, no inbox, no
+// children, no barrier, and nothing for its partition key.
 func TestStaleOutcomesChangeNothing(t *testing.T) {
 	b := newBench(t)
 	for _, how := range stalenesses {
@@ -75,7 +75,7 @@ func (b bench) requireStale(x *transition, how staleness, slow bool) {
 	require.Equal(b.t, map[int64]store.Verdict{s.id: store.Stale}, verdict, x.name)
 }
 
-// What is stale in a batch takes nothing from the others, and gets nothing from them.
+// Stale outcomes in a batch take nothing from the others, and get nothing from them.
 func TestStaleOutcomesAmongOthers(t *testing.T) {
 	b := newBench(t)
 	var stale, fresh []*scene
@@ -110,7 +110,8 @@ func TestStaleOutcomesAmongOthers(t *testing.T) {
 	}
 }
 
-// No outcome applies twice, and the second sending learns that the first one was its own (T28).
+// No outcome applies twice. The second attempt to commit it learns that the first took effect
+// (T28).
 func TestTheSameOutcomeTwice(t *testing.T) {
 	b := newBench(t)
 	for _, g := range outcomes {
@@ -139,7 +140,7 @@ func TestStaleHeartbeatAndRelease(t *testing.T) {
 	for _, how := range stalenesses {
 		s := b.newScene(&x)
 		how.stale(s)
-		if how.name == "an older visit" || how.name == "a later visit" { // a kept claim has moved on: it is the same claim
+		if how.name == "an older visit" || how.name == "a later visit" { // a kept claim has moved on: it is still the same claim
 			continue
 		}
 		before := b.everything()
@@ -174,8 +175,9 @@ func TestAStaleClaimInsistsInVain(t *testing.T) {
 	}
 }
 
-// One transaction after the other has the row: who skips what is locked never gets it, who waits does in turn. And who waits for a row that
-// was reaped meanwhile extends nothing.
+// One transaction after the other has the row. A heartbeat that skips locked rows never gets it,
+// and one that waits gets it in turn. A heartbeat that waited for a row that was reaped meanwhile
+// extends nothing.
 func TestHeartbeatOfABusyRow(t *testing.T) {
 	const lock = `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`
 	b := newBench(t)
@@ -225,7 +227,8 @@ func TestHeartbeatOfABusyRow(t *testing.T) {
 	}
 }
 
-// A row that is held for long is not waited for longer than was said, and the line goes on.
+// A heartbeat waits for a row that is held for long no longer than its limit, and the line remains
+// usable.
 func TestAHeartbeatInsistsOnlySoLong(t *testing.T) {
 	b := newBench(t)
 	s := b.newScene(&transition{from: "executing"})
@@ -242,7 +245,7 @@ func TestAHeartbeatInsistsOnlySoLong(t *testing.T) {
 	require.Equal(t, []int64{s.id}, beaten.Extended)
 }
 
-// A kept claim keeps its token: a heartbeat sent with the visit of before still counts.
+// A kept claim keeps its token: a heartbeat that was sent with the previous visit still counts.
 func TestHeartbeatOfAKeptClaim(t *testing.T) {
 	b := newBench(t)
 	s := b.newScene(&transition{from: "executing"})
@@ -254,7 +257,8 @@ func TestHeartbeatOfAKeptClaim(t *testing.T) {
 	require.NoError(t, line.Close(t.Context()))
 }
 
-// T86: what a stranger holds is left out and stays current; the others do not wait for it. In the slow lane it is waited for.
+// T86: a row that a stranger holds is left out, and its outcome stays current. The others do not
+// wait for it. In the slow lane the commit waits for it.
 func TestARowHeldByAStrangerIsLeftOut(t *testing.T) {
 	b := newBench(t)
 	for _, held := range []string{"own row", "parent"} {

@@ -14,9 +14,9 @@ import (
 
 const lockRow = `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`
 
-// Of a batch whose commit got no answer each outcome is decided by its own row, and nobody waits. What
-// is applied is so whoever holds its row now; what may still be applied by the attempt's old backend
-// is held until that ends.
+// After a commit without an answer each outcome is decided by its own row, and nobody waits. An
+// applied outcome is recognised whoever holds its row now. An outcome that the attempt's old
+// backend may still apply is Held until that backend ends.
 func TestResolveDecidesRowByRow(t *testing.T) {
 	b := newBench(t)
 	mark := newMark()
@@ -50,7 +50,7 @@ func TestResolveDecidesRowByRow(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	// One that is always locked by somebody is waited for.
+	// An outcome whose row always somebody has locked is waited for.
 	verdicts := make(chan map[int64]store.Verdict, 1)
 	go func() {
 		got, err := b.Resolve(context.WithoutCancel(t.Context()), me, []string{mark}, []store.Entry{entry(held)}, patient)
@@ -93,8 +93,8 @@ func TestKeyedChildrenDoNotWaitForRows(t *testing.T) {
 	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`))
 }
 
-// Commits that wait for rows leave a connection of the pool to those that need not: the last turn
-// gone, one goes on as if it were not to wait.
+// Commits that wait for rows leave a connection of the pool to commits that need not wait. Once the
+// last turn is taken, another commit goes on without waiting.
 func TestWaitingCommitsLeaveAConnection(t *testing.T) {
 	b := newBench(t)
 	small := b.beside(func(c *pgxpool.Config) { c.MaxConns = 2 })

@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// T82: a commit that keeps its claims updates in place, at half the cost: it changes no indexed column, and no index names one that it
-// changes. A new index can undo that without a word.
+// T82: a commit that keeps its claims updates in place, at half the cost, since it changes no
+// indexed column, and no index's condition names a column that it changes. A new index could undo
+// that silently.
 func TestCommitsThatKeepTheirClaimsUpdateInPlace(t *testing.T) {
 	b := newBench(t)
 	counted := b.beside(func(c *pgxpool.Config) { c.MaxConns = 1 })

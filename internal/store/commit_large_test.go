@@ -23,8 +23,8 @@ func large(specs []step.Spec, mebibytes int) []step.Spec {
 	return specs
 }
 
-// The children of one outcome go in as many messages as they need, in one transaction: in order, with
-// the first of equal keys, and all or none.
+// The children of one outcome are inserted in as many messages as they need, in one transaction: in
+// order, with the first of equal keys, and all or none.
 func TestChildrenOfManyBytes(t *testing.T) {
 	b := newBench(t)
 	wired, w := b.wired()
@@ -74,7 +74,7 @@ func TestChildrenOfManyBytes(t *testing.T) {
 }
 
 // A message that cannot be sent, and a value that Postgres cannot hold in memory, are faults of the
-// data: retried, they would fail for ever, and keep others from being committed.
+// data. If they were retried, they would fail for ever, and keep others from being committed.
 func TestWhatIsTooLargeIsAFaultOfTheData(t *testing.T) {
 	require.Equal(t, store.FaultData, store.Classify(fmt.Errorf("commit: %w", entpgx.ErrTooLarge)))
 	b := newBench(t)
@@ -85,7 +85,7 @@ func TestWhatIsTooLargeIsAFaultOfTheData(t *testing.T) {
 	require.Equal(t, "executing", b.status(c.ID))
 }
 
-// So do the specs of one insert, here and in a host's transaction.
+// The same holds for the specs of one insert, here and in a host's transaction.
 func TestInsertOfManyBytes(t *testing.T) {
 	b := newBench(t)
 	wired, w := b.wired()

@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// T30: what each class of SQLSTATE means for whoever sent the statement.
+// T30: each class of SQLSTATE has one meaning for whoever sent the statement.
 var faults = []struct {
 	fault store.Fault
 	codes map[string]string
@@ -59,7 +59,7 @@ func TestClassifyServerErrors(t *testing.T) {
 	}
 }
 
-// Whose doing trouble may be, however often it is met.
+// MayNeverPass tells errors that one entry may cause at each try from those that no entry causes.
 func TestWhatMayNeverPass(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]bool{
@@ -71,7 +71,8 @@ func TestWhatMayNeverPass(t *testing.T) {
 	require.False(t, store.MayNeverPass(io.EOF))
 }
 
-// A plan that was cached before a migration is no refusal, whatever the language of the server's messages.
+// A plan that was cached before a migration is no fault of the data, whatever the language of the
+// server's messages.
 func TestClassifyAChangedPlan(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, store.FaultTransient, store.Classify(&pgconn.PgError{Code: "0A000", Routine: "RevalidateCachedQuery"}))
@@ -93,12 +94,12 @@ func TestClassifyOtherErrors(t *testing.T) {
 	} {
 		require.Equal(t, c.want, store.Classify(c.err), "%v", c.err)
 	}
-	// The server's word outranks the context's: what it said has happened.
+	// The server's report outranks the context's end, since what it reports has happened.
 	both := errors.Join(context.Canceled, &pgconn.PgError{Code: "23505"})
 	require.Equal(t, store.FaultData, store.Classify(both))
 }
 
-// A step's own function may return a report that is nil, in an error that is not.
+// A step's own function may return a nil report in an error that is not nil.
 func TestClassifyANilReport(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{(*pgconn.PgError)(nil), fmt.Errorf("book: %w", (*pgconn.PgError)(nil))} {
@@ -118,7 +119,8 @@ func TestFaultsHaveNames(t *testing.T) {
 	}
 }
 
-// The error of a commit tells whether the batch may have been applied: only where the answer to COMMIT is missing.
+// The error of a commit reports that the batch may have been applied only if the answer to COMMIT
+// is missing.
 func TestUnknown(t *testing.T) {
 	t.Parallel()
 	server := &pgconn.PgError{Severity: "ERROR", Code: "40P01"}

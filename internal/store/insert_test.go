@@ -32,7 +32,8 @@ func (b bench) insertSpecs(list []*step.Spec) []store.Inserted {
 	return got
 }
 
-// Ids are drawn in input order, though rows go in in key order, and each result is its own spec's (T53, T89).
+// Ids are drawn in input order, although rows are inserted in key order, and each result belongs to
+// its own spec (T53, T89).
 func TestInsertResultsInInputOrder(t *testing.T) {
 	b := newBench(t)
 	for _, keyed := range []bool{false, true} {
@@ -49,7 +50,8 @@ func TestInsertResultsInInputOrder(t *testing.T) {
 	}
 }
 
-// Of two equal keys the first wins; a duplicate carries the id of whoever holds the key.
+// The first of two equal keys wins. A duplicate carries the id of the instance that occupies the
+// key.
 func TestInsertDuplicates(t *testing.T) {
 	b := newBench(t)
 	held := b.keyed("held")
@@ -57,7 +59,7 @@ func TestInsertDuplicates(t *testing.T) {
 	b.row("status, finished_at, correlation_key, correlation_scope", "'done', now(), 'ended', "+liveScope)
 	kept := b.row("status, finished_at, correlation_key, correlation_scope", "'done', now(), 'kept', enum_range(NULL::gendurable.durable_status)")
 	list := specsOf("z", "held", "", "a", "z", "no address", "kept", "a", "ended", "")
-	list[9].Key, list[9].Scope = "held", step.ScopeNone // a key that is no address collides with nobody
+	list[9].Key, list[9].Scope = "held", step.ScopeNone // a key that is no address collides with nothing
 	got := b.insertSpecs(list)
 	for i, want := range []store.Inserted{{}, {held, true}, {}, {}, {got[0].ID, true}, {}, {kept, true}, {got[3].ID, true}, {}, {}} {
 		require.Equal(t, want.Duplicate, got[i].Duplicate, "place %d", i)
@@ -68,10 +70,10 @@ func TestInsertDuplicates(t *testing.T) {
 	require.Equal(t, 10, b.number(`SELECT count(*) FROM gendurable.gen_durable`), "4 were there, 6 are new")
 }
 
-// The scope decides in which statuses the key stays taken.
+// The scope decides in which statuses the key stays occupied.
 func TestKeysByScope(t *testing.T) {
 	b := newBench(t)
-	for scope, free := range map[step.Scope][2]bool{ // after Done, after Stop
+	for scope, free := range map[step.Scope][2]bool{ // whether the key is free after Done, and after Stop
 		step.ScopeLive: {true, true}, step.ScopeLiveOrDone: {false, true}, step.ScopeLiveOrFailed: {true, false},
 		step.ScopeAll: {false, false}, step.ScopeNone: {true, true},
 	} {
@@ -90,7 +92,8 @@ func TestKeysByScope(t *testing.T) {
 	}
 }
 
-// The occupant's end is not committed yet when the insert meets the key: it waits, and gets the key.
+// The occupant's end is not committed yet when the insert finds the key. The insert waits, and gets
+// the key.
 func TestInsertBehindTheEndOfAnOccupant(t *testing.T) {
 	b := newBench(t)
 	id := b.keyed("k")
@@ -110,7 +113,8 @@ func TestInsertBehindTheEndOfAnOccupant(t *testing.T) {
 	require.EqualValues(t, got[1].ID, b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = 'k'`))
 }
 
-// T54: the key is freed after the row was dropped and before anyone looked for its occupant; here by a trigger in between.
+// T54: the key is freed after the row was dropped and before anyone looked for its occupant. Here a
+// trigger frees it in between.
 func TestInsertOnAKeyThatIsFreedMeanwhile(t *testing.T) {
 	b := newBench(t)
 	id := b.keyed("k")
@@ -125,8 +129,9 @@ func TestInsertOnAKeyThatIsFreedMeanwhile(t *testing.T) {
 	require.EqualValues(t, got[1].ID, b.number(`SELECT id FROM gendurable.gen_durable WHERE correlation_guard = 'k'`))
 }
 
-// T52: two processes insert the same new keys in opposite orders. Rows go in in key order, so the later one waits at the first key that
-// both have, and holds none that the other needs. (A deadlock would not fail the insert, which repeats itself, but be one more attempt.)
+// T52: two processes insert the same new keys in opposite orders. Rows are inserted in key order,
+// so the later process waits at the first key that both have, and holds none that the other needs.
+// (A deadlock would not fail the insert, which repeats itself, but would cost one more attempt.)
 func TestInsertOfTheSameKeysInOppositeOrders(t *testing.T) {
 	b := newBench(t)
 	attempts := &interloper{}
@@ -139,14 +144,14 @@ func TestInsertOfTheSameKeysInOppositeOrders(t *testing.T) {
 		*into, err = counted.Insert(t.Context(), specsOf(keys...))
 		done <- err
 	}
-	const rounds, sides, trips = 50, 2, 2 + 3 // whoever comes second looks for the occupants
+	const rounds, sides, trips = 50, 2, 2 + 3 // the second side looks for the occupants
 	for round := range rounds {
 		var forth, back []store.Inserted
 		keys := []string{fmt.Sprint(round, " a"), fmt.Sprint(round, " k"), fmt.Sprint(round, " z")}
 		backwards := slices.Clone(keys)
 		slices.Reverse(backwards)
 		done := make(chan error, sides)
-		stranger := b.begin() // makes both meet in the middle, in the first round
+		stranger := b.begin() // it makes both meet in the middle in the first round
 		if round == 0 {
 			b.inTx(stranger, `INSERT INTO gendurable.gen_durable (fsm, step, correlation_key, correlation_scope) VALUES ('m', 's', $1, `+liveScope+`)`, keys[1])
 		}
@@ -166,7 +171,8 @@ func TestInsertOfTheSameKeysInOppositeOrders(t *testing.T) {
 	require.EqualValues(t, rounds*trips, attempts.sent.Load())
 }
 
-// T29, T95: an insert whose first attempt did take effect recognises its own rows: they are no duplicates.
+// T29, T95: an insert whose first attempt took effect recognises its own rows, and does not report
+// them as duplicates.
 func TestInsertRecognisesItsOwn(t *testing.T) {
 	b := newBench(t)
 	held := b.keyed("held")
@@ -178,7 +184,8 @@ func TestInsertRecognisesItsOwn(t *testing.T) {
 	require.Equal(t, 3, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
 }
 
-// The same when the answer to the COMMIT is lost: with keys it tries again by itself, without it says that it does not know.
+// The answer to the COMMIT is lost. With keys the insert tries again by itself; without keys it
+// returns ErrUnknown.
 func TestInsertWithoutAnswer(t *testing.T) {
 	b := newBench(t)
 	got := b.cutting().insertSpecs(specsOf("a", "b"))
@@ -190,7 +197,8 @@ func TestInsertWithoutAnswer(t *testing.T) {
 	require.Equal(t, 4, b.number(`SELECT count(*) FROM gendurable.gen_durable`), "it had taken effect")
 }
 
-// T29: by the time it tries again its instance has run and ended, and left the scope of its key; it is not begun a second time.
+// T29: before the second attempt the instance has run and ended, and has left the scope of its key.
+// It does not start a second time.
 func TestInsertWithoutAnswerOfWhatHasEnded(t *testing.T) {
 	b := newBench(t)
 	cutting := b.cutting()
@@ -199,7 +207,7 @@ func TestInsertWithoutAnswerOfWhatHasEnded(t *testing.T) {
 	inserter := b.beside(func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.ConnConfig.Tracer = pool.ConnConfig.DialFunc, again })
 	held := b.keyed("held")
 	again.act = func() {
-		again.acted.Store(false) // at the next attempt, too
+		again.acted.Store(false) // act at the next attempt, too
 		b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() WHERE id <> $1 AND status = 'runnable'`, held)
 	}
 	list := specsOf("a", "held", "b")
@@ -211,7 +219,7 @@ func TestInsertWithoutAnswerOfWhatHasEnded(t *testing.T) {
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE correlation_key = 'a' AND id = `+strconv.FormatInt(got[0].ID, 10)))
 }
 
-// All or nothing: one entry that Postgres refuses takes the others with it, and is a data fault.
+// One entry that Postgres refuses takes the others with it, and is a data fault.
 func TestInsertRefused(t *testing.T) {
 	b := newBench(t)
 	list := specsOf("a", "", "b")
@@ -226,7 +234,8 @@ func TestInsertNothing(t *testing.T) {
 	require.Empty(t, b.insertSpecs(nil))
 }
 
-// Labels, trace and deadline arrive with the claim, of a child, too, and nothing where there is nothing.
+// Labels, trace and deadline arrive with the claim, also for a child. They are empty if the spec
+// has none.
 func TestInsertedWithWhatAccompaniesAnInstance(t *testing.T) {
 	b := newBench(t)
 	accompanied := func() *step.Spec {

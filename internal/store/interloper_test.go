@@ -18,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// beside is a bench on the same database whose connections are configured by change.
+// beside returns a bench on the same database, whose connections change configures.
 func (b bench) beside(change func(*pgxpool.Config)) bench {
 	b.t.Helper()
 	pool := pgtest.Pool(b.t, b.pool.Config().ConnString(), change)
@@ -52,7 +52,7 @@ func (i *interloper) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.Tra
 }
 func (*interloper) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// T80: revived between the two steps of the sweep.
+// T80: an operator revives the instance between the two steps of the sweep.
 func TestPruneSparesTheRevived(t *testing.T) {
 	b := newBench(t)
 	revived, parent := b.ended("failed", 40, "", ""), b.ended("failed", 30, "round", "1")
@@ -68,21 +68,21 @@ func TestPruneSparesTheRevived(t *testing.T) {
 	require.Equal(t, []int64{revived, parent, child}, b.left())
 }
 
-// One round trip, whatever becomes of the signal.
+// A delivery takes one round trip, whatever its result.
 func TestDeliverIsOneRoundTrip(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
 	sender := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
 	id := b.keyed("k")
 	for _, to := range []store.Address{byID(id), byKey("k"), byID(1 << 40), byKey("nobody's")} {
-		_, _ = sender.Deliver(t.Context(), to, deduped("go", "evt"), cap10) // meets the statements
+		_, _ = sender.Deliver(t.Context(), to, deduped("go", "evt"), cap10) // prepares the statements
 		before := count.sent.Load()
 		_, _ = sender.Deliver(t.Context(), to, deduped("go", "evt"), cap10)
 		require.EqualValues(t, 1, count.sent.Load()-before, to)
 	}
 }
 
-// cut is a connection that breaks when the answer to a COMMIT arrives, once.
+// cut is a connection that breaks once, when the answer to a COMMIT arrives.
 type cut struct {
 	net.Conn
 	armed *atomic.Bool
@@ -96,7 +96,7 @@ func (c cut) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cutting is a bench whose next COMMIT gets no answer.
+// cutting returns a bench whose next COMMIT gets no answer.
 func (b bench) cutting() bench {
 	b.t.Helper()
 	var armed atomic.Bool
@@ -110,7 +110,8 @@ func (b bench) cutting() bench {
 	})
 }
 
-// T27, T28: the fate of the COMMIT is unknown, and the error says so only where a repetition would not be safe.
+// T27, T28: the COMMIT gets no answer, and the error is ErrUnknown only if a repetition would not
+// be safe.
 func TestDeliverWithoutAnswer(t *testing.T) {
 	b := newBench(t)
 	id := b.parked("go")

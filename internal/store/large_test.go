@@ -18,7 +18,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// document is JSON of about n bytes; noisy: that hardly compresses.
+// document returns JSON of about n bytes. A noisy one hardly compresses.
 func document(n int, noisy bool) string {
 	if !noisy {
 		return `{"a": "` + strings.Repeat("x", max(0, n-9)) + `"}`
@@ -43,8 +43,8 @@ func (b bench) round(parent, round int64) (all []step.Child, err error) {
 	return all, err
 }
 
-// A claim brings states up to its bounds, whether they are compressed or not, and what is larger is
-// read by Complete, under the fence.
+// A claim brings states up to its bounds, whether they are compressed or not. Complete reads larger
+// ones, under the fence.
 func TestAClaimBringsOnlySoMuchState(t *testing.T) {
 	b := newBench(t)
 	want := map[int64]string{}
@@ -92,8 +92,8 @@ func TestAClaimBringsOnlySoMuchState(t *testing.T) {
 	}
 }
 
-// The awaited signals that come with a claim are bounded in number and bytes; Complete reads all,
-// up to what a visit may be given, or the first alone.
+// The awaited signals that come with a claim are bounded in number and bytes. Complete reads all of
+// them up to the limit of a visit, or the first alone.
 func TestAClaimBringsOnlySoManySignals(t *testing.T) {
 	b := newBench(t)
 	fill := func(signals, bytes int, noisy bool) int64 {
@@ -132,7 +132,7 @@ func TestAClaimBringsOnlySoManySignals(t *testing.T) {
 		if r.signals == 0 {
 			continue
 		}
-		// A page of the whole inbox.
+		// A page of the whole inbox has the same bounds.
 		var inbox []step.Signal
 		for more := true; more; {
 			var page []step.Signal
@@ -153,7 +153,7 @@ func TestAClaimBringsOnlySoManySignals(t *testing.T) {
 	}
 }
 
-// A round of large children is read in pages, past those that are gone.
+// A round of large children is read in pages. Children that do not exist any more are skipped.
 func TestARoundIsReadInPages(t *testing.T) {
 	b := newBench(t)
 	parent := b.row("round, visit", "7, 7")
@@ -177,7 +177,7 @@ func TestARoundIsReadInPages(t *testing.T) {
 	require.Greater(t, pages, 1)
 }
 
-// freezing is a network whose client stops reading once so many bytes have come, until it thaws.
+// freezing is a connection whose client stops reading after a number of bytes, until thaw closes.
 type freezing struct {
 	net.Conn
 	left         *int
@@ -188,7 +188,7 @@ type freezing struct {
 func (c *freezing) Read(p []byte) (int, error) {
 	if *c.left <= 0 {
 		c.once.Do(func() { close(c.frozen) })
-		<-c.thaw // as a process that is stopped
+		<-c.thaw // like a process that is stopped
 		return 0, net.ErrClosed
 	}
 	n, err := c.Conn.Read(p[:min(len(p), *c.left)])
@@ -196,9 +196,9 @@ func (c *freezing) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A process freezes in the middle of a claim's answer, of several megabytes: the server waits for
-// it in a write. Nobody else is held up: its claims have a lease, and when that is over they are
-// the next worker's.
+// A process freezes in the middle of a claim's answer of several megabytes, and the server waits
+// for it in a write. That delays nobody else: its claims have a lease, and once that has expired
+// the next worker gets them.
 func TestAProcessThatFreezesWhileItsClaimIsAnsweredHoldsNoLocks(t *testing.T) {
 	b := newBench(t)
 	const rows = 400
@@ -219,7 +219,7 @@ func TestAProcessThatFreezesWhileItsClaimIsAnsweredHoldsNoLocks(t *testing.T) {
 		}
 	})
 	p := store.ClaimParams{Queue: "none", Worker: other, Machines: []string{"m/1"}, Limit: rows, Window: rows, Lease: 500 * time.Millisecond}
-	_, err := victim.Claim(t.Context(), p) // the connection knows the statements
+	_, err := victim.Claim(t.Context(), p) // so that the connection has prepared the statements
 	require.NoError(t, err)
 	left, p.Queue = 50_000, "default"
 	t.Cleanup(func() { close(thaw); <-done })

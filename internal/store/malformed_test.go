@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// malformed are rows that no engine writes, but that the table's checks let pass.
+// malformed are rows that no engine writes, but that the table's checks accept.
 var malformed = map[string]columns{
 	"awaits with a NULL":      {"awaits": `'{go,NULL}'`},
 	"awaits of nothing":       {"awaits": `'{}'`},
@@ -41,7 +41,7 @@ var malformed = map[string]columns{
 
 var plain = columns{"fsm": `'m'`, "step": `'s'`}
 
-// Rows that were put in with psql break neither the pick of the others nor their own.
+// Rows that somebody inserted with psql break neither the claim of others nor their own.
 func TestClaimOfMalformedRows(t *testing.T) {
 	b := newBench(t)
 	place := map[int64]string{}
@@ -59,7 +59,7 @@ func TestClaimOfMalformedRows(t *testing.T) {
 		}
 		require.Empty(t, c.Dropped)
 	}
-	// They can be committed, too.
+	// They can also be committed.
 	var batch []store.Entry
 	for _, c := range got.Claims {
 		batch = append(batch, store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Retry, Err: "again"}})
@@ -71,7 +71,7 @@ func TestClaimOfMalformedRows(t *testing.T) {
 	}
 }
 
-// Each of the others that leave an error behind.
+// Each of the other outcomes records an error.
 func TestErrorsOfMalformedRows(t *testing.T) {
 	for name, verb := range map[string]func(b bench, ids []int64){
 		"cancel": func(b bench, ids []int64) {
@@ -126,7 +126,7 @@ func TestReapOfMalformedRows(t *testing.T) {
 	require.Equal(t, []int64{id}, got.Failed)
 }
 
-// T22: a row that Postgres refuses to change is named, and keeps nobody.
+// T22: the reaper names a row that Postgres refuses to change, and reaps the others.
 func TestReapAroundARowThatCannotChange(t *testing.T) {
 	b := newBench(t)
 	const expired = `now() - interval '1 s'`
@@ -142,7 +142,8 @@ func TestReapAroundARowThatCannotChange(t *testing.T) {
 	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'executing'`))
 }
 
-// A reaper knows the crash limits of its own machines only, and leaves a claim that is committed, or whose parent is held, for later.
+// A reaper knows the crash limits of its own machines only. It leaves a claim that is being
+// committed, or whose parent is locked, for later.
 func TestReapLeavesToOthers(t *testing.T) {
 	b := newBench(t)
 	const expired = `now() - interval '1 s'`
@@ -172,7 +173,8 @@ func TestReapLeavesToOthers(t *testing.T) {
 	require.Equal(t, "runnable", b.status(parent))
 }
 
-// T65: what Postgres refuses of one outcome is that outcome's fault, and is told from trouble that passes.
+// T65: if Postgres refuses one outcome, that is a fault of this outcome, and not taken for a
+// transient failure.
 func TestRefusedOutcomesAreDataFaults(t *testing.T) {
 	b := newBench(t)
 	for name, o := range map[string]step.Commit{
@@ -197,8 +199,9 @@ func TestRefusedOutcomesAreDataFaults(t *testing.T) {
 	require.Equal(t, store.FaultData, store.Classify(err), err)
 }
 
-// What a trigger of the host does to one row is that row's fault; what it misses looks like a fault of the installation, and may be of
-// that row alone.
+// If a trigger of the host raises an error for one row, that is this row's fault. If the trigger
+// misses something, that looks like a fault of the installation, although it may concern this row
+// alone.
 func TestRefusalsOfTriggers(t *testing.T) {
 	b := newBench(t)
 	c := b.executing(nil)

@@ -33,7 +33,7 @@ var operators = group{"An operator's verbs", "", []transition{
 var cancelled = all(ended, rules{"status": is("failed"), "failure": is("cancelled"),
 	"last_error": is("cancelled: wrong order").as("the reason"), "errors": remembers("cancel", "cancelled: wrong order")})
 
-// verb has an operator do it to the scene's row.
+// verb returns a function that applies an operator's verb to the scene's row.
 func verb(v store.Verb) func(s *scene) {
 	return func(s *scene) {
 		s.t.Helper()

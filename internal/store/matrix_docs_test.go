@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "write docs/outcomes.md instead of compa
 
 const outcomesPage = "../../docs/outcomes.md"
 
-// The page is the asserted table itself, so it cannot say what is not so.
+// The page is generated from the asserted table, so it cannot contradict the code.
 func TestOutcomesPage(t *testing.T) {
 	t.Parallel()
 	want := renderMatrix()
@@ -64,7 +64,7 @@ func renderMatrix() string {
 	return out.String()
 }
 
-// cellsOf are one column's rules, and whether there is any.
+// cellsOf returns the rules of one column, and whether any transition has one.
 func cellsOf(g group, column string) (cells []string, some bool) {
 	for _, x := range g.transitions {
 		r, ok := x.makes[column]

@@ -9,7 +9,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Parts that several transitions share.
+// Several transitions share these parts.
 var (
 	progress = rules{"step": given("there"), "state": given(`{"state": "new"}`), "visit": plusOne, "attempt": is("0"), "crashes": is("0"),
 		"awaits": null, "timed_out": is("false"), "last_error": null, "commit_id": mark, "updated_at": now}
@@ -19,7 +19,7 @@ var (
 	awake     = rules{"status": is("runnable"), "eligible_at": now}
 	ended     = rules{"finished_at": now, "commit_id": mark, "updated_at": now, "joined": mark, itsBarrier: joined,
 		"correlation_guard": null.as("NULL, if out of scope")}
-	outcomeCrash = rule{"+1: crash", func(s *scene, was, is *string) bool { // of a claim that was lost before, by whom is in the entry of then
+	outcomeCrash = rule{"+1: crash", func(s *scene, was, is *string) bool { // of a claim that was lost before; the earlier entry names the worker
 		r := remembers("crash", "again")
 		if is == nil {
 			return false
@@ -31,7 +31,7 @@ var (
 		itsInbox: consumed}
 )
 
-// to is an outcome that leads to another step.
+// to makes an outcome that leads to another step.
 func to(kind step.Kind, change ...func(*step.Commit)) func(*scene) *step.Commit {
 	return func(*scene) *step.Commit {
 		c := &step.Commit{Kind: kind, Step: "there", State: json.RawMessage(`{"state": "new"}`)}
@@ -129,7 +129,7 @@ var outcomes = []group{
 
 func spawning(specs []step.Spec) func(*step.Commit) { return func(c *step.Commit) { c.Spawn = specs } }
 
-// occupy has somebody else hold the key s.taken().
+// occupy makes another instance occupy the key s.taken().
 func occupy(s *scene) {
 	s.insert(columns{"fsm": `'m'`, "step": `'s'`, "queue": quote(s.queue()), "paused": `true`, "correlation_key": quote(s.taken()),
 		"correlation_scope": liveScope})

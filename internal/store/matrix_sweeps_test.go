@@ -146,7 +146,7 @@ var (
 		"eligible_at": now, "inserted_at": now, "updated_at": now}
 )
 
-// requireClaim picks from the scene's queue with a worker that knows machines, and expects n rows.
+// requireClaim claims from the scene's queue with a worker that knows machines, and expects n rows.
 func (s *scene) requireClaim(n int, machines ...string) {
 	s.t.Helper()
 	got, err := s.Claim(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: machines, Limit: 10, Window: 100, Lease: lease})
@@ -162,14 +162,14 @@ func (s *scene) requireReap(released, failed int, most int32) {
 	require.Equal(s.t, []int{released, failed, 0}, []int{got.Released, len(got.Failed), len(got.Refused)})
 }
 
-// overdue is what the sweep of deadlines makes of a row.
+// overdue returns the rules for a row that the sweep of deadlines fails.
 func overdue(was string) rules {
 	text := "over its deadline of 2026-01-02T03:04:05.678Z at step here, " + was
 	return all(ended, rules{"status": is("failed"), "failure": is("deadline"), "last_error": is(text).as("says so"),
 		"errors": remembers("deadline", text)})
 }
 
-// requireExpired sweeps deadlines.
+// requireExpired sweeps deadlines, and expects the ids of the failed rows.
 func (s *scene) requireExpired(ids ...int64) {
 	s.t.Helper()
 	got, err := s.Expire(s.t.Context(), s.mark, 10)

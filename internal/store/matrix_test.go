@@ -14,15 +14,16 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// transition is one way in which a row changes, and what it makes of each column. What it does not name must stay as it was.
+// transition is one way in which a row changes, with a rule for each column that may change. A
+// column without a rule must stay unchanged.
 type transition struct {
-	name    string // in docs/outcomes.md
-	from    string // which of fixtures
+	name    string // as in docs/outcomes.md
+	from    string // the name of a fixture
 	with    columns
 	prepare func(s *scene)
-	outcome func(s *scene) *step.Commit // committed, alone and among all others, in both lanes
+	outcome func(s *scene) *step.Commit // committed alone and among all others, in both lanes
 	keep    bool
-	happens func(s *scene) // what is not an outcome
+	happens func(s *scene) // the change, if it is not an outcome
 	makes   rules
 }
 
@@ -32,8 +33,8 @@ type group struct {
 	transitions  []transition
 }
 
-// known are the columns of gen_durable, in the order of the documentation. A new one has to be put in here, and into each transition
-// that changes it.
+// known lists the columns of gen_durable, in the order of the documentation. A new column must be
+// added here, and to each transition that changes it.
 var known = []string{
 	"id", "uid", "fsm", "fsm_version", "status", "step", "state", "result", "last_error", "errors", "failure", "finished_at",
 	"awaits", "await_deadline", "timed_out", "attempt", "crashes", "visit", "eligible_at",
@@ -105,7 +106,7 @@ func TestEveryOutcomeOnEveryColumn(t *testing.T) {
 	}
 }
 
-// allInOneBatch commits the outcomes of all scenes at once: none may colour another.
+// allInOneBatch commits the outcomes of all scenes in one batch, in which none may affect another.
 func (b bench) allInOneBatch(all []*transition, scenes []*scene, slow bool) {
 	b.t.Helper()
 	var batch []store.Entry
@@ -129,10 +130,11 @@ func (b bench) allInOneBatch(all []*transition, scenes []*scene, slow bool) {
 	}
 }
 
-// patient is a wait that no test sees the end of.
+// patient is a wait that outlasts every test.
 const patient = time.Minute
 
-// inLane is how long a commit waits: in the slow lane for what others hold, else for nobody.
+// inLane returns how long a commit waits: in the slow lane for the rows that others hold, otherwise
+// not at all.
 func inLane(slow bool) time.Duration {
 	if slow {
 		return patient
@@ -140,7 +142,7 @@ func inLane(slow bool) time.Duration {
 	return 0
 }
 
-// commit applies entries of worker me, all of them.
+// commit commits entries of worker me, and expects that all apply.
 func (b bench) commit(mark string, slow bool, entries ...store.Entry) store.Committed {
 	b.t.Helper()
 	got, err := b.Commit(b.t.Context(), me, mark, entries, inLane(slow))
@@ -155,7 +157,7 @@ func (s *scene) entry(x *transition) store.Entry {
 	return store.Entry{Claim: s.claim, Commit: x.outcome(s), Keep: x.keep}
 }
 
-// require compares the two photographs under the rules.
+// require compares two images of the row under the rules.
 func (s *scene) require(x *transition, now image) {
 	s.t.Helper()
 	for _, name := range slices.Concat(known, around) {
@@ -176,7 +178,7 @@ func show(v *string) string {
 	return *v
 }
 
-// spec of a child or an instance to insert, in which everything is given.
+// spec returns the spec of a child or an instance to insert, with all fields set.
 func (s *scene) spec(key string) step.Spec {
 	return step.Spec{UID: uuid.MustParse(newUID), Machine: "new machine", Version: 2, Step: "first", Queue: "new queue", Priority: -5,
 		State: []byte(`{"state": "new"}`), Key: key, PartitionKey: "new partition"}
@@ -184,7 +186,7 @@ func (s *scene) spec(key string) step.Spec {
 
 const newUID = "33333333-3333-4333-8333-333333333333"
 
-// nChildren without keys.
+// nChildren returns specs of n children without keys.
 func (s *scene) nChildren(n int) []step.Spec {
 	out := make([]step.Spec, n)
 	for i := range out {
@@ -193,7 +195,7 @@ func (s *scene) nChildren(n int) []step.Spec {
 	return out
 }
 
-// withKeys names children that contend for keys.
+// withKeys sets the keys for which children compete.
 func withKeys(specs []step.Spec, keys ...string) []step.Spec {
 	for i, k := range keys {
 		specs[i].Key = k

@@ -26,7 +26,7 @@ type answer struct {
 	err error
 }
 
-// operating does so in a session of its own.
+// operating carries an order out in a session of its own.
 func (b bench) operating(o store.Order, ids ...int64) <-chan answer {
 	out := make(chan answer, 1)
 	o.Mark = uuid.NewString()
@@ -37,7 +37,7 @@ func (b bench) operating(o store.Order, ids ...int64) <-chan answer {
 	return out
 }
 
-// child inserts one of a round of a parent, which is taken to be at round 9.
+// child inserts a child of round 9 of a parent.
 func (b bench) child(parent int64, depth int, more columns) int64 {
 	return b.insert(columns{"fsm": `'kid'`, "step": `'work'`, "parent_id": number(parent), "parent_round": `9`, "depth": number(depth)}.with(more))
 }
@@ -46,7 +46,8 @@ func waitsFor(n int) columns {
 	return columns{"status": `'awaiting_children'`, "round": `9`, "children_pending": number(n)}
 }
 
-// A family of four generations, one of which has ended: all that lives ends, and every barrier is settled, that of the root's parent once.
+// A family has four generations, one of which has ended. The cancel ends all live members and
+// settles every barrier, including that of the root's parent, once.
 func TestCancelWithDescendants(t *testing.T) {
 	b := newBench(t)
 	above := b.insert(columns{"fsm": `'m'`, "step": `'s'`}.with(waitsFor(2)))
@@ -96,7 +97,8 @@ func TestCancelOfTooLargeAFamily(t *testing.T) {
 	require.Equal(t, before, b.everything())
 }
 
-// Who is born while the family is being locked is locked, too; who has a lower id than that makes the transaction begin anew.
+// The cancel also locks descendants that are born while it locks the family. If one has a lower id
+// than a locked one, the transaction begins anew.
 func TestCancelOfAFamilyThatGrows(t *testing.T) {
 	b := newBench(t)
 	root := b.insert(columns{"fsm": `'m'`, "step": `'s'`})
@@ -111,7 +113,7 @@ func TestCancelOfAFamilyThatGrows(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status <> 'failed'`))
 }
 
-// Both orders of a cancel and an outcome: whoever comes second finds the other.
+// A cancel and an outcome run in both orders. Whichever comes second sees the other.
 func TestCancelBesideAnOutcome(t *testing.T) {
 	b := newBench(t)
 	first, second := b.executing(nil), b.executing(nil)
@@ -133,7 +135,8 @@ func TestCancelBesideAnOutcome(t *testing.T) {
 	require.Equal(t, before, b.everything())
 }
 
-// The heartbeat tells whose claim was cancelled, whose was lost otherwise, and who is paused.
+// The heartbeat reports which claims were cancelled, which were lost otherwise, and which instances
+// are paused.
 func TestHeartbeatTellsOfOperators(t *testing.T) {
 	b := newBench(t)
 	cancelled, lost, paused := b.executing(nil), b.executing(nil), b.executing(nil)
@@ -148,7 +151,7 @@ func TestHeartbeatTellsOfOperators(t *testing.T) {
 		Cancelled: []int64{cancelled.ID}}, got)
 }
 
-// T56: another one has the key by now, or is about to have it.
+// T56: another instance has occupied the key by now, or is about to.
 func TestRetryOfAnInstanceWhoseKeyIsTaken(t *testing.T) {
 	b := newBench(t)
 	failed := func() int64 {
@@ -173,7 +176,7 @@ func TestRetryOfAnInstanceWhoseKeyIsTaken(t *testing.T) {
 	require.Len(t, b.operate(store.Order{Verb: store.Retry}, id).Changed, 1)
 }
 
-// What the caller saw, and what it meant, is looked at under the lock.
+// Operate checks the caller's conditions under the lock.
 func TestOperateComparesBeforeItSets(t *testing.T) {
 	b := newBench(t)
 	id := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "queue": `'q'`, "visit": `3`, "correlation_key": `'k'`, "correlation_scope": liveScope})
@@ -208,7 +211,8 @@ func TestOperateComparesBeforeItSets(t *testing.T) {
 	require.Len(t, b.operate(order, id).Changed, 1)
 }
 
-// The head of a key that somebody else has locked cannot be brought forward, and is reported.
+// If somebody else has locked the head of a key, Operate cannot bring it forward, and reports the
+// key.
 func TestOperateReportsKeysItMissed(t *testing.T) {
 	b := newBench(t)
 	head, next := b.ofKey("k", 10, nil), b.ofKey("k", 5, columns{"pick_lane": `1`})
@@ -252,7 +256,7 @@ func TestSelect(t *testing.T) {
 	require.ErrorAs(t, err, &many)
 }
 
-// A table of more than one page.
+// The table has more than one page.
 func TestSelectGoesThroughPages(t *testing.T) {
 	b := newBench(t)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, priority) SELECT 'm', 's', i % 2 FROM generate_series(1, 45000) i`)

@@ -27,7 +27,7 @@ type planNode struct {
 	Index    string     `json:"Index Name"`
 	Hit      int        `json:"Shared Hit Blocks"`
 	Read     int        `json:"Shared Read Blocks"`
-	Rows     float64    `json:"Actual Rows"` // of each loop
+	Rows     float64    `json:"Actual Rows"` // per loop
 	Loops    float64    `json:"Actual Loops"`
 	Plans    []planNode `json:"Plans"`
 }
@@ -39,10 +39,11 @@ func (n *planNode) walk(visit func(*planNode)) {
 	}
 }
 
-// explained is a bench with one connection that reports how each of its statements was really executed.
+// explained is a bench with one connection that reports how Postgres executed each of its
+// statements.
 type explained struct {
 	bench
-	when  string // its statements were planned
+	when  string // when its statements were planned
 	plans *[]planNode
 	line  *store.Line
 }
@@ -73,12 +74,12 @@ func (b bench) explained(when string) explained {
 	return e
 }
 
-// cost of what was executed since the last call.
+// cost sums up the statements that were executed since the last call.
 type cost struct {
 	buffers int
 	indexes map[string]bool
 	scanned []string // tables that were read from end to end
-	sorted  int      // rows of the largest sort
+	sorted  int      // number of rows of the largest sort
 }
 
 func (e explained) cost() cost {
@@ -103,24 +104,26 @@ func (e explained) cost() cost {
 	return c
 }
 
-// measured is one use of a verb on a large table, and the most buffers that it may touch per row. The bounds have room above what was
-// found, but none for a plan that walks what it should not.
+// measured is one use of a verb on a large table, and the most buffers that it may touch per row.
+// The bounds have some room above the measured values, but not enough for a plan that walks more
+// than it should.
 type measured struct {
 	verb    string
 	rows    int
 	most    int    // buffers per row
-	indexes string // that it must go by
+	indexes string // the indexes that it must use
 	use     func(e explained, prepared any) (rows int)
 	prepare func(e explained) any
 }
 
 const (
-	planRows   = 100 // of each use
-	mostSorted = 10  // rows that may be sorted for each
+	planRows   = 100 // rows of each use
+	mostSorted = 10  // most rows that may be sorted for each of them
 )
 
-// What the commits need is claimed from a queue of its own, "bulk": nothing is vacuumed here, and each claim leaves dead entries at the front
-// of its queue, which a busy server keeps everyone from skipping.
+// The commits claim their rows from a queue of their own, "bulk". Nothing is vacuumed here, so each
+// claim leaves dead entries at the front of its queue, which a busy server does not let anyone
+// skip.
 var measures = []measured{
 	{"claim", planRows, 45, "gen_durable_ready", claimMeasured("default"), nil},
 	{"claim of keyed rows", planRows, 45, "gen_durable_ready gen_durable_key gen_durable_busy", claimMeasured("keyed"), nil},
@@ -182,7 +185,7 @@ var measures = []measured{
 	}},
 	{"reap of nothing", 0, 40, "gen_durable_lease", reapMeasured, nil},
 	{"poll of ten queues", 10, 30, "gen_durable_ready gen_durable_deadline gen_durable_expiry", pollMeasured, func(e explained) any {
-		pollMeasured(e, nil) // the first after the sweeps of before meets what they left, and marks it as dead for those that follow
+		pollMeasured(e, nil) // the first poll after the earlier sweeps meets the entries that they left, and marks them as dead for the following ones
 		return nil
 	}},
 	{"promote", planRows, 65, "gen_durable_key", func(e explained, _ any) int {
@@ -282,7 +285,7 @@ var measures = []measured{
 		p := store.ListParams{Filter: store.Filter{Statuses: []string{"executing"}}, Limit: planRows, Visit: 4 * listVisits}
 		_, err := e.List(e.t.Context(), p)
 		require.NoError(e.t, err)
-		return 4000 // at least, that it looks at
+		return 4000 // a lower bound of the rows that it visits
 	}, nil},
 	{"select by a rare label", 10, 40, "gen_durable_labels", func(e explained, _ any) int {
 		ids, err := e.Select(e.t.Context(), store.Pause, &store.Filter{Labels: `{"order":"8"}`}, 1000)
@@ -300,7 +303,7 @@ var measures = []measured{
 	}},
 }
 
-// found takes the missing target of an empty table for what it is.
+// found accepts that the target does not exist, if the table is empty.
 func (e explained) found(err error) int {
 	e.t.Helper()
 	if errors.Is(err, store.ErrNoTarget) {
@@ -310,8 +313,9 @@ func (e explained) found(err error) int {
 	return 1
 }
 
-// listVisits is how many rows a page may visit. One that finds nothing touches twice as many buffers at most: nothing here is vacuumed, and
-// what it meets are also the index entries of dead versions. A list by label reads, besides, what the GIN index has pending: 512 buffers at
+// listVisits is the number of rows that a page may visit. A page that finds nothing touches at most
+// twice as many buffers, since nothing here is vacuumed and it also meets index entries of dead
+// versions. A list by label reads in addition the pending entries of the GIN index: 512 buffers at
 // most (gin_pending_list_limit).
 const listVisits = 5000
 
@@ -356,8 +360,8 @@ func claimsOf(entries any) (out []*step.Claim) {
 	return out
 }
 
-// outcomesOf claims rows of a queue and gives each an outcome. On an empty table the claims are made up, so that the statements are
-// planned all the same.
+// outcomesOf claims rows of a queue and gives each an outcome. On an empty table it makes the
+// claims up, so that the statements are planned all the same.
 func outcomesOf(name string, kind step.Kind, keep bool) func(e explained) any {
 	return func(e explained) any {
 		claims := e.bench.claim(queue(name), most(planRows), window(planRows)).Claims
@@ -382,7 +386,7 @@ func outcomesOf(name string, kind step.Kind, keep bool) func(e explained) any {
 	}
 }
 
-// ofParents makes claims children of ten parents, and ends them.
+// ofParents turns claims into children of ten parents, and ends them.
 func ofParents(e explained) any {
 	entries := outcomesOf("bulk", step.Done, false)(e).([]store.Entry)
 	parents := make([]int64, len(entries))
@@ -399,7 +403,7 @@ func ofParents(e explained) any {
 	return entries
 }
 
-// parkedOnes are instances that await a signal; the key of each is "address " and its id.
+// parkedOnes returns instances that await a signal. The key of each is "address " and its id.
 func parkedOnes(e explained) any {
 	rows, err := e.pool.Query(e.t.Context(), `SELECT id FROM gendurable.gen_durable 
 		WHERE status = 'awaiting_signal' AND correlation_guard LIKE 'address %' ORDER BY random() LIMIT $1`, planRows)
@@ -412,12 +416,13 @@ func parkedOnes(e explained) any {
 	return list
 }
 
-// T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed while nothing executed, all hold on a
-// large table on which much executes: each verb goes by the index meant for it, touches a bounded number of buffers per row, and sorts no
-// more than what it takes. PLAN_ROWS is how many runnable rows there are (make explain).
+// T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed
+// while nothing executed, all hold on a large table on which much executes. Each verb uses the
+// index meant for it, touches a bounded number of buffers per row, and sorts no more rows than it
+// takes. PLAN_ROWS is the number of runnable rows (make explain).
 func TestPlansHold(t *testing.T) {
 	b := newBench(t)
-	for _, table := range []string{"gen_durable", "signals"} { // an ANALYZE of its own would let all plans be made anew
+	for _, table := range []string{"gen_durable", "signals"} { // an automatic ANALYZE would let all plans be made anew
 		b.exec(`ALTER TABLE gendurable.` + table + ` SET (autovacuum_enabled = off)`)
 	}
 	empty := b.explained("planned on an empty table")
@@ -430,7 +435,8 @@ func TestPlansHold(t *testing.T) {
 		rows, err = strconv.Atoi(text)
 		require.NoError(t, err, "PLAN_ROWS")
 	}
-	// An analyze that runs beside it would keep dead entries from being skipped, and so decide what a claim touches.
+	// A concurrent ANALYZE would keep dead entries from being skipped, and so decide how many buffers
+	// a claim touches.
 	b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
 	b.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = off)`)
 	b.load(rows)
@@ -467,9 +473,11 @@ func (e explained) use(m *measured) (cost, int) {
 	return e.cost(), rows
 }
 
-// unwatched waits until no other transaction of the database has a snapshot (autovacuum's analyze of a catalog has one): rows that it might
-// see count as alive, and are looked up again by each scan that meets their index entries. And until all have ended, in any database, that
-// were there when the test last wrote: as long as the oldest running one stays the same, a backend does not look anew at what is dead.
+// unwatched waits until no other transaction of the database has a snapshot, as autovacuum's
+// analyze of a catalog does. Rows that it might see count as alive, and each scan that meets their
+// index entries looks them up again. unwatched also waits until all transactions have ended, in any
+// database, that ran when the test last wrote: as long as the oldest running one stays the same, a
+// backend does not check again which rows are dead.
 func (e explained) unwatched() {
 	e.t.Helper()
 	var written int64
@@ -489,7 +497,7 @@ func (e explained) measureAll() {
 	for i := range measures {
 		m := &measures[i]
 		c, rows := e.use(m)
-		for range 4 { // a snapshot that somebody took meanwhile makes it more, a wrong plan makes it more each time
+		for range 4 { // a snapshot that somebody took meanwhile raises the cost once, a wrong plan each time
 			if c.buffers <= max(rows, 1)*m.most {
 				break
 			}
@@ -506,7 +514,7 @@ func (e explained) measureAll() {
 	}
 }
 
-// load fills the tables with n runnable rows and what surrounds them in a busy installation.
+// load fills the tables with n runnable rows, and with the other rows of a busy installation.
 func (b bench) load(n int) {
 	b.t.Helper()
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, priority, eligible_at, partition_key)
@@ -533,7 +541,7 @@ func (b bench) load(n int) {
 	b.exec(`UPDATE gendurable.gen_durable SET deadline = now() + interval '1 day' WHERE id % 2 = 0`)
 }
 
-// execute lets some other worker hold n rows, spread over the table.
+// execute makes another worker hold n rows, spread over the table.
 func (b bench) execute(n int) {
 	b.t.Helper()
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'w', claim_token = id, lease_expires_at = now() + interval '1 hour'

@@ -24,14 +24,14 @@ func (b bench) requireErrors(id int64, want ...string) {
 	require.Equal(b.t, want, texts)
 }
 
-// fails commits an error of the row's claim, which is claimed anew.
+// fails commits an error for the row's claim, and claims the row anew.
 func (b bench) fails(id int64, text string) {
 	b.t.Helper()
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = $2, lease_expires_at = now() + interval '1 h' WHERE id = $1`, id, me)
 	b.commit(newMark(), false, store.Entry{Claim: &step.Claim{ID: id, Token: 7}, Commit: &step.Commit{Kind: step.Retry, Err: text}})
 }
 
-// The newest twenty stay, in the order in which they happened.
+// The newest twenty errors stay, in the order in which they happened.
 func TestErrorsAreBounded(t *testing.T) {
 	b := newBench(t)
 	c := b.executing(nil)
@@ -48,7 +48,7 @@ func TestErrorsAreBounded(t *testing.T) {
 		require.Equal(t, []any{25 + i, c.Step, ""}, []any{e.Attempt, e.Step, e.Worker})
 		require.WithinDuration(t, time.Now(), e.At, time.Minute)
 	}
-	b.fails(c.ID, strings.Repeat("ä", 5000)) // as long a text as last_error takes
+	b.fails(c.ID, strings.Repeat("ä", 5000)) // the longest text that last_error takes
 	got, err = b.Errors(t.Context(), byID(c.ID))
 	require.NoError(t, err)
 	require.Equal(t, strings.Repeat("ä", 1024), got[19].Message)
@@ -58,7 +58,8 @@ func TestErrorsAreBounded(t *testing.T) {
 	require.Equal(t, got, again)
 }
 
-// What Postgres does not take as a text has been taken out before; what JSON does not has to be told in JSON's way.
+// Texts that Postgres does not accept were removed before. Texts that JSON cannot contain are
+// escaped.
 func TestErrorsOfAnyText(t *testing.T) {
 	b := newBench(t)
 	c := b.executing(nil)

@@ -27,7 +27,8 @@ func TestCount(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// A count that would take longer than it may is cut off by the server; a broken one, and one that its caller gives up, is not taken for that.
+// The server cuts off a count that would exceed its limit. A count that breaks, or that its caller
+// gives up, does not return ErrCutOff.
 func TestCountIsCutOff(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE FUNCTION gendurable.slow(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN $1; END $$`)

@@ -38,7 +38,8 @@ func (b bench) pages(p store.ListParams) (ids []int64, pages int) {
 	}
 }
 
-// rowsOf inserts instances that differ in all that a filter asks for, and returns them as they are read.
+// rowsOf inserts instances that differ in every property that a filter has, and returns them as
+// they are read.
 func (b bench) rowsOf(seed uint64, n int) []*store.Instance {
 	b.t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
@@ -54,7 +55,7 @@ func (b bench) rowsOf(seed uint64, n int) []*store.Instance {
 			"labels":      some("NULL", `'{}'`, `'{"x":"1"}'`, `'{"x":"1","y":"ü"}'`, `'{"x":"2","y":"ü","z":""}'`),
 		}
 		if status != "executing" && c["partition_key"] != "NULL" {
-			c["partition_key"] = `'p'` // those that execute may not share one
+			c["partition_key"] = `'p'` // executing rows may not share a key
 		}
 		if random.IntN(2) == 0 {
 			c["correlation_key"], c["correlation_scope"] = quote(some("k:", "k%", "l:")+number(i)), some(`'{}'`, liveScope)
@@ -89,13 +90,13 @@ func (b bench) allInstances() []*store.Instance {
 	return all
 }
 
-// reference is what else is known of an instance.
+// reference holds further properties of an instance.
 type reference struct {
 	parent int64
 	guard  string
 }
 
-// selects is a filter in Go.
+// selects implements a filter in Go.
 func selects(f *store.Filter, i *store.Instance, r reference) bool {
 	var labels map[string]string
 	if f.Labels != "" && json.Unmarshal([]byte(f.Labels), &labels) != nil {
@@ -114,7 +115,7 @@ func selects(f *store.Filter, i *store.Instance, r reference) bool {
 		(f.InsertedAfter.IsZero() || !i.InsertedAt.Before(f.InsertedAfter)) && (f.InsertedBefore.IsZero() || i.InsertedAt.Before(f.InsertedBefore))
 }
 
-// criteria alone, by name; each changes a filter.
+// criteriaOf returns single criteria by name. Each changes a filter.
 func criteriaOf(all []*store.Instance, references map[int64]reference) map[string]func(r *rand.Rand, f *store.Filter) {
 	pick := func(r *rand.Rand) *store.Instance { return all[r.IntN(len(all))] }
 	at := func(r *rand.Rand) time.Time { return time.Date(2026, 1, 1, r.IntN(11), 0, 0, 0, time.UTC) }
@@ -144,8 +145,8 @@ func criteriaOf(all []*store.Instance, references map[int64]reference) map[strin
 	}
 }
 
-// Every criterion, alone and with others, in both orders, by pages of any size, along the key or by an index, finds what the same filter in
-// Go does; and so does a bulk verb.
+// Every criterion, alone and with others, in both orders, in pages of any size, along the key or by
+// an index, finds the same instances as the filter in Go. So does a bulk verb.
 func TestListIsItsFilter(t *testing.T) {
 	b := newBench(t)
 	all := b.rowsOf(7, 400)
@@ -234,7 +235,8 @@ func TestListReadsWholeInstances(t *testing.T) {
 	}
 }
 
-// The last page says so, also where it is full, and where the last row that may be visited is the last of all.
+// The last page says that it is the last, also if it is full, and if the last row that it may visit
+// is the last of all.
 func TestListEnds(t *testing.T) {
 	b := newBench(t)
 	ids := make([]int64, 20)
@@ -268,7 +270,8 @@ func every(ids []int64, from int) (out []int64) {
 	return out
 }
 
-// What an index finds too much of is walked for, and the pages that follow know.
+// If an index finds too many rows, List walks along the key instead, and so do the pages that
+// follow.
 func TestListLeavesAnIndexThatFindsTooMuch(t *testing.T) {
 	b := newBench(t)
 	for i := range 30 {

@@ -87,7 +87,7 @@ func TestInboxHoldsWhatIsNotConsumed(t *testing.T) {
 	require.Empty(t, inbox, "the end of an instance is the end of its inbox, though the rows stay")
 }
 
-// T49: only the round that is asked for, in spawn order, over more than a page.
+// T49: Round lists only the children of the given round, in spawn order, over more than a page.
 func TestChildrenOfARound(t *testing.T) {
 	b := newBench(t)
 	parent := b.row("round, status, children_pending", "7, 'awaiting_children', 1")
@@ -122,7 +122,7 @@ func TestDurability(t *testing.T) {
 	require.Contains(t, unsafe, "synchronous_commit")
 }
 
-// After an outage a pool has dead connections: a read does not fail for the sake of those.
+// After an outage a pool has dead connections. They do not make a read fail.
 func TestGetGoesOnAfterDeadConnections(t *testing.T) {
 	b := newBench(t)
 	id := b.row("", "")

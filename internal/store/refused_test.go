@@ -24,7 +24,8 @@ func requireRefused(t *testing.T, want []int64, got []store.Refused) {
 	require.Equal(t, want, ids)
 }
 
-// refuse lets a trigger of the host refuse each change of some rows, with an SQL statement that raises an error.
+// refuse makes a trigger of the host refuse each change of some rows, by an SQL statement that
+// raises an error.
 func (b bench) refuse(body string, ids ...int64) {
 	b.t.Helper()
 	b.exec(`CREATE OR REPLACE FUNCTION gendurable.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN ` + body + `; RETURN new; END $$`)
@@ -45,10 +46,11 @@ func list(ids []int64) (text string) {
 	return text
 }
 
-// refusals are what a host may raise, and what it may have forgotten.
+// refusals are errors that a host's trigger may raise, and objects that it may miss.
 var refusals = map[string]string{"raised": `RAISE 'no'`, "missing function": `PERFORM missing()`, "right": `RAISE USING ERRCODE = '42501'`}
 
-// sweeps are the statements for many rows, each with a row that it finds and how it is used: how many it changed, and what was refused.
+// sweeps are the statements for many rows. Each has a row that it finds, and a function that uses
+// it and returns the number of changed rows and the refused ones.
 var sweeps = map[string]struct {
 	row columns
 	use func(b bench, limit int) (changed int, refused []store.Refused)
@@ -72,8 +74,9 @@ var sweeps = map[string]struct {
 		}},
 }
 
-// Rows that Postgres refuses to change keep nobody, though they come first and are more than a sweep takes; they are found out once, and
-// tried again after a while by whoever has not found them out.
+// Rows that Postgres refuses to change delay no others, although they come first and are more than
+// a sweep takes. A store finds each of them once, and tries it again after a while. Another store
+// has to find them itself.
 func TestSweepsPassOverWhatIsRefused(t *testing.T) {
 	for name, sweep := range sweeps {
 		for why, body := range refusals {
@@ -105,7 +108,8 @@ func TestSweepsPassOverWhatIsRefused(t *testing.T) {
 	}
 }
 
-// What Postgres refuses whatever the rows are is no row's fault: nobody is set apart.
+// If Postgres refuses the statement whatever its rows are, then no row is at fault, and none is set
+// apart.
 func TestSweepsThatAreRefusedAltogether(t *testing.T) {
 	for name, sweep := range sweeps {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +135,8 @@ func TestSweepsThatAreRefusedAltogether(t *testing.T) {
 	}
 }
 
-// The next row of a partition key that cannot come forward is not the fault of the one before it, nor of any other key.
+// If the next row of a partition key cannot come forward, that affects neither the row before it
+// nor any other key.
 func TestAHeadThatIsRefusedKeepsNobodyElse(t *testing.T) {
 	keyed := func(b bench, key string, more columns) int64 {
 		return b.insert(plain.with(columns{"partition_key": quote(key)}).with(more))
@@ -190,7 +195,8 @@ func TestAHeadThatIsRefusedKeepsNobodyElse(t *testing.T) {
 	}
 }
 
-// A lease that cannot be extended costs no other, and a claim that cannot be given back neither.
+// A lease that cannot be extended costs no other lease, and a claim that cannot be given back keeps
+// no other claim.
 func TestLeasesBesideOneThatIsRefused(t *testing.T) {
 	b := newBench(t)
 	var claims []*step.Claim

@@ -16,7 +16,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// wire counts round trips: how often what goes over it turns from sending to receiving.
+// wire counts round trips: how often its traffic turns from sending to receiving.
 type wire struct {
 	mu     sync.Mutex
 	asking bool
@@ -62,7 +62,7 @@ func (e wireEnd) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wired is a bench with one connection, over a wire that counts.
+// wired returns a bench with one connection, over a wire that counts.
 func (b bench) wired() (bench, *wire) {
 	b.t.Helper()
 	w := &wire{}
@@ -76,7 +76,8 @@ func (b bench) wired() (bench, *wire) {
 	}), w
 }
 
-// roundTrips is what one use of each verb costs, on a connection that knows the statements, for any number of instances.
+// roundTrips lists the round trips of one use of each verb, on a connection that has prepared the
+// statements, for any number of instances.
 var roundTrips = []struct {
 	verb    string
 	want    int
@@ -144,7 +145,7 @@ var roundTrips = []struct {
 		_, err := b.DeliverOrInsert(b.t.Context(), x.(*step.Spec), named("go"), 1000)
 		return err
 	}},
-	// Begin, fence, outcome, commit; and those of the step's function.
+	// These are begin, fence, outcome and commit. Those of the step's function are added.
 	{"step's own transaction", 4, func(b bench, _ int) any { return b.mixture(1, false) }, func(b bench, entries any) error {
 		e := entries.([]store.Entry)[0]
 		got, err := b.Transact(b.t.Context(), b.t.Context(), me, newMark(), e.Claim, func(any) (store.Entry, error) { return e, nil })
@@ -209,7 +210,7 @@ func reapAll(b bench, n any) error {
 	return err
 }
 
-// P15: what a verb costs in round trips does not depend on how many instances it is used for.
+// P15: the number of round trips of a verb does not depend on the number of instances.
 func TestRoundTrips(t *testing.T) {
 	b := newBench(t)
 	wired, w := b.wired()
@@ -231,7 +232,7 @@ func TestRoundTrips(t *testing.T) {
 			prepared := verb.prepare(b, n)
 			before := w.count()
 			require.NoError(t, do(wired, prepared), "%s of %d", verb.verb, n)
-			if i > 0 { // the first use meets the statements
+			if i > 0 { // the first use prepares the statements
 				require.Equal(t, verb.want, w.count()-before, "%s of %d", verb.verb, n)
 			}
 		}
@@ -261,7 +262,8 @@ func (b bench) entries(n int, keep bool) (out []store.Entry) {
 	return out
 }
 
-// mixture has an outcome of each kind in turn, terminal ones of children of one parent, all with signals to consume.
+// mixture makes outcomes of all kinds in turn, terminal ones for children of one parent, all with
+// signals to consume.
 func (b bench) mixture(n int, keyed bool) (out []store.Entry) {
 	b.t.Helper()
 	parent := b.joiner(n)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What surrounds a row, and is asserted like its columns.
+// These names stand for things around a row that are asserted like its columns.
 const (
 	itsInbox    = "*its inbox*"
 	itsChildren = "*its children*"
@@ -16,16 +16,16 @@ const (
 	itsNext     = "*the next of its partition key*"
 )
 
-// rule is what a transition makes of one column.
+// rule describes how a transition changes one column.
 type rule struct {
-	text  string // in docs/outcomes.md
+	text  string // as in docs/outcomes.md
 	holds func(s *scene, was, is *string) bool
 }
 
-// rules of a transition, by column. A column without one stays as it was.
+// rules are the rules of a transition, by column. A column without a rule stays unchanged.
 type rules map[string]rule
 
-// all joins rules; where two speak of a column, the later one holds.
+// all merges rules. If two concern the same column, the later one holds.
 func all(parts ...rules) rules {
 	out := rules{}
 	for _, p := range parts {
@@ -38,17 +38,17 @@ var unchanged = rule{"·", func(_ *scene, was, is *string) bool { return reflect
 
 var null = rule{"NULL", func(_ *scene, _, is *string) bool { return is == nil }}
 
-// is a constant.
+// is requires a constant.
 func is(want string) rule { return shown(want, want) }
 
-// given by the outcome or the spec; it is want in the test.
+// given requires the value that the outcome or the spec gives, which is want in the test.
 func given(want string) rule { return shown("given", want) }
 
 func shown(text, want string) rule {
 	return rule{text, func(_ *scene, _, is *string) bool { return is != nil && *is == want }}
 }
 
-// of is a value that depends on the scene.
+// of requires a value that depends on the scene.
 func of(text string, want func(s *scene) string) rule {
 	return rule{text, func(s *scene, _, is *string) bool { return is != nil && *is == want(s) }}
 }
@@ -56,17 +56,17 @@ func of(text string, want func(s *scene) string) rule {
 // as shows the rule under another text.
 func (r rule) as(text string) rule { return rule{text, r.holds} }
 
-// one more than it was.
+// plusOne requires one more than before.
 var plusOne = rule{"+1", func(_ *scene, was, is *string) bool {
 	before, err1 := strconv.ParseInt(*was, 10, 64)
 	after, err2 := strconv.ParseInt(*is, 10, 64)
 	return err1 == nil && err2 == nil && after == before+1
 }}
 
-// now is the server's clock at the transition.
+// now requires the server's time of the transition.
 var now = in("now", 0)
 
-// in some time from now.
+// in requires a time so long after now.
 func in(text string, d time.Duration) rule {
 	return rule{text, func(s *scene, _, is *string) bool {
 		if is == nil {
@@ -77,7 +77,7 @@ func in(text string, d time.Duration) rule {
 	}}
 }
 
-// remembers is one more error, the newest, of the attempt as it was.
+// remembers requires one more error, the newest, for the attempt as it was before.
 func remembers(kind, message string) rule {
 	return rule{"+1: " + kind, func(s *scene, was, is *string) bool {
 		var before, after []map[string]any
@@ -97,7 +97,7 @@ func remembers(kind, message string) rule {
 	}}
 }
 
-// number of a column, as JSON has it.
+// number returns a column's value as JSON represents it.
 func (i image) number(column string) float64 {
 	n, err := strconv.ParseFloat(*i[column], 64)
 	if err != nil {
@@ -106,7 +106,7 @@ func (i image) number(column string) float64 {
 	return n
 }
 
-// at a given time.
+// at requires a given time.
 func at(text string, want time.Time) rule {
 	return rule{text, func(_ *scene, _, is *string) bool {
 		if is == nil {
@@ -122,14 +122,14 @@ var (
 	worker    = of("the worker", func(*scene) string { return me })
 	nextToken = rule{"next token", func(s *scene, _, is *string) bool {
 		after, err := strconv.ParseInt(*is, 10, 64)
-		return err == nil && after > s.number // which was drawn from the same sequence
+		return err == nil && after > s.number // both were drawn from the same sequence
 	}}
 	something = func(text string) rule {
 		return rule{text, func(_ *scene, was, is *string) bool { return is != nil && !reflect.DeepEqual(was, is) }}
 	}
 )
 
-// Of what surrounds the row.
+// These rules concern the things around the row.
 var (
 	consumed = shown("the awaited ones consumed", `2†{} 3{"p": 1} 4{"p": 1}`)
 	emptied  = shown("deleted", "")

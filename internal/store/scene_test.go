@@ -18,23 +18,23 @@ import (
 
 const (
 	me    = "11111111-1111-4111-8111-111111111111" // the worker that holds the claims
-	other = "22222222-2222-4222-8222-222222222222" // and another
+	other = "22222222-2222-4222-8222-222222222222" // another worker
 	lease = time.Minute
 )
 
 func newMark() string { return uuid.NewString() }
 
-// columns of a fixture, as SQL expressions. $n is the scene's number.
+// columns are the columns of a fixture, as SQL expressions. $n is the scene's number.
 type columns map[string]string
 
-// with returns a copy in which some columns are others.
+// with returns a copy in which more replaces some columns.
 func (c columns) with(more columns) columns {
 	out := maps.Clone(c)
 	maps.Copy(out, more)
 	return out
 }
 
-// insert writes the row and returns its id.
+// insert inserts the row and returns its id.
 func (b bench) insert(c columns) (id int64) {
 	b.t.Helper()
 	names := slices.Sorted(maps.Keys(c))
@@ -47,8 +47,8 @@ func (b bench) insert(c columns) (id int64) {
 	return id
 }
 
-// usual is a row in which every column that may differ from its default does, so that a transition that touches what is not its
-// business is seen.
+// usual is a row in which every column differs from its default if it may, so that a test notices
+// when a transition touches a column that it should not.
 var usual = columns{
 	"fsm": `'machine'`, "fsm_version": `3`, "step": `'here'`, "state": `'{"state": "old"}'`, "result": `'{"result": "old"}'`,
 	"awaits": `'{go,late}'`, "timed_out": `true`, "priority": `7`, "eligible_at": `now() - interval '1 hour'`,
@@ -58,7 +58,8 @@ var usual = columns{
 	"correlation_scope": liveScope, "errors": `'[{"error": "old error"}]'`, "deadline": `now() + interval '1 day'`,
 }
 
-// fixtures are the states from which transitions lead, as the engine leaves them.
+// fixtures are the states from which transitions start, in the form in which the engine leaves
+// them.
 var fixtures = map[string]columns{
 	"runnable": usual,
 	"executing": usual.with(columns{
@@ -73,14 +74,14 @@ var fixtures = map[string]columns{
 	"": {"fsm": `'m'`, "step": `'s'`}, // a row of defaults, for insertions
 }
 
-// scene is one row in the middle of all that a transition can touch: an inbox, a parent that waits for it, a row that waits behind it
-// for its partition key.
+// scene is one row amid everything that a transition can touch: an inbox, a parent that waits for
+// it, and a row that waits behind it for its partition key.
 type scene struct {
 	bench
 	number             int64
 	id, parent, behind int64
 	claim              *step.Claim
-	signals            map[int64]int // id → which of the fixture's
+	signals            map[int64]int // id → its number in the fixture
 	mark               string
 	was                image
 	from, until        time.Time // the server's clock around the transition
@@ -101,7 +102,7 @@ func (b bench) newScene(x *transition) *scene {
 	}
 	s.id = b.insert(row.with(x.with))
 	if x.from != "" {
-		priority := "1" // ahead of the row itself, once the key is free
+		priority := "1" // more urgent than the row itself, once the key is free
 		if x.from == "runnable" {
 			priority = "9"
 		}
@@ -122,8 +123,8 @@ func (b bench) newScene(x *transition) *scene {
 func (s *scene) queue() string { return fmt.Sprint("q", s.number) }
 func (s *scene) key() string   { return fmt.Sprint("k", s.number) }
 
-// fillInbox puts in two awaited signals that the step was given, the second with a dedup key, one that came after its claim, and one
-// that nobody awaits.
+// fillInbox inserts two awaited signals that the step has received, the second with a dedup key,
+// one that came after its claim, and one that nobody awaits.
 func (s *scene) fillInbox() {
 	for i, name := range []string{"go", "go", "late", "unasked"} {
 		var id int64
@@ -144,7 +145,7 @@ func (s *scene) fillInbox() {
 	}
 }
 
-// run photographs the row, lets the transition happen, and photographs it again.
+// run takes an image of the row, lets the transition happen, and takes another.
 func (s *scene) run(happen func()) (is image) {
 	s.t.Helper()
 	s.was, s.from = s.photograph(), s.clock()
@@ -159,7 +160,8 @@ func (s *scene) clock() (at time.Time) {
 	return at
 }
 
-// image is a row: each column's value as text, nil for NULL, and what surrounds it under names of surroundings.
+// image is a row: the text of each column's value, nil for NULL, and the things around the row
+// under their names.
 type image map[string]*string
 
 func (s *scene) photograph() image {
@@ -182,7 +184,8 @@ func (s *scene) photograph() image {
 	return out
 }
 
-// inbox lists the signals of the fixture by number, those consumed with a dagger; a new one is "new".
+// inbox lists the signals of the fixture by number. A dagger marks consumed ones, and a new one is
+// "new".
 func (s *scene) inbox() string {
 	s.t.Helper()
 	rows, err := s.pool.Query(s.t.Context(), `SELECT id, consumed_at IS NOT NULL, payload::text FROM gendurable.signals WHERE target_id = $1 ORDER BY id`, s.id)
@@ -206,7 +209,7 @@ func (s *scene) inbox() string {
 	return strings.Join(list, " ")
 }
 
-// number is n as SQL.
+// number renders n as SQL.
 func number[N int | int64](n N) string { return strconv.FormatInt(int64(n), 10) }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

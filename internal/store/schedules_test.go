@@ -11,8 +11,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// What every process asks each second, and what it takes to fire, go by their indexes on a table of twenty thousand schedules, though they
-// were planned on an empty one.
+// The statement that every process sends each second, and those that fire a schedule, use their
+// indexes on a table of twenty thousand schedules, although they were planned on an empty one.
 func TestPlansOfSchedulesHold(t *testing.T) {
 	b := newBench(t)
 	e := b.explained("planned on an empty table")

@@ -14,12 +14,12 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// newcomer is an instance that would take the key k.
+// newcomer returns the spec of an instance that would take the key k.
 func newcomer() *step.Spec {
 	return &step.Spec{UID: uuid.New(), Machine: "m", Version: 1, Step: "s", Queue: "q", State: []byte(`{}`), Key: "k"}
 }
 
-// arriving starts a DeliverOrInsert at the key k and returns where its result will come.
+// arriving starts a DeliverOrInsert at the key k and returns a channel for its result.
 func (b bench) arriving() <-chan delivered {
 	done := make(chan delivered, 1)
 	go func() {
@@ -79,7 +79,7 @@ func TestDeliverOrInsertIsOneRoundTrip(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
 	sender := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 1 })
-	for _, fresh := range []bool{true, true, false} { // the first meets the statements
+	for _, fresh := range []bool{true, true, false} { // the first use prepares the statements
 		if fresh {
 			b.exec(`DELETE FROM gendurable.gen_durable`)
 		}
@@ -91,17 +91,18 @@ func TestDeliverOrInsertIsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// Somebody inserts at the key, or ends its occupant, in a transaction that is open when the signal comes. Both ends of that transaction, and
-// both orders of commit: the signal is where it belongs, and the key has one occupant.
+// Somebody inserts at the key, or ends its occupant, in a transaction that is open when the signal
+// arrives. For both ends of that transaction, and both orders of commit, the signal goes to the
+// right instance, and the key has one occupant.
 func TestDeliverOrInsertBehindAnotherTransaction(t *testing.T) {
 	const (
 		take = `INSERT INTO gendurable.gen_durable (fsm, step, correlation_key, correlation_scope) VALUES ('m', 's', 'k', ` + liveScope + `)`
 		end  = `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() WHERE correlation_guard = 'k'`
 	)
 	for name, other := range map[string]struct {
-		occupied         bool // before
+		occupied         bool // the key is occupied before
 		statements       []string
-		onCommit, onUndo bool // the signal's instance is a new one
+		onCommit, onUndo bool // the signal makes a new instance
 	}{
 		"insert":          {false, []string{take}, false, true},
 		"end":             {true, []string{end}, true, false},
@@ -122,7 +123,7 @@ func TestDeliverOrInsertBehindAnotherTransaction(t *testing.T) {
 				came := b.arriving()
 				var ended error
 				want := other.onUndo
-				if name == "insert, end" { // nothing holds it up: the guard is free in either case
+				if name == "insert, end" { // nothing delays the signal: the guard is free in either case
 					ended, want = finish(t, tx, commit), other.onCommit
 				} else {
 					b.waiting(1)
@@ -150,7 +151,7 @@ func finish(t *testing.T, tx pgx.Tx, commit bool) error {
 	return tx.Rollback(t.Context())
 }
 
-// The other order: the signal's transaction is open when somebody else comes.
+// In the other order, the signal's transaction is open when somebody else comes.
 func TestDeliverOrInsertBeforeAnotherTransaction(t *testing.T) {
 	for _, occupied := range []bool{true, false} {
 		for _, commit := range []bool{true, false} {
@@ -181,7 +182,8 @@ func TestDeliverOrInsertBeforeAnotherTransaction(t *testing.T) {
 	}
 }
 
-// Many at once: one instance, all signals; and while it ends over and over, no signal is with the dead.
+// Many signals that arrive at once make one instance, which has all of them. While it ends over and
+// over, no signal goes to an ended one.
 func TestDeliverOrInsertSideBySide(t *testing.T) {
 	b := newBench(t)
 	const senders, each = 8, 15
@@ -193,7 +195,7 @@ func TestDeliverOrInsertSideBySide(t *testing.T) {
 				if _, err := b.DeliverOrInsert(t.Context(), newcomer(), named("go"), 1000); err != nil {
 					t.Error(err)
 				}
-				if n == 0 && i%5 == 4 { // as Done does: under the row's lock, the inbox in a later statement
+				if n == 0 && i%5 == 4 { // like Done: under the row's lock, and the inbox in a later statement
 					tx := b.begin()
 					var id int64
 					if err := tx.QueryRow(t.Context(), `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now()
@@ -215,7 +217,7 @@ func TestDeliverOrInsertSideBySide(t *testing.T) {
 	require.LessOrEqual(t, b.instances(), 4)
 }
 
-// T27, T95: the answer of the COMMIT is lost.
+// T27, T95: the COMMIT gets no answer.
 func TestDeliverOrInsertWithoutAnswer(t *testing.T) {
 	b := newBench(t)
 	for _, m := range []*step.Signal{named("go"), deduped("go", "e")} {
@@ -240,7 +242,8 @@ func TestDeliverOrInsertWithoutAnswer(t *testing.T) {
 	require.True(t, d.Duplicate)
 	require.Equal(t, 2, b.signals(id))
 
-	// The first attempt got in without an answer, and ended before anybody looked, out of its scope.
+	// The first attempt took effect without an answer, and its instance ended and left its scope
+	// before anybody looked.
 	for _, m := range []*step.Signal{named("go"), deduped("go", "e")} {
 		b.exec(`DELETE FROM gendurable.gen_durable`)
 		quick := &interloper{text: "g.uid = $2::text::uuid", act: func() {
@@ -254,7 +257,7 @@ func TestDeliverOrInsertWithoutAnswer(t *testing.T) {
 		require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
 	}
 
-	// The first attempt got in without an answer; the second finds itself.
+	// The first attempt took effect without an answer, and the second finds its instance.
 	b.exec(`DELETE FROM gendurable.gen_durable`)
 	x := newcomer()
 	first, err := b.DeliverOrInsert(t.Context(), x, deduped("go", "e"), cap10)

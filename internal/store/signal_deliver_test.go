@@ -21,10 +21,10 @@ import (
 
 const (
 	schema = "gendurable"
-	cap10  = 10 // signals in an inbox, where a test does not care
+	cap10  = 10 // the most signals in an inbox, for tests that do not depend on it
 )
 
-// bench is a store on a database of its own, and a way to write rows past it.
+// bench is a store on a database of its own, and can write rows without the store.
 type bench struct {
 	*store.Store
 	t    *testing.T
@@ -38,7 +38,7 @@ func newBench(t *testing.T) bench {
 	return bench{Store: store.New(entpgx.New(pool), schema), t: t, pool: pool}
 }
 
-// row inserts an instance; columns come as SQL after the required ones.
+// row inserts an instance. It appends columns, in SQL, to the required ones.
 func (b bench) row(columns, values string, args ...any) (id int64) {
 	b.t.Helper()
 	if columns != "" {
@@ -89,7 +89,8 @@ func (b bench) signals(id int64) int {
 	return b.number(`SELECT count(*) FROM gendurable.signals WHERE target_id = $1 AND consumed_at IS NULL`, id)
 }
 
-// begin opens a transaction of a stranger; it is rolled back at the end unless the test ended it.
+// begin opens a transaction of a stranger. The test's end rolls it back unless the test has ended
+// it.
 func (b bench) begin() pgx.Tx {
 	b.t.Helper()
 	tx, err := b.pool.Begin(b.t.Context())
@@ -117,7 +118,7 @@ type delivered struct {
 	err error
 }
 
-// delivering starts a delivery and returns where its result will come.
+// delivering starts a delivery and returns a channel for its result.
 func (b bench) delivering(to store.Address, m *step.Signal) <-chan delivered {
 	done := make(chan delivered, 1)
 	go func() {
@@ -185,7 +186,7 @@ func TestDeliverByKeyReachesTheOccupant(t *testing.T) {
 	b := newBench(t)
 	b.row("status, finished_at, correlation_key, correlation_scope", "'done', now(), 'k', "+liveScope)
 	id := b.keyed("k")
-	b.row("correlation_key", "'k'") // scope none: the key is no address
+	b.row("correlation_key", "'k'") // with scope none the key is no address
 
 	d, err := b.Deliver(t.Context(), byKey("k"), named("go"), cap10)
 	require.NoError(t, err)
@@ -196,7 +197,7 @@ func TestDeliverByKeyReachesTheOccupant(t *testing.T) {
 func TestDeliverDuplicate(t *testing.T) {
 	b := newBench(t)
 	id, other := b.parked("go"), b.parked("go")
-	for _, to := range []int64{id, other} { // the key is the target's own
+	for _, to := range []int64{id, other} { // the key belongs to id, and not to other
 		d, err := b.Deliver(t.Context(), byID(to), deduped("go", "evt-1"), cap10)
 		require.NoError(t, err)
 		require.Equal(t, store.Delivery{Target: to, Queue: "default", Woken: true, Runnable: true}, d)
@@ -249,7 +250,7 @@ func TestDeliverSameKeySideBySide(t *testing.T) {
 	require.Equal(t, 1, b.signals(id))
 }
 
-// The cap holds exactly, though all counted before any committed.
+// The inbox never exceeds its limit, although all deliveries count before any of them commits.
 func TestDeliverManySideBySideToTheCap(t *testing.T) {
 	b := newBench(t)
 	id := b.parked("other")
@@ -274,7 +275,8 @@ func TestDeliverManySideBySideToTheCap(t *testing.T) {
 	require.Equal(t, 10, b.signals(id))
 }
 
-// T3, T6: whoever ends or deletes the target first leaves nothing behind for a sender that waited for it.
+// T3, T6: whoever ends or deletes the target first leaves nothing behind for a sender that waited
+// for it.
 func TestDeliverBehindAnEnd(t *testing.T) {
 	b := newBench(t)
 	for name, end := range map[string]string{
@@ -294,7 +296,8 @@ func TestDeliverBehindAnEnd(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.signals`))
 }
 
-// T1, the half of it that is the sender's: it waits for whoever parks, and then sees the awaits that were committed.
+// T1, from the sender's side: it waits for whoever parks the target, and then sees the committed
+// awaits.
 func TestDeliverBehindAPark(t *testing.T) {
 	b := newBench(t)
 	id := b.row("status, locked_by, lease_expires_at", "'executing', 'w', now() + interval '1 hour'")
@@ -329,7 +332,8 @@ func TestDeliverFollowsAKeyThatMoves(t *testing.T) {
 	require.Zero(t, b.signals(old))
 }
 
-// T9: a row that somebody keeps is not waited for without end, and the holder can be named.
+// T9: a delivery does not wait without end for a row that somebody holds, and the holder can be
+// named.
 func TestDeliverGivesUpOnAHeldRow(t *testing.T) {
 	b := newBench(t)
 	id := b.keyed("k")
@@ -354,7 +358,8 @@ func TestDeliverGivesUpOnAHeldRow(t *testing.T) {
 	require.False(t, ok)
 }
 
-// T8: another delivery's foreign key check, in a transaction that is left open, keeps nobody from the row.
+// T8: the foreign key check of another delivery, in a transaction that is left open, does not hide
+// the row.
 func TestDeliverBesideAForeignKeysLock(t *testing.T) {
 	b := newBench(t)
 	id := b.parked("go")
@@ -364,7 +369,8 @@ func TestDeliverBesideAForeignKeysLock(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Neither the role's settings get in the way (T31) nor a foreign search_path with a table of the same name (T92).
+// Neither the role's settings (T31) nor a foreign search_path with a table of the same name (T92)
+// affect a delivery.
 func TestDeliverUnderForeignSettings(t *testing.T) {
 	b := newBench(t)
 	id := b.keyed("k")
@@ -385,7 +391,7 @@ func TestDeliverUnderForeignSettings(t *testing.T) {
 	require.True(t, d.Woken)
 }
 
-// T33: in every mode in which pgx can send statements.
+// T33: delivery works in every mode in which pgx can send statements.
 func TestDeliverInEveryMode(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Migrated(t)
@@ -418,7 +424,7 @@ func TestDeliverInEveryMode(t *testing.T) {
 	}
 }
 
-// What Postgres refuses of one signal is that signal's fault.
+// If Postgres refuses one signal, that is this signal's fault.
 func TestDeliverRefusedData(t *testing.T) {
 	b := newBench(t)
 	id := b.parked("go")

@@ -19,7 +19,8 @@ func (b bench) sweepOverdue() store.Expired {
 	return got
 }
 
-// In the order of their deadlines, so many at a time; what has none, or still time, stays.
+// The sweep fails instances in the order of their deadlines, at most so many at a time. Instances
+// without a deadline, or before it, stay.
 func TestExpireInOrder(t *testing.T) {
 	b := newBench(t)
 	var want []int64
@@ -36,7 +37,7 @@ func TestExpireInOrder(t *testing.T) {
 	require.Empty(t, b.sweepOverdue().Failed)
 }
 
-// A poll says when there is something to do for the sweep, and only then.
+// A poll reports an overdue instance if there is work for the sweep, and only then.
 func TestPollSaysWhatIsOverdue(t *testing.T) {
 	b := newBench(t)
 	overdue := func() bool {
@@ -57,7 +58,8 @@ func TestPollSaysWhatIsOverdue(t *testing.T) {
 	require.False(t, overdue())
 }
 
-// Children join, and a parent that is over its own deadline in the same sweep does not wake; the children of one that is stay.
+// Children join. A parent that is over its own deadline in the same sweep does not wake, and its
+// children stay.
 func TestExpireOfFamilies(t *testing.T) {
 	b := newBench(t)
 	waits, over := b.joiner(2), b.joiner(2)
@@ -78,7 +80,8 @@ func TestExpireOfFamilies(t *testing.T) {
 	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE joined IS NULL AND failure = 'deadline' AND parent_id IS NOT NULL`))
 }
 
-// What somebody holds, or whose parent somebody holds, is left for the next sweep, and nothing waits.
+// The sweep leaves rows that somebody holds, and children whose parent somebody holds, to the next
+// sweep. It does not wait.
 func TestExpireLeavesToOthers(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(1)
@@ -95,7 +98,7 @@ func TestExpireLeavesToOthers(t *testing.T) {
 	require.Equal(t, "runnable", b.status(parent))
 }
 
-// A key goes on with its next row, or says that it could not.
+// A key goes on with its next row, or is reported if it could not.
 func TestExpirePassesTheKeyOn(t *testing.T) {
 	b := newBench(t)
 	keyed := plain.with(columns{"partition_key": `'k'`})
@@ -111,7 +114,7 @@ func TestExpirePassesTheKeyOn(t *testing.T) {
 	require.Equal(t, []string{"default"}, p.Queues)
 }
 
-// T22: a row that Postgres refuses to change is named, and keeps nobody.
+// T22: the sweep names a row that Postgres refuses to change, and fails the others.
 func TestExpireAroundARowThatCannotChange(t *testing.T) {
 	b := newBench(t)
 	var rows []int64
@@ -124,7 +127,8 @@ func TestExpireAroundARowThatCannotChange(t *testing.T) {
 	requireRefused(t, rows[2:3], got.Refused)
 }
 
-// The dedup keys and signals of what is failed stay for a Retry, as after a Stop, but nothing more is accepted.
+// The dedup keys and signals of a failed instance stay for a Retry, as after a Stop, but it accepts
+// no more signals.
 func TestTheInboxOfWhatIsOverdue(t *testing.T) {
 	b := newBench(t)
 	id := b.insert(overdueRow.with(columns{"status": `'awaiting_signal'`, "awaits": `'{go}'`}))
@@ -139,7 +143,7 @@ func TestTheInboxOfWhatIsOverdue(t *testing.T) {
 	require.Empty(t, inbox)
 }
 
-// A claim brings what is left until the deadline by the server's clock.
+// A claim brings the time left until the deadline by the server's clock.
 func TestClaimSaysWhatIsLeft(t *testing.T) {
 	b := newBench(t)
 	b.insert(plain.with(columns{"deadline": `now() + interval '1 h'`}))
@@ -153,7 +157,8 @@ func TestClaimSaysWhatIsLeft(t *testing.T) {
 	require.True(t, got[2].Deadline.IsZero())
 }
 
-// The children of a parent that somebody holds are passed over within one sweep, however many they are and though they come first.
+// Within one sweep the children of a parent that somebody holds are skipped, however many they are
+// and although they come first.
 func TestSweepsPassTheChildrenOfAHeldParent(t *testing.T) {
 	const limit, children = 20, 500
 	kids := func(b bench, more string) (parent int64) {
@@ -163,7 +168,7 @@ func TestSweepsPassTheChildrenOfAHeldParent(t *testing.T) {
 	}
 	limits := store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{1}}
 	for name, x := range map[string]struct {
-		kids, free string // what is to be swept: children, and strangers that come after them
+		kids, free string // the rows to sweep: children, and then rows of strangers
 		sweep      func(b bench) (ids []int64, refused []store.Refused)
 	}{
 		"deadlines": {`deadline) SELECT 'm', 's', $1, 3, now() - interval '1 h'`, `deadline) SELECT 'm', 's', now() - interval '1 min'`,

@@ -12,10 +12,10 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// aDay is what the tests of the GC keep, a hundred rows a transaction.
+// aDay holds the parameters of the GC in these tests, with a hundred rows per transaction.
 var aDay = store.PruneParams{Done: 24 * time.Hour, Failed: 24 * time.Hour, Tombstones: 1000, Limit: 100}
 
-// ended inserts a terminal instance that ended some hours ago.
+// ended inserts a terminal instance that ended the given number of hours ago.
 func (b bench) ended(status string, hours int, columns, values string, args ...any) int64 {
 	b.t.Helper()
 	if columns != "" {
@@ -73,7 +73,8 @@ func TestPruneGoesThroughManyBatches(t *testing.T) {
 	require.Empty(t, b.left())
 }
 
-// T88: the joining step, or an operator's Retry of the parent, still needs the children of the round; those of earlier rounds nobody.
+// T88: the joining step, or an operator's Retry of the parent, still needs the children of the
+// current round. Nobody needs those of earlier rounds.
 func TestPruneSparesTheCurrentRound(t *testing.T) {
 	b := newBench(t)
 	live := b.row("round", "2")
@@ -91,7 +92,8 @@ func TestPruneSparesTheCurrentRound(t *testing.T) {
 	require.Equal(t, want, b.left())
 }
 
-// Due children and parents go in one sweep, however deep; what is not due keeps its ancestors.
+// Children and parents that are due go in one sweep, however deep they are. An instance that is not
+// due keeps its ancestors.
 func TestPruneChildrenBeforeParents(t *testing.T) {
 	b := newBench(t)
 	tree := func(leaf int) {
@@ -109,7 +111,7 @@ func TestPruneChildrenBeforeParents(t *testing.T) {
 	require.Equal(t, 5, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE parent_id IS NOT NULL`))
 }
 
-// Many rows that have to stay do not keep the sweep from those behind them.
+// Many rows that have to stay do not keep the sweep from the rows behind them.
 func TestPrunePassesWhatStays(t *testing.T) {
 	b := newBench(t)
 	parent := b.row("round", "1")
@@ -120,7 +122,7 @@ func TestPrunePassesWhatStays(t *testing.T) {
 	require.Len(t, b.left(), 351)
 }
 
-// T22: what Postgres refuses to delete, since the host refers to it, keeps nothing else.
+// T22: a row that Postgres refuses to delete, since the host refers to it, keeps no other.
 func TestPruneNarrowsARefusalDown(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE TABLE invoice (instance bigint REFERENCES gendurable.gen_durable)`)
@@ -136,7 +138,7 @@ func TestPruneNarrowsARefusalDown(t *testing.T) {
 	require.Equal(t, kept, b.left())
 }
 
-// Likewise a host's row that refers to one, would have to go with it, and is locked.
+// The same holds if a host's row refers to an instance, would be deleted with it, and is locked.
 func TestPruneNarrowsALockDown(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE TABLE invoice (instance bigint REFERENCES gendurable.gen_durable ON DELETE CASCADE)`)
@@ -150,7 +152,8 @@ func TestPruneNarrowsALockDown(t *testing.T) {
 	require.Equal(t, store.Pruned{Instances: 1}, b.prune(aDay))
 }
 
-// T6: instances that someone is busy with are left for later, without waiting and narrowing down: a look, a delete, the tombstones.
+// T6: the sweep leaves locked instances for later. It neither waits nor narrows down: it sends a
+// look, a delete, and the statement of the tombstones.
 func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
@@ -166,7 +169,7 @@ func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	require.Equal(t, held, b.left())
 }
 
-// T45: one sweeper at a time; the others return at once.
+// T45: only one sweeper works at a time, and the others return at once.
 func TestPruneAlone(t *testing.T) {
 	b := newBench(t)
 	id := b.ended("done", 30, "", "")
@@ -211,7 +214,7 @@ func TestPruneTombstonesOldestFirst(t *testing.T) {
 	require.Equal(t, store.Pruned{Tombstones: 10}, b.prune(p), "of the one that nobody is busy with")
 }
 
-// A sweep has as many transactions as there is to delete; each is given up for itself.
+// A sweep takes as many transactions as it needs. Each has a time limit of its own.
 func TestPruneIsGivenUpByTheClient(t *testing.T) {
 	b := newBench(t)
 	p := aDay

@@ -13,13 +13,13 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// written counts what functions of steps' own transactions have left.
+// written counts the rows that functions of steps' own transactions have written.
 func (b bench) written() int {
 	b.t.Helper()
 	return b.number(`SELECT count(*) FROM public.written`)
 }
 
-// transact commits an entry in a transaction of its own, in which something else is written first.
+// transact commits an entry in a step's own transaction, in which its function writes a row first.
 func (b bench) transact(worker, mark string, e store.Entry, meanwhile func()) (store.Transacted, error) {
 	b.t.Helper()
 	ctx := b.t.Context()
@@ -39,7 +39,7 @@ func newWriter(t *testing.T) bench {
 	return b
 }
 
-// It does to the row what any commit does.
+// A step's own transaction changes the row like any other commit.
 func TestEveryOutcomeInAStepsOwnTransaction(t *testing.T) {
 	b := newWriter(t)
 	n := 0
@@ -67,7 +67,8 @@ func TestEveryOutcomeInAStepsOwnTransaction(t *testing.T) {
 	require.Greater(t, n, 10)
 }
 
-// T13, T14: a claim that is over does not begin, and one that is lost while its function runs changes nothing, nor does its function.
+// T13, T14: a claim that is over does not begin. If a claim is lost while its function runs,
+// neither the outcome nor the function changes anything.
 func TestAStaleClaimsOwnTransactionWritesNothing(t *testing.T) {
 	b := newWriter(t)
 	for _, how := range stalenesses {
@@ -107,7 +108,7 @@ func TestAStaleClaimsOwnTransactionWritesNothing(t *testing.T) {
 	}
 }
 
-// T28: the fate of the COMMIT is unknown, and the mark tells it.
+// T28: the COMMIT gets no answer, and the mark reveals its fate.
 func TestAStepsOwnTransactionWithoutAnswer(t *testing.T) {
 	b := newWriter(t)
 	x := outcomes[0].transitions[0]
@@ -154,7 +155,8 @@ func TestAStepsOwnTransactionThatBreaksBeforeItsCommit(t *testing.T) {
 	require.Equal(t, before, b.everything())
 }
 
-// T9: a stranger holds the row when the outcome comes: a lock timeout, and nothing written.
+// T9: a stranger holds the row when the outcome arrives. The result is a lock timeout, and nothing
+// is written.
 func TestAStepsOwnTransactionBehindAStranger(t *testing.T) {
 	b := newWriter(t)
 	x := outcomes[0].transitions[0]
