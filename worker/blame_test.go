@@ -14,8 +14,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// refuses lets Postgres refuse the outcomes of some instances until their handlers were called with
-// that error; said has what these were told, by id.
+// refuses makes Postgres refuse the outcomes of some instances until their handlers were called
+// with that error. said holds the errors that the handlers got, by id.
 func refuses(s *scene, code string, ids ...int64) (said *sync.Map) {
 	said = &sync.Map{}
 	s.machine.OnError = func(_ context.Context, c *step.Claim, err error) (*step.Commit, error) {
@@ -36,8 +36,8 @@ func refuses(s *scene, code string, ids ...int64) (said *sync.Map) {
 	return said
 }
 
-// Whatever a trigger or a policy of the host says to one outcome, or a damaged row: the others are
-// committed, at once, and that one gets its handler's chance.
+// Whatever error a trigger or a policy of the host raises for one outcome, or if its row is
+// damaged, the others are committed at once, and that one goes to its handler.
 func TestARefusalHitsItsOwnEntryOnly(t *testing.T) {
 	for _, code := range []string{"P0001", "38000", "0A000", "44000", "27000", "MY001", "XX001"} {
 		t.Run(code, func(t *testing.T) {
@@ -60,8 +60,9 @@ func TestARefusalHitsItsOwnEntryOnly(t *testing.T) {
 	}
 }
 
-// What looks like a wrong installation may be the trouble of one row, whose trigger calls what is
-// missing: the others are committed, and once more of them were by the same statements, it is refused.
+// An error that looks like a wrong installation may concern one row, whose trigger calls a missing
+// function. The others are committed. Once the same statements have committed more of them, that
+// row's outcome is refused.
 func TestAConfigurationErrorOfOneRow(t *testing.T) {
 	for _, code := range []string{"42883", "42501", "3F000"} {
 		t.Run(code, func(t *testing.T) {
@@ -87,7 +88,8 @@ func TestAConfigurationErrorOfOneRow(t *testing.T) {
 	}
 }
 
-// Where all fail alike it is the installation: nothing fails, and all goes on when it is mended.
+// If all outcomes fail alike, the installation is wrong. No instance fails, and all go on once it
+// is repaired.
 func TestAConfigurationErrorOfAll(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 50)

@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// together makes so many instances end at the same moment: their outcomes meet in the committer.
+// together makes n instances end at the same moment, so that their outcomes meet in the committer.
 func together(s *scene, n int, edits ...func(r *row)) {
 	q := usual(n)
 	s.config.Queues["q"] = q
@@ -54,7 +54,8 @@ func TestALoneOutcomeIsCommittedAtOnce(t *testing.T) {
 	})
 }
 
-// One poisonous entry among a hundred is found by bisection. The others commit, and none of them twice.
+// The committer finds one poisonous entry among a hundred by bisection. The others commit, and none
+// of them twice.
 func TestPoisonIsIsolated(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 100)
@@ -104,7 +105,8 @@ func TestWhatIsRefusedTwiceFailsWithASafeText(t *testing.T) {
 	})
 }
 
-// Where Postgres refuses even that, the instance is left to its lease and named in the log; its slot is free for others.
+// If Postgres refuses even the failure, the instance is left to its lease and named in the log. Its
+// slot is free for others.
 func TestWhatCannotEvenFailIsLeftToItsLease(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		cursed := s.db.insert(priority(-1))
@@ -128,8 +130,8 @@ func TestWhatCannotEvenFailIsLeftToItsLease(t *testing.T) {
 	})
 }
 
-// A commit whose answer was lost is resolved by its mark: what was applied is not applied again, what was not is sent again, also where
-// the old backend takes effect only after everybody has given it up.
+// A commit whose answer was lost is resolved by its mark. An applied outcome is not applied again,
+// and another is sent again, even if the old backend commits only after everybody has given it up.
 func TestAnUnknownCommitIsResolved(t *testing.T) {
 	for name, what := range map[string]answer{"applied": lostDone, "not applied": lostNever, "applied late": lostLate} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +165,8 @@ func TestAnUnknownCommitIsResolved(t *testing.T) {
 	}
 }
 
-// A commit whose answer was lost nudges all the same: nothing that it made runnable waits for a poll.
+// A commit whose answer was lost still nudges, so that the instances that it made runnable do not
+// wait for a poll.
 func TestAResolvedCommitNudges(t *testing.T) {
 	slow := usual(4)
 	slow.PollMin, slow.PollMax = time.Minute, time.Minute
@@ -264,7 +267,7 @@ func TestTransientTroubleNeverReachesAStep(t *testing.T) {
 	})
 }
 
-// What a stranger holds goes to the slow lane: nobody else waits for it.
+// An outcome whose row a stranger holds goes to the slow lane, and nobody else waits for it.
 func TestWhatIsHeldDelaysNobodyElse(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 100)
@@ -298,7 +301,8 @@ func TestWhatIsHeldDelaysNobodyElse(t *testing.T) {
 	})
 }
 
-// The slow lane is narrow. While strangers hold some rows for hours, one that met a lock for a moment only gets through all the same.
+// The slow lane has few turns. While strangers hold some rows for hours, an outcome that met a lock
+// for a moment still gets through.
 func TestRowsThatStayHeldDoNotFillTheSlowLane(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 10)
@@ -324,7 +328,8 @@ func TestRowsThatStayHeldDoNotFillTheSlowLane(t *testing.T) {
 	})
 }
 
-// The children of one parent go to one lane, else two lanes would find the parent locked by each other.
+// The children of one parent go to one lane, since each of two lanes would find the parent locked
+// by the other.
 func TestSiblingsShareALane(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		parents := []*row{s.db.insert(), s.db.insert()}
@@ -359,7 +364,8 @@ func TestSiblingsShareALane(t *testing.T) {
 	})
 }
 
-// What takes long has a lane of its own: outcomes with many children, and with keys among them, for which an insertion may wait.
+// Outcomes that take long have a lane of their own: those with many children, and those with
+// children whose keys may make the insertion wait.
 func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.config.RunAheadSteps = 1
@@ -391,8 +397,8 @@ func TestBulkDoesNotHoldUpTheOthers(t *testing.T) {
 	})
 }
 
-// A batch has so many bytes at most, of whatever an outcome holds. One that has many goes alone, and
-// keeps nobody else waiting.
+// A batch has a bounded number of bytes, whatever the outcomes contain. An outcome with many bytes
+// goes alone, and delays nobody else.
 func TestBatchesAreBoundedByBytes(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 60)
@@ -441,7 +447,7 @@ func TestBatchesAreBoundedByBytes(t *testing.T) {
 	})
 }
 
-// An entry that makes the server itself give up, each time, must not take those with it that it shares a batch with.
+// An entry that makes the server itself give up each time must not affect the others in its batch.
 func TestTroubleThatNeverPassesHitsItsOwnEntryOnly(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {
 		together(s, 100)

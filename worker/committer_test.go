@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// strict is a database that knows the current token of each instance, and takes no batch with one instance twice.
+// strict is a database that knows the current token of each instance, and refuses a batch in which
+// one instance occurs twice.
 type strict struct {
 	backend
 	t       *testing.T
@@ -40,8 +41,9 @@ func (strict) Resolve(_ context.Context, _ string, _ []string, entries []store.E
 	return out, nil
 }
 
-// A step that has lost its lease commits in spite of it, together with the next claim of the same instance in the same process. In one
-// batch the riders, which go by the batch's mark, would consume, spawn and drop for both.
+// A step that has lost its lease still commits, together with the next claim of the same instance
+// in the same process. In one batch the riders, which go by the batch's mark, would consume, spawn
+// and drop for both.
 func TestTwoClaimsOfOneInstanceNeverShareABatch(t *testing.T) {
 	t.Parallel()
 	w := assemble(Config{Logger: slog.New(slog.DiscardHandler)}, strict{t: t, current: map[int64]int64{7: 2, 8: 3, 9: 4}}, nil, nil, nil)
@@ -57,7 +59,7 @@ func TestTwoClaimsOfOneInstanceNeverShareABatch(t *testing.T) {
 	}
 }
 
-// answerOnce keeps an answer.
+// answerOnce holds an answer.
 type answerOnce chan commitReply
 
 func (a answerOnce) answered(r commitReply) { a <- r }

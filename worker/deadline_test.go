@@ -15,7 +15,7 @@ import (
 
 func until(d time.Duration) func(*row) { return func(r *row) { r.Deadline = time.Now().Add(d) } }
 
-// What waits for anything at all is failed by the sweep, a second after its deadline at most.
+// The sweep fails every waiting instance within a second after its deadline, whatever it waits for.
 func TestInstancesOverTheirDeadlineFail(t *testing.T) {
 	for name, waits := range map[string]func(r *row){
 		"for its time":     func(r *row) { r.eligible = time.Now().Add(time.Hour) },
@@ -45,7 +45,8 @@ func TestInstancesOverTheirDeadlineFail(t *testing.T) {
 	}
 }
 
-// The context of a step ends at the deadline, with a cause of its own; what the step makes of it decides.
+// The context of a step ends at the deadline, with a cause of its own. The step decides what to do
+// then.
 func TestAStepIsToldOfTheDeadline(t *testing.T) {
 	failure := func(r row) string { return r.failure }
 	for name, c := range map[string]struct {
@@ -93,7 +94,7 @@ func TestAStepIsToldOfTheDeadline(t *testing.T) {
 	}
 }
 
-// A handler is not cut short of its say: only what it would begin anew is.
+// A handler over the deadline still decides; only a retry, which would begin anew, is replaced.
 func TestAHandlerOverTheDeadline(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) { return nil, errors.New("first") }
@@ -109,7 +110,7 @@ func TestAHandlerOverTheDeadline(t *testing.T) {
 	})
 }
 
-// Run-ahead without bounds sees the deadline, too.
+// Unbounded run-ahead also ends at the deadline.
 func TestAKeptClaimEndsAtTheDeadline(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.config.RunAheadFor, s.config.RunAheadSteps = time.Hour, 1_000_000
@@ -125,7 +126,8 @@ func TestAKeptClaimEndsAtTheDeadline(t *testing.T) {
 	})
 }
 
-// A step that does not listen loses nothing: its lease goes on, and what it returns counts.
+// A step that ignores the end of its context loses nothing: the heartbeat extends its lease, and
+// its outcome counts.
 func TestAStepDeafToItsDeadlineKeepsItsClaim(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var zombies []fsm.Info
@@ -146,8 +148,8 @@ func TestAStepDeafToItsDeadlineKeepsItsClaim(t *testing.T) {
 	})
 }
 
-// A step that goes on after its own timeout is counted once, whatever else its claim does, and fenced as any other: its outcome counts while
-// its claim holds.
+// A step that goes on after its own timeout is counted once, whatever else its claim does. The
+// fence treats it like any other: its outcome counts while its claim holds.
 func TestAStepDeafToItsTimeoutIsCounted(t *testing.T) {
 	for name, taken := range map[string]bool{"its claim holds": false, "its claim is another's": true} {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +193,7 @@ func TestAStepDeafToItsTimeoutIsCounted(t *testing.T) {
 	}
 }
 
-// What waits for a slot, or for its partition key, is failed without either.
+// A claim that waits for a slot, or for its partition key, fails at the deadline without either.
 func TestAClaimOverItsDeadlineNeedsNoSlot(t *testing.T) {
 	for name, edits := range map[string][]func(*row){"slot": {}, "key": {keyed("k")}} {
 		t.Run(name, func(t *testing.T) {
@@ -218,7 +220,8 @@ func TestAClaimOverItsDeadlineNeedsNoSlot(t *testing.T) {
 	}
 }
 
-// A step's own transaction does not begin after the deadline, and is undone by it.
+// A step's own transaction does not begin after the deadline, and rolls back if the deadline
+// passes.
 func TestAnOwnTransactionOverTheDeadline(t *testing.T) {
 	for name, late := range map[string]bool{"begun": false, "not begun": true} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +247,7 @@ func TestAnOwnTransactionOverTheDeadline(t *testing.T) {
 	}
 }
 
-// A sweep that takes long, since it passes over what somebody holds, has pauses in proportion.
+// A sweep that takes long, since it passes over rows that somebody holds, pauses in proportion.
 func TestALongSweepOfDeadlinesPauses(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		r := s.db.insert(until(time.Second), after(time.Hour), func(r *row) { r.held = time.Now().Add(time.Hour) })
@@ -263,7 +266,7 @@ func TestALongSweepOfDeadlinesPauses(t *testing.T) {
 	})
 }
 
-// A row that Postgres refuses to fail is said, and costs no other its time.
+// A row that Postgres refuses to fail is logged, and delays no other.
 func TestADeadlineThatCannotBeMet(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		r := s.db.insert(until(time.Second), after(time.Hour))

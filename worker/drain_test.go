@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// buffered makes the queue hoard, so that a drain finds claims that were never started.
+// buffered makes the queue claim ahead, so that a drain finds claims that were never started.
 func buffered(s *scene, slots, buffer int) {
 	q := usual(slots)
 	q.Buffer = buffer
@@ -48,7 +48,8 @@ func TestDrainGivesBackWhatWasNeverStarted(t *testing.T) {
 	})
 }
 
-// Drain begins at any moment: also between two steps of one claim, while a claim or a commit is under way, while slots are being freed.
+// A drain may begin at any moment: also between two steps of one claim, while a claim or a commit
+// is under way, or while slots are being freed.
 func TestNoStepBeginsAfterDrainHas(t *testing.T) {
 	t.Parallel()
 	for wait := range 200 {
@@ -185,7 +186,8 @@ func TestACallerInAHurryShortensTheDrain(t *testing.T) {
 	})
 }
 
-// With a database that refuses or swallows everything, from the start or since the work began, Stop ends within its times.
+// Stop ends within its limits with a database that refuses or swallows everything, from the start
+// or only later.
 func TestStopEndsWithoutADatabase(t *testing.T) {
 	for name, what := range map[string]answer{"refused": cut, "black hole": silent, "deadlocks": deadlock} {
 		t.Run(name, func(t *testing.T) {
@@ -202,7 +204,7 @@ func TestStopEndsWithoutADatabase(t *testing.T) {
 				s.db.mu.Lock()
 				s.db.weather.answers = func(string, string) answer { return what }
 				s.db.mu.Unlock()
-				s.pass(25 * time.Second) // steps have ended, and cannot be committed
+				s.pass(25 * time.Second) // the steps have ended, and cannot be committed
 				p.Nudge("other", "q")
 				s.pass(time.Millisecond)
 				took, err := p.stop()
@@ -229,7 +231,7 @@ func TestAnOrderlyDrainIsQuiet(t *testing.T) {
 	})
 }
 
-// A process that stops in order leaves nothing that another has to wait for.
+// A process that stops in order leaves nothing for which another has to wait.
 func TestTheNextProcessGoesOnAtOnce(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		buffered(s, 4, 8)
@@ -254,8 +256,8 @@ func TestTheNextProcessGoesOnAtOnce(t *testing.T) {
 	})
 }
 
-// A claim that is under way when the drain's time is over gets some of the grace to answer: cut off, it would take rows that nobody gives
-// back.
+// A claim that is under way when the time of the drain is over gets some of the grace to answer. If
+// it were cut off, it might take rows that nobody gives back.
 func TestAClaimUnderWayMayAnswer(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.DrainTimeout, s.config.DrainGrace = time.Second, 10*time.Second

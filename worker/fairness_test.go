@@ -34,7 +34,7 @@ func TestASlowQueueStarvesNoOther(t *testing.T) {
 	})
 }
 
-// slow steps, that never end by themselves, of instances that run ahead.
+// endless makes every step return a Next after step1, so that instances run ahead without end.
 func endless(s *scene, step1 time.Duration) {
 	s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 		pace.Sleep(ctx, step1)
@@ -42,7 +42,7 @@ func endless(s *scene, step1 time.Duration) {
 	}
 }
 
-// ahead is how many steps each claim of an instance took.
+// ahead returns the number of steps that each claim of an instance took.
 func ahead(s *scene, id int64) (steps []int) {
 	last := int64(0)
 	for _, v := range s.witness.runs(id) {
@@ -51,7 +51,7 @@ func ahead(s *scene, id int64) (steps []int) {
 		}
 		steps[len(steps)-1]++
 	}
-	return steps[:len(steps)-1] // the last one still runs
+	return steps[:len(steps)-1] // without the last claim, which still runs
 }
 
 func TestRunAheadEndsAfterSoManySteps(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// What of the fake looks after rows rather than moving them on: polls and sweeps, and a worker's
-// two connections of its own.
+// This file has the parts of the fake that maintain rows instead of moving them on: polls, sweeps,
+// and a worker's two connections of its own.
 
 func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Polled, error) {
 	due := map[string]time.Duration{}
@@ -39,8 +39,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Poll
 	return out, err
 }
 
-// overdue are the rows that a sweep of deadlines looks for, whether they are locked or not. mu is
-// held.
+// overdue returns the rows that a sweep of deadlines looks for, locked or not. The caller holds mu.
 func (db *fake) overdue() []*row {
 	return db.sorted(func(r *row) bool {
 		return !r.Deadline.IsZero() && !r.Deadline.After(time.Now()) && !r.terminal() && r.status != fsm.StatusExecuting
@@ -191,7 +190,7 @@ func (db *fake) Round(ctx context.Context, parent, _ int64) (ids []int64, err er
 	return ids, err
 }
 
-// Children reads them one by one.
+// Children reads one child per page.
 func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
 	err = db.send(ctx, "children", fmt.Sprint(ids), func() error {
 		if r := db.rows[ids[0]]; r != nil {
@@ -311,7 +310,7 @@ func (k *fakeKeys) Close(context.Context) error {
 	return nil
 }
 
-// cut ends the session on the server: its locks are gone, and whoever uses it learns that.
+// cut ends the session on the server. Its locks are gone, and the session's user gets an error.
 func (k *fakeKeys) cut() {
 	k.db.mu.Lock()
 	defer k.db.mu.Unlock()

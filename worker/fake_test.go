@@ -13,9 +13,11 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// fake is the database that workers are tested on: rows in memory, with the rules of the statements that package store sends, and with
-// answers that come late, wrong or never (see weather). Where a statement's form matters to a worker it is kept: a claim sees a window,
-// rows that cannot run are moved out of it, followers of a key come forward by promotion only.
+// fake is the database on which workers are tested. It keeps rows in memory, follows the rules of
+// the statements that package store sends, and gives answers that come late, wrong or never (see
+// weather). If the form of a statement matters to a worker, the fake keeps it: a claim sees a
+// window, rows that cannot run are moved out of it, and only promotion brings followers of a key
+// forward.
 type fake struct {
 	weather weather
 	locks   map[int64]*fakeKeys // advisory locks, by the session that has them
@@ -30,17 +32,18 @@ type fake struct {
 	commits   []batchSent
 	paused    []store.PausedQueue
 	scheduled time.Time // when the next schedule is due; zero: there is none
-	// poisoned is a row that cannot be failed by its deadline.
+	// poisoned is a row that Postgres refuses to fail at its deadline.
 	poisoned int64
-	refused  time.Time           // when that was found out last
+	refused  time.Time           // when the last refusal was reported
 	fronts   int                 // claims from the front
-	walk     time.Duration       // what such a one says that it took
+	walk     time.Duration       // the server time that a claim from the front reports
 	old      int                 // instances past their retention
-	over     func(c *step.Claim) // told of each claim that ends
-	changed  chan struct{}       // closed when a row was written to by a stranger
+	over     func(c *step.Claim) // called with each claim that ends
+	changed  chan struct{}       // closed when a stranger has written to a row
 }
 
-// row is an instance: as its next claim will have it, and what a claim does not show.
+// row is an instance in the form that its next claim gets, with further columns that no claim
+// shows.
 type row struct {
 	step.Claim
 	status   fsm.Status
@@ -48,23 +51,23 @@ type row struct {
 	worker   string
 	lease    time.Time
 	eligible time.Time
-	deadline time.Time // of an await
-	held     time.Time // a stranger's transaction has the row locked until then
-	busy     bool      // one stranger after the other has it: who does not wait never gets it
+	deadline time.Time // the deadline of an await
+	held     time.Time // a stranger's transaction locks the row until then
+	busy     bool      // one stranger after the other locks it: a statement that does not wait never gets it
 	mark     string
-	pending  int // children
+	pending  int // children that have not ended
 	failure  string
 	paused   bool
 	large    bool // its state does not come with a claim
 	err      string
-	outcomes []step.Kind // committed
+	outcomes []step.Kind // the committed ones
 }
 
-// batchSent is one commit as it was sent.
+// batchSent is one commit as the worker sent it.
 type batchSent struct {
 	from, to time.Time
 	ids      []int64
-	parents  []int64 // that it joins
+	parents  []int64 // the parents that it joins
 	slow     bool
 	bytes    int
 }
@@ -73,7 +76,7 @@ func newFake() *fake {
 	return &fake{rows: map[int64]*row{}, changed: make(chan struct{}), locks: map[int64]*fakeKeys{}, booted: time.Now().Add(-24 * time.Hour), over: func(*step.Claim) {}}
 }
 
-// insert adds runnable rows; edit them by the functions given.
+// insert adds runnable rows, after the given edits.
 func (db *fake) insert(edits ...func(r *row)) *row {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -93,7 +96,7 @@ func (db *fake) look(id int64) row {
 	return *db.rows[id]
 }
 
-// change writes to a row as a stranger would.
+// change writes to a row like a stranger.
 func (db *fake) change(id int64, edit func(r *row)) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -102,7 +105,7 @@ func (db *fake) change(id int64, edit func(r *row)) {
 	db.changed = make(chan struct{})
 }
 
-// sorted are the rows that a test accepts, in claim order. mu is held.
+// sorted returns the rows that accept accepts, in the order of claims. The caller holds mu.
 func (db *fake) sorted(accept func(r *row) bool) []*row {
 	var out []*row
 	for _, r := range db.rows {
@@ -196,7 +199,8 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 	}
 }
 
-// anchor is what a row of a key has to wait for: whichever executes, or the head of the key in this queue.
+// anchor returns the row for which a row of a key has to wait: an executing one, or the head of the
+// key in this queue.
 func (db *fake) anchor(of *row) (anchor *row, head bool) {
 	if of.PartitionKey == "" {
 		return nil, true
@@ -218,7 +222,7 @@ func (db *fake) head(key, queue string) *row {
 	return rows[0]
 }
 
-// promote brings the heads of keys forward. mu is held.
+// promote brings the heads of keys forward. The caller holds mu.
 func (db *fake) promote(keys []string, p *store.Promotion) {
 	for _, key := range keys {
 		queues := map[string]bool{}
@@ -238,7 +242,7 @@ func (db *fake) promote(keys []string, p *store.Promotion) {
 	}
 }
 
-// settle is promote for keys for which no transaction answers. mu is held.
+// settle is promote for keys that no transaction has to promote. The caller holds mu.
 func (db *fake) settle(keys []string, p *store.Promotion) {
 	for _, key := range keys {
 		heads, executing := map[string]*row{}, (*row)(nil)
@@ -273,7 +277,7 @@ func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store
 	sent := batchSent{from: time.Now(), slow: slow}
 	entries = slices.Clone(entries)
 	for i, e := range entries {
-		asSent := *e.Claim // its owner may go on with it before an old backend takes effect
+		asSent := *e.Claim // its owner may continue with it before an old backend commits
 		entries[i].Claim = &asSent
 		sent.ids = append(sent.ids, e.Claim.ID)
 		sent.bytes += e.Bytes()
@@ -308,7 +312,7 @@ func (db *fake) Commit(ctx context.Context, worker, mark string, entries []store
 	return out, nil
 }
 
-// apply is one outcome under its fence.
+// apply applies one outcome under its fence.
 func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store.Committed) {
 	c, o, r := e.Claim, e.Commit, db.rows[e.Claim.ID]
 	parent := db.rows[c.Parent]
@@ -367,7 +371,7 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 	out.Queues, out.Missed = append(out.Queues, p.Queues...), append(out.Missed, p.Missed...)
 }
 
-// release ends a row's claim. mu is held.
+// release ends a row's claim. The caller holds mu.
 func (db *fake) release(r *row, p *store.Promotion) {
 	r.worker, r.lease = "", time.Time{}
 	db.over(&r.Claim)
@@ -376,7 +380,8 @@ func (db *fake) release(r *row, p *store.Promotion) {
 	}
 }
 
-// Transact calls the function between two statements of which either may meet the weather. There is no transaction to give it.
+// Transact calls the function between two statements, each of which may have weather. It has no
+// transaction to pass to it.
 func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, decide func(tx any) (store.Entry, error)) (t store.Transacted, err error) {
 	current := false
 	if err := db.send(ctx, "begin", fmt.Sprint(c.ID), func() error {

@@ -13,13 +13,13 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// byHand is one more process, worked by hand.
+// byHand makes one more process, which a Hand operates.
 func (s *scene) byHand() (*player, *Hand) {
 	p := s.player()
 	return p, p.ByHand()
 }
 
-// take takes what has to be there.
+// take takes an instance that must be there.
 func (s *scene) take(h *Hand) *Taken {
 	s.t.Helper()
 	taken, err := h.Take(s.t.Context(), "q")
@@ -28,7 +28,7 @@ func (s *scene) take(h *Hand) *Taken {
 	return taken
 }
 
-// within is a context that ends after so long.
+// within returns a context that ends after d.
 func (s *scene) within(d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(s.t.Context(), d)
 	s.t.Cleanup(cancel)
@@ -128,7 +128,8 @@ func TestTheEndOfAHandsContextEndsTheStep(t *testing.T) {
 	})
 }
 
-// Its end comes when nobody waits for it any more, and is not taken for that of another.
+// The end of a step that ignored its context comes when nobody waits for it any more. It is not
+// taken for the end of another step.
 func TestAStepThatIsDeafDoesNotEndForAnother(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		first, second := s.db.insert(priority(-1)), s.db.insert()
@@ -189,7 +190,7 @@ func TestAHandMeetsOthersOnAKey(t *testing.T) {
 	})
 }
 
-// A claim whose answer is lost may have taken effect: what it took goes back.
+// A claim whose answer is lost may have taken effect. The rows that it took are given back.
 func TestAHandLeavesNoStrays(t *testing.T) {
 	for name, what := range map[string]answer{"done": lostDone, "not done": lostNever, "not sent": cut} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// hold makes strangers hold the rows of some instances, or let go of them.
+// hold makes strangers hold the rows of some instances until a time, which may be past.
 func (s *scene) hold(until time.Time, ids ...int64) {
 	for _, id := range ids {
 		s.db.change(id, func(r *row) { r.held = until })
@@ -37,8 +37,8 @@ func heldAtEnd(s *scene, n int) (ids []int64) {
 	return ids
 }
 
-// COMMITs that get no answer, of batches in which a stranger holds a row: the others are decided at
-// once, the held one when it is free, unless its attempt took effect.
+// COMMITs get no answer for batches in which a stranger holds a row. The other outcomes are decided
+// at once, and the held one when its row is free, unless its attempt took effect.
 func TestAHeldRowDoesNotHoldUpABatchOfUnknownFate(t *testing.T) {
 	for name, what := range map[string]answer{"applied": lostDone, "not applied": lostNever, "applied late": lostLate} {
 		t.Run(name, func(t *testing.T) {
@@ -97,8 +97,8 @@ func TestHeldOutcomesLeaveTheirSlots(t *testing.T) {
 	})
 }
 
-// However many outcomes strangers hold up, one that needs nothing of theirs is committed at once,
-// be it of a kind that may have to wait.
+// However many outcomes strangers hold up, one that needs none of their rows is committed at once,
+// even if it is of a kind that may have to wait.
 func TestHeldOutcomesDelayNobodyElse(t *testing.T) {
 	for _, n := range []int{0, 10, 40, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -128,8 +128,8 @@ func TestHeldOutcomesDelayNobodyElse(t *testing.T) {
 	}
 }
 
-// A row that one stranger after the other has locked is never free for who does not wait. Its
-// outcome waits in the row's queue, also while others are held for good.
+// A row that one stranger after the other locks is never free for a try that does not wait. Its
+// outcome waits in the row's queue for locks, even while others are held for good.
 func TestABusyRowsOutcomeHasItsTurn(t *testing.T) {
 	play(t, 101, func(t *testing.T, s *scene) {
 		ids := heldAtEnd(s, 101)
@@ -144,7 +144,8 @@ func TestABusyRowsOutcomeHasItsTurn(t *testing.T) {
 	})
 }
 
-// What stays held while its worker stops is waited for, then left to its lease.
+// Stop waits for outcomes that are held while the worker stops, and then leaves them to their
+// leases.
 func TestStopWaitsForHeldOutcomes(t *testing.T) {
 	for _, freed := range []bool{true, false} {
 		t.Run(fmt.Sprint("freed ", freed), func(t *testing.T) {
@@ -172,7 +173,7 @@ func TestStopWaitsForHeldOutcomes(t *testing.T) {
 	}
 }
 
-// An outcome that was held and is then refused by Postgres goes to the handler, in a slot.
+// If Postgres refuses an outcome that was held, the outcome goes to the handler, in a slot.
 func TestAHeldOutcomeThatIsRefusedIsHandledInASlot(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handlers, failed := handled(s)
@@ -203,8 +204,8 @@ func TestAHeldOutcomeThatIsRefusedIsHandledInASlot(t *testing.T) {
 	})
 }
 
-// A claim that its outcome keeps cannot go on without a slot: it is given back when the outcome is
-// durable.
+// A claim that its outcome keeps cannot go on without a slot, so it is given back when the outcome
+// is durable.
 func TestAKeptClaimThatWasHeldIsGivenBack(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		r := s.db.insert()
@@ -232,7 +233,7 @@ func TestAKeptClaimThatWasHeldIsGivenBack(t *testing.T) {
 	})
 }
 
-// Beyond so many held outcomes, or so many bytes of them, outcomes keep their slots.
+// Beyond a bounded number of held outcomes, or of their bytes, outcomes keep their slots.
 func TestHeldOutcomesAreBounded(t *testing.T) {
 	for name, bytes := range map[string]int{"number": 2, "bytes": heldBytes / 3} {
 		t.Run(name, func(t *testing.T) {
@@ -267,8 +268,8 @@ func TestHeldOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// Outcomes whose children's correlation keys somebody is inserting wait with growing pauses, and
-// keep none from being tried that came later.
+// Outcomes whose children's correlation keys somebody is inserting wait with growing pauses, and do
+// not delay tries of later ones.
 func TestHeldKeysDelayNobodyElse(t *testing.T) {
 	play(t, 100, func(t *testing.T, s *scene) {
 		s.db.keys = map[string]bool{"held": true}
@@ -303,8 +304,8 @@ func TestHeldKeysDelayNobodyElse(t *testing.T) {
 	})
 }
 
-// A step's own transaction cannot be kept until its row is free: what was written is undone. It
-// leaves its slot all the same, and runs again when it can.
+// A step's own transaction cannot stay open until its row is free, so its writes are rolled back.
+// The step still leaves its slot, and runs again when it can.
 func TestAStepsOwnTransactionThatIsHeldLeavesItsSlot(t *testing.T) {
 	for _, parent := range []bool{false, true} {
 		t.Run(fmt.Sprint("its parent ", parent), func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// What did not come with the claim is read before the step runs, also where the database is away
-// meanwhile, and not again for the steps that follow under the same claim.
+// Values that did not come with the claim are read before the step runs, even if the database is
+// away meanwhile. They are not read again for the following steps of the same claim.
 func TestWhatIsLargeIsReadBeforeTheStepRuns(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.RunAheadFor = time.Hour
@@ -42,7 +42,7 @@ func TestWhatIsLargeIsReadBeforeTheStepRuns(t *testing.T) {
 	})
 }
 
-// A claim that is lost before the rest of it is read runs nothing.
+// If a claim is lost before its remaining values are read, nothing runs.
 func TestAClaimThatIsLostIsNotRead(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		r := s.db.insert(large(`{}`))
@@ -60,8 +60,7 @@ func TestAClaimThatIsLostIsNotRead(t *testing.T) {
 	})
 }
 
-// A state that Postgres cannot read any more is its instance's trouble: its handler decides, and
-// others run.
+// If Postgres can no longer read a state, the handler of its instance decides, and others run.
 func TestAStateThatCannotBeReadReachesTheHandler(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var failed error

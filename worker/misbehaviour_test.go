@@ -15,7 +15,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// crimes are what user code may do instead of returning.
+// crimes are things that user code may do instead of returning.
 var crimes = map[string]func(){
 	"panic":        func() { panic("alarm") },
 	"nil panic":    func() { panic(nil) }, //nolint:govet // on purpose
@@ -96,7 +96,7 @@ func TestNeitherOutcomeNorErrorIsAnError(t *testing.T) {
 	})
 }
 
-// A hook observes; whatever it does, work goes on, and no outcome is lost.
+// A hook only observes. Whatever it does, work goes on, and no outcome is lost.
 func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 	for name, crime := range crimes {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,8 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 	}
 }
 
-// What is claimed over its limits fails without a run: a reaper that does not know the machine could not tell.
+// A claim that exceeds its limits fails without a run, since a reaper that does not know the
+// machine could not fail it.
 func TestClaimsOverTheirLimitsFailUnrun(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.machine.CrashLimit, s.machine.MaxAttempts = 3, 5
@@ -173,7 +174,7 @@ func TestAnUnknownStepGoesToTheHandler(t *testing.T) {
 	})
 }
 
-// The join waits for a database that is away: it is not the step's error.
+// The join waits for a database that is away, since that is not the step's error.
 func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var children []step.Child
@@ -201,7 +202,7 @@ func TestChildrenAreReadOnceTheDatabaseIsBack(t *testing.T) {
 	})
 }
 
-// A step that reads its inbox while the database is away waits, and learns nothing of it.
+// A step that reads its inbox while the database is away waits, and notices nothing else.
 func TestAnInboxIsReadOnceTheDatabaseIsBack(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
@@ -225,7 +226,7 @@ func TestAnInboxIsReadOnceTheDatabaseIsBack(t *testing.T) {
 	})
 }
 
-// A step's own timeout is a cause of its own, and an error like others.
+// A step's own timeout has a cause of its own, and is an error like others.
 func TestAStepTimeoutReachesTheHandler(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		var cause error
@@ -244,7 +245,7 @@ func TestAStepTimeoutReachesTheHandler(t *testing.T) {
 	})
 }
 
-// cruel is an error that does something else when it is looked at.
+// cruel is an error whose methods do something other than return.
 type cruel struct{ unwrap, is, as, text func() }
 
 func (c *cruel) Error() string { c.text(); return "cruel" }
@@ -258,7 +259,7 @@ func (c *cruel) but(f func(c *cruel)) error {
 	return c
 }
 
-// cruelties are errors that must be looked at with care.
+// cruelties returns errors that are dangerous to look at.
 func cruelties() map[string]error {
 	evil := func() { panic(&cruel{text: func() { panic(errors.New("nested")) }}) }
 	return map[string]error{
@@ -276,8 +277,8 @@ func cruelties() map[string]error {
 	}
 }
 
-// Whatever an error does when it is looked at, it is one step's error: the handler decides, or the
-// instance fails, and the worker goes on.
+// Whatever an error's methods do, it is the error of one step: the handler decides, or the instance
+// fails, and the worker goes on.
 func TestAnErrorThatMisbehavesIsOneStepsError(t *testing.T) {
 	fails := func(err error) runFunc {
 		return func(context.Context, *player, *step.Claim) (*step.Commit, error) { return nil, err }

@@ -13,7 +13,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// waitingSteps notes the causes by which steps were told to stop; what they return then is an error, or in spite of it an outcome.
+// waitingSteps makes steps that wait for the end of their context, and records its causes. Then
+// they return an error, or out.
 func waitingSteps(s *scene, out *step.Commit) *[]error {
 	var causes []error
 	s.run = func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
@@ -31,7 +32,7 @@ func waitingSteps(s *scene, out *step.Commit) *[]error {
 	return &causes
 }
 
-// byOperator is a cancel somewhere else.
+// byOperator cancels the row in another process.
 func byOperator(r *row) {
 	r.status, r.worker, r.failure = fsm.StatusFailed, "", string(fsm.FailureCancelled)
 }
@@ -67,7 +68,8 @@ func TestAStepWhoseInstanceIsCancelledHereIsToldAtOnce(t *testing.T) {
 	})
 }
 
-// Run-ahead without bounds ends with the beat that finds the instance paused, or at once in the operator's process.
+// Unbounded run-ahead ends with the beat that finds the instance paused, or at once in the
+// operator's process.
 func TestAPausedInstanceDoesNotRunAhead(t *testing.T) {
 	for name, pause := range map[string]func(p *player, r *row){
 		"elsewhere": func(p *player, r *row) { p.s.db.change(r.ID, func(r *row) { r.paused = true }) },

@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// setPaused is what an operator does somewhere.
+// setPaused pauses queues like an operator in another process.
 func (s *scene) setPaused(queues ...string) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -22,7 +22,8 @@ func (s *scene) setPaused(queues ...string) {
 	}
 }
 
-// Busy as it is: within a second nothing is claimed or started any more, what was buffered is back untouched, what runs ends.
+// However busy a queue is, within a second nothing more of it is claimed or started, its buffered
+// claims are given back unchanged, and its running steps end.
 func TestAPausedQueueIsLeftAloneWithinASecond(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		buffered(s, 2, 10)
@@ -36,7 +37,7 @@ func TestAPausedQueueIsLeftAloneWithinASecond(t *testing.T) {
 		s.pass(9 * time.Second)
 		require.Greater(t, len(p.flights.all()), 4, "some are buffered")
 		s.setPaused("q", "nobody's")
-		s.pass(11 * time.Second) // a second to know it, and the steps end
+		s.pass(11 * time.Second) // a second to notice it, and time for the steps to end
 		began := time.Now()
 		ran := len(s.witness.runs())
 		s.pass(time.Minute)
@@ -85,7 +86,8 @@ func TestRunAheadEndsWithItsQueue(t *testing.T) {
 	})
 }
 
-// A process that starts does not begin with a claim from a queue that is paused, and begins at once with one that is not.
+// A process that starts does not begin with a claim from a queue that is paused, and begins at once
+// with one that is not.
 func TestAProcessStartsWithItsQueuesPaused(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		s.config.Queues["other"] = usual(2)
@@ -103,7 +105,7 @@ func TestAProcessStartsWithItsQueuesPaused(t *testing.T) {
 	})
 }
 
-// A drain while a paused queue's buffer is on its way back gives back each once.
+// A drain begins while a paused queue's buffer is being given back. Each claim is given back once.
 func TestDrainOfAPausedQueue(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		buffered(s, 2, 10)

@@ -21,7 +21,7 @@ func TestIdlePollingBacksOff(t *testing.T) {
 		last := time.Time{}
 		for _, p := range s.sent("poll") {
 			if p.about == "" {
-				continue // of await deadlines alone
+				continue // a poll for await deadlines alone
 			}
 			if !last.IsZero() {
 				gaps = append(gaps, p.at.Sub(last))
@@ -44,7 +44,7 @@ func TestPollingSnapsBackOnWork(t *testing.T) {
 		s.start()
 		for range 10 {
 			s.pass(20*time.Second + 400*time.Millisecond)
-			r, at := s.db.insert(), time.Now() // by another process: no nudge
+			r, at := s.db.insert(), time.Now() // by another process, so without a nudge
 			s.until(2*time.Second, func() bool { return s.db.look(r.ID).status == fsm.StatusDone }, "found")
 			require.LessOrEqual(t, time.Since(at), time.Second+5*time.Millisecond)
 			r, at = s.db.insert(), time.Now()
@@ -103,7 +103,7 @@ func TestAnAwaitTimesOutWithinASecond(t *testing.T) {
 	})
 }
 
-// More awaits than one sweep takes are over at the same time.
+// More awaits than one sweep takes time out together.
 func TestManyAwaitsTimeOutTogether(t *testing.T) {
 	play(t, 500, func(t *testing.T, s *scene) {
 		at := time.Now().Add(5 * time.Second)
@@ -117,7 +117,7 @@ func TestManyAwaitsTimeOutTogether(t *testing.T) {
 	})
 }
 
-// A poll that fails is not the end of polling, and does not become a flood of polls.
+// A poll that fails neither ends polling nor causes a flood of polls.
 func TestPollingGoesOnAfterAnOutage(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.start()
@@ -138,7 +138,8 @@ func TestPollingGoesOnAfterAnOutage(t *testing.T) {
 	})
 }
 
-// What an outcome makes runnable in less than a poll's interval is not left to the polls.
+// The poller is not needed for an instance that an outcome makes runnable in less than a poll's
+// interval.
 func TestAShortDelayIsKept(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		const delay = 100 * time.Millisecond
@@ -162,9 +163,10 @@ func TestAShortDelayIsKept(t *testing.T) {
 	})
 }
 
-// A claim from the front may have to step over the entries of all that was claimed before, so most go on behind the last one. What is more urgent
-// is found all the same. What comes in front of it otherwise waits for the next claim from the front: not long, and also where nothing else comes
-// that would lead to a claim.
+// A claim from the front may have to step over the entries of all rows that were claimed before, so
+// most claims resume where the last one stopped. They still find rows that are more urgent. Other
+// rows in front wait for the next claim from the front, which comes soon, even if nothing else
+// causes a claim.
 func TestClaimsGoOnBehindTheLast(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		const took = 30 * time.Millisecond
@@ -213,7 +215,7 @@ func TestClaimsGoOnBehindTheLast(t *testing.T) {
 	})
 }
 
-// Where to step over them takes seconds, it is done every few seconds.
+// If stepping over them takes seconds, a claim from the front still comes every few seconds.
 func TestClaimsFromTheFrontAreNotPutOffForever(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.change(func(w *weather) {
@@ -236,7 +238,8 @@ func TestClaimsFromTheFrontAreNotPutOffForever(t *testing.T) {
 	})
 }
 
-// Rows that cannot run are cleared out of the front at once, however much there is to claim behind the last place.
+// Rows that cannot run are moved out of the front at once, however many rows there are to claim
+// behind the last place.
 func TestTheFrontIsClearedAtOnce(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.change(func(w *weather) { s.db.walk = time.Second })

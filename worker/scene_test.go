@@ -21,27 +21,28 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scene is a database and the processes that work on it, in a bubble of package synctest: time passes only while everybody waits, so what
-// takes minutes takes none, and a bubble ends only when no goroutine is left.
+// scene is a database and the processes that work on it, in a bubble of package synctest. Time
+// passes only while everybody waits, so minutes take no time, and a bubble ends only when no
+// goroutine is left.
 type scene struct {
 	t       *testing.T
 	db      *fake
 	witness *witness
 	journal *journal
-	// What every process of the scene is made with; change it before start.
+	// Every process of the scene uses these values. Change them before start.
 	config  Config
 	machine step.Machine
 	timeout time.Duration // of the step
 	hash    func(key string) int64
 	run     runFunc
-	// The step reads its children itself.
+	// onDemand lets the step read its children itself.
 	onDemand bool
 
 	running []*player
 	notes   sync.Mutex
 }
 
-// runFunc is a step.
+// runFunc is the code of a step.
 type runFunc func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error)
 
 // player is a running worker.
@@ -59,7 +60,8 @@ func play(t *testing.T, slots int, scene func(t *testing.T, s *scene)) {
 	synctest.Test(t, func(t *testing.T) { scene(t, newScene(t, slots)) })
 }
 
-// newScene has one queue "q" of so many slots, one machine "m" with one step "s", and the engine's default times.
+// newScene makes a scene with one queue "q" of the given slots, one machine "m" with one step "s",
+// and the engine's default times.
 func newScene(t *testing.T, slots int) *scene {
 	t.Helper()
 	s := &scene{t: t, db: newFake(), journal: &journal{}, hash: func(key string) int64 {
@@ -82,7 +84,8 @@ func newScene(t *testing.T, slots int) *scene {
 	return s
 }
 
-// end stops whatever still runs, so that a test that fails leaves nothing, and asks the witness.
+// end stops the processes that still run, so that a failed test leaves nothing, and asks the
+// witness.
 func (s *scene) end() {
 	s.db.mu.Lock()
 	s.db.weather = weather{}
@@ -90,7 +93,7 @@ func (s *scene) end() {
 	for _, p := range slices.Clone(s.running) {
 		_, _ = p.stop()
 	}
-	pace.Sleep(context.Background(), 24*time.Hour) // for steps that do not listen
+	pace.Sleep(context.Background(), 24*time.Hour) // for steps that ignore their contexts
 	require.Empty(s.t, s.witness.all())
 	if s.t.Failed() {
 		log := s.journal.saying("")
@@ -109,7 +112,7 @@ func (s *scene) start() *player {
 	return p
 }
 
-// process makes one more, which whoever calls this starts.
+// player makes one more process, which the caller starts.
 func (s *scene) player() *player {
 	p := &player{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
 	m := s.machine
@@ -141,13 +144,13 @@ func (p *player) stopped() {
 	require.NoError(p.s.t, err)
 }
 
-// pass lets time pass, and everybody finish what there is to do then: what they did until now is seen by who calls this.
+// pass lets time pass, and lets everybody finish what is due. The caller sees the results.
 func (s *scene) pass(d time.Duration) {
 	pace.Sleep(s.t.Context(), d)
 	synctest.Wait()
 }
 
-// note guards what steps and hooks of several goroutines write down.
+// note guards the records of steps and hooks of several goroutines.
 func (s *scene) note(f func()) {
 	s.notes.Lock()
 	defer s.notes.Unlock()
@@ -168,7 +171,7 @@ func (s *scene) ended(most time.Duration) {
 	s.until(most, func() bool { return len(s.left()) == 0 }, "something never ends")
 }
 
-// left are the ids that have not ended.
+// left returns the ids of the instances that have not ended.
 func (s *scene) left() (ids []int64) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -180,7 +183,7 @@ func (s *scene) left() (ids []int64) {
 	return ids
 }
 
-// sent are the statements of some kind so far, or since a time.
+// sent returns the statements of some kind so far, or since a time.
 func (s *scene) sent(verb string, since ...time.Time) (out []statement) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
@@ -195,7 +198,7 @@ func (s *scene) sent(verb string, since ...time.Time) (out []statement) {
 func done() *step.Commit { return &step.Commit{Kind: step.Done, Result: []byte("{}")} }
 func next() *step.Commit { return &step.Commit{Kind: step.Next, Step: "s", State: []byte("{}")} }
 
-// keyed, urgent and in edit a row that is inserted.
+// keyed, urgent and in edit a row to insert.
 func keyed(key string) func(*row)      { return func(r *row) { r.PartitionKey = key } }
 func priority(p int) func(*row)        { return func(r *row) { r.Priority = p } }
 func in(queue string) func(*row)       { return func(r *row) { r.Queue = queue } }
@@ -203,10 +206,10 @@ func large(state string) func(*row)    { return func(r *row) { r.large, r.State 
 func child(parent int64) func(*row)    { return func(r *row) { r.Parent = parent } }
 func after(d time.Duration) func(*row) { return func(r *row) { r.eligible = time.Now().Add(d) } }
 
-// held is a time that no test lives to see.
+// forever returns a time that no test reaches.
 func forever() time.Time { return time.Now().Add(1000 * time.Hour) }
 
-// takes is a step that works for so long unless its context ends.
+// takes returns a step that works for d unless its context ends.
 func takes(d time.Duration) runFunc {
 	return func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 		if !pace.Sleep(ctx, d) {
@@ -216,7 +219,7 @@ func takes(d time.Duration) runFunc {
 	}
 }
 
-// deaf is a step that works for so long, whatever its context says.
+// deaf returns a step that works for d, whatever its context says.
 func deaf(d time.Duration) runFunc {
 	return func(ctx context.Context, _ *player, _ *step.Claim) (*step.Commit, error) {
 		pace.Sleep(context.WithoutCancel(ctx), d)
@@ -224,7 +227,7 @@ func deaf(d time.Duration) runFunc {
 	}
 }
 
-// journal keeps what is logged.
+// journal keeps the log.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
@@ -243,7 +246,7 @@ func (j *journal) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// saying are the lines with some text.
+// saying returns the lines that contain some text.
 func (j *journal) saying(text string) (out []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Schedules cost no round trips but those of the poll until one is due; then they are looked at in time, even if another process has stored
-// them since.
+// Until a schedule is due, schedules cost no round trips but those of the poll. Then they are
+// looked at in time, even if another process has stored them since.
 func TestSchedulesAreLookedAtWhenDue(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var looks []time.Time
@@ -49,11 +49,12 @@ func TestSchedulesAreLookedAtWhenDue(t *testing.T) {
 	})
 }
 
-// What cannot be fired is tried again, and what Fire itself expects is not left to the poll.
+// A schedule that cannot be fired is tried again. When Fire itself expects the next one, the worker
+// does not wait for the poll.
 func TestSchedulesThatFailAreLookedAtAgain(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		var looks atomic.Int64
-		s.db.scheduled = time.Now() // as polls see it, that of work more than once a second
+		s.db.scheduled = time.Now() // as polls report it, which work causes more than once a second
 		s.config.Fire = func(context.Context, time.Time, func(FireEvent)) (time.Duration, error) {
 			switch n := looks.Add(1); {
 			case n < 5:

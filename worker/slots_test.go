@@ -82,7 +82,7 @@ func TestWhatACommitMakesRunnableIsClaimedAtOnce(t *testing.T) {
 func TestARowIsClaimedWhenItComesDue(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		q := s.config.Queues["q"]
-		q.PollMin, q.PollMax = time.Hour, time.Hour // polls are of no help
+		q.PollMin, q.PollMax = time.Hour, time.Hour // polls do not help
 		s.config.Queues["q"] = q
 		late, later := s.db.insert(after(7*time.Second)), s.db.insert(after(9*time.Minute))
 		at := time.Now()
@@ -139,7 +139,7 @@ func TestPicksThatMeetOnAKeyTryAgainSmaller(t *testing.T) {
 func TestClaimsBackOffWhileTheDatabaseIsAway(t *testing.T) {
 	play(t, 8, func(t *testing.T, s *scene) {
 		p := s.start()
-		s.pass(time.Second) // it knows that its queue is not paused
+		s.pass(time.Second) // so that it knows that its queue is not paused
 		s.change(func(w *weather) { w.answers = func(string, string) answer { return cut } })
 		before := len(s.sent("claim"))
 		r := s.db.insert()
@@ -158,7 +158,7 @@ func TestClaimsBackOffWhileTheDatabaseIsAway(t *testing.T) {
 	})
 }
 
-// A buffer is claimed beyond the slots, most urgent first, and whatever is in it is claimed once.
+// A buffer is claimed beyond the slots, most urgent first, and no instance in it is claimed twice.
 func TestBuffer(t *testing.T) {
 	for _, buffer := range []int{0, 1, 7, 100} {
 		t.Run(strconv.Itoa(buffer), func(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// seeds is how many storms there are: SEEDS, or 2,000, or few in short mode.
+// seeds returns the number of storms: SEEDS, or 2,000, or few in short mode.
 func seeds(t *testing.T) uint64 {
 	t.Helper()
 	if testing.Short() {
@@ -31,9 +31,10 @@ func seeds(t *testing.T) uint64 {
 	return uint64(n)
 }
 
-// TestStorm runs random work on two or three processes that come and go, in random weather. Nothing may be lost, overlap in a key, take
-// more than its slots or stay behind; and unless a lease was really over, no attempt may be spent. The seed is in the name of the subtest:
-// it fixes work and weather, though not which goroutine goes first.
+// TestStorm runs random work on two or three processes that come and go, in random weather. No work
+// may be lost, overlap in a key, take more than its slots or stay behind. And unless a lease has
+// really expired, no attempt may be spent. The seed is in the name of the subtest. It determines
+// work and weather, but not which goroutine goes first.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	for seed := range seeds(t) {
@@ -44,11 +45,11 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// storm is a scene where chance decides.
+// storm is a scene in which chance decides.
 type storm struct {
 	*scene
 	seed  uint64
-	rand  *rand.Rand // of the test's own goroutine
+	rand  *rand.Rand // for the test's own goroutine only
 	fleet []*player
 	rough bool // the weather makes leases expire
 }
@@ -94,16 +95,16 @@ func (st *storm) brew() {
 		what := []answer{deadlock, cut, lostDone, lostNever, lostLate}[w.rand.IntN(5)]
 		switch {
 		case verb == "commit":
-		case what == lostLate, what == lostDone && verb == "claim" && !st.rough: // what nobody knows to be claimed waits for its lease
+		case what == lostLate, what == lostDone && verb == "claim" && !st.rough: // a claim of which nobody knows waits for its lease
 			what = lostNever
 		case verb == "lock" || verb == "unlock" || verb == "alive":
-			what = fair // the session's own faults are cut's
+			what = fair // cut causes the session's own faults
 		}
 		return what
 	}
 }
 
-// blow inserts work, lets processes come and go until all of it has ended, and stops them.
+// blow inserts work, lets processes come and go until all work has ended, and stops them.
 func (st *storm) blow() {
 	for range 2 + st.rand.IntN(2) {
 		st.fleet = append(st.fleet, st.start())
@@ -112,7 +113,7 @@ func (st *storm) blow() {
 		st.event()
 	}
 	st.db.mu.Lock()
-	st.db.weather.answers = nil // else lost connections keep the reaper from its work
+	st.db.weather.answers = nil // lost connections would keep the reaper from its work
 	st.db.mu.Unlock()
 	for began := time.Now(); len(st.left()) > 0; st.pass(time.Second) {
 		require.Less(st.t, time.Since(began), 20*time.Minute, "instances %v never end", st.left())
@@ -142,7 +143,7 @@ func (st *storm) work() {
 	}
 }
 
-// event is something that happens, and some time.
+// event makes something happen, and lets some time pass.
 func (st *storm) event() {
 	i := st.rand.IntN(len(st.fleet))
 	switch p := st.fleet[i]; st.rand.IntN(30) {
@@ -166,7 +167,8 @@ func (st *storm) event() {
 	st.pass(time.Duration(st.rand.IntN(1000)) * time.Millisecond)
 }
 
-// stop stops a process. With a database that does not answer it may have to leave outcomes to their leases, else never.
+// stop stops a process. It may have to leave outcomes to their leases only if the database does not
+// answer.
 func (st *storm) stop(i int) {
 	if _, err := st.fleet[i].stop(); !st.rough {
 		require.NoError(st.t, err)
@@ -193,7 +195,7 @@ func (st *storm) outage() {
 	st.db.mu.Unlock()
 }
 
-// behave is a step: what it does depends on the seed, the instance and how often that has run.
+// behave is a step. Its behaviour depends on the seed, the instance and how often that has run.
 func (st *storm) behave(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
 	runs := uint64(len(st.witness.runs(c.ID)))
 	r := rand.New(rand.NewPCG(st.seed<<32|uint64(c.ID), runs))
@@ -227,14 +229,15 @@ func (st *storm) behave(ctx context.Context, _ *player, c *step.Claim) (*step.Co
 	case 7:
 		o.State = []byte(`"` + poison + `"`)
 	case 8:
-		pace.Sleep(context.WithoutCancel(ctx), 2*time.Second) // does not listen
+		pace.Sleep(context.WithoutCancel(ctx), 2*time.Second) // it ignores its context
 	case 9, 10, 11, 12, 13:
 		return done(), nil
 	}
 	return o, nil
 }
 
-// handle is the machine's handler: it retries, gives up, fails, or answers with what Postgres refuses.
+// handle is the machine's handler: it retries, gives up, fails, or returns an outcome that Postgres
+// refuses.
 func (st *storm) handle(_ context.Context, c *step.Claim, failed error) (*step.Commit, error) {
 	r := rand.New(rand.NewPCG(st.seed<<32|uint64(c.ID), uint64(len(st.witness.runs(c.ID)))<<32))
 	switch r.IntN(8) {
@@ -250,7 +253,7 @@ func (st *storm) handle(_ context.Context, c *step.Claim, failed error) (*step.C
 	return &step.Commit{Kind: step.Retry, Delay: time.Second, Err: step.SanitizeError(failed)}, nil
 }
 
-// judge looks at what the storm has left.
+// judge checks the rows that the storm has left.
 func (st *storm) judge() {
 	st.db.mu.Lock()
 	defer st.db.mu.Unlock()

@@ -12,10 +12,11 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// A key whose next row was locked when it should have come forward is tried again: soon, and without waiting for the sweep.
+// A key whose next row was locked when it should have come forward is promoted again soon, without
+// waiting for the sweep.
 func TestMissedPromotionsAreRepeated(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
-		s.config.Reap = 10 * time.Minute // and with it the sweep
+		s.config.Reap = 10 * time.Minute // so that the sweep of the keys does not run either
 		first, second := s.db.insert(keyed("k")), s.db.insert(keyed("k"))
 		s.run = takes(time.Second)
 		s.start()
@@ -37,9 +38,9 @@ func TestMissedPromotionsAreRepeated(t *testing.T) {
 	})
 }
 
-// Someone's transaction holds the rows that some hundred keys wait for, all of them in front of what
-// needs nothing of it, in a queue of one slot. That runs at once; the keys are asked for again ever
-// less often, and run when the transaction is over.
+// Someone's transaction holds the rows for which some hundred keys wait, all of them in front of an
+// instance that needs none of these rows, in a queue of one slot. That instance runs at once. The
+// keys are tried ever less often, and run when the transaction is over.
 func TestBlockedKeysDelayNobodyElse(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		const keys = 200
@@ -93,7 +94,8 @@ func TestPromotionsSurviveAnOutage(t *testing.T) {
 	})
 }
 
-// Whoever dies between missing a promotion and repeating it leaves the key to the sweep of any process.
+// If a process dies between missing a promotion and repeating it, the sweep of any process finds
+// the key.
 func TestTheSweepFindsKeysThatStandStill(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"), func(r *row) { r.lane = 1 })
@@ -129,7 +131,8 @@ func TestTheReaperFindsExpiredLeases(t *testing.T) {
 	})
 }
 
-// After an outage every lease has expired, held or not: those who hold theirs must come first (T20).
+// After an outage every lease has expired, whether its worker lives or not, so living workers must
+// beat first (T20).
 func TestTheReaperHoldsOffAfterALostConnection(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.Reap = 5 * time.Second
@@ -151,8 +154,8 @@ func TestTheReaperHoldsOffAfterALostConnection(t *testing.T) {
 	})
 }
 
-// Somebody ends sessions every few seconds, as idle_session_timeout does: the next statement takes
-// another connection, and beats are heard all the while.
+// Somebody ends sessions every few seconds, as idle_session_timeout does. The next statement takes
+// another connection, and beats arrive all the while.
 func TestTheReaperGoesOnWhereConnectionsAreLostRegularly(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.run = takes(10 * time.Minute)
@@ -162,11 +165,11 @@ func TestTheReaperGoesOnWhereConnectionsAreLostRegularly(t *testing.T) {
 			w.answers = func(verb, _ string) answer {
 				idle := time.Since(beaten) > 10*time.Second
 				switch verb {
-				case "beat", "present": // its connection was idle for longer than it may be
+				case "beat", "present": // its connection was idle for longer than allowed
 					if beaten = time.Now(); idle {
 						return cut
 					}
-				case "poll", "uptime": // whose connection is killed now and then
+				case "poll", "uptime": // their connection is killed now and then
 					if cuts++; cuts%5 == 0 {
 						return cut
 					}
@@ -185,7 +188,8 @@ func TestTheReaperGoesOnWhereConnectionsAreLostRegularly(t *testing.T) {
 	})
 }
 
-// twoProcesses are one that holds a claim and does not reap, and one that reaps and holds none.
+// twoProcesses makes a process that holds a claim and does not reap, and one that reaps and holds
+// none.
 func twoProcesses(s *scene) *row {
 	s.run = deaf(time.Hour)
 	r := s.db.insert()
@@ -198,7 +202,7 @@ func twoProcesses(s *scene) *row {
 	return r
 }
 
-// A server that freezes breaks no connection: whatever was sent is answered when it goes on, and by
+// A server that freezes breaks no connection. It answers all statements when it goes on, and by
 // then every lease has expired.
 func TestTheReaperHoldsOffAfterAFreeze(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
@@ -208,7 +212,7 @@ func TestTheReaperHoldsOffAfterAFreeze(t *testing.T) {
 			w.frozen = time.Now().Add(70 * time.Second)
 			w.latency = func(verb string) time.Duration {
 				if verb == "beat" {
-					return 2 * time.Second // the last of those that are answered then
+					return 2 * time.Second // for the last of the statements that are answered then
 				}
 				return 0
 			}
@@ -219,8 +223,8 @@ func TestTheReaperHoldsOffAfterAFreeze(t *testing.T) {
 	})
 }
 
-// A server that takes no writes hears no heartbeat, however often polls are answered. Here it takes
-// them again just when a reaper looks.
+// On a server that takes no writes no heartbeat takes effect, however often polls are answered.
+// Here it takes writes again just when a reaper looks.
 func TestTheReaperHoldsOffAfterAReadOnlyPhase(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.Reap = 5 * time.Minute
@@ -259,7 +263,8 @@ func TestTheReaperHoldsOffAfterARestartOfTheServer(t *testing.T) {
 	})
 }
 
-// The outage of all outages: longer than the leases, with every process working. No step that still runs is taken for dead.
+// The worst outage lasts longer than the leases, with every process working. No step that still
+// runs is taken for dead.
 func TestAnOutageReapsNobodyWhoIsAlive(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.config.Reap = 5 * time.Second
@@ -296,7 +301,7 @@ func TestReaperAndGCCanBeOff(t *testing.T) {
 	})
 }
 
-// A network that swallows an answer costs a sweep, and not all that would follow.
+// A network that swallows an answer costs one sweep, and not all the following ones.
 func TestSweepsWithoutAnAnswerAreGivenUp(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		for _, verb := range []string{"prune", "sweep"} {

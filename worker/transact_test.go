@@ -14,7 +14,8 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// decides is a step with a transaction of its own, and counts how often the step and the function run.
+// decides makes a step with a transaction of its own, and counts how often the step and the
+// function run.
 func decides(s *scene, f func(ctx context.Context, n int) (*step.Commit, error)) (steps, functions *int) {
 	steps, functions = new(int), new(int)
 	s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
@@ -56,7 +57,7 @@ func TestAStepsOwnTransactionRunsOnce(t *testing.T) {
 	})
 }
 
-// It may keep its claim, as any Next.
+// It may keep its claim, like any Next.
 func TestAStepsOwnTransactionRunsAhead(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		decides(s, func(_ context.Context, n int) (*step.Commit, error) {
@@ -73,7 +74,8 @@ func TestAStepsOwnTransactionRunsAhead(t *testing.T) {
 	})
 }
 
-// What passes by itself runs the whole step again, and no handler, under the same claim, with the attempt that it was.
+// An error that may be absent the next time makes the whole step run again under the same claim, as
+// the same attempt, and calls no handler.
 func TestWhatPassesRunsTheWholeStepAgain(t *testing.T) {
 	for name, trouble := range map[string]func(s *scene, n int) error{
 		"a deadlock of the function's": func(_ *scene, _ int) error { return fmt.Errorf("book: %w", refusal("40P01")) },
@@ -146,7 +148,7 @@ func TestACommitWhoseAnswerWasLostIsNotRepeated(t *testing.T) {
 	})
 }
 
-// A conflict that comes every time is an error in the end.
+// A conflict that happens every time is an error in the end.
 func TestAConflictThatNeverPassesReachesTheHandler(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handlers, last := handled(s)
@@ -159,7 +161,7 @@ func TestAConflictThatNeverPassesReachesTheHandler(t *testing.T) {
 	})
 }
 
-// A row that a stranger keeps locked is waited for, however long: it is not the step's doing.
+// A row that a stranger keeps locked is waited for, however long, since the step is not to blame.
 func TestAStepsOwnTransactionWaitsForAStranger(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handlers, _ := handled(s)
@@ -174,7 +176,7 @@ func TestAStepsOwnTransactionWaitsForAStranger(t *testing.T) {
 	})
 }
 
-// An outage: the transaction does not begin, and then the step is not run for nothing either.
+// In an outage the transaction does not begin, and the step does not run in vain either.
 func TestAnOutageBeforeAStepsOwnTransaction(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handlers, _ := handled(s)
@@ -228,7 +230,7 @@ func TestAFunctionsErrorReachesTheHandler(t *testing.T) {
 	}
 }
 
-// The handler may have a transaction of its own, too. If that fails nobody is left.
+// The handler may also have a transaction of its own. If that fails, nothing is left to call.
 func TestAHandlersOwnTransaction(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {
@@ -261,7 +263,7 @@ func TestAHandlersOwnTransaction(t *testing.T) {
 	}
 }
 
-// What Postgres refuses of the outcome comes back to the handler once, and fails the instance the second time.
+// If Postgres refuses the outcome, the handler decides once. The second time the instance fails.
 func TestARefusedOutcomeOfAStepsOwnTransaction(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		poisoned := func(context.Context, any) (*step.Commit, error) {
@@ -285,7 +287,7 @@ func TestARefusedOutcomeOfAStepsOwnTransaction(t *testing.T) {
 	})
 }
 
-// A claim that is over: the function is not even called.
+// If the claim is over, the function is not even called.
 func TestAZombiesFunctionIsNotCalled(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.config.NoReaper = true
@@ -303,7 +305,8 @@ func TestAZombiesFunctionIsNotCalled(t *testing.T) {
 	})
 }
 
-// A deploy in the middle of the function: its error is not the step's, and burns no attempt.
+// A deploy happens in the middle of the function. Its error is not the step's, and costs no
+// attempt.
 func TestADrainDuringAStepsOwnTransaction(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		handlers, _ := handled(s)

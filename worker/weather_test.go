@@ -15,41 +15,41 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// answer is how a statement ends: what it does, and what its sender learns of it.
+// answer is how a statement ends: its effect, and the answer to its sender.
 type answer int
 
 const (
 	fair      answer = iota
-	deadlock         // 40P01: nothing done
-	cut              // the connection breaks before it was sent: nothing done
-	lostDone         // done, and the answer lost
-	lostNever        // not done, and the answer lost: the sender cannot tell the difference
-	lostLate         // the answer lost; a commit's old backend takes effect a second later, holding the rows until then
+	deadlock         // 40P01: no effect
+	cut              // the connection breaks before the statement is sent: no effect
+	lostDone         // it takes effect, and the answer is lost
+	lostNever        // no effect, and the answer is lost: the sender cannot tell the difference
+	lostLate         // the answer is lost; a commit's old backend takes effect a second later, and holds the rows until then
 	silent           // never answers
 )
 
-// weather is what the fake does to those who use it. The zero value is fair, and takes no time.
+// weather makes the fake answer late, wrongly or never. The zero value is fair, and takes no time.
 type weather struct {
 	rand                       *rand.Rand                                  // nil: nothing below happens by chance
 	answers                    func(verb, about string) answer             // nil: fair
 	latency                    func(verb string) time.Duration             // nil: none
-	instead                    func(verb, about string, ids []int64) error // what is reported instead of doing anything, unless nil
+	instead                    func(verb, about string, ids []int64) error // unless it returns nil, its error is the answer, and nothing happens
 	frozen                     time.Time                                   // the server freezes until then: nothing takes effect, and no connection breaks
 	leftOut, missed, collision float64
 }
 
-// happens by chance. The fake's mu is held, as for all of this.
+// happens decides by chance. The caller holds the fake's mu, as for all of weather.
 func (w *weather) happens(probability float64) bool {
 	return probability > 0 && w.rand.Float64() < probability
 }
 
-// statement is one that was sent.
+// statement is a statement that was sent.
 type statement struct {
 	verb, about string
 	at          time.Time
 }
 
-// poison in a state or an error's text is what the fake refuses, as Postgres refuses data.
+// poison, in a state or in an error's text, makes the fake refuse the data like Postgres.
 const poison = "poison"
 
 func poisonous(o *step.Commit) bool {
@@ -58,7 +58,7 @@ func poisonous(o *step.Commit) bool {
 
 func refusal(code string) error { return &pgconn.PgError{Code: code, Message: "fake"} }
 
-// errLost is a broken connection.
+// errLost is the error of a broken connection.
 var errLost error = &net.OpError{Op: "read", Net: "tcp", Err: io.ErrUnexpectedEOF}
 
 // lostAnswer leaves open whether a commit took effect.
@@ -67,7 +67,7 @@ type lostAnswer struct{ error }
 func (lostAnswer) Unknown() bool   { return true }
 func (l lostAnswer) Unwrap() error { return l.error }
 
-// send is the way of every statement: it travels, takes effect as a whole, and its answer travels back.
+// send handles every statement: it travels, takes effect as a whole, and its answer travels back.
 func (db *fake) send(ctx context.Context, verb, about string, do func() error) error {
 	return db.travel(ctx, verb, about, nil, do)
 }
@@ -118,7 +118,7 @@ func (db *fake) travel(ctx context.Context, verb, about string, ids []int64, do 
 	return nil
 }
 
-// act is the moment at which a statement takes effect, or does not.
+// act lets a statement take effect, or not.
 func (db *fake) act(what answer, ids []int64, do func() error) error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -142,7 +142,8 @@ func (db *fake) act(what answer, ids []int64, do func() error) error {
 	return do()
 }
 
-// later lets an old backend finish what it was told, a second after everybody has given it up. mu is held.
+// later lets an old backend finish its statement a second after everybody has given it up. The
+// caller holds mu.
 func (db *fake) later(ids []int64, do func() error) {
 	for _, id := range ids {
 		db.rows[id].held = time.Now().Add(time.Second + time.Millisecond)
@@ -157,10 +158,10 @@ func (db *fake) later(ids []int64, do func() error) {
 	})
 }
 
-// lockLimit is how long a release waits for a lock, and a step's own transaction.
+// lockLimit is how long a release, or a step's own transaction, waits for a lock.
 const lockLimit = 2 * time.Second
 
-// lockAll waits for rows that strangers hold, where waiting is what is wanted.
+// lockAll waits for rows that strangers hold, if the statement is to wait.
 func (db *fake) lockAll(ctx context.Context, wait time.Duration, ids []int64) error {
 	if wait == 0 {
 		return nil
@@ -197,7 +198,7 @@ func (db *fake) lockKeys(ctx context.Context, wait time.Duration, entries []stor
 		held, changed := false, db.changed
 		for _, e := range entries {
 			for _, child := range e.Commit.Spawn {
-				r := db.rows[e.Claim.ID] // what is left out inserts nothing
+				r := db.rows[e.Claim.ID] // an outcome that is left out inserts nothing
 				held = held || db.keys[child.Key] && !r.locked() && !r.busy
 			}
 		}

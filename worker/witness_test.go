@@ -9,15 +9,16 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// witness sees what runs, and says what must never be.
+// witness watches what runs, and reports what must never happen.
 type witness struct {
 	s        *scene
 	mu       sync.Mutex
 	inKey    map[string][]*visit
-	inSlot   map[claimed]*visit // begun, and its outcome not durable
+	inSlot   map[claimed]*visit // the visits that have begun and whose outcome is not durable
 	visits   []*visit
 	problems []string
-	// lax keys may overlap: their lock's connection is cut on purpose, or there is none.
+	// lax lets the visits of a key overlap: a test cuts the connection of its lock on purpose, or
+	// there is none.
 	lax bool
 	// leased is an instance that is left to its lease on purpose, outside of its slot.
 	leased int64
@@ -31,7 +32,7 @@ type visit struct {
 	worker   string
 	from, to time.Time
 	durable  time.Time // when the claim ended in the database
-	cause    error     // of the end of its context, as seen when it returned
+	cause    error     // why its context ended, as of its return
 }
 
 func newWitness(s *scene) *witness {
@@ -52,7 +53,7 @@ func (w *witness) all() []string {
 	return slices.Clone(w.problems)
 }
 
-// begin is called where a step begins; what it returns, where it returns.
+// begin is called when a step begins, and the returned end when it returns.
 func (w *witness) begin(p *player, c *step.Claim) (end func()) {
 	v := &visit{claim: *c, worker: p.id, from: time.Now()}
 	r := w.s.db.look(c.ID)
@@ -77,7 +78,7 @@ func (w *witness) begin(p *player, c *step.Claim) (end func()) {
 		}
 	}
 	if q := p.queues[c.Queue]; q != nil {
-		busy -= int(q.shown.held.Load()) // have left their slots
+		busy -= int(q.shown.held.Load()) // these have left their slots
 	}
 	if most := w.s.config.Queues[c.Queue].Concurrency; busy > most {
 		w.problems = append(w.problems, fmt.Sprintf("%d steps of queue %q run, or are not durable and in a slot: it has %d slots", busy, c.Queue, most))
@@ -90,7 +91,7 @@ func (w *witness) begin(p *player, c *step.Claim) (end func()) {
 	}
 }
 
-// over is told by the database that a claim has ended there.
+// over is called by the database when a claim has ended there.
 func (w *witness) over(c *step.Claim) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,7 +102,7 @@ func (w *witness) over(c *step.Claim) {
 	}
 }
 
-// runs are the visits of an instance, or all of them, in the order in which they began.
+// runs returns the visits of an instance, or all visits, in the order in which they began.
 func (w *witness) runs(ids ...int64) (out []*visit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// pages reads a list to its end, and checks that each page is within its limit and visits no more than it may.
+// pages reads a list to its end, and checks that each page is within its limit and visits no more
+// than it may.
 func (b bench) pages(p store.ListParams) (ids []int64, pages int) {
 	b.t.Helper()
 	for {
