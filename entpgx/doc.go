@@ -21,6 +21,6 @@
 //   - enums as string, several as []string for $1::text[]::name[]
 //   - []byte for bytea
 //
-// In all modes, results scan alike into pointers to those types; arrays of an enum need ::text[],
-// and enums ::text.
+// In all modes, and whatever DateStyle a role has set, results scan alike into pointers to those
+// types; arrays of an enum need ::text[], and enums ::text.
 package entpgx

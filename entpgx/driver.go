@@ -29,13 +29,17 @@ var _ dialect.Driver = (*Driver)(nil)
 
 // New returns a driver over the host's pool. Close does not close the pool.
 func New(pool *pgxpool.Pool) *Driver {
-	return &Driver{queries: queries{pool}, pool: pool}
+	d := &Driver{queries: queries{pool}, pool: pool}
+	if textOnly(pool.Config().ConnConfig.DefaultQueryExecMode) {
+		d.queries = queries{pooled{pool}}
+	}
+	return d
 }
 
 // Within returns a driver inside a transaction of the caller's, who also ends it. Transactions that
 // the driver begins are savepoints.
 func Within(tx pgx.Tx) *Driver {
-	return &Driver{queries: queries{tx}, tx: tx}
+	return &Driver{queries: queries{inTx{tx}}, tx: tx}
 }
 
 // Pool returns the host's pool; nil for a driver made by Within.
@@ -101,7 +105,7 @@ func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialec
 		return nil, fmt.Errorf("begin a transaction: %w", err)
 	}
 	return &Tx{
-		queries: queries{tx},
+		queries: queries{inTx{tx}},
 		tx:      tx,
 		commit:  func() error { return tx.Commit(ctx) },
 		rollback: func() error {
@@ -185,8 +189,7 @@ func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	if err != nil {
 		return err
 	}
-	// In text format every sql.Scanner of a field sees the same value as with database/sql.
-	arguments = append([]any{pgx.QueryResultFormats{pgx.TextFormatCode}}, arguments...)
+	arguments = append([]any{textButTimes}, arguments...)
 	found, err := q.db.Query(ctx, query, arguments...)
 	if err != nil {
 		return constraint(err)

@@ -35,7 +35,13 @@ func newDriver(t *testing.T, setup string, mode pgx.QueryExecMode, configure ...
 
 func driverOn(t *testing.T, database, setup string, mode pgx.QueryExecMode, configure ...func(*pgxpool.Config)) *entpgx.Driver {
 	t.Helper()
-	schema := pgx.Identifier{mode.String()}.Sanitize()
+	return driverIn(t, database, mode.String(), setup, mode, configure...)
+}
+
+// driverIn is driverOn with a schema of that name.
+func driverIn(t *testing.T, database, name, setup string, mode pgx.QueryExecMode, configure ...func(*pgxpool.Config)) *entpgx.Driver {
+	t.Helper()
+	schema := pgx.Identifier{name}.Sanitize()
 	pool := pgtest.Pool(t, database, func(config *pgxpool.Config) {
 		config.MaxConns = 2
 		config.ConnConfig.DefaultQueryExecMode = mode

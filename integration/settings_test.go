@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -32,8 +33,28 @@ func runEverything(t *testing.T, c engine.Config, m fsm.Machine[int, int], durin
 		require.JSONEq(t, "3", string(i.Result), i.LastError)
 		require.Zero(t, i.Attempt+i.Crashes)
 	}
+	readEverything(t, eng, ids)
 	require.Empty(t, log.lines("level=ERROR"))
 	log.isShort(t)
+}
+
+// readEverything reads times in every way there is.
+func readEverything(t *testing.T, eng *engine.Engine, ids []fsm.ID) {
+	t.Helper()
+	fresh := func(at time.Time) { t.Helper(); require.WithinDuration(t, time.Now(), at, 10*time.Minute) }
+	causes, err := eng.Admin().Why(t.Context(), ids[0])
+	require.NoError(t, err)
+	fresh(causes[0].Since)
+	workers, err := eng.Admin().Workers(t.Context())
+	require.NoError(t, err)
+	require.NotEmpty(t, workers)
+	fresh(workers[0].Beat)
+	page, err := eng.List(t.Context(), engine.Query{Limit: 10})
+	require.NoError(t, err)
+	fresh(page.Instances[0].InsertedAt)
+	row, err := eng.Ent().Instance.Get(t.Context(), ids[0])
+	require.NoError(t, err)
+	fresh(*row.FinishedAt)
 }
 
 // The settings of a role or a database may be meant for other programs, and hostile to short
@@ -82,6 +103,30 @@ func TestEveryExecModeOfPgx(t *testing.T) {
 			c.Pool = pgtest.Pool(t, database, func(p *pgxpool.Config) { p.ConnConfig.DefaultQueryExecMode = mode })
 			runEverything(t, c, m, func() {})
 		})
+	}
+}
+
+// The text form of times that a role has set is of no account, in whatever form pgx asks for
+// results.
+func TestEveryExecModeUnderAForeignDateStyle(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec,
+		pgx.QueryExecModeSimpleProtocol,
+	} {
+		for _, style := range []string{"German", "SQL, DMY", "Postgres, MDY"} {
+			t.Run(mode.String()+"/"+style, func(t *testing.T) {
+				t.Parallel()
+				m, defs := everything()
+				database := pgtest.Migrated(t)
+				c := configOn(t, database, defs...)
+				c.Pool = pgtest.Pool(t, database, func(p *pgxpool.Config) {
+					p.ConnConfig.DefaultQueryExecMode = mode
+					p.ConnConfig.RuntimeParams["datestyle"] = style
+				})
+				runEverything(t, c, m, func() {})
+			})
+		}
 	}
 }
 

@@ -71,6 +71,7 @@ const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true),
   set_config('idle_in_transaction_session_timeout', '60s', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
+  set_config('datestyle', 'ISO', true),
   ` + untimed
 
 // untimed switches off a role's limit on whole transactions, which exists since Postgres 17.
