@@ -93,7 +93,8 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		q.paused.Store(false)
 		h.queues[queue] = q
 	}
-	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease}
+	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease,
+		Awaited: h.w.config.Env.Limits.AwaitedBytes}
 	for n := 1; ; n++ {
 		sent := h.w.since()
 		got, err := h.w.db.Claim(ctx, p)

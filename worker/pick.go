@@ -36,7 +36,7 @@ type claimReply struct {
 // claim sends a claim of n rows. Its answer goes to the loop.
 func (s *scheduler) claim(n int) {
 	p := store.ClaimParams{Queue: s.name, Worker: s.id, Machines: s.machineIDs, Limit: n, Window: n, Lease: s.config.Lease,
-		MoveBlocked: s.blocked}
+		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked}
 	if s.wide {
 		p.Window = windowMost
 	}

@@ -164,7 +164,8 @@ func (x *execution) advance(o *step.Commit) {
 	next.Step, next.State = o.Step, o.State
 	next.Visit++
 	next.Attempt, next.Crashes = 0, 0
-	next.TimedOut, next.Awaited, next.Partial = false, nil, false
+	next.TimedOut, next.Awaited = false, nil
+	next.Partial, next.Omitted = false, false
 	next.Children, next.Dropped = nil, nil
 	x.f.claim = next
 	x.ahead++

@@ -292,7 +292,8 @@ func advanced(c *step.Claim, o *step.Commit) *step.Claim {
 	next.Step, next.State = o.Step, o.State
 	next.Visit++
 	next.Attempt, next.Crashes = 0, 0
-	next.TimedOut, next.Awaited, next.Partial = false, nil, false
+	next.TimedOut, next.Awaited = false, nil
+	next.Partial, next.Omitted = false, false
 	next.Children, next.Dropped = nil, nil
 	return &next
 }

@@ -172,6 +172,7 @@ type ClaimParams struct {
 	Lease    time.Duration // from the moment of the claim
 	After    Place         // look only behind this place in the order, the last one of a claim before, and at what is of a more urgent
 	// priority; zero: from the front
+	Awaited     int  // most bytes of the awaited signals of one instance, as for Complete; 0: as many as a claim brings
 	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
 }
 

@@ -34,6 +34,10 @@ const (
 func (s *Store) look(p *ClaimParams, out *Claimed) []entpgx.Stmt {
 	var fencing []int64
 	most := claimBytes / max(1, p.Limit)
+	awaited := most
+	if p.Awaited > 0 {
+		awaited = min(most, p.Awaited)
+	}
 	return []entpgx.Stmt{
 		s.stmt("begin", beginSQL, nil),
 		s.stmt("claim settings", claimSettingsSQL, func(rows pgx.Rows) error {
@@ -41,7 +45,7 @@ func (s *Store) look(p *ClaimParams, out *Claimed) []entpgx.Stmt {
 			return err
 		}, statementLimit),
 		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing) }, p.Worker, most),
-		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims) }, most, awaitedMost+1),
+		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims, awaited) }, awaited, awaitedMost+1),
 		s.stmt("commit", `COMMIT`, nil),
 	}
 }
@@ -83,8 +87,8 @@ FROM {s}.gen_durable g CROSS JOIN LATERAL (
   SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
     SELECT m.*, 100 + coalesce(pg_column_size(m.trace), 0) + CASE WHEN pg_column_compression(m.payload) IS NULL OR pg_column_size(m.payload) > $1::int
       THEN pg_column_size(m.payload) ELSE octet_length(m.payload::text) END AS size
-    FROM (SELECT n.id, n.name, n.payload, n.dedup_key, n.inserted_at, n.trace FROM {s}.signals n
-      WHERE n.target_id = g.id AND n.name = ANY(g.awaits) AND n.consumed_at IS NULL ORDER BY n.id LIMIT $2) m) p) q
+    FROM (SELECT * FROM (SELECT n.id, n.name, n.payload, n.dedup_key, n.inserted_at, n.trace FROM {s}.signals n
+      WHERE n.target_id = g.id AND n.name = ANY(g.awaits) AND n.consumed_at IS NULL OFFSET 0) i ORDER BY i.id LIMIT $2) m) p) q
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[]) AND q.through - q.size <= $1::int
 ORDER BY g.id, q.id`
 
@@ -143,27 +147,35 @@ func own[T any](text []byte) (v T) {
 	return v
 }
 
-func readAwaited(rows pgx.Rows, claims []*step.Claim) error {
-	var byID map[int64]*step.Claim // most claims bring no signals
+// readAwaited reads the rows of inboxSQL. most bytes of signals are what an instance is given.
+func readAwaited(rows pgx.Rows, claims []*step.Claim, most int) error {
+	type given struct {
+		claim *step.Claim
+		size  int
+	}
+	var byID map[int64]*given // most claims bring no signals
 	for rows.Next() {
 		var target int64
-		g, err := scanSignal(rows, &target)
+		m, err := scanSignal(rows, &target)
 		if err != nil {
 			return err
 		}
 		if byID == nil {
-			byID = make(map[int64]*step.Claim, len(claims))
+			byID = make(map[int64]*given, len(claims))
 			for _, c := range claims {
-				byID[c.ID] = c
+				byID[c.ID] = &given{claim: c}
 			}
 		}
-		switch c := byID[target]; {
-		case c == nil:
-		case g.Payload == nil, len(c.Awaited) == awaitedMost:
-			c.Partial = true
-		default:
-			c.Awaited = append(c.Awaited, g)
+		to := byID[target]
+		if to == nil {
+			continue
 		}
+		to.size += signalSize(&m)
+		if m.Payload == nil || to.size > most || len(to.claim.Awaited) == awaitedMost {
+			to.claim.Partial = true
+			continue
+		}
+		to.claim.Awaited = append(to.claim.Awaited, m)
 	}
 	return rows.Err()
 }

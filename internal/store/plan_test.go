@@ -143,6 +143,19 @@ var measures = []measured{
 		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'worked' AND eligible_at <= $1`, last.EligibleAt)
 		return last
 	}},
+	{"claim of what signals woke", planRows, 60, "gen_durable_ready gen_durable_pkey signals_target", func(e explained, _ any) int {
+		n := 0
+		for _, c := range e.claim(queue("woken"), most(planRows), window(planRows)).Claims {
+			n += len(c.Awaited)
+		}
+		return n
+	}, func(e explained) any {
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'woken'`)
+		e.exec(`WITH g AS (INSERT INTO gendurable.gen_durable (fsm, step, queue, awaits)
+				SELECT 'm', 's', 'woken', '{go}' FROM generate_series(1, $1::int) n RETURNING id)
+			INSERT INTO gendurable.signals (target_id, name) SELECT id, 'go' FROM g`, planRows)
+		return nil
+	}},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {
@@ -258,6 +271,28 @@ var measures = []measured{
 		_, err := e.Deliver(e.t.Context(), byKey(fmt.Sprint("address ", to.([]int64)[1])), named("go"), 100)
 		return e.found(err)
 	}, parkedOnes},
+	{"read an inbox", 20, 6, "signals_target signals_pkey", func(e explained, c any) int {
+		page, _, err := e.Inbox(e.t.Context(), c.(*step.Claim).ID, 0)
+		require.NoError(e.t, err)
+		return len(page)
+	}, awaiter},
+	{"read the rest of a claim", 20, 8, "gen_durable_pkey signals_target signals_pkey", func(e explained, c any) int {
+		held, err := e.Complete(e.t.Context(), me, c.(*step.Claim), 1<<20)
+		require.NoError(e.t, err)
+		require.True(e.t, held)
+		return len(c.(*step.Claim).Awaited)
+	}, awaiter},
+	{"read children", 20, 10, "gen_durable_parent gen_durable_pkey", func(e explained, parent any) int {
+		got, err := e.round(parent.(int64), 7)
+		require.NoError(e.t, err)
+		return len(got)
+	}, func(e explained) any {
+		parent := e.joiner(10)
+		for range 20 {
+			e.row("parent_id, parent_round", "$1, 7", parent)
+		}
+		return parent
+	}},
 	{"list", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, false), nil},
 	{"list, oldest first", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, true), nil},
 	{"list of what nobody is", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, false), nil},
@@ -301,6 +336,15 @@ var measures = []measured{
 		}
 		return list
 	}},
+}
+
+// awaiter is a claim of an instance with signals in its inbox.
+func awaiter(e explained) any {
+	id := e.row("status, locked_by, lease_expires_at, claim_token, awaits", "'executing', $1, now() + interval '1 h', 7, '{go}'", me)
+	for range 20 {
+		e.exec(`INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'go')`, id)
+	}
+	return &step.Claim{ID: id, Token: 7, Partial: true}
 }
 
 // found accepts that the target does not exist, if the table is empty.

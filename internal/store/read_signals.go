@@ -18,31 +18,36 @@ const (
 	pageBytes = 1 << 20
 	// pageRows bounds how many rows one statement reads.
 	pageRows = 1000
-	// signalBytes is the size of a signal without its payload and trace.
-	signalBytes = 100
 )
+
+// signalSize is what Limits.AwaitedBytes counts of a signal.
+func signalSize(m *step.Signal) int { return len(m.Payload) + len(m.Trace) + 100 }
 
 // signalPage renders a statement that reads the next signals of an inbox, in the order of their
 // ids, up to the first that exceeds the page. A compressed signal counts four times its stored
 // size, which is an estimate: it may be larger. The last column is the number of signals that
 // follow, these included, at most pageRows. own is the statement's own condition.
 //
+// The statement sorts outside of the look into the inbox (OFFSET 0): otherwise the planner might
+// walk the primary key in search of the target's rows. It sorts ids, and joins the rest.
+//
 // $1 target $2 the last id before $3 bytes of the page $4 rows of the page
 func signalPage(own string) string {
-	return `SELECT q.target_id, q.id, q.name, q.payload, coalesce(q.dedup_key, ''), q.inserted_at, q.trace, q.follow
+	return `SELECT n.target_id, n.id, n.name, n.payload, coalesce(n.dedup_key, ''), n.inserted_at, n.trace, q.follow
 FROM (
   SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through, count(*) OVER () AS follow FROM (
-    SELECT n.target_id, n.id, n.name, n.payload, n.dedup_key, n.inserted_at, n.trace, 100 + coalesce(pg_column_size(n.trace), 0) +
-      pg_column_size(n.payload) * CASE WHEN pg_column_compression(n.payload) IS NULL THEN 1 ELSE 4 END AS size
-    FROM {s}.signals n WHERE n.target_id = $1::bigint AND n.id > $2::bigint AND n.consumed_at IS NULL AND ` + own + `
-    ORDER BY n.id LIMIT $4::int) p) q
+    SELECT * FROM (SELECT m.id, 100 + coalesce(pg_column_size(m.trace), 0) +
+        pg_column_size(m.payload) * CASE WHEN pg_column_compression(m.payload) IS NULL THEN 1 ELSE 4 END AS size
+      FROM {s}.signals m WHERE m.target_id = $1::bigint AND m.id > $2::bigint AND m.consumed_at IS NULL AND ` + own + ` OFFSET 0) i
+    ORDER BY i.id LIMIT $4::int) p) q
+CROSS JOIN LATERAL (SELECT * FROM {s}.signals x WHERE x.id = q.id OFFSET 0) n
 WHERE q.through - q.size < $3::bigint ORDER BY q.id`
 }
 
 // awaitedSQL reads the signals that a claim's instance awaits, while the claim holds. $5 worker $6
 // token.
-var awaitedSQL = signalPage(`n.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
-      WHERE g.id = $1::bigint AND g.status = 'executing' AND g.locked_by = $5 AND g.claim_token = $6)::text[])`)
+var awaitedSQL = signalPage(`m.name = ANY((SELECT g.awaits FROM {s}.gen_durable g
+      WHERE g.id = $1::bigint AND ` + claimFence("$5", "$6") + `)::text[])`)
 
 // readInboxSQL reads a whole inbox. The inbox of an ended instance is empty, whatever rows it still
 // has (§3).
@@ -85,8 +90,8 @@ func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal,
 
 // restSQL reads the parts of a claimed row that were too large to come with the claim. $1 id $2
 // worker $3 token
-const restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
-WHERE g.id = $1 AND g.status = 'executing' AND g.locked_by = $2 AND g.claim_token = $3`
+var restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
+WHERE g.id = $1 AND ` + claimFence("$2", "$3")
 
 // Complete reads the rest of a Partial claim: its state, the children that were dropped, and the
 // awaited signals, up to most bytes together, or one signal that is larger. The others stay in the
@@ -111,7 +116,7 @@ func (s *Store) Complete(ctx context.Context, worker string, c *step.Claim, most
 		more, err = s.signals(ctx, func(read func(pgx.Rows) error) entpgx.Stmt {
 			return s.stmt("claim awaited", awaitedSQL, read, c.ID, after, pageBytes, pageRows, worker, c.Token)
 		}, func(m step.Signal) bool {
-			size += len(m.Payload) + len(m.Trace) + signalBytes
+			size += signalSize(&m)
 			if whole.Omitted = size > most && len(whole.Awaited) > 0; whole.Omitted {
 				return false
 			}
