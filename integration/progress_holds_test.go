@@ -3,6 +3,7 @@ package integration
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -107,6 +108,8 @@ var holds = []hold{
 		s.crew.open("")
 	}},
 
+	{name: "what steps' own transactions signal to", slots: 3, begin: byTransactions},
+
 	// These holds are two things at once.
 	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
 	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen},
@@ -176,6 +179,34 @@ func byAStep(s *stage) {
 	start(s.T, c)
 	<-signalled
 	s.held = append(ids, sender...)
+}
+
+// byTransactions makes more steps signal to what the stranger holds, in transactions of their own,
+// than may have one at a time.
+func byTransactions(s *stage) {
+	target := s.insert(errandMachine.New(errand{Kind: "mail"}))
+	s.hold(target...)
+	m := fsm.Declare[fsm.ID, string]("writer", fsm.Queue("third"))
+	s.config.Queues["third"] = quick(30)
+	writes := make(chan struct{}, 1000)
+	s.config.Machines = append(s.config.Machines, m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[fsm.ID, string]) (fsm.Outcome, error) {
+		return engine.InTx(func(ctx context.Context, tx pgx.Tx) (fsm.Outcome, error) {
+			writes <- struct{}{}
+			_, err := engine.FromContext(ctx).WithPgx(tx).Signal(ctx, v.State, word.With(""))
+			if errors.Is(err, engine.ErrNoTarget) {
+				err = nil // the first of them ends it
+			}
+			return v.Done(""), err
+		}), nil
+	})))
+	s.held = target
+	for range 30 {
+		s.held = append(s.held, s.insert(m.New(target[0]))...)
+	}
+	s.work()
+	for range s.config.Pool.Config().MaxConns - 1 {
+		<-writes
+	}
 }
 
 // outcomes makes the stranger hold rows of running steps, which then end.

@@ -160,7 +160,10 @@ func (x *execution) returns() bool {
 // await makes the committer find out whether a step's own transaction took effect.
 func (x *execution) await(t turn) {
 	x.phase, x.undone = decided, t
-	x.sent = pending{flight: x.f, entry: t.entry, marks: []string{t.mark}, doubt: t.doubt, probe: true, to: x}
+	x.sent = pending{flight: x.f, entry: t.entry, doubt: t.doubt, probe: true, to: x}
+	if t.mark != "" {
+		x.sent.marks = []string{t.mark}
+	}
 	x.commits.probeLater(&x.sent, pace.Backoff(x.rerun, 10*time.Millisecond, 5*time.Second))
 }
 

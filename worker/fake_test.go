@@ -382,7 +382,8 @@ func (db *fake) release(r *row, p *store.Promotion) {
 
 // Transact calls the function between two statements, each of which may have weather. It has no
 // transaction to pass to it.
-func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, decide func(tx any) (store.Entry, error)) (t store.Transacted, err error) {
+func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, tries int, decide func(tx any) (store.Entry, error)) (t store.Transacted, err error) {
+	t.Wait = min(5*time.Second, time.Second<<min(tries, 3))
 	current := false
 	if err := db.send(ctx, "begin", fmt.Sprint(c.ID), func() error {
 		r := db.rows[c.ID]
@@ -398,7 +399,7 @@ func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *st
 		return t, err
 	}
 	t.Decided = true
-	t.Committed, err = db.Commit(finish, worker, mark, []store.Entry{t.Entry}, lockLimit)
+	t.Committed, err = db.Commit(finish, worker, mark, []store.Entry{t.Entry}, t.Wait)
 	return t, err
 }
 

@@ -16,6 +16,7 @@ type failure struct {
 	err    error // as user code returned it; only for handlers and hooks, which have guards of their own
 	safe   error // the same error for everybody else
 	passes bool  // it is an error of Postgres that may be absent the next time
+	locked bool  // it waited in vain for somebody's lock
 }
 
 // known makes a failure of an error of the engine's own, which is safe.
@@ -29,7 +30,8 @@ func look(err error) (f *failure) {
 			f = panicked(p)
 		}
 	}()
-	return &failure{err: err, safe: errors.New(step.SanitizeError(err)), passes: store.MayPass(err)}
+	return &failure{err: err, safe: errors.New(step.SanitizeError(err)), passes: store.MayPass(err),
+		locked: store.IsLockTimeout(err)}
 }
 
 func panicked(value any) *failure {

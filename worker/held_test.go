@@ -354,3 +354,49 @@ func TestAStepsOwnTransactionThatIsHeldLeavesItsSlot(t *testing.T) {
 		})
 	}
 }
+
+// A function that waits in vain as long as the engine lets it is repeated however often, and leaves
+// its slot in between. One that sets a shorter limit of its own means it.
+func TestAFunctionThatWaitsInVainIsNotTheStepsError(t *testing.T) {
+	for _, limited := range []bool{false, true} {
+		t.Run(fmt.Sprint("its own limit ", limited), func(t *testing.T) {
+			play(t, 1, func(t *testing.T, s *scene) {
+				handlers, _ := handled(s)
+				const held = 3 * rerunMost
+				functions := 0
+				first := s.db.insert()
+				s.run = func(context.Context, *player, *step.Claim) (*step.Commit, error) {
+					return &step.Commit{Within: func(ctx context.Context, _ any) (*step.Commit, error) {
+						if info, _ := fsm.InfoFrom(ctx); int64(info.ID) != first.ID {
+							return done(), nil
+						}
+						if functions++; functions > held {
+							return done(), nil
+						}
+						wait := 10 * time.Second // as long as it is let
+						if limited {
+							wait = time.Millisecond
+						}
+						pace.Sleep(ctx, wait)
+						return nil, refusal("55P03")
+					}}, nil
+				}
+				s.start()
+				if limited {
+					s.ended(time.Minute)
+					require.Equal(t, 1, *handlers)
+					return
+				}
+				s.pass(time.Minute)
+				for range 5 {
+					s.db.insert()
+				}
+				s.until(time.Minute, func() bool { return len(s.left()) == 1 }, "others of the queue")
+				s.ended(10 * time.Minute)
+				require.Zero(t, *handlers)
+				require.Equal(t, held+1, functions)
+				require.EqualValues(t, 1, s.db.look(first.ID).Token, "one claim")
+			})
+		})
+	}
+}

@@ -17,7 +17,7 @@ type turn struct {
 	kind     turnKind
 	reply    commitReply // turnReply: the fate of the outcome
 	entry    store.Entry // turnReply, turnHeld: the outcome
-	mark     string      // turnHeld: the mark of the attempt to commit it
+	mark     string      // turnHeld: of the attempt to commit it, if there was one
 	doubt    bool        // turnHeld: it may have taken effect
 	failed   *failure    // turnRepeat, turnFail, turnHeld: the error
 	innocent bool        // turnRepeat, turnHeld: the step is not to blame, however often it happens
@@ -47,11 +47,14 @@ func (x *execution) transact(o *step.Commit) turn {
 	for n := 0; pace.Sleep(x.f.ctx, pace.Backoff(n, 10*time.Millisecond, 5*time.Second)); n++ {
 		var failed *failure // the function's failure
 		var expired error   // why the function's own context ended
+		var lasted time.Duration
 		mark, began := uuid.NewString(), x.since()
-		t, err := x.db.Transact(x.f.ctx, x.base, x.id, mark, x.f.claim, func(tx any) (e store.Entry, err error) {
+		t, err := x.db.Transact(x.f.ctx, x.base, x.id, mark, x.f.claim, x.rerun, func(tx any) (e store.Entry, err error) {
+			called := x.since()
 			if e, failed, expired = x.within(o, tx); failed != nil {
 				err = failed.safe
 			}
+			lasted = x.since() - called
 			return e, err
 		})
 		x.took += x.since() - began
@@ -65,7 +68,7 @@ func (x *execution) transact(o *step.Commit) turn {
 			if failed == nil {
 				failed = known(err) // the function left the transaction unfit to commit
 			}
-			return x.undecided(t.Lost, expired, failed)
+			return x.undecided(t.Lost, expired, failed, lasted >= t.Wait)
 		case err != nil:
 			return x.uncommitted(mark, t, err)
 		case !t.Applied[x.f.claim.ID]:
@@ -98,12 +101,17 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failu
 
 // undecided returns the turn after a function that failed. An error that may be absent the next
 // time repeats the step, or the handler. Any other is an error of the step, or of the handler.
-func (x *execution) undecided(lost bool, expired error, failed *failure) turn {
+// waited: the function lasted as long as it may wait for a lock. If it waited in vain, that is a
+// stranger's doing, however often.
+func (x *execution) undecided(lost bool, expired error, failed *failure, waited bool) turn {
 	switch {
 	case x.f.lost() != nil:
 		return turn{kind: turnEnded}
 	case expired != nil:
 		return turn{kind: turnFail, failed: known(expired).and(": ", failed)}
+	case failed.locked && waited:
+		nothing := store.Entry{Claim: x.f.claim, Commit: &step.Commit{Kind: step.Retry}}
+		return turn{kind: turnHeld, entry: nothing, failed: failed, innocent: true}
 	case lost || failed.passes:
 		return turn{kind: turnRepeat, failed: failed}
 	}

@@ -247,7 +247,7 @@ func (s *session) transact(ctx context.Context, worker string, e store.Entry) {
 	once := func(ctx context.Context) error {
 		mark := uuid.NewString()
 		s.facts.owned = append(s.facts.owned, []any{mark})
-		t, err := s.db.Transact(ctx, ctx, worker, mark, e.Claim, func(tx any) (store.Entry, error) {
+		t, err := s.db.Transact(ctx, ctx, worker, mark, e.Claim, 0, func(tx any) (store.Entry, error) {
 			_, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO interleave.booked VALUES ($1::text::uuid)`, mark)
 			return e, err
 		})

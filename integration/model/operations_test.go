@@ -271,7 +271,7 @@ func (p *pair) transact(d decision) (kept []claim) {
 	ctx, cancel := p.context()
 	defer cancel()
 	begins := p.model.Holds(&d.Claim)
-	got, err := p.Transact(ctx, ctx, d.Worker, mark(), d.real, func(any) (store.Entry, error) { return entry, nil })
+	got, err := p.Transact(ctx, ctx, d.Worker, mark(), d.real, 0, func(any) (store.Entry, error) { return entry, nil })
 	require.NoError(p, err)
 	require.Equal(p, begins, got.Decided, "whether its function is called")
 	applied := p.model.Commit(batch)[0]

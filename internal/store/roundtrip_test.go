@@ -148,7 +148,7 @@ var roundTrips = []struct {
 	// These are begin, fence, outcome and commit. Those of the step's function are added.
 	{"step's own transaction", 4, func(b bench, _ int) any { return b.mixture(1, false) }, func(b bench, entries any) error {
 		e := entries.([]store.Entry)[0]
-		got, err := b.Transact(b.t.Context(), b.t.Context(), me, newMark(), e.Claim, func(any) (store.Entry, error) { return e, nil })
+		got, err := b.Transact(b.t.Context(), b.t.Context(), me, newMark(), e.Claim, 0, func(any) (store.Entry, error) { return e, nil })
 		if err == nil && !got.Applied[e.Claim.ID] {
 			return errors.New("not applied")
 		}

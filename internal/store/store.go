@@ -33,15 +33,17 @@ type Store struct {
 	rendered sync.Map // statement's text → the same with the schema in it
 	apart    struct{ claim, timeout, reap, expire apart }
 	own      chan struct{} // one turn for each step's own transaction that may be open at a time
+	again    chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
 func New(db *entpgx.Driver, schema string) *Store {
-	s := &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), own: make(chan struct{}, 1)}
+	s := &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), own: make(chan struct{}, 1), again: make(chan struct{}, 1)}
 	if pool := db.Pool(); pool != nil {
 		// Claims and commits keep one connection for themselves. So do the statements that such steps
 		// send outside of their own transactions.
 		s.own = make(chan struct{}, max(1, pool.Config().MaxConns-1))
+		s.again = make(chan struct{}, max(1, (pool.Config().MaxConns-1)/2))
 	}
 	return s
 }

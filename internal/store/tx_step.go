@@ -17,8 +17,17 @@ import (
 // write. It locks nothing: while the step's function runs, heartbeats, signals and joins reach the
 // row as usual. The fenced update in the same transaction keeps a zombie's writes from being
 // committed. $1 id $2 token $3 visit $4 worker
-var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `
+//
+// It also bounds what the function waits for a lock, unless the role has a bound of its own: such
+// transactions take turns, and one that waits for a stranger for ever would keep its turn. $5 how long
+var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `,
+  CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $5, true) END
 FROM {s}.gen_durable g WHERE g.id = $1`
+
+// ownWait is how long a step's own transaction waits for a lock: 1 s, doubled at each repetition up
+// to 5 s. So a turn that waits for a stranger is soon free for others, and a row that many lock is
+// reached in the end.
+func ownWait(tries int) time.Duration { return min(5*time.Second, time.Second<<min(tries, 3)) }
 
 // StepTx is a step's own transaction in the form that its function gets. Only the engine may end
 // it.
@@ -45,16 +54,28 @@ type Transacted struct {
 	Decided bool  // the function returned Entry; an error beside it comes from the engine's own statements
 	Entry   Entry // the outcome; without an error and not Applied, it was stale, and nothing was written
 	Lost    bool  // the connection broke under the function
+	// Wait is how long the function was let wait for a lock.
+	Wait time.Duration
 }
 
 // Transact commits one outcome together with the writes of its function. It begins, checks the
-// fence, calls the function, and sends the statements of the slow lane and the COMMIT. ctx bounds
+// fence, calls the function, and sends the statements of a commit that waits and the COMMIT. ctx bounds
 // the function, and finish the statements after it: once the function has returned an outcome,
-// Transact commits it even if the step is cancelled.
+// Transact commits it even if the step is cancelled. tries is how often it was repeated before:
+// repetitions have no more than half of the turns.
 //
 // After an error nothing was written, unless Unknown reports that this is open. If the function
 // panics or ends its goroutine, Transact rolls back.
-func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, decide func(tx any) (Entry, error)) (t Transacted, err error) {
+func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, tries int, decide func(tx any) (Entry, error)) (t Transacted, err error) {
+	if tries > 0 {
+		select {
+		case s.again <- struct{}{}:
+			defer func() { <-s.again }()
+		case <-ctx.Done():
+			return t, ctx.Err()
+		}
+	}
+	t.Wait = ownWait(tries)
 	select {
 	case s.own <- struct{}{}:
 		defer func() { <-s.own }()
@@ -73,9 +94,9 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	defer undo(finish, tx)
 	current := false
 	if err := entpgx.PipelineOn(ctx, conn.Conn(), s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{&current}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, []any{&current, nil}, func() error { return nil })
 		return err
-	}, c.ID, c.Token, c.Visit, worker)); err != nil {
+	}, c.ID, c.Token, c.Visit, worker, millis(t.Wait))); err != nil {
 		return t, fmt.Errorf("begin a step's transaction: %w", err)
 	}
 	t.Begun = true
@@ -95,7 +116,7 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	limit := ownFinish + time.Duration(t.Entry.Bytes()>>20)*time.Second
 	timed, cancel := context.WithTimeout(finish, limit)
 	defer cancel()
-	if err := s.finish(timed, conn.Conn(), tx, newBatch(worker, mark, []Entry{t.Entry}, true), &t.Committed); err != nil {
+	if err := s.finish(timed, conn.Conn(), tx, newBatch(worker, mark, []Entry{t.Entry}, true), &t); err != nil {
 		return t, fmt.Errorf("commit a step's transaction: %w", err)
 	}
 	t.Queues = append(t.Queues, own.queues...)
@@ -127,9 +148,10 @@ func usable(conn *pgxpool.Conn) error {
 
 // finish applies the outcome and commits. The settings of hot transactions apply only from here on:
 // set before, they would affect the function's statements, too (T98).
-func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch, out *Committed) error {
+func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch, t *Transacted) error {
+	out := &t.Committed
 	out.Applied = map[int64]bool{}
-	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, slowLock, statementLimit)}
+	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
 		return entpgx.PipelineOn(ctx, conn, stmts...)

@@ -8,8 +8,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -23,7 +25,7 @@ func (b bench) written() int {
 func (b bench) transact(worker, mark string, e store.Entry, meanwhile func()) (store.Transacted, error) {
 	b.t.Helper()
 	ctx := b.t.Context()
-	return b.Transact(ctx, ctx, worker, mark, e.Claim, func(tx any) (store.Entry, error) {
+	return b.Transact(ctx, ctx, worker, mark, e.Claim, 0, func(tx any) (store.Entry, error) {
 		_, err := tx.(pgx.Tx).Exec(ctx, `INSERT INTO public.written VALUES (1)`)
 		if meanwhile != nil {
 			meanwhile()
@@ -132,7 +134,7 @@ func TestAStepsOwnTransactionThatBreaksBeforeItsCommit(t *testing.T) {
 	e := s.entry(&x)
 	before := b.everything()
 	ctx, cancel := context.WithCancel(t.Context())
-	got, err := b.Transact(t.Context(), ctx, me, s.mark, e.Claim, func(tx any) (store.Entry, error) {
+	got, err := b.Transact(t.Context(), ctx, me, s.mark, e.Claim, 0, func(tx any) (store.Entry, error) {
 		_, err := tx.(pgx.Tx).Exec(t.Context(), `INSERT INTO public.written VALUES (1)`)
 		cancel()
 		return e, err
@@ -142,7 +144,7 @@ func TestAStepsOwnTransactionThatBreaksBeforeItsCommit(t *testing.T) {
 	require.False(t, store.Unknown(err))
 	require.Equal(t, before, b.everything())
 
-	got, err = b.Transact(t.Context(), t.Context(), me, s.mark, e.Claim, func(tx any) (store.Entry, error) {
+	got, err = b.Transact(t.Context(), t.Context(), me, s.mark, e.Claim, 0, func(tx any) (store.Entry, error) {
 		b.exec(`SELECT pg_terminate_backend($1)`, tx.(pgx.Tx).Conn().PgConn().PID())
 		_, err := tx.(pgx.Tx).Exec(t.Context(), `INSERT INTO public.written VALUES (1)`)
 		return e, err
@@ -185,4 +187,24 @@ func TestWhatMayPass(t *testing.T) {
 	}
 	require.False(t, store.MayPass(errors.New("insufficient funds")))
 	require.False(t, store.MayPass(nil))
+}
+
+// A function waits for a lock as long as the engine lets it, unless its role says how long.
+func TestAStepsOwnTransactionWaitsForLocksInTime(t *testing.T) {
+	b := newBench(t)
+	limit := func(b bench, tries int) (text string) {
+		s := b.newScene(&transition{from: "executing"})
+		got, err := b.Transact(t.Context(), t.Context(), me, s.mark, s.claim, tries, func(tx any) (store.Entry, error) {
+			err := tx.(pgx.Tx).QueryRow(t.Context(), `SHOW lock_timeout`).Scan(&text)
+			return store.Entry{Claim: s.claim, Commit: ending(step.Done)}, err
+		})
+		require.NoError(t, err)
+		require.True(t, got.Applied[s.id])
+		return text
+	}
+	for tries, want := range []string{"1s", "2s", "4s", "5s", "5s"} {
+		require.Equal(t, want, limit(b, tries))
+	}
+	own := b.beside(func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["lock_timeout"] = "7s" })
+	require.Equal(t, "7s", limit(own, 0))
 }
