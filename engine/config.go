@@ -125,8 +125,9 @@ type PartitionLock string
 // The ways. In both a unique index and the fence keep two steps of a key from committing side by
 // side.
 const (
-	// LockAdvisory also keeps them from running side by side when a process stalls past its lease. All
-	// keys of a process are locked by one session of Postgres.
+	// LockAdvisory also keeps them from running side by side when a process stalls past its lease: the
+	// next step waits until that step has ended, or the process' connection has. Each process holds one
+	// advisory lock for it, in the session of its heartbeats.
 	LockAdvisory PartitionLock = "advisory"
 	// LockLease does without sessions, for proxies that pool transactions: a stalled step may overlap
 	// with its successor, until its outcome is refused.

@@ -43,10 +43,11 @@ var (
 		right("gen_durable_id_seq", "USAGE"))
 
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
-		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
+		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
+		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
-	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"))
+	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"))
 
 	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"))
 

@@ -18,6 +18,7 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
@@ -33,6 +34,8 @@ type Client struct {
 	Schema *migrate.Schema
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
+	// LostClaim is the client for interacting with the LostClaim builders.
+	LostClaim *LostClaimClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
 	// Schedule is the client for interacting with the Schedule builders.
@@ -53,6 +56,7 @@ func NewClient(opts ...Option) *Client {
 func (c *Client) init() {
 	c.Schema = migrate.NewSchema(c.driver)
 	c.Instance = NewInstanceClient(c.config)
+	c.LostClaim = NewLostClaimClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
 	c.Schedule = NewScheduleClient(c.config)
 	c.Signal = NewSignalClient(c.config)
@@ -152,6 +156,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		ctx:         ctx,
 		config:      cfg,
 		Instance:    NewInstanceClient(cfg),
+		LostClaim:   NewLostClaimClient(cfg),
 		PausedQueue: NewPausedQueueClient(cfg),
 		Schedule:    NewScheduleClient(cfg),
 		Signal:      NewSignalClient(cfg),
@@ -176,6 +181,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		ctx:         ctx,
 		config:      cfg,
 		Instance:    NewInstanceClient(cfg),
+		LostClaim:   NewLostClaimClient(cfg),
 		PausedQueue: NewPausedQueueClient(cfg),
 		Schedule:    NewScheduleClient(cfg),
 		Signal:      NewSignalClient(cfg),
@@ -208,21 +214,21 @@ func (c *Client) Close() error {
 // Use adds the mutation hooks to all the entity clients.
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
-	c.Instance.Use(hooks...)
-	c.PausedQueue.Use(hooks...)
-	c.Schedule.Use(hooks...)
-	c.Signal.Use(hooks...)
-	c.Worker.Use(hooks...)
+	for _, n := range []interface{ Use(...Hook) }{
+		c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
+	} {
+		n.Use(hooks...)
+	}
 }
 
 // Intercept adds the query interceptors to all the entity clients.
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
-	c.Instance.Intercept(interceptors...)
-	c.PausedQueue.Intercept(interceptors...)
-	c.Schedule.Intercept(interceptors...)
-	c.Signal.Intercept(interceptors...)
-	c.Worker.Intercept(interceptors...)
+	for _, n := range []interface{ Intercept(...Interceptor) }{
+		c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
+	} {
+		n.Intercept(interceptors...)
+	}
 }
 
 // Mutate implements the ent.Mutator interface.
@@ -230,6 +236,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
 	case *InstanceMutation:
 		return c.Instance.mutate(ctx, m)
+	case *LostClaimMutation:
+		return c.LostClaim.mutate(ctx, m)
 	case *PausedQueueMutation:
 		return c.PausedQueue.mutate(ctx, m)
 	case *ScheduleMutation:
@@ -430,6 +438,139 @@ func (c *InstanceClient) mutate(ctx context.Context, m *InstanceMutation) (Value
 		return (&InstanceDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
 	default:
 		return nil, fmt.Errorf("ent: unknown Instance mutation op: %q", m.Op())
+	}
+}
+
+// LostClaimClient is a client for the LostClaim schema.
+type LostClaimClient struct {
+	config
+}
+
+// NewLostClaimClient returns a client for the LostClaim from the given config.
+func NewLostClaimClient(c config) *LostClaimClient {
+	return &LostClaimClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `lostclaim.Hooks(f(g(h())))`.
+func (c *LostClaimClient) Use(hooks ...Hook) {
+	c.hooks.LostClaim = append(c.hooks.LostClaim, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `lostclaim.Intercept(f(g(h())))`.
+func (c *LostClaimClient) Intercept(interceptors ...Interceptor) {
+	c.inters.LostClaim = append(c.inters.LostClaim, interceptors...)
+}
+
+// Create returns a builder for creating a LostClaim entity.
+func (c *LostClaimClient) Create() *LostClaimCreate {
+	mutation := newLostClaimMutation(c.config, OpCreate)
+	return &LostClaimCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of LostClaim entities.
+func (c *LostClaimClient) CreateBulk(builders ...*LostClaimCreate) *LostClaimCreateBulk {
+	return &LostClaimCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *LostClaimClient) MapCreateBulk(slice any, setFunc func(*LostClaimCreate, int)) *LostClaimCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &LostClaimCreateBulk{err: fmt.Errorf("calling to LostClaimClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*LostClaimCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &LostClaimCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for LostClaim.
+func (c *LostClaimClient) Update() *LostClaimUpdate {
+	mutation := newLostClaimMutation(c.config, OpUpdate)
+	return &LostClaimUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *LostClaimClient) UpdateOne(_m *LostClaim) *LostClaimUpdateOne {
+	mutation := newLostClaimMutation(c.config, OpUpdateOne, withLostClaim(_m))
+	return &LostClaimUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *LostClaimClient) UpdateOneID(id uuid.UUID) *LostClaimUpdateOne {
+	mutation := newLostClaimMutation(c.config, OpUpdateOne, withLostClaimID(id))
+	return &LostClaimUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for LostClaim.
+func (c *LostClaimClient) Delete() *LostClaimDelete {
+	mutation := newLostClaimMutation(c.config, OpDelete)
+	return &LostClaimDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *LostClaimClient) DeleteOne(_m *LostClaim) *LostClaimDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *LostClaimClient) DeleteOneID(id uuid.UUID) *LostClaimDeleteOne {
+	builder := c.Delete().Where(lostclaim.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &LostClaimDeleteOne{builder}
+}
+
+// Query returns a query builder for LostClaim.
+func (c *LostClaimClient) Query() *LostClaimQuery {
+	return &LostClaimQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeLostClaim},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a LostClaim entity by its id.
+func (c *LostClaimClient) Get(ctx context.Context, id uuid.UUID) (*LostClaim, error) {
+	return c.Query().Where(lostclaim.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *LostClaimClient) GetX(ctx context.Context, id uuid.UUID) *LostClaim {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *LostClaimClient) Hooks() []Hook {
+	return c.hooks.LostClaim
+}
+
+// Interceptors returns the client interceptors.
+func (c *LostClaimClient) Interceptors() []Interceptor {
+	return c.inters.LostClaim
+}
+
+func (c *LostClaimClient) mutate(ctx context.Context, m *LostClaimMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&LostClaimCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&LostClaimUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&LostClaimUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&LostClaimDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown LostClaim mutation op: %q", m.Op())
 	}
 }
 
@@ -987,10 +1128,10 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Instance, PausedQueue, Schedule, Signal, Worker []ent.Hook
+		Instance, LostClaim, PausedQueue, Schedule, Signal, Worker []ent.Hook
 	}
 	inters struct {
-		Instance, PausedQueue, Schedule, Signal, Worker []ent.Interceptor
+		Instance, LostClaim, PausedQueue, Schedule, Signal, Worker []ent.Interceptor
 	}
 )
 

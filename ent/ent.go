@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
@@ -78,6 +79,7 @@ func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
 			instance.Table:    instance.ValidColumn,
+			lostclaim.Table:   lostclaim.ValidColumn,
 			pausedqueue.Table: pausedqueue.ValidColumn,
 			schedule.Table:    schedule.ValidColumn,
 			signal.Table:      signal.ValidColumn,

@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/ent/schedule"
@@ -33,6 +34,7 @@ const (
 
 	// Node types.
 	TypeInstance    = "Instance"
+	TypeLostClaim   = "LostClaim"
 	TypePausedQueue = "PausedQueue"
 	TypeSchedule    = "Schedule"
 	TypeSignal      = "Signal"
@@ -3602,6 +3604,536 @@ func (m *InstanceMutation) ResetEdge(name string) error {
 		return nil
 	}
 	return fmt.Errorf("unknown Instance edge %s", name)
+}
+
+// LostClaimMutation represents an operation that mutates the LostClaim nodes in the graph.
+type LostClaimMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *uuid.UUID
+	partition_key  *string
+	worker         *string
+	claim_token    *int64
+	addclaim_token *int64
+	lost_at        *time.Time
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*LostClaim, error)
+	predicates     []predicate.LostClaim
+}
+
+var _ ent.Mutation = (*LostClaimMutation)(nil)
+
+// lostclaimOption allows management of the mutation configuration using functional options.
+type lostclaimOption func(*LostClaimMutation)
+
+// newLostClaimMutation creates new mutation for the LostClaim entity.
+func newLostClaimMutation(c config, op Op, opts ...lostclaimOption) *LostClaimMutation {
+	m := &LostClaimMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeLostClaim,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withLostClaimID sets the ID field of the mutation.
+func withLostClaimID(id uuid.UUID) lostclaimOption {
+	return func(m *LostClaimMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *LostClaim
+		)
+		m.oldValue = func(ctx context.Context) (*LostClaim, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().LostClaim.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withLostClaim sets the old LostClaim of the mutation.
+func withLostClaim(node *LostClaim) lostclaimOption {
+	return func(m *LostClaimMutation) {
+		m.oldValue = func(context.Context) (*LostClaim, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m LostClaimMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m LostClaimMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of LostClaim entities.
+func (m *LostClaimMutation) SetID(id uuid.UUID) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *LostClaimMutation) ID() (id uuid.UUID, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *LostClaimMutation) IDs(ctx context.Context) ([]uuid.UUID, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []uuid.UUID{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().LostClaim.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetPartitionKey sets the "partition_key" field.
+func (m *LostClaimMutation) SetPartitionKey(s string) {
+	m.partition_key = &s
+}
+
+// PartitionKey returns the value of the "partition_key" field in the mutation.
+func (m *LostClaimMutation) PartitionKey() (r string, exists bool) {
+	v := m.partition_key
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPartitionKey returns the old "partition_key" field's value of the LostClaim entity.
+// If the LostClaim object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *LostClaimMutation) OldPartitionKey(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPartitionKey is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPartitionKey requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPartitionKey: %w", err)
+	}
+	return oldValue.PartitionKey, nil
+}
+
+// ResetPartitionKey resets all changes to the "partition_key" field.
+func (m *LostClaimMutation) ResetPartitionKey() {
+	m.partition_key = nil
+}
+
+// SetWorker sets the "worker" field.
+func (m *LostClaimMutation) SetWorker(s string) {
+	m.worker = &s
+}
+
+// Worker returns the value of the "worker" field in the mutation.
+func (m *LostClaimMutation) Worker() (r string, exists bool) {
+	v := m.worker
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldWorker returns the old "worker" field's value of the LostClaim entity.
+// If the LostClaim object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *LostClaimMutation) OldWorker(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldWorker is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldWorker requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldWorker: %w", err)
+	}
+	return oldValue.Worker, nil
+}
+
+// ResetWorker resets all changes to the "worker" field.
+func (m *LostClaimMutation) ResetWorker() {
+	m.worker = nil
+}
+
+// SetClaimToken sets the "claim_token" field.
+func (m *LostClaimMutation) SetClaimToken(i int64) {
+	m.claim_token = &i
+	m.addclaim_token = nil
+}
+
+// ClaimToken returns the value of the "claim_token" field in the mutation.
+func (m *LostClaimMutation) ClaimToken() (r int64, exists bool) {
+	v := m.claim_token
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldClaimToken returns the old "claim_token" field's value of the LostClaim entity.
+// If the LostClaim object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *LostClaimMutation) OldClaimToken(ctx context.Context) (v int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldClaimToken is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldClaimToken requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldClaimToken: %w", err)
+	}
+	return oldValue.ClaimToken, nil
+}
+
+// AddClaimToken adds i to the "claim_token" field.
+func (m *LostClaimMutation) AddClaimToken(i int64) {
+	if m.addclaim_token != nil {
+		*m.addclaim_token += i
+	} else {
+		m.addclaim_token = &i
+	}
+}
+
+// AddedClaimToken returns the value that was added to the "claim_token" field in this mutation.
+func (m *LostClaimMutation) AddedClaimToken() (r int64, exists bool) {
+	v := m.addclaim_token
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetClaimToken resets all changes to the "claim_token" field.
+func (m *LostClaimMutation) ResetClaimToken() {
+	m.claim_token = nil
+	m.addclaim_token = nil
+}
+
+// SetLostAt sets the "lost_at" field.
+func (m *LostClaimMutation) SetLostAt(t time.Time) {
+	m.lost_at = &t
+}
+
+// LostAt returns the value of the "lost_at" field in the mutation.
+func (m *LostClaimMutation) LostAt() (r time.Time, exists bool) {
+	v := m.lost_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldLostAt returns the old "lost_at" field's value of the LostClaim entity.
+// If the LostClaim object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *LostClaimMutation) OldLostAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldLostAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldLostAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldLostAt: %w", err)
+	}
+	return oldValue.LostAt, nil
+}
+
+// ResetLostAt resets all changes to the "lost_at" field.
+func (m *LostClaimMutation) ResetLostAt() {
+	m.lost_at = nil
+}
+
+// Where appends a list predicates to the LostClaimMutation builder.
+func (m *LostClaimMutation) Where(ps ...predicate.LostClaim) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the LostClaimMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *LostClaimMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.LostClaim, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *LostClaimMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *LostClaimMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (LostClaim).
+func (m *LostClaimMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *LostClaimMutation) Fields() []string {
+	fields := make([]string, 0, 4)
+	if m.partition_key != nil {
+		fields = append(fields, lostclaim.FieldPartitionKey)
+	}
+	if m.worker != nil {
+		fields = append(fields, lostclaim.FieldWorker)
+	}
+	if m.claim_token != nil {
+		fields = append(fields, lostclaim.FieldClaimToken)
+	}
+	if m.lost_at != nil {
+		fields = append(fields, lostclaim.FieldLostAt)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *LostClaimMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case lostclaim.FieldPartitionKey:
+		return m.PartitionKey()
+	case lostclaim.FieldWorker:
+		return m.Worker()
+	case lostclaim.FieldClaimToken:
+		return m.ClaimToken()
+	case lostclaim.FieldLostAt:
+		return m.LostAt()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *LostClaimMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case lostclaim.FieldPartitionKey:
+		return m.OldPartitionKey(ctx)
+	case lostclaim.FieldWorker:
+		return m.OldWorker(ctx)
+	case lostclaim.FieldClaimToken:
+		return m.OldClaimToken(ctx)
+	case lostclaim.FieldLostAt:
+		return m.OldLostAt(ctx)
+	}
+	return nil, fmt.Errorf("unknown LostClaim field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *LostClaimMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case lostclaim.FieldPartitionKey:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPartitionKey(v)
+		return nil
+	case lostclaim.FieldWorker:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetWorker(v)
+		return nil
+	case lostclaim.FieldClaimToken:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetClaimToken(v)
+		return nil
+	case lostclaim.FieldLostAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetLostAt(v)
+		return nil
+	}
+	return fmt.Errorf("unknown LostClaim field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *LostClaimMutation) AddedFields() []string {
+	var fields []string
+	if m.addclaim_token != nil {
+		fields = append(fields, lostclaim.FieldClaimToken)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *LostClaimMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case lostclaim.FieldClaimToken:
+		return m.AddedClaimToken()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *LostClaimMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case lostclaim.FieldClaimToken:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddClaimToken(v)
+		return nil
+	}
+	return fmt.Errorf("unknown LostClaim numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *LostClaimMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *LostClaimMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *LostClaimMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown LostClaim nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *LostClaimMutation) ResetField(name string) error {
+	switch name {
+	case lostclaim.FieldPartitionKey:
+		m.ResetPartitionKey()
+		return nil
+	case lostclaim.FieldWorker:
+		m.ResetWorker()
+		return nil
+	case lostclaim.FieldClaimToken:
+		m.ResetClaimToken()
+		return nil
+	case lostclaim.FieldLostAt:
+		m.ResetLostAt()
+		return nil
+	}
+	return fmt.Errorf("unknown LostClaim field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *LostClaimMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *LostClaimMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *LostClaimMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *LostClaimMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *LostClaimMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *LostClaimMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *LostClaimMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown LostClaim unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *LostClaimMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown LostClaim edge %s", name)
 }
 
 // PausedQueueMutation represents an operation that mutates the PausedQueue nodes in the graph.

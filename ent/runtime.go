@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
@@ -101,6 +102,16 @@ func init() {
 	instanceDescPaused := instanceFields[38].Descriptor()
 	// instance.DefaultPaused holds the default value on creation for the paused field.
 	instance.DefaultPaused = instanceDescPaused.Default.(bool)
+	lostclaimFields := schema.LostClaim{}.Fields()
+	_ = lostclaimFields
+	// lostclaimDescLostAt is the schema descriptor for lost_at field.
+	lostclaimDescLostAt := lostclaimFields[4].Descriptor()
+	// lostclaim.DefaultLostAt holds the default value on creation for the lost_at field.
+	lostclaim.DefaultLostAt = lostclaimDescLostAt.Default.(func() time.Time)
+	// lostclaimDescID is the schema descriptor for id field.
+	lostclaimDescID := lostclaimFields[0].Descriptor()
+	// lostclaim.DefaultID holds the default value on creation for the id field.
+	lostclaim.DefaultID = lostclaimDescID.Default.(func() uuid.UUID)
 	pausedqueueFields := schema.PausedQueue{}.Fields()
 	_ = pausedqueueFields
 	// pausedqueueDescPausedAt is the schema descriptor for paused_at field.

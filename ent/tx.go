@@ -14,6 +14,8 @@ type Tx struct {
 	config
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
+	// LostClaim is the client for interacting with the LostClaim builders.
+	LostClaim *LostClaimClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
 	// Schedule is the client for interacting with the Schedule builders.
@@ -154,6 +156,7 @@ func (tx *Tx) Client() *Client {
 
 func (tx *Tx) init() {
 	tx.Instance = NewInstanceClient(tx.config)
+	tx.LostClaim = NewLostClaimClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
 	tx.Schedule = NewScheduleClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)

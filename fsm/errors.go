@@ -6,16 +6,14 @@ import (
 )
 
 // The causes with which the engine cancels the context of a step; context.Cause returns them. After
-// ErrDraining, ErrLeaseLost, ErrKeyLost and ErrCancelled the engine ignores the error that the step
-// returns: it gives the claim back, or the claim belongs to another worker already, or the instance
-// has ended (spec §3).
+// ErrDraining, ErrLeaseLost and ErrCancelled the engine ignores the error that the step returns: it
+// gives the claim back, or the claim belongs to another worker already, or the instance has ended
+// (spec §3).
 var (
 	// ErrDraining is the cause when the engine stops and the step has not ended in time.
 	ErrDraining = errors.New("gendurable: engine stopping")
 	// ErrLeaseLost is the cause when the claim's lease ran out, or another worker has the claim.
 	ErrLeaseLost = errors.New("gendurable: lease lost")
-	// ErrKeyLost is the cause when the engine lost the lock of the instance's partition key.
-	ErrKeyLost = errors.New("gendurable: partition key's lock lost")
 	// ErrCancelled is the cause when an operator cancelled the instance.
 	ErrCancelled = errors.New("gendurable: instance cancelled")
 	// ErrStepTimeout is the cause when the step's Timeout has passed. The handler gets its error.

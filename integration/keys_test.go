@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -13,42 +14,107 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// The session that holds the partition keys dies: the contexts of the steps under them end, and the
-// steps run again without burning an attempt.
-func TestStepsAreToldThatTheirPartitionKeyIsLost(t *testing.T) {
+// livenessLocks are the sessions in this database that hold the liveness lock of a worker.
+const livenessLocks = `SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
+// The session with the liveness lock dies: nobody who runs under a key takes notice, and the lock is had
+// again on another connection.
+func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("keyed")
-	causes := make(chan error, 10)
 	gate := make(chan struct{})
 	var running atomic.Int64
-	c := config(t, m.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
+	c := hasty(config(t, m.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) {
 		running.Add(1)
 		select {
 		case <-gate:
 			return v.Done(v.Attempt + v.Crashes), nil
 		case <-ctx.Done():
-			causes <- context.Cause(ctx)
 			return nil, ctx.Err()
 		}
-	})))
-	log := newJournal(t)
-	c.Logger = log.logger()
+	}))))
 	eng := start(t, c)
 	ids := insertAll(t, eng, []fsm.Spec{m.New(0).PartitionKey("a"), m.New(0).PartitionKey("b"), m.New(0)})
 	eventually(t, func() bool { return running.Load() == 3 })
-	require.Equal(t, 1, query[int](t, c.Pool, `SELECT count(pg_terminate_backend(pid)) FROM (
-		SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) held`))
-	for range 2 {
-		require.ErrorIs(t, <-causes, fsm.ErrKeyLost)
+	holder := func() int { return query[int](t, c.Pool, `SELECT coalesce(max(pid), 0) FROM (`+livenessLocks+`) held`) }
+	for range 3 {
+		before := holder()
+		require.True(t, query[bool](t, c.Pool, `SELECT pg_terminate_backend(pid) FROM (`+livenessLocks+`) held`))
+		eventually(t, func() bool { now := holder(); return now > 0 && now != before }, "the lock is lost for good")
 	}
-	eventually(t, func() bool { return running.Load() == 5 })
+	ids = append(ids, insert(t, eng, m.New(0).PartitionKey("c")))
+	eventually(t, func() bool { return running.Load() == 4 })
 	close(gate)
 	allDone(t, eng, ids...)
+	require.EqualValues(t, 4, running.Load(), "none was begun again")
 	for _, id := range ids {
 		require.JSONEq(t, "0", string(get(t, eng, id).Result))
 	}
-	log.says(t, "level=WARN", "hold partition keys")
+}
+
+// An operator cancels an instance whose step does not listen: the next of its key, which another process
+// claims, begins when that step has ended.
+func TestACancelledStepKeepsItsPartitionKey(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pgtest.Migrated(t))
+	first := spawn(t, role{URL: s.url, Lease: short})
+	cancelled := insert(t, s.eng, deedMachine.New(deed{Name: "cancelled", Gate: "go", Deaf: true}).PartitionKey("k"))
+	s.until(1)
+	_, err := s.eng.Admin().Cancel(t.Context(), cancelled)
+	require.NoError(t, err)
+	first.freeze() // else it would claim the next itself
+	spawn(t, role{URL: s.url, Lease: short})
+	next := insert(t, s.eng, deedMachine.New(deed{Name: "next"}).PartitionKey("k"))
+	eventuallyStatus(t, s.eng, next, fsm.StatusExecuting)
+	allDone(t, s.eng, insert(t, s.eng, deedMachine.New(deed{Name: "other"}).PartitionKey("l")))
+	require.Zero(t, s.count("name = 'next'"))
+	s.open("go")
+	first.thaw()
+	allDone(t, s.eng, next)
+	s.noOverlap()
+	eventually(t, func() bool { return query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`) == 0 })
+}
+
+// Two faults at once: a process stands still under a key, and its connection is ended. Nobody can tell it
+// from one that is gone, so the key goes on when its lease is over.
+func TestAStalledProcessWhoseConnectionIsLostCountsAsGone(t *testing.T) {
+	t.Parallel()
+	s := newScene(t, pgtest.Migrated(t))
+	stalled := spawn(t, role{URL: s.url, Lease: short})
+	id := insert(t, s.eng, deedMachine.New(deed{Name: "deed", Gate: "go", Deaf: true}).PartitionKey("k"))
+	s.until(1)
+	stalled.freeze()
+	require.True(t, query[bool](t, s.pool, `SELECT pg_terminate_backend(pid) FROM (`+livenessLocks+`) held`))
+	other := spawn(t, role{URL: s.url, Lease: short})
+	s.until(2)
+	s.open("go")
+	allDone(t, s.eng, id)
+	stalled.thaw()
+	eventually(t, func() bool { return len(stalled.log.lines("too late")) > 0 })
+	require.JSONEq(t, strconv.Itoa(other.pid()), string(get(t, s.eng, id).Result))
+	eventually(t, func() bool { return query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`) == 0 })
+}
+
+// A process that is killed keeps nothing of its keys, however many they were: their next steps begin when
+// its leases are over.
+func TestAKilledProcessKeepsNoPartitionKey(t *testing.T) {
+	t.Parallel()
+	const keys = 300
+	s := newScene(t, pgtest.Migrated(t))
+	killed := spawn(t, role{URL: s.url, Lease: short, Concurrency: keys})
+	var specs []fsm.Spec
+	for n := range 2 * keys {
+		specs = append(specs, deedMachine.New(deed{Name: fmt.Sprint(n), Gate: "go"}).PartitionKey(fmt.Sprint("key ", n%keys)))
+	}
+	ids := insertAll(t, s.eng, specs)
+	s.until(keys)
+	killed.kill()
+	s.open("go")
+	spawn(t, role{URL: s.url, Lease: short, Concurrency: keys})
+	allDone(t, s.eng, ids...)
+	require.Zero(t, query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`))
+	require.Equal(t, 3*keys, s.count("true"))
 }
 
 // The order within a key holds over engines, priorities and queues that come and go.

@@ -142,6 +142,7 @@ var (
 		gen_durable_lease_check
 		gen_durable_names_check
 		gen_durable_scope_check
+		lost_claims_finite_check
 		paused_queues_names_check
 		schedules_finite_check
 		schedules_names_check

@@ -83,7 +83,7 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		pickDuration:   duration("pick.duration", "Claims, from the request to the answer, those that failed among them."),
 		pickWanted:     counter("pick.wanted", "{claim}", "Rows that claims asked for."),
 		pickClaimed:    counter("pick.claimed", "{claim}", "Rows that claims got."),
-		contended:      counter("key.contended", "{claim}", "Tries for partition keys whose lock another process held."),
+		contended:      counter("key.contended", "{claim}", "Tries for partition keys under which a step of another process may still run."),
 		stepDuration:   duration("step.duration", "Steps that ran, without their commit."),
 		stepErrors:     counter("step.errors", "{error}", "Steps that failed, so that their handler was called."),
 		stepCrashed:    counter("step.crashed", "{execution}", "Executions of visits that had lost their process before."),

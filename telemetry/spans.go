@@ -87,7 +87,7 @@ func (s *spans) step(ctx context.Context, i fsm.Info, run func(context.Context) 
 // cancelled reports whether the engine itself has ended a step's context.
 func cancelled(ctx context.Context) bool {
 	cause := context.Cause(ctx)
-	for _, own := range []error{fsm.ErrDraining, fsm.ErrLeaseLost, fsm.ErrKeyLost, fsm.ErrCancelled} {
+	for _, own := range []error{fsm.ErrDraining, fsm.ErrLeaseLost, fsm.ErrCancelled} {
 		if errors.Is(cause, own) {
 			return true
 		}

@@ -46,7 +46,7 @@ func (strict) Resolve(_ context.Context, _ string, _ []string, entries []store.E
 // and drop for both.
 func TestTwoClaimsOfOneInstanceNeverShareABatch(t *testing.T) {
 	t.Parallel()
-	w := assemble(Config{Logger: slog.New(slog.DiscardHandler)}, strict{t: t, current: map[int64]int64{7: 2, 8: 3, 9: 4}}, nil, nil, nil)
+	w := assemble(Config{Logger: slog.New(slog.DiscardHandler)}, strict{t: t, current: map[int64]int64{7: 2, 8: 3, 9: 4}}, func(string) beater { return nil })
 	var batch []*pending
 	for _, c := range []step.Claim{{ID: 7, Token: 1}, {ID: 8, Token: 3}, {ID: 7, Token: 2}, {ID: 9, Token: 4}} {
 		batch = append(batch, &pending{entry: store.Entry{Claim: &c, Commit: &step.Commit{Kind: step.Retry}}, to: make(answerOnce, 1)})

@@ -32,7 +32,7 @@ type Config struct {
 	DrainGrace    time.Duration // how long Stop waits after cancelling them
 	RunAheadFor   time.Duration
 	RunAheadSteps int  // 1: off
-	LockByLease   bool // no advisory locks for partition keys
+	LockByLease   bool // no liveness lock for partition keys
 	RetainDone    time.Duration
 	RetainFailed  time.Duration
 	NoReaper      bool
@@ -71,7 +71,9 @@ type backend interface {
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
-	Sweep(ctx context.Context, after string, limit int) (last string, p store.Promotion, err error)
+	Lingering(ctx context.Context, worker string, keys []string) ([]string, error)
+	Landed(ctx context.Context, worker string, tokens []int64) error
+	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)
@@ -86,13 +88,7 @@ type beater interface {
 	Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (store.Beaten, error)
 	Present(ctx context.Context, p *store.Presence) error
 	Absent(ctx context.Context, worker string) error
-	Close(ctx context.Context) error
-}
-
-// keyLocks takes the advisory locks of partition keys, on a connection of their own.
-type keyLocks interface {
-	TryLock(ctx context.Context, hashes []int64) ([]bool, error)
-	Unlock(ctx context.Context, hashes []int64) error
-	Alive(ctx context.Context) error
+	Check(ctx context.Context) error
+	Connected() bool
 	Close(ctx context.Context) error
 }

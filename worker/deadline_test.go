@@ -201,7 +201,7 @@ func TestAClaimOverItsDeadlineNeedsNoSlot(t *testing.T) {
 				s.config.Queues["q"] = Queue{Concurrency: 1, Buffer: 3, PollMin: 250 * time.Millisecond, PollMax: time.Second}
 				s.run = takes(10 * time.Minute)
 				if name == "key" { // a stalled process has it
-					s.db.locks[s.hash("k")] = &fakeKeys{db: s.db}
+					s.haunted("k")
 				} else {
 					s.db.insert()
 				}
@@ -214,7 +214,6 @@ func TestAClaimOverItsDeadlineNeedsNoSlot(t *testing.T) {
 				require.Empty(t, s.witness.runs(r.ID))
 				require.Zero(t, s.db.look(r.ID).Crashes)
 				_, _ = p.stop()
-				delete(s.db.locks, s.hash("k"))
 			})
 		})
 	}

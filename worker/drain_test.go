@@ -143,7 +143,7 @@ func TestAStepThatNeverListensFallsToItsLease(t *testing.T) {
 		require.ErrorContains(t, err, "1 (m)")
 		require.Equal(t, 35*time.Second, took, "drain timeout and grace")
 		require.Equal(t, fsm.StatusExecuting, s.db.look(r.ID).status)
-		require.Empty(t, s.db.locks, "its key is free for others")
+		require.Empty(t, s.db.lines, "who claims its key next need not wait for it")
 		s.pass(11 * time.Minute)
 		require.Empty(t, s.db.look(r.ID).outcomes, "its late outcome goes nowhere")
 	})
@@ -163,10 +163,8 @@ func TestHeartbeatsAndKeysOutliveTheDrain(t *testing.T) {
 		require.GreaterOrEqual(t, len(s.sent("beat", began)), 18)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
 		last := s.db.commits[len(s.db.commits)-1].to
-		require.False(t, p.line.closed.Before(last), "heartbeat ended before the last commit")
-		require.False(t, p.keys.closed.Before(last), "keys were given up before the last commit")
+		require.False(t, p.line.closed.Before(last), "heartbeat and liveness lock ended before the last commit")
 		require.Equal(t, time.Now(), p.line.closed)
-		require.Equal(t, time.Now(), p.keys.closed)
 	})
 }
 

@@ -233,6 +233,7 @@ func (x *execution) stuck(err error) {
 
 func (x *execution) stale() {
 	c := x.f.claim
+	x.f.taken.Store(true)
 	x.log.Warn("an outcome came too late and changed nothing", slog.Int64("instance", c.ID), slog.String("machine", c.Machine),
 		slog.String("step", c.Step), slog.Int64("visit", c.Visit), slog.Int64("token", c.FencingToken))
 	tell(x.base, x.process, x.hooks.stale, StaleEvent{Instance: fsm.InfoOf(c)})

@@ -12,8 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// This file has the parts of the fake that maintain rows instead of moving them on: polls, sweeps,
-// and a worker's two connections of its own.
+// This file has the parts of the fake that maintain rows instead of moving them on: polls and sweeps.
 
 func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Polled, error) {
 	due := map[string]time.Duration{}
@@ -102,6 +101,7 @@ func (db *fake) Reap(ctx context.Context, _ string, limits store.CrashLimits, li
 			if out.Released+len(out.Failed) == limit {
 				break
 			}
+			db.lose(r)
 			r.Attempt, r.Crashes = r.Attempt+1, r.Crashes+1
 			r.status, r.lane = fsm.StatusRunnable, 0
 			if i := slices.Index(limits.Machines, r.machine()); i >= 0 && limits.Limits[i] > 0 && r.Crashes > int(limits.Limits[i]) {
@@ -128,7 +128,7 @@ func (db *fake) Promote(ctx context.Context, keys []string) (p store.Promotion, 
 	return p, err
 }
 
-func (db *fake) Sweep(ctx context.Context, _ string, _ int) (last string, p store.Promotion, err error) {
+func (db *fake) Sweep(ctx context.Context, _ string, _ int, own *store.InFlight) (last string, p store.Promotion, err error) {
 	err = db.send(ctx, "sweep", "", func() error {
 		var still []string
 		for _, r := range db.rows {
@@ -139,6 +139,9 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int) (last string, p stor
 			}
 		}
 		db.promote(still, &p)
+		if own != nil {
+			db.forget(own)
+		}
 		return nil
 	})
 	return "", p, err
@@ -199,125 +202,4 @@ func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, b
 		return nil
 	})
 	return page, ids[1:], err
-}
-
-// fakeLine is a worker's heartbeat connection.
-type fakeLine struct {
-	db     *fake
-	closed time.Time
-}
-
-func (l *fakeLine) Present(ctx context.Context, _ *store.Presence) error {
-	return l.db.send(ctx, "present", "", func() error { return nil })
-}
-
-func (l *fakeLine) Absent(context.Context, string) error { return nil }
-
-func (l *fakeLine) Beat(ctx context.Context, worker string, claims []*step.Claim, lease time.Duration) (out store.Beaten, err error) {
-	ids := make([]string, len(claims))
-	for i, c := range claims {
-		ids[i] = fmt.Sprint(c.ID)
-	}
-	err = l.db.send(ctx, "beat", strings.Join(ids, " "), func() error {
-		for _, c := range claims {
-			switch r := l.db.rows[c.ID]; {
-			case !r.fence(c, worker):
-				out.Lost = append(out.Lost, c.ID)
-				if r != nil && r.failure == string(fsm.FailureCancelled) {
-					out.Cancelled = append(out.Cancelled, c.ID)
-				}
-			case !r.locked() && !r.busy:
-				r.lease = time.Now().Add(lease)
-				out.Extended = append(out.Extended, c.ID)
-				if r.paused {
-					out.Paused = append(out.Paused, c.ID)
-				}
-			}
-		}
-		return nil
-	})
-	return out, err
-}
-
-func (l *fakeLine) Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (out store.Beaten, err error) {
-	err = l.db.send(ctx, "insist", fmt.Sprint(c.ID), func() error {
-		if r := l.db.rows[c.ID]; r.fence(c, worker) && !r.held.After(time.Now().Add(wait)) {
-			r.lease, out.Extended = time.Now().Add(lease), []int64{c.ID}
-		}
-		return nil
-	})
-	return out, err
-}
-
-func (l *fakeLine) Close(context.Context) error {
-	l.closed = time.Now()
-	return nil
-}
-
-// fakeKeys is a worker's session of advisory locks.
-type fakeKeys struct {
-	db     *fake
-	broken bool
-	misuse func(format string, args ...any)
-	closed time.Time
-}
-
-func (k *fakeKeys) TryLock(ctx context.Context, hashes []int64) ([]bool, error) {
-	got := make([]bool, len(hashes))
-	err := k.send(ctx, "lock", hashes, func() error {
-		for i, h := range hashes {
-			if k.db.locks[h] == k {
-				k.misuse("asked for hash %d, which this session has already: such locks are re-entrant", h)
-			}
-			if got[i] = k.db.locks[h] == nil; got[i] {
-				k.db.locks[h] = k
-			}
-		}
-		return nil
-	})
-	return got, err
-}
-
-func (k *fakeKeys) Unlock(ctx context.Context, hashes []int64) error {
-	return k.send(ctx, "unlock", hashes, func() error {
-		for _, h := range hashes {
-			if k.db.locks[h] == k {
-				delete(k.db.locks, h)
-			}
-		}
-		return nil
-	})
-}
-
-func (k *fakeKeys) Alive(ctx context.Context) error {
-	return k.send(ctx, "alive", nil, func() error { return nil })
-}
-
-func (k *fakeKeys) send(ctx context.Context, verb string, hashes []int64, do func() error) error {
-	return k.db.send(ctx, verb, fmt.Sprint(hashes), func() error {
-		if k.broken {
-			return errLost
-		}
-		return do()
-	})
-}
-
-func (k *fakeKeys) Close(context.Context) error {
-	k.cut()
-	k.db.mu.Lock()
-	defer k.db.mu.Unlock()
-	k.broken, k.closed = false, time.Now()
-	return nil
-}
-
-// cut ends the session on the server. Its locks are gone, and the session's user gets an error.
-func (k *fakeKeys) cut() {
-	k.db.mu.Lock()
-	defer k.db.mu.Unlock()
-	for h, session := range k.db.locks {
-		if session == k {
-			delete(k.db.locks, h)
-		}
-	}
-	k.broken = true
 }

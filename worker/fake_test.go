@@ -20,8 +20,7 @@ import (
 // forward.
 type fake struct {
 	weather weather
-	locks   map[int64]*fakeKeys // advisory locks, by the session that has them
-	keys    map[string]bool     // correlation keys that strangers are inserting
+	keys    map[string]bool // correlation keys that strangers are inserting
 
 	mu        sync.Mutex
 	rows      map[int64]*row
@@ -30,6 +29,8 @@ type fake struct {
 	booted    time.Time
 	sent      []statement
 	commits   []batchSent
+	lines     map[*fakeLine]bool // that hold a liveness lock
+	lost      []lostClaim
 	paused    []store.PausedQueue
 	scheduled time.Time // when the next schedule is due; zero: there is none
 	// poisoned is a row that Postgres refuses to fail at its deadline.
@@ -73,7 +74,7 @@ type batchSent struct {
 }
 
 func newFake() *fake {
-	return &fake{rows: map[int64]*row{}, changed: make(chan struct{}), locks: map[int64]*fakeKeys{}, booted: time.Now().Add(-24 * time.Hour), over: func(*step.Claim) {}}
+	return &fake{rows: map[int64]*row{}, changed: make(chan struct{}), lines: map[*fakeLine]bool{}, booted: time.Now().Add(-24 * time.Hour), over: func(*step.Claim) {}}
 }
 
 // insert adds runnable rows, after the given edits.
@@ -168,6 +169,7 @@ func (db *fake) claim(p store.ClaimParams, out *store.Claimed) {
 			r.status, r.lane, r.worker, r.Token, r.lease = fsm.StatusExecuting, 0, p.Worker, db.tokens, time.Now().Add(p.Lease)
 			claim := r.Claim
 			claim.FencingToken = r.Token
+			claim.Lingers = r.PartitionKey != "" && db.lingers(r.PartitionKey, p.Worker)
 			claim.Life = time.Until(r.Deadline)
 			if r.large {
 				claim.State, claim.Partial = nil, true

@@ -30,6 +30,7 @@ type flight struct {
 	until atomic.Int64
 
 	paused atomic.Bool // an operator has paused the instance: it does not run ahead
+	taken  atomic.Bool // somebody has taken the claim away, as far as is known
 
 	// These fields describe the running user code, for the detection of zombies.
 	inside atomic.Bool  // user code runs
@@ -39,7 +40,7 @@ type flight struct {
 // lost returns the reason for which the engine itself ended the flight's context, or nil.
 func (f *flight) lost() error {
 	cause := context.Cause(f.ctx)
-	if errors.Is(cause, fsm.ErrDraining) || errors.Is(cause, fsm.ErrLeaseLost) || errors.Is(cause, fsm.ErrKeyLost) ||
+	if errors.Is(cause, fsm.ErrDraining) || errors.Is(cause, fsm.ErrLeaseLost) ||
 		errors.Is(cause, fsm.ErrCancelled) {
 		return cause
 	}

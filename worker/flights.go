@@ -87,6 +87,7 @@ func (fs *flights) add(f *flight) {
 	fs.byID[f.beat.ID] = f
 	fs.mu.Unlock()
 	if older != nil {
+		older.taken.Store(true)
 		older.cancel(fsm.ErrLeaseLost)
 	}
 }

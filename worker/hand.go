@@ -30,6 +30,7 @@ func (w *Worker) ByHand() *Hand {
 	life, end := context.WithCancel(context.Background())
 	w.endLife = end
 	w.lifelines.Go(func() { w.keys.run(life) })
+	w.lifelines.Go(func() { w.heartbeat.hold(life) })
 	w.commits.run()
 	return &Hand{w: w, queues: map[string]*queue{}}
 }
@@ -122,7 +123,9 @@ func (t *Taken) unlock(ctx context.Context) error {
 	if t.f.beat.PartitionKey == "" {
 		return nil
 	}
-	t.h.w.keys.acquire([]*flight{t.f})
+	if len(t.h.w.keys.acquire([]*flight{t.f})) > 0 {
+		return nil
+	}
 	select {
 	case <-t.f.queue.admitted:
 		return nil

@@ -97,8 +97,7 @@ func TestWhatAHandGivesBackIsAsItWas(t *testing.T) {
 func TestAHandWaitsForAKey(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
-		other := &fakeKeys{db: s.db}
-		s.db.locks[s.hash("k")] = other
+		other := s.haunted("k")
 		_, h := s.byHand()
 		taken, err := h.Take(s.within(10*time.Second), "q")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -224,6 +223,6 @@ func TestAHandsWorkerStopsInOrder(t *testing.T) {
 		took, err := p.stop()
 		require.NoError(t, err)
 		require.Less(t, took, time.Second)
-		require.Empty(t, s.db.locks, "its session has ended")
+		require.Empty(t, s.db.lines, "its session has ended")
 	})
 }

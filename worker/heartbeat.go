@@ -21,12 +21,13 @@ const beatMost = 1000
 type heartbeat struct {
 	*process
 	flights  *flights
+	keys     *keyring
 	line     beater
 	presence store.Presence
 }
 
-func newHeartbeat(p *process, flights *flights, line beater) *heartbeat {
-	return &heartbeat{process: p, flights: flights, line: line, presence: p.self()}
+func newHeartbeat(p *process, flights *flights, keys *keyring, line beater) *heartbeat {
+	return &heartbeat{process: p, flights: flights, keys: keys, line: line, presence: p.self()}
 }
 
 // run beats until ctx ends.
@@ -37,11 +38,10 @@ func (h *heartbeat) run(ctx context.Context) {
 		_ = h.line.Absent(closing, h.id) // else it is noticed when it expires
 		_ = h.line.Close(closing)
 	}()
-	tick := h.config.Heartbeat / 4
 	h.register(ctx)
 	next := h.since() + h.config.Heartbeat
 	var passed []*flight // by the last round: locked by someone
-	for pace.Sleep(ctx, tick) {
+	for pace.Sleep(ctx, h.live()) {
 		all := h.since() >= next
 		var err error
 		if passed, err = h.extend(ctx, all, passed); err != nil {
@@ -52,7 +52,52 @@ func (h *heartbeat) run(ctx context.Context) {
 			h.register(ctx)
 			next = h.since() + h.config.Heartbeat
 			h.last.heartbeat.now(h.process)
+		} else {
+			h.check(ctx)
 		}
+	}
+}
+
+// live tells the keyring whether this process has its liveness lock, which is its connection's here,
+// and returns how long to wait until the next tick.
+func (h *heartbeat) live() time.Duration {
+	tick := h.config.Heartbeat / 4
+	if h.config.LockByLease {
+		return tick
+	}
+	alive := h.line.Connected()
+	if h.keys.lives(alive); !alive {
+		tick = min(tick, reconnect)
+	}
+	return tick
+}
+
+// reconnect is how soon the connection that has broken is made again: until then nothing with a
+// partition key begins.
+const reconnect = time.Second
+
+// check looks between two heartbeats whether the connection is there, if keys depend on it, and
+// makes it again if not.
+func (h *heartbeat) check(ctx context.Context) {
+	if h.config.LockByLease || h.line.Connected() && !h.keys.inUse() {
+		return
+	}
+	timed, cancel := context.WithTimeout(ctx, h.config.Heartbeat/4)
+	defer cancel()
+	if err := h.line.Check(timed); err != nil {
+		h.trouble("heartbeat", err)
+	}
+}
+
+// hold keeps the connection, and with it the liveness lock, for a worker that is worked by hand.
+func (h *heartbeat) hold(ctx context.Context) {
+	defer func() {
+		closing, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = h.line.Close(closing)
+	}()
+	for alive := !h.config.LockByLease; alive; alive = pace.Sleep(ctx, h.live()) {
+		h.check(ctx)
 	}
 }
 
@@ -91,6 +136,7 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 		for _, id := range beaten.Lost {
 			// A flight that landed since the snapshot is lost in good order.
 			if f := byID[id]; h.flights.current(f) {
+				f.taken.Store(true)
 				f.cancel(fsm.ErrLeaseLost)
 			}
 		}

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
+// A key costs no statement of its own as long as nobody loses a claim.
 func TestAKeyRunsOneStepAtATimeAndInOrder(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.db.weather.latency = func(string) time.Duration { return 2 * time.Millisecond }
@@ -31,56 +31,92 @@ func TestAKeyRunsOneStepAtATimeAndInOrder(t *testing.T) {
 				last[key] = v.claim.ID
 			}
 		}
-		s.pass(time.Second)
-		require.Empty(t, s.db.locks)
+		s.pass(time.Minute)
+		require.Empty(t, s.sent("lingering"))
+		require.Empty(t, s.sent("landed"))
 	})
 }
 
-// A zombie, whose lease was lost but whose step still runs, keeps its key from its successor: in this process by the map, since session
-// locks are re-entrant (T90), in others by the lock.
+// deafOnce is a step that does not listen in its first run, and ends at once in the others.
+func deafOnce(d time.Duration) runFunc {
+	return func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
+		if c.Attempt == 0 {
+			return deaf(d)(ctx, p, c)
+		}
+		return done(), nil
+	}
+}
+
+// A zombie, whose lease was lost but whose step still runs, keeps its key from its successor: in this
+// process by the map, in others since its claim is noted as lost, and the process lives.
 func TestAZombieKeepsItsKey(t *testing.T) {
 	for name, lockByLease := range map[string]bool{"advisory": false, "by lease": true} {
 		t.Run(name, func(t *testing.T) {
 			play(t, 3, func(t *testing.T, s *scene) {
 				s.config.LockByLease = lockByLease
 				r := s.db.insert(keyed("k"))
-				s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
-					if c.Attempt == 0 {
-						return deaf(5*time.Minute)(ctx, p, c)
-					}
-					return done(), nil
-				}
+				s.run = deafOnce(5 * time.Minute)
 				p := s.start()
 				s.pass(time.Second)
-				s.db.change(r.ID, func(r *row) { r.status, r.worker, r.Attempt = fsm.StatusRunnable, "", 1 }) // reaped
-				p.Nudge("q")
-				if !lockByLease {
+				s.db.reaped(r.ID)
+				if lockByLease {
+					p.Nudge("q")
+				} else {
 					s.start()
 				}
 				s.pass(4 * time.Minute)
 				require.Equal(t, fsm.StatusExecuting, s.db.look(r.ID).status, "claimed anew")
 				require.Len(t, s.witness.runs(), 1, "but not begun")
 				require.Zero(t, s.db.look(r.ID).Crashes, "its lease is extended meanwhile")
-				s.pass(time.Minute + time.Second)
+				s.pass(time.Minute + 2*time.Second)
 				require.Len(t, s.witness.runs(), 2)
 				require.Equal(t, []step.Kind{step.Done}, s.db.look(r.ID).outcomes)
+				if lockByLease {
+					s.pass(2 * time.Minute) // nobody waits for it, so it is forgotten in time
+				}
+				require.Empty(t, s.db.lost)
 			})
 		})
 	}
 }
 
-// A claim whose key is locked elsewhere keeps its row, outside of the slots, and asks again: soon at first, then every second.
-func TestALockHeldElsewhereIsWaitedFor(t *testing.T) {
+// The older flight of an instance that its own process has claimed anew is a zombie like any other:
+// though the newer one has taken its place, nothing of it is forgotten before it ends.
+func TestAZombieOfAnInstanceThatWasClaimedAnewKeepsItsKey(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		r := s.db.insert(keyed("k"))
+		s.run = deafOnce(10 * time.Minute)
+		p := s.start()
+		s.pass(time.Second)
+		s.db.reaped(r.ID)
+		p.Nudge("q")
+		s.pass(3 * time.Minute)
+		require.Equal(t, p.ID(), s.db.look(r.ID).worker, "claimed anew")
+		s.db.reaped(r.ID)
+		s.start().Nudge("q")
+		s.pass(time.Second)
+		p.Nudge("q")
+		s.pass(5 * time.Minute)
+		require.Len(t, s.witness.runs(), 1)
+		s.pass(2 * time.Minute)
+		require.Len(t, s.witness.runs(), 2)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		s.pass(3 * time.Minute)
+		require.Empty(t, s.db.lost)
+	})
+}
+
+// A claim whose key is still in use elsewhere keeps its row, outside of the slots, and asks again:
+// soon at first, then every second.
+func TestAStepElsewhereIsWaitedFor(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		var contended int
 		s.config.Hooks = []Hooks{{Contended: func(_ context.Context, e ContendedEvent) { contended += e.Claims }}}
-		stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
-		_, err := stranger.TryLock(t.Context(), []int64{s.hash("k")})
-		require.NoError(t, err)
+		stalled := s.haunted("k")
 		r := s.db.insert(keyed("k"))
 		s.start()
 		s.pass(time.Second)
-		require.GreaterOrEqual(t, len(s.sent("lock")), 7, "soon at first")
+		require.GreaterOrEqual(t, len(s.sent("lingering")), 7, "soon at first")
 		began := time.Now()
 		for range 20 {
 			s.db.insert()
@@ -88,21 +124,20 @@ func TestALockHeldElsewhereIsWaitedFor(t *testing.T) {
 		s.running[0].Nudge("q")
 		s.pass(time.Minute)
 		require.Equal(t, []int64{r.ID}, s.left(), "everything else goes on")
-		require.InDelta(t, 70, len(s.sent("lock", began)), 12)
-		require.Equal(t, len(s.sent("lock"))-1, contended)
-		stranger.cut()
+		require.InDelta(t, 70, len(s.sent("lingering", began)), 12)
+		require.Equal(t, len(s.sent("lingering")), contended)
+		stalled.cut()
 		s.ended(1100 * time.Millisecond)
 		require.Zero(t, s.db.look(r.ID).Attempt)
+		require.Empty(t, s.db.lost)
 	})
 }
 
-// However many claims wait for locks that a stalled process holds, others are claimed: other keys are never held up.
-func TestManyLocksHeldElsewhereDoNotStopAQueue(t *testing.T) {
+// However many claims wait for a stalled process, others are claimed: other keys are never held up.
+func TestManyKeysInUseElsewhereDoNotStopAQueue(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
-		stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
+		stalled := s.haunted("a", "b", "c")
 		for _, key := range []string{"a", "b", "c"} {
-			_, err := stranger.TryLock(t.Context(), []int64{s.hash(key)})
-			require.NoError(t, err)
 			s.db.insert(keyed(key), priority(-1))
 		}
 		free := s.db.insert()
@@ -111,110 +146,166 @@ func TestManyLocksHeldElsewhereDoNotStopAQueue(t *testing.T) {
 		s.pass(5 * time.Second)
 		require.True(t, s.db.look(free.ID).terminal())
 		require.True(t, s.db.look(other.ID).terminal())
-		stranger.cut()
+		stalled.cut()
 	})
 }
 
-func TestALostConnectionTellsTheStepsUnderItsKeys(t *testing.T) {
-	play(t, 4, func(t *testing.T, s *scene) {
-		causes := map[int64]error{}
-		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
-			o, err := takes(20*time.Second)(ctx, p, c)
-			s.note(func() { causes[c.ID] = context.Cause(ctx) })
-			return o, err
-		}
-		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
-			t.Error("the handler was called")
-			return next(), nil
-		}
-		under, free := s.db.insert(keyed("k")), s.db.insert()
-		p := s.start()
-		s.pass(3 * time.Second)
-		p.keys.cut()
-		cutAt := time.Now()
-		s.pass(7 * time.Second)
-		require.Equal(t, fsm.ErrKeyLost, causes[under.ID])
-		require.LessOrEqual(t, s.witness.runs(under.ID)[0].to.Sub(cutAt), 6*time.Second, "noticed soon, though nothing was asked of it")
-		require.Len(t, s.witness.runs(under.ID), 2, "released, and claimed again under a new lock")
-		require.Zero(t, s.db.look(under.ID).Attempt)
-		s.ended(time.Minute)
-		require.NoError(t, causes[free.ID])
-		require.Len(t, s.witness.runs(free.ID), 1)
-	})
+// What runs under a key goes on when the process loses the connection with its liveness lock, and the
+// lock is had again as soon as that is noticed.
+func TestALostConnectionCancelsNoStep(t *testing.T) {
+	for name, what := range map[string]answer{"refused": cut, "black hole": silent} {
+		t.Run(name, func(t *testing.T) {
+			play(t, 4, func(t *testing.T, s *scene) {
+				s.run = takes(50 * time.Second)
+				r := s.db.insert(keyed("k"))
+				p := s.start()
+				s.pass(3 * time.Second)
+				require.True(t, s.db.lines[p.line])
+				p.line.cut()
+				s.change(func(w *weather) {
+					w.answers = func(verb, _ string) answer {
+						if verb == "check" || verb == "beat" {
+							return what
+						}
+						return fair
+					}
+				})
+				s.pass(20 * time.Second)
+				require.False(t, s.db.lines[p.line])
+				s.change(func(w *weather) { w.answers = nil })
+				s.pass(22 * time.Second) // a heartbeat may wait for its answer for so long
+				require.True(t, s.db.lines[p.line], "and nothing was asked for")
+				s.ended(time.Minute)
+				require.Len(t, s.witness.runs(r.ID), 1)
+				require.NoError(t, s.witness.runs(r.ID)[0].cause)
+				require.Zero(t, s.db.look(r.ID).Attempt)
+			})
+		})
+	}
 }
 
-// Its release has to wait for a database that is away for longer than anyone's patience, but not for the lease.
-func TestAStepWhoseKeyWasLostInAnOutageBurnsNoAttempt(t *testing.T) {
+// Nothing begins under a key before the process has its liveness lock: if it stalled, nobody would
+// wait for it.
+func TestNoKeyWithoutALivenessLock(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
-		s.run = takes(time.Minute)
-		r := s.db.insert(keyed("k"))
-		p := s.start()
-		s.pass(3 * time.Second)
-		p.keys.cut()
-		s.change(func(w *weather) { w.answers = func(string, string) answer { return cut } })
-		s.pass(30 * time.Second)
-		s.change(func(w *weather) { w.answers = nil })
-		s.ended(5 * time.Minute)
-		require.Zero(t, s.db.look(r.ID).Attempt+s.db.look(r.ID).Crashes)
-		require.Len(t, s.witness.runs(), 2)
-	})
-}
-
-// A session that swallows what it is asked holds nothing up for longer than it takes to notice.
-func TestABlackHoleUnderTheKeysIsNoticed(t *testing.T) {
-	play(t, 4, func(t *testing.T, s *scene) {
-		var noticed time.Time
-		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
-			if c.PartitionKey != "old" {
-				return done(), nil
-			}
-			o, err := takes(10*time.Minute)(ctx, p, c)
-			if noticed.IsZero() {
-				noticed = time.Now()
-			}
-			return o, err
-		}
-		s.db.insert(keyed("old"))
-		p := s.start()
-		s.pass(3 * time.Second)
 		s.change(func(w *weather) {
 			w.answers = func(verb, _ string) answer {
-				if verb == "lock" || verb == "unlock" || verb == "alive" {
+				if verb == "present" || verb == "check" {
+					return cut
+				}
+				return fair
+			}
+		})
+		under, free := s.db.insert(keyed("k")), s.db.insert()
+		s.start()
+		s.pass(10 * time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(free.ID).status)
+		require.Equal(t, fsm.StatusExecuting, s.db.look(under.ID).status)
+		require.Empty(t, s.witness.runs(under.ID))
+		s.change(func(w *weather) { w.answers = nil })
+		s.pass(1100 * time.Millisecond)
+		require.Equal(t, fsm.StatusDone, s.db.look(under.ID).status)
+		require.Zero(t, s.db.look(under.ID).Attempt)
+	})
+}
+
+// Two faults at once: a process that lost its claim and stands still loses its connection as well.
+// Then it counts as gone, as nobody can tell it from one.
+func TestAStalledProcessWithoutItsConnectionCountsAsGone(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		s.witness.lax = true
+		r := s.db.insert(keyed("k"))
+		s.run = deafOnce(5 * time.Minute)
+		p := s.start()
+		s.pass(time.Second)
+		s.change(func(w *weather) {
+			w.answers = func(verb, _ string) answer {
+				if verb == "check" || verb == "beat" || verb == "present" {
 					return silent
 				}
 				return fair
 			}
 		})
-		began := time.Now()
-		r := s.db.insert(keyed("new"))
-		p.Nudge("q")
-		s.pass(30 * time.Second)
-		require.False(t, noticed.IsZero())
-		require.Less(t, noticed.Sub(began), 20*time.Second, "well before a lease is over")
+		p.line.cut()
+		s.db.reaped(r.ID)
+		p.queues["q"].paused.Store(true)
+		s.running = nil
+		other := s.player()
 		s.change(func(w *weather) { w.answers = nil })
-		began = time.Now()
-		s.until(time.Minute, func() bool { return s.db.look(r.ID).terminal() }, "done")
-		require.Less(t, time.Since(began), 20*time.Second)
+		other.Start()
+		s.pass(5 * time.Second)
+		require.Len(t, s.witness.runs(), 2)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		s.running = append(s.running, p)
+		s.pass(6 * time.Minute)
 	})
 }
 
-// Keys of equal hash are one lock to Postgres: they take turns, and nothing spins meanwhile.
-func TestKeysOfEqualHashTakeTurns(t *testing.T) {
-	play(t, 4, func(t *testing.T, s *scene) {
-		var hashed atomic.Int64
-		s.hash = func(string) int64 { return 7 + 0*hashed.Add(1) }
-		s.run = takes(10 * time.Second)
-		a, b := s.db.insert(keyed("a")), s.db.insert(keyed("b"))
+// A step ends before anybody has taken its claim, though its own process no longer believes to have
+// it: nothing is noted, and nothing has to be told.
+func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		s.config.NoReaper = true
+		r := s.db.insert(keyed("k"))
+		s.run = deafOnce(90 * time.Second)
+		s.change(func(w *weather) {
+			w.answers = func(verb, _ string) answer {
+				if verb == "beat" {
+					return cut
+				}
+				return fair
+			}
+		})
 		s.start()
-		s.pass(9 * time.Second)
-		require.Less(t, hashed.Load(), int64(200), "nothing spins")
+		s.pass(80 * time.Second)
+		require.ErrorIs(t, fsm.ErrLeaseLost, s.running[0].flights.of([]int64{r.ID})[0].lost())
 		s.ended(time.Minute)
-		one, two := s.witness.runs(a.ID)[0], s.witness.runs(b.ID)[0]
-		if two.from.Before(one.from) {
-			one, two = two, one
-		}
-		require.False(t, two.from.Before(one.to))
-		require.LessOrEqual(t, two.from.Sub(one.to), time.Second)
+		require.Empty(t, s.sent("landed"))
+		require.Empty(t, s.db.lost)
+	})
+}
+
+// What a claim took whose answer never came is nobody's here: when it is reaped, nothing of it runs,
+// though its process lives. Whoever waits for it does so for a lease, in case the answer still came.
+func TestALostClaimThatNeverFlewIsForgotten(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		p := s.start()
+		s.pass(time.Second)
+		r := s.db.insert(keyed("k"), func(r *row) {
+			r.status, r.worker, r.Token, r.lease = fsm.StatusExecuting, p.ID(), 77, time.Now()
+		})
+		s.db.reaped(r.ID)
+		p.queues["q"].paused.Store(true)
+		s.start()
+		s.pass(55 * time.Second)
+		require.Empty(t, s.witness.runs(r.ID))
+		s.ended(time.Minute)
+		require.Empty(t, s.db.lost)
+	})
+}
+
+// What cannot be told at the first attempt is told again.
+func TestTheEndOfALostStepIsToldAgain(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		r := s.db.insert(keyed("k"))
+		s.run = deafOnce(30 * time.Second)
+		s.start()
+		s.pass(time.Second)
+		s.db.reaped(r.ID)
+		back := time.Now().Add(time.Minute)
+		s.change(func(w *weather) {
+			w.answers = func(verb, _ string) answer {
+				if verb == "landed" && time.Now().Before(back) {
+					return cut
+				}
+				return fair
+			}
+		})
+		s.pass(55 * time.Second)
+		require.NotEmpty(t, s.db.lost)
+		s.pass(10 * time.Second)
+		require.Empty(t, s.db.lost)
+		require.LessOrEqual(t, len(s.sent("landed")), 70)
 	})
 }
 
@@ -228,40 +319,20 @@ func TestLockByLeaseLocksNothing(t *testing.T) {
 		}
 		s.start()
 		s.ended(time.Minute)
-		require.Empty(t, s.sent("lock"))
+		require.Empty(t, s.db.lines)
+		require.Empty(t, s.sent("check"))
 	})
 }
 
-// Where a key's next row waits in the same process, the lock is kept for it: one statement less, twice.
-func TestAKeyIsNotUnlockedForItsOwnSuccessor(t *testing.T) {
-	play(t, 4, func(t *testing.T, s *scene) {
-		r := s.db.insert(keyed("k"))
-		s.run = func(_ context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
-			if c.Visit == 50 {
-				return done(), nil
-			}
-			return next(), nil
-		}
-		s.start()
-		s.ended(time.Minute)
-		require.Len(t, s.db.look(r.ID).outcomes, 51)
-		require.Len(t, s.sent("lock"), 1, "a kept claim keeps its key")
-	})
-}
-
-// A lock that is kept for who waits here is given back when that one has gone instead: else nobody anywhere gets the key again.
-func TestALockKeptForOneWhoHasGoneIsGivenBack(t *testing.T) {
+// A claim that has waited for a zombie of its own process goes, with its lease, before its turn: the
+// key is then another's.
+func TestAKeyIsFreeWhenWhoWaitedForItHasGone(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
-		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
-			if c.Attempt == 0 {
-				return deaf(10*time.Second)(ctx, p, c)
-			}
-			return done(), nil
-		}
+		s.run = deafOnce(10 * time.Second)
 		p := s.start()
 		s.pass(time.Second)
-		s.db.change(r.ID, func(r *row) { r.status, r.worker, r.Attempt = fsm.StatusRunnable, "", 1 }) // reaped
+		s.db.reaped(r.ID)
 		p.Nudge("q")
 		s.pass(8900 * time.Millisecond)
 		var waits *flight
@@ -271,11 +342,11 @@ func TestALockKeptForOneWhoHasGoneIsGivenBack(t *testing.T) {
 			}
 		}
 		require.NotNil(t, waits, "it waits for the zombie's key")
-		s.db.change(r.ID, func(r *row) { r.status, r.worker, r.Attempt = fsm.StatusRunnable, "", 2 }) // reaped again
+		s.db.reaped(r.ID)
 		waits.cancel(fsm.ErrLeaseLost)
 		s.start().Nudge("q") // and claimed by another
-		s.pass(30 * time.Second)
+		s.pass(3 * time.Minute)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
-		require.Empty(t, s.db.locks)
+		require.Empty(t, s.db.lost)
 	})
 }

@@ -2,57 +2,70 @@ package worker
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 const (
-	keyRetryLeast = 5 * time.Millisecond // a holder that has just committed unlocks within a moment
+	// A holder that has just been told that its claim is lost ends within a moment; one that stands
+	// still may do so for long.
+	keyRetryLeast = 5 * time.Millisecond
 	keyRetryMost  = time.Second
-	keyCheck      = 5 * time.Second  // how soon a dead connection is noticed
-	keyTimeout    = 10 * time.Second // of a statement: none of them waits for anyone, and all keys wait for the one under way
+	keyLook       = 5 * time.Second  // how often those who wait are looked at in any case
+	keyTimeout    = 10 * time.Second // of a statement: none of them waits for anyone
 )
 
-// keyring hands partition keys to flights: in this process one flight per key, by a map, since
-// session locks are re-entrant (T90); across processes by advisory locks, where there are any. The
-// row's claim has decided already who may run; this only keeps a stalled holder, whose lease ran
-// out but whose step still runs, from overlapping with its successor.
+// keyring hands partition keys to flights. The row's claim has decided already who may run. What is
+// left to decide is whether a step still runs under the key whose claim was taken away: in this
+// process, which a map from key to flight tells; in others, of which the claim says whether there
+// are any, and then the database is asked until there are none. See store.Lingering.
 //
-// One goroutine talks to the database; the maps are under mu.
+// The others rely on the same of this process. So no flight gets a key before the process has its
+// liveness lock, unless keys are guarded by the lease alone.
+//
+// One goroutine talks to the database; the fields below mu are under mu.
 type keyring struct {
 	*process
-	locks keyLocks // nil: keys are held by lease alone
-	hash  func(key string) int64
 
 	mu      sync.Mutex
-	holder  map[string]*flight   // who runs under a key, here
-	waiting map[string][]*flight // claims that want a key; the first is next
-	session map[string]bool      // keys whose advisory lock this process has
-	unlock  []string             // keys to give back
-	tries   map[string]int       // how often a key's lock was not to be had
-	next    map[string]time.Duration
+	alive   bool                     // this process has its liveness lock, as far as it knows, or needs none
+	holder  map[string]*flight       // who runs under a key, here
+	waiting map[string][]*flight     // claims that want a key; the first is next
+	tries   map[string]int           // how often a key was asked for in vain
+	next    map[string]time.Duration // when to ask again
+	landed  []int64                  // tokens of claims that were taken away, whose flights have landed
 
 	wake chan struct{}
 }
 
-func newKeyring(p *process, locks keyLocks, hash func(string) int64) *keyring {
-	return &keyring{process: p, locks: locks, hash: hash, holder: map[string]*flight{}, waiting: map[string][]*flight{}, session: map[string]bool{},
+func newKeyring(p *process) *keyring {
+	return &keyring{process: p, alive: p.config.LockByLease, holder: map[string]*flight{}, waiting: map[string][]*flight{},
 		tries: map[string]int{}, next: map[string]time.Duration{}, wake: make(chan struct{}, 1)}
 }
 
-// acquire asks for the keys of flights. Each is handed to its scheduler's admitted once its key is
-// there.
-func (k *keyring) acquire(fs []*flight) {
+// acquire asks for the keys of flights, and returns the flights that have theirs already, as a rule
+// all of them. The others are handed to their schedulers' admitted.
+func (k *keyring) acquire(fs []*flight) (granted []*flight) {
 	k.mu.Lock()
 	for _, f := range fs {
 		key := f.beat.PartitionKey
-		k.waiting[key] = append(k.waiting[key], f)
+		if k.alive && !f.beat.Lingers && k.holder[key] == nil && len(k.waiting[key]) == 0 {
+			k.holder[key] = f
+			granted = append(granted, f)
+		} else {
+			k.waiting[key] = append(k.waiting[key], f)
+		}
 	}
 	k.mu.Unlock()
-	k.signal()
+	if len(granted) < len(fs) {
+		k.signal()
+	}
+	return granted
 }
 
 // release gives back the key of a flight that has ended, or its place in the queue for it.
@@ -64,14 +77,18 @@ func (k *keyring) release(f *flight) {
 	k.mu.Lock()
 	if k.holder[key] == f {
 		delete(k.holder, key)
-		if k.session[key] {
-			k.unlock = append(k.unlock, key)
-		}
 	} else {
 		k.drop(f)
 	}
+	told := f.taken.Load() && !k.config.LockByLease
+	if told {
+		k.landed = append(k.landed, f.beat.Token)
+	}
+	told = told || len(k.waiting[key]) > 0
 	k.mu.Unlock()
-	k.signal()
+	if told {
+		k.signal()
+	}
 }
 
 // drop forgets that a flight wants its key. mu is held.
@@ -91,16 +108,7 @@ func (k *keyring) drop(f *flight) {
 		delete(k.waiting, key)
 		delete(k.tries, key)
 		delete(k.next, key)
-		if k.session[key] && k.holder[key] == nil { // the lock was kept for whoever has just gone
-			k.giveUp(key)
-		}
 	}
-}
-
-// giveUp has a lock that nobody here needs given back, soon. mu is held.
-func (k *keyring) giveUp(key string) {
-	k.unlock = append(k.unlock, key)
-	k.signal()
 }
 
 func (k *keyring) signal() {
@@ -110,57 +118,84 @@ func (k *keyring) signal() {
 	}
 }
 
-// run serves the ring until ctx ends, then gives up all locks.
+// lives tells whether this process has its liveness lock. What runs when it is lost goes on: its row
+// executes, which keeps everybody else from its key; only if the claim were lost, too, before the
+// lock is had again, would nobody wait for the step.
+func (k *keyring) lives(alive bool) {
+	k.mu.Lock()
+	changed := k.alive != alive
+	k.alive = alive
+	k.mu.Unlock()
+	if changed {
+		k.signal()
+	}
+}
+
+// inUse reports whether flights hold keys here.
+func (k *keyring) inUse() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.holder) > 0
+}
+
+// tokens are those of the claims that hold keys here, or wait for one.
+func (k *keyring) tokens() []int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	tokens := make([]int64, 0, len(k.holder))
+	for _, f := range slices.Concat(append(slices.Collect(maps.Values(k.waiting)), slices.Collect(maps.Values(k.holder)))...) {
+		tokens = append(tokens, f.beat.Token)
+	}
+	return tokens
+}
+
+// inFlight is what a sweep must know of this process to forget of its lost claims only those that
+// nothing runs of. It takes the flights that have or want a key: of an instance that was claimed
+// anew that includes the older flight, for as long as its step goes on.
+func (k *keyring) inFlight() *store.InFlight {
+	return &store.InFlight{Worker: k.id, Tokens: k.tokens(), Lease: k.config.Lease}
+}
+
+// run serves the ring until ctx ends.
 func (k *keyring) run(ctx context.Context) {
-	timer := time.NewTimer(keyCheck)
+	timer := time.NewTimer(keyLook)
 	defer timer.Stop()
-	checked := k.since()
 	for {
 		select {
 		case <-ctx.Done():
-			k.close()
 			return
 		case <-k.wake:
 		case <-timer.C:
 		}
-		k.giveBack(ctx)
+		k.tell(ctx)
 		k.try(ctx)
-		if k.locks != nil && k.since()-checked >= keyCheck {
-			checked = k.since()
-			k.check(ctx)
-		}
 		timer.Reset(k.nap())
 	}
 }
 
-// giveBack unlocks keys that nobody here wants next; where somebody does, the lock is simply kept
-// for it.
-func (k *keyring) giveBack(ctx context.Context) {
+// tell says that steps have ended whose claims were taken away, for those who wait for that.
+func (k *keyring) tell(ctx context.Context) {
 	k.mu.Lock()
-	var hashes []int64
-	for _, key := range k.unlock {
-		if k.holder[key] == nil && len(k.waiting[key]) == 0 && k.session[key] {
-			delete(k.session, key)
-			hashes = append(hashes, k.hash(key))
-		}
-	}
-	k.unlock = k.unlock[:0]
+	tokens := k.landed
+	k.landed = nil
 	k.mu.Unlock()
-	if len(hashes) == 0 {
+	if len(tokens) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	if err := k.locks.Unlock(ctx, hashes); err != nil {
-		k.broken(err)
+	if err := k.db.Landed(ctx, k.id, tokens); err != nil {
+		k.trouble("tell that lost steps have ended", err)
+		k.mu.Lock()
+		k.landed = append(k.landed, tokens...)
+		k.mu.Unlock()
 	}
 }
 
-// try hands out the keys that are to be had: at once where this process has the lock already or
-// needs none, else in one statement for all.
+// try hands out the keys that are to be had.
 func (k *keyring) try(ctx context.Context) {
 	var granted []*flight
-	var keys []string
+	asked := map[string]*flight{}
 	now := k.since()
 	k.mu.Lock()
 	for key, fs := range k.waiting {
@@ -174,17 +209,17 @@ func (k *keyring) try(ctx context.Context) {
 			continue
 		}
 		switch {
-		case k.holder[key] != nil: // its zombie runs here
+		case k.holder[key] != nil, !k.alive: // its zombie runs here; or others could not know that this one would
 			k.putAside(key)
-		case k.locks == nil || k.session[key]:
-			granted = append(granted, k.grant(key, fs))
+		case !fs[0].beat.Lingers:
+			granted = append(granted, k.grant(key))
 		case k.next[key] <= now:
-			keys = append(keys, key)
+			asked[key] = fs[0]
 		}
 	}
 	k.mu.Unlock()
-	if len(keys) > 0 {
-		granted = append(granted, k.lock(ctx, keys)...)
+	if len(asked) > 0 {
+		granted = append(granted, k.ask(ctx, asked)...)
 	}
 	for _, f := range granted {
 		select {
@@ -207,120 +242,59 @@ func (k *keyring) putAside(key string) {
 }
 
 // grant makes the first who waits the holder. mu is held.
-func (k *keyring) grant(key string, fs []*flight) *flight {
-	f := fs[0]
+func (k *keyring) grant(key string) *flight {
+	f := k.waiting[key][0]
 	k.holder[key] = f
 	k.drop(f)
 	return f
 }
 
-// lock tries advisory locks. Keys of equal hash would be one lock to Postgres: the second asks
-// again later.
-func (k *keyring) lock(ctx context.Context, keys []string) (granted []*flight) {
-	asked := make([]string, 0, len(keys))
-	hashes := make([]int64, 0, len(keys))
-	seen := map[int64]bool{}
-	k.mu.Lock()
-	for key := range k.session {
-		seen[k.hash(key)] = true
-	}
-	for _, key := range keys {
-		if h := k.hash(key); !seen[h] {
-			seen[h] = true
-			asked, hashes = append(asked, key), append(hashes, h)
-		} else {
-			k.later(key)
-		}
-	}
-	k.mu.Unlock()
-	if len(asked) == 0 {
-		return nil
-	}
+// ask asks whether steps of other processes still run under the keys of flights.
+func (k *keyring) ask(ctx context.Context, asked map[string]*flight) (granted []*flight) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
-	got, err := k.locks.TryLock(ctx, hashes)
+	lingering, err := k.db.Lingering(ctx, k.id, slices.Collect(maps.Keys(asked)))
 	if err != nil {
-		k.broken(err)
+		k.trouble("ask who still runs under partition keys", err)
 	}
-	contended := 0
 	k.mu.Lock()
-	for i, key := range asked {
-		if err == nil && got[i] {
-			k.session[key] = true
-			if fs := k.waiting[key]; len(fs) > 0 {
-				granted = append(granted, k.grant(key, fs))
-			} else {
-				k.giveUp(key) // whoever wanted it has gone meanwhile
-			}
-			continue
+	for key, f := range asked {
+		switch {
+		case err != nil, slices.Contains(lingering, key):
+			k.later(key)
+		case k.alive && k.holder[key] == nil && len(k.waiting[key]) > 0 && k.waiting[key][0] == f:
+			granted = append(granted, k.grant(key))
 		}
-		k.later(key)
-		contended++
 	}
 	k.mu.Unlock()
-	if contended > 0 && err == nil {
-		tell(k.base, k.process, k.hooks.contended, ContendedEvent{Claims: contended})
+	if len(lingering) > 0 {
+		tell(k.base, k.process, k.hooks.contended, ContendedEvent{Claims: len(lingering)})
 	}
 	return granted
 }
 
-// later says when to ask for a key again that was not to be had. mu is held.
+// later says when to ask for a key again. mu is held.
 func (k *keyring) later(key string) {
+	if len(k.waiting[key]) == 0 {
+		return
+	}
 	k.tries[key]++
 	k.next[key] = k.since() + pace.Backoff(k.tries[key], keyRetryLeast, keyRetryMost)
 	k.putAside(key)
-}
-
-// check asks the connection whether it lives, while it holds anything.
-func (k *keyring) check(ctx context.Context) {
-	k.mu.Lock()
-	held := len(k.session)
-	k.mu.Unlock()
-	if held == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, keyCheck)
-	defer cancel()
-	if err := k.locks.Alive(ctx); err != nil {
-		k.broken(err)
-	}
-}
-
-// broken: the connection is gone, and every lock with it. Steps under a key are told to stop; the
-// fence decides about their outcomes.
-func (k *keyring) broken(err error) {
-	k.trouble("hold partition keys", err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = k.locks.Close(ctx)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for key := range k.session {
-		if f := k.holder[key]; f != nil {
-			f.cancel(fsm.ErrKeyLost)
-		}
-	}
-	clear(k.session)
 }
 
 // nap is how long there is nothing to do.
 func (k *keyring) nap() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	d, now := keyCheck, k.since()
+	d, now := keyLook, k.since()
+	if len(k.landed) > 0 {
+		d = keyRetryMost
+	}
 	for key := range k.waiting {
-		if k.holder[key] == nil {
+		if k.holder[key] == nil && k.alive {
 			d = min(d, max(time.Millisecond, k.next[key]-now))
 		}
 	}
 	return d
-}
-
-func (k *keyring) close() {
-	if k.locks == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	_ = k.locks.Close(ctx)
 }

@@ -42,9 +42,7 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		buffered(s, 2, 3)
 		p := s.start()
-		stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
-		_, err := stranger.TryLock(t.Context(), []int64{s.hash("taken")})
-		require.NoError(t, err)
+		stalled := s.haunted("taken")
 		waiting := s.db.insert(keyed("taken"), priority(-2))
 		committing := s.db.insert(priority(-1))
 		running := s.db.insert()
@@ -78,7 +76,7 @@ func TestEveryFlightIsBeaten(t *testing.T) {
 		require.Zero(t, s.db.look(waiting.ID).Crashes)
 		require.Len(t, s.witness.runs(), 3, "what is held up has left its slot")
 		s.db.change(committing.ID, func(r *row) { r.held = time.Time{} })
-		stranger.cut()
+		stalled.cut()
 		s.pass(20 * time.Second)
 		require.Equal(t, fsm.StatusDone, s.db.look(committing.ID).status)
 		s.pass(time.Hour)

@@ -123,9 +123,7 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 					}
 					return next(), nil
 				}
-				stranger := &fakeKeys{db: s.db, misuse: s.witness.problem}
-				_, err := stranger.TryLock(t.Context(), []int64{s.hash("k")})
-				require.NoError(t, err)
+				stalled := s.haunted("k")
 				contended := s.db.insert(keyed("k"))
 				orphan := s.db.insert(func(r *row) { r.status, r.worker, r.lease = fsm.StatusExecuting, "gone", time.Now() })
 				for range 20 {
@@ -134,7 +132,7 @@ func TestAHookThatDoesNotReturnIsForgotten(t *testing.T) {
 				p := s.start()
 				s.pass(time.Second)
 				require.ElementsMatch(t, []int64{contended.ID, orphan.ID}, s.left())
-				stranger.cut()
+				stalled.cut()
 				s.pass(5 * time.Minute)
 				require.Empty(t, s.left())
 				require.Zero(t, s.db.look(contended.ID).Crashes)

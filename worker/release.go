@@ -30,9 +30,14 @@ func (c *claims) giveBack(ctx context.Context, fs []*flight) {
 			return
 		}
 		timed, cancel := context.WithTimeout(ctx, statementTimeout)
-		_, p, err := c.db.Release(timed, c.id, held)
+		released, p, err := c.db.Release(timed, c.id, held)
 		cancel()
 		if err == nil {
+			if released < len(held) { // some were taken away, and the answer does not say which
+				for _, f := range fs {
+					f.taken.Store(true)
+				}
+			}
 			c.reportRefused("give an instance back", p.Refused)
 			c.promotions.add(p.Missed)
 			c.Nudge(p.Queues...)

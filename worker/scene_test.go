@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"hash/fnv"
 	"log/slog"
 	"slices"
 	"strings"
@@ -33,7 +32,6 @@ type scene struct {
 	config  Config
 	machine step.Machine
 	timeout time.Duration // of the step
-	hash    func(key string) int64
 	run     runFunc
 	// onDemand lets the step read its children itself.
 	onDemand bool
@@ -50,7 +48,6 @@ type player struct {
 	*Worker
 	s    *scene
 	line *fakeLine
-	keys *fakeKeys
 }
 
 // play plays a scene in a bubble of its own.
@@ -64,12 +61,7 @@ func play(t *testing.T, slots int, scene func(t *testing.T, s *scene)) {
 // and the engine's default times.
 func newScene(t *testing.T, slots int) *scene {
 	t.Helper()
-	s := &scene{t: t, db: newFake(), journal: &journal{}, hash: func(key string) int64 {
-		h := fnv.New64a()
-		_, _ = h.Write([]byte(key))
-		return int64(h.Sum64())
-	}}
-	s.db.locks = map[int64]*fakeKeys{}
+	s := &scene{t: t, db: newFake(), journal: &journal{}}
 	s.witness = newWitness(s)
 	s.machine = step.Machine{Name: "m", Version: 1, Queue: "q", Initial: "s", OnError: func(_ context.Context, _ *step.Claim, err error) (*step.Commit, error) {
 		return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(fsm.FailureStopped)}, nil
@@ -114,7 +106,7 @@ func (s *scene) start() *player {
 
 // player makes one more process, which the caller starts.
 func (s *scene) player() *player {
-	p := &player{s: s, line: &fakeLine{db: s.db}, keys: &fakeKeys{db: s.db, misuse: s.witness.problem}}
+	p := &player{s: s, line: &fakeLine{db: s.db}}
 	m := s.machine
 	m.Steps = map[string]step.Step{"s": {Timeout: s.timeout, OnDemand: s.onDemand, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
 		defer s.witness.begin(p, c)()
@@ -122,11 +114,12 @@ func (s *scene) player() *player {
 	}}}
 	c := s.config
 	c.Machines = []*step.Machine{&m}
-	var locks keyLocks = p.keys
-	if c.LockByLease {
-		locks = nil
-	}
-	p.Worker = assemble(c, s.db, p.line, locks, s.hash)
+	p.Worker = assemble(c, s.db, func(worker string) beater {
+		if !c.LockByLease {
+			p.line.worker = worker
+		}
+		return p.line
+	})
 	s.running = append(s.running, p)
 	return p
 }
@@ -259,7 +252,6 @@ func (j *journal) saying(text string) (out []string) {
 }
 
 var (
-	_ backend  = (*fake)(nil)
-	_ beater   = (*fakeLine)(nil)
-	_ keyLocks = (*fakeKeys)(nil)
+	_ backend = (*fake)(nil)
+	_ beater  = (*fakeLine)(nil)
 )

@@ -27,7 +27,7 @@ type scheduler struct {
 
 	running  int             // slots in use: a slot is free once its outcome is durable, not before
 	buffer   []*flight       // claimed, waiting for a slot; most urgent first
-	parked   int             // claimed, waiting for their partition key's lock: outside the slots
+	parked   int             // claimed, waiting for their partition key: outside the slots
 	ready    bool            // there may be something to claim
 	wide     bool            // the last claim found rows in front that cannot run: look further
 	blocked  bool            // some of them because someone has locked the row for which their key waits: move them
@@ -157,7 +157,7 @@ func (s *scheduler) demand() int {
 	return min(want, claimMost)
 }
 
-// admit takes in flights, those with a partition key after they have its lock.
+// admit takes in flights, those with a partition key after they have it.
 func (s *scheduler) admit(fs []*flight) {
 	var keyed []*flight
 	for _, f := range fs {
@@ -168,8 +168,9 @@ func (s *scheduler) admit(fs []*flight) {
 		}
 	}
 	if len(keyed) > 0 {
-		s.parked += len(keyed)
-		s.keys.acquire(keyed)
+		granted := s.keys.acquire(keyed)
+		s.buffer = append(s.buffer, granted...)
+		s.parked += len(keyed) - len(granted)
 	}
 	s.sort()
 }

@@ -69,9 +69,6 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	st.machine.OnError = st.handle
 	st.run = st.behave
 	st.witness.lax = st.rough
-	if st.chance(0.1) { // all keys are one lock
-		st.hash = func(string) int64 { return 1 }
-	}
 	st.brew()
 	return st
 }
@@ -97,8 +94,6 @@ func (st *storm) brew() {
 		case verb == "commit":
 		case what == lostLate, what == lostDone && verb == "claim" && !st.rough: // a claim of which nobody knows waits for its lease
 			what = lostNever
-		case verb == "lock" || verb == "unlock" || verb == "alive":
-			what = fair // cut causes the session's own faults
 		}
 		return what
 	}
@@ -152,7 +147,7 @@ func (st *storm) event() {
 		st.fleet[i] = st.start()
 	case 1:
 		if st.rough {
-			p.keys.cut()
+			p.line.cut()
 		}
 	case 2: // a stranger's transaction
 		if left := st.left(); len(left) > 0 {
@@ -269,5 +264,5 @@ func (st *storm) judge() {
 		}
 		require.Equal(st.t, len(r.outcomes)-1, ends, "instance %d: outcomes after its end", id)
 	}
-	require.Empty(st.t, st.db.locks, "a key is still locked")
+	require.Empty(st.t, st.db.lines, "a worker is still taken for alive")
 }

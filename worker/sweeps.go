@@ -48,19 +48,22 @@ func (g *pruner) run() {
 // time. It is a safety net for crashes and foreign SQL.
 type sweeper struct {
 	*process
+	keys       *keyring
 	promotions *promotions
 }
 
 func (s *sweeper) run() {
 	after := ""
 	for s.pause(pace.Jittered(s.config.Reap)) {
+		own := s.keys.inFlight()
 		for range sweepSlices {
-			last, p, err := s.slice(after)
+			last, p, err := s.slice(after, own)
 			if err != nil {
 				s.trouble("sweep partition keys", err)
 				break
 			}
 			s.reportRefused("bring a partition key's next instance forward", p.Refused)
+			own = nil // once a round
 			s.Nudge(p.Queues...)
 			s.promotions.add(p.Missed)
 			if after = last; after == "" {
@@ -70,9 +73,10 @@ func (s *sweeper) run() {
 	}
 }
 
-// slice looks through some keys after one, and returns the last of them, or "" at the end.
-func (s *sweeper) slice(after string) (last string, p store.Promotion, err error) {
+// slice looks through some keys behind one, and returns the last of them: "" at the end. If own is
+// given, it also forgets lost claims.
+func (s *sweeper) slice(after string, own *store.InFlight) (last string, p store.Promotion, err error) {
 	ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
 	defer cancel()
-	return s.db.Sweep(ctx, after, sweepSlice)
+	return s.db.Sweep(ctx, after, sweepSlice, own)
 }

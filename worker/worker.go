@@ -39,23 +39,24 @@ type Worker struct {
 
 // New makes a worker. c must be complete and valid.
 func New(c Config) *Worker {
-	var locks keyLocks
-	if !c.LockByLease {
-		locks = c.Store.KeyLocks()
-	}
-	return assemble(c, c.Store, c.Store.Line(), locks, c.Store.KeyHash)
+	return assemble(c, c.Store, func(worker string) beater {
+		if c.LockByLease {
+			return c.Store.Line()
+		}
+		return c.Store.LineOf(worker)
+	})
 }
 
-func assemble(c Config, db backend, line beater, locks keyLocks, hash func(string) int64) *Worker {
+func assemble(c Config, db backend, line func(worker string) beater) *Worker {
 	p := newProcess(c, db)
 	w := &Worker{process: p}
-	w.keys = newKeyring(p, locks, hash)
+	w.keys = newKeyring(p)
 	w.flights = newFlights(p, w.keys)
 	w.promotions = newPromotions(p)
 	w.claims = &claims{process: p, flights: w.flights, promotions: w.promotions}
 	w.commits = newCommitter(p, w.flights, w.promotions)
 	w.executor = newExecutor(p, w.flights, w.claims, w.commits)
-	w.heartbeat = newHeartbeat(p, w.flights, line)
+	w.heartbeat = newHeartbeat(p, w.flights, w.keys, line(p.id))
 	w.expiry = &expiry{process: p, promotions: w.promotions}
 	w.schedules = newSchedules(p)
 	for _, q := range p.queues {
@@ -77,7 +78,7 @@ func (w *Worker) Start() {
 	}
 	w.loops.Go(newPoller(w.process, w.expiry, w.schedules).run)
 	w.loops.Go(w.promotions.run)
-	w.loops.Go((&sweeper{process: w.process, promotions: w.promotions}).run)
+	w.loops.Go((&sweeper{process: w.process, keys: w.keys, promotions: w.promotions}).run)
 	if w.config.Fire != nil {
 		w.loops.Go(w.schedules.run)
 	}

@@ -21,6 +21,18 @@ func (f InstanceFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, er
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.InstanceMutation", m)
 }
 
+// The LostClaimFunc type is an adapter to allow the use of ordinary
+// function as LostClaim mutator.
+type LostClaimFunc func(context.Context, *ent.LostClaimMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f LostClaimFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.LostClaimMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.LostClaimMutation", m)
+}
+
 // The PausedQueueFunc type is an adapter to allow the use of ordinary
 // function as PausedQueue mutator.
 type PausedQueueFunc func(context.Context, *ent.PausedQueueMutation) (ent.Value, error)

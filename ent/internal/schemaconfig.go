@@ -8,6 +8,7 @@ import "context"
 // that can be passed at runtime.
 type SchemaConfig struct {
 	Instance    string // Instance table.
+	LostClaim   string // LostClaim table.
 	PausedQueue string // PausedQueue table.
 	Schedule    string // Schedule table.
 	Signal      string // Signal table.

@@ -161,6 +161,27 @@ var (
 			},
 		},
 	}
+	// LostClaimsColumns holds the columns for the "lost_claims" table.
+	LostClaimsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeUUID, Default: schema.Expr("gen_random_uuid()")},
+		{Name: "partition_key", Type: field.TypeString, Size: 2147483647},
+		{Name: "worker", Type: field.TypeString, Size: 2147483647},
+		{Name: "claim_token", Type: field.TypeInt64},
+		{Name: "lost_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+	}
+	// LostClaimsTable holds the schema information for the "lost_claims" table.
+	LostClaimsTable = &schema.Table{
+		Name:       "lost_claims",
+		Columns:    LostClaimsColumns,
+		PrimaryKey: []*schema.Column{LostClaimsColumns[0]},
+		Indexes: []*schema.Index{
+			{
+				Name:    "lost_claims_key",
+				Unique:  false,
+				Columns: []*schema.Column{LostClaimsColumns[1]},
+			},
+		},
+	}
 	// PausedQueuesColumns holds the columns for the "paused_queues" table.
 	PausedQueuesColumns = []*schema.Column{
 		{Name: "queue", Type: field.TypeString, Size: 2147483647},
@@ -270,6 +291,7 @@ var (
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
 		GenDurableTable,
+		LostClaimsTable,
 		PausedQueuesTable,
 		SchedulesTable,
 		SignalsTable,
@@ -293,6 +315,12 @@ func init() {
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",
+	}
+	LostClaimsTable.Annotation = &entsql.Annotation{
+		Table: "lost_claims",
+	}
+	LostClaimsTable.Annotation.Checks = map[string]string{
+		"lost_claims_finite_check": "isfinite(lost_at)",
 	}
 	PausedQueuesTable.Annotation = &entsql.Annotation{
 		Table: "paused_queues",

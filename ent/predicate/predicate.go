@@ -9,6 +9,9 @@ import (
 // Instance is the predicate function for instance builders.
 type Instance func(*sql.Selector)
 
+// LostClaim is the predicate function for lostclaim builders.
+type LostClaim func(*sql.Selector)
+
 // PausedQueue is the predicate function for pausedqueue builders.
 type PausedQueue func(*sql.Selector)
 

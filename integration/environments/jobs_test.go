@@ -2,6 +2,7 @@ package environments
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -28,8 +29,8 @@ type task struct {
 
 // given are instances that the superuser has inserted for one task.
 type given struct {
-	live, delayed, failed fsm.ID
-	pool                  *pgxpool.Pool // of the role
+	live, delayed, failed, running fsm.ID
+	pool                           *pgxpool.Pool // of the role
 }
 
 const (
@@ -127,6 +128,7 @@ func operatorTasks() []task {
 	live, delayed, failed := func(g given) fsm.ID { return g.live }, func(g given) fsm.ID { return g.delayed }, func(g given) fsm.ID { return g.failed }
 	return append(observerTasks(), []task{
 		{"cancel", on(live, (*engine.Admin).Cancel)},
+		{"cancel what runs under a partition key", on(func(g given) fsm.ID { return g.running }, (*engine.Admin).Cancel)},
 		{"pause", on(live, (*engine.Admin).Pause)},
 		{"resume", func(ctx context.Context, eng *engine.Engine, g given) error {
 			if _, err := eng.Admin().Pause(ctx, g.live); err != nil {
@@ -200,7 +202,10 @@ func (d *desk) does(one task) error {
 		require.NoError(d.t, err)
 		return id
 	}
-	g := given{live: insert(patient.New(order{})), delayed: insert(double.New(order{}).After(time.Hour)), failed: insert(double.New(order{})), pool: d.pool}
+	g := given{live: insert(patient.New(order{})), delayed: insert(double.New(order{}).After(time.Hour)), failed: insert(double.New(order{})),
+		running: insert(double.New(order{}).PartitionKey("k")), pool: d.pool}
+	execute(d.t, d.admin, fmt.Sprintf(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'gone', lease_expires_at = now() + interval '1 h'
+		WHERE id = %d`, g.running))
 	_, err = boss.Admin().Cancel(d.t.Context(), g.failed)
 	require.NoError(d.t, err)
 	_, err = boss.Admin().PauseQueue(d.t.Context(), paused)

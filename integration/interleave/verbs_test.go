@@ -330,7 +330,7 @@ func promotes() verb {
 func sweeps() verb {
 	return verb{name: "sweep", family: "promote, sweep", touches: key, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
-			_, p, err := s.db.Sweep(ctx, "", 100)
+			_, p, err := s.db.Sweep(ctx, "", 100, nil)
 			s.promoteMissed(p.Missed)
 			return err
 		}

@@ -476,7 +476,7 @@ func (p *pair) sweep(partitionKeys ...string) {
 	p.logf("sweep(%q)", partitionKeys)
 	ctx, cancel := p.context()
 	defer cancel()
-	_, got, err := p.Sweep(ctx, "", 1000)
+	_, got, err := p.Sweep(ctx, "", 1000, nil)
 	require.NoError(p, err)
 	require.Equal(p, store.Promotion{}, got, "a partition key stood still")
 	_, err = p.Promote(ctx, partitionKeys)

@@ -81,6 +81,18 @@ CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE aw
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_labels" to table: "gen_durable"
 CREATE INDEX "gen_durable_labels" ON "gen_durable" USING GIN ("labels" jsonb_path_ops) WHERE labels IS NOT NULL;
+-- Create "lost_claims" table
+CREATE TABLE "lost_claims" (
+  "id" uuid NOT NULL DEFAULT (gen_random_uuid()),
+  "partition_key" text NOT NULL,
+  "worker" text NOT NULL,
+  "claim_token" bigint NOT NULL,
+  "lost_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("id"),
+  CONSTRAINT "lost_claims_finite_check" CHECK (isfinite(lost_at))
+);
+-- Create index "lost_claims_key" to table: "lost_claims"
+CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
 -- Create "paused_queues" table
 CREATE TABLE "paused_queues" (
   "queue" text NOT NULL,

@@ -191,7 +191,7 @@ func TestPromotionThatMissedItsHead(t *testing.T) {
 		require.Empty(t, b.claim().Claims)
 
 		if sweep {
-			last, p, err := b.Sweep(t.Context(), "", 100)
+			last, p, err := b.Sweep(t.Context(), "", 100, nil)
 			require.NoError(t, err)
 			require.Empty(t, last)
 			require.Equal(t, store.Promotion{Queues: []string{"default"}}, p)
@@ -215,7 +215,7 @@ func TestSweepVisitsKeysInSlices(t *testing.T) {
 	var slices int
 	for last, more := "", true; more; slices++ {
 		var err error
-		last, _, err = b.Sweep(t.Context(), last, 3)
+		last, _, err = b.Sweep(t.Context(), last, 3, nil)
 		require.NoError(t, err)
 		more = last != ""
 	}

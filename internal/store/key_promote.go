@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
 // promoteSQL brings a key's next row forward: in each queue of the key, the head, if it waits in lane 1. It runs after everything that
@@ -139,12 +141,13 @@ FROM slice s
 LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'executing' LIMIT 1) b ON true
 ORDER BY s.k`
 
-// Sweep visits up to limit partition keys after the given one and promotes those that stand still. It returns the last key it visited,
-// "" at the end. It is a safety net: the engine's own statements leave nothing for it.
-func (s *Store) Sweep(ctx context.Context, after string, limit int) (last string, p Promotion, err error) {
+// Sweep visits up to limit partition keys after the given one and promotes those that stand still. It
+// returns the last key it visited, "" at the end. It is a safety net: the engine's own statements leave
+// nothing for it. If own is given it also forgets lost claims that nothing runs of any more.
+func (s *Store) Sweep(ctx context.Context, after string, limit int, own *InFlight) (last string, p Promotion, err error) {
 	var still []string
 	visited := 0
-	err = s.one(ctx, fastLock, "sweep", sweepSQL, func(rows pgx.Rows) error {
+	stmts := []entpgx.Stmt{s.stmt("sweep", sweepSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var stuck bool
 			if err := rows.Scan(&last, &stuck); err != nil {
@@ -156,7 +159,11 @@ func (s *Store) Sweep(ctx context.Context, after string, limit int) (last string
 			}
 		}
 		return rows.Err()
-	}, after, limit)
+	}, after, limit)}
+	if own != nil {
+		stmts = append(stmts, s.forget(own))
+	}
+	err = s.transaction(ctx, fastLock, stmts...)
 	if err != nil {
 		return "", p, fmt.Errorf("sweep partition keys: %w", err)
 	}

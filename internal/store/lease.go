@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -37,24 +38,48 @@ WHERE NOT coalesce(` + claimFence("$3", "u.token") + `, false)`
 // waits behind a slow statement, must not cost a lease (T17, T32). It connects when first used, and again after an error. Not safe for
 // concurrent use.
 type Line struct {
-	s    *Store
-	conn *pgx.Conn
+	s      *Store
+	worker string // whose liveness lock it holds; "": nobody's
+	conn   *pgx.Conn
 }
 
 // Line makes a Line; Close it.
 func (s *Store) Line() *Line { return &Line{s: s} }
 
+// LineOf is Line; and as long as it is connected it holds the liveness lock of a worker: see key_lost.go.
+func (s *Store) LineOf(worker string) *Line { return &Line{s: s, worker: worker} }
+
 // open returns the connection, dialling it if there is none.
 func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
-	if l.conn != nil && !l.conn.IsClosed() {
+	if l.Connected() {
 		return l.conn, nil
 	}
 	conn, err := l.s.db.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if l.worker != "" {
+		if err := entpgx.PipelineOn(ctx, conn, l.s.stmt("alive", aliveSQL, nil, l.s.schema, l.worker)); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock that worker %s lives: %w", l.worker, err), conn.Close(ctx))
+		}
+	}
 	l.conn = conn
 	return conn, nil
+}
+
+// Connected reports whether the line had a connection when it was last used.
+func (l *Line) Connected() bool { return l.conn != nil && !l.conn.IsClosed() }
+
+// Check asks the server, so that a connection which has died unnoticed is noticed.
+func (l *Line) Check(ctx context.Context) error {
+	conn, err := l.open(ctx)
+	if err == nil {
+		err = conn.Ping(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("check the connection of the heartbeats: %w", err)
+	}
+	return nil
 }
 
 // Close closes the connection, if there is one.

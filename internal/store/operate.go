@@ -155,6 +155,8 @@ type operated struct {
 	id           int64
 	status       string
 	queue, key   string
+	worker       string // that executes it
+	token        int64
 	depth        int
 	child        bool
 	fits, can    bool
@@ -166,7 +168,8 @@ type operated struct {
 //
 // $1–$16 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the caller
 // saw.
-const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), g.depth, g.parent_id IS NOT NULL,
+const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
+  g.depth, g.parent_id IS NOT NULL,
   coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
@@ -237,7 +240,7 @@ func readOperated(into map[int64]*operated) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r operated
-			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still); err != nil {
+			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still); err != nil {
 				return err
 			}
 			into[r.id] = &r

@@ -78,8 +78,14 @@ func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error,
 	if o.Reason != "" {
 		text += ": " + o.Reason
 	}
-	var stmts []entpgx.Stmt
 	var keys []string
+	var lost lostClaims
+	for _, r := range todo {
+		if r.key != "" && r.status == "executing" { // its step goes on until it listens
+			lost.add(r.key, r.worker, r.token)
+		}
+	}
+	stmts := s.noted(&lost)
 	for _, generation := range byDepth(todo) {
 		var ids, joiners []int64
 		for _, r := range generation {

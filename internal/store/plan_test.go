@@ -156,6 +156,28 @@ var measures = []measured{
 			INSERT INTO gendurable.signals (target_id, name) SELECT id, 'go' FROM g`, planRows)
 		return nil
 	}},
+	{"claim beside a thousand lost claims", planRows, 120, "gen_durable_ready gen_durable_busy", func(e explained, _ any) int {
+		n := claimMeasured("keyed")(e, nil)
+		e.exec(`TRUNCATE gendurable.lost_claims`)
+		return n
+	}, func(e explained) any {
+		e.exec(`INSERT INTO gendurable.lost_claims (partition_key, worker, claim_token) SELECT 'lost ' || n, 'gone', n FROM generate_series(1, 1000) n`)
+		return nil
+	}},
+	{"who lingers under a thousand keys", planRows * 10, 20, "lost_claims_key", func(e explained, keys any) int {
+		got, err := e.Lingering(e.t.Context(), me, keys.([]string))
+		require.NoError(e.t, err)
+		require.Empty(e.t, got)
+		e.exec(`TRUNCATE gendurable.lost_claims`)
+		return len(keys.([]string))
+	}, func(e explained) any {
+		keys := make([]string, planRows*10)
+		for i := range keys {
+			keys[i] = fmt.Sprint("lost ", i)
+		}
+		e.exec(`INSERT INTO gendurable.lost_claims (partition_key, worker, claim_token) SELECT unnest($1::text[]), 'gone', 1`, keys)
+		return keys
+	}},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {
@@ -236,7 +258,7 @@ var measures = []measured{
 		return 0
 	}, nil},
 	{"sweep of a thousand keys", 1000, 30, "gen_durable_key gen_durable_busy", func(e explained, _ any) int {
-		_, _, err := e.Sweep(e.t.Context(), "key ", 1000)
+		_, _, err := e.Sweep(e.t.Context(), "key ", 1000, nil)
 		require.NoError(e.t, err)
 		return 1000
 	}, nil},

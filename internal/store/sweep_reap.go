@@ -44,7 +44,7 @@ func parentGate(ends string) string {
 // $5 ids to pass over
 var reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 expired AS MATERIALIZED (
-  SELECT x.ctid AS tid, x.parent_id, ` + overText + ` AS over
+  SELECT x.ctid AS tid, x.parent_id, coalesce(x.locked_by, '') AS worker, x.claim_token AS token, ` + overText + ` AS over
   FROM {s}.gen_durable x LEFT JOIN unnest($3::text[], $4::int[]) AS m(machine, most) ON m.machine = x.fsm || '/' || x.fsm_version
   ` + parentGate(overText) + `
   WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT now FROM c) AND p.open
@@ -67,7 +67,7 @@ UPDATE {s}.gen_durable g SET
   updated_at = (SELECT now FROM c)
 FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
-RETURNING g.id, g.queue, g.partition_key, e.over, e.parent_id IS NOT NULL`
+RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL`
 
 // reapTheseSQL is reapSQL for certain rows. $5 their ids
 var reapTheseSQL = these(reapSQL)
@@ -116,14 +116,18 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
 		var joiners []int64
+		var lost lostClaims
 		read := func(rows pgx.Rows) error {
 			var id int64
 			var queue string
 			var key *string
+			var worker string
+			var token int64
 			var over, child bool
-			_, err := pgx.ForEachRow(rows, []any{&id, &queue, &key, &over, &child}, func() error {
+			_, err := pgx.ForEachRow(rows, []any{&id, &queue, &key, &worker, &token, &over, &child}, func() error {
 				if key != nil {
 					keys = append(keys, *key)
+					lost.add(*key, worker, token)
 				}
 				switch {
 				case over && child:
@@ -142,7 +146,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 		if err := send(s.stmt("reap", text, read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
 			return err
 		}
-		return s.follow(send, joiners, keys, mark, promote, &out.Promotion)
+		return s.follow(send, joiners, keys, mark, promote, &out.Promotion, s.noted(&lost)...)
 	})
 	if err != nil {
 		return fmt.Errorf("reap expired leases: %w", err)
@@ -154,10 +158,9 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 }
 
 // follow is what a sweep that ended some rows, or let go of them, owes to others in the same
-// transaction: the parents of ended children, and the next of each partition key. Without promote the
-// keys are reported as missed.
-func (s *Store) follow(send send, joiners []int64, keys []string, mark string, promote bool, p *Promotion) error {
-	var stmts []entpgx.Stmt
+// transaction: the parents of ended children, the next of each partition key, and more. Without promote
+// the keys are reported as missed.
+func (s *Store) follow(send send, joiners []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
 	if len(joiners) > 0 {
 		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&p.Queues), joiners, mark))
 	}
