@@ -428,7 +428,8 @@ func TestSchemasWhereDatabasesAreNotAllowed(t *testing.T) {
 	require.Empty(t, testSchemas(t, admin))
 }
 
-// A step that still runs elsewhere under a key is waited for until ctx ends, and the claim goes back.
+// A step that still runs elsewhere under a key is waited for until ctx ends, and the claim goes
+// back.
 func TestAKeyInUseElsewhereIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	waits := make(chan struct{}, 1000)

@@ -126,8 +126,8 @@ type PartitionLock string
 // side.
 const (
 	// LockAdvisory also keeps them from running side by side when a process stalls past its lease: the
-	// next step waits until that step has ended, or the process' connection has. Each process holds one
-	// advisory lock for it, in the session of its heartbeats.
+	// next step waits until that step has ended, or the process' connection has. Each process holds
+	// one advisory lock for it, in the session of its heartbeats.
 	LockAdvisory PartitionLock = "advisory"
 	// LockLease does without sessions, for proxies that pool transactions: a stalled step may overlap
 	// with its successor, until its outcome is refused.

@@ -18,8 +18,8 @@ import (
 const livenessLocks = `SELECT DISTINCT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
 	AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`
 
-// The session with the liveness lock dies: nobody who runs under a key takes notice, and the lock is had
-// again on another connection.
+// The session with the liveness lock dies: nobody who runs under a key takes notice, and the lock
+// is had again on another connection.
 func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 	t.Parallel()
 	m := fsm.Declare[int, int]("keyed")
@@ -53,8 +53,8 @@ func TestALostConnectionCostsNoStepUnderAKey(t *testing.T) {
 	}
 }
 
-// An operator cancels an instance whose step does not listen: the next of its key, which another process
-// claims, begins when that step has ended.
+// An operator cancels an instance whose step does not listen: the next of its key, which another
+// process claims, begins when that step has ended.
 func TestACancelledStepKeepsItsPartitionKey(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
@@ -76,8 +76,8 @@ func TestACancelledStepKeepsItsPartitionKey(t *testing.T) {
 	eventually(t, func() bool { return query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`) == 0 })
 }
 
-// Two faults at once: a process stands still under a key, and its connection is ended. Nobody can tell it
-// from one that is gone, so the key goes on when its lease is over.
+// Two faults at once: a process stands still under a key, and its connection is ended. Nobody can
+// tell it from one that is gone, so the key goes on when its lease is over.
 func TestAStalledProcessWhoseConnectionIsLostCountsAsGone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, pgtest.Migrated(t))
@@ -96,8 +96,8 @@ func TestAStalledProcessWhoseConnectionIsLostCountsAsGone(t *testing.T) {
 	eventually(t, func() bool { return query[int](t, s.pool, `SELECT count(*) FROM gendurable.lost_claims`) == 0 })
 }
 
-// A process that is killed keeps nothing of its keys, however many they were: their next steps begin when
-// its leases are over.
+// A process that is killed keeps nothing of its keys, however many they were: their next steps
+// begin when its leases are over.
 func TestAKilledProcessKeepsNoPartitionKey(t *testing.T) {
 	t.Parallel()
 	const keys = 300

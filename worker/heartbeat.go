@@ -58,8 +58,8 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// live tells the keyring whether this process has its liveness lock, which is its connection's here,
-// and returns how long to wait until the next tick.
+// live tells the keyring whether this process has its liveness lock, which is its connection's
+// here, and returns how long to wait until the next tick.
 func (h *heartbeat) live() time.Duration {
 	tick := h.config.Heartbeat / 4
 	if h.config.LockByLease {

@@ -47,8 +47,8 @@ func deafOnce(d time.Duration) runFunc {
 	}
 }
 
-// A zombie, whose lease was lost but whose step still runs, keeps its key from its successor: in this
-// process by the map, in others since its claim is noted as lost, and the process lives.
+// A zombie, whose lease was lost but whose step still runs, keeps its key from its successor: in
+// this process by the map, in others since its claim is noted as lost, and the process lives.
 func TestAZombieKeepsItsKey(t *testing.T) {
 	for name, lockByLease := range map[string]bool{"advisory": false, "by lease": true} {
 		t.Run(name, func(t *testing.T) {
@@ -150,8 +150,8 @@ func TestManyKeysInUseElsewhereDoNotStopAQueue(t *testing.T) {
 	})
 }
 
-// What runs under a key goes on when the process loses the connection with its liveness lock, and the
-// lock is had again as soon as that is noticed.
+// What runs under a key goes on when the process loses the connection with its liveness lock, and
+// the lock is had again as soon as that is noticed.
 func TestALostConnectionCancelsNoStep(t *testing.T) {
 	for name, what := range map[string]answer{"refused": cut, "black hole": silent} {
 		t.Run(name, func(t *testing.T) {
@@ -265,8 +265,9 @@ func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
 	})
 }
 
-// What a claim took whose answer never came is nobody's here: when it is reaped, nothing of it runs,
-// though its process lives. Whoever waits for it does so for a lease, in case the answer still came.
+// What a claim took whose answer never came is nobody's here: when it is reaped, nothing of it
+// runs, though its process lives. Whoever waits for it does so for a lease, in case the answer
+// still came.
 func TestALostClaimThatNeverFlewIsForgotten(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		p := s.start()
@@ -324,8 +325,8 @@ func TestLockByLeaseLocksNothing(t *testing.T) {
 	})
 }
 
-// A claim that has waited for a zombie of its own process goes, with its lease, before its turn: the
-// key is then another's.
+// A claim that has waited for a zombie of its own process goes, with its lease, before its turn:
+// the key is then another's.
 func TestAKeyIsFreeWhenWhoWaitedForItHasGone(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))

@@ -118,9 +118,9 @@ func (k *keyring) signal() {
 	}
 }
 
-// lives tells whether this process has its liveness lock. What runs when it is lost goes on: its row
-// executes, which keeps everybody else from its key; only if the claim were lost, too, before the
-// lock is had again, would nobody wait for the step.
+// lives tells whether this process has its liveness lock. What runs when it is lost goes on: its
+// row executes, which keeps everybody else from its key; only if the claim were lost, too, before
+// the lock is had again, would nobody wait for the step.
 func (k *keyring) lives(alive bool) {
 	k.mu.Lock()
 	changed := k.alive != alive

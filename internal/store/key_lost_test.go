@@ -51,8 +51,8 @@ func (b bench) lingering(keys ...string) []string {
 	return got
 }
 
-// Whoever takes a claim with a partition key away from its worker notes it; what its worker ends itself,
-// and what has no key, is not.
+// Whoever takes a claim with a partition key away from its worker notes it; what its worker ends
+// itself, and what has no key, is not.
 func TestTakenClaimsAreNoted(t *testing.T) {
 	b := newBench(t)
 	executing := func(key string, token int64, more columns) int64 {
@@ -124,8 +124,8 @@ func TestAClaimSaysWhoLingers(t *testing.T) {
 	require.True(t, c.Lingers)
 }
 
-// A claim is held up on its way to the index of executing keys, and meanwhile another claim of the key
-// comes and is taken away. It began before all that; it is told all the same.
+// A claim is held up on its way to the index of executing keys, and meanwhile another claim of the
+// key comes and is taken away. It began before all that; it is told all the same.
 func TestAClaimThatWasHeldUpIsToldWhoLingers(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$`)
@@ -153,9 +153,9 @@ func TestAClaimThatWasHeldUpIsToldWhoLingers(t *testing.T) {
 	require.True(t, late[0].Lingers)
 }
 
-// A key is to be waited for as long as a worker lives that has lost a claim of it; notes of workers that
-// are gone are deleted by whoever asks. A process whose connection broke may have its lock on another one
-// before the server has given up the old.
+// A key is to be waited for as long as a worker lives that has lost a claim of it; notes of workers
+// that are gone are deleted by whoever asks. A process whose connection broke may have its lock on
+// another one before the server has given up the old.
 func TestLingering(t *testing.T) {
 	b := newBench(t)
 	die, again := b.living(other), b.living(other)
@@ -207,8 +207,8 @@ func TestLanded(t *testing.T) {
 	require.Equal(t, []string{"a " + other + " 1", "a " + me + " 2"}, b.lost())
 }
 
-// A sweep forgets what nobody is there for, and of its own worker what is not in flight and cannot be
-// any more.
+// A sweep forgets what nobody is there for, and of its own worker what is not in flight and cannot
+// be any more.
 func TestTheSweepForgetsLostClaims(t *testing.T) {
 	b := newBench(t)
 	die := b.living(other)
@@ -231,8 +231,8 @@ func TestTheSweepForgetsLostClaims(t *testing.T) {
 	require.Empty(t, b.lost())
 }
 
-// A line notices that its session was ended, is without its lock then, and has both again when it is used
-// next.
+// A line notices that its session was ended, is without its lock then, and has both again when it
+// is used next.
 func TestALineHasItsLockAgain(t *testing.T) {
 	b := newBench(t)
 	line := b.LineOf(me)
