@@ -54,7 +54,7 @@ func (s *Store) look(p *ClaimParams, out *Claimed) []entpgx.Stmt {
 // returns what of the claim is not in its rows. $1 statement_timeout
 const claimSettingsSQL = `SELECT set_config('statement_timeout', $1, true) || set_config('enable_seqscan', 'off', true) ||
     set_config('enable_bitmapscan', 'off', true) || set_config('plan_cache_mode', 'force_generic_plan', true) ||
-    set_config('jit', 'off', true) IS NULL,
+    set_config('jit', 'off', true) || set_config('datestyle', 'ISO', true) IS NULL,
   ARRAY(SELECT unnest(current_setting('gendurable.fencing')::bigint[])), current_setting('gendurable.unsettled')::text[],
   ` + untimed
 
