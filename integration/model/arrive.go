@@ -1,14 +1,14 @@
 package model
 
-// Arrival is what became of a signal with start.
+// Arrival is the result of a signal with start.
 type Arrival struct {
 	Delivery
-	Inserted bool // nobody had the key: the target is new
+	Inserted bool // nobody had the key, and the target is new
 }
 
 // Arrive delivers a signal to the live instance that occupies a spec's key, or inserts the spec
-// with the signal in its inbox. It is refused, and occupant says by whom, where the key's occupant
-// has ended.
+// with the signal in its inbox. If the key's occupant has ended, Arrive refuses, and returns the
+// occupant.
 func (w *World) Arrive(s Spec, name, payload, dedupKey string, inbox int) (a Arrival, occupant ID, err error) {
 	if o := w.Occupant(s.Key); o != nil && o.Status.Terminal() {
 		return Arrival{}, o.ID, ErrNoTarget

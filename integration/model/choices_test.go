@@ -9,7 +9,7 @@ import (
 	"github.com/gendurable/gendurable/integration/model"
 )
 
-// What random histories choose from: few names, so that they meet.
+// Random histories choose from these values. They are few, so that they collide.
 var (
 	machines   = []model.Machine{{Name: "a", Version: 1}, {Name: "a", Version: 2}, {Name: "b", Version: 1}}
 	queues     = []string{"mail", "pay"}
@@ -55,7 +55,7 @@ func (h *history) spec() model.Spec {
 	return s
 }
 
-// time is absolute: past, now or to come.
+// time returns an absolute time: past, now or future.
 func (h *history) time() model.Moment {
 	return max(0, h.model.Now+model.Moment(one(h, []time.Duration{-time.Second, 0, time.Second, time.Hour}, "time")))
 }
@@ -117,7 +117,7 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 	return o, keep
 }
 
-// someID is the id of an instance, or 0.
+// someID returns the id of an instance that meets where, or 0.
 func (h *history) someID(where func(*model.Instance) bool) model.ID {
 	all := h.model.Instances(func(i *model.Instance) bool { return h.ids[i.ID] != 0 && where(i) })
 	if len(all) == 0 {
@@ -138,7 +138,8 @@ func (h *history) address() model.Address {
 	return model.Address{ID: h.someID(func(*model.Instance) bool { return true })}
 }
 
-// payload is a number of its own, as JSON; now and then with more behind it than a socket's buffer holds.
+// payload returns a number as JSON. No two are equal, and some have more bytes behind them than a
+// socket's buffer holds.
 func (h *history) payload() string {
 	n := number(h.uid())
 	if rapid.IntRange(0, 99).Draw(h.t, "size") < 99 {

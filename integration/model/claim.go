@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// Claim is the proof that a worker may run a step: the instance as it was claimed, with its fence. A fence is the worker, the token and
-// the visit; it holds while the instance is executing under exactly these.
+// Claim is the proof that a worker may run a step: the instance as it was claimed, with its fence.
+// A fence is the worker, the token and the visit. It holds while the instance is executing with
+// exactly these.
 type Claim struct {
 	Instance
-	Awaited []Signal // of its awaits, in the inbox at the moment of the claim, oldest first
+	Awaited []Signal // the signals that it awaits, in the inbox at the moment of the claim, oldest first
 }
 
-// Claim makes runnable instances of a queue executing, most urgent first, at most limit of them and only of machines the worker knows.
+// Claim makes runnable instances of a queue executing, most urgent first, at most limit of them,
+// and only of machines that the worker knows.
 func (w *World) Claim(worker, queue string, knows func(Machine) bool, limit int, lease time.Duration) []Claim {
 	var claims []Claim
 	for _, i := range w.Claimable(queue, knows) {
@@ -43,9 +45,10 @@ func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
 	})}
 }
 
-// Claimable lists what may be claimed in a queue, most urgent first. An instance with a partition key may only if nothing executes under
-// that key, in any queue, and it is the head of the key in this queue: the order within a key is a promise, so a head that this worker
-// does not know, or that a stranger holds, holds its followers back, though nobody else.
+// Claimable lists the instances of a queue that may be claimed, most urgent first. An instance with
+// a partition key may be claimed only if nothing executes under that key, in any queue, and it is
+// the head of the key in this queue. The order within a key is a promise, so a head that this
+// worker does not know, or that a stranger holds, holds its followers back, and nobody else.
 func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 	var out []*Instance
 	headed := map[string]bool{}
@@ -64,8 +67,9 @@ func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 	return out
 }
 
-// ready lists the runnable instances of a queue that are due, in the order of the pick: priority, the lower the more urgent; then how
-// long they have been eligible; then id.
+// ready lists the runnable instances of a queue that are due, in the order of the pick: by
+// priority, of which lower is more urgent, then by how long they have been eligible, and then by
+// id.
 func (w *World) ready(queue string) []*Instance {
 	ready := w.Instances(func(i *Instance) bool {
 		return i.Queue == queue && i.Status == Runnable && !i.Paused && i.EligibleAt <= w.Now
@@ -80,7 +84,8 @@ func (w *World) busy(partitionKey string) bool {
 	return w.first(func(i *Instance) bool { return i.Status == Executing && i.PartitionKey == partitionKey }) != nil
 }
 
-// NextDue is how long it is until another instance of a queue becomes eligible; Never if none is waiting.
+// NextDue returns how long it is until another instance of a queue becomes eligible, or Never if
+// none is waiting.
 func (w *World) NextDue(queue string) Moment {
 	next := Never
 	for _, i := range w.instances {
@@ -91,7 +96,7 @@ func (w *World) NextDue(queue string) Moment {
 	return next
 }
 
-// NextDeadline is when the next await times out; Never if none does.
+// NextDeadline returns when the next await times out, or Never if none does.
 func (w *World) NextDeadline() Moment {
 	next := Never
 	for _, i := range w.instances {
@@ -108,13 +113,15 @@ func (w *World) Holds(c *Claim) bool {
 	return i != nil && i.Status == Executing && i.Worker == c.Worker && i.Token == c.Token && i.Visit == c.Visit
 }
 
-// holdsLease is Holds for heartbeat and release, which are not outcomes: a kept claim that has moved on is still the same claim.
+// holdsLease is Holds for heartbeat and release, which are not outcomes. A kept claim that has
+// moved on is still the same claim.
 func (w *World) holdsLease(c *Claim) bool {
 	i := w.Get(c.ID)
 	return i != nil && i.Status == Executing && i.Worker == c.Worker && i.Token == c.Token
 }
 
-// Beat extends the leases of claims from now on, and returns those that are not current. What is held is neither.
+// Beat extends the leases of claims, counted from now, and returns those that are not current. An
+// instance that a stranger holds is neither extended nor returned.
 func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
 	for n := range claims {
 		switch {
@@ -128,7 +135,8 @@ func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
 	return lost
 }
 
-// Release gives claims back as they were, as if they had not been claimed, and counts those that were current.
+// Release gives claims back, with their instances as if they had not been claimed, and counts the
+// claims that were current.
 func (w *World) Release(claims []Claim) (released int) {
 	for n := range claims {
 		if w.holdsLease(&claims[n]) {
@@ -141,5 +149,5 @@ func (w *World) Release(claims []Claim) (released int) {
 	return released
 }
 
-// unclaim ends a claim, whatever becomes of the instance. The token stays: it only ever grows.
+// unclaim ends a claim, whatever happens to the instance. The token stays: it only grows.
 func (i *Instance) unclaim() { i.Worker, i.Lease = "", Never }

@@ -2,14 +2,14 @@ package model
 
 import "time"
 
-// Inserted is what became of one spec.
+// Inserted is the result of one spec.
 type Inserted struct {
 	ID        ID // the new instance or, with Duplicate, the one that occupies its key
 	Duplicate bool
 }
 
-// Insert inserts instances, all at the same moment, and says of each what became of it, in input order. Ids follow the input order; of
-// two equal keys the first wins.
+// Insert inserts instances, all at the same moment, and returns their results in input order. Ids
+// follow the input order. Of two equal keys the first wins.
 func (w *World) Insert(specs []Spec) []Inserted {
 	out := make([]Inserted, len(specs))
 	for n := range specs {
@@ -35,7 +35,7 @@ func (w *World) insert(s *Spec, parent *Instance) Inserted {
 		i.Expiry = w.after(s.Life)
 	}
 	if s.Key == "" {
-		i.Scope = ScopeNone // without a key a scope says nothing
+		i.Scope = ScopeNone // without a key a scope has no meaning
 	}
 	if parent != nil {
 		i.Parent, i.ParentRound, i.Depth = parent.ID, parent.Round, parent.Depth+1
@@ -44,7 +44,7 @@ func (w *World) insert(s *Spec, parent *Instance) Inserted {
 	return Inserted{ID: i.ID}
 }
 
-// due is when something may run that was given a delay or a time; a past time means now.
+// due returns when something may run that has a delay or a time. A past time means now.
 func (w *World) due(delay time.Duration, at Moment) Moment {
 	if at != Never {
 		return max(at, w.Now)

@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutants are ways to break the engine that are known to be wrong, each as one replacement in the source of package store. The histories
-// have to notice every one, or else a history told on purpose has to: a suite that misses one is itself broken.
+// mutants are ways to break the engine that are known to be wrong, each as one replacement in the
+// source of package store. The random histories must notice every one, or else a history that was
+// written for it. A suite that misses one is itself broken.
 var mutants = []struct{ name, file, from, to string }{
 	{"no re-check at park", "commit_riders.go", "AND (SELECT true FROM {s}.signals s", "AND false AND (SELECT true FROM {s}.signals s"},
 	{"re-check counts what was given", "commit_riders.go", "AND s.id NOT IN (SELECT unnest($3::bigint[]))",
@@ -88,7 +89,8 @@ var mutants = []struct{ name, file, from, to string }{
 	{"lease of the claim only", "lease.go", "SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'", "SET lease_expires_at = g.lease_expires_at + 0 * $4::bigint * interval '1 microsecond'"},
 }
 
-// A mutant whose text is gone breaks nothing: this is noticed at once, not by the next long run.
+// A mutant whose text no longer exists breaks nothing. This test notices it at once, and not only
+// the next long run.
 func TestMutantsHaveTheirPlaces(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {

@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// insert inserts instances, in one call. Uids are given here.
+// insert inserts instances in one call. It makes their uids.
 func (p *pair) insert(specs ...model.Spec) []model.ID {
 	p.logf("insert(%s)", brief(specs))
 	reals := make([]*step.Spec, len(specs))
@@ -34,7 +34,7 @@ func (p *pair) insert(specs ...model.Spec) []model.ID {
 	return ids
 }
 
-// worker is a worker: who it is and what it knows.
+// worker is a worker's name and the machines that it knows.
 type worker struct {
 	name     string
 	machines []model.Machine
@@ -50,21 +50,21 @@ func (w *worker) ids() []string {
 	return ids
 }
 
-// look is how a claim looks at its queue.
+// look is the way in which a claim looks at its queue.
 type look string
 
-// The looks: as far as the claim wants rows, as the scheduler does as long as nothing is in the way; at
-// the whole queue; behind the place of the last claim, and only then from the front.
+// A claim looks at as many rows as it wants, as the scheduler does while nothing is in the way; or
+// at the whole queue; or behind the place of the last claim, and only then from the front.
 const (
 	narrow look = "narrow"
 	wide   look = "wide"
 	behind look = "behind"
 )
 
-// claim claims like a scheduler, until the limit is reached or nothing more comes: it repeats a claim that
-// has moved rows out of the way, or has met rows that a stranger blocks. With a wide look, which sees the
-// whole queue, the order must be that of the model; else each claim must be one that the model allows.
-// In any case none may be missing in the end.
+// claim claims like a scheduler, until the limit is reached or no more rows come: it repeats a
+// claim that has moved rows out of the way, or has met rows that a stranger blocks. With a wide
+// look, which sees the whole queue, the order must be that of the model. Otherwise each claim must
+// be one that the model allows. In any case no row may be missing in the end.
 func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 	p.logf("claim(%s, %q, %d, %s)", w.name, queue, limit, as)
 	params := store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit, Window: limit, Lease: lease}
@@ -152,7 +152,7 @@ func (p *pair) claimed(w *worker, queue string, got *step.Claim, inOrder bool) c
 	return claim{want, got}
 }
 
-// compareChildren: what a joining step reads, when it starts.
+// compareChildren compares the children that a joining step reads when it starts.
 func (p *pair) compareChildren(c *claim) {
 	if !c.real.Joins() {
 		return
@@ -188,8 +188,9 @@ type decision struct {
 	keep    bool
 }
 
-// commit commits outcomes of one worker's claims in one batch, and returns the claims that go on: those that were kept, and those whose
-// outcomes were left out since a stranger holds a row. What else was not applied must have been stale.
+// commit commits outcomes of one worker's claims in one batch, and returns the claims that go on:
+// those that were kept, and those whose outcomes were left out since a stranger holds a row. All
+// others that were not applied must have been stale.
 func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 	entries, batch := make([]store.Entry, len(decisions)), make([]model.Entry, len(decisions))
 	var parents []int64
@@ -237,7 +238,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 			on = append(on, claim{batch[n].Advanced(&p.model), advanced(d.real, entries[n].Commit)})
 		}
 	}
-	// Had the answer been lost, the rows would say the same.
+	// If the answer had been lost, the rows would say the same.
 	for _, of := range [][]store.Entry{rest, entries} {
 		said, err := p.Resolve(ctx, name, []string{mark(), m}, of, 0)
 		require.NoError(p, err)
@@ -249,7 +250,8 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 	return on
 }
 
-// stuck reports whether an outcome cannot be applied now, since a stranger holds a row that it needs.
+// stuck reports whether an outcome cannot be applied now, since a stranger holds a row that it
+// needs.
 func (p *pair) stuck(d *decision) bool {
 	ends := d.outcome.Kind == model.Finish || d.outcome.Kind == model.Stop
 	return p.model.Held(d.ID) || ends && d.Parent != 0 && p.model.Held(d.Parent)
@@ -286,7 +288,7 @@ func (p *pair) transact(d decision) (kept []claim) {
 	return kept
 }
 
-// advanced is a kept claim as its executor goes on with it.
+// advanced returns a kept claim in the form in which its executor continues with it.
 func advanced(c *step.Claim, o *step.Commit) *step.Claim {
 	next := *c
 	next.Step, next.State = o.Step, o.State
@@ -383,11 +385,12 @@ func (p *pair) release(w *worker, claims ...claim) {
 	require.Equal(p, p.model.Release(models), got, "claims released")
 }
 
-// crashLimits of the machines; 0 is unlimited.
+// crashLimits are the crash limits of the machines; 0 is unlimited.
 var crashLimits = map[model.Machine]int{machines[0]: 1, machines[1]: 3, machines[2]: 0}
 
-// reap sweeps expired leases, so many at a time, by a worker that knows the limits of its own machines only. Like the worker's own, and the
-// sweeps below, it goes on as long as it finds as many as it looks for.
+// reap sweeps expired leases, at most that many at a time, by a worker that knows the limits of its
+// own machines only. Like the worker's own sweep, and the sweeps below, it goes on while it finds
+// as many as it looks for.
 func (p *pair) reap(w *worker, most int) {
 	p.logf("reap(%s, %d)", w.name, most)
 	ctx, cancel := p.context()
@@ -415,7 +418,7 @@ func (p *pair) reap(w *worker, most int) {
 	require.Equal(p, failed, p.ofRows(all.Failed), "over the crash limit")
 }
 
-// timeOut wakes whose await is over.
+// timeOut wakes the instances whose await has timed out.
 func (p *pair) timeOut(most int) {
 	p.logf("timeOut(%d)", most)
 	ctx, cancel := p.context()
@@ -430,7 +433,7 @@ func (p *pair) timeOut(most int) {
 	require.Equal(p, p.model.TimeOut(), woken, "awaits timed out")
 }
 
-// expire fails what is over its deadline.
+// expire fails the instances that are over their deadline.
 func (p *pair) expire(most int) {
 	p.logf("expire(%d)", most)
 	ctx, cancel := p.context()
@@ -447,14 +450,14 @@ func (p *pair) expire(most int) {
 	require.Equal(p, want, p.ofRows(failed), "over their deadline")
 }
 
-// prune collects garbage, page by page, until nothing is left to collect.
+// prune collects garbage, page by page, until none is left.
 func (p *pair) prune(keep model.Retention, page int) {
 	p.logf("prune(%s, %d)", brief(keep), page)
 	ctx, cancel := p.context()
 	defer cancel()
 	var instances, tombstones int
-	// Instances first: one that has to wait for its children's end in a sweep loses what it has too many of in that sweep, and goes in the
-	// next, while the model knows one sweep only.
+	// Instances go first. If an instance has to wait for its children's end in a sweep, it loses its
+	// excess tombstones in that sweep, and goes in the next, while the model has one sweep only.
 	for _, most := range []int{math.MaxInt32, keep.Tombstones} {
 		for {
 			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page})
@@ -470,8 +473,8 @@ func (p *pair) prune(keep model.Retention, page int) {
 	require.Equal(p, []int{wantInstances, wantTombstones}, []int{instances, tombstones}, "instances and tombstones collected")
 }
 
-// sweep must find no key that stands still: the engine's own statements have brought its next row forward. What it would do, promote
-// what waits behind a key that is busy, is harmless at any time.
+// sweep must find no key that stands still, since the engine's own statements have brought its next
+// row forward. Its effect, a promotion behind a key that is busy, is harmless at any time.
 func (p *pair) sweep(partitionKeys ...string) {
 	p.logf("sweep(%q)", partitionKeys)
 	ctx, cancel := p.context()
@@ -483,7 +486,7 @@ func (p *pair) sweep(partitionKeys ...string) {
 	require.NoError(p, err)
 }
 
-// ofRows names rows of the database, in order.
+// ofRows returns the model's ids of rows of the database, in order.
 func (p *pair) ofRows(rows []int64) (ids []model.ID) {
 	for _, row := range rows {
 		ids = append(ids, p.models[row])

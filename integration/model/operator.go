@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Redrive makes a failed instance runnable at its step: the same visit, so that its effects keep their idempotency keys, and never parked
-// again, nor paused, nor over its deadline. Nothing of its round, its await or its join changes: a child that has been counted is not counted again. It is refused while
-// another instance occupies its key.
+// Redrive makes a failed instance runnable at its step. The visit stays the same, so that its
+// effects keep their idempotency keys. The instance is neither parked nor paused, nor over its
+// deadline. Its round, its await and its join stay unchanged: a child that has been counted is not
+// counted again. Redrive refuses while another instance occupies the key.
 func (w *World) Redrive(id ID) bool {
 	i := w.Get(id)
 	if i.Status != Failed || i.Scope != ScopeNone && w.Occupant(i.Key) != nil && w.Occupant(i.Key) != i {
@@ -15,13 +16,14 @@ func (w *World) Redrive(id ID) bool {
 	}
 	i.Status, i.EligibleAt, i.Failure, i.FinishedAt = Runnable, w.Now, "", Never
 	i.Attempt, i.Crashes, i.Paused = 0, 0, false
-	if i.Expiry <= w.Now { // it would only fail again
+	if i.Expiry <= w.Now { // otherwise it would fail again at once
 		i.Expiry = Never
 	}
 	return true
 }
 
-// Cancel ends a live instance from outside, whatever it is doing: the claim of one that executes is void.
+// Cancel ends a live instance from outside, whatever it is doing. The claim of an executing one is
+// void.
 func (w *World) Cancel(id ID) bool {
 	i := w.Get(id)
 	if i.Status.Terminal() {
@@ -34,8 +36,9 @@ func (w *World) Cancel(id ID) bool {
 	return true
 }
 
-// CancelFamily cancels an instance and all its descendants that are live, also those of what has ended; children before their parents, so
-// that the parents have had their joins. It returns whom it ended, by ascending id.
+// CancelFamily cancels an instance and all its live descendants, including those of ended ones,
+// children before their parents, so that the parents have had their joins. It returns the ids of
+// those it ended, ascending.
 func (w *World) CancelFamily(id ID) (ended []ID) {
 	member := map[ID]bool{id: true}
 	for _, i := range w.instances { // children come after their parents
@@ -52,7 +55,8 @@ func (w *World) CancelFamily(id ID) (ended []ID) {
 	return ended
 }
 
-// Pause takes a live instance out of the claimable ones. What wakes it, or has it claimed, goes on.
+// Pause excludes a live instance from claims. It may still be woken, and a claim that it has goes
+// on.
 func (w *World) Pause(id ID) bool {
 	i := w.Get(id)
 	if i.Paused || i.Status.Terminal() {
@@ -72,7 +76,7 @@ func (w *World) Resume(id ID) bool {
 	return true
 }
 
-// RunNow makes a runnable instance eligible that is to wait.
+// RunNow makes a waiting runnable instance eligible at once.
 func (w *World) RunNow(id ID) bool {
 	i := w.Get(id)
 	if i.Status != Runnable || i.EligibleAt <= w.Now {
@@ -82,7 +86,7 @@ func (w *World) RunNow(id ID) bool {
 	return true
 }
 
-// Reschedule makes a runnable instance eligible at a time; a past one is now.
+// Reschedule makes a runnable instance eligible at a time, or now if that is past.
 func (w *World) Reschedule(id ID, at Moment) bool {
 	i := w.Get(id)
 	if i.Status != Runnable {
@@ -92,8 +96,8 @@ func (w *World) Reschedule(id ID, at Moment) bool {
 	return true
 }
 
-// PauseQueue pauses a queue, or resumes it, and reports whether that changed anything. What claims from it
-// is no matter of the tables: a worker looks here before it claims.
+// PauseQueue pauses a queue, or resumes it, and reports whether that changed anything. The tables
+// do not keep a claim from a paused queue: a worker looks here before it claims.
 func (w *World) PauseQueue(queue string, on bool) bool {
 	n, found := slices.BinarySearch(w.paused, queue)
 	switch {

@@ -11,12 +11,12 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// operate has an operator do something to an instance, and compares whether it was done.
+// operate applies an operator's order to an instance, and compares whether that was changed.
 func (p *pair) operate(id model.ID, want bool, o store.Order) {
 	require.Equal(p, want, len(p.order(id, o)) == 1, "%s of instance %d", o.Verb, id)
 }
 
-// order carries an order out, and returns whom it changed.
+// order carries an order out, and returns the instances that it changed.
 func (p *pair) order(id model.ID, o store.Order) []model.ID {
 	ctx, cancel := p.context()
 	defer cancel()
@@ -35,7 +35,7 @@ func (p *pair) order(id model.ID, o store.Order) []model.ID {
 	return p.ofRows(rows)
 }
 
-// redrive is an operator's Retry.
+// redrive applies an operator's Retry.
 func (p *pair) redrive(id model.ID) {
 	p.logf("redrive(%d)", id)
 	p.operate(id, p.model.Redrive(id), store.Order{Verb: store.Retry})

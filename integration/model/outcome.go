@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Kind of an outcome.
+// Kind is the kind of an outcome.
 type Kind int
 
 // The six outcomes.
@@ -19,10 +19,10 @@ const (
 	Stop
 )
 
-// Outcome is what a step decided.
+// Outcome is the decision of a step.
 type Outcome struct {
 	Kind     Kind
-	Step     string        // Next, Await, ScheduleChildren: where to
+	Step     string        // Next, Await, ScheduleChildren: the next step
 	State    string        // all but Finish and Stop
 	Result   string        // Finish
 	Delay    time.Duration // Next, Retry
@@ -34,17 +34,20 @@ type Outcome struct {
 	Failure  string        // Stop
 }
 
-// Entry is an outcome on its way into a commit.
+// Entry is an outcome to commit.
 type Entry struct {
 	Claim   Claim
 	Outcome Outcome
-	Keep    bool // Next without delay only: the claim is kept, the instance stays executing
+	Keep    bool // Next without delay only: the claim is kept, and the instance stays executing
 }
 
-// Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not current is stale: it changes nothing
-// at all, no inbox, no barrier, no children. What is held is left out, and so is the end of a child whose parent is: their claims stay.
+// Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not
+// current is stale: it changes nothing at all, no inbox, no barrier, no children. An instance that
+// a stranger holds is left out, and so is the end of a child whose parent is held. Their claims
+// stay.
 //
-// The outcomes of a batch are simultaneous: first each changes its own instance, in order of id, then their consequences follow.
+// The outcomes of a batch are simultaneous. First each changes its own instance, in order of id,
+// and then their consequences follow.
 func (w *World) Commit(batch []Entry) (applied []bool) {
 	applied = make([]bool, len(batch))
 	order := make([]int, len(batch))
@@ -87,7 +90,7 @@ func (w *World) decide(i *Instance, e *Entry) {
 		if !e.Keep {
 			i.Status, i.EligibleAt = Runnable, w.due(o.Delay, o.At)
 		}
-	case Retry: // the same visit once more: what woke it stays
+	case Retry: // the same visit once more: the signals and the timeout that woke it stay
 		if o.Err != "" {
 			w.remember(i, "retry", o.Err, "")
 		}
@@ -121,9 +124,9 @@ func (i *Instance) progress(o *Outcome) {
 	i.Awaits, i.TimedOut, i.Deadline = nil, false, Never
 }
 
-// consume is what an outcome does to the inbox. Going on consumes what this execution was given, and nothing that came later; parking
-// and retrying consume nothing; the end of an instance is the end of its inbox. A failed one's signals are kept unseen, since it may be
-// redriven.
+// consume applies an outcome to the inbox. Going on consumes the signals that this execution
+// received, and none that came later. Parking and retrying consume nothing. The end of an instance
+// is the end of its inbox. The signals of a failed one are kept unseen, since it may be redriven.
 func (w *World) consume(i *Instance, e *Entry) {
 	switch e.Outcome.Kind {
 	case Next, ScheduleChildren:
@@ -151,8 +154,9 @@ func (w *World) deleteSignals(where func(*Signal) bool) {
 	w.signals = slices.DeleteFunc(w.signals, where)
 }
 
-// recheck wakes at once what has parked for a signal that is there already. An instance that parks towards its own step is collecting a
-// set: what it has been given does not count, else it would spin.
+// recheck wakes an instance at once if it has parked for a signal that is already there. An
+// instance that parks towards its own step is collecting a set: the signals that it has received do
+// not count, since otherwise it would spin.
 func (w *World) recheck(i *Instance, e *Entry) {
 	collecting := e.Outcome.Step == e.Claim.Step
 	for _, s := range w.Inbox(i.ID) {
@@ -164,10 +168,12 @@ func (w *World) recheck(i *Instance, e *Entry) {
 	}
 }
 
-// wake makes a parked instance runnable. awaits stays: the claim finds by it what the instance is given.
+// wake makes a parked instance runnable. awaits stays, since the claim finds the instance's signals
+// by it.
 func (w *World) wake(i *Instance) { i.Status, i.EligibleAt, i.Deadline = Runnable, w.Now, Never }
 
-// spawn inserts children and sets the barrier to those that were really inserted. None: the parent goes on at once.
+// spawn inserts children and sets the barrier to those that were really inserted. If there are
+// none, the parent goes on at once.
 func (w *World) spawn(i *Instance, e *Entry) {
 	if e.Outcome.Kind != ScheduleChildren {
 		return
@@ -186,7 +192,8 @@ func (w *World) spawn(i *Instance, e *Entry) {
 	}
 }
 
-// join counts a child that has ended at its parent's barrier: once in its life, and only at the barrier of its own round.
+// join counts a child that has ended at its parent's barrier, once in its life, and only at the
+// barrier of its own round.
 func (w *World) join(child *Instance) {
 	if child.Parent == 0 || child.Joined {
 		return
@@ -202,5 +209,5 @@ func (w *World) join(child *Instance) {
 	}
 }
 
-// Advanced is a claim that was kept, as it stands after its outcome.
+// Advanced returns a kept claim as it stands after its outcome.
 func (e *Entry) Advanced(w *World) Claim { return Claim{Instance: *w.Get(e.Claim.ID)} }

@@ -25,13 +25,14 @@ import (
 const (
 	schema   = "gendurable"
 	lease    = time.Minute
-	inboxCap = 4 // small, so that histories meet it
+	inboxCap = 4 // small, so that histories reach it
 	patience = 30 * time.Second
 )
 
-// clockSQL gives the database a clock that stands still unless it is set. Functions of a schema that is before pg_catalog in the
-// search_path hide the built-in ones, and the engine's statements name clock_timestamp() without a schema. So every time in the tables
-// can be foretold to the microsecond, and ties, which a real clock hardly ever makes, are common.
+// clockSQL gives the database a clock that stands still unless it is set. Functions of a schema
+// that is before pg_catalog in the search_path hide the built-in ones, and the engine's statements
+// name clock_timestamp() without a schema. So every time in the tables can be predicted to the
+// microsecond, and ties, which a real clock hardly ever makes, are common.
 const clockSQL = `
 CREATE SCHEMA clock;
 CREATE SEQUENCE clock.hand MINVALUE 0;
@@ -56,7 +57,7 @@ func at(m model.Moment) time.Time {
 	return beginning.Add(time.Duration(m))
 }
 
-// world is a database with the real store, to run histories on one after another.
+// world is a database with the real store, on which histories run one after another.
 type world struct {
 	*store.Store
 	pool     *pgxpool.Pool
@@ -85,26 +86,27 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// pair is one history: the model and the real store, to which the same happens, with what is needed to tell who is who in the other.
-// Each of its verbs does one operation to both and compares what they answer.
+// pair is one history: the model and the real store, to which the same things happen, with maps
+// from the identities of the one to those of the other. Each of its verbs does one operation to
+// both and compares their answers.
 type pair struct {
 	require.TestingT
 	*world
 	model model.World
 
-	ids     map[model.ID]int64 // of the database
+	ids     map[model.ID]int64 // in the database
 	models  map[int64]model.ID
-	tokens  map[int64]int64 // of the database → of the model
-	newest  int64           // token of the database
+	tokens  map[int64]int64 // in the database → in the model
+	newest  int64           // in the database
 	lastUID int
 	last    map[string]store.Place // of the newest claim of each queue
-	missed  map[string]bool        // partition keys whose head was held when it was to be promoted
+	missed  map[string]bool        // partition keys whose head was held when it should have come forward
 	pulse   model.Moment           // when the schedule is due next
 
-	logf func(format string, args ...any) // tells the history
+	logf func(format string, args ...any) // logs the operations of the history
 }
 
-// claim is a claim of both, held by somebody or forgotten by a process that died.
+// claim is a claim of both. An actor holds it, or a process that died has forgotten it.
 type claim struct {
 	model.Claim
 	real *step.Claim
@@ -152,7 +154,8 @@ func (p *pair) uid() int {
 	return p.lastUID
 }
 
-// A uid has its number in its tail, and a head that does not follow the order of insertion.
+// realUID makes a uid with the number in its tail, and a head that does not follow the order of
+// insertion.
 func realUID(n int) (uid [16]byte) {
 	uid[0] = byte(n * 167)
 	binary.BigEndian.PutUint64(uid[8:], uint64(n))
@@ -163,7 +166,7 @@ func modelUID(uid [16]byte) int {
 	return int(binary.BigEndian.Uint64(uid[8:]))
 }
 
-// met notes which row of the database an instance is.
+// met notes the database row of an instance.
 func (p *pair) met(id model.ID, row int64) {
 	if known, ok := p.ids[id]; ok {
 		require.Equal(p, known, row, "row of instance %d", id)
@@ -196,7 +199,8 @@ func realCommit(o *model.Outcome) *step.Commit {
 	return c
 }
 
-// seen is a claim as a worker sees it, without what differs between model and database.
+// seen is a claim in the form that a worker sees, without the values that differ between model and
+// database.
 type seen struct {
 	ID           model.ID
 	UID          int
@@ -226,7 +230,7 @@ func seenModel(c *model.Claim) seen {
 		PartitionKey: c.PartitionKey, State: c.State, Attempt: c.Attempt, Crashes: c.Crashes, Visit: c.Visit, Parent: c.Parent,
 		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, TimedOut: c.TimedOut, Expiry: c.Expiry,
 	}
-	if c.Round == c.Visit { // only the joining step asks
+	if c.Round == c.Visit { // only the joining step reads it
 		s.Dropped = c.Dropped
 	}
 	for _, g := range c.Awaited {
@@ -254,7 +258,7 @@ func (p *pair) seenReal(c *step.Claim) seen {
 	return s
 }
 
-// mark is a new batch's.
+// mark returns the mark of a new batch.
 func mark() string { return uuid.NewString() }
 
 func number(n int) string { return strconv.Itoa(n) }

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	histories    = 500 // of both tests together, unless N says otherwise
-	operations   = 200 // of one history, on average
-	compareEvery = 10  // operations: the whole tables
-	population   = 16  // instances from which a history inserts no more
+	histories    = 500 // number for both tests together, unless N is set
+	operations   = 200 // number in one history, on average
+	compareEvery = 10  // operations between comparisons of the whole tables
+	population   = 16  // number of instances from which a history inserts no more
 )
 
-// TestOneWorker: histories of a lone worker.
+// TestOneWorker runs histories of a single worker.
 func TestOneWorker(t *testing.T) { check(t, worker{name: "one", machines: machines}) }
 
-// TestThreeWorkers: two of them do not know all machines.
+// TestThreeWorkers runs histories of three workers, two of which do not know all machines.
 func TestThreeWorkers(t *testing.T) {
 	check(t, worker{name: "one", machines: machines}, worker{name: "two", machines: machines[:1]}, worker{name: "three", machines: machines[1:]})
 }
@@ -72,15 +72,15 @@ func check(t *testing.T, workers ...worker) {
 	}
 }
 
-// actor is a worker with the claims it holds, and some that are spent: committed already, or lost with a process. Whether a held one is
-// still current only the fence knows.
+// actor is a worker with the claims that it holds, and some that are spent: committed already, or
+// lost with a process. Only the fence knows whether a held one is still current.
 type actor struct {
 	worker
 	held  []claim
 	spent []claim
 }
 
-// history is a pair with those who act on it.
+// history is a pair with its actors.
 type history struct {
 	*pair
 	t      *rapid.T
@@ -89,7 +89,8 @@ type history struct {
 	count  map[string]int
 }
 
-// possible are the operations with their weights. An operation reports whether there was anything to operate on.
+// possible lists the operations with their weights. An operation reports whether it had anything to
+// operate on.
 var possible = []struct {
 	name   string
 	weight int
@@ -131,7 +132,7 @@ var weighted = func() (all []int) {
 	return all
 }()
 
-// operate does one operation, trying the next where there is nothing to do.
+// operate does one operation. It tries the next if there is nothing to do.
 func (h *history) operate() {
 	n := one(h, weighted, "operation")
 	for !possible[n].do(h) {
@@ -146,7 +147,7 @@ func (h *history) compare() {
 	}
 }
 
-// end: whatever the history left must still be able to run.
+// end checks that everything that the history has left can still run.
 func (h *history) end() {
 	h.letGo()
 	h.compareTables()
@@ -215,7 +216,8 @@ func (h *history) commits() bool {
 	return true
 }
 
-// commitsLate commits outcomes of claims that have been committed already, or belong to a process that was thought dead.
+// commitsLate commits outcomes of claims that have been committed already, or belong to a process
+// that was taken for dead.
 func (h *history) commitsLate() bool {
 	for _, a := range h.actors {
 		if len(a.spent) > 0 {
@@ -254,7 +256,8 @@ func (h *history) decide(a *actor, claims []claim) {
 	}
 }
 
-// transacts commits one outcome in its step's own transaction, which is not begun where it would wait for a stranger.
+// transacts commits one outcome in its step's own transaction. It does not begin if it would have
+// to wait for a stranger.
 func (h *history) transacts() bool {
 	a := h.busy()
 	if a == nil {
@@ -301,7 +304,7 @@ func (h *history) arrives() bool {
 	return true
 }
 
-// holds has a stranger hold some instances, or let them go.
+// holds makes a stranger hold some instances, or release them.
 func (h *history) holds() bool {
 	if h.held() && !h.rarely("more") {
 		h.letGo()
@@ -344,10 +347,10 @@ func (h *history) strays() bool {
 	return true
 }
 
-// page is how many rows a sweep looks at: few, so that histories meet it, or all.
+// page returns the number of rows that a sweep looks at: few, so that histories exceed it, or all.
 func (h *history) page() int { return one(h, []int{2, 1000}, "page") }
 
-// crashes: a process forgets what it holds, or is only thought to.
+// crashes makes a process forget its claims, or others take it for dead.
 func (h *history) crashes() bool {
 	a := h.busy()
 	if a == nil {
@@ -387,7 +390,8 @@ func (h *history) releases() bool {
 	return true
 }
 
-// distinct keeps the newest claim of each instance: a newer one voids the older in the same process.
+// distinct keeps the newest claim of each instance: a newer one voids the older in the same
+// process.
 func distinct(claims []claim) []claim {
 	var out []claim
 	for n, c := range claims {
@@ -432,7 +436,7 @@ func (h *history) cancels() bool {
 	return true
 }
 
-// pauses mostly pauses what can run, and resumes what is paused.
+// pauses mostly pauses runnable instances, and resumes paused ones.
 func (h *history) pauses() bool {
 	if id := h.someID(func(i *model.Instance) bool { return i.Paused && h.free(i) }); id != 0 && h.flip("resume") {
 		h.resume(id)
@@ -467,7 +471,7 @@ func (h *history) reads() bool {
 	return true
 }
 
-// free instances can be had by an operator, who waits for strangers otherwise.
+// free reports whether an operator can change an instance at once, without waiting for a stranger.
 func (h *history) free(i *model.Instance) bool {
 	return !h.model.Held(i.ID) && (i.Parent == 0 || !h.model.Held(i.Parent))
 }

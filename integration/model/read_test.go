@@ -9,7 +9,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// read compares what can be read of an instance: itself, its inbox, and when there is something to do next.
+// read compares the readable state of an instance: the instance, its inbox, and when something is
+// next to do.
 func (p *pair) read(of model.Address) {
 	ctx, cancel := p.context()
 	defer cancel()
@@ -33,7 +34,8 @@ func (p *pair) read(of model.Address) {
 	p.poll()
 }
 
-// poll may say that a queue has something when it only looks so, never the reverse.
+// poll compares polls. A poll may report that a queue has something although it has not, but never
+// the reverse.
 func (p *pair) poll() {
 	all := worker{machines: machines}
 	ctx, cancel := p.context()

@@ -9,8 +9,9 @@ import (
 	"github.com/gendurable/gendurable/integration/model"
 )
 
-// Histories that have once told the engine from its specification, or a broken engine from this one, told again in as few operations as
-// possible. Each verb compares both.
+// These histories once revealed a difference between the engine and its specification, or between a
+// broken engine and this one. They are told again in as few operations as possible. Each verb
+// compares both sides.
 
 func newHistory(t *testing.T) *pair {
 	t.Helper()
@@ -30,7 +31,7 @@ var (
 	veteran  = worker{name: "veteran", machines: machines[:1]}
 )
 
-// plain is an instance of the first machine, in queue "pay".
+// plain returns the spec of an instance of the first machine, in queue "pay".
 func plain(state string) model.Spec {
 	return model.Spec{Machine: machines[0], Step: "first", Queue: "pay", State: state, Scope: model.ScopeLive, At: model.Never}
 }
@@ -67,7 +68,7 @@ func (p *pair) claimOne(w *worker, want model.ID) claim {
 
 func (p *pair) commitOne(c claim, o model.Outcome) { p.commit(false, decision{claim: c, outcome: o}) }
 
-// The newest twenty errors of an instance stay, whatever becomes of it meanwhile.
+// The newest twenty errors of an instance stay, whatever happens to it meanwhile.
 func TestErrorsOfManyAttempts(t *testing.T) {
 	p := newHistory(t)
 	spec := plain("0")
@@ -104,8 +105,8 @@ func TestAFamilyOverItsDeadline(t *testing.T) {
 	p.claimOne(&everyone, 4)
 }
 
-// Rows that were set aside for an unknown machine, the first of which wait for their partition key, must not make a claim of few pass over
-// the next of them.
+// Rows were set aside for an unknown machine, and the first of them wait for their partition key. A
+// small claim must not pass over the next of them.
 func TestSetAsideKeepsItsPlaceBehindABusyKey(t *testing.T) {
 	p := newHistory(t)
 	busy, follower, free, visible := plain("1"), plain("2"), plain("3"), plain("4")
@@ -147,7 +148,8 @@ func TestOldRoundDoesNotOpenTheNewBarrier(t *testing.T) {
 	p.claimOne(&everyone, parent)
 }
 
-// A child and its parent, which runs again before the join since it was redriven, end in one batch: neither is left out.
+// A child and its parent, which runs again before the join since it was redriven, end in one batch:
+// neither is left out.
 func TestParentAndChildEndInOneBatch(t *testing.T) {
 	p := newHistory(t)
 	parent := p.insert(plain("1"))[0]
@@ -159,8 +161,9 @@ func TestParentAndChildEndInOneBatch(t *testing.T) {
 	p.commit(false, decision{claim: p.claimOne(&everyone, parent), outcome: stop()}, decision{claim: child, outcome: stop()})
 }
 
-// Children of one key, spawned in one batch by two parents: those whose parent's outcome counts do not wait behind a child of one whose
-// outcome came late, and which is never inserted.
+// Two parents spawn children of one key in one batch. Children of a parent whose outcome applies do
+// not wait behind a child of the parent whose outcome came late, since that child is never
+// inserted.
 func TestChildrenDoNotWaitBehindThoseOfALateParent(t *testing.T) {
 	p := newHistory(t)
 	ids := p.insert(plain("1"), plain("2"))
@@ -172,7 +175,8 @@ func TestChildrenDoNotWaitBehindThoseOfALateParent(t *testing.T) {
 	p.claimOne(&everyone, ids[1]+1)
 }
 
-// A consumed signal is still known as a duplicate, but wakes nobody (T5): neither by its redelivery nor by parking for its name.
+// A consumed signal is still recognised as a duplicate, but wakes nobody (T5): neither by its
+// redelivery nor when an instance parks for its name.
 func TestTombstoneWakesNobody(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
@@ -186,7 +190,8 @@ func TestTombstoneWakesNobody(t *testing.T) {
 	p.claimOne(&everyone, id)
 }
 
-// The outcome of a claim that was lost consumes nothing, though the signals it was given are still there for its successor (T84).
+// The outcome of a lost claim consumes nothing, although the signals that it received are still
+// there for its successor (T84).
 func TestLateOutcomeConsumesNothing(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
@@ -200,7 +205,8 @@ func TestLateOutcomeConsumesNothing(t *testing.T) {
 	require.Len(t, p.model.Inbox(id), 1)
 }
 
-// A set is collected by parking towards the same step: what was given already wakes nobody, each new signal does, all are given (T2).
+// An instance collects a set by parking towards the same step. A signal that it has already
+// received wakes nobody, each new signal does, and a claim brings all of them (T2).
 func TestCollectingASet(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
@@ -217,7 +223,8 @@ func TestCollectingASet(t *testing.T) {
 	require.Equal(t, model.Runnable, p.model.Get(id).Status, "towards another step nothing is ignored")
 }
 
-// That a signal is a duplicate, be it of a consumed one, outranks that the inbox is full.
+// A signal that is a duplicate, even of a consumed one, is reported as such even if the inbox is
+// full.
 func TestDuplicateOutranksFullInbox(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
@@ -232,7 +239,8 @@ func TestDuplicateOutranksFullInbox(t *testing.T) {
 	require.Len(t, p.model.Inbox(id), inboxCap)
 }
 
-// The crash that exceeds the limit ends the instance and settles its join; a reaper that does not know the machine knows no limit.
+// The crash that exceeds the limit ends the instance and settles its join. A reaper that does not
+// know the machine applies no limit.
 func TestCrashLimit(t *testing.T) {
 	p := newHistory(t)
 	parent := p.insert(plain("1"))[0]
@@ -263,7 +271,8 @@ func TestCrashLimitIsExact(t *testing.T) {
 	require.Equal(t, model.Failed, p.model.Get(id).Status)
 }
 
-// Of too many tombstones the oldest go: what was consumed last is still a duplicate.
+// If there are too many tombstones, the oldest go: the last consumed signal is still recognised as
+// a duplicate.
 func TestOldestTombstonesGoFirst(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]
@@ -280,8 +289,8 @@ func TestOldestTombstonesGoFirst(t *testing.T) {
 	require.Len(t, p.model.Inbox(id), 1)
 }
 
-// Rows whose key's head a stranger holds can neither be claimed nor be moved behind it. As many of them as
-// a claim looks at once kept it from all others.
+// If a stranger holds the head of a key, the key's rows can neither be claimed nor moved behind it.
+// As many of them as a claim looks at once kept it from all others.
 func TestAHeldHeadHoldsUpItsKeyOnly(t *testing.T) {
 	p := newHistory(t)
 	first, second := plain("1"), plain("2")
@@ -313,8 +322,8 @@ func TestAHeldHolderOfAKeyHoldsUpItsKeyOnly(t *testing.T) {
 	p.claimOne(&everyone, behind)
 }
 
-// Children of a parent that a stranger holds cannot end. Sweeps that look at a few rows at a time found
-// the same children again and again, and never what came after them.
+// Children of a parent that a stranger holds cannot end. Sweeps that look at a few rows at a time
+// found the same children again and again, and never the rows after them.
 func TestAHeldParentsChildrenHoldUpNoDeadline(t *testing.T) {
 	p := newHistory(t)
 	mortal := plain("2")
@@ -350,7 +359,7 @@ func TestAHeldParentsChildrenHoldUpNoReaper(t *testing.T) {
 	p.reap(&everyone, 2)
 }
 
-// What became of an outcome whose answer was lost, beside one whose row a stranger holds.
+// The answer to a commit is lost, and a stranger holds the row of one of its outcomes.
 func TestAnOutcomeIsLeftOutAndGoesOn(t *testing.T) {
 	p := newHistory(t)
 	held, free := p.insert(plain("1"))[0], p.insert(plain("2"))[0]
@@ -362,7 +371,7 @@ func TestAnOutcomeIsLeftOutAndGoesOn(t *testing.T) {
 	p.commitOne(on[0], next("5"))
 }
 
-// A function of a claim that is over is not called.
+// The function of a claim that is over is not called.
 func TestALateStepsOwnTransactionDoesNotBegin(t *testing.T) {
 	p := newHistory(t)
 	id := p.insert(plain("1"))[0]

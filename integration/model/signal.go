@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// What a delivery can meet. Nothing is inserted then.
+// Deliver may return these errors. Then it inserts nothing.
 var (
 	ErrNoTarget  = errors.New("no live target")
 	ErrInboxFull = errors.New("inbox full")
 )
 
-// Address of an instance: the correlation key that it occupies, or its id.
+// Address names an instance: by the correlation key that it occupies, or by its id.
 type Address struct {
 	ID  ID
-	Key string // "": by ID
+	Key string // "": the address is ID
 }
 
 // Find returns the instance at an address, or nil.
@@ -25,15 +25,16 @@ func (w *World) Find(at Address) *Instance {
 	return w.Get(at.ID)
 }
 
-// Delivery is what became of a signal.
+// Delivery is the result of a delivery.
 type Delivery struct {
 	Target    ID
 	Woken     bool
-	Duplicate bool // it has been delivered before: nothing was inserted and nobody woken
+	Duplicate bool // it was delivered before: nothing was inserted and nobody woken
 }
 
-// Deliver puts a signal into the inbox of a live instance that holds fewer than inbox unconsumed ones. That a signal is a duplicate
-// outranks that the inbox is full, and holds of consumed signals, too.
+// Deliver puts a signal into the inbox of a live instance that holds fewer than inbox unconsumed
+// ones. It recognises a duplicate even if the inbox is full, and even if the earlier signal is
+// consumed.
 func (w *World) Deliver(to Address, name, payload, dedupKey string, inbox int) (Delivery, error) {
 	i := w.Find(to)
 	if i == nil || i.Status.Terminal() {

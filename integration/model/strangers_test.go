@@ -13,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// hold has a stranger lock rows, and keep them until letGo.
+// hold makes a stranger lock rows, and keep them until letGo.
 func (p *pair) hold(ids ...model.ID) {
 	p.logf("hold(%d)", ids)
 	rows := make([]int64, len(ids))
@@ -31,8 +31,8 @@ func (p *pair) hold(ids ...model.ID) {
 	require.NoError(p, err)
 }
 
-// letGo ends the stranger's transaction. What was missed for it is promoted then, as a worker does
-// from memory.
+// letGo ends the stranger's transaction. Then it promotes the keys that were missed because of it,
+// as a worker does from memory.
 func (p *pair) letGo() {
 	p.logf("letGo()")
 	p.model.LetGo()
@@ -41,7 +41,7 @@ func (p *pair) letGo() {
 	require.Empty(p, p.missed)
 }
 
-// settle promotes what was missed, as a worker does again and again.
+// settle promotes missed keys, as a worker does again and again.
 func (p *pair) settle() {
 	if len(p.missed) == 0 {
 		return
@@ -95,8 +95,8 @@ func (p *pair) arrive(spec model.Spec, name, payload, dedupKey string) {
 	}
 }
 
-// stray has a worker claim without an answer, and find out what it holds: what nobody there knows
-// of goes back.
+// stray makes a worker claim without an answer, and then find out which claims it holds. It gives
+// back those of which nobody there knows.
 func (p *pair) stray(w *worker, queue string, known []claim) {
 	p.claim(w, queue, 2, narrow)
 	p.logf("stray(%s, %q)", w.name, queue)
@@ -107,7 +107,7 @@ func (p *pair) stray(w *worker, queue string, known []claim) {
 	}) {
 		want[p.ids[i.ID]] = i.Token
 		known := slices.ContainsFunc(known, func(c claim) bool { return c.ID == i.ID && c.Token == i.Token })
-		if !known && !p.model.Held(i.ID) { // who gives back waits
+		if !known && !p.model.Held(i.ID) { // giving it back would wait
 			models = append(models, model.Claim{Instance: *i})
 		}
 	}
@@ -132,7 +132,7 @@ func (p *pair) stray(w *worker, queue string, known []claim) {
 	require.Equal(p, p.model.Release(models), released, "strays released")
 }
 
-// The one schedule, which is due each ten seconds.
+// The one schedule is due every ten seconds.
 const (
 	pulse = "pulse"
 	beat  = 10 * time.Second
@@ -144,7 +144,7 @@ func (p *pair) declare() {
 		'{"machine": "a", "version": 1, "step": "first", "queue": "mail", "state": {}}', '@every 10s', $2)`, pulse, at(p.pulse))
 }
 
-// fire fires what is due, at most three occurrences, each under a key of its own.
+// fire fires at most three due occurrences, each under a key of its own.
 func (p *pair) fire() {
 	p.logf("fire()")
 	var specs []model.Spec
@@ -178,7 +178,7 @@ func (p *pair) fire() {
 	}
 }
 
-// pauseQueue pauses a queue, or resumes it, and compares which are paused.
+// pauseQueue pauses a queue, or resumes it, and compares which queues are paused.
 func (p *pair) pauseQueue(queue string, on bool) {
 	p.logf("pauseQueue(%q, %t)", queue, on)
 	ctx, cancel := p.context()

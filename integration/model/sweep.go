@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// Reap ends the claims whose lease has expired: a crash. The instance runs again as another attempt, unless that would exceed the crash
-// limit of its machine; limit says 0 where there is none, or the reaper knows none.
+// Reap ends the claims whose lease has expired, which counts as a crash. The instance runs again as
+// another attempt, unless that would exceed the crash limit of its machine. limit returns 0 if
+// there is none, or the reaper does not know it.
 func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 	for _, i := range w.instances {
 		if i.Status != Executing || i.Lease >= w.Now {
@@ -41,7 +42,8 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 	return released, failed
 }
 
-// reapDelay is 1 s · 2^(crashes−2), at most 5 min: an instance that kills its process must not take the whole fleet down.
+// reapDelay is 1 s · 2^(crashes−2), at most 5 min: an instance that kills its process must not take
+// the whole fleet down.
 func reapDelay(crashes int) time.Duration {
 	delay := time.Second
 	for range crashes - 2 {
@@ -50,8 +52,9 @@ func reapDelay(crashes int) time.Duration {
 	return delay
 }
 
-// TimeOut wakes the instances whose await is over, with whatever has arrived: a wake, not a failure. awaits stays, so that a signal
-// which comes before the claim is given, too.
+// TimeOut wakes the instances whose await has timed out, with the signals that have arrived. That
+// is a wake, not a failure. awaits stays, so that a claim also brings a signal that arrives before
+// it.
 func (w *World) TimeOut() (woken int) {
 	for _, i := range w.instances {
 		if i.Status == AwaitingSignal && i.Deadline != Never && i.Deadline <= w.Now && !w.held[i.ID] {
@@ -63,7 +66,7 @@ func (w *World) TimeOut() (woken int) {
 	return woken
 }
 
-// overdue reports whether an instance is over its deadline. One that executes is its worker's to end.
+// overdue reports whether an instance is over its deadline. Only its worker ends an executing one.
 func (w *World) overdue(i *Instance) bool {
 	return i.Expiry != Never && i.Expiry <= w.Now && !i.Status.Terminal() && i.Status != Executing
 }
@@ -71,8 +74,8 @@ func (w *World) overdue(i *Instance) bool {
 // Overdue reports whether any instance is over its deadline.
 func (w *World) Overdue() bool { return w.first(w.overdue) != nil }
 
-// Expire fails the instances that are over their deadline, whatever they wait for; say tells a moment. All of them end at once: a parent among
-// them does not wake for a child that is.
+// Expire fails the instances that are over their deadline, whatever they wait for. say renders a
+// moment. All of them end at once: a parent among them does not wake for a child that is one, too.
 func (w *World) Expire(say func(Moment) string) (failed []ID) {
 	late := w.Instances(func(i *Instance) bool { return w.overdue(i) && !w.stuck(i, true) })
 	for _, i := range late {
@@ -90,15 +93,16 @@ func (w *World) Expire(say func(Moment) string) (failed []ID) {
 	return failed
 }
 
-// Retention is how long ended instances are kept, and how many tombstones of a live one.
+// Retention defines how long ended instances are kept, and how many tombstones of a live one.
 type Retention struct {
 	Done, Failed time.Duration
 	Tombstones   int
 }
 
-// Prune deletes instances past their retention, with their inboxes, and the oldest tombstones where there are too many. A child of
-// its parent's current round stays until the parent is due itself, whose joining step may yet be retried or redriven; and a parent stays
-// until its last child has gone.
+// Prune deletes instances past their retention, with their inboxes, and the oldest tombstones of
+// instances that have too many. A child of its parent's current round stays until the parent is due
+// itself, whose joining step may yet be retried or redriven. A parent stays until its last child
+// has gone.
 func (w *World) Prune(keep Retention) (instances, tombstones int) {
 	for {
 		gone := w.first(func(i *Instance) bool { return w.prunable(i, keep) })

@@ -21,7 +21,7 @@ FROM gendurable.gen_durable ORDER BY id`
 
 const signalsSQL = `SELECT target_id, name, payload::text, coalesce(dedup_key, ''), consumed_at FROM gendurable.signals ORDER BY id`
 
-// compareTables compares all that is in the tables with the model.
+// compareTables compares the whole content of the tables with the model.
 func (p *pair) compareTables() {
 	want := p.model.Instances(func(*model.Instance) bool { return true })
 	got := p.readInstances(want)
@@ -126,7 +126,7 @@ func scopeOf(text string) model.Scope {
 	}
 }
 
-// guardOf is what the generated column holds: the key while it is occupied.
+// guardOf returns the value of the generated column: the key while it is occupied.
 func guardOf(i *model.Instance) string {
 	covered := !i.Status.Terminal() || i.Scope == model.ScopeAll ||
 		i.Status == model.Done && i.Scope == model.ScopeLiveOrDone || i.Status == model.Failed && i.Scope == model.ScopeLiveOrFailed

@@ -1,8 +1,14 @@
-// Package model is the engine's specification as a program: what instances and signals are, and what each operation does to them, in
-// memory, one operation at a time. It knows no database, no SQL and no package of the engine, only rules, and where a rule has a reason
-// or a subtlety it says so. Its tests drive it and the real store through the same random histories and compare all that can be seen.
+// Package model is the engine's specification as a program: what instances and signals are, and
+// what each operation does to them, in memory, one operation at a time. It contains no database, no
+// SQL and no package of the engine, only rules, and states a rule's reason or subtlety where it has
+// one. Its tests drive it and the real store through the same random histories and compare
+// everything that can be seen.
 //
-// It leaves out what one operation at a time cannot show: locks, interleavings, lost answers. Those are other suites' business.
+// It leaves out what one operation at a time cannot show: locks, interleavings, lost answers. Other
+// suites cover those.
+//
+// In comments, § followed by a number is a section of docs/specification.md, and T followed by a
+// number is a hazard of docs/hazards.md.
 package model
 
 import (
@@ -17,10 +23,11 @@ type Moment time.Duration
 // Never is the absence of a time.
 const Never Moment = -1
 
-// ID of an instance. Ids grow in the order of insertion, which decides ties. 0 is no instance.
+// ID identifies an instance. Ids grow in the order of insertion, which decides ties. 0 is no
+// instance.
 type ID int
 
-// Status of an instance.
+// Status is the status of an instance.
 type Status string
 
 // The statuses. The first four are live, the others terminal.
@@ -42,7 +49,8 @@ type Machine struct {
 	Version int
 }
 
-// Scope says in which statuses a correlation key is occupied. An instance that has left its scope has no address but its id.
+// Scope defines in which statuses a correlation key is occupied. An instance that has left its
+// scope can be addressed by its id only.
 type Scope int
 
 // The five scopes: the live statuses and any terminal ones, or none at all.
@@ -69,7 +77,7 @@ func (s Scope) covers(status Status) bool {
 
 // Spec is an instance to insert.
 type Spec struct {
-	UID          int // made by whoever inserts
+	UID          int // the caller makes it
 	Machine      Machine
 	Step         string
 	Queue        string
@@ -80,10 +88,11 @@ type Spec struct {
 	Scope        Scope
 	Delay        time.Duration // of the first step
 	At           Moment        // of the first step; Never: at once, or after Delay
-	Life         time.Duration // until it fails unless it has ended; 0: for ever
+	Life         time.Duration // time until it fails unless it has ended; 0: for ever
 }
 
-// Instance is one instance. The zero values of its columns are those of a new one, but for the times.
+// Instance is one instance. The zero values of its columns, except the times, are those of a new
+// one.
 type Instance struct {
 	ID           ID
 	UID          int
@@ -99,9 +108,9 @@ type Instance struct {
 	State      string
 	Result     string // "": none
 	EligibleAt Moment
-	FinishedAt Moment // Never, exactly while live
+	FinishedAt Moment // Never, if and only if live
 	Failure    string // why it failed; "" unless failed
-	Paused     bool   // by an operator: not to be claimed
+	Paused     bool   // by an operator: it must not be claimed
 	LastError  string
 	Errors     []Error // of its attempts, the newest last
 	Expiry     Moment  // when it fails unless it has ended
@@ -110,11 +119,11 @@ type Instance struct {
 	Crashes int   // those that ended in a crash
 	Visit   int64 // moves with every progress
 
-	Worker string // who holds the claim; "" unless executing
+	Worker string // the holder of the claim; "" unless executing
 	Token  int64  // of the newest claim
 	Lease  Moment // Never unless executing
 
-	Awaits   []string // what it was parked for; nil: nothing
+	Awaits   []string // the names for which it was parked; nil: none
 	Deadline Moment   // of the await
 	TimedOut bool     // the deadline woke it
 
@@ -143,10 +152,10 @@ type Error struct {
 	Attempt int
 	Kind    string
 	Text    string
-	Worker  string // that was lost
+	Worker  string // the worker that was lost
 }
 
-// remembered is how many errors an instance keeps.
+// remembered is the number of errors that an instance keeps.
 const remembered = 20
 
 // remember adds an error of the attempt that ends.
@@ -162,10 +171,10 @@ type Signal struct {
 	Name     string
 	Payload  string
 	DedupKey string // "": none
-	Consumed Moment // Never, or since when it is a tombstone: hidden, and there only to recognise duplicates
+	Consumed Moment // Never, or since when it is a tombstone: hidden, and only used to recognise duplicates
 }
 
-// World is all there is.
+// World is the whole state of the model.
 type World struct {
 	Now Moment
 
@@ -191,7 +200,8 @@ func (w *World) Get(id ID) *Instance {
 	return nil
 }
 
-// Occupant returns the instance that occupies a correlation key, or nil. There is never more than one.
+// Occupant returns the instance that occupies a correlation key, or nil. There is never more than
+// one.
 func (w *World) Occupant(key string) *Instance {
 	return w.first(func(i *Instance) bool { return i.Key == key && key != "" && i.Scope.covers(i.Status) })
 }
@@ -214,7 +224,8 @@ func (w *World) first(where func(*Instance) bool) *Instance {
 	return nil
 }
 
-// Inbox returns the unconsumed signals of a live instance, oldest first. The inbox of an ended one is over.
+// Inbox returns the unconsumed signals of a live instance, oldest first. The inbox of an ended one
+// is empty.
 func (w *World) Inbox(id ID) []Signal {
 	i := w.Get(id)
 	if i == nil || i.Status.Terminal() {
