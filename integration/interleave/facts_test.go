@@ -12,22 +12,23 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// facts are what the verbs of a schedule intended and were told, as rows of the tables that the invariants read.
+// facts are the intentions and the results of a schedule's verbs, as rows of the tables that the
+// invariants read.
 type facts struct {
 	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried [][]any
 }
 
-// What a mark can be of, beside the kinds of outcomes.
+// These kinds of marks exist besides the kinds of outcomes.
 const (
 	kindKept   step.Kind = "kept"           // a next that keeps its claim
-	kindReap   step.Kind = "reap"           // of expired leases
-	kindExpire step.Kind = "expire"         // of instances over their deadline
+	kindReap   step.Kind = "reap"           // a sweep of expired leases
+	kindExpire step.Kind = "expire"         // a sweep of instances over their deadline
 	kindCancel step.Kind = "cancel"         // by an operator
-	kindFamily step.Kind = "cancel family"  // with all descendants
-	kindRetry  step.Kind = "operator retry" // of what had failed
+	kindFamily step.Kind = "cancel family"  // by an operator, with all descendants
+	kindRetry  step.Kind = "operator retry" // by an operator, of failed instances
 )
 
-// outcome notes an attempt to commit an outcome, and whether it was reported as applied.
+// outcome notes an attempt to commit an outcome, and whether the store reported it as applied.
 func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool) {
 	kind := e.Commit.Kind
 	if e.Keep {
@@ -44,7 +45,7 @@ func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool
 		len(e.Commit.Spawn), applied})
 }
 
-// mark notes the mark of something that ends instances without an outcome of theirs.
+// mark notes the mark of an operation that ends instances without an outcome of theirs.
 func (f *facts) mark(mark, actor string, kind step.Kind) {
 	f.outcomes = append(f.outcomes, []any{mark, actor, 0, "", 0, 0, kind, []int64{}, []int64{}, 0, false})
 }
@@ -54,12 +55,12 @@ func (f *facts) cancelledFamily(actor string, root int64) {
 	f.outcomes = append(f.outcomes, []any{uuid.NewString(), actor, root, "", 0, 0, kindFamily, []int64{}, []int64{}, 0, true})
 }
 
-// holds notes a claim that the actor may beat or release.
+// holds notes a claim whose lease the actor may extend, or that it may release.
 func (f *facts) holds(actor, worker string, c *step.Claim) {
 	f.held = append(f.held, []any{actor, worker, c.ID, c.Token})
 }
 
-// gone notes that the actor was told that its claim is not current any more.
+// gone notes that the store told the actor that its claim is no longer current.
 func (f *facts) gone(actor, worker string, c *step.Claim) {
 	f.stale = append(f.stale, []any{actor, worker, c.ID, c.Token, c.Visit})
 }
@@ -82,7 +83,8 @@ func (f *facts) insertion(actor, key string, i store.Inserted) {
 	f.inserted = append(f.inserted, []any{actor, i.ID, i.Duplicate, key})
 }
 
-// firing notes what a schedule was moved from and to, the keys of its occurrences, and whether all were reported.
+// firing notes a schedule's next occurrence before and after, the keys of the fired occurrences,
+// and whether all were reported.
 func (f *facts) firing(actor, schedule string, was, next time.Time, keys []string, told bool) {
 	f.firings = append(f.firings, []any{actor, schedule, was, next, append([]string{}, keys...), told})
 }
@@ -109,7 +111,7 @@ func (f *facts) save(b *pgx.Batch) {
 	}
 }
 
-// refused by a foreign key.
+// refused reports whether a foreign key refused a statement.
 func refused(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "23503"

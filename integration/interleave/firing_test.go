@@ -13,8 +13,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// The two stored schedules of the world "scheduled" are due every second, and were last looked at three seconds before noon. Instances of
-// lone must not overlap.
+// The two stored schedules of the world "scheduled" are due every second, and were last looked at
+// three seconds before noon. Instances of lone must not overlap.
 const (
 	pulse = "pulse"
 	lone  = "lone"
@@ -22,7 +22,7 @@ const (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// every is what the expressions of this world mean.
+// every maps the expressions of this world to their intervals.
 var every = map[string]time.Duration{"@every 1s": time.Second, "@every 1h0m0s": time.Hour}
 
 var errOverlap = errors.New("an instance is live")
@@ -44,7 +44,8 @@ func scheduled() world {
 
 func rowOf(name string) things { return map[string]things{pulse: pulses, lone: loner}[name] }
 
-// fires is what each process does when it finds the schedule due at a time, and again as long as it does.
+// fires does what each process does when it finds the schedule due at a time, and again while it is
+// due.
 func fires(name, schedule string, at time.Time) verb {
 	return verb{name: name, family: "fire", touches: rowOf(schedule), quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -70,7 +71,7 @@ func fires(name, schedule string, at time.Time) verb {
 		}
 		s.facts.tries(schedule, at)
 		s.insist("fire", once(ctx), once)
-		s.later(once) // who was passed by comes back
+		s.later(once) // a process that skipped the locked schedule tries again
 	}}
 }
 
@@ -80,7 +81,7 @@ func occurrence(schedule, mark string) *step.Spec {
 	return &x
 }
 
-// runs inserts an instance beside the occurrences.
+// runs inserts an instance in addition to the occurrences.
 func runs(name, schedule string) verb {
 	return verb{name: name, family: "fire", touches: rowOf(schedule), run: func(ctx context.Context, s *session) {
 		x := occurrence(schedule, "run:"+uuid.NewString())
@@ -100,7 +101,8 @@ func runs(name, schedule string) verb {
 	}}
 }
 
-// unlessGone: that it was deleted, or that an instance is live, is a result like any other.
+// unlessGone ignores that the schedule was deleted, or that an instance is live: both are valid
+// results.
 func unlessGone(err error) error {
 	if errors.Is(err, store.ErrNoSchedule) || errors.Is(err, errOverlap) {
 		return nil
@@ -125,7 +127,7 @@ func deletes(name string) verb {
 	}}
 }
 
-// stores is what a process does when it starts.
+// stores stores a schedule, like a process that starts.
 func stores(name, expression string, priority int16) verb {
 	return verb{name: name, family: "store schedules", touches: pulses, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {

@@ -10,31 +10,32 @@ import (
 	"strings"
 )
 
-// unit is what a schedule moves at a time: one statement that matters, with the quiet ones in front of it.
+// unit is what a schedule moves at a time: one statement that matters, and the quiet ones before
+// it.
 type unit struct {
 	bytes   []byte
 	label   string
-	answers int  // completions to wait for
-	sync    bool // ends with Sync: the answer is ReadyForQuery
+	answers int  // number of completions to wait for
+	sync    bool // it ends with Sync: the answer is ReadyForQuery
 }
 
-// Kinds of protocol messages, as their first byte has them.
+// These are kinds of protocol messages, by their first byte.
 const (
 	fromParse, fromBind, fromExecute, fromSync, fromQuery     = 'P', 'B', 'E', 'S', 'Q'
 	toComplete, toEmpty, toSuspended, toError, toReady, toKey = 'C', 'I', 's', 'E', 'Z', 'K'
 )
 
-// gate is a network connection to Postgres on which statements wait until the schedule lets them pass. While its session is open they
-// pass as they are. All fields are guarded by the session's lock.
+// gate is a network connection to Postgres on which statements wait until the schedule lets them
+// pass. While its session is open they pass unchanged. The session's lock guards all fields.
 type gate struct {
 	net.Conn
 	s *session
 
 	started bool // the server is ready for queries: from now on the client's messages have a type
 	pid     uint32
-	texts   map[string]string // of prepared statements, by name
+	texts   map[string]string // the texts of prepared statements, by name
 
-	in       []byte // the client's bytes that are no whole message yet
+	in       []byte // the client's bytes that do not form a whole message yet
 	building unit
 	queue    []unit
 	skipping bool // after an error the server ignores everything up to Sync
@@ -46,7 +47,7 @@ func newGate(conn net.Conn, s *session) *gate {
 	return &gate{Conn: conn, s: s, texts: map[string]string{}}
 }
 
-// Write takes what pgx sends. It never blocks while statements are held back.
+// Write takes the bytes that pgx sends. It never blocks while statements are held back.
 func (g *gate) Write(p []byte) (int, error) {
 	g.s.mu.Lock()
 	defer g.s.mu.Unlock()
@@ -78,8 +79,9 @@ func (g *gate) take(m []byte) error {
 		fields := bytes.SplitN(m[5:], []byte{0}, 3)
 		g.building.label = label(g.texts[string(fields[1])])
 	}
-	// The COMMIT of a step's own transaction is a simple query. Any other is a ping, a BEGIN, or the ROLLBACK of what an error has ended
-	// already or of what was stale: no step of a schedule.
+	// The COMMIT of a step's own transaction is a simple query. Any other simple query is no step of a
+	// schedule: it is a ping, a BEGIN, or the ROLLBACK of a transaction that an error has already
+	// ended or that was stale.
 	if g.s.gated && !g.skipping && m[0] == fromQuery && string(m[5:]) == "commit\x00" {
 		g.queue = append(g.queue, unit{bytes: m, label: "commit", answers: 1, sync: true})
 		return nil
@@ -108,7 +110,7 @@ func (g *gate) take(m []byte) error {
 		case len(g.queue) > 0:
 			last := &g.queue[len(g.queue)-1]
 			last.bytes, last.sync = append(last.bytes, done.bytes...), true
-		default: // statements are being prepared
+		default: // these messages prepare statements
 			_, err := g.Conn.Write(done.bytes)
 			return err
 		}
@@ -122,21 +124,21 @@ func (g *gate) release() error {
 	g.queue = g.queue[1:]
 	g.s.flying = &flight{gate: g, answers: u.answers, sync: u.sync}
 	if !u.sync {
-		// Ask the server for the answers now; it says nothing to this itself.
+		// Ask the server for the answers now. This message itself has no answer.
 		u.bytes = append(u.bytes, 'H', 0, 0, 0, 4)
 	}
 	_, err := g.Conn.Write(u.bytes)
 	return err
 }
 
-// flight is a unit on its way.
+// flight is a unit that was sent.
 type flight struct {
 	gate    *gate
 	answers int
 	sync    bool
 }
 
-// Read hands the server's bytes to pgx, and looks what they complete.
+// Read hands the server's bytes to pgx, and notes what they complete.
 func (g *gate) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
 	g.s.mu.Lock()
@@ -151,7 +153,7 @@ func (g *gate) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answer sees one message of the server: its kind and the first bytes of its body.
+// answer handles one message of the server: its kind and the first bytes of its body.
 func (g *gate) answer(kind byte, head []byte) error {
 	f := g.s.flying
 	flying := f != nil && f.gate == g
@@ -180,7 +182,8 @@ func (g *gate) answer(kind byte, head []byte) error {
 	return nil
 }
 
-// abandon sends what is left of a pipeline after an error: the server ignores it, up to the Sync that it waits for.
+// abandon sends the rest of a pipeline after an error. The server ignores it, up to the Sync for
+// which it waits.
 func (g *gate) abandon(f *flight) error {
 	f.sync, g.skipping = true, true
 	for len(g.queue) > 0 && g.skipping {
@@ -201,13 +204,14 @@ func (g *gate) landed() {
 	g.s.poke()
 }
 
-// keep is how much of a message the scanner keeps: enough for a pid, and for the code of an error.
+// keep is the number of bytes of a message that the scanner keeps: enough for a pid, and for the
+// code of an error.
 const keep = 128
 
 // scanner finds the messages in the server's stream.
 type scanner struct {
-	head []byte // of the message that is being read: kind, length and what is kept of the body
-	left int    // bytes of the body still to come
+	head []byte // of the message that is being read: kind, length and the kept part of the body
+	left int    // bytes of the body that are still to come
 }
 
 func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) error {
@@ -234,13 +238,14 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 	return nil
 }
 
-// quiet are statements between which and the next one no other session can make a difference, so they pass together with it. BEGIN and
-// the settings take no lock, and at READ COMMITTED no snapshot; what the reads find is a hint that is verified later; the signals that
-// are consumed are named by id, and nobody else's statement names them.
+// quiet are statements after which no other session can make a difference before the next one, so
+// they pass together with that. BEGIN and the settings take no lock, and at READ COMMITTED no
+// snapshot. The rows that the reads find are hints that are verified later. Statements that consume
+// signals name them by id, and nobody else's statement names them.
 var quiet = map[string]bool{"begin": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
 	"consume": true}
 
-// labels name statements by words that only they have; the first match counts.
+// labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},

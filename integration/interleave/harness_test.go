@@ -38,7 +38,7 @@ func TestOrders(t *testing.T) {
 	require.False(t, begins("ABBA", map[string]bool{"B": true, "ABBAA": true}))
 }
 
-// Messages are found however the network cuts them.
+// The scanner finds messages however the network cuts them.
 func TestScannerFindsMessagesInPieces(t *testing.T) {
 	t.Parallel()
 	stream := []byte("2\x00\x00\x00\x04K\x00\x00\x00\x0c\x00\x00\x01\x02abcdC\x00\x00\x00\x0bCOMMIT\x00Z\x00\x00\x00\x05I")
@@ -59,7 +59,8 @@ func TestScannerFindsMessagesInPieces(t *testing.T) {
 	}
 }
 
-// Names of verbs are unique in their world, else a schedule could not be named; and every pair of families that share something is met.
+// Names of verbs are unique in their world, since otherwise a schedule could not be named. And
+// every pair of families that share something occurs.
 func TestWorldsNameTheirVerbs(t *testing.T) {
 	t.Parallel()
 	for _, w := range worlds() {
@@ -74,7 +75,7 @@ func TestWorldsNameTheirVerbs(t *testing.T) {
 	}
 }
 
-// A world that starts broken would blame the verbs.
+// If a world were broken from the start, its verbs would be blamed.
 func TestWorldsAreSound(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

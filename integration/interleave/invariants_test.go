@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// moved is a row of the history, from JSON objects of columns; {} stands for no row.
+// moved makes a row of the history from JSON objects of columns. {} stands for no row.
 func moved(o, n string) string {
 	return fmt.Sprintf(`INSERT INTO interleave.change (actor, o, n) VALUES ('A', jsonb_populate_record(NULL::gendurable.gen_durable, '%s'),
 		jsonb_populate_record(NULL::gendurable.gen_durable, '%s'))`, o, n)

@@ -12,19 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mutant is a known-broken form of the engine's statements, and a scenario in which some order must break the named invariant. A harness
-// that misses one is itself broken.
+// mutant is a form of the engine's statements that is known to be broken, and a scenario in which
+// some order must violate the named invariant. A harness that misses one is itself broken.
 type mutant struct {
 	name      string
-	scenario  string // world/verb|verb, as schedules are named
+	scenario  string // world/verb|verb, as in names of schedules
 	invariant string
 	change    change
 }
 
-// change rewrites a batch before it is sent; false if it found nothing to rewrite.
+// change rewrites a batch before it is sent. It returns false if it found nothing to rewrite.
 type change func(session string, queries []*pgx.QueuedQuery) bool
 
-// mutator applies a mutant to what a session sends: pgx shows each batch to its tracer before it prepares it.
+// mutator applies a mutant to the batches of a session: pgx shows each batch to its tracer before
+// it prepares it.
 type mutator struct {
 	*mutant
 	session string
@@ -46,7 +47,7 @@ func (*mutator) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 }
 func (*mutator) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// text replaces words, given in pairs, in the statements that have them.
+// text replaces words, given in pairs, in the statements that contain them.
 func text(pairs ...string) change {
 	return func(_ string, queries []*pgx.QueuedQuery) bool {
 		found := false
@@ -61,7 +62,7 @@ func text(pairs ...string) change {
 	}
 }
 
-// of restricts a change to statements that have these words.
+// of restricts a change to statements that contain these words.
 func of(words string, c change) change {
 	return func(session string, queries []*pgx.QueuedQuery) bool {
 		found := false
@@ -86,14 +87,14 @@ const (
 	spawnUngated = "WHERE x.id = u.id AND $19::uuid IS NOT NULL)"
 )
 
-// anyStatus has an operator's verb apply whatever its instance is doing.
+// anyStatus makes an operator's verb apply whatever its instance is doing.
 var anyStatus = []string{
 	"g.status::text = ANY($14::text[])", "$14::text[] IS NOT NULL",
 	"WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)", "WHERE g.ctid = l.tid AND NOT g.paused",
 	"WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)", "WHERE g.ctid = l.tid",
 }
 
-// deleteBeforeUpdate moves the end of the inbox in front of the terminal update.
+// deleteBeforeUpdate moves the deletion of the inbox before the terminal update.
 func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
 	drop, update := find(queries, dropInbox), find(queries, fencedUpdate)
 	if drop < 0 || update < 0 {
@@ -105,7 +106,8 @@ func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
 	return true
 }
 
-// spawnApart inserts the children in a transaction of their own, before the one that parks their parent.
+// spawnApart inserts the children in a transaction of their own, before the one that parks their
+// parent.
 func spawnApart(_ string, queries []*pgx.QueuedQuery) bool {
 	spawn, settings := find(queries, spawnGated), find(queries, "set_config('lock_timeout'")
 	if spawn < 0 || settings < 0 {
@@ -141,14 +143,14 @@ func familyFromTheTop(_ string, queries []*pgx.QueuedQuery) bool {
 	return len(generations) > 1
 }
 
-// unpromoted leaves out the promotion that follows a statement with these words.
+// unpromoted omits the promotion that follows a statement with these words.
 func unpromoted(words string) change {
 	return func(session string, queries []*pgx.QueuedQuery) bool {
 		return find(queries, words) >= 0 && text("WHERE n.pick_lane = 1)", "WHERE n.pick_lane = 9)")(session, queries)
 	}
 }
 
-// withoutPredicate lets the GC delete by id what was due when it looked.
+// withoutPredicate makes the GC delete by id all rows that were due when it looked.
 func withoutPredicate(_ string, queries []*pgx.QueuedQuery) bool {
 	for _, q := range queries {
 		from, to := strings.Index(q.SQL, "AND (SELECT alone FROM c) AND"), strings.Index(q.SQL, "\n    AND NOT EXISTS (SELECT FROM \"gendurable\".gen_durable k")
@@ -286,7 +288,8 @@ var mutants = []mutant{
 	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
 }
 
-// enough orders of three sessions to meet what two of them decide by chance.
+// enough is a number of orders of three sessions that contains those in which chance lets two of
+// them collide.
 const enough = 300
 
 func TestEveryMutantIsFound(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The suite's settings, from the environment.
+// These environment variables configure the suite.
 const (
-	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many is run: 1 is all of them; default 12
-	seedVariable   = "INTERLEAVE_SEED"   // decides which; default 1
-	replayVariable = "INTERLEAVE_REPLAY" // only this schedule, with its trace
-	worldVariable  = "INTERLEAVE_WORLD"  // only this world
-	familyVariable = "INTERLEAVE_FAMILY" // only pairs with a verb of this family
+	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them; default 12
+	seedVariable   = "INTERLEAVE_SEED"   // selects them; default 1
+	replayVariable = "INTERLEAVE_REPLAY" // runs only this schedule, with its trace
+	worldVariable  = "INTERLEAVE_WORLD"  // runs only this world
+	familyVariable = "INTERLEAVE_FAMILY" // runs only pairs with a verb of this family
 )
 
 func number(t *testing.T, variable string, otherwise int) int {
@@ -35,16 +35,19 @@ func number(t *testing.T, variable string, otherwise int) int {
 	return n
 }
 
-// triplesPerPair schedules of three verbs are sampled for each pair, of all orders as likely.
+// triplesPerPair is the number of schedules of three verbs in the sample for each pair. All orders
+// are equally likely.
 const triplesPerPair = 3
 
-// fewest schedules are all of them; a run of a share has that share at least. One with fewer has lost its worlds.
+// fewest is a lower bound of the number of all schedules. A run of a share has at least that share
+// of it. A run with fewer has lost its worlds.
 const fewest = 10_000
 
-// rigs work at a time: one per core that a small machine has.
+// rigs is the number of rigs that work at a time: one per core of a small machine.
 const rigs = 2
 
-// TestEveryInterleaving is the proof: all pairs of all worlds in every order, and a sample of triples.
+// TestEveryInterleaving is the proof: all pairs of all worlds in every order, and a sample of
+// triples.
 func TestEveryInterleaving(t *testing.T) {
 	t.Parallel()
 	proof := &proof{t: t, share: uint64(number(t, shareVariable, 12)), seed: uint64(number(t, seedVariable, 1))}
@@ -93,17 +96,17 @@ func TestEveryInterleaving(t *testing.T) {
 	}
 }
 
-// proof runs schedules and counts them. Safe for concurrent use.
+// proof runs schedules and counts them. It is safe for concurrent use.
 type proof struct {
 	t           *testing.T
 	share, seed uint64
 	trace       bool
-	mutant      bool // broken invariants are what is looked for
+	mutant      bool // the run looks for broken invariants
 
 	all, two, three, different, waited, slowed, failed atomic.Int64
 }
 
-// mostFailures are reported in full; one bug makes thousands.
+// mostFailures bounds the failures that are reported in full, since one bug makes thousands.
 const mostFailures = 25
 
 func (p *proof) check(r *rig, s schedule) *verdict {
@@ -128,7 +131,8 @@ func (p *proof) check(r *rig, s schedule) *verdict {
 	return v
 }
 
-// turns finds how many turns each session takes: the most that it takes when the others have gone before, or come after.
+// turns finds out how many turns each session takes: the most that it takes when the others have
+// gone before, or come after.
 func (p *proof) turns(r *rig, w *world, verbs []verb) []int {
 	most := make([]int, len(verbs))
 	for first := range verbs {
@@ -172,11 +176,11 @@ func begins(order string, prefixes map[string]bool) bool {
 	return false
 }
 
-// sparse is the share up to which every pair is met, in some of its orders. A smaller one leaves out pairs: a pair costs two schedules
-// before the first of its orders is known.
+// sparse is the share up to which every pair runs, in some of its orders. A smaller share leaves
+// out pairs, since a pair costs two schedules before the first of its orders is known.
 const sparse = 3
 
-// picked says whether something is in a share of this run.
+// picked reports whether something is in a share of this run.
 func (p *proof) picked(what string, share uint64) bool {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(strconv.FormatUint(p.seed, 10) + what))

@@ -21,7 +21,8 @@ const schema = "gendurable"
 //go:embed invariants.sql
 var invariantsSQL string
 
-// rig is a database with the invariants in it, its sessions, and a monitor that sets up, watches and judges.
+// rig is a database with the invariants in it, its sessions, and a monitor that sets up the world,
+// watches the sessions and judges.
 type rig struct {
 	t       testing.TB
 	monitor *pgx.Conn
@@ -40,7 +41,7 @@ func newRig(t testing.TB, m *mutant) *rig {
 	t.Cleanup(func() { _ = monitor.Close(context.Background()) })
 	_, err = monitor.Exec(t.Context(), invariantsSQL)
 	require.NoError(t, err)
-	// Setting up is not part of the history. The invariants are planned once.
+	// The history does not include the set-up. The invariants are planned once.
 	_, err = monitor.Exec(t.Context(), `SET session_replication_role = replica; SET plan_cache_mode = force_generic_plan; SET jit = off`)
 	require.NoError(t, err)
 	r := &rig{t: t, monitor: monitor}
@@ -50,7 +51,8 @@ func newRig(t testing.TB, m *mutant) *rig {
 	return r
 }
 
-// resetSQL empties the tables. New ids start above those that worlds use, in every schedule at the same number.
+// resetSQL empties the tables. In every schedule new ids start at the same number, above those that
+// worlds use.
 var resetSQL = []string{
 	`DELETE FROM gendurable.gen_durable`, `DELETE FROM gendurable.signals`, `DELETE FROM interleave.reference`,
 	`DELETE FROM interleave.change`, `DELETE FROM interleave.letter`, `DELETE FROM interleave.outcome`, `DELETE FROM interleave.held`,
@@ -60,7 +62,8 @@ var resetSQL = []string{
 	  setval('gendurable.gen_durable_token', 1000), setval('interleave.clock', 1)`,
 }
 
-// vacuumEvery schedules the dead rows of the resets are cleared away; autovacuum is off for these tables.
+// vacuumEvery is the number of schedules after which the dead rows of the resets are vacuumed,
+// since autovacuum is off for these tables.
 const vacuumEvery = 200
 
 func (r *rig) reset(ctx context.Context, w *world) error {
@@ -81,18 +84,18 @@ func (r *rig) reset(ctx context.Context, w *world) error {
 	return nil
 }
 
-// verdict on one schedule.
+// verdict is the result of one schedule.
 type verdict struct {
-	trace    []string // what passed in which order, and who waited
-	effect   string   // the order in which units passed: schedules of one effect are one schedule
+	trace    []string // which units passed in which order, and who waited
+	effect   string   // the order in which units passed: schedules with the same effect are one schedule
 	counts   []int    // units per session
-	dead     []string // effects after which a session could not take the turn it was given: no other order that begins so is a new one
+	dead     []string // effects after which a session could not take the turn it was given: another order with the same beginning is not a new one
 	broken   []string
-	slowed   int // outcomes that went through the slow lane
+	slowed   int // number of outcomes that went through the slow lane
 	waitings int
 }
 
-// play runs one schedule from set-up to judgement.
+// play runs one schedule, from the set-up to the verdict.
 func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -106,7 +109,7 @@ func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 	for i := range s.verbs {
 		actor := r.cast[i]
 		actor.open()
-		// What is noted while the list is worked off belongs to it.
+		// A fact that is noted while the list is processed belongs to it.
 		for n := 0; n < len(actor.after); n++ { //nolint:intrange // the list grows
 			if err := actor.after[n](ctx); err != nil {
 				actor.fault("afterwards: %v", err)
@@ -122,8 +125,8 @@ type play struct {
 	rig      *rig
 	schedule schedule
 	credit   []int  // turns that a session may take
-	waits    []bool // for a lock, at the moment
-	waited   []bool // ever
+	waits    []bool // for a lock, now
+	waited   []bool // at any time before
 }
 
 func (p *play) run(ctx context.Context) error {
@@ -145,7 +148,7 @@ func (p *play) run(ctx context.Context) error {
 		}
 	}
 	for i := range p.credit {
-		p.credit[i] = 1 << 20 // the order is at its end: who is left goes on, the first one first
+		p.credit[i] = 1 << 20 // the order has ended: the remaining sessions go on, the first one first
 	}
 	for over := false; !over; {
 		var err error
@@ -200,10 +203,10 @@ const (
 	ended
 )
 
-// patience is how long a unit may take before the monitor is asked if it waits: most are done by then.
+// patience is how long a unit may take before the monitor asks if it waits. Most are done by then.
 const patience = time.Millisecond
 
-// settle waits until a session stands still: at the gate, at somebody's lock, or at its end.
+// settle waits until a session stops: at the gate, at somebody's lock, or at its end.
 func (p *play) settle(ctx context.Context, i int) (state, error) {
 	s := p.rig.cast[i]
 	timer := time.NewTimer(patience)
@@ -242,8 +245,9 @@ func (p *play) settle(ctx context.Context, i int) (state, error) {
 	}
 }
 
-// A session that waits for a row holds that row's tuple lock or queues for it; one that waits for a unique index entry does neither.
-// Autovacuum, which may hold the whole table for a moment, is nobody to wait for.
+// A session that waits for a row holds that row's tuple lock or queues for it. One that waits for a
+// unique index entry does neither. Autovacuum may hold the whole table for a moment, and does not
+// count as a holder.
 const blockedSQL = `SELECT CASE WHEN cardinality(pg_blocking_pids($1)) > 0 THEN EXISTS (SELECT FROM pg_stat_activity a
 	WHERE a.pid = ANY(pg_blocking_pids($1)) AND a.backend_type = 'client backend') ELSE false END, EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'tuple')`
 
@@ -264,13 +268,13 @@ func (p *play) blocked(ctx context.Context, i int, pid uint32) (bool, error) {
 	return blocked, nil
 }
 
-// judge asks the invariants.
+// judge checks the invariants.
 func (p *play) judge(ctx context.Context) error {
 	b := &pgx.Batch{}
 	for i, v := range p.schedule.verbs {
 		s := p.rig.cast[i]
 		p.broken = append(p.broken, s.faults...)
-		if s.deadlocks > 0 { // a worker repeats it, but no lock order of ours may lead there
+		if s.deadlocks > 0 { // a worker repeats the transaction, but no lock order of ours may cause a deadlock
 			p.broken = append(p.broken, fmt.Sprintf("deadlock: %s", v.name))
 		}
 		s.facts.save(b)
@@ -289,7 +293,7 @@ func (p *play) judge(ctx context.Context) error {
 	return nil
 }
 
-// unharmed: only a foreign key's check holds the row, and nobody may take notice.
+// unharmed requires that nobody noticed the lock: only a foreign key's check holds the row.
 func (p *play) unharmed(i int) {
 	s := p.rig.cast[i]
 	if p.waited[i] || s.leftOut > 0 || s.emptyHanded && p.schedule.world.claimable {
@@ -297,5 +301,5 @@ func (p *play) unharmed(i int) {
 	}
 }
 
-// errReplay is what a text that names no schedule is answered with.
+// errReplay reports a text that names no schedule.
 var errReplay = errors.New("not a schedule")

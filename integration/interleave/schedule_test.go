@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// schedule is verbs of a world and the order in which their units pass: one letter per turn. When a session cannot take its turn, since it
-// waits for a lock, it takes it as soon as it can.
+// schedule is a list of verbs of a world and the order in which their units pass: one letter per
+// turn. A session that cannot take its turn, since it waits for a lock, takes it as soon as it can.
 type schedule struct {
 	world *world
 	verbs []verb
 	order string
 }
 
-// String is what a schedule can be rerun by.
+// String returns the text by which the schedule can be rerun.
 func (s schedule) String() string {
 	return s.world.name + "/" + strings.Join(s.verbNames(), "|") + "/" + s.order
 }
@@ -26,7 +26,7 @@ func (s schedule) verbNames() (names []string) {
 	return names
 }
 
-// parse is the reverse of String.
+// parse is the inverse of String.
 func parse(text string) (schedule, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 3 {
@@ -61,7 +61,7 @@ func (w *world) verb(name string) (verb, bool) {
 	return verb{}, false
 }
 
-// pairs are all pairs of verbs of a world that share something.
+// pairs returns all pairs of verbs of a world that share something.
 func (w *world) pairs() (out [][]verb) {
 	for i, a := range w.verbs {
 		for _, b := range w.verbs[i:] {
@@ -74,12 +74,12 @@ func (w *world) pairs() (out [][]verb) {
 	return out
 }
 
-// foreign verbs are a host's: two of them are no matter of ours.
+// foreign reports whether a verb is a host's. The engine need not care about two such verbs.
 func foreign(v verb) bool { return strings.HasPrefix(v.family, "host") }
 
 func outcome(v verb) bool { return strings.HasPrefix(v.family, "commit") && v.touches&subject != 0 }
 
-// orders calls f with every order of so many turns per session.
+// orders calls f with every order of the given turns per session.
 func orders(turns []int, f func(string)) {
 	left := append([]int{}, turns...)
 	total := 0
@@ -107,7 +107,7 @@ func orders(turns []int, f func(string)) {
 	rec()
 }
 
-// anyOrder is one of those orders, each as likely.
+// anyOrder returns a random one of these orders, all equally likely.
 func anyOrder(random *rand.Rand, turns []int) string {
 	var order []byte
 	for i, n := range turns {

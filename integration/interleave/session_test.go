@@ -18,8 +18,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// session runs verbs of the store, one schedule after the other, over connections that it keeps. Its verbs note what they were told, for
-// the invariants, and what a worker would do afterwards.
+// session runs verbs of the store, one schedule after the other, over connections that it keeps.
+// Its verbs note their results for the invariants, and what a worker would do afterwards.
 type session struct {
 	name string
 	db   *store.Store
@@ -31,13 +31,13 @@ type session struct {
 	gates     []*gate
 	flying    *flight
 	over      bool // the verb has returned
-	deadlocks int  // that the server reported, whoever repeats the transaction then
+	deadlocks int  // number that the server reported, whoever repeats the transaction then
 
-	// Written by the verb, read when it is over.
+	// The verb writes these fields, and the rig reads them when the verb is over.
 	facts       facts
 	after       []func(context.Context) error
 	faults      []string
-	leftOut     int  // outcomes and beats that met a lock and went without
+	leftOut     int  // outcomes and beats that found a lock and were left out
 	emptyHanded bool // a claim found nothing
 }
 
@@ -48,7 +48,7 @@ func (r *rig) newSession(url, name string, m *mutant) *session {
 	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
 		c.MaxConns, c.HealthCheckPeriod, c.MaxConnIdleTime = 1, time.Hour, time.Hour
 		c.ConnConfig.RuntimeParams["application_name"] = name
-		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "50ms" // deadlocks are found, not waited out
+		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "50ms" // deadlocks are to be found quickly
 		c.ConnConfig.AfterNetConnect = func(_ context.Context, _ *pgconn.Config, conn net.Conn) (net.Conn, error) {
 			g := newGate(conn, s)
 			s.mu.Lock()
@@ -66,7 +66,7 @@ func (r *rig) newSession(url, name string, m *mutant) *session {
 	return s
 }
 
-// poke tells the conductor that something happened. It never blocks.
+// poke tells the rig that something happened. It never blocks.
 func (s *session) poke() {
 	select {
 	case s.turn <- struct{}{}:
@@ -89,14 +89,15 @@ func (s *session) begin(ctx context.Context, v verb) {
 	}()
 }
 
-// open lets everything pass from now on.
+// open lets all statements pass from now on.
 func (s *session) open() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gated = false
 }
 
-// at says where the session is: waiting for its turn, with the label of what comes next; on its way, with the pid to ask about; or over.
+// at returns where the session is: waiting for its turn, with the label of the next unit; on its
+// way, with its pid, which pg_blocking_pids needs; or over.
 func (s *session) at() (next string, pid uint32, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,18 +124,19 @@ func (s *session) release() error {
 	return fmt.Errorf("session %s has nothing to release", s.name)
 }
 
-// fault notes what must not happen.
+// fault notes something that must not happen.
 func (s *session) fault(format string, args ...any) {
 	s.faults = append(s.faults, s.name+": "+fmt.Sprintf(format, args...))
 }
 
-// later notes what a worker would do once the transaction is over.
+// later notes an action of a worker after the transaction.
 func (s *session) later(f func(context.Context) error) { s.after = append(s.after, f) }
 
-// tries bounds how often a worker's repetition may fail in a world where nobody else acts any more.
+// tries bounds how often a worker's repetition may fail in a world in which nobody else acts any
+// more.
 const tries = 5
 
-// transient reports whether a worker would repeat what failed so.
+// transient reports whether a worker would repeat a statement after this error.
 func (s *session) transient(verb string, err error) bool {
 	if store.IsUniqueViolation(err) || store.Classify(err) == store.FaultTransient {
 		return true
@@ -143,7 +145,7 @@ func (s *session) transient(verb string, err error) bool {
 	return false
 }
 
-// insist repeats what failed in a way that a worker would repeat, after the schedule.
+// insist repeats a failed statement after the schedule, if a worker would repeat it.
 func (s *session) insist(verb string, err error, again func(context.Context) error) {
 	if err == nil || !s.transient(verb, err) {
 		return
@@ -175,11 +177,11 @@ func (s *session) promoteMissed(keys []string) {
 	})
 }
 
-// slowly is how long a commit of the slow lane waits for what others hold.
+// slowly is how long a commit of the slow lane waits for rows that others hold.
 const slowly = 2 * time.Second
 
-// commit is what the committer does with one batch: the fast lane, then what was left out through the slow one, each attempt under a mark
-// of its own.
+// commit does what the committer does with one batch: it uses the fast lane, and then the slow lane
+// for the outcomes that were left out, each attempt under a mark of its own.
 func (s *session) commit(ctx context.Context, worker string, entries []store.Entry, slow bool) {
 	var marks []string
 	var wait time.Duration
@@ -242,7 +244,8 @@ func (s *session) commit(ctx context.Context, worker string, entries []store.Ent
 	})
 }
 
-// transact is what the executor does with a step's own transaction, whose function writes a row of the application.
+// transact does what the executor does with a step's own transaction, whose function writes a row
+// of the application.
 func (s *session) transact(ctx context.Context, worker string, e store.Entry) {
 	once := func(ctx context.Context) error {
 		mark := uuid.NewString()
@@ -268,7 +271,7 @@ func (s *session) claim(ctx context.Context, queue, worker string, limit int) []
 	return got
 }
 
-// pick is a claim that may also move what is blocked, and returns the keys of that.
+// pick claims, may also move blocked rows, and returns the keys of these.
 func (s *session) pick(ctx context.Context, queue, worker string, limit int, blocked bool) (got []*step.Claim, unsettled []string) {
 	once := func(ctx context.Context) error {
 		c, err := s.db.Claim(ctx, store.ClaimParams{Queue: queue, Worker: worker, Machines: []string{"m/1"}, Limit: limit, Window: 100,
@@ -284,7 +287,7 @@ func (s *session) pick(ctx context.Context, queue, worker string, limit int, blo
 	return got, unsettled
 }
 
-// pipeline sends statements that are not the store's, in its shape.
+// pipeline sends statements that are not the store's, in the same form.
 func (s *session) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
 	all := []entpgx.Stmt{
 		{Name: "begin", SQL: `BEGIN ISOLATION LEVEL READ COMMITTED`},

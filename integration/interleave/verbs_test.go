@@ -14,33 +14,33 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// things are what verbs touch: two that share none cannot make a difference to each other.
+// things are the rows that verbs touch. Two verbs that share none cannot affect each other.
 type things uint8
 
 const (
-	subject things = 1 << iota // its row and its inbox
-	key                        // the rows of its partition key
-	guard                      // who occupies its correlation key
+	subject things = 1 << iota // the subject's row and its inbox
+	key                        // the rows of the subject's partition key
+	guard                      // the occupancy of the subject's correlation key
 	parent                     // the parent's row
-	second                     // another parent's
+	second                     // another parent's row
 	pulses                     // the row of a schedule
-	loner                      // another schedule's
+	loner                      // the row of another schedule
 )
 
-// verb is what one session does in a schedule.
+// verb is the operation of one session in a schedule.
 type verb struct {
 	name       string
 	family     string
 	touches    things
-	turns      int  // that it may take where what it does depends on others; 0: it is found out
-	quick      bool // may wait for nobody's row
-	mayMeetKey bool // but may meet another's partition key in the index
-	harmless   bool // locks the subject's key only: nobody may take notice
-	sole       bool // an outcome of the subject's claim that meets no other outcome of it: four others stand for all there
+	turns      int  // how many it may take, if that depends on others; 0: the proof finds out
+	quick      bool // it must not wait for anybody's row
+	mayMeetKey bool // but it may meet another's partition key in the index
+	harmless   bool // it locks the subject's key only: nobody may notice
+	sole       bool // an outcome of the subject's claim that is paired with no other outcome of it, since four others stand for all
 	run        func(ctx context.Context, s *session)
 }
 
-// inTurn is several verbs of one session, counted to the family of the first.
+// inTurn runs several verbs in one session. It belongs to the family of the first.
 func inTurn(name string, verbs ...verb) verb {
 	v := verb{name: name, family: verbs[0].family, quick: true, run: func(ctx context.Context, s *session) {
 		for _, one := range verbs {
@@ -87,7 +87,7 @@ func touches(e *store.Entry) (t things) {
 	return t
 }
 
-// claims takes up to limit rows of a queue.
+// claims claims up to limit rows of a queue.
 func claims(name, queue, worker string, limit int) verb {
 	return verb{name: name, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		if len(s.claim(ctx, queue, worker, limit)) == 0 {
@@ -96,8 +96,8 @@ func claims(name, queue, worker string, limit int) verb {
 	}}
 }
 
-// clears takes up to limit rows of a queue, moves what is blocked out of the front, and settles its keys
-// as the worker does: once at once, and what that misses when the others are done.
+// clears claims up to limit rows of a queue, moves blocked rows out of the front, and settles their
+// keys like the worker: once at once, and the keys that this misses when the others are done.
 func clears(name, queue, worker string, limit int) verb {
 	const turns = 5 // claim, inbox, commit; settle, commit
 	return verb{name: name, family: "claim", touches: subject | key | parent, turns: turns, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
@@ -243,7 +243,7 @@ func releases(name string, c *step.Claim) verb {
 	}}
 }
 
-// reaps sweeps expired leases; the crash limit of the machine decides whether the subject fails.
+// reaps sweeps expired leases. The crash limit of the machine decides whether the subject fails.
 func reaps(name string, limit int32) verb {
 	return verb{name: name, family: "reap", touches: subject | key | parent | guard, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -270,7 +270,7 @@ func timesOut() verb {
 	}}
 }
 
-// expires fails what is over its deadline.
+// expires fails instances over their deadline.
 func expires() verb {
 	return verb{name: "fail overdue", family: "deadline", touches: subject | key | parent | guard, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -338,7 +338,8 @@ func sweeps() verb {
 	}}
 }
 
-// operates is a verb of an operator on one instance. What it must not do any more, or what another's key forbids, is a result like any other.
+// operates applies an operator's verb to one instance. If the verb no longer applies, or another
+// instance's key forbids it, that is a valid result.
 func operates(name string, v store.Verb, id int64, change ...func(*store.Order)) verb {
 	return verb{name: name, family: "operator", touches: subject | key | guard | parent, run: func(ctx context.Context, s *session) {
 		if v == store.Retry {
@@ -371,7 +372,8 @@ func cancelsFamily(name string, id int64) verb {
 	return operates(name, store.Cancel, id, func(o *store.Order) { o.Descendants = true })
 }
 
-// holds is a host's transaction that keeps rows locked, one after the other in ascending order, as an open SignalTx does.
+// holds is a host's transaction that keeps rows locked, one after the other in ascending order,
+// like an open SignalTx.
 func holds(name string, touches things, ids ...int64) verb {
 	return verb{name: name, family: "host's lock", touches: touches, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -391,7 +393,7 @@ func refers(touches things, id int64) verb {
 		once := func(ctx context.Context) error {
 			err := s.pipeline(ctx, entpgx.Stmt{Name: "refer",
 				SQL: `INSERT INTO interleave.reference SELECT id FROM gendurable.gen_durable WHERE id = $1`, Args: []any{id}})
-			if refused(err) { // the GC was there first
+			if refused(err) { // the GC was first
 				return nil
 			}
 			return err

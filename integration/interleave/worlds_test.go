@@ -18,14 +18,16 @@ type world struct {
 	name      string
 	setup     []string
 	verbs     []verb
-	claimable bool            // the subject is runnable: a claim finds something
-	only      func(verb) bool // pairs that have such a verb, if not nil: the others met in another world
+	claimable bool            // the subject is runnable, so a claim finds something
+	only      func(verb) bool // if not nil, only pairs with such a verb run here: another world has the others
 }
 
-// owner is the worker that holds the claims of a world, and that claims again: so a fence by worker alone is not enough.
+// owner is the worker that holds the claims of a world, and that claims again. So a fence by worker
+// alone does not suffice.
 const owner = "w"
 
-// The rows of all worlds. The parent's id is the lowest: whoever waits locks in ascending order.
+// These are the rows of all worlds. The parent's id is the lowest, since all waiters lock in
+// ascending order.
 const (
 	parentID   = 1
 	subjectID  = 2
@@ -33,7 +35,7 @@ const (
 	followerID = 4 // waits behind the subject's partition key
 	strangerID = 5 // a child of a round that is over
 	secondID   = 6 // another parent
-	nephewID   = 7 // and its child, as is the next id
+	nephewID   = 7 // its child, as is the next id
 	freedID    = 8 // failed, its key is free
 	abroadID   = 9 // waits behind the subject's partition key in another queue
 )
@@ -68,14 +70,15 @@ var (
 	inbox    = []string{signal(21, subjectID, "go", ""), signal(22, subjectID, "go", "d"), signal(23, subjectID, "noise", "")}
 )
 
-// follower is the next of the subject's partition key, in its queue and in another: the order is per queue, the exclusion across queues.
+// follower inserts the next rows of the subject's partition key, in its queue and in another. The
+// order of a key is per queue, and its exclusion across queues.
 func follower(lane, abroad string) string {
 	return fmt.Sprintf(`INSERT INTO gendurable.gen_durable (id, fsm, step, partition_key, pick_lane, eligible_at, queue) OVERRIDING SYSTEM VALUE
 		VALUES (%d, 'm', 's', 'k', %s, now() - interval '5 s', 'default'), (%d, 'm', 's', 'k', %s, now() - interval '4 s', 'other')`,
 		followerID, lane, abroadID, abroad)
 }
 
-// The claims of the rows above, as the worker that made them has them.
+// These are the claims of the rows above, in the form that the worker that made them has.
 var (
 	subjectClaim = &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default", PartitionKey: "k", CorrelationKey: "x",
 		Parent: parentID, ParentRound: 1, Depth: 1,
@@ -85,7 +88,8 @@ var (
 	siblingClaim   = &step.Claim{ID: siblingID, Token: 12, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
 )
 
-// orphaned is the subject's claim where it is nobody's child: its end is another statement's.
+// orphaned returns the subject's claim without a parent, whose end is the matter of another
+// statement.
 func orphaned() *step.Claim {
 	c := *subjectClaim
 	c.Parent, c.ParentRound, c.Depth = 0, 0, 0
@@ -133,7 +137,7 @@ func spawns(c *step.Claim, children ...step.Spec) store.Entry {
 	return entry(c, step.Commit{Kind: step.Children, Step: "t", Spawn: children})
 }
 
-// again is the claim after a kept Next.
+// again returns the claim after a kept Next.
 func again(c *step.Claim) *step.Claim {
 	d := *c
 	d.Visit, d.Step, d.Awaited = c.Visit+1, "t", nil
@@ -148,7 +152,7 @@ func sole(v verb) verb {
 	return v
 }
 
-// outcomes are those of the subject's claim, of each kind.
+// outcomes returns outcomes of each kind for the subject's claim.
 func outcomes(c *step.Claim) []verb {
 	delayed := entry(c, step.Commit{Kind: step.Next, Step: "t", Delay: time.Hour})
 	retry := entry(c, step.Commit{Kind: step.Retry, Step: "s", Delay: time.Hour, Err: "again"})
@@ -269,7 +273,8 @@ func worlds() []world {
 	}
 }
 
-// zombies are verbs of a claim that is over: its row was reaped, and maybe claimed again by the same worker.
+// zombies returns verbs of a claim that is over: its row was reaped, and the same worker may have
+// claimed it again.
 func zombies() []verb {
 	return []verb{
 		commits("zombie: next", false, next(subjectClaim)), commits("zombie: next, slow", true, next(subjectClaim)),
@@ -282,7 +287,7 @@ func zombies() []verb {
 
 func isZombie(v verb) bool { return strings.HasPrefix(v.name, "zombie") }
 
-// families is about joins: two parents, a child of a round that is over.
+// families is the world of joins: two parents, and a child of a round that is over.
 func families() world {
 	child := with(executing, "visit", "1", "depth", "1")
 	setup := []string{parked,
@@ -316,7 +321,8 @@ func families() world {
 	}}
 }
 
-// graveyard is about what is over: a failed subject with an inbox that holds its key still, and a child of its own.
+// graveyard is the world of ended instances: a failed subject with an inbox, which still occupies
+// its key, and a child of its own.
 func graveyard() world {
 	over := []string{"status", "'failed'", "failure", "'error'", "finished_at", "now() - interval '2 h'", "visit", "3", "round", "3"}
 	grandchild := &step.Claim{ID: nephewID, Token: 17, Visit: 1, Step: "s", Queue: "default", Parent: subjectID, ParentRound: 3, Depth: 1}
@@ -342,7 +348,7 @@ func graveyard() world {
 	}}
 }
 
-// overdue puts rows over their deadline.
+// overdue sets the deadlines of rows to a past time.
 func overdue(setup []string, ids ...int64) []string {
 	for _, id := range ids {
 		setup = append(setup, fmt.Sprintf("UPDATE gendurable.gen_durable SET deadline = now() - interval '1 s' WHERE id = %d", id))
@@ -357,7 +363,7 @@ func join[T any](lists ...[]T) (all []T) {
 	return all
 }
 
-// later is long after a schedule.
+// later makes an order's time long after the schedule.
 func later(o *store.Order) { o.At = time.Now().Add(time.Hour) }
 
 func urgent(x step.Spec) step.Spec {
