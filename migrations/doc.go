@@ -20,8 +20,8 @@
 // An engine works with exactly one version, and checks it when it starts. Engines that run during a
 // migration go on: a migration only adds, and a later release drops what the release before still
 // uses, unless CHANGELOG.md says to stop the engines. Writers of version 1, the base, have to stop
-// before: from the checks on, the database refuses the rows that they write at the end of an
-// instance.
+// before: from the checks on, the database refuses (23514) each UPDATE that they make of a row
+// which the backfill has not reached yet, and the rows that they write at the end of an instance.
 //
 // The backfill commits every thousand rows and waits for rows that other transactions hold.
 // Concurrent builds wait for every transaction that is older than they are. The Migrator lifts the

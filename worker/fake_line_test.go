@@ -20,14 +20,14 @@ type lostClaim struct {
 	at          time.Time
 }
 
-// lose notes that a row's claim is taken away. mu is held.
+// lose notes that a row's claim is taken away. The caller holds mu.
 func (db *fake) lose(r *row) {
 	if r.PartitionKey != "" && r.status == fsm.StatusExecuting {
 		db.lost = append(db.lost, lostClaim{r.PartitionKey, r.worker, r.Token, time.Now()})
 	}
 }
 
-// reaped takes an executing row away from its worker, as another process' reaper does.
+// reaped takes an executing row away from its worker, like another process' reaper.
 func (db *fake) reaped(id int64) {
 	db.change(id, func(r *row) {
 		db.lose(r)
@@ -35,7 +35,7 @@ func (db *fake) reaped(id int64) {
 	})
 }
 
-// lingers says whether somebody else's lost claim is noted for a key. mu is held.
+// lingers reports whether another worker's lost claim is noted for a key. The caller holds mu.
 func (db *fake) lingers(key, worker string) bool {
 	return slices.ContainsFunc(db.lost, func(l lostClaim) bool { return l.key == key && l.worker != worker })
 }
@@ -62,7 +62,7 @@ func (db *fake) Landed(ctx context.Context, worker string, tokens []int64) error
 	})
 }
 
-// forget is what a sweep of the keys does about lost claims. mu is held.
+// forget does what a sweep of the keys does about lost claims. The caller holds mu.
 func (db *fake) forget(own *store.InFlight) {
 	db.lost = slices.DeleteFunc(db.lost, func(l lostClaim) bool {
 		if l.worker != own.Worker {
@@ -72,7 +72,7 @@ func (db *fake) forget(own *store.InFlight) {
 	})
 }
 
-// lives says whether some line holds a worker's liveness lock. mu is held.
+// lives reports whether some line holds a worker's liveness lock. The caller holds mu.
 func (db *fake) lives(worker string) bool {
 	for l := range db.lines {
 		if l.worker == worker {
@@ -82,7 +82,7 @@ func (db *fake) lives(worker string) bool {
 	return false
 }
 
-// haunted has another process, which lives, run a step under each of some keys though its claim was
+// haunted makes another living process run a step under each of some keys although its claim was
 // taken away.
 func (s *scene) haunted(keys ...string) (stalled *fakeLine) {
 	stalled = &fakeLine{db: s.db, worker: "stalled"}
@@ -95,16 +95,16 @@ func (s *scene) haunted(keys ...string) (stalled *fakeLine) {
 	return stalled
 }
 
-// fakeLine is a worker's heartbeat connection, and its liveness lock.
+// fakeLine is a worker's heartbeat connection, with its liveness lock.
 type fakeLine struct {
 	db     *fake
 	worker string // whose lock it is; "": nobody's
-	up     bool   // as its owner knows
-	broken bool   // as the owner will find out
+	up     bool   // the connection, as far as its owner knows
+	broken bool   // the connection is broken, and its owner has yet to notice
 	closed time.Time
 }
 
-// use sends something over the line, which connects if it has to.
+// use sends a statement over the line, which connects if necessary.
 func (l *fakeLine) use(ctx context.Context, verb, about string, do func() error) error {
 	err := l.db.send(ctx, verb, about, func() error {
 		if l.up && l.broken {
@@ -126,7 +126,7 @@ func (l *fakeLine) use(ctx context.Context, verb, about string, do func() error)
 	return err
 }
 
-// cut ends the session on the server; who uses it finds out.
+// cut ends the session on the server. Its next user gets an error.
 func (l *fakeLine) cut() {
 	l.db.mu.Lock()
 	defer l.db.mu.Unlock()

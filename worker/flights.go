@@ -9,8 +9,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// flights are all claims of this process, by instance. A claim comes in by launch, and goes by
-// land.
+// flights holds all claims of this process, by instance. launch adds a claim, and land removes it.
 type flights struct {
 	*process
 	keys *keyring
@@ -25,8 +24,8 @@ func newFlights(p *process, keys *keyring) *flights {
 	return &flights{process: p, keys: keys, byID: map[int64]*flight{}}
 }
 
-// launch makes flights of what a claim brought; sent is when the claim was sent, from which the
-// lease counts at the latest.
+// launch makes flights of the claims that a claim statement brought. Their leases count from sent,
+// when that statement was sent, or later.
 func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []*flight {
 	out := make([]*flight, len(claims))
 	for i, c := range claims {
@@ -42,8 +41,8 @@ func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []
 	return out
 }
 
-// land ends a flight: its outcome is durable, or its claim is somebody else's business now. If the
-// flight has a slot, that is free from here on.
+// land ends a flight: its outcome is durable, or its claim is no longer this process's business. If
+// the flight has a slot, land frees it.
 func (fs *flights) land(f *flight) {
 	fs.keys.release(f)
 	fs.remove(f)
@@ -59,8 +58,8 @@ func (fs *flights) land(f *flight) {
 	}
 }
 
-// leave frees the slot of a flight whose outcome is held up. Its claim is beaten as before, and a
-// Stop waits for it.
+// leave frees the slot of a flight whose outcome is held up. The heartbeat extends its claim as
+// before, and Stop waits for it.
 func (fs *flights) leave(f *flight) {
 	f.left = true
 	f.queue.shown.held.Add(1)
@@ -70,7 +69,7 @@ func (fs *flights) leave(f *flight) {
 // free frees a slot.
 func (fs *flights) free(q *queue) {
 	select {
-	case q.freed <- struct{}{}: // there is room for as many as there are slots
+	case q.freed <- struct{}{}: // the channel holds as many as there are slots
 	default:
 		select {
 		case q.freed <- struct{}{}:
@@ -79,8 +78,8 @@ func (fs *flights) free(q *queue) {
 	}
 }
 
-// add takes a flight in. A newer claim of an id voids the older one, whatever its token: after a
-// failover tokens repeat, and what we have just claimed nobody else can hold (spec §6).
+// add adds a flight. A newer claim of an id voids the older one, whatever its token: tokens repeat
+// after a failover, and nobody else can hold an instance that we have just claimed (§6).
 func (fs *flights) add(f *flight) {
 	fs.mu.Lock()
 	older := fs.byID[f.beat.ID]
@@ -101,7 +100,7 @@ func (fs *flights) remove(f *flight) {
 	fs.mu.Unlock()
 }
 
-// current reports whether no newer claim of the instance has come.
+// current reports whether this process has made no newer claim of the flight's instance.
 func (fs *flights) current(f *flight) bool {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -144,6 +143,6 @@ func (fs *flights) all() []*flight {
 	return out
 }
 
-// margin is how much earlier than the lease the local deadline ends: time for a cancelled step to
-// notice.
+// margin is how much earlier than the lease the local deadline ends, so that a cancelled step has
+// time to notice.
 func (p *process) margin() time.Duration { return p.config.Lease / 10 }

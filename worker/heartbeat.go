@@ -15,9 +15,8 @@ import (
 // beatMost bounds one heartbeat statement.
 const beatMost = 1000
 
-// heartbeat extends the leases of every flight: buffered, waiting, running or committing. And it
-// says that this worker is there, on the same connection: what the pool's others do with it must
-// not make it look dead.
+// heartbeat extends the leases of every flight: buffered, waiting, running or committing. It also
+// registers this worker, on the same connection: the users of the pool must not make it look dead.
 type heartbeat struct {
 	*process
 	flights  *flights
@@ -30,22 +29,22 @@ func newHeartbeat(p *process, flights *flights, keys *keyring, line beater) *hea
 	return &heartbeat{process: p, flights: flights, keys: keys, line: line, presence: p.self()}
 }
 
-// run beats until ctx ends.
+// run sends heartbeats until ctx ends.
 func (h *heartbeat) run(ctx context.Context) {
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = h.line.Absent(closing, h.id) // else it is noticed when it expires
+		_ = h.line.Absent(closing, h.id) // otherwise others notice when the report expires
 		_ = h.line.Close(closing)
 	}()
 	h.register(ctx)
 	next := h.since() + h.config.Heartbeat
-	var passed []*flight // by the last round: locked by someone
+	var passed []*flight // flights whose row was locked in the last round
 	for pace.Sleep(ctx, h.live()) {
 		all := h.since() >= next
 		var err error
 		if passed, err = h.extend(ctx, all, passed); err != nil {
-			h.trouble("heartbeat", err) // and again at the next tick
+			h.trouble("heartbeat", err) // it tries again at the next tick
 			continue
 		}
 		if all {
@@ -58,8 +57,8 @@ func (h *heartbeat) run(ctx context.Context) {
 	}
 }
 
-// live tells the keyring whether this process has its liveness lock, which is its connection's
-// here, and returns how long to wait until the next tick.
+// live tells the keyring whether this process has its liveness lock, which belongs to its
+// connection, and returns how long to wait until the next tick.
 func (h *heartbeat) live() time.Duration {
 	tick := h.config.Heartbeat / 4
 	if h.config.LockByLease {
@@ -72,12 +71,12 @@ func (h *heartbeat) live() time.Duration {
 	return tick
 }
 
-// reconnect is how soon the connection that has broken is made again: until then nothing with a
-// partition key begins.
+// reconnect is how soon a broken connection is made again. Until then no flight with a partition
+// key begins.
 const reconnect = time.Second
 
-// check looks between two heartbeats whether the connection is there, if keys depend on it, and
-// makes it again if not.
+// check checks the connection between two heartbeats, if keys depend on it, and makes it again if
+// it is broken.
 func (h *heartbeat) check(ctx context.Context) {
 	if h.config.LockByLease || h.line.Connected() && !h.keys.inUse() {
 		return
@@ -89,7 +88,7 @@ func (h *heartbeat) check(ctx context.Context) {
 	}
 }
 
-// hold keeps the connection, and with it the liveness lock, for a worker that is worked by hand.
+// hold keeps the connection, and so the liveness lock, for a worker that a Hand operates.
 func (h *heartbeat) hold(ctx context.Context) {
 	defer func() {
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -101,8 +100,8 @@ func (h *heartbeat) hold(ctx context.Context) {
 	}
 }
 
-// extend extends the leases of all flights, or insists on those that were passed by, and returns
-// what is passed by now.
+// extend extends the leases of all flights, or insists on those that were passed over. It returns
+// the flights that are passed over now.
 func (h *heartbeat) extend(ctx context.Context, all bool, passed []*flight) ([]*flight, error) {
 	if all {
 		return h.beatAll(ctx)
@@ -131,10 +130,10 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 		h.extended(byID, beaten, sent)
 		h.reportRefused("extend the lease of an instance", beaten.Refused)
 		for _, id := range beaten.Cancelled {
-			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost: the first cause stays
+			byID[id].cancel(fsm.ErrCancelled) // before it is found among the lost ones: the first cause stays
 		}
 		for _, id := range beaten.Lost {
-			// A flight that landed since the snapshot is lost in good order.
+			// A flight that landed since the snapshot has ended as it should.
 			if f := byID[id]; h.flights.current(f) {
 				f.taken.Store(true)
 				f.cancel(fsm.ErrLeaseLost)
@@ -148,7 +147,7 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 	return h.insist(ctx, passed)
 }
 
-// extended takes in what a heartbeat, sent at some time, has extended.
+// extended notes the leases that a heartbeat, sent at some time, has extended.
 func (h *heartbeat) extended(byID map[int64]*flight, beaten store.Beaten, sent time.Duration) {
 	for _, id := range beaten.Extended {
 		byID[id].until.Store(int64(sent + h.config.Lease - h.margin()))
@@ -158,10 +157,10 @@ func (h *heartbeat) extended(byID map[int64]*flight, beaten store.Beaten, sent t
 	}
 }
 
-// insist waits for the rows of flights that were passed by until half of their lease was over, in
-// no order, and returns those that are so still: a row that many write to may be found locked each
-// time. One that is held for long must not cost the other leases, so all together take a quarter of
-// a heartbeat, or little more.
+// insist waits for the rows of flights whose row was locked at every heartbeat for half a lease, in
+// no particular order, and returns those whose row is still locked: a row that many write to may be
+// found locked each time. One that is held for long must not cost the other leases, so all together
+// take a quarter of a heartbeat, or little more.
 func (h *heartbeat) insist(ctx context.Context, passed []*flight) (still []*flight, err error) {
 	began := h.since()
 	for _, f := range passed {

@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// A key costs no statement of its own as long as nobody loses a claim.
+// A key costs no statement of its own while nobody loses a claim.
 func TestAKeyRunsOneStepAtATimeAndInOrder(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.db.weather.latency = func(string) time.Duration { return 2 * time.Millisecond }
@@ -37,7 +37,8 @@ func TestAKeyRunsOneStepAtATimeAndInOrder(t *testing.T) {
 	})
 }
 
-// deafOnce is a step that does not listen in its first run, and ends at once in the others.
+// deafOnce returns a step that ignores its context in its first run, and ends at once in the
+// others.
 func deafOnce(d time.Duration) runFunc {
 	return func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
 		if c.Attempt == 0 {
@@ -47,8 +48,9 @@ func deafOnce(d time.Duration) runFunc {
 	}
 }
 
-// A zombie, whose lease was lost but whose step still runs, keeps its key from its successor: in
-// this process by the map, in others since its claim is noted as lost, and the process lives.
+// A zombie is a step that still runs although its lease was lost. It keeps its key from its
+// successor: in this process by the map, in others by the note of the lost claim, while the process
+// lives.
 func TestAZombieKeepsItsKey(t *testing.T) {
 	for name, lockByLease := range map[string]bool{"advisory": false, "by lease": true} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +74,7 @@ func TestAZombieKeepsItsKey(t *testing.T) {
 				require.Len(t, s.witness.runs(), 2)
 				require.Equal(t, []step.Kind{step.Done}, s.db.look(r.ID).outcomes)
 				if lockByLease {
-					s.pass(2 * time.Minute) // nobody waits for it, so it is forgotten in time
+					s.pass(2 * time.Minute) // nobody waits for it, so the sweep deletes its note in time
 				}
 				require.Empty(t, s.db.lost)
 			})
@@ -80,8 +82,8 @@ func TestAZombieKeepsItsKey(t *testing.T) {
 	}
 }
 
-// The older flight of an instance that its own process has claimed anew is a zombie like any other:
-// though the newer one has taken its place, nothing of it is forgotten before it ends.
+// The older flight of an instance that its own process has claimed anew is a zombie like any other.
+// Although the newer one has taken its place, its note stays until it ends.
 func TestAZombieOfAnInstanceThatWasClaimedAnewKeepsItsKey(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
@@ -133,7 +135,7 @@ func TestAStepElsewhereIsWaitedFor(t *testing.T) {
 	})
 }
 
-// However many claims wait for a stalled process, others are claimed: other keys are never held up.
+// However many claims wait for a stalled process, others are claimed: other keys are never delayed.
 func TestManyKeysInUseElsewhereDoNotStopAQueue(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		stalled := s.haunted("a", "b", "c")
@@ -150,8 +152,8 @@ func TestManyKeysInUseElsewhereDoNotStopAQueue(t *testing.T) {
 	})
 }
 
-// What runs under a key goes on when the process loses the connection with its liveness lock, and
-// the lock is had again as soon as that is noticed.
+// A step under a key goes on when the process loses the connection with its liveness lock. The
+// process takes the lock again as soon as it notices.
 func TestALostConnectionCancelsNoStep(t *testing.T) {
 	for name, what := range map[string]answer{"refused": cut, "black hole": silent} {
 		t.Run(name, func(t *testing.T) {
@@ -184,8 +186,8 @@ func TestALostConnectionCancelsNoStep(t *testing.T) {
 	}
 }
 
-// Nothing begins under a key before the process has its liveness lock: if it stalled, nobody would
-// wait for it.
+// Nothing begins under a key before the process has its liveness lock: if the process stalled,
+// nobody would wait for it.
 func TestNoKeyWithoutALivenessLock(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.change(func(w *weather) {
@@ -209,8 +211,8 @@ func TestNoKeyWithoutALivenessLock(t *testing.T) {
 	})
 }
 
-// Two faults at once: a process that lost its claim and stands still loses its connection as well.
-// Then it counts as gone, as nobody can tell it from one.
+// Two faults happen at once: a process that has lost its claim and stands still loses its
+// connection as well. Then it counts as gone, since nobody can tell it from a process that is.
 func TestAStalledProcessWithoutItsConnectionCountsAsGone(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.witness.lax = true
@@ -241,8 +243,8 @@ func TestAStalledProcessWithoutItsConnectionCountsAsGone(t *testing.T) {
 	})
 }
 
-// A step ends before anybody has taken its claim, though its own process no longer believes to have
-// it: nothing is noted, and nothing has to be told.
+// A step ends before anybody has taken its claim, although its own process no longer believes in
+// the claim. Nothing is noted, and nothing has to be reported.
 func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.config.NoReaper = true
@@ -265,9 +267,9 @@ func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
 	})
 }
 
-// What a claim took whose answer never came is nobody's here: when it is reaped, nothing of it
-// runs, though its process lives. Whoever waits for it does so for a lease, in case the answer
-// still came.
+// A claim whose answer never came has rows of which nobody in this process knows. When they are
+// reaped, no step of them runs, although the process lives. Others wait for them for the time of a
+// lease, in case the answer still comes.
 func TestALostClaimThatNeverFlewIsForgotten(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		p := s.start()
@@ -285,7 +287,7 @@ func TestALostClaimThatNeverFlewIsForgotten(t *testing.T) {
 	})
 }
 
-// What cannot be told at the first attempt is told again.
+// A report that fails at the first attempt is repeated.
 func TestTheEndOfALostStepIsToldAgain(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
@@ -310,7 +312,8 @@ func TestTheEndOfALostStepIsToldAgain(t *testing.T) {
 	})
 }
 
-// By lease, nothing is locked at all, and one process still runs one step of a key at a time.
+// With LockByLease nothing is locked at all, and one process still runs one step of a key at a
+// time.
 func TestLockByLeaseLocksNothing(t *testing.T) {
 	play(t, 4, func(t *testing.T, s *scene) {
 		s.config.LockByLease = true
@@ -325,8 +328,8 @@ func TestLockByLeaseLocksNothing(t *testing.T) {
 	})
 }
 
-// A claim that has waited for a zombie of its own process goes, with its lease, before its turn:
-// the key is then another's.
+// A claim that waits for a zombie of its own process loses its lease before its turn. Then another
+// claim gets the key.
 func TestAKeyIsFreeWhenWhoWaitedForItHasGone(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		r := s.db.insert(keyed("k"))
@@ -345,7 +348,7 @@ func TestAKeyIsFreeWhenWhoWaitedForItHasGone(t *testing.T) {
 		require.NotNil(t, waits, "it waits for the zombie's key")
 		s.db.reaped(r.ID)
 		waits.cancel(fsm.ErrLeaseLost)
-		s.start().Nudge("q") // and claimed by another
+		s.start().Nudge("q") // and another process claims it
 		s.pass(3 * time.Minute)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
 		require.Empty(t, s.db.lost)

@@ -12,33 +12,34 @@ import (
 )
 
 const (
-	// A holder that has just been told that its claim is lost ends within a moment; one that stands
+	// A holder that has just learned that its claim is lost ends within a moment. One that stands
 	// still may do so for long.
 	keyRetryLeast = 5 * time.Millisecond
 	keyRetryMost  = time.Second
-	keyLook       = 5 * time.Second  // how often those who wait are looked at in any case
-	keyTimeout    = 10 * time.Second // of a statement: none of them waits for anyone
+	keyLook       = 5 * time.Second  // how often the ring looks at waiting flights in any case
+	keyTimeout    = 10 * time.Second // bounds a statement; none of them waits for anyone
 )
 
-// keyring hands partition keys to flights. The row's claim has decided already who may run. What is
-// left to decide is whether a step still runs under the key whose claim was taken away: in this
-// process, which a map from key to flight tells; in others, of which the claim says whether there
-// are any, and then the database is asked until there are none. See store.Lingering.
+// keyring hands partition keys to flights. The claim of the row has already decided who may run.
+// The ring has to find out whether a step still runs under the key after its claim was taken away.
+// In this process, a map from key to flight shows that. For other processes, the claim brings
+// whether there are any such steps, and then the ring asks the database until there are none. See
+// store.Lingering.
 //
-// The others rely on the same of this process. So no flight gets a key before the process has its
-// liveness lock, unless keys are guarded by the lease alone.
+// Other processes rely on the same of this one. So no flight gets a key before the process has its
+// liveness lock, unless only the lease guards keys.
 //
-// One goroutine talks to the database; the fields below mu are under mu.
+// One goroutine talks to the database. mu guards the fields below it.
 type keyring struct {
 	*process
 
 	mu      sync.Mutex
 	alive   bool                     // this process has its liveness lock, as far as it knows, or needs none
-	holder  map[string]*flight       // who runs under a key, here
-	waiting map[string][]*flight     // claims that want a key; the first is next
-	tries   map[string]int           // how often a key was asked for in vain
+	holder  map[string]*flight       // the flight that runs under a key in this process
+	waiting map[string][]*flight     // flights that want a key, the next one first
+	tries   map[string]int           // how often the ring has asked for a key in vain
 	next    map[string]time.Duration // when to ask again
-	landed  []int64                  // tokens of claims that were taken away, whose flights have landed
+	landed  []int64                  // tokens of claims that were taken away and whose flights have landed
 
 	wake chan struct{}
 }
@@ -48,8 +49,8 @@ func newKeyring(p *process) *keyring {
 		tries: map[string]int{}, next: map[string]time.Duration{}, wake: make(chan struct{}, 1)}
 }
 
-// acquire asks for the keys of flights, and returns the flights that have theirs already, as a rule
-// all of them. The others are handed to their schedulers' admitted.
+// acquire asks for the keys of flights, and returns the flights that get theirs at once, which
+// usually are all. The others reach their schedulers through admitted.
 func (k *keyring) acquire(fs []*flight) (granted []*flight) {
 	k.mu.Lock()
 	for _, f := range fs {
@@ -68,7 +69,7 @@ func (k *keyring) acquire(fs []*flight) (granted []*flight) {
 	return granted
 }
 
-// release gives back the key of a flight that has ended, or its place in the queue for it.
+// release gives back the key of a flight that has ended, or its place in line for the key.
 func (k *keyring) release(f *flight) {
 	key := f.beat.PartitionKey
 	if key == "" {
@@ -91,7 +92,7 @@ func (k *keyring) release(f *flight) {
 	}
 }
 
-// drop forgets that a flight wants its key. mu is held.
+// drop removes a flight from the line for its key. The caller holds mu.
 func (k *keyring) drop(f *flight) {
 	key := f.beat.PartitionKey
 	for i, other := range k.waiting[key] {
@@ -118,9 +119,9 @@ func (k *keyring) signal() {
 	}
 }
 
-// lives tells whether this process has its liveness lock. What runs when it is lost goes on: its
-// row executes, which keeps everybody else from its key; only if the claim were lost, too, before
-// the lock is had again, would nobody wait for the step.
+// lives tells the ring whether this process has its liveness lock. When it is lost, running steps
+// go on: their rows execute, which keeps everybody else from their keys. Only if a claim were lost,
+// too, before the process has the lock again, would nobody wait for its step.
 func (k *keyring) lives(alive bool) {
 	k.mu.Lock()
 	changed := k.alive != alive
@@ -131,14 +132,14 @@ func (k *keyring) lives(alive bool) {
 	}
 }
 
-// inUse reports whether flights hold keys here.
+// inUse reports whether flights of this process hold keys.
 func (k *keyring) inUse() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.holder) > 0
 }
 
-// tokens are those of the claims that hold keys here, or wait for one.
+// tokens returns the tokens of the claims of this process that hold keys, or wait for one.
 func (k *keyring) tokens() []int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -149,9 +150,9 @@ func (k *keyring) tokens() []int64 {
 	return tokens
 }
 
-// inFlight is what a sweep must know of this process to forget of its lost claims only those that
-// nothing runs of. It takes the flights that have or want a key: of an instance that was claimed
-// anew that includes the older flight, for as long as its step goes on.
+// inFlight returns the facts that a sweep needs about this process to delete only those notes of
+// its lost claims of which nothing runs. It contains the flights that have or want a key. If an
+// instance was claimed anew, that includes the older flight, while its step goes on.
 func (k *keyring) inFlight() *store.InFlight {
 	return &store.InFlight{Worker: k.id, Tokens: k.tokens(), Lease: k.config.Lease}
 }
@@ -173,7 +174,8 @@ func (k *keyring) run(ctx context.Context) {
 	}
 }
 
-// tell says that steps have ended whose claims were taken away, for those who wait for that.
+// tell reports that steps have ended whose claims were taken away, to the processes that wait for
+// that.
 func (k *keyring) tell(ctx context.Context) {
 	k.mu.Lock()
 	tokens := k.landed
@@ -192,7 +194,7 @@ func (k *keyring) tell(ctx context.Context) {
 	}
 }
 
-// try hands out the keys that are to be had.
+// try hands out the keys that are available.
 func (k *keyring) try(ctx context.Context) {
 	var granted []*flight
 	asked := map[string]*flight{}
@@ -200,7 +202,7 @@ func (k *keyring) try(ctx context.Context) {
 	k.mu.Lock()
 	for key, fs := range k.waiting {
 		for _, f := range fs {
-			if f.ctx.Err() != nil { // its claim is lost, or the worker drains: no key needed to give it back
+			if f.ctx.Err() != nil { // its claim is lost, or the worker drains: giving it back needs no key
 				k.drop(f)
 				granted = append(granted, f)
 			}
@@ -229,8 +231,8 @@ func (k *keyring) try(ctx context.Context) {
 	}
 }
 
-// putAside takes those who want a key out of what their schedulers count as work in hand: it may be
-// long. mu is held.
+// putAside excludes the flights that wait for a key from their schedulers' counts of work in hand,
+// since they may wait for long. The caller holds mu.
 func (k *keyring) putAside(key string) {
 	for _, f := range k.waiting[key] {
 		if !f.aside {
@@ -241,7 +243,7 @@ func (k *keyring) putAside(key string) {
 	}
 }
 
-// grant makes the first who waits the holder. mu is held.
+// grant makes the first flight in line the holder. The caller holds mu.
 func (k *keyring) grant(key string) *flight {
 	f := k.waiting[key][0]
 	k.holder[key] = f
@@ -249,7 +251,7 @@ func (k *keyring) grant(key string) *flight {
 	return f
 }
 
-// ask asks whether steps of other processes still run under the keys of flights.
+// ask asks the database whether steps of other processes still run under the keys of flights.
 func (k *keyring) ask(ctx context.Context, asked map[string]*flight) (granted []*flight) {
 	ctx, cancel := context.WithTimeout(ctx, keyTimeout)
 	defer cancel()
@@ -273,7 +275,7 @@ func (k *keyring) ask(ctx context.Context, asked map[string]*flight) (granted []
 	return granted
 }
 
-// later says when to ask for a key again. mu is held.
+// later decides when to ask for a key again. The caller holds mu.
 func (k *keyring) later(key string) {
 	if len(k.waiting[key]) == 0 {
 		return
@@ -283,7 +285,7 @@ func (k *keyring) later(key string) {
 	k.putAside(key)
 }
 
-// nap is how long there is nothing to do.
+// nap returns how long there is nothing to do.
 func (k *keyring) nap() time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()

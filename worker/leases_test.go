@@ -15,14 +15,15 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// change changes the weather while others look at it.
+// change changes the weather while other goroutines use it.
 func (s *scene) change(edit func(w *weather)) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
 	edit(&s.db.weather)
 }
 
-// Processes of one configuration, on machines of one name, do not take each other's claims for their own (T15).
+// Processes of one configuration, on hosts of one name, do not take each other's claims for their
+// own (T15).
 func TestEveryWorkerHasANameOfItsOwn(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		names := map[string]bool{}
@@ -37,7 +38,8 @@ func TestEveryWorkerHasANameOfItsOwn(t *testing.T) {
 	})
 }
 
-// Buffered, waiting for a key, running, held up by a stranger: all of them are beaten, and none of them is lost for hours.
+// The heartbeat extends the leases of all flights: buffered, waiting for a key, running, or held up
+// by a stranger. None of them is lost for hours.
 func TestEveryFlightIsBeaten(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		buffered(s, 2, 3)
@@ -96,7 +98,7 @@ func TestALostLeaseCancelsTheStepAndItsLateOutcomeIsNoError(t *testing.T) {
 			}
 			<-ctx.Done()
 			cause, noticed = context.Cause(ctx), time.Now()
-			return next(), nil // in spite of it
+			return next(), nil // in spite of the cancelled context
 		}
 		s.machine.OnError = func(context.Context, *step.Claim, error) (*step.Commit, error) {
 			t.Error("the handler was called")
@@ -133,7 +135,8 @@ func TestAStepThatReturnsBecauseItsLeaseIsLostIsReleasedOnlyIfItIsStillOurs(t *t
 	})
 }
 
-// Past the local deadline a step is told to stop, whatever keeps the heartbeats from being answered: earlier than anyone may reap it.
+// After the local deadline a step's context ends, whatever keeps the heartbeats from being
+// answered, and before anyone may reap the instance.
 func TestLocalDeadline(t *testing.T) {
 	for name, what := range map[string]answer{"refused": cut, "black hole": silent, "deadlocks": deadlock} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +151,7 @@ func TestLocalDeadline(t *testing.T) {
 				}
 				r := s.db.insert()
 				s.start()
-				s.pass(30 * time.Second) // a beat has been answered
+				s.pass(30 * time.Second) // time for an answer to a beat
 				lease := s.db.look(r.ID).lease
 				s.change(func(w *weather) { w.answers = func(string, string) answer { return what } })
 				s.pass(5 * time.Minute)
@@ -164,7 +167,8 @@ func TestLocalDeadline(t *testing.T) {
 	}
 }
 
-// A buffered claim whose lease became doubtful is given back, not begun (T23): also where nobody has come by yet to cancel it.
+// A buffered claim whose lease became doubtful is given back, not begun (T23), even if nobody has
+// cancelled it yet.
 func TestADoubtfulClaimIsNotBegun(t *testing.T) {
 	for _, blocked := range []time.Duration{54*time.Second + 500*time.Millisecond, 2 * time.Minute} {
 		t.Run(blocked.String(), func(t *testing.T) {
@@ -192,8 +196,8 @@ func TestADoubtfulClaimIsNotBegun(t *testing.T) {
 	}
 }
 
-// After a failover that lost commits an id and its token may come again, for another instance even. What this process then claims voids
-// what it had, whatever the token.
+// After a failover that lost commits, an id and its token may come again, even for another
+// instance. A claim of this process voids its earlier one, whatever the token.
 func TestANewerClaimVoidsTheOlder(t *testing.T) {
 	for name, late := range map[string]func(ctx context.Context) (*step.Commit, error){
 		"outcome":  func(context.Context) (*step.Commit, error) { return done(), nil },
@@ -218,7 +222,7 @@ func TestANewerClaimVoidsTheOlder(t *testing.T) {
 				s.pass(time.Second)
 				s.db.change(r.ID, func(r *row) { r.status, r.worker = fsm.StatusRunnable, "" })
 				s.db.mu.Lock()
-				s.db.tokens-- // as before the failover
+				s.db.tokens-- // as it was before the failover
 				s.db.mu.Unlock()
 				p.Nudge("q")
 				s.pass(time.Second)
@@ -235,7 +239,8 @@ func TestANewerClaimVoidsTheOlder(t *testing.T) {
 	}
 }
 
-// The outcome of the older claim was on its way already, in a database that was away, when the newer claim came.
+// The outcome of the older claim was already being retried, in a database that was away, when the
+// newer claim came.
 func TestANewerClaimVoidsAnOutcomeThatIsBeingRetried(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		r := s.db.insert()
@@ -270,7 +275,7 @@ func TestANewerClaimVoidsAnOutcomeThatIsBeingRetried(t *testing.T) {
 	})
 }
 
-// A beat skips what somebody has locked at the moment: skipped is not lost.
+// A beat skips a row that somebody has locked at the moment. A skipped row is not lost.
 func TestALockedRowIsNotALostLease(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		s.run = takes(50 * time.Second)
@@ -284,8 +289,9 @@ func TestALockedRowIsNotALostLease(t *testing.T) {
 	})
 }
 
-// A row that one transaction after the other locks is found locked by every heartbeat; the reaper might find a moment in between. Its worker waits
-// for its turn, and for no other row meanwhile.
+// Every heartbeat finds a row locked that one transaction after the other locks, but the reaper
+// might find a moment in between. The row's worker waits for its turn, and for no other row
+// meanwhile.
 func TestABusyRowIsNotALostLease(t *testing.T) {
 	play(t, 10, func(t *testing.T, s *scene) {
 		s.run = takes(10 * time.Minute)
@@ -306,7 +312,8 @@ func TestABusyRowIsNotALostLease(t *testing.T) {
 	})
 }
 
-// A claim whose answer is lost has taken rows that nobody here knows of. They go back, and count no crash.
+// A claim whose answer is lost has taken rows of which nobody in this process knows. They are given
+// back, and count no crash.
 func TestWhatALostClaimTookGoesBack(t *testing.T) {
 	for name, lost := range map[string]answer{"taken": lostDone, "not taken": lostNever} {
 		t.Run(name, func(t *testing.T) {

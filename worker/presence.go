@@ -8,10 +8,10 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// presentFor is for how many heartbeats a worker is believed to be there.
+// presentFor is the number of heartbeats for which a worker's report counts.
 const presentFor = 3
 
-// register says that this worker is there. Nothing depends on it, so an error is only logged.
+// register registers this worker. Nothing depends on it, so an error is only logged.
 func (h *heartbeat) register(ctx context.Context) {
 	p := h.presence
 	p.Draining = h.isDraining()
@@ -24,10 +24,10 @@ func (h *heartbeat) register(ctx context.Context) {
 	h.heard()
 }
 
-// self is what a worker says of itself.
+// self returns the worker's report about itself.
 func (p *process) self() store.Presence {
 	me := store.Presence{Worker: p.id, PID: os.Getpid(), Queues: map[string]int{}, Machines: p.machineIDs, Live: presentFor * p.config.Heartbeat}
-	me.Host, _ = os.Hostname() // unknown is as good as any
+	me.Host, _ = os.Hostname() // an unknown name does no harm
 	if build, ok := debug.ReadBuildInfo(); ok {
 		me.Version = build.Main.Path + " " + build.Main.Version
 	}

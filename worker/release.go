@@ -9,15 +9,15 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// claims gives back what this process has claimed and does not run.
+// claims gives back claims of this process whose steps do not run.
 type claims struct {
 	*process
 	flights    *flights
 	promotions *promotions
 }
 
-// giveBack releases claims whose step has no outcome. Trouble is retried until ctx ends; then the
-// lease decides.
+// giveBack releases claims whose step has no outcome. It retries failures until ctx ends. After
+// that the lease decides.
 func (c *claims) giveBack(ctx context.Context, fs []*flight) {
 	for n := 0; pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {
 		var held []*step.Claim
@@ -50,9 +50,9 @@ func (c *claims) giveBack(ctx context.Context, fs []*flight) {
 	}
 }
 
-// releaseStrays gives back what a claim took whose answer never came: nobody here knows of it, it
-// would wait for its lease, and be counted as a crash. No other claim of the queue may be under
-// way. What is no stray any more when it is released is safe behind its token.
+// releaseStrays gives back the rows of a claim that got no answer. Nobody in this process knows of
+// them: they would wait for their lease, and count as crashed. No other claim of the queue may be
+// under way. If a row is no longer a stray when it is released, its token protects it.
 func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	held, err := c.db.Held(ctx, c.id, queue)
 	if err != nil {

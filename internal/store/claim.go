@@ -17,53 +17,53 @@ import (
 
 // claimSQL turns the most urgent runnable rows of one queue into executing ones. Rows at the front
 // of the order that cannot run are the whole cost of a pick, so each is moved out of the front
-// once, by a hint: pick_lane 1 waits behind its partition key, 2 is set aside because a worker that
-// saw it does not know its machine. It is only a hint: the statement itself verifies that a row is
-// the head of a key that nothing executes, so a wrong lane can delay a row, and never let it
-// overtake.
+// once, by a hint: pick_lane 1 waits behind its partition key, and 2 is set aside because a worker
+// that saw it does not know its machine. The lane is only a hint. The statement itself verifies
+// that a row is the head of a key that nothing executes, so a wrong lane can delay a row, and never
+// let it overtake.
 //
 //   - level: the queue's distinct priorities, by a loose index scan, each with its first row. Per
-//     priority only rows that are due are walked (T94), from that first row on. Before it are the
-//     entries of rows that others have claimed, up to a million of them between two vacuums. To
-//     step over them once, here, is what most claims spare themselves: they go on behind a place
-//     ($7 to $9). Priorities more urgent than that place's are looked at from their front all the
-//     same.
+//     priority the statement walks only rows that are due (T94), from that first row on. Before
+//     that row are the entries of rows that others have claimed, up to a million of them between
+//     two vacuums. Even stepping over them once, here, is more than most claims do: they resume
+//     behind a place ($7 to $9). Priorities that are more urgent than that place's are still looked
+//     at from their front.
 //   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger.
 //     NO KEY: an open signal transaction, whose foreign key holds KEY SHARE, does not hide its
 //     target (T8).
-//   - back: rows set aside whose machine this worker does know, a window of each: those that wait
+//   - back: rows set aside whose machine this worker does know, a window of each. Rows that wait
 //     for their key are among them.
 //   - probe: per key in the window its anchor, which is the row that executes the key, in any
 //     queue, or else the key's head in this queue.
 //   - held: the anchors, locked. A row goes to lane 1 (act 1) behind an anchor that this
-//     transaction holds: whoever ends the anchor runs promoteSQL afterwards, and sees the row. An
-//     anchor that is itself in lane 1 comes forward (act 3).
-//   - A row is blocked (act 4) if somebody else has its anchor locked. No anchor answers for it, so
-//     it is left in front: most locks last for a moment. But a stranger's transaction may last, and
-//     as many blocked rows as the window has would keep the whole queue from being looked at. So
-//     where the claim before has met blocked rows, $10 says to move them to lane 1, too, and the
-//     caller answers for their keys: see settleSQL.
+//     transaction has locked: whoever ends the anchor runs promoteSQL afterwards, and sees the row.
+//     An anchor that is itself in lane 1 comes forward (act 3).
+//   - A row is blocked (act 4) if somebody else has its anchor locked. The end of that anchor may
+//     miss it, so it stays in front: most locks last for a moment. But a stranger's transaction may
+//     last, and as many blocked rows as the window has would keep the rest of the queue from being
+//     looked at. So if the claim before has met blocked rows, $10 says to move them to lane 1, too,
+//     and the caller has to promote their keys: see settleSQL.
 //   - The UPDATE goes in key order, against deadlocks on the busy index between picks of two queues
 //     that share keys (T85): todo drives it, row by row. It joins by ctid, which is right only
-//     because every row was locked above without waiting (T99). A bare LIMIT $2 would let the
-//     generic plan hash-join the table: hence LIMIT 1000 inside.
+//     because every row was locked above without waiting (T99). With a bare LIMIT $2 the generic
+//     plan would hash-join the table, so there is a LIMIT 1000 inside.
 //
-// The claim token is drawn in SET, for claimed rows only. It is no order of a key's holders: it is
+// The claim token is drawn in SET, for claimed rows only. It does not order a key's holders: it is
 // drawn before the row has its entry in the unique index of executing keys, and a claim that is
 // held up in between goes on with a smaller token after a later one has come and gone. So keyed
-// rows have a fencing token of their own, drawn in RETURNING: Postgres evaluates that when the new
+// rows have a fencing token of their own, drawn in RETURNING. Postgres evaluates that when the new
 // row's index entries are in, and from then until the claim has ended nobody else has such an
-// entry. The sequence is drawn from in the order of time (CACHE 1), so each holder's is greater
-// than that of the holder before. It is not stored: the fence goes by the claim token.
+// entry. The sequence is drawn from in the order of time (CACHE 1), so each holder's token is
+// greater than that of the holder before. It is not stored: the fence goes by the claim token.
 //
 // The answer is one short row, so that a client that does not read never keeps the server from the
-// COMMIT. What was claimed goes to the next transaction through settings of the session: see look.
+// COMMIT. Settings of the session pass the claimed rows on to the next transaction: see look.
 //
-// The row is: nothing of use; how many rows were moved without being claimed; how many blocked rows
-// were left in front; some of the machines whose rows were set aside; in how many microseconds the
-// queue's next row becomes eligible, so that the scheduler sleeps no longer (one that came due
-// since the statement began is past, and a full claim does not look, as there may be more in any
-// case); and how long the statement took.
+// The row has these columns: an unused one; how many rows were moved without being claimed; how
+// many blocked rows were left in front; some of the machines whose rows were set aside; in how many
+// microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer (a row
+// that came due since the statement began is past, and a full claim does not look, since there may
+// be more in any case); and how long the statement took.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
 // $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
@@ -162,7 +162,7 @@ SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), fa
       ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
 FROM sum`
 
-// ClaimParams say what to claim.
+// ClaimParams defines what to claim.
 type ClaimParams struct {
 	Queue    string
 	Worker   string        // the worker's UUID
@@ -198,28 +198,28 @@ func (p Place) args() []any {
 	return []any{p.Priority, p.EligibleAt, p.ID}
 }
 
-// Claimed is what one claim brought.
+// Claimed is the result of one claim.
 type Claimed struct {
 	Claims  []*step.Claim // most urgent first
 	Moved   int           // rows whose lane changed: a claim that moved some and brought few is worth repeating at once
-	Aside   []string      // MachineIDs set aside because this worker does not know them; some, if they are many
+	Aside   []string      // MachineIDs that were set aside because this worker does not know them; some, if there are many
 	NextDue time.Duration // until the queue's next row behind After becomes eligible; negative: none is waiting, or the claim was full
-	Last    Place         // of the least urgent claim; zero: none
-	Took    time.Duration // on the server
+	Last    Place         // the place of the least urgent claim; zero: there is none
+	Took    time.Duration // the time that the server took
 	Blocked int           // rows left in front whose key's head, or executing row, somebody has locked
-	// Unsettled are the keys of blocked rows that were moved: Promote them. Where the answer is lost,
-	// the sweep of the keys finds them.
+	// Unsettled are the keys of blocked rows that were moved, which the caller has to Promote. If the
+	// answer is lost, the sweep of the keys finds them.
 	Unsettled []string
 }
 
-// MachineID is how claims name a machine and its version.
+// MachineID returns the name by which claims identify a machine and its version.
 func MachineID(name string, version int) string { return fmt.Sprintf("%s/%d", name, version) }
 
 // Claim claims runnable rows of one queue and reads them, in one round trip whose cost does not
-// depend on how many rows there are (spec §6). The claim commits before anything of the rows is
-// sent: see look. A unique violation (IsUniqueViolation) means that two picks met on a partition
-// key: claim again, fewer. After an error that is Unknown rows may be claimed nevertheless: see
-// Held.
+// depend on the number of rows in the table (§6). The claim commits before any data of the rows is
+// sent: see look. A unique violation (IsUniqueViolation) means that two picks collided on a
+// partition key: claim again, fewer rows. After an error that is Unknown, rows may be claimed
+// nevertheless: see Held.
 func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
 	out := Claimed{NextDue: -1}
 	args := append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)
@@ -248,11 +248,11 @@ func (c *Claimed) readPick(rows pgx.Rows) error {
 	return err
 }
 
-// committedError is an error after a COMMIT that took effect, whatever the statements behind it
-// met.
+// committedError is an error after a COMMIT that took effect, whatever error the statements after
+// it had.
 type committedError struct{ error }
 
 func (e committedError) Unwrap() error { return e.error }
 
-// Unknown is true: something took effect of which the caller has not been told.
+// Unknown returns true: something took effect, and the caller does not know what.
 func (committedError) Unknown() bool { return true }

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// claimBytes bounds what one claim brings of its rows' states, of their dropped children and of
-	// their awaited signals, each: every row has an equal share of it. What is over its share is read
-	// when its flight starts: see Complete.
+	// claimBytes bounds how many bytes one claim brings of its rows' states, of their dropped children
+	// and of their awaited signals, each. Every row has an equal share. Complete reads what exceeds
+	// the share when the flight starts.
 	claimBytes = 4 << 20
 	// awaitedMost bounds the awaited signals that a claim brings of one instance.
 	awaitedMost = 100
 )
 
-// look is the transaction that reads what a claim has claimed, behind the claim's COMMIT. So
-// nothing large is sent while the claim's locks are held. A client that stops reading in the middle
-// of an answer, since it is frozen, out of memory or cut off, leaves the server process waiting in
-// a write, where neither statement_timeout nor idle_in_transaction_session_timeout ends it: inside
-// the claim's transaction it would keep the rows locked for as long. And a claim that rolled back
-// would not count as a crash of a process that dies of what it is sent. Now the rows are the
-// worker's, by their lease.
+// look returns the transaction that reads the claimed rows, after the claim's COMMIT. So the server
+// sends nothing large while it holds the claim's locks. If a client stops reading in the middle of
+// an answer, since it is frozen, out of memory or cut off, the server process waits in a write,
+// which neither statement_timeout nor idle_in_transaction_session_timeout ends. Inside the claim's
+// transaction it would keep the rows locked for as long. And if the claim rolled back, it would not
+// count as a crash of a process that dies of the data it receives. After the COMMIT the rows are
+// the worker's, by their lease.
 //
-// The claim tells what it claimed by settings of the session: the ids of its rows, the ids of those
+// The claim passes its results on by settings of the session: the ids of its rows, the ids of those
 // with awaits, {id, fencing token} of those with keys, and the keys of blocked rows that it moved.
 func (s *Store) look(p *ClaimParams, out *Claimed) []entpgx.Stmt {
 	var fencing []int64
@@ -86,10 +86,10 @@ FROM (
   FROM {s}.gen_durable x WHERE x.id = ANY((SELECT current_setting('gendurable.claimed')::bigint[])::bigint[]) OFFSET 0) g
 WHERE g.status = 'executing' AND g.locked_by = $1`
 
-// inboxSQL reads the awaited signals of the claimed rows: later than the claim, since a statement
-// that waited for a row would pair it with the inbox of before (T7). Of an instance whose awaited
-// signals are larger together than its share, the first that is over comes without its payload, as
-// a mark. $1 most bytes $2 most signals of one instance
+// inboxSQL reads the awaited signals of the claimed rows. It is later than the claim, since a
+// statement that waited for a row would pair it with the inbox of before (T7). If the awaited
+// signals of an instance together exceed its share, the first one over it comes without its
+// payload, as a mark. $1 most bytes $2 most signals of one instance
 const inboxSQL = `SELECT g.id, q.id, q.name, CASE WHEN q.through <= $1::int THEN q.payload END, coalesce(q.dedup_key, ''), q.inserted_at, q.trace
 FROM {s}.gen_durable g CROSS JOIN LATERAL (
   SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
@@ -100,7 +100,7 @@ FROM {s}.gen_durable g CROSS JOIN LATERAL (
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[]) AND q.through - q.size <= $1::int
 ORDER BY g.id, q.id`
 
-// readTaken reads the rows of takenSQL. fencing are {id, fencing token} of the keyed ones.
+// readTaken reads the rows of takenSQL. fencing has the {id, fencing token} of rows with keys.
 func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) error {
 	tokens := make(map[int64]int64, len(fencing)/2)
 	for i := 0; i+1 < len(fencing); i += 2 {
@@ -148,8 +148,8 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) erro
 	return rows.Err()
 }
 
-// own decodes what the engine wrote. Foreign SQL may have written something else there; an error
-// would lose the other claims of a batch.
+// own decodes JSON that the engine wrote. If foreign SQL has written something else there, own
+// ignores it: an error would lose the other claims of a batch.
 func own[T any](text []byte) (v T) {
 	if len(text) > 0 && json.Unmarshal(text, &v) != nil {
 		var none T
@@ -191,8 +191,8 @@ func readAwaited(rows pgx.Rows, claims []*step.Claim, most int) error {
 	return rows.Err()
 }
 
-// scanSignal reads a row of target_id, id, name, payload, dedup_key, inserted_at, trace, and what
-// is behind.
+// scanSignal reads the columns target_id, id, name, payload, dedup_key, inserted_at and trace, and
+// the columns after them into behind.
 func scanSignal(rows pgx.Rows, target *int64, behind ...any) (step.Signal, error) {
 	var g step.Signal
 	var payload, trace []byte

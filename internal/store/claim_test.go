@@ -32,8 +32,9 @@ func behind(place store.Place) func(*store.ClaimParams) {
 	return func(p *store.ClaimParams) { p.After = place }
 }
 
-// Whatever place a claim goes on behind, it takes what a claim from the front would, less what is in front of that at its own priority; and where
-// claims that follow each other each begin where the last one ended, they take all, in order.
+// Whatever the place behind which a claim resumes, it takes the same rows as a claim from the
+// front, without those that are before the place at its own priority. Claims that follow each
+// other, each from where the last one ended, take all rows in order.
 func TestClaimBehindAPlace(t *testing.T) {
 	b := newBench(t)
 	var places []store.Place
@@ -73,7 +74,7 @@ func TestClaimBehindAPlace(t *testing.T) {
 	}
 }
 
-// The order of the pick: priority, eligible_at, id.
+// Claims follow the order of priority, eligible_at and id.
 func TestClaimOrder(t *testing.T) {
 	b := newBench(t)
 	type row struct {
@@ -100,7 +101,7 @@ func TestClaimOrder(t *testing.T) {
 	}
 }
 
-// T89: ties of one insert, and of one round of children, go in the order in which they were given, whatever their keys.
+// T89: ties of one insert, and of one round of children, keep the input order, whatever their keys.
 func TestClaimOrderOfTies(t *testing.T) {
 	b := newBench(t)
 	var specs []*step.Spec
@@ -128,7 +129,7 @@ func TestClaimOrderOfTies(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// newSpec is an instance that b.claim would claim.
+// newSpec returns the spec of an instance that b.claim would claim.
 func newSpec(key string) *step.Spec {
 	return &step.Spec{UID: uuid.New(), Machine: "m", Version: 1, Step: "s", Queue: "default", State: json.RawMessage(`{}`), Key: key}
 }
@@ -177,7 +178,8 @@ func TestTokensGrowWithEveryClaim(t *testing.T) {
 	require.EqualValues(t, 9, last, "drawn for claimed rows only")
 }
 
-// What is delayed, paused, parked, ended, claimed or in another queue is not there for a pick; what someone holds is passed over.
+// A claim does not find rows that are delayed, paused, parked, ended, claimed or in another queue,
+// and passes over rows that someone has locked.
 func TestClaimPassesOver(t *testing.T) {
 	b := newBench(t)
 	b.row("priority, eligible_at", "-9, now() + interval '1 hour'")
@@ -195,7 +197,7 @@ func TestClaimPassesOver(t *testing.T) {
 	require.Empty(t, b.claim().Claims)
 }
 
-// T8: the foreign key of somebody's open signal keeps no row from the pick.
+// T8: the foreign key of somebody's open signal hides no row from the pick.
 func TestClaimBesideAForeignKeysLock(t *testing.T) {
 	b := newBench(t)
 	id := b.row("", "")
@@ -243,8 +245,8 @@ func TestAwaitedSignalsComeWithTheClaim(t *testing.T) {
 	require.Less(t, claims[0].Awaited[0].ID, claims[0].Awaited[2].ID, "oldest first")
 }
 
-// T74: rows of a machine or version that this worker does not know are set aside once, reported, and burn nothing; one who knows them
-// takes them in their place of the order.
+// T74: rows of a machine or version that this worker does not know are set aside once, are
+// reported, and lose no attempt. A worker that knows them takes them in their place of the order.
 func TestUnknownMachines(t *testing.T) {
 	b := newBench(t)
 	var unknown []int64
@@ -270,7 +272,8 @@ func TestUnknownMachines(t *testing.T) {
 	require.Zero(t, b.number(`SELECT sum(attempt + crashes) FROM gendurable.gen_durable`))
 }
 
-// A set-aside row that was parked or retried comes back visible, for whoever knows it by then.
+// A set-aside row that was parked or retried comes back visible, for workers that know its machine
+// by then.
 func TestSetAsideIsOnlyAHint(t *testing.T) {
 	b := newBench(t)
 	aside := b.row("pick_lane, priority", "2, 5")
@@ -278,7 +281,8 @@ func TestSetAsideIsOnlyAHint(t *testing.T) {
 	require.Equal(t, []int64{aside, visible}, ids(b.claim().Claims), "in the order, as if it had never been aside")
 }
 
-// T60, T94: what cannot run does not starve what can, and each pick is bounded: it moves a window of them out of the way.
+// T60, T94: rows that cannot run do not starve others, and the cost of each pick is bounded: it
+// moves a window of them out of the way.
 func TestBlockedRowsDoNotStarveOthers(t *testing.T) {
 	b := newBench(t)
 	for name, columns := range map[string]string{

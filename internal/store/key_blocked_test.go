@@ -12,9 +12,9 @@ import (
 
 func moving(p *store.ClaimParams) { p.MoveBlocked = true }
 
-// A row whose key's head, or executing row, somebody has locked is told of first and left where it
-// is; the claim after that moves it out of the front, and whoever claims answers for its key:
-// Promote misses it until the lock is gone, and then the key goes on in its order.
+// A row whose key's head, or executing row, somebody has locked is first reported and left where it
+// is. The next claim moves it out of the front, and its caller has to promote its key: Promote
+// misses the key until the lock is gone, and then the key goes on in its order.
 func TestWhatIsBlockedMakesWay(t *testing.T) {
 	for name, anchor := range map[string]columns{
 		"behind its head":     {"priority": `-1`},
@@ -66,9 +66,9 @@ func TestWhatIsBlockedMakesWay(t *testing.T) {
 	}
 }
 
-// What ends the claim, or takes the head away, has begun, has promoted the key before the row was
-// moved that it would else have seen, and has not committed: the key is not settled before it has.
-// Afterwards it goes on.
+// A transaction that ends the claim, or takes the head away, has promoted the key before the row
+// was moved that it would otherwise have seen, and has not committed yet. The key is not settled
+// before it has. Afterwards the key goes on.
 func TestAKeyIsNotSettledBehindWhatIsUnderWay(t *testing.T) {
 	for name, x := range map[string]struct {
 		anchor columns
@@ -99,8 +99,8 @@ func TestAKeyIsNotSettledBehindWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// Two workers move rows of one key and settle it: each may meet the other's locks, and neither
-// leaves it standing.
+// Two workers move rows of one key and settle it. Each may meet the other's locks, and neither
+// leaves the key standing still.
 func TestTwoSettleAKey(t *testing.T) {
 	b := newBench(t)
 	first := b.ofKey("k", 9, columns{"pick_lane": `1`})

@@ -2,11 +2,13 @@ package store
 
 import "strings"
 
-// The head of a partition key in one queue is the first, by (priority, eligible_at, id), of its rows that may run now. Only the head may
-// be claimed (spec §6), so claim, promotion and sweep must agree to the letter on which row that is: they share this text.
+// The head of a partition key in one queue is the first, by (priority, eligible_at, id), of its
+// rows that may run now. Only the head may be claimed (§6). Claim, promotion and sweep must agree
+// exactly on which row that is, so they share this text.
 //
-// The first row in index order is the head when it is due. When it is not (a delayed row at an urgent priority), the key's priorities
-// are visited one by one, so that a hundred thousand delayed rows cost one probe (T94).
+// The first row in index order is the head if it is due. If it is not (a delayed row at an urgent
+// priority), the text visits the key's priorities one by one, so that a hundred thousand delayed
+// rows cost one probe (T94).
 const headText = `(
     SELECT f.id, f.pick_lane FROM (
       SELECT g.id, g.pick_lane, g.eligible_at FROM {s}.gen_durable g
@@ -32,12 +34,13 @@ const headText = `(
       WHERE level.p IS NOT NULL LIMIT 1) r
     LIMIT 1)`
 
-// headOf is headText with a key, a queue and a clock.
+// headOf renders headText with a key, a queue and a clock.
 func headOf(key, queue, now string) string {
 	return strings.NewReplacer("<key>", key, "<queue>", queue, "<now>", now).Replace(headText)
 }
 
-// queuesText are the queues in which a key has rows that may run, now or later: a loose index scan.
+// queuesText lists the queues in which a key has rows that may run, now or later, by a loose index
+// scan.
 const queuesText = `(
     WITH RECURSIVE queues(q) AS (
       (SELECT g.queue FROM {s}.gen_durable g WHERE g.partition_key = <key> AND g.status = 'runnable' AND NOT g.paused ORDER BY g.queue LIMIT 1)
@@ -47,5 +50,5 @@ const queuesText = `(
       FROM queues WHERE queues.q IS NOT NULL)
     SELECT queues.q FROM queues WHERE queues.q IS NOT NULL)`
 
-// queuesOf is queuesText with a key.
+// queuesOf renders queuesText with a key.
 func queuesOf(key string) string { return strings.ReplaceAll(queuesText, "<key>", key) }

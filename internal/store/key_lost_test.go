@@ -12,7 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// lost are the notes of lost claims.
+// lost returns the notes of lost claims.
 func (b bench) lost() []string {
 	b.t.Helper()
 	return b.column(`SELECT partition_key || ' ' || worker || ' ' || claim_token FROM gendurable.lost_claims ORDER BY partition_key, claim_token`)
@@ -24,7 +24,7 @@ func (b bench) lose(key, worker string, token int64, ago string) {
 	b.exec(`INSERT INTO gendurable.lost_claims (partition_key, worker, claim_token, lost_at) VALUES ($1, $2, $3, now() - $4::interval)`, key, worker, token, ago)
 }
 
-// living has a worker hold its liveness lock until die is called.
+// living makes a worker hold its liveness lock until die is called.
 func (b bench) living(worker string) (die func()) {
 	b.t.Helper()
 	line := b.LineOf(worker)
@@ -38,7 +38,7 @@ func (b bench) living(worker string) (die func()) {
 	}
 }
 
-// advisoryLocks is how many there are in this database.
+// advisoryLocks counts the advisory locks in this database.
 func (b bench) advisoryLocks() int {
 	b.t.Helper()
 	return b.number(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
@@ -51,8 +51,8 @@ func (b bench) lingering(keys ...string) []string {
 	return got
 }
 
-// Whoever takes a claim with a partition key away from its worker notes it; what its worker ends
-// itself, and what has no key, is not.
+// Statements that take a claim with a partition key away from its worker note it. Claims that their
+// worker ends itself, and claims without a key, are not noted.
 func TestTakenClaimsAreNoted(t *testing.T) {
 	b := newBench(t)
 	executing := func(key string, token int64, more columns) int64 {
@@ -89,7 +89,7 @@ func TestTakenClaimsAreNoted(t *testing.T) {
 	require.Empty(t, b.lost())
 }
 
-// A family that is cancelled notes what executes of it.
+// Cancelling a family notes the claims of its executing members.
 func TestACancelledFamilyNotesItsClaims(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(2)
@@ -101,8 +101,8 @@ func TestACancelledFamilyNotesItsClaims(t *testing.T) {
 	require.Equal(t, []string{"k1 " + other + " 1", "k2 " + other + " 2"}, b.lost())
 }
 
-// A claim says whether somebody else's claim of its key is lost. What is its own process' is that
-// process' to know.
+// A claim reports whether another worker's claim of its key is lost. A process knows of its own
+// lost claims by itself.
 func TestAClaimSaysWhoLingers(t *testing.T) {
 	b := newBench(t)
 	b.ofKey("theirs", 9, nil)
@@ -124,8 +124,8 @@ func TestAClaimSaysWhoLingers(t *testing.T) {
 	require.True(t, c.Lingers)
 }
 
-// A claim is held up on its way to the index of executing keys, and meanwhile another claim of the
-// key comes and is taken away. It began before all that; it is told all the same.
+// A claim is held up on its way to the index of executing keys. Meanwhile another claim of the key
+// comes and is taken away. The first one began before all that, and still reports it.
 func TestAClaimThatWasHeldUpIsToldWhoLingers(t *testing.T) {
 	b := newBench(t)
 	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$`)
@@ -153,9 +153,9 @@ func TestAClaimThatWasHeldUpIsToldWhoLingers(t *testing.T) {
 	require.True(t, late[0].Lingers)
 }
 
-// A key is to be waited for as long as a worker lives that has lost a claim of it; notes of workers
-// that are gone are deleted by whoever asks. A process whose connection broke may have its lock on
-// another one before the server has given up the old.
+// Others wait for a key while a worker lives that has lost a claim of it. Whoever asks deletes the
+// notes of workers that are gone. A process whose connection broke may have its lock on another one
+// before the server has given up the old.
 func TestLingering(t *testing.T) {
 	b := newBench(t)
 	die, again := b.living(other), b.living(other)
@@ -171,7 +171,7 @@ func TestLingering(t *testing.T) {
 	require.Empty(t, b.lingering("a"))
 	require.Equal(t, []string{"c " + me + " 4"}, b.lost())
 
-	// In another schema the same worker would be another one.
+	// In another schema the same UUID would be another worker.
 	elsewhere := store.New(b.Driver(), "elsewhere").LineOf("gone")
 	require.NoError(t, elsewhere.Check(t.Context()))
 	defer elsewhere.Close(context.Background())
@@ -179,7 +179,7 @@ func TestLingering(t *testing.T) {
 	require.Empty(t, b.lingering("a"))
 }
 
-// Who asks waits for nobody: neither for another who asks nor for one who deletes.
+// Lingering waits for nobody: neither for another Lingering nor for a statement that deletes.
 func TestLingeringBesideOthers(t *testing.T) {
 	b := newBench(t)
 	b.lose("a", "gone", 1, "0")
@@ -197,7 +197,7 @@ func TestLingeringBesideOthers(t *testing.T) {
 	require.Empty(t, b.lingering("a", "b"))
 }
 
-// The end of a lost step is told by its claim's token.
+// Landed reports the end of a lost step by its claim's token.
 func TestLanded(t *testing.T) {
 	b := newBench(t)
 	b.lose("a", me, 1, "0")
@@ -207,8 +207,8 @@ func TestLanded(t *testing.T) {
 	require.Equal(t, []string{"a " + other + " 1", "a " + me + " 2"}, b.lost())
 }
 
-// A sweep forgets what nobody is there for, and of its own worker what is not in flight and cannot
-// be any more.
+// A sweep deletes notes of workers that are gone, and its own worker's notes of claims that are not
+// in flight and cannot be any more.
 func TestTheSweepForgetsLostClaims(t *testing.T) {
 	b := newBench(t)
 	die := b.living(other)
@@ -231,8 +231,8 @@ func TestTheSweepForgetsLostClaims(t *testing.T) {
 	require.Empty(t, b.lost())
 }
 
-// A line notices that its session was ended, is without its lock then, and has both again when it
-// is used next.
+// A line notices that its session was ended. It then has no lock, and has both again when it is
+// next used.
 func TestALineHasItsLockAgain(t *testing.T) {
 	b := newBench(t)
 	line := b.LineOf(me)

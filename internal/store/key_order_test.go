@@ -16,7 +16,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// ofKey inserts a runnable row with a partition key, minutes old.
+// ofKey inserts a runnable row with a partition key, some minutes old.
 func (b bench) ofKey(key string, minutes int, more columns) int64 {
 	b.t.Helper()
 	return b.insert(columns{"fsm": `'m'`, "step": `'s'`, "partition_key": quote(key),
@@ -29,7 +29,8 @@ func (b bench) finish(c *step.Claim) {
 	b.outcome(c, *ending(step.Done))
 }
 
-// One at a time per key and queue, in the order of the pick, whatever the order of insertion.
+// One row runs at a time per key and queue, in the order of the pick, whatever the order of
+// insertion.
 func TestOnlyTheHeadOfAKey(t *testing.T) {
 	b := newBench(t)
 	want := make([]int64, 8)
@@ -68,7 +69,8 @@ func TestAKeyAcrossQueues(t *testing.T) {
 	require.Equal(t, []int64{second}, ids(b.claim(queue("a")).Claims))
 }
 
-// T58: the order is the promise: a head that someone has locked is waited for, not overtaken. Other keys go on.
+// T58: the order is a promise: a head that someone has locked is waited for, not overtaken. Other
+// keys go on.
 func TestALockedHeadIsNotOvertaken(t *testing.T) {
 	b := newBench(t)
 	head := b.ofKey("k", 9, nil)
@@ -127,8 +129,8 @@ func TestAHeadThatComesDue(t *testing.T) {
 	require.Equal(t, []int64{second}, ids(b.claim().Claims))
 }
 
-// A bulk insert for one key lets only its first row be seen, behind which the others wait; but not behind one that may be dropped, or
-// that is not due.
+// After a bulk insert for one key, claims see its first row only, and the others wait behind it.
+// They do not wait behind a row that may be dropped, or that is not due.
 func TestInsertChainsAKey(t *testing.T) {
 	b := newBench(t)
 	list := []*step.Spec{newSpec("ck"), newSpec(""), newSpec(""), newSpec(""), newSpec(""), newSpec("")}
@@ -174,7 +176,8 @@ func TestOutcomesThatPassTheKeyOn(t *testing.T) {
 	}
 }
 
-// A head that someone has locked when its turn comes is reported, and brought forward by a later attempt, or by the sweep.
+// A head that someone has locked when its turn comes is reported. A later attempt, or the sweep,
+// brings it forward.
 func TestPromotionThatMissedItsHead(t *testing.T) {
 	b := newBench(t)
 	for _, sweep := range []bool{false, true} {
@@ -224,8 +227,9 @@ func TestSweepVisitsKeysInSlices(t *testing.T) {
 	require.Equal(t, 5, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE pick_lane = 1`), "busy keys are left alone")
 }
 
-// Four pickers in two queues: never two of a key at once, nothing lost or left standing, each key in its
-// order per queue, and fencing tokens that grow from holder to holder of a key.
+// Four pickers work on two queues. No two rows of a key run at once, nothing is lost or left
+// standing, each key keeps its order per queue, and fencing tokens grow from holder to holder of a
+// key.
 func TestPickersSideBySideOnFewKeys(t *testing.T) {
 	b := newBench(t)
 	const rows, keys = 240, 12
@@ -261,7 +265,7 @@ func TestPickersSideBySideOnFewKeys(t *testing.T) {
 		for left() > 0 {
 			got, err := b.Claim(t.Context(), store.ClaimParams{Queue: fmt.Sprint("q", n%2), Worker: me, Machines: []string{"m/1"}, Limit: 5,
 				Window: 50, Lease: lease})
-			if err != nil && !store.IsUniqueViolation(err) && !store.IsLockTimeout(err) { // they met on a key, one in each queue
+			if err != nil && !store.IsUniqueViolation(err) && !store.IsLockTimeout(err) { // they collided on a key, one in each queue
 				return err
 			}
 			for _, c := range got.Claims {
@@ -299,7 +303,8 @@ func TestPickersSideBySideOnFewKeys(t *testing.T) {
 	}
 }
 
-// T85: two picks of different queues meet on the same keys. They go through the keys in one order, so that they cannot deadlock.
+// T85: two picks of different queues collide on the same keys. They go through the keys in one
+// order, so that they cannot deadlock.
 func TestPicksOfTwoQueuesMeetOnKeys(t *testing.T) {
 	b := newBench(t)
 	b.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET deadlock_timeout = ''10ms''', current_database()); END $$`)
@@ -330,8 +335,8 @@ func TestPicksOfTwoQueuesMeetOnKeys(t *testing.T) {
 }
 
 // A claim is stopped after it has drawn its claim token and before its row's entry in the index of
-// executing keys, and other claims of the key come and go meanwhile: from another queue, or of more
-// urgent rows of the same queue. Whoever holds the key later has the greater fencing token.
+// executing keys. Meanwhile other claims of the key come and go: from another queue, or of more
+// urgent rows of the same queue. A later holder of the key has a greater fencing token.
 func TestFencingTokensOrderTheHoldersOfAKey(t *testing.T) {
 	for name, ahead := range map[string]columns{
 		"of another queue": {"queue": `'fast'`},

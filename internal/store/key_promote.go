@@ -9,15 +9,18 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// promoteSQL brings a key's next row forward: in each queue of the key, the head, if it waits in lane 1. It runs after everything that
-// ends a keyed claim or takes a runnable keyed row away, in the same transaction but as a later statement, so that its snapshot holds
-// what it follows. Its clock is clock_timestamp(), once: a head that came due since the statement was sent would else be passed over.
+// promoteSQL brings a key's next row forward: in each queue of the key the head, if it waits in
+// lane 1. It runs after every statement that ends a keyed claim or takes a runnable keyed row away,
+// in the same transaction, but as a later statement, so that its snapshot contains the row's
+// change. It reads clock_timestamp() once: with an earlier clock it would pass over a head that
+// came due since the statement was sent.
 //
-// A head that someone has locked is skipped, never waited for, and reported: the caller must go on with
-// settleSQL, else the key stands still.
+// It skips and reports a head that someone has locked, and never waits for it. The caller must go
+// on with settleSQL, since otherwise the key stands still. It returns key, queue, and whether the
+// head was brought forward.
 //
-// $1 keys $2 NULL, or per key the instance whose claim ended $3 the mark which that instance must bear: a stale outcome has ended nothing.
-// Returns key, queue, whether it was brought forward.
+// $1 keys $2 NULL, or per key the instance whose claim ended $3 the mark which that instance must
+// bear, since a stale outcome has ended nothing.
 var promoteSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 h AS MATERIALIZED (
   SELECT k.k, q.q, n.id FROM (
@@ -33,12 +36,12 @@ l AS MATERIALIZED (
 u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id RETURNING g.id)
 SELECT h.k, h.q, u.id IS NOT NULL FROM h LEFT JOIN u ON u.id = h.id`
 
-// Promotion says what became of the heads of some partition keys.
+// Promotion reports what happened to the heads of some partition keys.
 type Promotion struct {
-	Queues []string // where a row came forward: worth a nudge
-	Missed []string // keys of which someone had a row locked: Promote them, soon
-	// Refused are rows that Postgres refuses to change, and keys whose next row it is. A key is not
-	// missed for that: the sweep of the keys finds it again.
+	Queues []string // queues in which a row came forward, worth a nudge
+	Missed []string // keys of which someone had a row locked, to Promote soon
+	// Refused are rows that Postgres refuses to change, and keys whose next row it refuses to change.
+	// Such a key is not in Missed: the sweep of the keys finds it again.
 	Refused []Refused
 }
 
@@ -63,27 +66,30 @@ func (p *Promotion) read(rows pgx.Rows) error {
 	return rows.Err()
 }
 
-// settleSQL makes sure that partition keys go on for which no transaction answers: whose head somebody had
-// locked when promoteSQL should have brought it forward, or of which claimSQL has moved a row to lane 1
-// behind an anchor that somebody had locked. It runs in a transaction that begins after the one that left
-// them so, which I call the mover's here, and again until nothing of the key is locked any more:
+// settleSQL makes sure that partition keys go on that no transaction has to promote. Either
+// somebody had locked the head of such a key when promoteSQL should have brought it forward, or
+// claimSQL has moved a row of it to lane 1 behind an anchor that somebody had locked. Call the
+// transaction that left the key like that the mover. settleSQL runs in a transaction that begins
+// after the mover's commit, and again until nothing of the key is locked any more:
 //
-//   - Something executes the key. If its row can be locked and still executes, nobody has begun to end the
-//     claim. Who ends it must lock the row first and promotes the key by a later statement, whose snapshot
-//     is later than this one's, and so than the mover's commit: it sees what the mover has left. The key is
-//     settled. If the row cannot be locked, its end may be under way with a promotion that is past
-//     already, and saw nothing: again.
-//   - Nothing does, and a head is in lane 1: it comes forward. If it is locked: again.
-//   - Nothing does, and a head is in front. If it can be locked and still is what it was, then what takes it
-//     away from the front, a claim or another's verb, comes later, and answers for the key as above: by its
-//     own promotion, or as another mover. If it is locked, that may be a verb (a pause, a deadline) whose
-//     promotion is past: again.
+//   - Some row executes the key. If that row can be locked and still executes, nobody has begun to
+//     end the claim. Whoever ends it must lock the row first, and promotes the key by a later
+//     statement. The snapshot of that statement is later than this one's, and so than the mover's
+//     commit: it sees the rows that the mover has left. The key is settled. If the row cannot be
+//     locked, the end of its claim may be under way with a promotion that has already passed and
+//     saw nothing: again.
+//   - No row executes the key, and a head is in lane 1: it comes forward. If it is locked: again.
+//   - No row executes the key, and a head is in front. If it can be locked and is unchanged, then a
+//     claim or another verb that takes it away from the front comes later, and has to promote the
+//     key as above: by its own promotion, or as another mover. If the head is locked, that may be
+//     by a verb (a pause, a deadline) whose promotion has already passed: again.
 //
-// Several may settle one key at a time: each that meets the other's lock does so again. If the process dies
-// that has it in mind, the key may stand still with its head in lane 1 until sweepSQL finds it. None of
-// this can break the order of a key, since a lane is a hint.
+// Several processes may settle one key at a time: each that meets the other's lock does so again.
+// If a process dies that has to settle a key, the key may stand still with its head in lane 1 until
+// sweepSQL finds it. None of this can break the order of a key, since a lane is a hint.
 //
-// $1 keys. Returns key, queue or NULL, whether it is settled; nothing for a key that is executed and settled.
+// It returns key, queue or NULL, and whether the key is settled; it returns no row for a key that
+// is executed and settled. $1 keys
 var settleSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 k AS MATERIALIZED (
   SELECT k.k, b.id FROM (SELECT DISTINCT unnest($1::text[]) AS k) k
@@ -104,10 +110,10 @@ u AS (UPDATE {s}.gen_durable g SET pick_lane = 0 FROM l WHERE g.id = l.id AND l.
 SELECT h.k, h.q, l.id IS NOT NULL FROM h LEFT JOIN l ON l.id = h.id
 UNION ALL SELECT k.k, NULL, false FROM k WHERE k.id IS NOT NULL AND k.id NOT IN (SELECT id FROM busy)`
 
-// Promote brings the next row of each key forward, or finds that it is in front, or that something executes
-// the key. The engine's transactions do the same for the keys that they free; this is for keys that they
-// report in Missed, or claims in Unsettled: until it reports them in Missed no more. A key whose next
-// row Postgres refuses to change does not keep the others.
+// Promote brings the next row of each key forward, unless it is in front already, or some row
+// executes the key. The engine's transactions do the same for the keys that they free. Promote is
+// for keys that they report in Missed, or claims in Unsettled, until it no longer reports them in
+// Missed. A key whose next row Postgres refuses to change does not affect the others.
 func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err error) {
 	settle := func(keys []string) error {
 		var one Promotion
@@ -123,8 +129,9 @@ func (s *Store) Promote(ctx context.Context, keys []string) (p Promotion, err er
 	return p, err
 }
 
-// sweepSQL lists partition keys after $1 whose head waits in lane 1 though nothing executes the key: a process died between missing a
-// promotion and repeating it, foreign SQL changed a row, or the server's clock was set back. $1 key, $2 the most keys to visit.
+// sweepSQL lists partition keys after $1 whose head waits in lane 1 although no row executes the
+// key: a process died between missing a promotion and repeating it, foreign SQL changed a row, or
+// the server's clock was set back. $1 key, $2 the most keys to visit.
 var sweepSQL = `WITH RECURSIVE keys(k) AS (
   (SELECT g.partition_key FROM {s}.gen_durable g
    WHERE g.status = 'runnable' AND NOT g.paused AND g.partition_key > $1 ORDER BY g.partition_key LIMIT 1)
@@ -141,9 +148,10 @@ FROM slice s
 LEFT JOIN LATERAL (SELECT g.id FROM {s}.gen_durable g WHERE g.partition_key = s.k AND g.status = 'executing' LIMIT 1) b ON true
 ORDER BY s.k`
 
-// Sweep visits up to limit partition keys after the given one and promotes those that stand still. It
-// returns the last key it visited, "" at the end. It is a safety net: the engine's own statements leave
-// nothing for it. If own is given it also forgets lost claims that nothing runs of any more.
+// Sweep visits up to limit partition keys after the given one and promotes those that stand still.
+// It returns the last key it visited, or "" at the end. It is a safety net: the engine's own
+// statements leave nothing for it. If own is given, it also deletes the notes of lost claims of
+// which nothing runs any more.
 func (s *Store) Sweep(ctx context.Context, after string, limit int, own *InFlight) (last string, p Promotion, err error) {
 	var still []string
 	visited := 0

@@ -12,44 +12,46 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// beatSQL extends leases from the moment of the beat. SKIP LOCKED: a row being committed, or held by a host's transaction, is not lost;
-// the next beat finds it (T17, T19). $1 ids $2 tokens $3 worker $4 lease, µs
+// beatSQL extends leases, counted from the moment of the beat. With SKIP LOCKED, a row that is
+// being committed, or that a host's transaction has locked, is not lost: the next beat finds it
+// (T17, T19). $1 ids $2 tokens $3 worker $4 lease, µs
 var beatSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id, g.paused`
 
-// insistSQL is beatSQL for one row that someone had locked at every beat: it waits for its turn. Of a row that is locked by one transaction after
-// the other (a target of many signals, sent in transactions of hosts) SKIP LOCKED never finds the moment in between, and the reaper might.
-// Whoever waits for one row and holds nothing can deadlock with nobody. $1 id $2 token $3 worker $4 lease, µs
+// insistSQL is beatSQL for one row that someone had locked at every beat: it waits for its turn. If
+// one transaction after the other locks a row (a target of many signals, sent in transactions of
+// hosts), SKIP LOCKED never finds the moment in between, but the reaper might. A statement that
+// waits for one row and holds nothing cannot deadlock. $1 id $2 token $3 worker $4 lease, µs
 var insistSQL = `UPDATE {s}.gen_durable g SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'
 WHERE g.id = $1 AND ` + claimFence("$3", "$2") + `
 RETURNING g.id, g.paused`
 
-// lostSQL lists claims that are not current any more, and whether that is because an operator cancelled the instance. $1 ids $2 tokens
-// $3 worker
+// lostSQL lists claims that are no longer current, and whether that is because an operator
+// cancelled the instance. $1 ids $2 tokens $3 worker
 var lostSQL = `SELECT u.id, coalesce(g.failure = 'cancelled' AND g.claim_token = u.token, false)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.failure FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
 WHERE NOT coalesce(` + claimFence("$3", "u.token") + `, false)`
 
-// Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool that the host has exhausted, or that
-// waits behind a slow statement, must not cost a lease (T17, T32). It connects when first used, and again after an error. Not safe for
-// concurrent use.
+// Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool
+// that the host has exhausted, or that waits behind a slow statement, must not cost a lease (T17,
+// T32). It connects when first used, and again after an error. It is not safe for concurrent use.
 type Line struct {
 	s      *Store
-	worker string // whose liveness lock it holds; "": nobody's
+	worker string // whose liveness lock the line holds; "": nobody's
 	conn   *pgx.Conn
 }
 
-// Line makes a Line; Close it.
+// Line returns a Line. The caller must Close it.
 func (s *Store) Line() *Line { return &Line{s: s} }
 
-// LineOf is Line; and as long as it is connected it holds the liveness lock of a worker: see key_lost.go.
+// LineOf returns a Line that holds a worker's liveness lock while it is connected: see key_lost.go.
 func (s *Store) LineOf(worker string) *Line { return &Line{s: s, worker: worker} }
 
-// open returns the connection, dialling it if there is none.
+// open returns the connection. It dials one if there is none.
 func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 	if l.Connected() {
 		return l.conn, nil
@@ -70,7 +72,7 @@ func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 // Connected reports whether the line had a connection when it was last used.
 func (l *Line) Connected() bool { return l.conn != nil && !l.conn.IsClosed() }
 
-// Check asks the server, so that a connection which has died unnoticed is noticed.
+// Check sends a query, to notice a connection that has died silently.
 func (l *Line) Check(ctx context.Context) error {
 	conn, err := l.open(ctx)
 	if err == nil {
@@ -92,12 +94,12 @@ func (l *Line) Close(ctx context.Context) error {
 	return conn.Close(ctx)
 }
 
-// Beaten is what a heartbeat found.
+// Beaten is the result of a heartbeat.
 type Beaten struct {
-	Extended  []int64 // leases that run from now
-	Paused    []int64 // of these, what an operator has paused
-	Lost      []int64 // claims that are not current any more; what is in neither was locked by someone at the moment: see Insist
-	Cancelled []int64 // of these, what an operator has cancelled
+	Extended  []int64 // extended leases
+	Paused    []int64 // those of Extended whose instance an operator has paused
+	Lost      []int64 // claims that are no longer current; someone had locked the rows of claims that are in neither list: see Insist
+	Cancelled []int64 // those of Lost whose instance an operator has cancelled
 	Refused   []Refused
 }
 
@@ -129,9 +131,10 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 
 func ofClaim(c *step.Claim, err error) Refused { return Refused{ID: c.ID, Err: err} }
 
-// Insist extends the lease of a claim that Beat has passed by, and waits for its row up to a time, of milliseconds. What it finds is in
-// Extended and Paused; neither an error nor a result is a row that is held still, or a claim that is not current any more: the next Beat
-// tells.
+// Insist extends the lease of a claim whose row Beat found locked. It waits for the row, up to
+// wait, which counts in milliseconds. The result is in Extended and Paused. If the row stays
+// locked, or the claim is no longer current, Insist returns neither an error nor a result: the next
+// Beat reports it.
 func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, wait time.Duration) (Beaten, error) {
 	var out Beaten
 	conn, err := l.open(ctx)
@@ -151,7 +154,7 @@ func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, 
 	return Beaten{}, nil
 }
 
-// readMarked reads ids, and which of them are marked.
+// readMarked reads ids into all, and those of them that are marked into marked.
 func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
@@ -167,18 +170,19 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 	}
 }
 
-// releaseSQL gives claims back as they were: attempt, crashes, visit, state and eligible_at untouched, so that a deploy burns nothing.
-// The rows are locked already: SKIP LOCKED skips none, and lets the join go by ctid (a join by id was planned as a walk over the table).
-// $1 ids $2 tokens $3 worker
+// releaseSQL gives claims back with attempt, crashes, visit, state and eligible_at unchanged, so
+// that a deploy costs no attempt. The rows are locked already, so SKIP LOCKED skips none, and makes
+// the join by ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3
+// worker
 var releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id`
 
-// Release gives back claims whose step has not run, or was cancelled by the engine before it returned
-// an outcome. It may wait for rows that others hold. released counts those whose claim still held.
-// What Postgres refuses to change is left to its lease, in p.Refused.
+// Release gives back claims whose step has not run, or was cancelled by the engine before it
+// returned an outcome. It may wait for rows that others hold. released counts the claims that still
+// held. Rows that Postgres refuses to change are left to their leases, and listed in p.Refused.
 func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (released int, p Promotion, err error) {
 	release := func(claims []*step.Claim, promote bool) error {
 		n, one, err := s.release(ctx, worker, claims, promote)
@@ -192,7 +196,7 @@ func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim
 	return released, p, err
 }
 
-// release is one transaction; promote is as for reap.
+// release runs one transaction. promote has the same meaning as for reap.
 func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim, promote bool) (released int, p Promotion, err error) {
 	ids, tokens := claimColumns(claims)
 	var keys []string
@@ -202,7 +206,7 @@ func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim
 		}
 	}
 	stmts := []entpgx.Stmt{
-		s.stmt("release lock", slowSQL, nil, ids), // ascending: whoever waits has one order
+		s.stmt("release lock", slowSQL, nil, ids), // ascending: all waiters lock in one order
 		s.stmt("release", releaseSQL, func(rows pgx.Rows) error {
 			var id int64
 			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { released++; return nil })
@@ -221,12 +225,12 @@ func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim
 	return released, p, nil
 }
 
-// heldSQL finds what a worker executes in a queue. $1 worker $2 queue
+// heldSQL lists the claims of a worker in a queue. $1 worker $2 queue
 const heldSQL = `SELECT g.id, g.claim_token, coalesce(g.partition_key, '') FROM {s}.gen_durable g
 WHERE g.status = 'executing' AND g.locked_by = $1 AND g.queue = $2`
 
-// Held lists the claims of a worker in a queue, as far as Release needs to know them. It walks all that executes: for the rare moment after
-// a claim that got no answer.
+// Held lists the claims of a worker in a queue, with the fields that Release needs. It walks all
+// executing rows, which is acceptable for the rare moment after a claim that got no answer.
 func (s *Store) Held(ctx context.Context, worker, queue string) ([]*step.Claim, error) {
 	var held []*step.Claim
 	err := s.one(ctx, fastLock, "held", heldSQL, func(rows pgx.Rows) error {

@@ -14,34 +14,38 @@ import (
 // crashedText is last_error of an instance over its crash limit.
 const crashedText = `'lost its worker ' || (least(g.crashes, 2147483646) + 1) || ' times at step ' || g.step || ': over the crash limit'`
 
-// overText says that a lost claim is over its machine's crash limit.
+// overText is the condition that a lost claim exceeds its machine's crash limit.
 const overText = `coalesce(m.most > 0 AND x.crashes >= m.most, false)`
 
-// parentGate joins each row x that a sweep looks at with whether the sweep may end it: p.open is
-// false for a child whose parent someone holds, since its join would have to wait. ends is an SQL
-// condition: whether x would be ended at all; only then its parent is locked.
+// parentGate joins each row x of a sweep with p.open, which is whether the sweep may end it. It is
+// false for a child whose parent someone has locked, since the child's join would have to wait.
+// ends is the SQL condition under which the sweep would end x at all: only then the gate locks the
+// parent.
 //
-// The gate stands before the LIMIT, so that the children of a held parent take nobody's place,
-// however many there are and though they come first. Each costs a probe of its parent, which writes
-// nothing, and one sweep costs no more than one pass over what is due: a sweep that has to pass many
-// over is followed by a pause in proportion (sweepPace, in package worker).
+// The gate stands before the LIMIT, so that the children of a locked parent do not use it up,
+// however many they are and although they come first. Each costs a probe of its parent, which
+// writes nothing, and one sweep costs no more than one pass over the due rows. A sweep that has to
+// pass over many is followed by a pause in proportion (sweepPace, in package worker).
 //
-// All parents are locked before the first row is updated, as in commitSQL: a sweep that ends a parent
-// together with its child could not lock the row any more that it has updated itself, and would leave
-// the child out. Hence "(SELECT count(*) …) > 0" in the UPDATE, which is true: Postgres evaluates it
-// first, and with it all of the rows.
+// All parents are locked before the first row is updated, as in commitSQL. A sweep that ends a
+// parent together with its child could not lock the row any more that it has updated itself, and
+// would leave the child out. So the UPDATE has the condition "(SELECT count(*) …) > 0", which is
+// true: Postgres evaluates it first, and with it all of the rows.
 func parentGate(ends string) string {
 	return `CROSS JOIN LATERAL (SELECT NOT (` + ends + `) OR x.parent_id IS NULL
     OR (SELECT true FROM {s}.gen_durable f WHERE f.id = x.parent_id FOR NO KEY UPDATE SKIP LOCKED) IS NOT NULL AS open OFFSET 0) p`
 }
 
-// reapSQL ends claims whose lease expired: the row runs again as another attempt, or fails when that would exceed its machine's crash
-// limit. The first reap has no delay and keeps the row's place; later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance
-// that kills its process does not take the fleet with it (T21). SKIP LOCKED throughout: a committing owner, or another reaper, goes
-// first. A failing child whose parent someone holds waits for a later sweep: see parentGate.
+// reapSQL ends claims whose lease has expired. The row runs again as another attempt, or fails if
+// that would exceed its machine's crash limit. The first reap has no delay and keeps the row's
+// place. Later ones wait 1 s · 2^(crashes−2), at most 5 min, so that an instance that kills its
+// process does not take the fleet with it (T21). It uses SKIP LOCKED throughout: a committing
+// owner, or another reaper, goes first. A failing child whose parent someone has locked waits for a
+// later sweep: see parentGate.
 //
-// Here the literal status is wanted: the lease index is the way to these rows. $1 most rows $2 mark $3 machines $4 their crash limits
-// $5 ids to pass over
+// The literal status is intended here: the lease index leads to these rows.
+//
+// $1 most rows $2 mark $3 machines $4 their crash limits $5 ids to pass over
 var reapSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 expired AS MATERIALIZED (
   SELECT x.ctid AS tid, x.parent_id, coalesce(x.locked_by, '') AS worker, x.claim_token AS token, ` + overText + ` AS over
@@ -69,30 +73,31 @@ FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
 RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL`
 
-// reapTheseSQL is reapSQL for certain rows. $5 their ids
+// reapTheseSQL is reapSQL for the rows with given ids. $5 their ids
 var reapTheseSQL = these(reapSQL)
 
-// these turns a sweep that passes over some rows in an index's order into one of certain rows only.
+// these turns a sweep that passes over rows with given ids into one of these rows only.
 func these(sweep string) string {
 	return strings.NewReplacer("x.id <> ALL(", "x.id = ANY(", "ORDER BY x.lease_expires_at LIMIT", "ORDER BY x.id LIMIT",
 		"ORDER BY x.deadline LIMIT", "ORDER BY x.id LIMIT", "ORDER BY x.await_deadline LIMIT", "ORDER BY x.id LIMIT").Replace(sweep)
 }
 
-// Reaped is what a sweep did.
+// Reaped reports what a sweep did.
 type Reaped struct {
 	Released int     // rows that will run again
 	Failed   []int64 // ids that were over their machine's crash limit
 	Promotion
 }
 
-// CrashLimits are those of the machines a reaper knows, by MachineID; 0 is unlimited. It reaps others without a limit.
+// CrashLimits holds the limits of the machines that a reaper knows, by MachineID; 0 is unlimited.
+// The reaper reaps other machines without a limit.
 type CrashLimits struct {
 	Machines []string
 	Limits   []int32
 }
 
-// Reap sweeps up to limit claims whose lease has expired. Rows that Postgres refuses to change do not
-// keep the others (T22).
+// Reap sweeps up to limit claims whose lease has expired. Rows that Postgres refuses to change do
+// not keep it from reaping the others (T22).
 func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit int) (out Reaped, err error) {
 	pass := s.apart.reap.ids()
 	if err = s.reap(ctx, &out, reapSQL, mark, limits, limit, pass, true); !blames(err) {
@@ -109,8 +114,8 @@ func (s *Store) Reap(ctx context.Context, mark string, limits CrashLimits, limit
 	return out, err
 }
 
-// reap is one transaction. Without promote the next rows of the keys are left to Promote, since one of
-// them may be what Postgres refuses.
+// reap runs one transaction. Without promote it leaves the next rows of the keys to Promote, since
+// one of them may be the row that Postgres refuses to change.
 func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits CrashLimits, limit int, ids []int64, promote bool) error {
 	var out Reaped
 	err := s.interactive(ctx, fastLock, func(send send) error {
@@ -157,9 +162,9 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 	return nil
 }
 
-// follow is what a sweep that ended some rows, or let go of them, owes to others in the same
-// transaction: the parents of ended children, the next of each partition key, and more. Without promote
-// the keys are reported as missed.
+// follow sends the statements that a sweep owes to other rows in the same transaction, after it has
+// ended some rows or released them: for the parents of ended children, and the next rows of
+// partition keys, and stmts. Without promote it reports the keys as missed.
 func (s *Store) follow(send send, joiners []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
 	if len(joiners) > 0 {
 		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&p.Queues), joiners, mark))
@@ -176,12 +181,12 @@ func (s *Store) follow(send send, joiners []int64, keys []string, mark string, p
 	return send(stmts...)
 }
 
-// expiredSQL lists what reapSQL looks for. $1 most rows $2 ids to pass over
+// expiredSQL lists the rows that reapSQL would reap. $1 most rows $2 ids to pass over
 const expiredSQL = `SELECT x.id FROM {s}.gen_durable x
 WHERE x.status = 'executing' AND x.lease_expires_at < (SELECT clock_timestamp()) AND x.id <> ALL($2::bigint[])
 ORDER BY x.lease_expires_at LIMIT $1`
 
-// Uptime is how long the server has been running.
+// Uptime returns how long the server has been running.
 func (s *Store) Uptime(ctx context.Context) (up time.Duration, err error) {
 	const uptimeSQL = `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`
 	err = s.db.Pipeline(ctx, s.stmt("uptime", uptimeSQL, func(rows pgx.Rows) error {
