@@ -114,7 +114,7 @@ check-format: ## Fail where the code is not formatted
 # The Go files and folders at the top, but what is built.
 SOURCES = $(filter-out bin,$(shell find . -mindepth 2 -name '*.go' -not -path './.*' | cut -d/ -f2 | sort -u))
 
-check-comments: ## List the comments that are wider than 100 columns
+check-comments: ## Fail where a comment is wider than 100 columns
 	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}$$' $$(grep -rL --include='*.go' '^// Code generated' $(SOURCES)) \
 		| grep -E '^[^:]+:[0-9]+:[[:blank:]]*//([^a-z]|$$)'
 

@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// This file has the parts of the fake that maintain rows instead of moving them on: polls and sweeps.
+// This file has the parts of the fake that maintain rows instead of moving them on: polls and
+// sweeps.
 
 func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Polled, error) {
 	due := map[string]time.Duration{}

@@ -145,7 +145,8 @@ type Claim struct {
 	Labels         map[string]string // nil: none; nobody changes it
 	Trace          map[string]string // of the insertion; nil: none
 
-	// Lingers: a step of another worker may still run under the partition key, though its claim was taken away.
+	// Lingers: a step of another worker may still run under the partition key, though its claim was
+	// taken away.
 	Lingers bool
 
 	Awaited  []Signal  // the awaited signals in the inbox at claim time, oldest first

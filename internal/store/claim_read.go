@@ -70,8 +70,8 @@ const claimSettingsSQL = `SELECT set_config('statement_timeout', $1, true) || se
 // key_lost.go. It cannot miss one. The claimed row has its entry in the unique index of executing
 // keys, so whatever executed the key before has left that index by an earlier commit, which also
 // noted its claim if it was taken away; and this statement's snapshot is later than the claim's
-// commit. (The claim's own snapshot would not do. It may be older than another claim of the key that
-// came, and was cancelled, while this one was held up on its way to the index.)
+// commit. (The claim's own snapshot would not do. It may be older than another claim of the key
+// that came, and was cancelled, while this one was held up on its way to the index.)
 const takenSQL = `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state) <= $2::int THEN g.state END, g.attempt,
   g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round, g.timed_out,
   g.inserted_at, CASE WHEN octet_length(g.dropped) <= $2::int THEN g.dropped END, g.has_dropped, g.deadline,

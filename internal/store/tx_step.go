@@ -19,7 +19,8 @@ import (
 // committed. $1 id $2 token $3 visit $4 worker
 //
 // It also bounds what the function waits for a lock, unless the role has a bound of its own: such
-// transactions take turns, and one that waits for a stranger for ever would keep its turn. $5 how long
+// transactions take turns, and one that waits for a stranger for ever would keep its turn. $5 how
+// long
 var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `,
   CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $5, true) END
 FROM {s}.gen_durable g WHERE g.id = $1`
@@ -59,10 +60,10 @@ type Transacted struct {
 }
 
 // Transact commits one outcome together with the writes of its function. It begins, checks the
-// fence, calls the function, and sends the statements of a commit that waits and the COMMIT. ctx bounds
-// the function, and finish the statements after it: once the function has returned an outcome,
-// Transact commits it even if the step is cancelled. tries is how often it was repeated before:
-// repetitions have no more than half of the turns.
+// fence, calls the function, and sends the statements of a commit that waits and the COMMIT. ctx
+// bounds the function, and finish the statements after it: once the function has returned an
+// outcome, Transact commits it even if the step is cancelled. tries is how often it was repeated
+// before: repetitions have no more than half of the turns.
 //
 // After an error nothing was written, unless Unknown reports that this is open. If the function
 // panics or ends its goroutine, Transact rolls back.
