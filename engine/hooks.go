@@ -10,21 +10,34 @@ import (
 // nothing.
 type Hooks = worker.Hooks
 
-// The events of Hooks. They may get further fields.
+// These are the events of [Hooks]. They may get further fields.
 type (
-	StepEvent       = worker.StepEvent
-	PickEvent       = worker.PickEvent
+	// StepEvent reports a step that ran.
+	StepEvent = worker.StepEvent
+	// PickEvent reports a claim that was answered.
+	PickEvent = worker.PickEvent
+	// SaturationEvent reports how busy the slots of a queue are.
 	SaturationEvent = worker.SaturationEvent
-	ContendedEvent  = worker.ContendedEvent
-	CommitEvent     = worker.CommitEvent
-	ReapEvent       = worker.ReapEvent
-	ExpireEvent     = worker.ExpireEvent
-	CancelEvent     = worker.CancelEvent
-	ZombieEvent     = worker.ZombieEvent
-	StaleEvent      = worker.StaleEvent
-	DrainEvent      = worker.DrainEvent
-	PruneEvent      = worker.PruneEvent
-	FireEvent       = worker.FireEvent
+	// ContendedEvent reports claims that wait for their partition key.
+	ContendedEvent = worker.ContendedEvent
+	// CommitEvent reports a batch of outcomes that was committed.
+	CommitEvent = worker.CommitEvent
+	// ReapEvent reports a sweep of expired leases.
+	ReapEvent = worker.ReapEvent
+	// ExpireEvent reports a sweep of instances over their deadline.
+	ExpireEvent = worker.ExpireEvent
+	// CancelEvent reports instances that an operator cancelled.
+	CancelEvent = worker.CancelEvent
+	// ZombieEvent reports a step that ignores the end of its context.
+	ZombieEvent = worker.ZombieEvent
+	// StaleEvent reports an outcome that came too late.
+	StaleEvent = worker.StaleEvent
+	// DrainEvent reports the end of a stop.
+	DrainEvent = worker.DrainEvent
+	// PruneEvent reports instances that were deleted past their retention.
+	PruneEvent = worker.PruneEvent
+	// FireEvent reports a schedule that has moved on.
+	FireEvent = worker.FireEvent
 )
 
 // cancelled calls the hooks that are told of cancelled instances.
