@@ -20,7 +20,7 @@ import (
 //
 // It also bounds what the function waits for a lock, unless the role has a bound of its own: such
 // transactions take turns, and one that waits for a stranger for ever would keep its turn. $5 how
-// long
+// long.
 var ownFenceSQL = `SELECT ` + visitFence("$2", "$3") + `,
   CASE WHEN current_setting('lock_timeout') = '0' THEN set_config('lock_timeout', $5, true) END
 FROM {s}.gen_durable g WHERE g.id = $1`
