@@ -49,8 +49,8 @@ func (p pooled) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 		return nil, err
 	}
 	if styleOf(conn.Conn()) == "" {
-		found, err := conn.Query(ctx, sql, args...) //nolint:sqlclosecheck // finally
-		return finally(found, err, func() error { conn.Release(); return nil })
+		found, err := conn.Query(ctx, sql, args...)
+		return finally(found, err, func() error { conn.Release(); return nil }) //nolint:sqlclosecheck // finally does
 	}
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -61,8 +61,8 @@ func (p pooled) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, e
 		defer conn.Release()
 		return nil, errors.Join(err, undo(ctx, tx))
 	}
-	found, err := tx.Query(ctx, sql, args...) //nolint:sqlclosecheck // finally
-	return finally(found, err, func() error {
+	found, err := tx.Query(ctx, sql, args...)
+	return finally(found, err, func() error { //nolint:sqlclosecheck // finally does
 		defer conn.Release()
 		if found.Err() != nil {
 			return undo(ctx, tx)

@@ -99,7 +99,7 @@ func claims(name, queue, worker string, limit int) verb {
 // clears claims up to limit rows of a queue, moves blocked rows out of the front, and settles their
 // keys like the worker: once at once, and the keys that this misses when the others are done.
 func clears(name, queue, worker string, limit int) verb {
-	const turns = 5 // claim, inbox, commit; settle, commit
+	const turns = 7 // claim, commit; the claim's rows, signals and commit; settle, commit
 	return verb{name: name, family: "claim", touches: subject | key | parent, turns: turns, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		got, unsettled := s.pick(ctx, queue, worker, limit, true)
 		s.emptyHanded = len(got) == 0
