@@ -85,11 +85,12 @@ func ExampleHealthHandler() {
 func ExampleCron() {
 	_, err := engine.New(engine.Config{Schedules: []engine.Schedule{
 		engine.Cron("nightly", "0 3 * * *", checkout.New(order{ID: 42})).In("Europe/Berlin").CatchUp(engine.CatchUpLatest),
-		engine.Cron("typo", "0 33 * * *", checkout.New(order{ID: 42})),
+		engine.Cron("n", "0 33 * * *", checkout.New(order{ID: 42})),
 	}})
 	fmt.Println(err)
-	// Output: gendurable: config: Pool: nil gendurable: config: Schedules[typo].Expression: "0 33 * *
-	// *": hour, at position 3: 33, want 0 to 23
+	// Output:
+	// gendurable: config: Pool: nil
+	// gendurable: config: Schedules[n].Expression: "0 33 * * *": hour, at position 3: 33, want 0 to 23
 }
 
 // Start stores the schedules of the Config; Admin lists and runs them.

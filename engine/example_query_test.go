@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gendurable/gendurable/engine"
@@ -110,9 +111,11 @@ func ExampleEngine_Ent() {
 		state, err := checkout.DecodeState(shop.eng.Codec(), row.State)
 		fmt.Println(row.Awaits, state.Cents, err)
 	}
-	fmt.Println(shop.eng.Ent().Instance.Delete().Exec(ctx))
-	// Output: [payment_received] 4200 <nil> 0 gendurable: use the verb: instances change by their
-	// steps' outcomes, and end by the engine's GC
+	_, err = shop.eng.Ent().Instance.Delete().Exec(ctx)
+	fmt.Println(errors.Is(err, engine.ErrReadOnly))
+	// Output:
+	// [payment_received] 4200 <nil>
+	// true
 }
 
 // What went wrong before it failed, or on the way.

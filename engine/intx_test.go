@@ -247,7 +247,8 @@ func TestInTxAfterADeadlock(t *testing.T) {
 		_, err := booking.Wait(within(t), e, one.ID)
 		require.NoError(t, err)
 	}
-	require.EqualValues(t, 3, runs.Load())
+	// The one that Postgres has given up may meet the other once more, before that gets its lock.
+	require.GreaterOrEqual(t, runs.Load(), int64(3))
 	require.Equal(t, 2, number(t, pool, `SELECT min(cents) FROM account`))
 	require.Equal(t, 2, number(t, pool, `SELECT max(cents) FROM account`))
 }

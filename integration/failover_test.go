@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -289,10 +290,13 @@ func TestAnEngineOnAStandbyWaitsUntilItIsPromoted(t *testing.T) {
 	c.Queues, c.Logger = map[string]engine.Queue{"behind": quick(1)}, log.logger()
 	eng := start(t, c)
 	eventually(t, func() bool { return len(log.lines("level=WARN", "cannot claim; retrying", "25006")) > 0 })
-	// A call that its caller can repeat is not repeated by the engine: an insert is refused, and has
-	// not happened.
-	_, err := eng.Insert(t.Context(), behindMachine.New(4).Key("refused"))
+	// An insert waits as well, for as long as its caller's context does: it says what it has waited
+	// for, and has not happened.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := eng.Insert(ctx, behindMachine.New(4).Key("refused"))
 	require.ErrorContains(t, err, "25006")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, fsm.StatusRunnable, get(t, eng, id).Status)
 
 	require.NoError(t, r.StopImmediate())
