@@ -234,7 +234,7 @@ var mutants = []mutant{
 	{"FOR UPDATE in the delivery", "executing/signal go|refer", "hidden", of("set_config('gendurable.target'", text("FOR NO KEY UPDATE", "FOR UPDATE"))},
 	{"unordered parents in the slow lane", "families/both parents, slow|hold parents", "deadlock",
 		text("ORDER BY x.id FOR NO KEY UPDATE", "ORDER BY x.id DESC FOR NO KEY UPDATE")},
-	{"insert in input order", "executing/done|insert many|insert many, reversed", "deadlock", text("ORDER BY r.key NULLS FIRST, r.id", "ORDER BY r.id")},
+	{"insert in input order", "executing/done|insert many|insert many, reversed", "deadlock", text(`ORDER BY r.key COLLATE "C" NULLS FIRST, r.id`, "ORDER BY r.id")},
 
 	{"spawn apart from park", "lost/spawn|reap", "orphan child", spawnApart},
 	{"join without round", "families/stranger done|done", "woke early", text("p.round = d.parent_round AND ", "")},

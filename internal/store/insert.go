@@ -26,18 +26,21 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE 
 // its own. It draws ids in input order, which decides ties of the pick order; the draw is below the
 // sort, in a subquery that Postgres does not merge since nextval is volatile. Rows are inserted in
 // key order, so that two processes that insert the same new keys in opposite orders do not deadlock
-// (T52, T89).
+// (T52, T89): in the order of bytes, which Go has, too, whatever the database's collation is.
 //
 // $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9
 // correlation keys $10 scopes $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until
 // the deadline.
-const insertRowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+const insertRowsSQL = insertIntoSQL + `SELECT nextval('{s}.gen_durable_id_seq') AS id, t.* FROM (` + specRows + `) t) r `
+
+// insertIntoSQL is insertRowsSQL up to where its rows come from.
+const insertIntoSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline)
 OVERRIDING SYSTEM VALUE
 SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,
   r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'
-FROM (SELECT nextval('{s}.gen_durable_id_seq') AS id, t.* FROM (` + specRows + `) t) r `
+FROM (`
 
 // specRows lists the specs in input order.
 const specRows = `SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
@@ -50,9 +53,19 @@ const dueText = `greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '
 
 // insertSQL inserts instances. It drops a row whose key is occupied; of two equal keys the first
 // wins. $1 … $16 as insertRowsSQL
-const insertSQL = insertRowsSQL + `ORDER BY r.key NULLS FIRST, r.id
+const insertSQL = insertRowsSQL + inKeyOrder
+
+const inKeyOrder = `ORDER BY r.key COLLATE "C" NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
+
+// drawSQL draws ids for specs that several messages insert. $1 how many
+const drawSQL = `SELECT nextval('{s}.gen_durable_id_seq') FROM generate_series(1, $1::int)`
+
+// insertDrawnSQL inserts those specs that one message of several holds. It inserts them in the
+// order of their keys, which is that of the messages, too, under ids that were drawn in input
+// order. $1 … $16 as insertRowsSQL $17 ids
+const insertDrawnSQL = insertIntoSQL + specRows + `, unnest($17::bigint[]) AS id) r ` + inKeyOrder
 
 // spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of
 // its parent that this commit has begun. A parent without such a round had no outcome applied, and
@@ -72,7 +85,7 @@ SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb,
 FROM (
   SELECT nextval('{s}.gen_durable_id_seq') AS id, t.*, ($20::bigint[])[t.place] AS parent, (SELECT rounds FROM p)[t.place] AS round
   FROM (` + specRows + `, unnest($17::int[]) AS place, unnest($18::int[]) AS depth) t) r
-WHERE r.round > 0 ORDER BY r.key NULLS FIRST, r.id
+WHERE r.round > 0 ORDER BY r.key COLLATE "C" NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
 RETURNING id, uid`
 
@@ -206,10 +219,23 @@ func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
 	return s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)
 }
 
-// insertParts inserts specs in as many messages as they need, and notes the ids.
+// insertParts inserts specs in as many messages as they need, and notes the ids. Keys are inserted
+// in order across the messages.
 func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) error {
-	for _, part := range cols.parts() {
-		if err := send(s.insertion(part, fresh)); err != nil {
+	parts := cols.parts()
+	if cols.keyed && len(parts) > 1 {
+		var ids []int64
+		if err := send(s.stmt("draw ids", drawSQL, readIDs(&ids), cols.len())); err != nil {
+			return err
+		}
+		parts = cols.byKey(ids).parts()
+	}
+	for _, part := range parts {
+		stmt := s.insertion(part, fresh)
+		if part.ids != nil {
+			stmt = s.stmt("insert", insertDrawnSQL, readFresh(fresh), append(part.insertArgs(), part.ids)...)
+		}
+		if err := send(stmt); err != nil {
 			return err
 		}
 	}

@@ -29,6 +29,7 @@ type specs struct {
 	traces     []*string
 	lives      []*int64 // µs until the deadline
 	keyed      bool     // some entry has a correlation key
+	ids        []int64  // drawn before the insertion; nil: it draws them
 
 	// The following columns are for children only.
 	parents []int64 // the distinct parents
@@ -110,8 +111,34 @@ func (c *specs) between(i, j int) *specs {
 		uids: c.uids[i:j], machines: c.machines[i:j], versions: c.versions[i:j], steps: c.steps[i:j], queues: c.queues[i:j],
 		priorities: c.priorities[i:j], states: c.states[i:j], partitions: c.partitions[i:j], keys: c.keys[i:j], scopes: c.scopes[i:j],
 		micros: c.micros[i:j], times: c.times[i:j], lanes: c.lanes[i:j], labels: c.labels[i:j], traces: c.traces[i:j], lives: c.lives[i:j],
-		keyed: c.keyed,
+		keyed: c.keyed, ids: c.ids[min(i, len(c.ids)):min(j, len(c.ids))],
 	}
+}
+
+// byKey returns the specs in the order of their keys, those without first. Each has its id, from
+// ids in input order.
+func (c *specs) byKey(ids []int64) *specs {
+	order := make([]int, c.len())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(text(c.keys[a]), text(c.keys[b])) })
+	return &specs{
+		uids: permuted(c.uids, order), machines: permuted(c.machines, order), versions: permuted(c.versions, order),
+		steps: permuted(c.steps, order), queues: permuted(c.queues, order), priorities: permuted(c.priorities, order),
+		states: permuted(c.states, order), partitions: permuted(c.partitions, order), keys: permuted(c.keys, order),
+		scopes: permuted(c.scopes, order), micros: permuted(c.micros, order), times: permuted(c.times, order),
+		lanes: permuted(c.lanes, order), labels: permuted(c.labels, order), traces: permuted(c.traces, order),
+		lives: permuted(c.lives, order), keyed: c.keyed, ids: permuted(ids, order),
+	}
+}
+
+func permuted[T any](column []T, order []int) []T {
+	out := make([]T, len(order))
+	for i, from := range order {
+		out[i] = column[from]
+	}
+	return out
 }
 
 func text(s *string) string {
