@@ -211,7 +211,7 @@ const most = 50
 func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) string {
 	var text strings.Builder
 	rows := [][]string{
-		{"machine", fmt.Sprintf("%s/%d", i.Fsm, i.FsmVersion)},
+		{"machine", fmt.Sprintf("%s/%d", i.Machine, i.Version)},
 		{"status", strings.TrimSpace(fmt.Sprintf("%s %s", i.Status, i.Failure))},
 		{"step", fmt.Sprintf("%s, visit %d, attempt %d, crashes %d", i.Step, i.Visit, i.Attempt, i.Crashes)},
 		{"queue", fmt.Sprintf("%s, priority %d", i.Queue, i.Priority)},
@@ -246,7 +246,7 @@ func story(i *ent.Instance, signals []fsm.Received, children []*ent.Instance) st
 		fmt.Fprintf(&text, "children: %d\n", len(children))
 		rows = [][]string{{"ID", "MACHINE", "ROUND", "STATUS", "STEP", "RESULT OR ERROR"}}
 		for _, c := range children[:min(most, len(children))] {
-			rows = append(rows, []string{decimal(c.ID), fmt.Sprintf("%s/%d", c.Fsm, c.FsmVersion), decimal(c.ParentRound),
+			rows = append(rows, []string{decimal(c.ID), fmt.Sprintf("%s/%d", c.Machine, c.Version), decimal(c.ParentRound),
 				strings.TrimSpace(fmt.Sprintf("%s %s", c.Status, c.Failure)), c.Step, short(string(c.Result) + value(c.LastError))})
 		}
 		table(&text, rows)

@@ -53,7 +53,7 @@ func (k *Kit) kit() *Kit           { return k }
 
 // inserted returns the instances of a machine, oldest first.
 func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) ([]fsm.Instance[S, R], error) {
-	rows, err := from.client().Instance.Query().Where(instance.Fsm(m.Name())).Order(instance.ByID()).All(ctx)
+	rows, err := from.client().Instance.Query().Where(instance.Machine(m.Name())).Order(instance.ByID()).All(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the instances of machine %q: %w", m.Name(), err)
 	}
@@ -71,7 +71,7 @@ func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) (
 
 func typed[S, R any](codec fsm.Codec, m fsm.Machine[S, R], row *ent.Instance) (i fsm.Instance[S, R], err error) {
 	i = fsm.Instance[S, R]{
-		ID: row.ID, Machine: row.Fsm, Version: row.FsmVersion, Step: row.Step, Queue: row.Queue, Priority: int(row.Priority),
+		ID: row.ID, Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: int(row.Priority),
 		Status: row.Status, Attempt: int(row.Attempt), Crashes: int(row.Crashes), Visit: row.Visit, Failure: row.Failure,
 		LastError: value(row.LastError), Key: fsm.Key(value(row.CorrelationKey)), PartitionKey: value(row.PartitionKey), Paused: row.Paused,
 		EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: value(row.FinishedAt),

@@ -90,9 +90,10 @@ func IfUnchanged[S, R any](seen fsm.Instance[S, R]) VerbOption {
 
 // Changed says what a verb changed.
 type Changed struct {
-	ID          fsm.ID
-	Was, Is     fsm.Status
-	Descendants []fsm.ID // that were cancelled, too; ascending
+	ID          fsm.ID     `json:"id"`
+	Was         fsm.Status `json:"was"`
+	Is          fsm.Status `json:"is"`
+	Descendants []fsm.ID   `json:"descendants,omitempty"` // that were cancelled, too; ascending
 }
 
 // Cancel ends a live instance as failed, with fsm.FailureCancelled, whatever it is doing. A child

@@ -25,19 +25,19 @@ const (
 
 // StoredSchedule is a schedule as it is in force.
 type StoredSchedule struct {
-	Name       string
-	Expression string // as given to Cron; of Every "@every" and the interval
-	Zone       string
-	CatchUp    CatchUp
-	Overlap    Overlap
-	Jitter     time.Duration
-	Machine    string
-	Version    int
-	Queue      string
-	Next       time.Time // the occurrence that comes next; if it has passed, it is due
-	Last       time.Time // the newest occurrence that was fired; zero: none
-	Instance   fsm.ID    // the newest instance, also of RunSchedule; it may have been collected. 0: none
-	Paused     time.Time // since when; zero: it is not
+	Name       string        `json:"name"`
+	Expression string        `json:"expression"` // as given to Cron; of Every "@every" and the interval
+	Zone       string        `json:"zone"`
+	CatchUp    CatchUp       `json:"catch_up"`
+	Overlap    Overlap       `json:"overlap"`
+	Jitter     time.Duration `json:"jitter_ns"`
+	Machine    string        `json:"machine"`
+	Version    int           `json:"version"`
+	Queue      string        `json:"queue"`
+	Next       time.Time     `json:"next"`               // the occurrence that comes next; if it has passed, it is due
+	Last       time.Time     `json:"last,omitzero"`      // the newest occurrence that was fired; zero: none
+	Instance   fsm.ID        `json:"instance,omitempty"` // the newest instance, also of RunSchedule; it may have been collected. 0: none
+	Paused     time.Time     `json:"paused,omitzero"`    // since when; zero: it is not
 }
 
 // ScheduleQuery is a place in the list of schedules.
@@ -48,8 +48,8 @@ type ScheduleQuery struct {
 
 // SchedulePage is one part of the list of schedules.
 type SchedulePage struct {
-	Schedules []StoredSchedule
-	Next      string // for ScheduleQuery.After: the last name; "": there is no more
+	Schedules []StoredSchedule `json:"schedules"`
+	Next      string           `json:"next,omitempty"` // for ScheduleQuery.After: the last name; "": there is no more
 }
 
 // Schedules reads one page of the stored schedules, by name in the database's collation. It lists

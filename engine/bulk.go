@@ -77,9 +77,9 @@ func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
 // Plan is a dry run that can be carried out. It holds the ids that Bulk found; Apply touches no
 // others.
 type Plan struct {
-	Verb    Verb
-	Matched int64
-	Sample  []fsm.RawInstance // the first twenty, by id
+	Verb    Verb              `json:"verb"`
+	Matched int64             `json:"matched"`
+	Sample  []fsm.RawInstance `json:"sample"` // the first twenty, by id
 
 	admin  *Admin
 	filter store.Filter
@@ -88,10 +88,10 @@ type Plan struct {
 
 // Applied says what [Plan.Apply] did.
 type Applied struct {
-	Changed     int64
-	Descendants int64 // that were cancelled, too
-	Skipped     int64 // did not match the filter any more, or the verb did not apply any more
-	Failed      int64 // could not be changed; the error says why, of the first ten
+	Changed     int64 `json:"changed"`
+	Descendants int64 `json:"descendants"` // that were cancelled, too
+	Skipped     int64 `json:"skipped"`     // did not match the filter any more, or the verb did not apply any more
+	Failed      int64 `json:"failed"`      // could not be changed; the error says why, of the first ten
 }
 
 // Apply carries the plan out in transactions of up to 200 instances; with Descendants each instance

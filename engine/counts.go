@@ -28,20 +28,20 @@ type CountsOptions struct {
 // Count is the number of instances of one machine and version, at one step, in one queue and
 // status.
 type Count struct {
-	Machine string
-	Version int
-	Step    string
-	Queue   string
-	Status  fsm.Status
-	Count   int64
+	Machine string     `json:"machine"`
+	Version int        `json:"version"`
+	Step    string     `json:"step"`
+	Queue   string     `json:"queue"`
+	Status  fsm.Status `json:"status"`
+	Count   int64      `json:"count"`
 }
 
 // Counts are the numbers of all instances, in groups.
 type Counts struct {
-	At       time.Time     // when they were counted: this process's clock, as the count began
-	Took     time.Duration // to count them
-	Complete bool          // false: a newer count was begun and did not come to an end; these are those of the last that did
-	Counts   []Count       // by machine, version, step, queue, status; of all callers: not to be changed
+	At       time.Time     `json:"at"`       // when they were counted: this process's clock, as the count began
+	Took     time.Duration `json:"took_ns"`  // to count them
+	Complete bool          `json:"complete"` // false: a newer count was begun and did not come to an end; these are those of the last that did
+	Counts   []Count       `json:"counts"`   // by machine, version, step, queue, status; of all callers: not to be changed
 }
 
 // Counts counts instances by machine, version, step, queue and status. That reads the whole table,

@@ -102,7 +102,7 @@ func ExampleEngine_Ent() {
 	shop.place(42)
 	ctx := context.Background()
 	rows, err := shop.eng.Ent().Instance.Query().
-		Where(instance.Fsm(checkout.Name()), instance.StatusEQ(fsm.StatusAwaitingSignal)).Limit(10).All(ctx)
+		Where(instance.Machine(checkout.Name()), instance.StatusEQ(fsm.StatusAwaitingSignal)).Limit(10).All(ctx)
 	if err != nil {
 		fmt.Println(err)
 		return

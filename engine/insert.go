@@ -23,8 +23,8 @@ type writer struct {
 
 // Inserted is the new instance or, with Duplicate, the occupant of its key.
 type Inserted struct {
-	ID        fsm.ID
-	Duplicate bool
+	ID        fsm.ID `json:"id"`
+	Duplicate bool   `json:"duplicate"`
 }
 
 // Insert inserts an instance and returns its id. Its machine need not be registered here.

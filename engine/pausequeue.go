@@ -17,8 +17,8 @@ const (
 
 // PausedQueue is a queue from which nobody claims.
 type PausedQueue struct {
-	Queue string
-	Since time.Time
+	Queue string    `json:"queue"`
+	Since time.Time `json:"since"`
 }
 
 // PauseQueue keeps every process from claiming from a queue until ResumeQueue, across restarts. It

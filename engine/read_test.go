@@ -131,7 +131,7 @@ func TestEntQueries(t *testing.T) {
 	_, err = e.Signal(t.Context(), id, paid.With(7))
 	require.NoError(t, err)
 
-	row, err := e.Ent().Instance.Query().Where(instance.Fsm(echoes.Name()), instance.StatusEQ(fsm.StatusRunnable)).Only(t.Context())
+	row, err := e.Ent().Instance.Query().Where(instance.Machine(echoes.Name()), instance.StatusEQ(fsm.StatusRunnable)).Only(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, id, row.ID)
 	state, err := echoes.DecodeState(e.Codec(), row.State)
@@ -160,8 +160,8 @@ func TestEntRefusesMutations(t *testing.T) {
 
 	for _, client := range []*ent.Client{e.Ent(), tx.Client(), e.Ent().Debug()} {
 		for verb, err := range map[string]error{
-			"Insert":   client.Instance.Create().SetFsm("m").SetStep("s").Exec(ctx),
-			"inserts":  client.Instance.CreateBulk(client.Instance.Create().SetFsm("m").SetStep("s")).Exec(ctx),
+			"Insert":   client.Instance.Create().SetMachine("m").SetStep("s").Exec(ctx),
+			"inserts":  client.Instance.CreateBulk(client.Instance.Create().SetMachine("m").SetStep("s")).Exec(ctx),
 			"outcomes": client.Instance.UpdateOneID(id).SetStep("s").Exec(ctx),
 			"steps":    client.Instance.Update().SetStep("s").Exec(ctx),
 			"GC":       client.Instance.DeleteOneID(id).Exec(ctx),

@@ -12,8 +12,8 @@ import (
 
 // Delivery says what became of a signal. A duplicate inserted nothing and woke nobody.
 type Delivery struct {
-	To        fsm.ID
-	Duplicate bool
+	To        fsm.ID `json:"to"`
+	Duplicate bool   `json:"duplicate"`
 }
 
 // Signal puts a message into the inbox of a live instance, by id or by the correlation key that it

@@ -50,15 +50,15 @@ const (
 
 // Cause is one reason why an instance is not running. Kind determines which fields are set.
 type Cause struct {
-	Kind  CauseKind
-	Since time.Time
-	Until time.Time
-	Names []string
-	IDs   []fsm.ID
-	Count int
+	Kind  CauseKind `json:"kind"`
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+	Names []string  `json:"names,omitempty"`
+	IDs   []fsm.ID  `json:"ids,omitempty"`
+	Count int       `json:"count,omitempty"`
 	// WorkerID is the worker that executes it; Worker is nil where that worker is not registered.
-	WorkerID string
-	Worker   *Worker
+	WorkerID string  `json:"worker_id,omitempty"`
+	Worker   *Worker `json:"worker,omitempty"`
 }
 
 // String returns a sentence for whoever is on call.
@@ -276,7 +276,7 @@ func (w *why) workers(ctx context.Context) (slots int, err error) {
 			continue
 		}
 		serve++
-		if slices.Contains(one.Machines, fmt.Sprintf("%s/%d", w.row.Fsm, w.row.FsmVersion)) {
+		if slices.Contains(one.Machines, fmt.Sprintf("%s/%d", w.row.Machine, w.row.Version)) {
 			know++
 			slots += n
 		}

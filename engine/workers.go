@@ -11,16 +11,16 @@ import (
 // Worker is a process that works on queues. It registers when it starts, with each heartbeat, and
 // until it stops.
 type Worker struct {
-	ID       string // as in locked_by of the instances that it executes
-	Host     string
-	PID      int
-	Version  string         // of the program's main module: its path and what go build knew
-	Queues   map[string]int // and how many of their steps run at once
-	Machines []string       // that it can run, as name/version
-	Draining bool           // it was about to stop when it last said something
-	Started  time.Time
-	Beat     time.Time // when it last said something
-	Live     bool      // and that was no longer ago than three of its heartbeats
+	ID       string         `json:"id"` // as in locked_by of the instances that it executes
+	Host     string         `json:"host"`
+	PID      int            `json:"pid"`
+	Version  string         `json:"version,omitempty"` // of the program's main module: its path and what go build knew
+	Queues   map[string]int `json:"queues"`            // and how many of their steps run at once
+	Machines []string       `json:"machines"`          // that it can run, as name/version
+	Draining bool           `json:"draining"`          // it was about to stop when it last said something
+	Started  time.Time      `json:"started"`
+	Beat     time.Time      `json:"beat"` // when it last said something
+	Live     bool           `json:"live"` // and that was no longer ago than three of its heartbeats
 }
 
 // Workers lists the processes that work on queues, oldest first. One that died stays listed for an

@@ -22,9 +22,9 @@ type Instance struct {
 	// ID of the ent.
 	ID fsm.ID `json:"id,omitempty"`
 	// the machine's name
-	Fsm string `json:"fsm,omitempty"`
-	// FsmVersion holds the value of the "fsm_version" field.
-	FsmVersion int `json:"fsm_version,omitempty"`
+	Machine string `json:"machine,omitempty"`
+	// of the machine
+	Version int `json:"version,omitempty"`
 	// Step holds the value of the "step" field.
 	Step string `json:"step,omitempty"`
 	// Status holds the value of the "status" field.
@@ -168,9 +168,9 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
 			values[i] = new(sql.NullBool)
-		case instance.FieldID, instance.FieldFsmVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane:
+		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane:
 			values[i] = new(sql.NullInt64)
-		case instance.FieldFsm, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure:
+		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure:
 			values[i] = new(sql.NullString)
 		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline, instance.FieldDeadline:
 			values[i] = new(sql.NullTime)
@@ -197,17 +197,17 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.ID = fsm.ID(value.Int64)
 			}
-		case instance.FieldFsm:
+		case instance.FieldMachine:
 			if value, ok := values[i].(*sql.NullString); !ok {
-				return fmt.Errorf("unexpected type %T for field fsm", values[i])
+				return fmt.Errorf("unexpected type %T for field machine", values[i])
 			} else if value.Valid {
-				_m.Fsm = value.String
+				_m.Machine = value.String
 			}
-		case instance.FieldFsmVersion:
+		case instance.FieldVersion:
 			if value, ok := values[i].(*sql.NullInt64); !ok {
-				return fmt.Errorf("unexpected type %T for field fsm_version", values[i])
+				return fmt.Errorf("unexpected type %T for field version", values[i])
 			} else if value.Valid {
-				_m.FsmVersion = int(value.Int64)
+				_m.Version = int(value.Int64)
 			}
 		case instance.FieldStep:
 			if value, ok := values[i].(*sql.NullString); !ok {
@@ -524,11 +524,11 @@ func (_m *Instance) String() string {
 	var builder strings.Builder
 	builder.WriteString("Instance(")
 	builder.WriteString(fmt.Sprintf("id=%v, ", _m.ID))
-	builder.WriteString("fsm=")
-	builder.WriteString(_m.Fsm)
+	builder.WriteString("machine=")
+	builder.WriteString(_m.Machine)
 	builder.WriteString(", ")
-	builder.WriteString("fsm_version=")
-	builder.WriteString(fmt.Sprintf("%v", _m.FsmVersion))
+	builder.WriteString("version=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Version))
 	builder.WriteString(", ")
 	builder.WriteString("step=")
 	builder.WriteString(_m.Step)

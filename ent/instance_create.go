@@ -25,22 +25,22 @@ type InstanceCreate struct {
 	hooks    []Hook
 }
 
-// SetFsm sets the "fsm" field.
-func (_c *InstanceCreate) SetFsm(v string) *InstanceCreate {
-	_c.mutation.SetFsm(v)
+// SetMachine sets the "machine" field.
+func (_c *InstanceCreate) SetMachine(v string) *InstanceCreate {
+	_c.mutation.SetMachine(v)
 	return _c
 }
 
-// SetFsmVersion sets the "fsm_version" field.
-func (_c *InstanceCreate) SetFsmVersion(v int) *InstanceCreate {
-	_c.mutation.SetFsmVersion(v)
+// SetVersion sets the "version" field.
+func (_c *InstanceCreate) SetVersion(v int) *InstanceCreate {
+	_c.mutation.SetVersion(v)
 	return _c
 }
 
-// SetNillableFsmVersion sets the "fsm_version" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableFsmVersion(v *int) *InstanceCreate {
+// SetNillableVersion sets the "version" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableVersion(v *int) *InstanceCreate {
 	if v != nil {
-		_c.SetFsmVersion(*v)
+		_c.SetVersion(*v)
 	}
 	return _c
 }
@@ -609,9 +609,9 @@ func (_c *InstanceCreate) ExecX(ctx context.Context) {
 
 // defaults sets the default values of the builder before save.
 func (_c *InstanceCreate) defaults() {
-	if _, ok := _c.mutation.FsmVersion(); !ok {
-		v := instance.DefaultFsmVersion
-		_c.mutation.SetFsmVersion(v)
+	if _, ok := _c.mutation.Version(); !ok {
+		v := instance.DefaultVersion
+		_c.mutation.SetVersion(v)
 	}
 	if _, ok := _c.mutation.Status(); !ok {
 		v := instance.DefaultStatus
@@ -697,11 +697,11 @@ func (_c *InstanceCreate) defaults() {
 
 // check runs all checks and user-defined validators on the builder.
 func (_c *InstanceCreate) check() error {
-	if _, ok := _c.mutation.Fsm(); !ok {
-		return &ValidationError{Name: "fsm", err: errors.New(`ent: missing required field "Instance.fsm"`)}
+	if _, ok := _c.mutation.Machine(); !ok {
+		return &ValidationError{Name: "machine", err: errors.New(`ent: missing required field "Instance.machine"`)}
 	}
-	if _, ok := _c.mutation.FsmVersion(); !ok {
-		return &ValidationError{Name: "fsm_version", err: errors.New(`ent: missing required field "Instance.fsm_version"`)}
+	if _, ok := _c.mutation.Version(); !ok {
+		return &ValidationError{Name: "version", err: errors.New(`ent: missing required field "Instance.version"`)}
 	}
 	if _, ok := _c.mutation.Step(); !ok {
 		return &ValidationError{Name: "step", err: errors.New(`ent: missing required field "Instance.step"`)}
@@ -792,13 +792,13 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 		_node.ID = id
 		_spec.ID.Value = id
 	}
-	if value, ok := _c.mutation.Fsm(); ok {
-		_spec.SetField(instance.FieldFsm, field.TypeString, value)
-		_node.Fsm = value
+	if value, ok := _c.mutation.Machine(); ok {
+		_spec.SetField(instance.FieldMachine, field.TypeString, value)
+		_node.Machine = value
 	}
-	if value, ok := _c.mutation.FsmVersion(); ok {
-		_spec.SetField(instance.FieldFsmVersion, field.TypeInt, value)
-		_node.FsmVersion = value
+	if value, ok := _c.mutation.Version(); ok {
+		_spec.SetField(instance.FieldVersion, field.TypeInt, value)
+		_node.Version = value
 	}
 	if value, ok := _c.mutation.Step(); ok {
 		_spec.SetField(instance.FieldStep, field.TypeString, value)

@@ -380,12 +380,12 @@ func (_q *InstanceQuery) WithSignals(opts ...func(*SignalQuery)) *InstanceQuery 
 // Example:
 //
 //	var v []struct {
-//		Fsm string `json:"fsm,omitempty"`
+//		Machine string `json:"machine,omitempty"`
 //		Count int `json:"count,omitempty"`
 //	}
 //
 //	client.Instance.Query().
-//		GroupBy(instance.FieldFsm).
+//		GroupBy(instance.FieldMachine).
 //		Aggregate(ent.Count()).
 //		Scan(ctx, &v)
 func (_q *InstanceQuery) GroupBy(field string, fields ...string) *InstanceGroupBy {
@@ -403,11 +403,11 @@ func (_q *InstanceQuery) GroupBy(field string, fields ...string) *InstanceGroupB
 // Example:
 //
 //	var v []struct {
-//		Fsm string `json:"fsm,omitempty"`
+//		Machine string `json:"machine,omitempty"`
 //	}
 //
 //	client.Instance.Query().
-//		Select(instance.FieldFsm).
+//		Select(instance.FieldMachine).
 //		Scan(ctx, &v)
 func (_q *InstanceQuery) Select(fields ...string) *InstanceSelect {
 	_q.ctx.Fields = append(_q.ctx.Fields, fields...)

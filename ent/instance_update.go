@@ -35,38 +35,38 @@ func (_u *InstanceUpdate) Where(ps ...predicate.Instance) *InstanceUpdate {
 	return _u
 }
 
-// SetFsm sets the "fsm" field.
-func (_u *InstanceUpdate) SetFsm(v string) *InstanceUpdate {
-	_u.mutation.SetFsm(v)
+// SetMachine sets the "machine" field.
+func (_u *InstanceUpdate) SetMachine(v string) *InstanceUpdate {
+	_u.mutation.SetMachine(v)
 	return _u
 }
 
-// SetNillableFsm sets the "fsm" field if the given value is not nil.
-func (_u *InstanceUpdate) SetNillableFsm(v *string) *InstanceUpdate {
+// SetNillableMachine sets the "machine" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableMachine(v *string) *InstanceUpdate {
 	if v != nil {
-		_u.SetFsm(*v)
+		_u.SetMachine(*v)
 	}
 	return _u
 }
 
-// SetFsmVersion sets the "fsm_version" field.
-func (_u *InstanceUpdate) SetFsmVersion(v int) *InstanceUpdate {
-	_u.mutation.ResetFsmVersion()
-	_u.mutation.SetFsmVersion(v)
+// SetVersion sets the "version" field.
+func (_u *InstanceUpdate) SetVersion(v int) *InstanceUpdate {
+	_u.mutation.ResetVersion()
+	_u.mutation.SetVersion(v)
 	return _u
 }
 
-// SetNillableFsmVersion sets the "fsm_version" field if the given value is not nil.
-func (_u *InstanceUpdate) SetNillableFsmVersion(v *int) *InstanceUpdate {
+// SetNillableVersion sets the "version" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableVersion(v *int) *InstanceUpdate {
 	if v != nil {
-		_u.SetFsmVersion(*v)
+		_u.SetVersion(*v)
 	}
 	return _u
 }
 
-// AddFsmVersion adds value to the "fsm_version" field.
-func (_u *InstanceUpdate) AddFsmVersion(v int) *InstanceUpdate {
-	_u.mutation.AddFsmVersion(v)
+// AddVersion adds value to the "version" field.
+func (_u *InstanceUpdate) AddVersion(v int) *InstanceUpdate {
+	_u.mutation.AddVersion(v)
 	return _u
 }
 
@@ -863,14 +863,14 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 			}
 		}
 	}
-	if value, ok := _u.mutation.Fsm(); ok {
-		_spec.SetField(instance.FieldFsm, field.TypeString, value)
+	if value, ok := _u.mutation.Machine(); ok {
+		_spec.SetField(instance.FieldMachine, field.TypeString, value)
 	}
-	if value, ok := _u.mutation.FsmVersion(); ok {
-		_spec.SetField(instance.FieldFsmVersion, field.TypeInt, value)
+	if value, ok := _u.mutation.Version(); ok {
+		_spec.SetField(instance.FieldVersion, field.TypeInt, value)
 	}
-	if value, ok := _u.mutation.AddedFsmVersion(); ok {
-		_spec.AddField(instance.FieldFsmVersion, field.TypeInt, value)
+	if value, ok := _u.mutation.AddedVersion(); ok {
+		_spec.AddField(instance.FieldVersion, field.TypeInt, value)
 	}
 	if value, ok := _u.mutation.Step(); ok {
 		_spec.SetField(instance.FieldStep, field.TypeString, value)
@@ -1233,38 +1233,38 @@ type InstanceUpdateOne struct {
 	mutation *InstanceMutation
 }
 
-// SetFsm sets the "fsm" field.
-func (_u *InstanceUpdateOne) SetFsm(v string) *InstanceUpdateOne {
-	_u.mutation.SetFsm(v)
+// SetMachine sets the "machine" field.
+func (_u *InstanceUpdateOne) SetMachine(v string) *InstanceUpdateOne {
+	_u.mutation.SetMachine(v)
 	return _u
 }
 
-// SetNillableFsm sets the "fsm" field if the given value is not nil.
-func (_u *InstanceUpdateOne) SetNillableFsm(v *string) *InstanceUpdateOne {
+// SetNillableMachine sets the "machine" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableMachine(v *string) *InstanceUpdateOne {
 	if v != nil {
-		_u.SetFsm(*v)
+		_u.SetMachine(*v)
 	}
 	return _u
 }
 
-// SetFsmVersion sets the "fsm_version" field.
-func (_u *InstanceUpdateOne) SetFsmVersion(v int) *InstanceUpdateOne {
-	_u.mutation.ResetFsmVersion()
-	_u.mutation.SetFsmVersion(v)
+// SetVersion sets the "version" field.
+func (_u *InstanceUpdateOne) SetVersion(v int) *InstanceUpdateOne {
+	_u.mutation.ResetVersion()
+	_u.mutation.SetVersion(v)
 	return _u
 }
 
-// SetNillableFsmVersion sets the "fsm_version" field if the given value is not nil.
-func (_u *InstanceUpdateOne) SetNillableFsmVersion(v *int) *InstanceUpdateOne {
+// SetNillableVersion sets the "version" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableVersion(v *int) *InstanceUpdateOne {
 	if v != nil {
-		_u.SetFsmVersion(*v)
+		_u.SetVersion(*v)
 	}
 	return _u
 }
 
-// AddFsmVersion adds value to the "fsm_version" field.
-func (_u *InstanceUpdateOne) AddFsmVersion(v int) *InstanceUpdateOne {
-	_u.mutation.AddFsmVersion(v)
+// AddVersion adds value to the "version" field.
+func (_u *InstanceUpdateOne) AddVersion(v int) *InstanceUpdateOne {
+	_u.mutation.AddVersion(v)
 	return _u
 }
 
@@ -2091,14 +2091,14 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 			}
 		}
 	}
-	if value, ok := _u.mutation.Fsm(); ok {
-		_spec.SetField(instance.FieldFsm, field.TypeString, value)
+	if value, ok := _u.mutation.Machine(); ok {
+		_spec.SetField(instance.FieldMachine, field.TypeString, value)
 	}
-	if value, ok := _u.mutation.FsmVersion(); ok {
-		_spec.SetField(instance.FieldFsmVersion, field.TypeInt, value)
+	if value, ok := _u.mutation.Version(); ok {
+		_spec.SetField(instance.FieldVersion, field.TypeInt, value)
 	}
-	if value, ok := _u.mutation.AddedFsmVersion(); ok {
-		_spec.AddField(instance.FieldFsmVersion, field.TypeInt, value)
+	if value, ok := _u.mutation.AddedVersion(); ok {
+		_spec.AddField(instance.FieldVersion, field.TypeInt, value)
 	}
 	if value, ok := _u.mutation.Step(); ok {
 		_spec.SetField(instance.FieldStep, field.TypeString, value)

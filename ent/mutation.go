@@ -47,9 +47,9 @@ type InstanceMutation struct {
 	op                  Op
 	typ                 string
 	id                  *fsm.ID
-	fsm                 *string
-	fsm_version         *int
-	addfsm_version      *int
+	machine             *string
+	version             *int
+	addversion          *int
 	step                *string
 	status              *fsm.Status
 	state               *json.RawMessage
@@ -221,96 +221,96 @@ func (m *InstanceMutation) IDs(ctx context.Context) ([]fsm.ID, error) {
 	}
 }
 
-// SetFsm sets the "fsm" field.
-func (m *InstanceMutation) SetFsm(s string) {
-	m.fsm = &s
+// SetMachine sets the "machine" field.
+func (m *InstanceMutation) SetMachine(s string) {
+	m.machine = &s
 }
 
-// Fsm returns the value of the "fsm" field in the mutation.
-func (m *InstanceMutation) Fsm() (r string, exists bool) {
-	v := m.fsm
+// Machine returns the value of the "machine" field in the mutation.
+func (m *InstanceMutation) Machine() (r string, exists bool) {
+	v := m.machine
 	if v == nil {
 		return
 	}
 	return *v, true
 }
 
-// OldFsm returns the old "fsm" field's value of the Instance entity.
+// OldMachine returns the old "machine" field's value of the Instance entity.
 // If the Instance object wasn't provided to the builder, the object is fetched from the database.
 // An error is returned if the mutation operation is not UpdateOne, or the database query fails.
-func (m *InstanceMutation) OldFsm(ctx context.Context) (v string, err error) {
+func (m *InstanceMutation) OldMachine(ctx context.Context) (v string, err error) {
 	if !m.op.Is(OpUpdateOne) {
-		return v, errors.New("OldFsm is only allowed on UpdateOne operations")
+		return v, errors.New("OldMachine is only allowed on UpdateOne operations")
 	}
 	if m.id == nil || m.oldValue == nil {
-		return v, errors.New("OldFsm requires an ID field in the mutation")
+		return v, errors.New("OldMachine requires an ID field in the mutation")
 	}
 	oldValue, err := m.oldValue(ctx)
 	if err != nil {
-		return v, fmt.Errorf("querying old value for OldFsm: %w", err)
+		return v, fmt.Errorf("querying old value for OldMachine: %w", err)
 	}
-	return oldValue.Fsm, nil
+	return oldValue.Machine, nil
 }
 
-// ResetFsm resets all changes to the "fsm" field.
-func (m *InstanceMutation) ResetFsm() {
-	m.fsm = nil
+// ResetMachine resets all changes to the "machine" field.
+func (m *InstanceMutation) ResetMachine() {
+	m.machine = nil
 }
 
-// SetFsmVersion sets the "fsm_version" field.
-func (m *InstanceMutation) SetFsmVersion(i int) {
-	m.fsm_version = &i
-	m.addfsm_version = nil
+// SetVersion sets the "version" field.
+func (m *InstanceMutation) SetVersion(i int) {
+	m.version = &i
+	m.addversion = nil
 }
 
-// FsmVersion returns the value of the "fsm_version" field in the mutation.
-func (m *InstanceMutation) FsmVersion() (r int, exists bool) {
-	v := m.fsm_version
+// Version returns the value of the "version" field in the mutation.
+func (m *InstanceMutation) Version() (r int, exists bool) {
+	v := m.version
 	if v == nil {
 		return
 	}
 	return *v, true
 }
 
-// OldFsmVersion returns the old "fsm_version" field's value of the Instance entity.
+// OldVersion returns the old "version" field's value of the Instance entity.
 // If the Instance object wasn't provided to the builder, the object is fetched from the database.
 // An error is returned if the mutation operation is not UpdateOne, or the database query fails.
-func (m *InstanceMutation) OldFsmVersion(ctx context.Context) (v int, err error) {
+func (m *InstanceMutation) OldVersion(ctx context.Context) (v int, err error) {
 	if !m.op.Is(OpUpdateOne) {
-		return v, errors.New("OldFsmVersion is only allowed on UpdateOne operations")
+		return v, errors.New("OldVersion is only allowed on UpdateOne operations")
 	}
 	if m.id == nil || m.oldValue == nil {
-		return v, errors.New("OldFsmVersion requires an ID field in the mutation")
+		return v, errors.New("OldVersion requires an ID field in the mutation")
 	}
 	oldValue, err := m.oldValue(ctx)
 	if err != nil {
-		return v, fmt.Errorf("querying old value for OldFsmVersion: %w", err)
+		return v, fmt.Errorf("querying old value for OldVersion: %w", err)
 	}
-	return oldValue.FsmVersion, nil
+	return oldValue.Version, nil
 }
 
-// AddFsmVersion adds i to the "fsm_version" field.
-func (m *InstanceMutation) AddFsmVersion(i int) {
-	if m.addfsm_version != nil {
-		*m.addfsm_version += i
+// AddVersion adds i to the "version" field.
+func (m *InstanceMutation) AddVersion(i int) {
+	if m.addversion != nil {
+		*m.addversion += i
 	} else {
-		m.addfsm_version = &i
+		m.addversion = &i
 	}
 }
 
-// AddedFsmVersion returns the value that was added to the "fsm_version" field in this mutation.
-func (m *InstanceMutation) AddedFsmVersion() (r int, exists bool) {
-	v := m.addfsm_version
+// AddedVersion returns the value that was added to the "version" field in this mutation.
+func (m *InstanceMutation) AddedVersion() (r int, exists bool) {
+	v := m.addversion
 	if v == nil {
 		return
 	}
 	return *v, true
 }
 
-// ResetFsmVersion resets all changes to the "fsm_version" field.
-func (m *InstanceMutation) ResetFsmVersion() {
-	m.fsm_version = nil
-	m.addfsm_version = nil
+// ResetVersion resets all changes to the "version" field.
+func (m *InstanceMutation) ResetVersion() {
+	m.version = nil
+	m.addversion = nil
 }
 
 // SetStep sets the "step" field.
@@ -2433,11 +2433,11 @@ func (m *InstanceMutation) Type() string {
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
 	fields := make([]string, 0, 42)
-	if m.fsm != nil {
-		fields = append(fields, instance.FieldFsm)
+	if m.machine != nil {
+		fields = append(fields, instance.FieldMachine)
 	}
-	if m.fsm_version != nil {
-		fields = append(fields, instance.FieldFsmVersion)
+	if m.version != nil {
+		fields = append(fields, instance.FieldVersion)
 	}
 	if m.step != nil {
 		fields = append(fields, instance.FieldStep)
@@ -2567,10 +2567,10 @@ func (m *InstanceMutation) Fields() []string {
 // schema.
 func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 	switch name {
-	case instance.FieldFsm:
-		return m.Fsm()
-	case instance.FieldFsmVersion:
-		return m.FsmVersion()
+	case instance.FieldMachine:
+		return m.Machine()
+	case instance.FieldVersion:
+		return m.Version()
 	case instance.FieldStep:
 		return m.Step()
 	case instance.FieldStatus:
@@ -2660,10 +2660,10 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 // database failed.
 func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
 	switch name {
-	case instance.FieldFsm:
-		return m.OldFsm(ctx)
-	case instance.FieldFsmVersion:
-		return m.OldFsmVersion(ctx)
+	case instance.FieldMachine:
+		return m.OldMachine(ctx)
+	case instance.FieldVersion:
+		return m.OldVersion(ctx)
 	case instance.FieldStep:
 		return m.OldStep(ctx)
 	case instance.FieldStatus:
@@ -2753,19 +2753,19 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 // type.
 func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 	switch name {
-	case instance.FieldFsm:
+	case instance.FieldMachine:
 		v, ok := value.(string)
 		if !ok {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
-		m.SetFsm(v)
+		m.SetMachine(v)
 		return nil
-	case instance.FieldFsmVersion:
+	case instance.FieldVersion:
 		v, ok := value.(int)
 		if !ok {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
-		m.SetFsmVersion(v)
+		m.SetVersion(v)
 		return nil
 	case instance.FieldStep:
 		v, ok := value.(string)
@@ -3055,8 +3055,8 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 // this mutation.
 func (m *InstanceMutation) AddedFields() []string {
 	var fields []string
-	if m.addfsm_version != nil {
-		fields = append(fields, instance.FieldFsmVersion)
+	if m.addversion != nil {
+		fields = append(fields, instance.FieldVersion)
 	}
 	if m.addpriority != nil {
 		fields = append(fields, instance.FieldPriority)
@@ -3096,8 +3096,8 @@ func (m *InstanceMutation) AddedFields() []string {
 // was not set, or was not defined in the schema.
 func (m *InstanceMutation) AddedField(name string) (ent.Value, bool) {
 	switch name {
-	case instance.FieldFsmVersion:
-		return m.AddedFsmVersion()
+	case instance.FieldVersion:
+		return m.AddedVersion()
 	case instance.FieldPriority:
 		return m.AddedPriority()
 	case instance.FieldAttempt:
@@ -3127,12 +3127,12 @@ func (m *InstanceMutation) AddedField(name string) (ent.Value, bool) {
 // type.
 func (m *InstanceMutation) AddField(name string, value ent.Value) error {
 	switch name {
-	case instance.FieldFsmVersion:
+	case instance.FieldVersion:
 		v, ok := value.(int)
 		if !ok {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
-		m.AddFsmVersion(v)
+		m.AddVersion(v)
 		return nil
 	case instance.FieldPriority:
 		v, ok := value.(int16)
@@ -3348,11 +3348,11 @@ func (m *InstanceMutation) ClearField(name string) error {
 // It returns an error if the field is not defined in the schema.
 func (m *InstanceMutation) ResetField(name string) error {
 	switch name {
-	case instance.FieldFsm:
-		m.ResetFsm()
+	case instance.FieldMachine:
+		m.ResetMachine()
 		return nil
-	case instance.FieldFsmVersion:
-		m.ResetFsmVersion()
+	case instance.FieldVersion:
+		m.ResetVersion()
 		return nil
 	case instance.FieldStep:
 		m.ResetStep()

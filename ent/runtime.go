@@ -22,10 +22,10 @@ import (
 func init() {
 	instanceFields := schema.Instance{}.Fields()
 	_ = instanceFields
-	// instanceDescFsmVersion is the schema descriptor for fsm_version field.
-	instanceDescFsmVersion := instanceFields[2].Descriptor()
-	// instance.DefaultFsmVersion holds the default value on creation for the fsm_version field.
-	instance.DefaultFsmVersion = instanceDescFsmVersion.Default.(int)
+	// instanceDescVersion is the schema descriptor for version field.
+	instanceDescVersion := instanceFields[2].Descriptor()
+	// instance.DefaultVersion holds the default value on creation for the version field.
+	instance.DefaultVersion = instanceDescVersion.Default.(int)
 	// instanceDescState is the schema descriptor for state field.
 	instanceDescState := instanceFields[5].Descriptor()
 	// instance.DefaultState holds the default value on creation for the state field.

@@ -7,13 +7,13 @@ import "time"
 // visits and an operator's Retry, until it collects the instance. Progress clears LastError, but
 // not these.
 type AttemptError struct {
-	At      time.Time // on the server's clock
-	Step    string
-	Visit   int64
-	Attempt int // of that visit, from 0
-	Kind    AttemptKind
-	Message string // at most 1,024 characters
-	Worker  string // the worker that was lost, by its name in hooks and logs; "" unless AttemptCrashed
+	At      time.Time   `json:"at"` // on the server's clock
+	Step    string      `json:"step"`
+	Visit   int64       `json:"visit"`
+	Attempt int         `json:"attempt"` // of that visit, from 0
+	Kind    AttemptKind `json:"kind"`
+	Message string      `json:"message"`          // at most 1,024 characters
+	Worker  string      `json:"worker,omitempty"` // the worker that was lost, by its name in hooks and logs; "" unless AttemptCrashed
 }
 
 // AttemptKind says what followed from an attempt's error.

@@ -12,18 +12,18 @@ import (
 // reviewers, or on a page that shows counts by [GraphStep.Note]. [GraphOf] makes one of a
 // definition. The drawings escape names, so names may hold any text.
 type Graph struct {
-	Machine string
-	Version int
-	Initial string // the step that instances begin at unless their spec says otherwise; "": no step is marked
-	Steps   []GraphStep
+	Machine string      `json:"machine"`
+	Version int         `json:"version"`
+	Initial string      `json:"initial,omitempty"` // the step that instances begin at unless their spec says otherwise; "": no step is marked
+	Steps   []GraphStep `json:"steps"`
 }
 
 // GraphStep is one step of a [Graph].
 type GraphStep struct {
-	Name     string
-	To       []string // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
-	Anywhere bool     // it may lead to any step: it has no To, and is not a job's
-	Note     string   // a text to write beneath the name; GraphOf leaves it empty
+	Name     string   `json:"name"`
+	To       []string `json:"to,omitempty"`       // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
+	Anywhere bool     `json:"anywhere,omitempty"` // it may lead to any step: it has no To, and is not a job's
+	Note     string   `json:"note,omitempty"`     // a text to write beneath the name; GraphOf leaves it empty
 }
 
 // GraphOf returns the graph of a definition: first the initial step, then the steps that it leads

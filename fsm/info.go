@@ -14,25 +14,25 @@ import (
 // Info describes one execution of an instance's step. Steps have it in their [Visit]; jobs, and
 // functions that a step calls, get it by [InfoFrom].
 type Info struct {
-	ID           ID
-	Machine      string
-	Version      int
-	Step         string
-	Queue        string
-	Priority     int    // lower runs first
-	Key          Key    // correlation key; "": none
-	PartitionKey string // "": none
-	Attempt      int    // of this visit, from 0; a retry and a crash each add 1
-	Crashes      int    // how often this visit has lost its process
-	Visit        int64  // grows with every Next, Await and ScheduleChildren
+	ID           ID     `json:"id"`
+	Machine      string `json:"machine"`
+	Version      int    `json:"version"`
+	Step         string `json:"step"`
+	Queue        string `json:"queue"`
+	Priority     int    `json:"priority"`                // lower runs first
+	Key          Key    `json:"key,omitempty"`           // correlation key; "": none
+	PartitionKey string `json:"partition_key,omitempty"` // "": none
+	Attempt      int    `json:"attempt"`                 // of this visit, from 0; a retry and a crash each add 1
+	Crashes      int    `json:"crashes"`                 // how often this visit has lost its process
+	Visit        int64  `json:"visit"`                   // grows with every Next, Await and ScheduleChildren
 	// FencingToken grows with every claim of this instance, and from holder to holder of its partition
 	// key: pass it to stores that can refuse an older writer.
-	FencingToken int64
-	Parent       ID  // 0: it is nobody's child
-	Depth        int // levels of parents above it; 0: it is nobody's child
-	InsertedAt   time.Time
-	Deadline     time.Time         // the instance fails if it has not ended by then; zero: no deadline
-	Labels       map[string]string // nil: none; the map is shared, do not change it
+	FencingToken int64             `json:"fencing_token"`
+	Parent       ID                `json:"parent,omitempty"` // 0: it is nobody's child
+	Depth        int               `json:"depth"`            // levels of parents above it; 0: it is nobody's child
+	InsertedAt   time.Time         `json:"inserted_at"`
+	Deadline     time.Time         `json:"deadline,omitzero"` // the instance fails if it has not ended by then; zero: no deadline
+	Labels       map[string]string `json:"labels,omitempty"`  // nil: none; the map is shared, do not change it
 
 	uid uuid.UUID
 }

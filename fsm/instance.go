@@ -12,28 +12,28 @@ import (
 
 // Instance is a snapshot of an instance, as it was when it was read.
 type Instance[S, R any] struct {
-	ID           ID
-	Machine      string
-	Version      int
-	Step         string
-	Queue        string
-	Priority     int // lower runs first
-	Status       Status
-	State        S
-	Result       R // zero unless StatusDone
-	Attempt      int
-	Crashes      int
-	Visit        int64
-	Failure      Failure // "" unless StatusFailed
-	LastError    string  // the newest error, also of a retried attempt; progress clears it
-	Key          Key     // "": none
-	PartitionKey string  // "": none
-	Paused       bool    // an operator paused it: no worker claims it until it is resumed
-	EligibleAt   time.Time
-	InsertedAt   time.Time
-	FinishedAt   time.Time // zero unless terminal
-	Deadline     time.Time // the instance fails if it has not ended by then; zero: no deadline
-	Labels       map[string]string
+	ID           ID                `json:"id"`
+	Machine      string            `json:"machine"`
+	Version      int               `json:"version"`
+	Step         string            `json:"step"`
+	Queue        string            `json:"queue"`
+	Priority     int               `json:"priority"` // lower runs first
+	Status       Status            `json:"status"`
+	State        S                 `json:"state"`
+	Result       R                 `json:"result"` // zero unless StatusDone
+	Attempt      int               `json:"attempt"`
+	Crashes      int               `json:"crashes"`
+	Visit        int64             `json:"visit"`
+	Failure      Failure           `json:"failure,omitempty"`       // "" unless StatusFailed
+	LastError    string            `json:"last_error,omitempty"`    // the newest error, also of a retried attempt; progress clears it
+	Key          Key               `json:"key,omitempty"`           // "": none
+	PartitionKey string            `json:"partition_key,omitempty"` // "": none
+	Paused       bool              `json:"paused"`                  // an operator paused it: no worker claims it until it is resumed
+	EligibleAt   time.Time         `json:"eligible_at"`
+	InsertedAt   time.Time         `json:"inserted_at"`
+	FinishedAt   time.Time         `json:"finished_at,omitzero"` // zero unless terminal
+	Deadline     time.Time         `json:"deadline,omitzero"`    // the instance fails if it has not ended by then; zero: no deadline
+	Labels       map[string]string `json:"labels,omitempty"`
 }
 
 // RawInstance is an instance whose machine is not known at compile time. Its state and result are
@@ -83,12 +83,12 @@ func resultOf[R any](codec Codec, raw RawInstance) (result R, err error) {
 
 // Child is one child of the round that joins at this visit.
 type Child[R any] struct {
-	ID        ID
-	Machine   string
-	Version   int
-	Status    Status // terminal, unless an operator has retried the child since
-	Failure   Failure
-	LastError string
+	ID        ID      `json:"id"`
+	Machine   string  `json:"machine"`
+	Version   int     `json:"version"`
+	Status    Status  `json:"status"` // terminal, unless an operator has retried the child since
+	Failure   Failure `json:"failure,omitempty"`
+	LastError string  `json:"last_error,omitempty"`
 
 	raw   step.Child
 	codec Codec

@@ -33,6 +33,23 @@ func full() fsm.RawInstance {
 	}
 }
 
+func TestInstanceAsJSON(t *testing.T) {
+	t.Parallel()
+	i := full()
+	i.EligibleAt, i.InsertedAt, i.FinishedAt, i.Deadline = i.EligibleAt.UTC(), i.InsertedAt.UTC(), i.FinishedAt.UTC(), i.Deadline.UTC()
+	text, err := json.Marshal(fsm.RawPage{Instances: []fsm.RawInstance{i}, Next: "c"})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"instances": [{"id": 7, "machine": "cart", "version": 2, "step": "end", "queue": "q", "priority": 1, "status": "done",
+		"state": {"id": 1}, "result": "r", "attempt": 2, "crashes": 3, "visit": 4, "failure": "f", "last_error": "e", "key": "k",
+		"partition_key": "p", "paused": true, "eligible_at": "1970-01-01T00:00:01Z", "inserted_at": "1970-01-01T00:00:01Z",
+		"finished_at": "1970-01-01T00:00:01Z", "deadline": "1970-01-01T00:00:01Z", "labels": {"customer": "7"}}], "next": "c"}`, string(text))
+	text, err = json.Marshal(fsm.RawInstance{ID: 1})
+	require.NoError(t, err)
+	require.JSONEq(t, `{"id": 1, "machine": "", "version": 0, "step": "", "queue": "", "priority": 0, "status": "", "state": null, "result": null,
+		"attempt": 0, "crashes": 0, "visit": 0, "paused": false, "eligible_at": "0001-01-01T00:00:00Z", "inserted_at": "0001-01-01T00:00:00Z"}`,
+		string(text))
+}
+
 func TestGet(t *testing.T) {
 	t.Parallel()
 	raw := full()

@@ -51,8 +51,8 @@ type Query struct {
 // A page visits a bounded number of rows. Where few of them match, it is shorter than the limit, or
 // empty, though the list goes on. Only Next says whether a page is the last.
 type Page[S, R any] struct {
-	Instances []Instance[S, R]
-	Next      string // the cursor for Query.After; "": this is the last page
+	Instances []Instance[S, R] `json:"instances"`
+	Next      string           `json:"next,omitempty"` // the cursor for Query.After; "": this is the last page
 }
 
 // RawPage is a page of instances whose machine is not known at compile time.

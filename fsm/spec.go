@@ -42,18 +42,18 @@ type Spec struct {
 
 // Options are the values that a Spec holds, for middleware and tests.
 type Options struct {
-	Machine      string
-	Version      int
-	Step         string
-	Queue        string
-	Priority     int
-	Key          Key // "": none
-	Scope        Scope
-	PartitionKey string        // "": none
-	Delay        time.Duration // of the first step; at most one of Delay and At is set
-	At           time.Time     // zero: after Delay
-	Deadline     time.Duration // from the insert on; 0: no deadline
-	Labels       map[string]string
+	Machine      string            `json:"machine"`
+	Version      int               `json:"version"`
+	Step         string            `json:"step"`
+	Queue        string            `json:"queue"`
+	Priority     int               `json:"priority"`
+	Key          Key               `json:"key,omitempty"` // "": none
+	Scope        Scope             `json:"scope"`
+	PartitionKey string            `json:"partition_key,omitempty"` // "": none
+	Delay        time.Duration     `json:"delay_ns,omitempty"`      // of the first step; at most one of Delay and At is set
+	At           time.Time         `json:"at,omitzero"`             // zero: after Delay
+	Deadline     time.Duration     `json:"deadline_ns,omitempty"`   // from the insert on; 0: no deadline
+	Labels       map[string]string `json:"labels,omitempty"`
 }
 
 // Options returns the spec's values so far. A change to the labels that it returns does not change

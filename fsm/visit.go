@@ -81,12 +81,12 @@ type AnyVisit interface{ execution() *execution }
 // Received is a signal in the inbox, not decoded. [Signal.First], [Signal.All] and [Signal.Decode]
 // return its payload typed.
 type Received struct {
-	ID       int64 // grows in the order of insertion, which may differ from that of commits
-	Name     string
-	Payload  json.RawMessage   // as the codec encoded it
-	DedupKey string            // "": none
-	At       time.Time         // the time of insertion
-	Trace    map[string]string // of the sender, as engine.Config.Inject returned it; nil: none
+	ID       int64             `json:"id"` // grows in the order of insertion, which may differ from that of commits
+	Name     string            `json:"name"`
+	Payload  json.RawMessage   `json:"payload"`             // as the codec encoded it
+	DedupKey string            `json:"dedup_key,omitempty"` // "": none
+	At       time.Time         `json:"at"`                  // the time of insertion
+	Trace    map[string]string `json:"trace,omitempty"`     // of the sender, as engine.Config.Inject returned it; nil: none
 }
 
 func received(signals []step.Signal) []Received {
@@ -183,9 +183,9 @@ func (v *Visit[S, R]) EachChild(ctx context.Context) iter.Seq2[Child[json.RawMes
 
 // Dropped is a child that was not inserted, since its correlation key was occupied.
 type Dropped struct {
-	Index    int // its index in the children of the ScheduleChildren
-	Key      Key
-	Occupant ID // the instance that has the key; 0: the key has become free since
+	Index    int `json:"index"` // its index in the children of the ScheduleChildren
+	Key      Key `json:"key"`
+	Occupant ID  `json:"occupant,omitempty"` // the instance that has the key; 0: the key has become free since
 }
 
 // Dropped returns the children that were not inserted of the round that joins at this visit, in the

@@ -21,11 +21,11 @@ const (
 
 // Status says how far a schema is migrated.
 type Status struct {
-	Schema  string
-	State   State
-	Current string   // the newest version that is completely applied; Empty if none is
-	Latest  string   // the version that this program needs
-	Pending []string // the versions that Up would apply, in order
+	Schema  string   `json:"schema"`
+	State   State    `json:"state"`
+	Current string   `json:"current"` // the newest version that is completely applied; Empty if none is
+	Latest  string   `json:"latest"`  // the version that this program needs
+	Pending []string `json:"pending"` // the versions that Up would apply, in order
 }
 
 // SchemaError is returned when an engine cannot work with the version of its schema.

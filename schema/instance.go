@@ -53,7 +53,8 @@ func (Instance) Annotations() []entschema.Annotation {
 	}
 }
 
-// Fields returns the columns: first those of the base, then those that the engine adds.
+// Fields returns the columns: first those of the base, then those that the engine adds. A field is
+// named as package fsm names it, also where the column of the base has another name.
 func (Instance) Fields() []ent.Field {
 	return append(instanceBase(), instanceEngine()...)
 }
@@ -61,8 +62,8 @@ func (Instance) Fields() []ent.Field {
 func instanceBase() []ent.Field {
 	return []ent.Field{
 		field.Int64("id").GoType(fsm.ID(0)),
-		field.Text("fsm").Comment("the machine's name"),
-		field.Int("fsm_version").SchemaType(postgres("integer")).Default(1),
+		field.Text("machine").StorageKey("fsm").Comment("the machine's name"),
+		field.Int("version").StorageKey("fsm_version").SchemaType(postgres("integer")).Default(1).Comment("of the machine"),
 		field.Text("step"),
 		field.Enum("status").GoType(fsm.Status("")).SchemaType(postgres("durable_status")).Default(string(fsm.StatusRunnable)),
 		field.JSON("state", json.RawMessage{}).Default(json.RawMessage("{}")).Annotations(entsql.Default("{}")),
@@ -140,7 +141,7 @@ func (Instance) Indexes() []ent.Index {
 		// These serve the pick. All end in id: rows of one bulk insert share eligible_at, and Postgres
 		// would sort them otherwise (T83).
 		partial("gen_durable_ready", visible+"pick_lane = 0", "queue", "priority", "eligible_at", "id"),
-		partial("gen_durable_aside", visible+"pick_lane = 2", "queue", "fsm", "fsm_version", "priority", "eligible_at", "id"),
+		partial("gen_durable_aside", visible+"pick_lane = 2", "queue", "machine", "version", "priority", "eligible_at", "id"),
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
 		// This one is the last defence of the promise that at most one step of a key executes at a time.
 		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),

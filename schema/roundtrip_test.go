@@ -32,11 +32,11 @@ func TestEveryFieldSurvivesTheDatabase(t *testing.T) {
 		ent.AlternateSchema(ent.SchemaConfig{Instance: engine, Signal: engine}))
 
 	now := time.Now().UTC().Truncate(time.Microsecond)
-	parent, err := client.Instance.Create().SetFsm("orders").SetStep("start").Save(t.Context())
+	parent, err := client.Instance.Create().SetMachine("orders").SetStep("start").Save(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, fsm.ID(1), parent.ID)
 	written, err := client.Instance.Create().
-		SetFsm("orders").SetFsmVersion(2).SetStep("end").SetStatus(fsm.StatusFailed).SetFailure(fsm.FailureStopped).SetFinishedAt(now).
+		SetMachine("orders").SetVersion(2).SetStep("end").SetStatus(fsm.StatusFailed).SetFailure(fsm.FailureStopped).SetFinishedAt(now).
 		SetState(json.RawMessage(`{"n": 9007199254740993}`)).SetResult(json.RawMessage(`[]`)).SetDropped(json.RawMessage(`[{"i": 0}]`)).
 		SetAwaits(schema.Names{"go", `a "b"`}).SetQueue("q").SetPriority(-3).SetPartitionKey("p").SetEligibleAt(now).SetAttempt(1).
 		SetLastError("boom").SetLockedBy("w").SetLeaseExpiresAt(now).SetParent(parent).SetChildrenPending(2).

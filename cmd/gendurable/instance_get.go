@@ -81,7 +81,7 @@ func (d *database) row(ctx context.Context, to fsm.Target) (*ent.Instance, error
 
 func summarizeRow(r *ent.Instance) summary {
 	return summary{
-		ID: r.ID, Key: fsm.Key(value(r.CorrelationKey)), Machine: r.Fsm, Version: r.FsmVersion, Step: r.Step, Status: r.Status, Paused: r.Paused,
+		ID: r.ID, Key: fsm.Key(value(r.CorrelationKey)), Machine: r.Machine, Version: r.Version, Step: r.Step, Status: r.Status, Paused: r.Paused,
 		Queue: r.Queue, Priority: int(r.Priority), PartitionKey: value(r.PartitionKey), Visit: r.Visit, Attempt: int(r.Attempt),
 		Crashes: int(r.Crashes), Failure: r.Failure, LastError: value(r.LastError), EligibleAt: r.EligibleAt.UTC(),
 		InsertedAt: r.InsertedAt.UTC(), FinishedAt: absent(value(r.FinishedAt)), Deadline: absent(value(r.Deadline)), Labels: r.Labels,

@@ -19,10 +19,10 @@ const (
 	Label = "instance"
 	// FieldID holds the string denoting the id field in the database.
 	FieldID = "id"
-	// FieldFsm holds the string denoting the fsm field in the database.
-	FieldFsm = "fsm"
-	// FieldFsmVersion holds the string denoting the fsm_version field in the database.
-	FieldFsmVersion = "fsm_version"
+	// FieldMachine holds the string denoting the machine field in the database.
+	FieldMachine = "fsm"
+	// FieldVersion holds the string denoting the version field in the database.
+	FieldVersion = "fsm_version"
 	// FieldStep holds the string denoting the step field in the database.
 	FieldStep = "step"
 	// FieldStatus holds the string denoting the status field in the database.
@@ -131,8 +131,8 @@ const (
 // Columns holds all SQL columns for instance fields.
 var Columns = []string{
 	FieldID,
-	FieldFsm,
-	FieldFsmVersion,
+	FieldMachine,
+	FieldVersion,
 	FieldStep,
 	FieldStatus,
 	FieldState,
@@ -186,8 +186,8 @@ func ValidColumn(column string) bool {
 }
 
 var (
-	// DefaultFsmVersion holds the default value on creation for the "fsm_version" field.
-	DefaultFsmVersion int
+	// DefaultVersion holds the default value on creation for the "version" field.
+	DefaultVersion int
 	// DefaultState holds the default value on creation for the "state" field.
 	DefaultState json.RawMessage
 	// DefaultQueue holds the default value on creation for the "queue" field.
@@ -248,14 +248,14 @@ func ByID(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldID, opts...).ToFunc()
 }
 
-// ByFsm orders the results by the fsm field.
-func ByFsm(opts ...sql.OrderTermOption) OrderOption {
-	return sql.OrderByField(FieldFsm, opts...).ToFunc()
+// ByMachine orders the results by the machine field.
+func ByMachine(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldMachine, opts...).ToFunc()
 }
 
-// ByFsmVersion orders the results by the fsm_version field.
-func ByFsmVersion(opts ...sql.OrderTermOption) OrderOption {
-	return sql.OrderByField(FieldFsmVersion, opts...).ToFunc()
+// ByVersion orders the results by the version field.
+func ByVersion(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldVersion, opts...).ToFunc()
 }
 
 // ByStep orders the results by the step field.

@@ -59,14 +59,14 @@ func IDLTE(id fsm.ID) predicate.Instance {
 	return predicate.Instance(sql.FieldLTE(FieldID, id))
 }
 
-// Fsm applies equality check predicate on the "fsm" field. It's identical to FsmEQ.
-func Fsm(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldEQ(FieldFsm, v))
+// Machine applies equality check predicate on the "machine" field. It's identical to MachineEQ.
+func Machine(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
 }
 
-// FsmVersion applies equality check predicate on the "fsm_version" field. It's identical to FsmVersionEQ.
-func FsmVersion(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldEQ(FieldFsmVersion, v))
+// Version applies equality check predicate on the "version" field. It's identical to VersionEQ.
+func Version(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldVersion, v))
 }
 
 // Step applies equality check predicate on the "step" field. It's identical to StepEQ.
@@ -236,109 +236,109 @@ func Deadline(v time.Time) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldDeadline, v))
 }
 
-// FsmEQ applies the EQ predicate on the "fsm" field.
-func FsmEQ(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldEQ(FieldFsm, v))
+// MachineEQ applies the EQ predicate on the "machine" field.
+func MachineEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
 }
 
-// FsmNEQ applies the NEQ predicate on the "fsm" field.
-func FsmNEQ(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldNEQ(FieldFsm, v))
+// MachineNEQ applies the NEQ predicate on the "machine" field.
+func MachineNEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldMachine, v))
 }
 
-// FsmIn applies the In predicate on the "fsm" field.
-func FsmIn(vs ...string) predicate.Instance {
-	return predicate.Instance(sql.FieldIn(FieldFsm, vs...))
+// MachineIn applies the In predicate on the "machine" field.
+func MachineIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldMachine, vs...))
 }
 
-// FsmNotIn applies the NotIn predicate on the "fsm" field.
-func FsmNotIn(vs ...string) predicate.Instance {
-	return predicate.Instance(sql.FieldNotIn(FieldFsm, vs...))
+// MachineNotIn applies the NotIn predicate on the "machine" field.
+func MachineNotIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldMachine, vs...))
 }
 
-// FsmGT applies the GT predicate on the "fsm" field.
-func FsmGT(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldGT(FieldFsm, v))
+// MachineGT applies the GT predicate on the "machine" field.
+func MachineGT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldMachine, v))
 }
 
-// FsmGTE applies the GTE predicate on the "fsm" field.
-func FsmGTE(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldGTE(FieldFsm, v))
+// MachineGTE applies the GTE predicate on the "machine" field.
+func MachineGTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldMachine, v))
 }
 
-// FsmLT applies the LT predicate on the "fsm" field.
-func FsmLT(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldLT(FieldFsm, v))
+// MachineLT applies the LT predicate on the "machine" field.
+func MachineLT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldMachine, v))
 }
 
-// FsmLTE applies the LTE predicate on the "fsm" field.
-func FsmLTE(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldLTE(FieldFsm, v))
+// MachineLTE applies the LTE predicate on the "machine" field.
+func MachineLTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldMachine, v))
 }
 
-// FsmContains applies the Contains predicate on the "fsm" field.
-func FsmContains(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldContains(FieldFsm, v))
+// MachineContains applies the Contains predicate on the "machine" field.
+func MachineContains(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContains(FieldMachine, v))
 }
 
-// FsmHasPrefix applies the HasPrefix predicate on the "fsm" field.
-func FsmHasPrefix(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldHasPrefix(FieldFsm, v))
+// MachineHasPrefix applies the HasPrefix predicate on the "machine" field.
+func MachineHasPrefix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasPrefix(FieldMachine, v))
 }
 
-// FsmHasSuffix applies the HasSuffix predicate on the "fsm" field.
-func FsmHasSuffix(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldHasSuffix(FieldFsm, v))
+// MachineHasSuffix applies the HasSuffix predicate on the "machine" field.
+func MachineHasSuffix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasSuffix(FieldMachine, v))
 }
 
-// FsmEqualFold applies the EqualFold predicate on the "fsm" field.
-func FsmEqualFold(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldEqualFold(FieldFsm, v))
+// MachineEqualFold applies the EqualFold predicate on the "machine" field.
+func MachineEqualFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEqualFold(FieldMachine, v))
 }
 
-// FsmContainsFold applies the ContainsFold predicate on the "fsm" field.
-func FsmContainsFold(v string) predicate.Instance {
-	return predicate.Instance(sql.FieldContainsFold(FieldFsm, v))
+// MachineContainsFold applies the ContainsFold predicate on the "machine" field.
+func MachineContainsFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContainsFold(FieldMachine, v))
 }
 
-// FsmVersionEQ applies the EQ predicate on the "fsm_version" field.
-func FsmVersionEQ(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldEQ(FieldFsmVersion, v))
+// VersionEQ applies the EQ predicate on the "version" field.
+func VersionEQ(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldVersion, v))
 }
 
-// FsmVersionNEQ applies the NEQ predicate on the "fsm_version" field.
-func FsmVersionNEQ(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldNEQ(FieldFsmVersion, v))
+// VersionNEQ applies the NEQ predicate on the "version" field.
+func VersionNEQ(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldVersion, v))
 }
 
-// FsmVersionIn applies the In predicate on the "fsm_version" field.
-func FsmVersionIn(vs ...int) predicate.Instance {
-	return predicate.Instance(sql.FieldIn(FieldFsmVersion, vs...))
+// VersionIn applies the In predicate on the "version" field.
+func VersionIn(vs ...int) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldVersion, vs...))
 }
 
-// FsmVersionNotIn applies the NotIn predicate on the "fsm_version" field.
-func FsmVersionNotIn(vs ...int) predicate.Instance {
-	return predicate.Instance(sql.FieldNotIn(FieldFsmVersion, vs...))
+// VersionNotIn applies the NotIn predicate on the "version" field.
+func VersionNotIn(vs ...int) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldVersion, vs...))
 }
 
-// FsmVersionGT applies the GT predicate on the "fsm_version" field.
-func FsmVersionGT(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldGT(FieldFsmVersion, v))
+// VersionGT applies the GT predicate on the "version" field.
+func VersionGT(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldVersion, v))
 }
 
-// FsmVersionGTE applies the GTE predicate on the "fsm_version" field.
-func FsmVersionGTE(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldGTE(FieldFsmVersion, v))
+// VersionGTE applies the GTE predicate on the "version" field.
+func VersionGTE(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldVersion, v))
 }
 
-// FsmVersionLT applies the LT predicate on the "fsm_version" field.
-func FsmVersionLT(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldLT(FieldFsmVersion, v))
+// VersionLT applies the LT predicate on the "version" field.
+func VersionLT(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldVersion, v))
 }
 
-// FsmVersionLTE applies the LTE predicate on the "fsm_version" field.
-func FsmVersionLTE(v int) predicate.Instance {
-	return predicate.Instance(sql.FieldLTE(FieldFsmVersion, v))
+// VersionLTE applies the LTE predicate on the "version" field.
+func VersionLTE(v int) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldVersion, v))
 }
 
 // StepEQ applies the EQ predicate on the "step" field.

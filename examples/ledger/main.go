@@ -177,7 +177,7 @@ func verify(ctx context.Context, out io.Writer, db *run.Database, eng *engine.En
 		(select sum(cents) from account)`).Scan(&placed, &bookings, &once, &sum); err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
-	if machines, err = eng.Ent().Instance.Query().Where(instance.Fsm(Move.Name())).Count(ctx); err != nil {
+	if machines, err = eng.Ent().Instance.Query().Where(instance.Machine(Move.Name())).Count(ctx); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%d orders, %d machines, %d bookings of %d orders, %d in the day's statement, balance %d\n", placed, machines, bookings, once, booked, sum)

@@ -172,7 +172,7 @@ func (a *act) cancel(ctx context.Context) {
 func (a *act) cancelFamily(ctx context.Context) {
 	where := []predicate.Instance{instance.StatusEQ(fsm.StatusAwaitingChildren)} // they are few
 	if a.IntN(3) == 0 {
-		where = []predicate.Instance{alive, instance.FsmEQ(family.Name())}
+		where = []predicate.Instance{alive, instance.MachineEQ(family.Name())}
 	}
 	id, _ := a.some(ctx, where...)
 	if id == 0 {
@@ -235,7 +235,7 @@ func (a *act) apply(ctx context.Context) {
 	where := []predicate.Instance{instance.CorrelationKeyNotNil(), alive}
 	switch verb { //nolint:exhaustive // the others apply to any live instance
 	case engine.VerbRetry:
-		where = []predicate.Instance{instance.CorrelationKeyNotNil(), instance.StatusEQ(fsm.StatusFailed), instance.FsmEQ(job.Name())}
+		where = []predicate.Instance{instance.CorrelationKeyNotNil(), instance.StatusEQ(fsm.StatusFailed), instance.MachineEQ(job.Name())}
 	case engine.VerbReschedule:
 		where = append(where, instance.StatusEQ(fsm.StatusRunnable))
 	}

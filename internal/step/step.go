@@ -28,21 +28,21 @@ type Codec interface {
 // Limits bound what one outcome, insert or signal may hold (spec §4, §5). A zero field is not
 // "unlimited": the engine uses the default.
 type Limits struct {
-	PayloadBytes int // one encoded state, result or payload of a signal; 1 MiB
-	OutcomeBytes int // one outcome with all of its children, or all specs of one InsertMany; 256 MiB
-	AwaitNames   int // distinct names of one Await; 1,000
-	Inbox        int // unconsumed signals of one instance; 10,000
+	PayloadBytes int `json:"payload_bytes"` // one encoded state, result or payload of a signal; 1 MiB
+	OutcomeBytes int `json:"outcome_bytes"` // one outcome with all of its children, or all specs of one InsertMany; 256 MiB
+	AwaitNames   int `json:"await_names"`   // distinct names of one Await; 1,000
+	Inbox        int `json:"inbox"`         // unconsumed signals of one instance; 10,000
 	// AwaitedBytes bounds the signals that one visit is given (Visit.Awaited), and those that
 	// Visit.Inbox returns: payloads and traces as stored, and 100 bytes each; 16 MiB. Awaited signals
 	// that are over it stay in the inbox, and come once those before are consumed; one that is larger
 	// comes alone. An inbox that is over it is an ErrTooLarge: Visit.EachSignal reads it in pages.
-	AwaitedBytes int
-	Children     int // of one ScheduleChildren; 20,000
+	AwaitedBytes int `json:"awaited_bytes"`
+	Children     int `json:"children"` // of one ScheduleChildren; 20,000
 	// ChildrenBytes bounds the round of children that is read for a joining step: states, results and
 	// errors as stored, and 200 bytes each; 256 MiB. A round that is over it is the step's error, an
 	// ErrTooLarge, unless the step reads it in pages: see StepDef.ChildrenOnDemand.
-	ChildrenBytes int
-	Depth         int // of nesting; 100
+	ChildrenBytes int `json:"children_bytes"`
+	Depth         int `json:"depth"` // of nesting; 100
 }
 
 // The defaults of Limits.
