@@ -48,7 +48,8 @@ type Engine struct {
 	waiters   *waiters
 	counter   *counter
 
-	surrounded bool // by middleware: its calls
+	surrounded bool        // by middleware: its calls
+	unstored   atomic.Bool // Start could not store the schedules: somebody holds one
 
 	turn chan struct{} // held by the one Start or Stop that is at work, which alone changes life
 	life atomic.Value  // a State
@@ -122,8 +123,9 @@ func (e *Engine) workerConfig() worker.Config {
 	}
 }
 
-// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working. ctx
-// bounds the start only. A client need not be started; Start only checks and stores there. After an
+// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working. It
+// stores a schedule later, and logs so, that has changed and that somebody keeps locked. ctx bounds
+// the start only. A client need not be started; Start only checks and stores there. After an
 // ErrSchema, the end of the context or an error of Postgres Start may be called again.
 //
 // Errors: ErrPooler, ErrRights, ErrSchema, ErrStarted, ErrStopped.
@@ -157,7 +159,12 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := e.storeSchedules(ctx, time.Time{}); err != nil {
-		return err
+		if e.worker == nil || !repeatable(err) || ctx.Err() != nil {
+			return err
+		}
+		// Somebody holds a schedule that has changed: what does not need it goes on.
+		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot store schedules yet, trying again", slog.Any("error", err))
+		e.unstored.Store(true)
 	}
 	if e.worker != nil {
 		e.worker.Start()

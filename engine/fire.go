@@ -55,8 +55,21 @@ func (e *Engine) storeSchedules(ctx context.Context, at time.Time) error {
 }
 
 // fireDue fires what is due at a time, by Postgres' clock where it is zero, and returns when to
-// look again. A schedule that cannot be fired holds up no other.
+// look again. A schedule that cannot be fired holds up no other. Then it stores what Start could
+// not store.
 func (e *Engine) fireDue(ctx context.Context, at time.Time, told func(worker.FireEvent)) (wait time.Duration, err error) {
+	wait, err = e.fireAll(ctx, at, told)
+	if e.unstored.Load() {
+		if late := e.storeSchedules(ctx, at); late != nil {
+			return 0, errors.Join(err, late)
+		}
+		e.unstored.Store(false)
+		wait = 0 // what was stored may be due
+	}
+	return wait, err
+}
+
+func (e *Engine) fireAll(ctx context.Context, at time.Time, told func(worker.FireEvent)) (wait time.Duration, err error) {
 	ctx = context.WithValue(ctx, engineKey{}, e)
 	due, err := e.store.DueSchedules(ctx, at, ahead, dueMost)
 	if err != nil {

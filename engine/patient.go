@@ -29,9 +29,16 @@ type task struct {
 // locked, is waited for is for the caller's context to say. The log names the first failure, and
 // ever fewer of those that follow.
 func (e *Engine) patiently(ctx context.Context, t task, once func() error) error {
+	var fault error // of the attempt before
 	for n := 1; ; n++ {
 		err := once()
-		if err == nil || !repeatable(err) {
+		if err == nil {
+			return nil
+		}
+		if !repeatable(err) {
+			if fault != nil && ctx.Err() != nil {
+				return fmt.Errorf("%w; the attempt before: %w", err, fault) // the end of ctx says nothing
+			}
 			return err
 		}
 		if n&(n-1) == 0 {
@@ -40,6 +47,7 @@ func (e *Engine) patiently(ctx context.Context, t task, once func() error) error
 		if !pause(ctx, n) {
 			return fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))
 		}
+		fault = err
 	}
 }
 

@@ -107,6 +107,41 @@ func TestASchedulesInstancesRun(t *testing.T) {
 	require.WithinDuration(t, time.Now(), page.Schedules[0].Last, 10*time.Second)
 }
 
+// A process that stands still while it fires holds its schedule. Others start beside it: at once
+// where they declare what is stored, and else they store what has changed as soon as they can.
+func TestStartWhileSomebodyHoldsASchedule(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	every := func(d time.Duration) func(*engine.Config) {
+		return func(c *engine.Config) {
+			c.Machines = []fsm.Definition{echoes.Job(func(_ context.Context, text string) (string, error) { return text, nil })}
+			c.Queues = map[string]engine.Queue{"default": {}}
+			c.Schedules = []engine.Schedule{engine.Every("pulse", d, echoes.New("hello"))}
+		}
+	}
+	first := working(t, pool, every(time.Hour))
+	stored := func() string {
+		page, err := first.Admin().Schedules(t.Context(), engine.ScheduleQuery{})
+		require.NoError(t, err)
+		return page.Schedules[0].Expression
+	}
+	stranger, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = stranger.Exec(t.Context(), `SELECT FROM gendurable.schedules WHERE name = 'pulse' FOR UPDATE`)
+	require.NoError(t, err)
+
+	working(t, pool, every(time.Hour))
+	changed := working(t, pool, every(time.Minute))
+	id, err := changed.Insert(within(t), echoes.New("it works"))
+	require.NoError(t, err)
+	got, err := echoes.Wait(within(t), changed, id)
+	require.NoError(t, err)
+	require.Equal(t, "it works", got)
+	require.Equal(t, "@every 1h0m0s", stored())
+	require.NoError(t, stranger.Commit(t.Context()))
+	require.Eventually(t, func() bool { return stored() == "@every 1m0s" }, time.Minute, 50*time.Millisecond)
+}
+
 // Ten engines that know nothing of the machine, whose connections break all the time, and the next
 // occurrence is set back again and again: each occurrence from the first to the last is there,
 // once.

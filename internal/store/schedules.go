@@ -66,8 +66,12 @@ const clockSQL = `SELECT clock_timestamp()`
 // storeScheduleSQL stores the schedules that a program declares. A stored schedule keeps its next
 // occurrence, so that occurrences that were missed while no process ran are not forgotten, unless
 // its expression or its time zone has changed. The statement inserts rows in the order of their
-// names, so that two processes that start at once do not deadlock, and does not write rows that
-// need no change. It returns the names of schedules that changed.
+// names, so that two processes that start at once do not deadlock. It neither writes nor locks a
+// row that needs no change: it waits for nobody who holds one, such as a process that stands still
+// while it fires. It returns the names of schedules that changed.
+//
+// A row that another process changes after the look at it decides as of that look: both processes
+// declare at once, and either may be the last.
 //
 // $1 names $2 specs $3 expressions $4 time zones $5 catch-up $6 overlap $7 jitters, µs $8 next
 // occurrences.
@@ -75,6 +79,8 @@ const storeScheduleSQL = `INSERT INTO {s}.schedules AS s (name, spec, expression
 SELECT u.name, u.spec::jsonb, u.expression, u.zone, u.catch_up, u.overlap, u.jitter, u.next
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::timestamptz[])
   AS u(name, spec, expression, zone, catch_up, overlap, jitter, next)
+WHERE NOT EXISTS (SELECT FROM {s}.schedules x WHERE x.name = u.name
+  AND (x.spec, x.expression, x.time_zone, x.catch_up, x.overlap, x.jitter) = (u.spec::jsonb, u.expression, u.zone, u.catch_up, u.overlap, u.jitter))
 ORDER BY u.name
 ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, expression = excluded.expression, time_zone = excluded.time_zone,
   catch_up = excluded.catch_up, overlap = excluded.overlap, jitter = excluded.jitter, updated_at = clock_timestamp(),
