@@ -41,13 +41,13 @@ postgres: bin/withpg ## Install what is missing of Postgres and PgBouncer, as ro
 PROOFS := /integration/(interleave|model)$$
 
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
-	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run TestEveryInterleaving ./integration/interleave
+	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run 'Interleaving|Stranger' ./integration/interleave
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
 
 proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories, 5,000 storms, 1,000 starts and stops, every mutant
-	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'TestEveryInterleaving|Mutant' ./integration/interleave
+	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'Interleaving|Stranger|Mutant' ./integration/interleave
 	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
 	SEEDS=5000 go test -count=1 -timeout 60m -run TestStorm ./worker
 	CYCLES=1000 bin/withpg go test -count=1 -timeout 60m -v -run TestStartingAndStopping ./integration

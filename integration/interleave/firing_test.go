@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,12 +28,14 @@ var every = map[string]time.Duration{"@every 1s": time.Second, "@every 1h0m0s": 
 
 var errOverlap = errors.New("an instance is live")
 
+// stored is a schedule as it is declared.
+func stored(name string) string {
+	return fmt.Sprintf(`INSERT INTO gendurable.schedules (name, spec, expression, next_at)
+		VALUES ('%s', '{"machine": "m", "version": 1, "step": "s", "queue": "default", "state": {}}', '@every 1s', '%s')`, name,
+		noon.Add(-2*time.Second).Format(time.RFC3339))
+}
+
 func scheduled() world {
-	stored := func(name string) string {
-		return fmt.Sprintf(`INSERT INTO gendurable.schedules (name, spec, expression, next_at)
-			VALUES ('%s', '{"machine": "m", "version": 1, "step": "s", "queue": "default", "state": {}}', '@every 1s', '%s')`, name,
-			noon.Add(-2*time.Second).Format(time.RFC3339))
-	}
 	return world{name: "scheduled", setup: []string{stored(pulse), stored(lone)}, verbs: []verb{
 		fires("fire", pulse, noon), fires("fire, later", pulse, noon.Add(time.Second)), runs("run", pulse),
 		pauses("pause", pulse, true), inTurn("pause, resume", pauses("", pulse, true), pauses("", pulse, false)),
@@ -40,6 +43,32 @@ func scheduled() world {
 		deletes("delete"), inTurn("delete, store", deletes(""), stores("", "@every 1s", 1)),
 		fires("fire lone", lone, noon), runs("run lone", lone),
 	}}
+}
+
+// fired is about the newest instance of a schedule that allows none beside it: whoever fires reads in one
+// snapshot whether it lives, and its end comes before that or after.
+func fired() world {
+	claim := &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default"}
+	instance := []string{"correlation_key", "'schedule:lone:2026-11-21T11:59:57Z'", "correlation_scope",
+		"'{runnable,executing,awaiting_signal,awaiting_children,done,failed}'", "visit", "3", "claim_token", "11"}
+	lone := stored(lone) + fmt.Sprintf(`; UPDATE gendurable.schedules SET last_instance = %d`, subjectID)
+	fireable := func(v verb) bool { return v.family == "fire" }
+	return world{name: "fired", setup: append([]string{row(subjectID, with(expired, instance...)...)}, strings.Split(lone, "; ")...), only: fireable, verbs: []verb{
+		beside(fires("fire", "lone", noon)), beside(fires("fire, later", "lone", noon.Add(time.Second))), beside(runs("run", "lone")),
+		beside(pauses("pause schedule", "lone", true)),
+		commits("done", false, done(claim)), commits("next", false, next(claim)), commits("next, kept", false, kept(claim)),
+		commits("spawn", false, spawns(claim, spec("", ""))), transacts("own: done", done(claim)),
+		delivers("signal", byID(subjectID), "go", ""), beats("beat", claim), releases("release", claim), reaps("reap", 0), reaps("reap to the limit", 0+1),
+		cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), holds("hold", subject, subjectID), refers(subject, subjectID),
+		claims("claim", "default", owner, 10), inserts("insert", spec("y", "")), arrives("start", "y", "go", ""),
+		inTurn("done, prune", commits("", false, done(claim)), prunes()),
+	}}
+}
+
+// beside has a verb on a schedule meet what acts on its instance.
+func beside(v verb) verb {
+	v.touches |= subject | guard
+	return v
 }
 
 func rowOf(name string) things { return map[string]things{pulse: pulses, lone: loner}[name] }

@@ -39,6 +39,7 @@ type gate struct {
 	building unit
 	queue    []unit
 	skipping bool // after an error the server ignores everything up to Sync
+	reading  bool // the transaction has only read so far
 
 	out scanner
 }
@@ -77,7 +78,7 @@ func (g *gate) take(m []byte) error {
 		g.texts[string(fields[0])] = string(fields[1])
 	case fromBind:
 		fields := bytes.SplitN(m[5:], []byte{0}, 3)
-		g.building.label = label(g.texts[string(fields[1])])
+		g.building.label = g.name(label(g.texts[string(fields[1])]))
 	}
 	// The COMMIT of a step's own transaction is a simple query. Any other simple query is no step of a
 	// schedule: it is a ping, a BEGIN, or the ROLLBACK of a transaction that an error has already
@@ -104,6 +105,9 @@ func (g *gate) take(m []byte) error {
 		done := g.building
 		g.building = unit{}
 		switch {
+		case done.answers > 0 && quiet[done.label] && len(g.queue) > 0:
+			last := &g.queue[len(g.queue)-1]
+			last.bytes, last.answers, last.sync = append(last.bytes, done.bytes...), last.answers+done.answers, true
 		case done.answers > 0:
 			done.sync = true
 			g.queue = append(g.queue, done)
@@ -116,6 +120,19 @@ func (g *gate) take(m []byte) error {
 		}
 	}
 	return nil
+}
+
+// name tells a COMMIT of what was only read from others.
+func (g *gate) name(label string) string {
+	switch {
+	case label == "begin":
+		g.reading = true
+	case label == "commit" && g.reading:
+		return commitOfReads
+	case !onlyReads[label]:
+		g.reading = false
+	}
+	return label
 }
 
 // release lets the next unit pass.
@@ -241,9 +258,16 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // quiet are statements after which no other session can make a difference before the next one, so
 // they pass together with that. BEGIN and the settings take no lock, and at READ COMMITTED no
 // snapshot. The rows that the reads find are hints that are verified later. Statements that consume
-// signals name them by id, and nobody else's statement names them.
+// signals name them by id, and nobody else's statement names them. A claim reads its own rows, which
+// only the end of the claim changes, and that may as well come after it has read the inbox. A COMMIT
+// after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
-	"consume": true}
+	"consume": true, "claim read": true, commitOfReads: true}
+
+const commitOfReads = "commit of reads"
+
+// onlyReads are statements that lock nothing and write nothing.
+var onlyReads = map[string]bool{"settings": true, "claim read": true, "claim inbox": true, "get": true, "children": true}
 
 // labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
@@ -254,7 +278,7 @@ var labels = [][2]string{
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
 	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
-	{" AS act", "claim"},
+	{" AS act", "claim"}, {"SELECT q.id, q.fsm, q.fsm_version, q.status", "children"}, {"SELECT g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priori", "get"},
 	{"current_setting('gendurable.fencing')", "settings"}, {"current_setting('gendurable.claimed')", "claim read"},
 	{"current_setting('gendurable.awaiting')", "claim inbox"},
 	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"AND (u.parent = ANY(", "outcomes"},
@@ -263,7 +287,7 @@ var labels = [][2]string{
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
 	{"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
 	{"ORDER BY x.id FOR NO KEY UPDATE", "lock rows"},
-	{"NOT IN (SELECT id FROM busy)", "settle"}, {"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
+	{"x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED", "lock free rows"}, {"NOT IN (SELECT id FROM busy)", "settle"}, {"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
 	{"AND g.claim_token = $2 AND g.visit = $3", "own fence"}, {"interleave.booked", "write"}, {"g.correlation_guard = $1::text AND g.status IN", "ended holder"},
 	{"SELECT l.id, l.queue", "lock target"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
 	{"(SELECT clock_timestamp()) + $4", "beat"}, {"LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token", "lost"},

@@ -249,6 +249,7 @@ var mutants = []mutant{
 		of("NOT IN (SELECT id FROM busy)", text("AND g.eligible_at <= (SELECT now FROM c)\n  ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED", ""))},
 	{"settled behind a claim that is not locked", "followed/clear|done", "key stands still",
 		of("NOT IN (SELECT id FROM busy)", text("'executing', false)\n  ORDER BY g.id FOR NO KEY UPDATE OF g SKIP LOCKED", "'executing', false)"))},
+	{"blocked rows in front for ever", "unsettled/promote|drain//subject held", "bystander waits", text("THEN 4 END AS act", "END AS act")},
 	{"claim of what is not the head", "unsettled/claim|hold", "overtook",
 		text("p.busy IS NULL AND p.head = w.id", "p.busy IS NULL")},
 	{"cancel that locks nothing", "executing/done|cancel", "unfenced outcome", text("\nORDER BY g.id FOR NO KEY UPDATE OF g", "\nORDER BY g.id",
@@ -297,7 +298,10 @@ func TestEveryMutantIsFound(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			r := newRig(t, &m)
-			s, err := parse(m.scenario + "/")
+			if !strings.Contains(m.scenario, "//") {
+				m.scenario += "/"
+			}
+			s, err := parse(m.scenario)
 			require.NoError(t, err)
 			proof := &proof{t: t, seed: 1, mutant: true}
 			turns, found, played := proof.turns(r, s.world, s.verbs), "", 0

@@ -3,8 +3,10 @@ package interleave
 import (
 	"context"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,7 +52,7 @@ const rigs = 2
 // triples.
 func TestEveryInterleaving(t *testing.T) {
 	t.Parallel()
-	proof := &proof{t: t, share: uint64(number(t, shareVariable, 12)), seed: uint64(number(t, seedVariable, 1))}
+	proof := newProof(t)
 	if text := os.Getenv(replayVariable); text != "" {
 		s, err := parse(text)
 		require.NoError(t, err)
@@ -59,16 +61,7 @@ func TestEveryInterleaving(t *testing.T) {
 		return
 	}
 	began := time.Now()
-	work := make(chan func(*rig))
-	var group sync.WaitGroup
-	for range rigs {
-		r := newRig(t, nil)
-		group.Go(func() {
-			for do := range work {
-				do(r)
-			}
-		})
-	}
+	work, done := proof.start()
 	for _, w := range worlds() {
 		if only := os.Getenv(worldVariable); only != "" && only != w.name {
 			continue
@@ -86,13 +79,62 @@ func TestEveryInterleaving(t *testing.T) {
 			}
 		}
 	}
-	close(work)
-	group.Wait()
+	done()
 	t.Logf("%d schedules of 2 sessions of %d that can be written down, %d of them different in effect, and %d of 3, in %s; %d waited, %d outcomes took the slow lane; seed %d, one in %d",
 		proof.two.Load(), proof.all.Load(), proof.different.Load(), proof.three.Load(), time.Since(began).Round(time.Second), proof.waited.Load(), proof.slowed.Load(),
 		proof.seed, proof.share)
 	if os.Getenv(worldVariable)+os.Getenv(familyVariable) == "" {
 		require.GreaterOrEqual(t, proof.two.Load()+proof.three.Load(), int64(fewest/proof.share))
+	}
+}
+
+// TestNobodyWaitsForAStranger has every verb that needs not wait meet a scheduler while a stranger holds
+// rows that it does not let go of.
+func TestNobodyWaitsForAStranger(t *testing.T) {
+	t.Parallel()
+	proof := newProof(t)
+	began := time.Now()
+	work, done := proof.start()
+	for _, w := range worlds() {
+		if only := os.Getenv(worldVariable); only != "" && only != w.name {
+			continue
+		}
+		for n, v := range w.verbs {
+			if only := os.Getenv(familyVariable); only != "" && v.family != only {
+				continue
+			}
+			for _, held := range slices.Sorted(maps.Keys(holdings)) {
+				if mayRun(v, held) && proof.picked(w.name+v.name+held, proof.share) {
+					work <- func(r *rig) { proof.held(r, &w, v, held, n) }
+				}
+			}
+		}
+	}
+	done()
+	t.Logf("%d schedules beside a stranger in %s; seed %d, one in %d", proof.strangers.Load(), time.Since(began).Round(time.Second), proof.seed, proof.share)
+}
+
+// newProof makes one from the environment.
+func newProof(t *testing.T) *proof {
+	t.Helper()
+	return &proof{t: t, share: uint64(number(t, shareVariable, 12)), seed: uint64(number(t, seedVariable, 1))}
+}
+
+// start has rigs do what is sent to them; done waits for all of it.
+func (p *proof) start() (work chan<- func(*rig), done func()) {
+	jobs := make(chan func(*rig))
+	var group sync.WaitGroup
+	for range rigs {
+		r := newRig(p.t, nil)
+		group.Go(func() {
+			for do := range jobs {
+				do(r)
+			}
+		})
+	}
+	return jobs, func() {
+		close(jobs)
+		group.Wait()
 	}
 }
 
@@ -103,7 +145,7 @@ type proof struct {
 	trace       bool
 	mutant      bool // the run looks for broken invariants
 
-	all, two, three, different, waited, slowed, failed atomic.Int64
+	all, two, three, strangers, different, waited, slowed, failed atomic.Int64
 }
 
 // mostFailures bounds the failures that are reported in full, since one bug makes thousands.
@@ -187,12 +229,22 @@ func (p *proof) picked(what string, share uint64) bool {
 	return h.Sum64()%share == 0
 }
 
+// held plays a verb beside a scheduler while a stranger holds something.
+func (p *proof) held(r *rig, w *world, v verb, held string, n int) {
+	for _, order := range p.heldOrders(n) {
+		p.strangers.Add(1)
+		p.check(r, schedule{world: w, verbs: []verb{v, drains()}, order: order, held: held})
+	}
+}
+
+func (p *proof) random(n int) *rand.Rand { return rand.New(rand.NewPCG(p.seed, uint64(n))) }
+
 // triple adds a third verb to a pair, in a random order.
 func (p *proof) triple(r *rig, w *world, pair []verb, n int) {
 	if uint64(n)%min(p.share, sparse) != p.seed%min(p.share, sparse) {
 		return
 	}
-	random := rand.New(rand.NewPCG(p.seed, uint64(n)))
+	random := p.random(n)
 	verbs := append(append([]verb{}, pair...), w.verbs[random.IntN(len(w.verbs))])
 	p.three.Add(1)
 	p.check(r, schedule{world: w, verbs: verbs, order: anyOrder(random, []int{5, 5, 5})})

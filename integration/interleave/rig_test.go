@@ -27,6 +27,7 @@ type rig struct {
 	t       testing.TB
 	monitor *pgx.Conn
 	cast    []*session
+	holder  *pgx.Conn // a stranger's
 	played  int
 	mutated atomic.Bool // a mutant has changed something
 }
@@ -44,7 +45,10 @@ func newRig(t testing.TB, m *mutant) *rig {
 	// The history does not include the set-up. The invariants are planned once.
 	_, err = monitor.Exec(t.Context(), `SET session_replication_role = replica; SET plan_cache_mode = force_generic_plan; SET jit = off`)
 	require.NoError(t, err)
-	r := &rig{t: t, monitor: monitor}
+	holder, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = holder.Close(context.Background()) })
+	r := &rig{t: t, monitor: monitor, holder: holder}
 	for _, name := range names {
 		r.cast = append(r.cast, r.newSession(url, string(name), m))
 	}
@@ -103,8 +107,14 @@ func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 		return nil, err
 	}
 	p := &play{rig: r, schedule: s, verdict: &verdict{counts: make([]int, len(s.verbs))}, credit: make([]int, len(s.verbs))}
+	if err := p.hold(ctx); err != nil {
+		return nil, err
+	}
 	if err := p.run(ctx); err != nil {
 		return p.verdict, fmt.Errorf("%s: %w\n%s", s, err, strings.Join(p.trace, "\n"))
+	}
+	if err := p.letGo(ctx); err != nil {
+		return nil, err
 	}
 	for i := range s.verbs {
 		actor := r.cast[i]

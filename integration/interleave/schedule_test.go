@@ -12,11 +12,16 @@ type schedule struct {
 	world *world
 	verbs []verb
 	order string
+	held  string // what a stranger holds all the while; "": nothing
 }
 
 // String returns the text by which the schedule can be rerun.
 func (s schedule) String() string {
-	return s.world.name + "/" + strings.Join(s.verbNames(), "|") + "/" + s.order
+	text := s.world.name + "/" + strings.Join(s.verbNames(), "|") + "/" + s.order
+	if s.held != "" {
+		text += "/" + s.held
+	}
+	return text
 }
 
 func (s schedule) verbNames() (names []string) {
@@ -29,14 +34,18 @@ func (s schedule) verbNames() (names []string) {
 // parse is the inverse of String.
 func parse(text string) (schedule, error) {
 	parts := strings.Split(text, "/")
-	if len(parts) != 3 {
-		return schedule{}, fmt.Errorf("%q: %w: want world/verb|verb/order", text, errReplay)
+	held := ""
+	if len(parts) == 4 {
+		parts, held = parts[:3], parts[3]
+	}
+	if _, known := holdings[held]; len(parts) != 3 || !known && held != "" {
+		return schedule{}, fmt.Errorf("%q: %w: want world/verb|verb/order or world/verb|verb/order/held", text, errReplay)
 	}
 	for _, w := range worlds() {
 		if w.name != parts[0] {
 			continue
 		}
-		s := schedule{world: &w, order: parts[2]}
+		s := schedule{world: &w, order: parts[2], held: held}
 		for name := range strings.SplitSeq(parts[1], "|") {
 			v, ok := w.verb(name)
 			if !ok {
@@ -53,7 +62,7 @@ func parse(text string) (schedule, error) {
 }
 
 func (w *world) verb(name string) (verb, bool) {
-	for _, v := range w.verbs {
+	for _, v := range append([]verb{drains()}, w.verbs...) {
 		if v.name == name {
 			return v, true
 		}
@@ -66,7 +75,7 @@ func (w *world) pairs() (out [][]verb) {
 	for i, a := range w.verbs {
 		for _, b := range w.verbs[i:] {
 			strangers, rivals := foreign(a) && foreign(b), outcome(a) && outcome(b) && (a.sole || b.sole)
-			if a.touches&b.touches != 0 && !strangers && !rivals && (w.only == nil || w.only(a) || w.only(b)) {
+			if a.touches&b.touches != 0 && !strangers && !rivals && !unlike(a, b) && !unlike(b, a) && (w.only == nil || w.only(a) || w.only(b)) {
 				out = append(out, []verb{a, b})
 			}
 		}

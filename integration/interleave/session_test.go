@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -183,65 +184,81 @@ const slowly = 2 * time.Second
 // commit does what the committer does with one batch: it uses the fast lane, and then the slow lane
 // for the outcomes that were left out, each attempt under a mark of its own.
 func (s *session) commit(ctx context.Context, worker string, entries []store.Entry, slow bool) {
-	var marks []string
-	var wait time.Duration
+	c := &committing{session: s, worker: worker, entries: entries}
 	if slow {
-		wait = slowly
+		c.wait = slowly
 	}
-	round := func(ctx context.Context) error {
-		mark := uuid.NewString()
-		marks = append(marks, mark)
-		done, err := s.db.Commit(ctx, worker, mark, entries, wait)
-		for i := range entries {
-			s.facts.outcome(mark, s.name, worker, &entries[i], done.Applied[entries[i].Claim.ID])
-		}
-		if err != nil {
-			return err
-		}
-		s.promoteMissed(done.Missed)
-		var rest []store.Entry
-		for _, e := range entries {
-			if !done.Applied[e.Claim.ID] {
-				rest = append(rest, e)
-			}
-		}
-		entries = rest
-		return nil
-	}
-	err := round(ctx)
-	if err != nil && !s.transient("commit", err) {
+	if err := c.round(ctx, uuid.NewString()); err != nil && !s.transient("commit", err) {
 		return
 	}
-	s.later(func(ctx context.Context) error {
-		for range tries {
-			if len(entries) == 0 {
-				return nil
-			}
-			verdicts, err := s.db.Resolve(ctx, worker, marks, entries, 0)
-			if err != nil {
-				return err
-			}
-			var current []store.Entry
-			for _, e := range entries {
-				switch verdicts[e.Claim.ID] {
-				case store.Current, store.Held:
-					current = append(current, e)
-				case store.Stale:
-					s.facts.gone(s.name, worker, e.Claim)
-				case store.Mine:
-				}
-			}
-			s.leftOut += len(current)
-			if entries = current; len(entries) == 0 {
-				return nil
-			}
-			wait = slowly
-			if err = round(ctx); err != nil && !s.transient("commit, slow lane", err) {
-				return err
-			}
+	s.later(c.conclude)
+}
+
+// committing is a batch on its way.
+type committing struct {
+	*session
+	worker  string
+	entries []store.Entry // that are not decided yet
+	marks   []string      // of all attempts that may have been made, also of others
+	wait    time.Duration
+	tried   bool // by this session
+}
+
+// round is one attempt.
+func (c *committing) round(ctx context.Context, mark string) error {
+	c.marks, c.tried = append(c.marks, mark), true
+	done, err := c.db.Commit(ctx, c.worker, mark, c.entries, c.wait)
+	for i := range c.entries {
+		c.facts.outcome(mark, c.name, c.worker, &c.entries[i], done.Applied[c.entries[i].Claim.ID])
+	}
+	if err != nil {
+		return err
+	}
+	c.promoteMissed(done.Missed)
+	c.entries = slices.DeleteFunc(slices.Clone(c.entries), func(e store.Entry) bool { return done.Applied[e.Claim.ID] })
+	return nil
+}
+
+// look drops what is decided, and returns what is current for sure.
+func (c *committing) look(ctx context.Context, wait time.Duration) (current []store.Entry, err error) {
+	verdicts, err := c.db.Resolve(ctx, c.worker, c.marks, c.entries, wait)
+	if err != nil {
+		return nil, err
+	}
+	var rest []store.Entry
+	for _, e := range c.entries {
+		switch verdict := verdicts[e.Claim.ID]; {
+		case verdict == store.Current:
+			current, rest = append(current, e), append(rest, e)
+		case verdict == store.Held:
+			rest = append(rest, e)
+		case verdict == store.Stale, c.tried: // or another session's attempt was it
+			c.facts.gone(c.name, c.worker, e.Claim)
 		}
-		return fmt.Errorf("%d outcomes are still not committed", len(entries))
-	})
+	}
+	c.entries = rest
+	return current, nil
+}
+
+// conclude looks, and commits through the slow lane, until all is decided.
+func (c *committing) conclude(ctx context.Context) error {
+	for range tries {
+		if len(c.entries) == 0 {
+			return nil
+		}
+		if _, err := c.look(ctx, 0); err != nil {
+			return err
+		}
+		c.leftOut += len(c.entries)
+		if len(c.entries) == 0 {
+			return nil
+		}
+		c.wait = slowly
+		if err := c.round(ctx, uuid.NewString()); err != nil && !c.transient("commit, slow lane", err) {
+			return err
+		}
+	}
+	return fmt.Errorf("%d outcomes are still not committed", len(c.entries))
 }
 
 // transact does what the executor does with a step's own transaction, whose function writes a row

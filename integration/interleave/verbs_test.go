@@ -3,6 +3,8 @@ package interleave
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,6 +89,98 @@ func touches(e *store.Entry) (t things) {
 	return t
 }
 
+// lostMark is that of the attempt to commit an outcome whose answer somebody waits for in vain.
+func lostMark(outcome string) string { return uuid.NewSHA1(uuid.Nil, []byte(outcome)).String() }
+
+// loses applies an outcome under a mark that is known to whoever resolves it: the answer is under way still,
+// or lost.
+func loses(name string, e store.Entry) verb {
+	return verb{name: "lost: " + name, family: "commit, answer lost", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
+		c := &committing{session: s, worker: owner, entries: []store.Entry{e}}
+		if e.Keyed() {
+			c.wait = slowly
+		}
+		if err := c.round(ctx, lostMark(name)); err != nil && !s.transient("commit", err) {
+			return
+		}
+		s.later(c.conclude)
+	}}
+}
+
+// resolves is what the committer does when the answer to an attempt does not come: it looks at the rows, as
+// far as nobody holds them, and commits again what is not there.
+func resolves(name string, e store.Entry) verb {
+	return verb{name: "resolve: " + name, family: "resolve", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
+		c := &committing{session: s, worker: owner, entries: []store.Entry{e}, marks: []string{lostMark(name)}}
+		if e.Keyed() {
+			c.wait = slowly
+		}
+		current, err := c.look(ctx, 0)
+		if err == nil && len(current) > 0 {
+			err = c.round(ctx, uuid.NewString())
+		}
+		if err != nil && !s.transient("resolve", err) {
+			return
+		}
+		s.later(c.conclude)
+	}}
+}
+
+// unlike are the answer to one outcome and the search for another's: a claim has one.
+func unlike(a, b verb) bool {
+	_, lost, both := strings.Cut(a.name, "lost: ")
+	_, sought, searches := strings.Cut(b.name, "resolve: ")
+	return both && searches && lost != sought || searches && strings.HasPrefix(a.name, "resolve: ") && a.name != b.name
+}
+
+// strays gives back what a worker holds and does not know of: a claim's answer was lost.
+func strays(name string, known ...*step.Claim) verb {
+	return verb{name: name, family: "release", touches: subject | key, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			held, err := s.db.Held(ctx, owner, "default")
+			if err != nil {
+				return err
+			}
+			held = slices.DeleteFunc(held, func(c *step.Claim) bool {
+				return slices.ContainsFunc(known, func(k *step.Claim) bool { return k.ID == c.ID })
+			})
+			for _, c := range held {
+				s.facts.holds(s.name, owner, c)
+			}
+			if len(held) == 0 {
+				return nil
+			}
+			_, p, err := s.db.Release(ctx, owner, held)
+			s.promoteMissed(p.Missed)
+			return err
+		}
+		s.insist("strays", once(ctx), once)
+	}}
+}
+
+// reads reads a parent and then its children. Who finds the barrier open finds all of them ended.
+func reads() verb {
+	return verb{name: "read", family: "read", touches: subject | parent, quick: true, run: func(ctx context.Context, s *session) {
+		once := func(ctx context.Context) error {
+			p, err := s.db.Get(ctx, store.Address{ID: parentID})
+			if err != nil {
+				return err
+			}
+			children, _, err := s.db.Children(ctx, []int64{subjectID, siblingID})
+			if err != nil {
+				return err
+			}
+			for _, c := range children {
+				if p.Status == "runnable" && c.Status != "done" && c.Status != "failed" {
+					s.fault("the parent joins, and child %d is %s", c.ID, c.Status)
+				}
+			}
+			return nil
+		}
+		s.insist("read", once(ctx), once)
+	}}
+}
+
 // claims claims up to limit rows of a queue.
 func claims(name, queue, worker string, limit int) verb {
 	return verb{name: name, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
@@ -99,7 +193,7 @@ func claims(name, queue, worker string, limit int) verb {
 // clears claims up to limit rows of a queue, moves blocked rows out of the front, and settles their
 // keys like the worker: once at once, and the keys that this misses when the others are done.
 func clears(name, queue, worker string, limit int) verb {
-	const turns = 7 // claim, commit; the claim's rows, signals and commit; settle, commit
+	const turns = 5 // claim, commit, inbox; settle, commit
 	return verb{name: name, family: "claim", touches: subject | key | parent, turns: turns, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		got, unsettled := s.pick(ctx, queue, worker, limit, true)
 		s.emptyHanded = len(got) == 0

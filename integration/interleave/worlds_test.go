@@ -227,6 +227,7 @@ func worlds() []world {
 			claims("claim", "default", owner, 10), clears("clear", "default", "w2", 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
+			strays("give strays back", siblingClaim), reads(),
 			inTurn("pause, resume follower", operates("", store.Pause, followerID), operates("", store.Resume, followerID)),
 		})},
 		{name: "lost", setup: overdue(append(lost, inbox...), subjectID), only: swept, verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
@@ -269,8 +270,30 @@ func worlds() []world {
 			timesOut(), claims("claim", "default", owner, 10), promotes(), prunes(),
 			inTurn("time out, claim", timesOut(), claims("", "default", owner, 10)),
 		})},
-		families(), graveyard(), scheduled(),
+		unanswered(overdue(append(family, inbox...), subjectID), append(beside, delivered[0], expires(),
+			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
+			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
+			inserts("insert, same key", spec("x", "")))),
+		families(), graveyard(), scheduled(), fired(),
 	}
+}
+
+// unanswered is about commits whose answer does not come. They take effect at any time, or never, while
+// the same outcomes are looked up and committed again.
+func unanswered(setup []string, others []verb) world {
+	c := subjectClaim
+	lost := []verb{}
+	for _, o := range []struct {
+		name  string
+		entry store.Entry
+	}{
+		{"next", next(c)}, {"kept", kept(c)}, {"retry", entry(c, step.Commit{Kind: step.Retry, Step: "s"})}, {"park", awaits(c, "t", "go")},
+		{"spawn", spawns(c, spec("", "k"), spec("", ""))}, {"spawn, keyed", spawns(c, spec("c1", ""))}, {"done", done(c)}, {"stop", stopped(c)},
+	} {
+		lost = append(lost, loses(o.name, o.entry), resolves(o.name, o.entry))
+	}
+	resolved := func(v verb) bool { return v.family == "resolve" }
+	return world{name: "unanswered", setup: setup, only: resolved, verbs: append(lost, others...)}
 }
 
 // zombies returns verbs of a claim that is over: its row was reaped, and the same worker may have

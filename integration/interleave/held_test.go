@@ -1,0 +1,157 @@
+package interleave
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// A stranger's transaction may hold rows for the whole of a schedule, as one does that has
+// signalled to them and is left open. The fast lane must not wait for it; and bystanders, who need
+// nothing of what is held, must go on: a scheduler claims all of them, however few rows it looks
+// at, and their outcomes are committed beside those that are left out.
+
+// holdings are the rows that a stranger may hold, by a name for each, and what they are.
+var holdings = map[string]struct {
+	rows []int64
+	are  things
+}{
+	"subject held":  {[]int64{subjectID}, subject | key},
+	"follower held": {[]int64{followerID}, key},
+	"parent held":   {[]int64{parentID}, parent},
+	"key held":      {[]int64{subjectID, followerID, abroadID}, subject | key},
+	"family held":   {[]int64{parentID, subjectID, siblingID}, subject | key | parent},
+}
+
+// The bystanders. They come after all others in the order of the queue.
+const (
+	plainID  = 101 // and the next one
+	keyedID  = 103 // the head of a key, with one behind it
+	asideID  = 105 // set aside by a worker that does not know its machine
+	beginsID = 106 // executes
+)
+
+var bystanders = []string{
+	row(plainID), row(plainID + 1),
+	row(keyedID, "partition_key", "'z'"), row(keyedID+1, "partition_key", "'z'", "pick_lane", "1"),
+	row(asideID, "pick_lane", "2"),
+	row(beginsID, with(executing, "claim_token", "16", "visit", "1")...),
+}
+
+var bystanderClaim = &step.Claim{ID: beginsID, Token: 16, Visit: 1, Step: "s", Queue: "default"}
+
+// waitingSQL finds bystanders that have not gone on.
+const waitingSQL = `SELECT format('bystander waits: %s is %s', g.id, g.status) FROM gendurable.gen_durable g
+	WHERE g.id = ANY($1) AND g.status = 'runnable' OR g.id = $2 AND g.status <> 'done' ORDER BY 1`
+
+// hold has the stranger lock what is held in the schedule.
+func (p *play) hold(ctx context.Context) error {
+	if p.schedule.held == "" {
+		return nil
+	}
+	b := &pgx.Batch{}
+	for _, sql := range bystanders {
+		b.Queue(sql)
+	}
+	if err := p.rig.monitor.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("set up bystanders: %w", err)
+	}
+	for _, sql := range []string{`ROLLBACK`, `BEGIN`} {
+		if _, err := p.rig.holder.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("hold: %w", err)
+		}
+	}
+	_, err := p.rig.holder.Exec(ctx, `SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`,
+		holdings[p.schedule.held].rows)
+	return err
+}
+
+// letGo looks who still waits, and ends the stranger's transaction.
+func (p *play) letGo(ctx context.Context) error {
+	if p.schedule.held == "" {
+		return nil
+	}
+	for i, v := range p.schedule.verbs {
+		if v.name != drain {
+			continue
+		}
+		s := p.rig.cast[i] // its last claim may have met another's; the next poll finds what that has left
+		s.open()
+		s.drain(ctx)
+		rows, err := p.rig.monitor.Query(ctx, waitingSQL, []int64{plainID, plainID + 1, keyedID, asideID}, beginsID)
+		if err != nil {
+			return fmt.Errorf("look who waits: %w", err)
+		}
+		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return fmt.Errorf("look who waits: %w", err)
+		}
+		p.broken = append(p.broken, found...)
+	}
+	_, err := p.rig.holder.Exec(ctx, `ROLLBACK`)
+	return err
+}
+
+const drain = "drain"
+
+// drains commits an outcome of a bystander in a batch with one of the subject's, and then claims as
+// a scheduler does.
+func drains() verb {
+	return verb{name: drain, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
+		s.commit(ctx, owner, []store.Entry{next(subjectClaim), done(bystanderClaim)}, false)
+		s.drain(ctx)
+	}}
+}
+
+// drain is a scheduler of many slots that are taken one at a time: it claims until nothing comes,
+// as worker/pick.go does. It looks as far as it wants rows, on behind the last claim, further where
+// rows were in the way, and then from the front. It keeps what it has claimed.
+func (s *session) drain(ctx context.Context) {
+	p := store.ClaimParams{Queue: "default", Worker: "w3", Machines: []string{"m/1"}, Limit: 1, Window: 1, Lease: time.Minute}
+	for range 50 {
+		got, err := s.db.Claim(ctx, p)
+		if err != nil {
+			if s.transient("claim", err) {
+				continue
+			}
+			return
+		}
+		s.facts.claims(s.name, p.Worker, got.Claims)
+		s.promoteMissed(got.Unsettled)
+		short := len(got.Claims) < p.Limit
+		p.MoveBlocked = short && got.Blocked+len(got.Unsettled) > 0
+		p.Window = 1
+		switch {
+		case !short:
+			p.After = got.Last
+		case got.Moved > 0 || p.MoveBlocked:
+			p.Window, p.After = 1000, store.Place{}
+		case p.After != store.Place{}:
+			p.After = store.Place{}
+		default:
+			return
+		}
+	}
+	s.fault("a scheduler claims without end")
+}
+
+// mayRun reports whether a verb has nothing to wait for while something is held.
+func mayRun(v verb, held string) bool {
+	return !foreign(v) && (v.quick || v.touches&holdings[held].are == 0)
+}
+
+// heldOrders are the orders of a verb and a scheduler: one after the other, and some at random.
+func (p *proof) heldOrders(n int) []string {
+	orders := []string{strings.Repeat("A", 30) + strings.Repeat("B", 30), strings.Repeat("B", 30) + strings.Repeat("A", 30)}
+	random := p.random(n)
+	for range 2 {
+		orders = append(orders, anyOrder(random, []int{8, 30}))
+	}
+	return orders
+}
