@@ -97,6 +97,17 @@ func (d database) requireCurrent(t *testing.T) {
 	require.Empty(t, column[string](t, d, `SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid`))
 }
 
+// catalog returns the relations, columns, constraints and functions of the schema.
+func (d database) catalog(t *testing.T) []string {
+	t.Helper()
+	return column[string](t, d, `WITH n AS (SELECT 'gendurable'::regnamespace AS id)
+		SELECT format('%s %s', c.relkind, c.relname) FROM pg_class c JOIN n ON c.relnamespace = n.id UNION ALL
+		SELECT format('column %s.%s', c.relname, a.attname) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+			JOIN n ON c.relnamespace = n.id WHERE a.attnum > 0 AND NOT a.attisdropped UNION ALL
+		SELECT format('constraint %s', c.conname) FROM pg_constraint c JOIN n ON c.connamespace = n.id UNION ALL
+		SELECT format('function %s', p.proname) FROM pg_proc p JOIN n ON p.pronamespace = n.id ORDER BY 1`)
+}
+
 // waiting counts the database's sessions that wait for a lock in a statement like pattern.
 func (d database) waiting(t *testing.T, pattern string) int {
 	t.Helper()

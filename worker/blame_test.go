@@ -46,7 +46,7 @@ func TestARefusalHitsItsOwnEntryOnly(t *testing.T) {
 				said := refuses(s, code, 17, 42)
 				s.start()
 				s.until(5*time.Second, func() bool { return len(s.left()) == 0 }, "all")
-				for _, r := range s.db.rows {
+				for _, r := range s.db.all() {
 					if r.ID == 17 || r.ID == 42 {
 						require.Equal(t, string(fsm.FailureError), r.failure)
 						text, _ := said.Load(r.ID)
@@ -108,7 +108,7 @@ func TestAConfigurationErrorOfAll(t *testing.T) {
 		require.Len(t, s.left(), 50)
 		s.change(func(w *weather) { w.instead = nil })
 		s.ended(time.Minute)
-		for _, r := range s.db.rows {
+		for _, r := range s.db.all() {
 			require.Equal(t, fsm.StatusDone, r.status)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,20 @@ func (db *fake) lose(r *row) {
 	if r.PartitionKey != "" && r.status == fsm.StatusExecuting {
 		db.lost = append(db.lost, lostClaim{r.PartitionKey, r.worker, r.Token, time.Now()})
 	}
+}
+
+// noted returns the lost claims that are noted now.
+func (db *fake) noted() []lostClaim {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return slices.Clone(db.lost)
+}
+
+// connected returns the lines that hold a liveness lock now.
+func (db *fake) connected() []*fakeLine {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return slices.Collect(maps.Keys(db.lines))
 }
 
 // reaped takes an executing row away from its worker, like another process' reaper.

@@ -97,6 +97,16 @@ func (db *fake) look(id int64) row {
 	return *db.rows[id]
 }
 
+// all reads every row.
+func (db *fake) all() (rows []row) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	for _, r := range db.rows {
+		rows = append(rows, *r)
+	}
+	return rows
+}
+
 // change writes to a row like a stranger.
 func (db *fake) change(id int64, edit func(r *row)) {
 	db.mu.Lock()

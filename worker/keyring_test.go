@@ -76,7 +76,7 @@ func TestAZombieKeepsItsKey(t *testing.T) {
 				if lockByLease {
 					s.pass(2 * time.Minute) // nobody waits for it, so the sweep deletes its note in time
 				}
-				require.Empty(t, s.db.lost)
+				require.Empty(t, s.db.noted())
 			})
 		})
 	}
@@ -104,7 +104,7 @@ func TestAZombieOfAnInstanceThatWasClaimedAnewKeepsItsKey(t *testing.T) {
 		require.Len(t, s.witness.runs(), 2)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
 		s.pass(3 * time.Minute)
-		require.Empty(t, s.db.lost)
+		require.Empty(t, s.db.noted())
 	})
 }
 
@@ -131,7 +131,7 @@ func TestAStepElsewhereIsWaitedFor(t *testing.T) {
 		stalled.cut()
 		s.ended(1100 * time.Millisecond)
 		require.Zero(t, s.db.look(r.ID).Attempt)
-		require.Empty(t, s.db.lost)
+		require.Empty(t, s.db.noted())
 	})
 }
 
@@ -162,7 +162,7 @@ func TestALostConnectionCancelsNoStep(t *testing.T) {
 				r := s.db.insert(keyed("k"))
 				p := s.start()
 				s.pass(3 * time.Second)
-				require.True(t, s.db.lines[p.line])
+				require.Contains(t, s.db.connected(), p.line)
 				p.line.cut()
 				s.change(func(w *weather) {
 					w.answers = func(verb, _ string) answer {
@@ -173,10 +173,10 @@ func TestALostConnectionCancelsNoStep(t *testing.T) {
 					}
 				})
 				s.pass(20 * time.Second)
-				require.False(t, s.db.lines[p.line])
+				require.NotContains(t, s.db.connected(), p.line)
 				s.change(func(w *weather) { w.answers = nil })
 				s.pass(22 * time.Second) // a heartbeat may wait for its answer for so long
-				require.True(t, s.db.lines[p.line], "and nothing was asked for")
+				require.Contains(t, s.db.connected(), p.line, "and nothing was asked for")
 				s.ended(time.Minute)
 				require.Len(t, s.witness.runs(r.ID), 1)
 				require.NoError(t, s.witness.runs(r.ID)[0].cause)
@@ -263,7 +263,7 @@ func TestAZombieThatLandsBeforeTheReap(t *testing.T) {
 		require.ErrorIs(t, fsm.ErrLeaseLost, s.running[0].flights.of([]int64{r.ID})[0].lost())
 		s.ended(time.Minute)
 		require.Empty(t, s.sent("landed"))
-		require.Empty(t, s.db.lost)
+		require.Empty(t, s.db.noted())
 	})
 }
 
@@ -283,7 +283,7 @@ func TestALostClaimThatNeverFlewIsForgotten(t *testing.T) {
 		s.pass(55 * time.Second)
 		require.Empty(t, s.witness.runs(r.ID))
 		s.ended(time.Minute)
-		require.Empty(t, s.db.lost)
+		require.Empty(t, s.db.noted())
 	})
 }
 
@@ -305,9 +305,9 @@ func TestTheEndOfALostStepIsToldAgain(t *testing.T) {
 			}
 		})
 		s.pass(55 * time.Second)
-		require.NotEmpty(t, s.db.lost)
+		require.NotEmpty(t, s.db.noted())
 		s.pass(10 * time.Second)
-		require.Empty(t, s.db.lost)
+		require.Empty(t, s.db.noted())
 		require.LessOrEqual(t, len(s.sent("landed")), 70)
 	})
 }
@@ -323,7 +323,7 @@ func TestLockByLeaseLocksNothing(t *testing.T) {
 		}
 		s.start()
 		s.ended(time.Minute)
-		require.Empty(t, s.db.lines)
+		require.Empty(t, s.db.connected())
 		require.Empty(t, s.sent("check"))
 	})
 }
@@ -351,6 +351,6 @@ func TestAKeyIsFreeWhenWhoWaitedForItHasGone(t *testing.T) {
 		s.start().Nudge("q") // and another process claims it
 		s.pass(3 * time.Minute)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
-		require.Empty(t, s.db.lost)
+		require.Empty(t, s.db.noted())
 	})
 }

@@ -51,11 +51,9 @@ func TestAPausedQueueIsLeftAloneWithinASecond(t *testing.T) {
 		for _, f := range p.flights.all() {
 			require.Equal(t, "other", f.beat.Queue)
 		}
-		s.db.mu.Lock()
-		for _, r := range s.db.rows {
+		for _, r := range s.db.all() {
 			require.Zero(t, r.Attempt+r.Crashes, "untouched")
 		}
-		s.db.mu.Unlock()
 		s.setPaused()
 		s.ended(5 * time.Minute)
 	})

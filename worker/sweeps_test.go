@@ -38,12 +38,12 @@ func TestMissedPromotionsAreRepeated(t *testing.T) {
 	})
 }
 
-// Someone's transaction holds the rows for which some hundred keys wait, all of them in front of an
+// Someone's transaction holds the rows for which a hundred keys wait, all of them in front of an
 // instance that needs none of these rows, in a queue of one slot. That instance runs at once. The
 // keys are tried ever less often, and run when the transaction is over.
 func TestBlockedKeysDelayNobodyElse(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
-		const keys = 200
+		const keys = 100
 		s.config.Reap = 10 * time.Minute // no sweep of the keys
 		over := time.Now().Add(time.Minute)
 		for n := range keys {
