@@ -28,7 +28,7 @@ var every = map[string]time.Duration{"@every 1s": time.Second, "@every 1h0m0s": 
 
 var errOverlap = errors.New("an instance is live")
 
-// stored is a schedule as it is declared.
+// stored returns the SQL that inserts a schedule as it is declared.
 func stored(name string) string {
 	return fmt.Sprintf(`INSERT INTO gendurable.schedules (name, spec, expression, next_at)
 		VALUES ('%s', '{"machine": "m", "version": 1, "step": "s", "queue": "default", "state": {}}', '@every 1s', '%s')`, name,
@@ -45,8 +45,8 @@ func scheduled() world {
 	}}
 }
 
-// fired is about the newest instance of a schedule that allows none beside it: whoever fires reads in one
-// snapshot whether it lives, and its end comes before that or after.
+// fired is about the newest instance of a schedule that allows none beside it. A firing reads in one
+// snapshot whether that instance lives, and its end is committed before the snapshot or after it.
 func fired() world {
 	claim := &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default"}
 	instance := []string{"correlation_key", "'schedule:lone:2026-11-21T11:59:57Z'", "correlation_scope",
@@ -58,14 +58,14 @@ func fired() world {
 		beside(pauses("pause schedule", "lone", true)),
 		commits("done", false, done(claim)), commits("next", false, next(claim)), commits("next, kept", false, kept(claim)),
 		commits("spawn", false, spawns(claim, spec("", ""))), transacts("own: done", done(claim)),
-		delivers("signal", byID(subjectID), "go", ""), beats("beat", claim), releases("release", claim), reaps("reap", 0), reaps("reap to the limit", 0+1),
+		delivers("signal", byID(subjectID), "go", ""), beats("beat", claim), releases("release", claim), reaps("reap", 0), reaps("reap to the limit", 1),
 		cancels("cancel", subjectID), operates("pause", store.Pause, subjectID), holds("hold", subject, subjectID), refers(subject, subjectID),
 		claims("claim", "default", owner, 10), inserts("insert", spec("y", "")), arrives("start", "y", "go", ""),
 		inTurn("done, prune", commits("", false, done(claim)), prunes()),
 	}}
 }
 
-// beside has a verb on a schedule meet what acts on its instance.
+// beside makes a verb on a schedule meet the verbs that act on its instance.
 func beside(v verb) verb {
 	v.touches |= subject | guard
 	return v

@@ -122,7 +122,7 @@ func (g *gate) take(m []byte) error {
 	return nil
 }
 
-// name tells a COMMIT of what was only read from others.
+// name returns the label of a unit. A COMMIT of a transaction that has only read has one of its own.
 func (g *gate) name(label string) string {
 	switch {
 	case label == "begin":

@@ -12,12 +12,12 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A stranger's transaction may hold rows for the whole of a schedule, as one does that has
-// signalled to them and is left open. The fast lane must not wait for it; and bystanders, who need
-// nothing of what is held, must go on: a scheduler claims all of them, however few rows it looks
-// at, and their outcomes are committed beside those that are left out.
+// A stranger's transaction may hold rows for the whole of a schedule, like one that has signalled to
+// them and stays open. The fast lane must not wait for it. Bystanders, which need nothing of the held
+// rows, must go on: a scheduler claims all of them, however few rows it looks at, and their outcomes
+// are committed beside those that are left out.
 
-// holdings are the rows that a stranger may hold, by a name for each, and what they are.
+// holdings are the sets of rows that a stranger may hold, by name, and the things that they are.
 var holdings = map[string]struct {
 	rows []int64
 	are  things
@@ -50,7 +50,7 @@ var bystanderClaim = &step.Claim{ID: beginsID, Token: 16, Visit: 1, Step: "s", Q
 const waitingSQL = `SELECT format('bystander waits: %s is %s', g.id, g.status) FROM gendurable.gen_durable g
 	WHERE g.id = ANY($1) AND g.status = 'runnable' OR g.id = $2 AND g.status <> 'done' ORDER BY 1`
 
-// hold has the stranger lock what is held in the schedule.
+// hold makes the stranger lock the rows that are held in the schedule.
 func (p *play) hold(ctx context.Context) error {
 	if p.schedule.held == "" {
 		return nil
@@ -72,7 +72,7 @@ func (p *play) hold(ctx context.Context) error {
 	return err
 }
 
-// letGo looks who still waits, and ends the stranger's transaction.
+// letGo looks for bystanders that still wait, and ends the stranger's transaction.
 func (p *play) letGo(ctx context.Context) error {
 	if p.schedule.held == "" {
 		return nil
@@ -109,9 +109,10 @@ func drains() verb {
 	}}
 }
 
-// drain is a scheduler of many slots that are taken one at a time: it claims until nothing comes,
-// as worker/pick.go does. It looks as far as it wants rows, on behind the last claim, further where
-// rows were in the way, and then from the front. It keeps what it has claimed.
+// drain claims like a scheduler with many slots that fills them one at a time, as worker/pick.go
+// does, until a claim from the front brings nothing. It looks at as many rows as it wants, goes on
+// behind its last claim, looks further where rows were in the way, and then from the front. It keeps
+// what it has claimed.
 func (s *session) drain(ctx context.Context) {
 	p := store.ClaimParams{Queue: "default", Worker: "w3", Machines: []string{"m/1"}, Limit: 1, Window: 1, Lease: time.Minute}
 	for range 50 {
@@ -146,7 +147,7 @@ func mayRun(v verb, held string) bool {
 	return !foreign(v) && (v.quick || v.touches&holdings[held].are == 0)
 }
 
-// heldOrders are the orders of a verb and a scheduler: one after the other, and some at random.
+// heldOrders returns orders of a verb and a scheduler: one after the other, and some at random.
 func (p *proof) heldOrders(n int) []string {
 	orders := []string{strings.Repeat("A", 30) + strings.Repeat("B", 30), strings.Repeat("B", 30) + strings.Repeat("A", 30)}
 	random := p.random(n)

@@ -19,7 +19,7 @@ import (
 
 // These environment variables configure the suite.
 const (
-	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them; default 12
+	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them; default 24
 	seedVariable   = "INTERLEAVE_SEED"   // selects them; default 1
 	replayVariable = "INTERLEAVE_REPLAY" // runs only this schedule, with its trace
 	worldVariable  = "INTERLEAVE_WORLD"  // runs only this world
@@ -88,8 +88,8 @@ func TestEveryInterleaving(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAStranger has every verb that needs not wait meet a scheduler while a stranger holds
-// rows that it does not let go of.
+// TestNobodyWaitsForAStranger lets every verb that need not wait meet a scheduler while a stranger
+// holds rows for the whole schedule.
 func TestNobodyWaitsForAStranger(t *testing.T) {
 	t.Parallel()
 	proof := newProof(t)
@@ -114,13 +114,13 @@ func TestNobodyWaitsForAStranger(t *testing.T) {
 	t.Logf("%d schedules beside a stranger in %s; seed %d, one in %d", proof.strangers.Load(), time.Since(began).Round(time.Second), proof.seed, proof.share)
 }
 
-// newProof makes one from the environment.
+// newProof returns a proof that the environment configures.
 func newProof(t *testing.T) *proof {
 	t.Helper()
-	return &proof{t: t, share: uint64(number(t, shareVariable, 12)), seed: uint64(number(t, seedVariable, 1))}
+	return &proof{t: t, share: uint64(number(t, shareVariable, 24)), seed: uint64(number(t, seedVariable, 1))}
 }
 
-// start has rigs do what is sent to them; done waits for all of it.
+// start starts the rigs, which do the work sent to them. done waits until all of it is done.
 func (p *proof) start() (work chan<- func(*rig), done func()) {
 	jobs := make(chan func(*rig))
 	var group sync.WaitGroup

@@ -194,17 +194,17 @@ func (s *session) commit(ctx context.Context, worker string, entries []store.Ent
 	s.later(c.conclude)
 }
 
-// committing is a batch on its way.
+// committing is a batch that is being committed.
 type committing struct {
 	*session
 	worker  string
-	entries []store.Entry // that are not decided yet
-	marks   []string      // of all attempts that may have been made, also of others
+	entries []store.Entry // those not decided yet
+	marks   []string      // of all attempts that may have been made, also by other sessions
 	wait    time.Duration
-	tried   bool // by this session
+	tried   bool // this session has made an attempt
 }
 
-// round is one attempt.
+// round makes one attempt.
 func (c *committing) round(ctx context.Context, mark string) error {
 	c.marks, c.tried = append(c.marks, mark), true
 	done, err := c.db.Commit(ctx, c.worker, mark, c.entries, c.wait)
@@ -219,7 +219,7 @@ func (c *committing) round(ctx context.Context, mark string) error {
 	return nil
 }
 
-// look drops what is decided, and returns what is current for sure.
+// look drops the outcomes that are decided, and returns those whose claim is surely current.
 func (c *committing) look(ctx context.Context, wait time.Duration) (current []store.Entry, err error) {
 	verdicts, err := c.db.Resolve(ctx, c.worker, c.marks, c.entries, wait)
 	if err != nil {
@@ -240,7 +240,7 @@ func (c *committing) look(ctx context.Context, wait time.Duration) (current []st
 	return current, nil
 }
 
-// conclude looks, and commits through the slow lane, until all is decided.
+// conclude looks, and commits in the slow lane, until every outcome is decided.
 func (c *committing) conclude(ctx context.Context) error {
 	for range tries {
 		if len(c.entries) == 0 {

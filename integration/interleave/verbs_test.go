@@ -89,11 +89,11 @@ func touches(e *store.Entry) (t things) {
 	return t
 }
 
-// lostMark is that of the attempt to commit an outcome whose answer somebody waits for in vain.
+// lostMark returns the mark of the attempt to commit an outcome whose answer is lost.
 func lostMark(outcome string) string { return uuid.NewSHA1(uuid.Nil, []byte(outcome)).String() }
 
-// loses applies an outcome under a mark that is known to whoever resolves it: the answer is under way still,
-// or lost.
+// loses commits an outcome under a mark that the session that resolves it knows: its answer is still
+// on its way, or lost.
 func loses(name string, e store.Entry) verb {
 	return verb{name: "lost: " + name, family: "commit, answer lost", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
 		c := &committing{session: s, worker: owner, entries: []store.Entry{e}}
@@ -107,8 +107,8 @@ func loses(name string, e store.Entry) verb {
 	}}
 }
 
-// resolves is what the committer does when the answer to an attempt does not come: it looks at the rows, as
-// far as nobody holds them, and commits again what is not there.
+// resolves does what the committer does when the answer to an attempt does not come: it looks at the
+// rows, as far as nobody holds them, and commits again the outcomes that are not there.
 func resolves(name string, e store.Entry) verb {
 	return verb{name: "resolve: " + name, family: "resolve", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
 		c := &committing{session: s, worker: owner, entries: []store.Entry{e}, marks: []string{lostMark(name)}}
@@ -126,14 +126,15 @@ func resolves(name string, e store.Entry) verb {
 	}}
 }
 
-// unlike are the answer to one outcome and the search for another's: a claim has one.
+// unlike reports whether a is the lost attempt of one outcome and b the search for another: they
+// cannot meet, since a claim has one outcome.
 func unlike(a, b verb) bool {
 	_, lost, both := strings.Cut(a.name, "lost: ")
 	_, sought, searches := strings.Cut(b.name, "resolve: ")
 	return both && searches && lost != sought || searches && strings.HasPrefix(a.name, "resolve: ") && a.name != b.name
 }
 
-// strays gives back what a worker holds and does not know of: a claim's answer was lost.
+// strays gives back the claims that a worker holds without knowing, since a claim's answer was lost.
 func strays(name string, known ...*step.Claim) verb {
 	return verb{name: name, family: "release", touches: subject | key, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -158,7 +159,8 @@ func strays(name string, known ...*step.Claim) verb {
 	}}
 }
 
-// reads reads a parent and then its children. Who finds the barrier open finds all of them ended.
+// reads reads a parent and then its children. A reader that finds the barrier open finds all of them
+// ended.
 func reads() verb {
 	return verb{name: "read", family: "read", touches: subject | parent, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {

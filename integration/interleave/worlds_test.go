@@ -278,8 +278,8 @@ func worlds() []world {
 	}
 }
 
-// unanswered is about commits whose answer does not come. They take effect at any time, or never, while
-// the same outcomes are looked up and committed again.
+// unanswered is the world of commits whose answer does not come. They take effect at any time, or
+// never, while the same outcomes are looked up and committed again.
 func unanswered(setup []string, others []verb) world {
 	c := subjectClaim
 	lost := []verb{}
