@@ -45,8 +45,9 @@ func scheduled() world {
 	}}
 }
 
-// fired is about the newest instance of a schedule that allows none beside it. A firing reads in one
-// snapshot whether that instance lives, and its end is committed before the snapshot or after it.
+// fired is about the newest instance of a schedule that allows none beside it. A firing reads in
+// one snapshot whether that instance lives, and its end is committed before the snapshot or after
+// it.
 func fired() world {
 	claim := &step.Claim{ID: subjectID, Token: 11, Visit: 3, Step: "s", Queue: "default"}
 	instance := []string{"correlation_key", "'schedule:lone:2026-11-21T11:59:57Z'", "correlation_scope",
@@ -73,8 +74,8 @@ func beside(v verb) verb {
 
 func rowOf(name string) things { return map[string]things{pulse: pulses, lone: loner}[name] }
 
-// fires does what each process does when it finds the schedule due at a time, and again while it is
-// due.
+// fires does what each process does when it finds the schedule due at a time, and again while it
+// is due.
 func fires(name, schedule string, at time.Time) verb {
 	return verb{name: name, family: "fire", touches: rowOf(schedule), quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {

@@ -80,8 +80,8 @@ func (g *gate) take(m []byte) error {
 		fields := bytes.SplitN(m[5:], []byte{0}, 3)
 		g.building.label = g.name(label(g.texts[string(fields[1])]))
 	}
-	// The COMMIT of a step's own transaction is a simple query. Any other simple query is no step of a
-	// schedule: it is a ping, a BEGIN, or the ROLLBACK of a transaction that an error has already
+	// The COMMIT of a step's own transaction is a simple query. Any other simple query is no step of
+	// a schedule: it is a ping, a BEGIN, or the ROLLBACK of a transaction that an error has already
 	// ended or that was stale.
 	if g.s.gated && !g.skipping && m[0] == fromQuery && string(m[5:]) == "commit\x00" {
 		g.queue = append(g.queue, unit{bytes: m, label: "commit", answers: 1, sync: true})
@@ -122,7 +122,8 @@ func (g *gate) take(m []byte) error {
 	return nil
 }
 
-// name returns the label of a unit. A COMMIT of a transaction that has only read has one of its own.
+// name returns the label of a unit. A COMMIT of a transaction that has only read has one of its
+// own.
 func (g *gate) name(label string) string {
 	switch {
 	case label == "begin":
@@ -257,10 +258,10 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 
 // quiet are statements after which no other session can make a difference before the next one, so
 // they pass together with that. BEGIN and the settings take no lock, and at READ COMMITTED no
-// snapshot. The rows that the reads find are hints that are verified later. Statements that consume
-// signals name them by id, and nobody else's statement names them. A claim reads its own rows, which
-// only the end of the claim changes, and that may as well come after it has read the inbox. A COMMIT
-// after reads ends nothing.
+// snapshot. The rows that the reads find are hints that are verified later. Statements that
+// consume signals name them by id, and nobody else's statement names them. A claim reads its own
+// rows, which only the end of the claim changes, and that may as well come after it has read the
+// inbox. A COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
 	"consume": true, "claim read": true, commitOfReads: true}
 

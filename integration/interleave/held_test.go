@@ -12,10 +12,10 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A stranger's transaction may hold rows for the whole of a schedule, like one that has signalled to
-// them and stays open. The fast lane must not wait for it. Bystanders, which need nothing of the held
-// rows, must go on: a scheduler claims all of them, however few rows it looks at, and their outcomes
-// are committed beside those that are left out.
+// A stranger's transaction may hold rows for the whole of a schedule, like one that has signalled
+// to them and stays open. The fast lane must not wait for it. Bystanders, which need nothing of
+// the held rows, must go on: a scheduler claims all of them, however few rows it looks at, and
+// their outcomes are committed beside those that are left out.
 
 // holdings are the sets of rows that a stranger may hold, by name, and the things that they are.
 var holdings = map[string]struct {
@@ -100,8 +100,8 @@ func (p *play) letGo(ctx context.Context) error {
 
 const drain = "drain"
 
-// drains commits an outcome of a bystander in a batch with one of the subject's, and then claims as
-// a scheduler does.
+// drains commits an outcome of a bystander in a batch with one of the subject's, and then claims
+// as a scheduler does.
 func drains() verb {
 	return verb{name: drain, family: "claim", touches: subject | key | parent, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		s.commit(ctx, owner, []store.Entry{next(subjectClaim), done(bystanderClaim)}, false)
@@ -111,8 +111,8 @@ func drains() verb {
 
 // drain claims like a scheduler with many slots that fills them one at a time, as worker/pick.go
 // does, until a claim from the front brings nothing. It looks at as many rows as it wants, goes on
-// behind its last claim, looks further where rows were in the way, and then from the front. It keeps
-// what it has claimed.
+// behind its last claim, looks further where rows were in the way, and then from the front. It
+// keeps what it has claimed.
 func (s *session) drain(ctx context.Context) {
 	p := store.ClaimParams{Queue: "default", Worker: "w3", Machines: []string{"m/1"}, Limit: 1, Window: 1, Lease: time.Minute}
 	for range 50 {

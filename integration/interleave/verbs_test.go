@@ -92,8 +92,8 @@ func touches(e *store.Entry) (t things) {
 // lostMark returns the mark of the attempt to commit an outcome whose answer is lost.
 func lostMark(outcome string) string { return uuid.NewSHA1(uuid.Nil, []byte(outcome)).String() }
 
-// loses commits an outcome under a mark that the session that resolves it knows: its answer is still
-// on its way, or lost.
+// loses commits an outcome under a mark that the session that resolves it knows: its answer is
+// still on its way, or lost.
 func loses(name string, e store.Entry) verb {
 	return verb{name: "lost: " + name, family: "commit, answer lost", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
 		c := &committing{session: s, worker: owner, entries: []store.Entry{e}}
@@ -107,8 +107,8 @@ func loses(name string, e store.Entry) verb {
 	}}
 }
 
-// resolves does what the committer does when the answer to an attempt does not come: it looks at the
-// rows, as far as nobody holds them, and commits again the outcomes that are not there.
+// resolves does what the committer does when the answer to an attempt does not come: it looks at
+// the rows, as far as nobody holds them, and commits again the outcomes that are not there.
 func resolves(name string, e store.Entry) verb {
 	return verb{name: "resolve: " + name, family: "resolve", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
 		c := &committing{session: s, worker: owner, entries: []store.Entry{e}, marks: []string{lostMark(name)}}
@@ -134,7 +134,8 @@ func unlike(a, b verb) bool {
 	return both && searches && lost != sought || searches && strings.HasPrefix(a.name, "resolve: ") && a.name != b.name
 }
 
-// strays gives back the claims that a worker holds without knowing, since a claim's answer was lost.
+// strays gives back the claims that a worker holds without knowing, since a claim's answer was
+// lost.
 func strays(name string, known ...*step.Claim) verb {
 	return verb{name: name, family: "release", touches: subject | key, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -159,8 +160,8 @@ func strays(name string, known ...*step.Claim) verb {
 	}}
 }
 
-// reads reads a parent and then its children. A reader that finds the barrier open finds all of them
-// ended.
+// reads reads a parent and then its children. A reader that finds the barrier open finds all of
+// them ended.
 func reads() verb {
 	return verb{name: "read", family: "read", touches: subject | parent, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
@@ -192,8 +193,9 @@ func claims(name, queue, worker string, limit int) verb {
 	}}
 }
 
-// clears claims up to limit rows of a queue, moves blocked rows out of the front, and settles their
-// keys like the worker: once at once, and the keys that this misses when the others are done.
+// clears claims up to limit rows of a queue, moves blocked rows out of the front, and settles
+// their keys like the worker: once at once, and the keys that this misses when the others are
+// done.
 func clears(name, queue, worker string, limit int) verb {
 	const turns = 5 // claim, commit, inbox; settle, commit
 	return verb{name: name, family: "claim", touches: subject | key | parent, turns: turns, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
