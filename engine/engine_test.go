@@ -14,6 +14,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -130,7 +131,7 @@ func TestStartOnASchemaThatIsNotCurrent(t *testing.T) {
 	require.ErrorContains(t, err, "atlas migrate apply")
 	require.ErrorIs(t, e.Run(t.Context()), engine.ErrSchema)
 
-	m := migrations.Migrator{Pool: pool, Schema: "mine"}
+	m := migrate.Migrator{Pool: pool, Schema: "mine"}
 	_, err = m.Up(t.Context())
 	require.NoError(t, err)
 	_, err = m.Down(t.Context())

@@ -14,7 +14,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 type (
@@ -56,7 +56,7 @@ func Example() {
 		return
 	}
 	defer pool.Close()
-	if _, err := (migrations.Migrator{Pool: pool}).Up(ctx); err != nil {
+	if _, err := (migrate.Migrator{Pool: pool}).Up(ctx); err != nil {
 		slog.Error("example", slog.Any("error", err))
 		return
 	}

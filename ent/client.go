@@ -9,10 +9,6 @@ import (
 	"log"
 	"reflect"
 
-	"github.com/gendurable/gendurable/ent/migrate"
-	"github.com/gendurable/gendurable/fsm"
-	"github.com/google/uuid"
-
 	"entgo.io/ent"
 	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
@@ -23,6 +19,8 @@ import (
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/worker"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/ent/internal"
 )
@@ -30,8 +28,6 @@ import (
 // Client is the client that holds all ent builders.
 type Client struct {
 	config
-	// Schema is the client for creating, migrating and dropping schema.
-	Schema *migrate.Schema
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
 	// LostClaim is the client for interacting with the LostClaim builders.
@@ -54,7 +50,6 @@ func NewClient(opts ...Option) *Client {
 }
 
 func (c *Client) init() {
-	c.Schema = migrate.NewSchema(c.driver)
 	c.Instance = NewInstanceClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)

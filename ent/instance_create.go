@@ -37,14 +37,6 @@ func (_c *InstanceCreate) SetVersion(v int) *InstanceCreate {
 	return _c
 }
 
-// SetNillableVersion sets the "version" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableVersion(v *int) *InstanceCreate {
-	if v != nil {
-		_c.SetVersion(*v)
-	}
-	return _c
-}
-
 // SetStep sets the "step" field.
 func (_c *InstanceCreate) SetStep(v string) *InstanceCreate {
 	_c.mutation.SetStep(v)
@@ -54,14 +46,6 @@ func (_c *InstanceCreate) SetStep(v string) *InstanceCreate {
 // SetStatus sets the "status" field.
 func (_c *InstanceCreate) SetStatus(v fsm.Status) *InstanceCreate {
 	_c.mutation.SetStatus(v)
-	return _c
-}
-
-// SetNillableStatus sets the "status" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableStatus(v *fsm.Status) *InstanceCreate {
-	if v != nil {
-		_c.SetStatus(*v)
-	}
 	return _c
 }
 
@@ -89,25 +73,9 @@ func (_c *InstanceCreate) SetQueue(v string) *InstanceCreate {
 	return _c
 }
 
-// SetNillableQueue sets the "queue" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableQueue(v *string) *InstanceCreate {
-	if v != nil {
-		_c.SetQueue(*v)
-	}
-	return _c
-}
-
 // SetPriority sets the "priority" field.
 func (_c *InstanceCreate) SetPriority(v int16) *InstanceCreate {
 	_c.mutation.SetPriority(v)
-	return _c
-}
-
-// SetNillablePriority sets the "priority" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillablePriority(v *int16) *InstanceCreate {
-	if v != nil {
-		_c.SetPriority(*v)
-	}
 	return _c
 }
 
@@ -131,25 +99,9 @@ func (_c *InstanceCreate) SetEligibleAt(v time.Time) *InstanceCreate {
 	return _c
 }
 
-// SetNillableEligibleAt sets the "eligible_at" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableEligibleAt(v *time.Time) *InstanceCreate {
-	if v != nil {
-		_c.SetEligibleAt(*v)
-	}
-	return _c
-}
-
 // SetAttempt sets the "attempt" field.
 func (_c *InstanceCreate) SetAttempt(v int32) *InstanceCreate {
 	_c.mutation.SetAttempt(v)
-	return _c
-}
-
-// SetNillableAttempt sets the "attempt" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableAttempt(v *int32) *InstanceCreate {
-	if v != nil {
-		_c.SetAttempt(*v)
-	}
 	return _c
 }
 
@@ -215,14 +167,6 @@ func (_c *InstanceCreate) SetChildrenPending(v int32) *InstanceCreate {
 	return _c
 }
 
-// SetNillableChildrenPending sets the "children_pending" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableChildrenPending(v *int32) *InstanceCreate {
-	if v != nil {
-		_c.SetChildrenPending(*v)
-	}
-	return _c
-}
-
 // SetCorrelationKey sets the "correlation_key" field.
 func (_c *InstanceCreate) SetCorrelationKey(v string) *InstanceCreate {
 	_c.mutation.SetCorrelationKey(v)
@@ -263,25 +207,9 @@ func (_c *InstanceCreate) SetInsertedAt(v time.Time) *InstanceCreate {
 	return _c
 }
 
-// SetNillableInsertedAt sets the "inserted_at" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableInsertedAt(v *time.Time) *InstanceCreate {
-	if v != nil {
-		_c.SetInsertedAt(*v)
-	}
-	return _c
-}
-
 // SetUpdatedAt sets the "updated_at" field.
 func (_c *InstanceCreate) SetUpdatedAt(v time.Time) *InstanceCreate {
 	_c.mutation.SetUpdatedAt(v)
-	return _c
-}
-
-// SetNillableUpdatedAt sets the "updated_at" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableUpdatedAt(v *time.Time) *InstanceCreate {
-	if v != nil {
-		_c.SetUpdatedAt(*v)
-	}
 	return _c
 }
 
@@ -291,25 +219,9 @@ func (_c *InstanceCreate) SetUID(v uuid.UUID) *InstanceCreate {
 	return _c
 }
 
-// SetNillableUID sets the "uid" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableUID(v *uuid.UUID) *InstanceCreate {
-	if v != nil {
-		_c.SetUID(*v)
-	}
-	return _c
-}
-
 // SetClaimToken sets the "claim_token" field.
 func (_c *InstanceCreate) SetClaimToken(v int64) *InstanceCreate {
 	_c.mutation.SetClaimToken(v)
-	return _c
-}
-
-// SetNillableClaimToken sets the "claim_token" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableClaimToken(v *int64) *InstanceCreate {
-	if v != nil {
-		_c.SetClaimToken(*v)
-	}
 	return _c
 }
 
@@ -319,25 +231,9 @@ func (_c *InstanceCreate) SetVisit(v int64) *InstanceCreate {
 	return _c
 }
 
-// SetNillableVisit sets the "visit" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableVisit(v *int64) *InstanceCreate {
-	if v != nil {
-		_c.SetVisit(*v)
-	}
-	return _c
-}
-
 // SetCrashes sets the "crashes" field.
 func (_c *InstanceCreate) SetCrashes(v int32) *InstanceCreate {
 	_c.mutation.SetCrashes(v)
-	return _c
-}
-
-// SetNillableCrashes sets the "crashes" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableCrashes(v *int32) *InstanceCreate {
-	if v != nil {
-		_c.SetCrashes(*v)
-	}
 	return _c
 }
 
@@ -403,39 +299,15 @@ func (_c *InstanceCreate) SetTimedOut(v bool) *InstanceCreate {
 	return _c
 }
 
-// SetNillableTimedOut sets the "timed_out" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableTimedOut(v *bool) *InstanceCreate {
-	if v != nil {
-		_c.SetTimedOut(*v)
-	}
-	return _c
-}
-
 // SetRound sets the "round" field.
 func (_c *InstanceCreate) SetRound(v int64) *InstanceCreate {
 	_c.mutation.SetRound(v)
 	return _c
 }
 
-// SetNillableRound sets the "round" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableRound(v *int64) *InstanceCreate {
-	if v != nil {
-		_c.SetRound(*v)
-	}
-	return _c
-}
-
 // SetParentRound sets the "parent_round" field.
 func (_c *InstanceCreate) SetParentRound(v int64) *InstanceCreate {
 	_c.mutation.SetParentRound(v)
-	return _c
-}
-
-// SetNillableParentRound sets the "parent_round" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableParentRound(v *int64) *InstanceCreate {
-	if v != nil {
-		_c.SetParentRound(*v)
-	}
 	return _c
 }
 
@@ -465,39 +337,15 @@ func (_c *InstanceCreate) SetDepth(v int32) *InstanceCreate {
 	return _c
 }
 
-// SetNillableDepth sets the "depth" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillableDepth(v *int32) *InstanceCreate {
-	if v != nil {
-		_c.SetDepth(*v)
-	}
-	return _c
-}
-
 // SetPickLane sets the "pick_lane" field.
 func (_c *InstanceCreate) SetPickLane(v int16) *InstanceCreate {
 	_c.mutation.SetPickLane(v)
 	return _c
 }
 
-// SetNillablePickLane sets the "pick_lane" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillablePickLane(v *int16) *InstanceCreate {
-	if v != nil {
-		_c.SetPickLane(*v)
-	}
-	return _c
-}
-
 // SetPaused sets the "paused" field.
 func (_c *InstanceCreate) SetPaused(v bool) *InstanceCreate {
 	_c.mutation.SetPaused(v)
-	return _c
-}
-
-// SetNillablePaused sets the "paused" field if the given value is not nil.
-func (_c *InstanceCreate) SetNillablePaused(v *bool) *InstanceCreate {
-	if v != nil {
-		_c.SetPaused(*v)
-	}
 	return _c
 }
 
@@ -581,7 +429,6 @@ func (_c *InstanceCreate) Mutation() *InstanceMutation {
 
 // Save creates the Instance in the database.
 func (_c *InstanceCreate) Save(ctx context.Context) (*Instance, error) {
-	_c.defaults()
 	return withHooks(ctx, _c.sqlSave, _c.mutation, _c.hooks)
 }
 
@@ -607,101 +454,10 @@ func (_c *InstanceCreate) ExecX(ctx context.Context) {
 	}
 }
 
-// defaults sets the default values of the builder before save.
-func (_c *InstanceCreate) defaults() {
-	if _, ok := _c.mutation.Version(); !ok {
-		v := instance.DefaultVersion
-		_c.mutation.SetVersion(v)
-	}
-	if _, ok := _c.mutation.Status(); !ok {
-		v := instance.DefaultStatus
-		_c.mutation.SetStatus(v)
-	}
-	if _, ok := _c.mutation.State(); !ok {
-		v := instance.DefaultState
-		_c.mutation.SetState(v)
-	}
-	if _, ok := _c.mutation.Queue(); !ok {
-		v := instance.DefaultQueue
-		_c.mutation.SetQueue(v)
-	}
-	if _, ok := _c.mutation.Priority(); !ok {
-		v := instance.DefaultPriority
-		_c.mutation.SetPriority(v)
-	}
-	if _, ok := _c.mutation.EligibleAt(); !ok {
-		v := instance.DefaultEligibleAt()
-		_c.mutation.SetEligibleAt(v)
-	}
-	if _, ok := _c.mutation.Attempt(); !ok {
-		v := instance.DefaultAttempt
-		_c.mutation.SetAttempt(v)
-	}
-	if _, ok := _c.mutation.ChildrenPending(); !ok {
-		v := instance.DefaultChildrenPending
-		_c.mutation.SetChildrenPending(v)
-	}
-	if _, ok := _c.mutation.CorrelationScope(); !ok {
-		v := instance.DefaultCorrelationScope
-		_c.mutation.SetCorrelationScope(v)
-	}
-	if _, ok := _c.mutation.InsertedAt(); !ok {
-		v := instance.DefaultInsertedAt()
-		_c.mutation.SetInsertedAt(v)
-	}
-	if _, ok := _c.mutation.UpdatedAt(); !ok {
-		v := instance.DefaultUpdatedAt()
-		_c.mutation.SetUpdatedAt(v)
-	}
-	if _, ok := _c.mutation.UID(); !ok {
-		v := instance.DefaultUID()
-		_c.mutation.SetUID(v)
-	}
-	if _, ok := _c.mutation.ClaimToken(); !ok {
-		v := instance.DefaultClaimToken
-		_c.mutation.SetClaimToken(v)
-	}
-	if _, ok := _c.mutation.Visit(); !ok {
-		v := instance.DefaultVisit
-		_c.mutation.SetVisit(v)
-	}
-	if _, ok := _c.mutation.Crashes(); !ok {
-		v := instance.DefaultCrashes
-		_c.mutation.SetCrashes(v)
-	}
-	if _, ok := _c.mutation.TimedOut(); !ok {
-		v := instance.DefaultTimedOut
-		_c.mutation.SetTimedOut(v)
-	}
-	if _, ok := _c.mutation.Round(); !ok {
-		v := instance.DefaultRound
-		_c.mutation.SetRound(v)
-	}
-	if _, ok := _c.mutation.ParentRound(); !ok {
-		v := instance.DefaultParentRound
-		_c.mutation.SetParentRound(v)
-	}
-	if _, ok := _c.mutation.Depth(); !ok {
-		v := instance.DefaultDepth
-		_c.mutation.SetDepth(v)
-	}
-	if _, ok := _c.mutation.PickLane(); !ok {
-		v := instance.DefaultPickLane
-		_c.mutation.SetPickLane(v)
-	}
-	if _, ok := _c.mutation.Paused(); !ok {
-		v := instance.DefaultPaused
-		_c.mutation.SetPaused(v)
-	}
-}
-
 // check runs all checks and user-defined validators on the builder.
 func (_c *InstanceCreate) check() error {
 	if _, ok := _c.mutation.Machine(); !ok {
 		return &ValidationError{Name: "machine", err: errors.New(`ent: missing required field "Instance.machine"`)}
-	}
-	if _, ok := _c.mutation.Version(); !ok {
-		return &ValidationError{Name: "version", err: errors.New(`ent: missing required field "Instance.version"`)}
 	}
 	if _, ok := _c.mutation.Step(); !ok {
 		return &ValidationError{Name: "step", err: errors.New(`ent: missing required field "Instance.step"`)}
@@ -720,44 +476,8 @@ func (_c *InstanceCreate) check() error {
 	if _, ok := _c.mutation.Queue(); !ok {
 		return &ValidationError{Name: "queue", err: errors.New(`ent: missing required field "Instance.queue"`)}
 	}
-	if _, ok := _c.mutation.Priority(); !ok {
-		return &ValidationError{Name: "priority", err: errors.New(`ent: missing required field "Instance.priority"`)}
-	}
-	if _, ok := _c.mutation.Attempt(); !ok {
-		return &ValidationError{Name: "attempt", err: errors.New(`ent: missing required field "Instance.attempt"`)}
-	}
-	if _, ok := _c.mutation.ChildrenPending(); !ok {
-		return &ValidationError{Name: "children_pending", err: errors.New(`ent: missing required field "Instance.children_pending"`)}
-	}
 	if _, ok := _c.mutation.CorrelationScope(); !ok {
 		return &ValidationError{Name: "correlation_scope", err: errors.New(`ent: missing required field "Instance.correlation_scope"`)}
-	}
-	if _, ok := _c.mutation.ClaimToken(); !ok {
-		return &ValidationError{Name: "claim_token", err: errors.New(`ent: missing required field "Instance.claim_token"`)}
-	}
-	if _, ok := _c.mutation.Visit(); !ok {
-		return &ValidationError{Name: "visit", err: errors.New(`ent: missing required field "Instance.visit"`)}
-	}
-	if _, ok := _c.mutation.Crashes(); !ok {
-		return &ValidationError{Name: "crashes", err: errors.New(`ent: missing required field "Instance.crashes"`)}
-	}
-	if _, ok := _c.mutation.TimedOut(); !ok {
-		return &ValidationError{Name: "timed_out", err: errors.New(`ent: missing required field "Instance.timed_out"`)}
-	}
-	if _, ok := _c.mutation.Round(); !ok {
-		return &ValidationError{Name: "round", err: errors.New(`ent: missing required field "Instance.round"`)}
-	}
-	if _, ok := _c.mutation.ParentRound(); !ok {
-		return &ValidationError{Name: "parent_round", err: errors.New(`ent: missing required field "Instance.parent_round"`)}
-	}
-	if _, ok := _c.mutation.Depth(); !ok {
-		return &ValidationError{Name: "depth", err: errors.New(`ent: missing required field "Instance.depth"`)}
-	}
-	if _, ok := _c.mutation.PickLane(); !ok {
-		return &ValidationError{Name: "pick_lane", err: errors.New(`ent: missing required field "Instance.pick_lane"`)}
-	}
-	if _, ok := _c.mutation.Paused(); !ok {
-		return &ValidationError{Name: "paused", err: errors.New(`ent: missing required field "Instance.paused"`)}
 	}
 	return nil
 }
@@ -1029,7 +749,6 @@ func (_c *InstanceCreateBulk) Save(ctx context.Context) ([]*Instance, error) {
 	for i := range _c.builders {
 		func(i int, root context.Context) {
 			builder := _c.builders[i]
-			builder.defaults()
 			var mut Mutator = MutateFunc(func(ctx context.Context, m Mutation) (Value, error) {
 				mutation, ok := m.(*InstanceMutation)
 				if !ok {

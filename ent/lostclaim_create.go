@@ -45,25 +45,9 @@ func (_c *LostClaimCreate) SetLostAt(v time.Time) *LostClaimCreate {
 	return _c
 }
 
-// SetNillableLostAt sets the "lost_at" field if the given value is not nil.
-func (_c *LostClaimCreate) SetNillableLostAt(v *time.Time) *LostClaimCreate {
-	if v != nil {
-		_c.SetLostAt(*v)
-	}
-	return _c
-}
-
 // SetID sets the "id" field.
 func (_c *LostClaimCreate) SetID(v uuid.UUID) *LostClaimCreate {
 	_c.mutation.SetID(v)
-	return _c
-}
-
-// SetNillableID sets the "id" field if the given value is not nil.
-func (_c *LostClaimCreate) SetNillableID(v *uuid.UUID) *LostClaimCreate {
-	if v != nil {
-		_c.SetID(*v)
-	}
 	return _c
 }
 
@@ -74,7 +58,6 @@ func (_c *LostClaimCreate) Mutation() *LostClaimMutation {
 
 // Save creates the LostClaim in the database.
 func (_c *LostClaimCreate) Save(ctx context.Context) (*LostClaim, error) {
-	_c.defaults()
 	return withHooks(ctx, _c.sqlSave, _c.mutation, _c.hooks)
 }
 
@@ -97,18 +80,6 @@ func (_c *LostClaimCreate) Exec(ctx context.Context) error {
 func (_c *LostClaimCreate) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
 		panic(err)
-	}
-}
-
-// defaults sets the default values of the builder before save.
-func (_c *LostClaimCreate) defaults() {
-	if _, ok := _c.mutation.LostAt(); !ok {
-		v := lostclaim.DefaultLostAt()
-		_c.mutation.SetLostAt(v)
-	}
-	if _, ok := _c.mutation.ID(); !ok {
-		v := lostclaim.DefaultID()
-		_c.mutation.SetID(v)
 	}
 }
 
@@ -196,7 +167,6 @@ func (_c *LostClaimCreateBulk) Save(ctx context.Context) ([]*LostClaim, error) {
 	for i := range _c.builders {
 		func(i int, root context.Context) {
 			builder := _c.builders[i]
-			builder.defaults()
 			var mut Mutator = MutateFunc(func(ctx context.Context, m Mutation) (Value, error) {
 				mutation, ok := m.(*LostClaimMutation)
 				if !ok {

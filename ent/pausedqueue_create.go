@@ -25,14 +25,6 @@ func (_c *PausedQueueCreate) SetPausedAt(v time.Time) *PausedQueueCreate {
 	return _c
 }
 
-// SetNillablePausedAt sets the "paused_at" field if the given value is not nil.
-func (_c *PausedQueueCreate) SetNillablePausedAt(v *time.Time) *PausedQueueCreate {
-	if v != nil {
-		_c.SetPausedAt(*v)
-	}
-	return _c
-}
-
 // SetID sets the "id" field.
 func (_c *PausedQueueCreate) SetID(v string) *PausedQueueCreate {
 	_c.mutation.SetID(v)
@@ -46,7 +38,6 @@ func (_c *PausedQueueCreate) Mutation() *PausedQueueMutation {
 
 // Save creates the PausedQueue in the database.
 func (_c *PausedQueueCreate) Save(ctx context.Context) (*PausedQueue, error) {
-	_c.defaults()
 	return withHooks(ctx, _c.sqlSave, _c.mutation, _c.hooks)
 }
 
@@ -69,14 +60,6 @@ func (_c *PausedQueueCreate) Exec(ctx context.Context) error {
 func (_c *PausedQueueCreate) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
 		panic(err)
-	}
-}
-
-// defaults sets the default values of the builder before save.
-func (_c *PausedQueueCreate) defaults() {
-	if _, ok := _c.mutation.PausedAt(); !ok {
-		v := pausedqueue.DefaultPausedAt()
-		_c.mutation.SetPausedAt(v)
 	}
 }
 
@@ -143,7 +126,6 @@ func (_c *PausedQueueCreateBulk) Save(ctx context.Context) ([]*PausedQueue, erro
 	for i := range _c.builders {
 		func(i int, root context.Context) {
 			builder := _c.builders[i]
-			builder.defaults()
 			var mut Mutator = MutateFunc(func(ctx context.Context, m Mutation) (Value, error) {
 				mutation, ok := m.(*PausedQueueMutation)
 				if !ok {

@@ -40,25 +40,9 @@ func (_c *ScheduleCreate) SetTimeZone(v string) *ScheduleCreate {
 	return _c
 }
 
-// SetNillableTimeZone sets the "time_zone" field if the given value is not nil.
-func (_c *ScheduleCreate) SetNillableTimeZone(v *string) *ScheduleCreate {
-	if v != nil {
-		_c.SetTimeZone(*v)
-	}
-	return _c
-}
-
 // SetCatchUp sets the "catch_up" field.
 func (_c *ScheduleCreate) SetCatchUp(v string) *ScheduleCreate {
 	_c.mutation.SetCatchUp(v)
-	return _c
-}
-
-// SetNillableCatchUp sets the "catch_up" field if the given value is not nil.
-func (_c *ScheduleCreate) SetNillableCatchUp(v *string) *ScheduleCreate {
-	if v != nil {
-		_c.SetCatchUp(*v)
-	}
 	return _c
 }
 
@@ -68,25 +52,9 @@ func (_c *ScheduleCreate) SetOverlap(v string) *ScheduleCreate {
 	return _c
 }
 
-// SetNillableOverlap sets the "overlap" field if the given value is not nil.
-func (_c *ScheduleCreate) SetNillableOverlap(v *string) *ScheduleCreate {
-	if v != nil {
-		_c.SetOverlap(*v)
-	}
-	return _c
-}
-
 // SetJitter sets the "jitter" field.
 func (_c *ScheduleCreate) SetJitter(v int64) *ScheduleCreate {
 	_c.mutation.SetJitter(v)
-	return _c
-}
-
-// SetNillableJitter sets the "jitter" field if the given value is not nil.
-func (_c *ScheduleCreate) SetNillableJitter(v *int64) *ScheduleCreate {
-	if v != nil {
-		_c.SetJitter(*v)
-	}
 	return _c
 }
 
@@ -144,14 +112,6 @@ func (_c *ScheduleCreate) SetUpdatedAt(v time.Time) *ScheduleCreate {
 	return _c
 }
 
-// SetNillableUpdatedAt sets the "updated_at" field if the given value is not nil.
-func (_c *ScheduleCreate) SetNillableUpdatedAt(v *time.Time) *ScheduleCreate {
-	if v != nil {
-		_c.SetUpdatedAt(*v)
-	}
-	return _c
-}
-
 // SetID sets the "id" field.
 func (_c *ScheduleCreate) SetID(v string) *ScheduleCreate {
 	_c.mutation.SetID(v)
@@ -165,7 +125,6 @@ func (_c *ScheduleCreate) Mutation() *ScheduleMutation {
 
 // Save creates the Schedule in the database.
 func (_c *ScheduleCreate) Save(ctx context.Context) (*Schedule, error) {
-	_c.defaults()
 	return withHooks(ctx, _c.sqlSave, _c.mutation, _c.hooks)
 }
 
@@ -191,30 +150,6 @@ func (_c *ScheduleCreate) ExecX(ctx context.Context) {
 	}
 }
 
-// defaults sets the default values of the builder before save.
-func (_c *ScheduleCreate) defaults() {
-	if _, ok := _c.mutation.TimeZone(); !ok {
-		v := schedule.DefaultTimeZone
-		_c.mutation.SetTimeZone(v)
-	}
-	if _, ok := _c.mutation.CatchUp(); !ok {
-		v := schedule.DefaultCatchUp
-		_c.mutation.SetCatchUp(v)
-	}
-	if _, ok := _c.mutation.Overlap(); !ok {
-		v := schedule.DefaultOverlap
-		_c.mutation.SetOverlap(v)
-	}
-	if _, ok := _c.mutation.Jitter(); !ok {
-		v := schedule.DefaultJitter
-		_c.mutation.SetJitter(v)
-	}
-	if _, ok := _c.mutation.UpdatedAt(); !ok {
-		v := schedule.DefaultUpdatedAt()
-		_c.mutation.SetUpdatedAt(v)
-	}
-}
-
 // check runs all checks and user-defined validators on the builder.
 func (_c *ScheduleCreate) check() error {
 	if _, ok := _c.mutation.Spec(); !ok {
@@ -231,9 +166,6 @@ func (_c *ScheduleCreate) check() error {
 	}
 	if _, ok := _c.mutation.Overlap(); !ok {
 		return &ValidationError{Name: "overlap", err: errors.New(`ent: missing required field "Schedule.overlap"`)}
-	}
-	if _, ok := _c.mutation.Jitter(); !ok {
-		return &ValidationError{Name: "jitter", err: errors.New(`ent: missing required field "Schedule.jitter"`)}
 	}
 	if _, ok := _c.mutation.NextAt(); !ok {
 		return &ValidationError{Name: "next_at", err: errors.New(`ent: missing required field "Schedule.next_at"`)}
@@ -339,7 +271,6 @@ func (_c *ScheduleCreateBulk) Save(ctx context.Context) ([]*Schedule, error) {
 	for i := range _c.builders {
 		func(i int, root context.Context) {
 			builder := _c.builders[i]
-			builder.defaults()
 			var mut Mutator = MutateFunc(func(ctx context.Context, m Mutation) (Value, error) {
 				mutation, ok := m.(*ScheduleMutation)
 				if !ok {

@@ -61,14 +61,6 @@ func (_c *SignalCreate) SetInsertedAt(v time.Time) *SignalCreate {
 	return _c
 }
 
-// SetNillableInsertedAt sets the "inserted_at" field if the given value is not nil.
-func (_c *SignalCreate) SetNillableInsertedAt(v *time.Time) *SignalCreate {
-	if v != nil {
-		_c.SetInsertedAt(*v)
-	}
-	return _c
-}
-
 // SetConsumedAt sets the "consumed_at" field.
 func (_c *SignalCreate) SetConsumedAt(v time.Time) *SignalCreate {
 	_c.mutation.SetConsumedAt(v)
@@ -107,7 +99,6 @@ func (_c *SignalCreate) Mutation() *SignalMutation {
 
 // Save creates the Signal in the database.
 func (_c *SignalCreate) Save(ctx context.Context) (*Signal, error) {
-	_c.defaults()
 	return withHooks(ctx, _c.sqlSave, _c.mutation, _c.hooks)
 }
 
@@ -130,18 +121,6 @@ func (_c *SignalCreate) Exec(ctx context.Context) error {
 func (_c *SignalCreate) ExecX(ctx context.Context) {
 	if err := _c.Exec(ctx); err != nil {
 		panic(err)
-	}
-}
-
-// defaults sets the default values of the builder before save.
-func (_c *SignalCreate) defaults() {
-	if _, ok := _c.mutation.Payload(); !ok {
-		v := signal.DefaultPayload
-		_c.mutation.SetPayload(v)
-	}
-	if _, ok := _c.mutation.InsertedAt(); !ok {
-		v := signal.DefaultInsertedAt()
-		_c.mutation.SetInsertedAt(v)
 	}
 }
 
@@ -255,7 +234,6 @@ func (_c *SignalCreateBulk) Save(ctx context.Context) ([]*Signal, error) {
 	for i := range _c.builders {
 		func(i int, root context.Context) {
 			builder := _c.builders[i]
-			builder.defaults()
 			var mut Mutator = MutateFunc(func(ctx context.Context, m Mutation) (Value, error) {
 				mutation, ok := m.(*SignalMutation)
 				if !ok {

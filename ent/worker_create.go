@@ -58,39 +58,15 @@ func (_c *WorkerCreate) SetDraining(v bool) *WorkerCreate {
 	return _c
 }
 
-// SetNillableDraining sets the "draining" field if the given value is not nil.
-func (_c *WorkerCreate) SetNillableDraining(v *bool) *WorkerCreate {
-	if v != nil {
-		_c.SetDraining(*v)
-	}
-	return _c
-}
-
 // SetStartedAt sets the "started_at" field.
 func (_c *WorkerCreate) SetStartedAt(v time.Time) *WorkerCreate {
 	_c.mutation.SetStartedAt(v)
 	return _c
 }
 
-// SetNillableStartedAt sets the "started_at" field if the given value is not nil.
-func (_c *WorkerCreate) SetNillableStartedAt(v *time.Time) *WorkerCreate {
-	if v != nil {
-		_c.SetStartedAt(*v)
-	}
-	return _c
-}
-
 // SetBeatAt sets the "beat_at" field.
 func (_c *WorkerCreate) SetBeatAt(v time.Time) *WorkerCreate {
 	_c.mutation.SetBeatAt(v)
-	return _c
-}
-
-// SetNillableBeatAt sets the "beat_at" field if the given value is not nil.
-func (_c *WorkerCreate) SetNillableBeatAt(v *time.Time) *WorkerCreate {
-	if v != nil {
-		_c.SetBeatAt(*v)
-	}
 	return _c
 }
 
@@ -106,14 +82,6 @@ func (_c *WorkerCreate) SetID(v uuid.UUID) *WorkerCreate {
 	return _c
 }
 
-// SetNillableID sets the "id" field if the given value is not nil.
-func (_c *WorkerCreate) SetNillableID(v *uuid.UUID) *WorkerCreate {
-	if v != nil {
-		_c.SetID(*v)
-	}
-	return _c
-}
-
 // Mutation returns the WorkerMutation object of the builder.
 func (_c *WorkerCreate) Mutation() *WorkerMutation {
 	return _c.mutation
@@ -121,7 +89,6 @@ func (_c *WorkerCreate) Mutation() *WorkerMutation {
 
 // Save creates the Worker in the database.
 func (_c *WorkerCreate) Save(ctx context.Context) (*Worker, error) {
-	_c.defaults()
 	return withHooks(ctx, _c.sqlSave, _c.mutation, _c.hooks)
 }
 
@@ -147,26 +114,6 @@ func (_c *WorkerCreate) ExecX(ctx context.Context) {
 	}
 }
 
-// defaults sets the default values of the builder before save.
-func (_c *WorkerCreate) defaults() {
-	if _, ok := _c.mutation.Draining(); !ok {
-		v := worker.DefaultDraining
-		_c.mutation.SetDraining(v)
-	}
-	if _, ok := _c.mutation.StartedAt(); !ok {
-		v := worker.DefaultStartedAt()
-		_c.mutation.SetStartedAt(v)
-	}
-	if _, ok := _c.mutation.BeatAt(); !ok {
-		v := worker.DefaultBeatAt()
-		_c.mutation.SetBeatAt(v)
-	}
-	if _, ok := _c.mutation.ID(); !ok {
-		v := worker.DefaultID()
-		_c.mutation.SetID(v)
-	}
-}
-
 // check runs all checks and user-defined validators on the builder.
 func (_c *WorkerCreate) check() error {
 	if _, ok := _c.mutation.Host(); !ok {
@@ -183,9 +130,6 @@ func (_c *WorkerCreate) check() error {
 	}
 	if _, ok := _c.mutation.Machines(); !ok {
 		return &ValidationError{Name: "machines", err: errors.New(`ent: missing required field "Worker.machines"`)}
-	}
-	if _, ok := _c.mutation.Draining(); !ok {
-		return &ValidationError{Name: "draining", err: errors.New(`ent: missing required field "Worker.draining"`)}
 	}
 	if _, ok := _c.mutation.ExpiresAt(); !ok {
 		return &ValidationError{Name: "expires_at", err: errors.New(`ent: missing required field "Worker.expires_at"`)}
@@ -283,7 +227,6 @@ func (_c *WorkerCreateBulk) Save(ctx context.Context) ([]*Worker, error) {
 	for i := range _c.builders {
 		func(i int, root context.Context) {
 			builder := _c.builders[i]
-			builder.defaults()
 			var mut Mutator = MutateFunc(func(ctx context.Context, m Mutation) (Value, error) {
 				mutation, ok := m.(*WorkerMutation)
 				if !ok {

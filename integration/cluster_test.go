@@ -7,7 +7,7 @@ import (
 
 	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // cluster is a server of the test's own, for faults of a server.
@@ -25,7 +25,7 @@ func ownCluster(t *testing.T) cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Stop()) })
 	pool := pgtest.Pool(t, c.URL(""))
-	_, err = migrations.Migrator{Pool: pool}.Up(t.Context())
+	_, err = migrate.Migrator{Pool: pool}.Up(t.Context())
 	require.NoError(t, err)
 	pool.Close()
 	return cluster{c, t}

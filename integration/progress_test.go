@@ -16,7 +16,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // Somebody holds something, and does not let go: a row, a key, a connection in the middle of an
@@ -321,7 +321,7 @@ func TestASmallServersLocksAndConnections(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, c.Stop()) })
 			pool := pgtest.Pool(t, c.URL(""), func(c *pgxpool.Config) { c.MaxConns = 2 })
-			_, err = migrations.Migrator{Pool: pool}.Up(t.Context())
+			_, err = migrate.Migrator{Pool: pool}.Up(t.Context())
 			require.NoError(t, err)
 			host := client(t, pool)
 			for specs := range slices.Chunk(row.instances, 500) {

@@ -1,17 +1,13 @@
-// Package migrations is the only source of DDL: a directory of versioned Atlas migrations, and a
-// [Migrator] that applies it in process.
-//
-// The Atlas CLI and the Migrator agree on everything that both touch: the directory and its
-// checksums, the revision table in its format, the lock, and how to go on after the other one was
-// interrupted. A host may use either, or both in turns. Tables and revisions live in one Postgres
-// schema of the engine's own, never in the host's.
+// Package migrations is the only source of DDL: a directory of versioned Atlas migrations. The
+// Atlas CLI applies it, or package migrate does in process. [Check] says whether a schema is
+// current.
 //
 // # Rules for a migration
 //
 // Every file applies to a live database that holds rows. A file is one transaction and starts with
 // a lock_timeout, so that a lock that it does not get soon stops the migration and not the traffic.
 // No file rewrites a table. A concurrent index build has a file of its own, marked "-- atlas:txmode
-// none". Such a file may be cut off anywhere. The Migrator then runs it again from its first
+// none". Such a file may be cut off anywhere. Package migrate then runs it again from its first
 // statement, the CLI from the statement that failed, so each statement must bear both. No file
 // names a schema: the search_path decides. Each file has its inverse under down/.
 //
@@ -24,9 +20,10 @@
 // which the backfill has not reached yet, and the rows that they write at the end of an instance.
 //
 // The backfill commits every thousand rows and waits for rows that other transactions hold.
-// Concurrent builds wait for every transaction that is older than they are. The Migrator lifts the
-// role's statement_timeout and lock_timeout in its session; for the CLI, use a role that has none.
+// Concurrent builds wait for every transaction that is older than they are. Package migrate lifts
+// the role's statement_timeout and lock_timeout in its session; for the CLI, use a role that has
+// none.
 // After a migration that failed, whatever the reason, run it again.
 //
-// It imports nothing of the project.
+// It imports nothing of the project, and nothing of Atlas: every host links it.
 package migrations

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -32,7 +33,7 @@ func ExampleMigrator_Up() {
 	if schema, ok := errors.AsType[*migrations.SchemaError](err); ok {
 		fmt.Println(schema.State)
 	}
-	migrator := migrations.Migrator{Pool: pool, Schema: "orders"}
+	migrator := migrate.Migrator{Pool: pool, Schema: "orders"}
 	applied, err := migrator.Up(ctx)
 	fmt.Println(len(applied) == len(migrations.Versions()), err)
 	applied, err = migrator.Up(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -48,7 +49,7 @@ func newDatabase(t *testing.T) database {
 	})}
 }
 
-func (d database) migrator() migrations.Migrator { return migrations.Migrator{Pool: d.Pool} }
+func (d database) migrator() migrate.Migrator { return migrate.Migrator{Pool: d.Pool} }
 
 // at migrates to a version.
 func (d database) at(t *testing.T, version string) database {

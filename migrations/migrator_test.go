@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -82,9 +83,9 @@ func TestUnknownVersionIsRefused(t *testing.T) {
 	d := newDatabase(t)
 	_, err := d.migrator().To(t.Context(), "20000101000000")
 	require.EqualError(t, err, `migrate schema "gendurable": no version "20000101000000"`)
-	_, err = migrations.Migrator{}.Up(t.Context())
+	_, err = migrate.Migrator{}.Up(t.Context())
 	require.EqualError(t, err, "migrate: Migrator.Pool is nil")
-	_, err = migrations.Migrator{}.Status(t.Context())
+	_, err = migrate.Migrator{}.Status(t.Context())
 	require.EqualError(t, err, "read the migration status: Migrator.Pool is nil")
 }
 
@@ -123,7 +124,7 @@ func TestStatusAndCheckTellMissingOlderNewer(t *testing.T) {
 		require.Equal(t, want.State, status.State)
 		require.Equal(t, want.Current, status.Current)
 	}
-	const remedy = `run gendurable migrate up or atlas migrate apply --env local, with DATABASE_URL set, or call migrations.Migrator.Up`
+	const remedy = `run gendurable migrate up or atlas migrate apply --env local, with DATABASE_URL set, or call migrate.Migrator.Up`
 	missing := &migrations.SchemaError{Schema: "gendurable", State: migrations.StateMissing, Current: migrations.Empty, Latest: latest}
 	missingMessage := `schema "gendurable" is missing: the program needs version ` + latest + `; ` + remedy
 	requireState(missing, missingMessage)
@@ -151,7 +152,7 @@ func TestStatusAndCheckTellMissingOlderNewer(t *testing.T) {
 		hash, partial_hashes, operator_version FROM atlas_schema_revisions WHERE version = $2`, future, latest)
 	newer := &migrations.SchemaError{Schema: "gendurable", State: migrations.StateNewer, Current: future, Latest: latest}
 	requireState(newer, `schema "gendurable" is newer than this program: it has version `+future+`, the program knows up to `+latest+
-		`; run the newer program, or go back with its migrations.Migrator.To(ctx, "`+latest+`")`)
+		`; run the newer program, or go back with its migrate.Migrator.To(ctx, "`+latest+`")`)
 	for _, migrate := range []func(context.Context) ([]string, error){d.migrator().Up, d.migrator().Down} {
 		_, err = migrate(t.Context())
 		found, ok := errors.AsType[*migrations.SchemaError](err)
@@ -194,7 +195,7 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 				CREATE TABLE atlas_schema_revisions (mine int)`)
 			require.NoError(t, err)
 
-			m := migrations.Migrator{Pool: pool, Schema: schema}
+			m := migrate.Migrator{Pool: pool, Schema: schema}
 			applied, err := m.Up(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, migrations.Versions(), applied)
@@ -232,7 +233,7 @@ func TestMigratorLeavesThePoolAlone(t *testing.T) {
 	held, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer held.Release()
-	_, err = migrations.Migrator{Pool: pool}.Up(t.Context())
+	_, err = migrate.Migrator{Pool: pool}.Up(t.Context())
 	require.NoError(t, err)
 	for setting, want := range map[string]string{"search_path": `"$user", public`, "lock_timeout": "0"} {
 		var value string
@@ -261,10 +262,10 @@ func TestMigratorUnderARolesLimits(t *testing.T) {
 					"statement_timeout": "1s", "lock_timeout": "10ms", "default_transaction_isolation": "serializable",
 				})
 			})
-			_, err := migrations.Migrator{Pool: pool}.Up(t.Context())
+			_, err := migrate.Migrator{Pool: pool}.Up(t.Context())
 			require.NoError(t, err)
 			require.NoError(t, migrations.Check(t.Context(), pool, ""))
-			_, err = migrations.Migrator{Pool: pool}.To(t.Context(), base)
+			_, err = migrate.Migrator{Pool: pool}.To(t.Context(), base)
 			require.NoError(t, err)
 		})
 	}

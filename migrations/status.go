@@ -1,11 +1,22 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+)
+
+const (
+	// DefaultSchema is the Postgres schema of an engine that does not set one.
+	DefaultSchema = "gendurable"
+
+	// Empty is the version before the first migration.
+	Empty = "0"
+
+	// RevisionTable is the name that Atlas gives to the table of what has been applied.
+	RevisionTable = "atlas_schema_revisions"
 )
 
 // State says how a schema compares with the version that this program needs.
@@ -25,7 +36,7 @@ type Status struct {
 	State   State    `json:"state"`
 	Current string   `json:"current"` // the newest version that is completely applied; Empty if none is
 	Latest  string   `json:"latest"`  // the version that this program needs
-	Pending []string `json:"pending"` // the versions that Up would apply, in order
+	Pending []string `json:"pending"` // the versions that a migration would apply, in order
 }
 
 // SchemaError is returned when an engine cannot work with the version of its schema.
@@ -53,14 +64,14 @@ func (e *SchemaError) Error() string {
 // Remedy returns what to run: each of the three ways does the same.
 func (e *SchemaError) Remedy() string {
 	if e.State == StateNewer {
-		return "run the newer program, or go back with its migrations.Migrator.To(ctx, \"" + e.Latest + "\")"
+		return "run the newer program, or go back with its migrate.Migrator.To(ctx, \"" + e.Latest + "\")"
 	}
 	cli, atlas := "gendurable migrate up", "atlas migrate apply --env local"
 	if e.Schema != DefaultSchema {
 		cli += fmt.Sprintf(" --schema %q", e.Schema)
 		atlas += fmt.Sprintf(" --var schema=%q", e.Schema)
 	}
-	return "run " + cli + " or " + atlas + ", with DATABASE_URL set, or call migrations.Migrator.Up"
+	return "run " + cli + " or " + atlas + ", with DATABASE_URL set, or call migrate.Migrator.Up"
 }
 
 // Querier runs the queries of [Check]: a pool, a connection or a transaction of pgx.
@@ -72,9 +83,7 @@ type Querier interface {
 // needs. Otherwise it returns a *[SchemaError], or the error that kept it from reading. It only
 // reads, takes no lock, and needs only the right to select from the revision table.
 func Check(ctx context.Context, db Querier, schema string) error {
-	if schema == "" {
-		schema = DefaultSchema
-	}
+	schema = cmp.Or(schema, DefaultSchema)
 	status, err := read(ctx, db, schema)
 	if err != nil {
 		return fmt.Errorf("check schema %q: %w", schema, err)
@@ -85,21 +94,20 @@ func Check(ctx context.Context, db Querier, schema string) error {
 	return &SchemaError{Schema: schema, State: status.State, Current: status.Current, Latest: status.Latest}
 }
 
-// Status reads how far the schema is migrated. It only reads, and works while a migration runs.
-func (m Migrator) Status(ctx context.Context) (Status, error) {
-	if m.Pool == nil {
-		return Status{}, errors.New("read the migration status: Migrator.Pool is nil")
-	}
-	status, err := read(ctx, m.Pool, m.schema())
+// ReadStatus reads how far the schema ("": DefaultSchema) is migrated. Like [Check] it only reads,
+// and works while a migration runs.
+func ReadStatus(ctx context.Context, db Querier, schema string) (Status, error) {
+	schema = cmp.Or(schema, DefaultSchema)
+	status, err := read(ctx, db, schema)
 	if err != nil {
-		return Status{}, fmt.Errorf("read the migration status of schema %q: %w", m.schema(), err)
+		return Status{}, fmt.Errorf("read the migration status of schema %q: %w", schema, err)
 	}
 	return status, nil
 }
 
 func read(ctx context.Context, db Querier, schema string) (Status, error) {
 	status := Status{Schema: schema, State: StateMissing, Current: Empty, Latest: Latest(), Pending: Versions()}
-	table := (&revisions{schema: schema}).table()
+	table := pgx.Identifier{schema, RevisionTable}.Sanitize()
 	var exists bool
 	if err := db.QueryRow(ctx, "SELECT to_regclass($1::text) IS NOT NULL", table).Scan(&exists); err != nil {
 		return Status{}, fmt.Errorf("look for the revision table: %w", err)

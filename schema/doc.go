@@ -8,6 +8,10 @@
 // migrations alone hold what no schema tool sees: the sequence of the claim tokens and the storage
 // parameters.
 //
+// Defaults are the database's (entsql.Default, entsql.DefaultExpr), never Go's: the engine's client
+// does not write. For a default of Go's, the client would link the schemas, and the reflection in
+// ent's descriptors would keep every exported method of a host's whole program in its binary.
+//
 // So a change starts here; then follow make generate, make migration NAME=what_it_does and make
 // drift.
 //

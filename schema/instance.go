@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/json"
-	"time"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect"
@@ -63,53 +62,53 @@ func instanceBase() []ent.Field {
 	return []ent.Field{
 		field.Int64("id").GoType(fsm.ID(0)),
 		field.Text("machine").StorageKey("fsm").Comment("the machine's name"),
-		field.Int("version").StorageKey("fsm_version").SchemaType(postgres("integer")).Default(1).Comment("of the machine"),
+		field.Int("version").StorageKey("fsm_version").SchemaType(postgres("integer")).Annotations(entsql.DefaultExpr("1")).Comment("of the machine"),
 		field.Text("step"),
-		field.Enum("status").GoType(fsm.Status("")).SchemaType(postgres("durable_status")).Default(string(fsm.StatusRunnable)),
-		field.JSON("state", json.RawMessage{}).Default(json.RawMessage("{}")).Annotations(entsql.Default("{}")),
+		field.Enum("status").GoType(fsm.Status("")).SchemaType(postgres("durable_status")).Annotations(entsql.Default(string(fsm.StatusRunnable))),
+		field.JSON("state", json.RawMessage{}).Annotations(entsql.Default("{}")),
 		field.JSON("result", json.RawMessage{}).Optional().Comment("only of a done instance"),
 		field.Other("awaits", Names{}).SchemaType(postgres("text[]")).Optional().
 			Comment("the signal names parked on; kept until progress"),
-		field.Text("queue").Default("default"),
-		field.Int16("priority").Default(0).Comment("lower is earlier"),
+		field.Text("queue").Annotations(entsql.Default("default")),
+		field.Int16("priority").Annotations(entsql.DefaultExpr("0")).Comment("lower is earlier"),
 		field.Text("partition_key").Optional().Nillable(),
-		field.Time("eligible_at").Default(time.Now).Annotations(now()),
-		field.Int32("attempt").Default(0).Comment("failed runs of the current visit"),
+		field.Time("eligible_at").Annotations(now()),
+		field.Int32("attempt").Annotations(entsql.DefaultExpr("0")).Comment("failed runs of the current visit"),
 		field.Text("last_error").Optional().Nillable(),
 		field.Text("locked_by").Optional().Nillable().Comment("the worker that executes it"),
 		field.Time("lease_expires_at").Optional().Nillable(),
 		field.Int64("parent_id").GoType(fsm.ID(0)).Optional().Nillable(),
-		field.Int32("children_pending").Default(0).Comment("children that have not joined yet"),
+		field.Int32("children_pending").Annotations(entsql.DefaultExpr("0")).Comment("children that have not joined yet"),
 		field.Text("correlation_key").Optional().Nillable(),
 		field.Other("correlation_scope", Statuses{}).SchemaType(postgres("durable_status[]")).
-			Default(Statuses{}).Annotations(entsql.Default("{}")).Comment("the statuses in which the key is occupied"),
+			Annotations(entsql.Default("{}")).Comment("the statuses in which the key is occupied"),
 		field.Text("correlation_guard").Optional().Nillable().Immutable().
 			Comment("the key while it is occupied; generated, never written"),
-		field.Time("inserted_at").Default(time.Now).Immutable().Annotations(now()),
-		field.Time("updated_at").Default(time.Now).Annotations(now()),
+		field.Time("inserted_at").Immutable().Annotations(now()),
+		field.Time("updated_at").Annotations(now()),
 	}
 }
 
 func instanceEngine() []ent.Field {
 	return []ent.Field{
-		field.UUID("uid", uuid.UUID{}).Default(uuid.New).Immutable().Annotations(entsql.DefaultExpr("gen_random_uuid()")).
+		field.UUID("uid", uuid.UUID{}).Immutable().Annotations(entsql.DefaultExpr("gen_random_uuid()")).
 			Comment("random identity, root of the idempotency keys: ids repeat between databases"),
-		field.Int64("claim_token").Default(0).Comment("fence: drawn by every claim from the sequence gen_durable_token"),
-		field.Int64("visit").Default(0).Comment("moves with every progress"),
-		field.Int32("crashes").Default(0).Comment("times the current visit lost its process"),
+		field.Int64("claim_token").Annotations(entsql.DefaultExpr("0")).Comment("fence: drawn by every claim from the sequence gen_durable_token"),
+		field.Int64("visit").Annotations(entsql.DefaultExpr("0")).Comment("moves with every progress"),
+		field.Int32("crashes").Annotations(entsql.DefaultExpr("0")).Comment("times the current visit lost its process"),
 		field.UUID("commit_id", uuid.UUID{}).Optional().Nillable().Comment("mark of the newest commit"),
 		field.Text("failure").GoType(fsm.Failure("")).Optional().Comment("why it failed"),
 		field.Time("finished_at").Optional().Nillable().Comment("set exactly when terminal; what GC goes by"),
 		field.Time("await_deadline").Optional().Nillable(),
-		field.Bool("timed_out").Default(false).Comment("the newest await ended by its deadline"),
-		field.Int64("round").Default(0).Comment("as a parent: the visit at which the newest children join"),
-		field.Int64("parent_round").Default(0).Comment("as a child: the parent's round it belongs to"),
+		field.Bool("timed_out").Annotations(entsql.DefaultExpr("false")).Comment("the newest await ended by its deadline"),
+		field.Int64("round").Annotations(entsql.DefaultExpr("0")).Comment("as a parent: the visit at which the newest children join"),
+		field.Int64("parent_round").Annotations(entsql.DefaultExpr("0")).Comment("as a child: the parent's round it belongs to"),
 		field.UUID("joined", uuid.UUID{}).Optional().Nillable().Comment("as a child: the commit that settled its join"),
 		field.JSON("dropped", json.RawMessage{}).Optional().Comment("children of the round that were not inserted"),
-		field.Int32("depth").Default(0).Comment("nesting below the first ancestor"),
-		field.Int16("pick_lane").Default(0).
+		field.Int32("depth").Annotations(entsql.DefaultExpr("0")).Comment("nesting below the first ancestor"),
+		field.Int16("pick_lane").Annotations(entsql.DefaultExpr("0")).
 			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker"),
-		field.Bool("paused").Default(false),
+		field.Bool("paused").Annotations(entsql.DefaultExpr("false")),
 		field.Time("deadline").Optional().Nillable().Comment("when it fails unless it has ended"),
 		field.JSON("labels", map[string]string{}).Optional().Comment("what the host finds it by"),
 		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was inserted in"),

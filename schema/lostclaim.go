@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"time"
-
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/entsql"
 	entschema "entgo.io/ent/schema"
@@ -27,11 +25,11 @@ func (LostClaim) Annotations() []entschema.Annotation {
 // Fields are the columns.
 func (LostClaim) Fields() []ent.Field {
 	return []ent.Field{
-		field.UUID("id", uuid.UUID{}).Default(uuid.New).Immutable().Annotations(entsql.DefaultExpr("gen_random_uuid()")),
+		field.UUID("id", uuid.UUID{}).Immutable().Annotations(entsql.DefaultExpr("gen_random_uuid()")),
 		field.Text("partition_key").Immutable(),
 		field.Text("worker").Immutable().Comment("the locked_by that the claim had"),
 		field.Int64("claim_token").Immutable(),
-		field.Time("lost_at").Default(time.Now).Immutable().Annotations(now()),
+		field.Time("lost_at").Immutable().Annotations(now()),
 	}
 }
 

@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"time"
-
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/entsql"
 	entschema "entgo.io/ent/schema"
@@ -25,6 +23,6 @@ func (PausedQueue) Annotations() []entschema.Annotation {
 func (PausedQueue) Fields() []ent.Field {
 	return []ent.Field{
 		field.Text("id").StorageKey("queue").Comment("the queue's name"),
-		field.Time("paused_at").Default(time.Now).Immutable().Annotations(now()),
+		field.Time("paused_at").Immutable().Annotations(now()),
 	}
 }

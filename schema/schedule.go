@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/json"
-	"time"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/entsql"
@@ -35,15 +34,15 @@ func (Schedule) Fields() []ent.Field {
 		field.Text("id").StorageKey("name").Comment("the schedule's name"),
 		field.JSON("spec", json.RawMessage{}).Comment("what is inserted, its state as the codec has encoded it"),
 		field.Text("expression").Comment("a cron expression, or @every and a duration"),
-		field.Text("time_zone").Default("UTC"),
-		field.Text("catch_up").Default("latest").Comment("what becomes of missed occurrences: none, latest or all"),
-		field.Text("overlap").Default("allow").Comment("or skip, while the newest occurrence's instance is live"),
-		field.Int64("jitter").Default(0).Comment("µs by which instances are delayed at most"),
+		field.Text("time_zone").Annotations(entsql.Default("UTC")),
+		field.Text("catch_up").Annotations(entsql.Default("latest")).Comment("what becomes of missed occurrences: none, latest or all"),
+		field.Text("overlap").Annotations(entsql.Default("allow")).Comment("or skip, while the newest occurrence's instance is live"),
+		field.Int64("jitter").Annotations(entsql.DefaultExpr("0")).Comment("µs by which instances are delayed at most"),
 		field.Time("next_at").Comment("the occurrence that comes next, or is due"),
 		field.Time("last_at").Optional().Nillable().Comment("the newest occurrence that was fired"),
 		field.Int64("last_instance").GoType(fsm.ID(0)).Optional().Nillable().Comment("the newest instance; it may be gone"),
 		field.Time("paused_at").Optional().Nillable(),
-		field.Time("updated_at").Default(time.Now).Annotations(now()),
+		field.Time("updated_at").Annotations(now()),
 	}
 }
 

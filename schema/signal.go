@@ -2,7 +2,6 @@ package schema
 
 import (
 	"encoding/json"
-	"time"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/entsql"
@@ -35,9 +34,9 @@ func (Signal) Fields() []ent.Field {
 		field.Int64("id"),
 		field.Int64("target_id").GoType(fsm.ID(0)),
 		field.Text("name"),
-		field.JSON("payload", json.RawMessage{}).Default(json.RawMessage("{}")).Annotations(entsql.Default("{}")),
+		field.JSON("payload", json.RawMessage{}).Annotations(entsql.Default("{}")),
 		field.Text("dedup_key").Optional().Nillable(),
-		field.Time("inserted_at").Default(time.Now).Immutable().Annotations(now()),
+		field.Time("inserted_at").Immutable().Annotations(now()),
 		field.Time("consumed_at").Optional().Nillable().
 			Comment("set: a tombstone, hidden, which lets a late duplicate be recognised"),
 		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was sent in"),

@@ -1,8 +1,6 @@
 package schema
 
 import (
-	"time"
-
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/entsql"
 	entschema "entgo.io/ent/schema"
@@ -27,15 +25,15 @@ func (Worker) Annotations() []entschema.Annotation {
 // Fields returns the columns.
 func (Worker) Fields() []ent.Field {
 	return []ent.Field{
-		field.UUID("id", uuid.UUID{}).Default(uuid.New).Comment("as in locked_by of what it executes"),
+		field.UUID("id", uuid.UUID{}).Comment("as in locked_by of what it executes"),
 		field.Text("host"),
 		field.Int32("pid"),
 		field.Text("version").Comment("of the program's main module"),
 		field.JSON("queues", map[string]int{}).Comment("how many steps of each run at once"),
 		field.Other("machines", Names{}).SchemaType(postgres("text[]")).Comment("that it can run, as name/version"),
-		field.Bool("draining").Default(false).Comment("it is about to stop, and claims nothing"),
-		field.Time("started_at").Default(time.Now).Annotations(now()),
-		field.Time("beat_at").Default(time.Now).Annotations(now()),
+		field.Bool("draining").Annotations(entsql.DefaultExpr("false")).Comment("it is about to stop, and claims nothing"),
+		field.Time("started_at").Annotations(now()),
+		field.Time("beat_at").Annotations(now()),
 		field.Time("expires_at").Comment("when it counts as gone, unless it beats before"),
 	}
 }

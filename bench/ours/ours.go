@@ -14,7 +14,7 @@ import (
 	"github.com/gendurable/gendurable/bench/lab"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // Order is the state of all instances. The peers' jobs carry it, too.
@@ -67,7 +67,7 @@ func MigrateSchema(ctx context.Context, db *lab.Database, schema string) error {
 		return err
 	}
 	defer pool.Close()
-	_, err = (migrations.Migrator{Pool: pool, Schema: schema}).Up(ctx)
+	_, err = (migrate.Migrator{Pool: pool, Schema: schema}).Up(ctx)
 	return err
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 type benchCommand struct {
@@ -75,7 +75,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 			err = errors.Join(err, fmt.Errorf("drop schema %q, which is left behind: %w", schema, dropping))
 		}
 	}()
-	if _, err := (migrations.Migrator{Pool: pool, Schema: schema}).Up(ctx); err != nil {
+	if _, err := (migrate.Migrator{Pool: pool, Schema: schema}).Up(ctx); err != nil {
 		return err
 	}
 	out, err := c.measure(ctx, pool, schema, a.logger(slog.LevelError))

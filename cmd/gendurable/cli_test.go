@@ -13,6 +13,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -103,7 +104,7 @@ func TestSchemasThatDoNotFit(t *testing.T) {
 	h.run("queue", "list", "--schema", "elsewhere").is(codeSchema).complains("gendurable migrate up --schema elsewhere")
 	h.run("bench", "--jobs", "1", "--singles", "0", "--schema", "elsewhere").is(codeDone) // needs none
 
-	_, err := migrations.Migrator{Pool: h.pool}.Down(t.Context())
+	_, err := migrate.Migrator{Pool: h.pool}.Down(t.Context())
 	require.NoError(t, err)
 	h.run("instance", "list").is(codeSchema).complains("is older than this program").complains(": gendurable migrate up")
 	h.run("migrate", "up").is(codeDone)

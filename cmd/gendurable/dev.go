@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/gendurable/gendurable/internal/pgdev"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 type devCommand struct {
@@ -56,7 +56,7 @@ func (c *devCommand) Run(ctx context.Context, a *app) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, err := (migrations.Migrator{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)}).Up(ctx); err != nil {
+	if _, err := (migrate.Migrator{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)}).Up(ctx); err != nil {
 		return err
 	}
 	pool.Close() // before the server ends

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -19,7 +20,7 @@ import (
 const oldestServer, newestServer = 15, 18
 
 func (p *patient) schemaVersion(ctx context.Context) (finding, error) {
-	status, err := migrations.Migrator{Pool: p.pool, Schema: p.schema}.Status(ctx)
+	status, err := migrate.Migrator{Pool: p.pool, Schema: p.schema}.Status(ctx)
 	if err != nil {
 		return finding{}, err
 	}

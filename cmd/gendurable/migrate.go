@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -45,7 +46,7 @@ func (*migrateUp) lasts() bool { return true }
 
 // Run runs the command.
 func (c *migrateUp) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	return a.migrate(ctx, pool, "applied", func(m migrations.Migrator) ([]string, error) {
+	return a.migrate(ctx, pool, "applied", func(m migrate.Migrator) ([]string, error) {
 		if c.To == "" {
 			return m.Up(ctx)
 		}
@@ -67,7 +68,7 @@ func (*migrateDown) lasts() bool { return true }
 
 // Run runs the command.
 func (c *migrateDown) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	return a.migrate(ctx, pool, "undone", func(m migrations.Migrator) ([]string, error) {
+	return a.migrate(ctx, pool, "undone", func(m migrate.Migrator) ([]string, error) {
 		status, err := m.Status(ctx)
 		if err != nil {
 			return nil, err
@@ -103,8 +104,8 @@ func known(version string, empty bool) error {
 
 // migrate applies or undoes migrations, and shows how far it came, also if it was stopped on the
 // way.
-func (a *app) migrate(ctx context.Context, pool *pgxpool.Pool, did string, how func(migrations.Migrator) ([]string, error)) error {
-	m := migrations.Migrator{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)}
+func (a *app) migrate(ctx context.Context, pool *pgxpool.Pool, did string, how func(migrate.Migrator) ([]string, error)) error {
+	m := migrate.Migrator{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)}
 	versions, failed := how(m)
 	if failed != nil && len(versions) == 0 {
 		return failed
@@ -129,7 +130,7 @@ type migrateStatus struct{}
 
 // Run runs the command.
 func (*migrateStatus) Run(ctx context.Context, a *app, pool *pgxpool.Pool) error {
-	status, err := migrations.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
+	status, err := migrate.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (c *migrateSQL) Run(ctx context.Context, a *app) error {
 		if err != nil {
 			return err
 		}
-		status, err := migrations.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
+		status, err := migrate.Migrator{Pool: pool, Schema: a.Schema}.Status(ctx)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -50,7 +51,7 @@ func TestMigrateSQL(t *testing.T) {
 	require.Len(t, all, len(migrations.Versions()))
 	require.Equal(t, migrations.Latest(), all[0].Version, "newest first")
 
-	_, err := migrations.Migrator{Pool: h.pool}.Down(t.Context())
+	_, err := migrate.Migrator{Pool: h.pool}.Down(t.Context())
 	require.NoError(t, err)
 	pending := read[document](h.run("migrate", "sql", "--json").is(codeDone)).Migrations
 	require.Len(t, pending, 1)

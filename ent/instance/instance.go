@@ -3,15 +3,11 @@
 package instance
 
 import (
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/schema"
-	"github.com/google/uuid"
 )
 
 const (
@@ -184,51 +180,6 @@ func ValidColumn(column string) bool {
 	}
 	return false
 }
-
-var (
-	// DefaultVersion holds the default value on creation for the "version" field.
-	DefaultVersion int
-	// DefaultState holds the default value on creation for the "state" field.
-	DefaultState json.RawMessage
-	// DefaultQueue holds the default value on creation for the "queue" field.
-	DefaultQueue string
-	// DefaultPriority holds the default value on creation for the "priority" field.
-	DefaultPriority int16
-	// DefaultEligibleAt holds the default value on creation for the "eligible_at" field.
-	DefaultEligibleAt func() time.Time
-	// DefaultAttempt holds the default value on creation for the "attempt" field.
-	DefaultAttempt int32
-	// DefaultChildrenPending holds the default value on creation for the "children_pending" field.
-	DefaultChildrenPending int32
-	// DefaultCorrelationScope holds the default value on creation for the "correlation_scope" field.
-	DefaultCorrelationScope schema.Statuses
-	// DefaultInsertedAt holds the default value on creation for the "inserted_at" field.
-	DefaultInsertedAt func() time.Time
-	// DefaultUpdatedAt holds the default value on creation for the "updated_at" field.
-	DefaultUpdatedAt func() time.Time
-	// DefaultUID holds the default value on creation for the "uid" field.
-	DefaultUID func() uuid.UUID
-	// DefaultClaimToken holds the default value on creation for the "claim_token" field.
-	DefaultClaimToken int64
-	// DefaultVisit holds the default value on creation for the "visit" field.
-	DefaultVisit int64
-	// DefaultCrashes holds the default value on creation for the "crashes" field.
-	DefaultCrashes int32
-	// DefaultTimedOut holds the default value on creation for the "timed_out" field.
-	DefaultTimedOut bool
-	// DefaultRound holds the default value on creation for the "round" field.
-	DefaultRound int64
-	// DefaultParentRound holds the default value on creation for the "parent_round" field.
-	DefaultParentRound int64
-	// DefaultDepth holds the default value on creation for the "depth" field.
-	DefaultDepth int32
-	// DefaultPickLane holds the default value on creation for the "pick_lane" field.
-	DefaultPickLane int16
-	// DefaultPaused holds the default value on creation for the "paused" field.
-	DefaultPaused bool
-)
-
-const DefaultStatus fsm.Status = "runnable"
 
 // StatusValidator is a validator for the "status" field enum values. It is called by the builders before save.
 func StatusValidator(s fsm.Status) error {

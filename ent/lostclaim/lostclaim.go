@@ -3,10 +3,7 @@
 package lostclaim
 
 import (
-	"time"
-
 	"entgo.io/ent/dialect/sql"
-	"github.com/google/uuid"
 )
 
 const (
@@ -44,13 +41,6 @@ func ValidColumn(column string) bool {
 	}
 	return false
 }
-
-var (
-	// DefaultLostAt holds the default value on creation for the "lost_at" field.
-	DefaultLostAt func() time.Time
-	// DefaultID holds the default value on creation for the "id" field.
-	DefaultID func() uuid.UUID
-)
 
 // OrderOption defines the ordering options for the LostClaim queries.
 type OrderOption func(*sql.Selector)

@@ -3,8 +3,6 @@
 package pausedqueue
 
 import (
-	"time"
-
 	"entgo.io/ent/dialect/sql"
 )
 
@@ -34,11 +32,6 @@ func ValidColumn(column string) bool {
 	}
 	return false
 }
-
-var (
-	// DefaultPausedAt holds the default value on creation for the "paused_at" field.
-	DefaultPausedAt func() time.Time
-)
 
 // OrderOption defines the ordering options for the PausedQueue queries.
 type OrderOption func(*sql.Selector)

@@ -3,8 +3,6 @@
 package schedule
 
 import (
-	"time"
-
 	"entgo.io/ent/dialect/sql"
 )
 
@@ -64,19 +62,6 @@ func ValidColumn(column string) bool {
 	}
 	return false
 }
-
-var (
-	// DefaultTimeZone holds the default value on creation for the "time_zone" field.
-	DefaultTimeZone string
-	// DefaultCatchUp holds the default value on creation for the "catch_up" field.
-	DefaultCatchUp string
-	// DefaultOverlap holds the default value on creation for the "overlap" field.
-	DefaultOverlap string
-	// DefaultJitter holds the default value on creation for the "jitter" field.
-	DefaultJitter int64
-	// DefaultUpdatedAt holds the default value on creation for the "updated_at" field.
-	DefaultUpdatedAt func() time.Time
-)
 
 // OrderOption defines the ordering options for the Schedule queries.
 type OrderOption func(*sql.Selector)

@@ -3,9 +3,6 @@
 package signal
 
 import (
-	"encoding/json"
-	"time"
-
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 )
@@ -63,13 +60,6 @@ func ValidColumn(column string) bool {
 	}
 	return false
 }
-
-var (
-	// DefaultPayload holds the default value on creation for the "payload" field.
-	DefaultPayload json.RawMessage
-	// DefaultInsertedAt holds the default value on creation for the "inserted_at" field.
-	DefaultInsertedAt func() time.Time
-)
 
 // OrderOption defines the ordering options for the Signal queries.
 type OrderOption func(*sql.Selector)

@@ -3,10 +3,7 @@
 package worker
 
 import (
-	"time"
-
 	"entgo.io/ent/dialect/sql"
-	"github.com/google/uuid"
 )
 
 const (
@@ -59,17 +56,6 @@ func ValidColumn(column string) bool {
 	}
 	return false
 }
-
-var (
-	// DefaultDraining holds the default value on creation for the "draining" field.
-	DefaultDraining bool
-	// DefaultStartedAt holds the default value on creation for the "started_at" field.
-	DefaultStartedAt func() time.Time
-	// DefaultBeatAt holds the default value on creation for the "beat_at" field.
-	DefaultBeatAt func() time.Time
-	// DefaultID holds the default value on creation for the "id" field.
-	DefaultID func() uuid.UUID
-)
 
 // OrderOption defines the ordering options for the Worker queries.
 type OrderOption func(*sql.Selector)

@@ -15,6 +15,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -387,7 +388,7 @@ func TestAMigratorNeedsItsSchemaOnly(t *testing.T) {
 	for _, statement := range rights(t, "migrator") {
 		execute(t, pgtest.Pool(t, direct), strings.TrimSuffix(statement, "migrator")+name)
 	}
-	m := migrations.Migrator{Pool: pgtest.Pool(t, as(direct))}
+	m := migrate.Migrator{Pool: pgtest.Pool(t, as(direct))}
 	_, err := m.Up(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, migrations.Check(t.Context(), pgtest.Pool(t, direct), engine.DefaultSchema))

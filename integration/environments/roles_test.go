@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/pgtest"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // role makes a role with settings of its own ("name = value"), and drops it at the end of the test.
@@ -153,7 +153,7 @@ func TestMigratedByTheTightestRole(t *testing.T) {
 	admin := pgtest.Pool(t, direct)
 	execute(t, admin, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize()+" AUTHORIZATION "+name)
 	pool := pgtest.Pool(t, as(direct))
-	_, err := migrations.Migrator{Pool: pool, Schema: schema}.Up(t.Context())
+	_, err := migrate.Migrator{Pool: pool, Schema: schema}.Up(t.Context())
 	require.NoError(t, err)
 	scenario(t, environment{url: as(direct), direct: direct, schema: schema, expected: hungUp})
 }

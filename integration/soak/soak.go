@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/internal/pgdev"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // soak is one run.
@@ -85,7 +85,7 @@ func (s *soak) setUp(ctx context.Context) error {
 	if c.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
-	if _, err := (migrations.Migrator{Pool: c.admin}).Up(ctx); err != nil {
+	if _, err := (migrate.Migrator{Pool: c.admin}).Up(ctx); err != nil {
 		return err
 	}
 	if _, err := c.admin.Exec(ctx, recordSQL); err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"ariga.io/atlas/sql/migrate"
+	atlas "ariga.io/atlas/sql/migrate"
 	"ariga.io/atlas/sql/postgres"
 	"ariga.io/atlas/sql/schema"
 	entschema "entgo.io/ent/dialect/sql/schema"
@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	entmigrate "github.com/gendurable/gendurable/ent/migrate"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // scratch is the Postgres schema in which both sides are built, one after the other. They need the
@@ -45,7 +45,7 @@ func drift(ctx context.Context, url string, tables []*entschema.Table) ([]string
 	if _, err := pool.Exec(ctx, "DROP SCHEMA "+scratch+" CASCADE"); err != nil {
 		return nil, fmt.Errorf("drop the desired schema: %w", err)
 	}
-	migrator := migrations.Migrator{Pool: pool, Schema: scratch}
+	migrator := migrate.Migrator{Pool: pool, Schema: scratch}
 	if _, err := migrator.Up(ctx); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func difference(ctx context.Context, from, to *schema.Schema) ([]string, error) 
 		return nil, nil
 	}
 	var unqualified string
-	plan, err := postgres.DefaultPlan.PlanChanges(ctx, "drift", changes, func(o *migrate.PlanOptions) { o.SchemaQualifier = &unqualified })
+	plan, err := postgres.DefaultPlan.PlanChanges(ctx, "drift", changes, func(o *atlas.PlanOptions) { o.SchemaQualifier = &unqualified })
 	if err != nil {
 		return nil, fmt.Errorf("describe the difference: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/migrate"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -73,7 +74,7 @@ func Name() string {
 // Migrate brings a schema of the server's database up to date. One process at a time does so, since
 // concurrent index builds would wait for each other.
 func Migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
-	return locked(ctx, server, func(*pgx.Conn) error { return migrate(ctx, server, schema) })
+	return locked(ctx, server, func(*pgx.Conn) error { return up(ctx, server, schema) })
 }
 
 // DropSchema drops a schema and everything in it.
@@ -164,7 +165,7 @@ func makeTemplate(ctx context.Context, conn *pgx.Conn, server *pgxpool.Config, n
 	if _, err := conn.Exec(ctx, "CREATE DATABASE "+quoted(incomplete)+" TEMPLATE template1"); err != nil {
 		return fmt.Errorf("create the database: %w", err)
 	}
-	err := migrate(ctx, In(server, incomplete), schema)
+	err := up(ctx, In(server, incomplete), schema)
 	if err == nil {
 		err = closeTemplate(ctx, conn, incomplete, name)
 	}
@@ -194,13 +195,13 @@ func closeTemplate(ctx context.Context, conn *pgx.Conn, incomplete, name string)
 	return nil
 }
 
-func migrate(ctx context.Context, server *pgxpool.Config, schema string) error {
+func up(ctx context.Context, server *pgxpool.Config, schema string) error {
 	pool, err := Plain(ctx, server)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	if _, err := (migrations.Migrator{Pool: pool, Schema: schema}).Up(ctx); err != nil {
+	if _, err := (migrate.Migrator{Pool: pool, Schema: schema}).Up(ctx); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil

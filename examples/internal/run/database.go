@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/internal/pgdev"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 // closeTimeout bounds the clean-up, which runs after the example's own context has ended.
@@ -66,7 +66,7 @@ func Open(ctx context.Context, o Options) (_ *Database, err error) {
 	if db.Pool, err = db.Connect(ctx, o.Schema); err != nil {
 		return nil, err
 	}
-	if _, err := (migrations.Migrator{Pool: db.Pool, Schema: o.Schema}).Up(ctx); err != nil {
+	if _, err := (migrate.Migrator{Pool: db.Pool, Schema: o.Schema}).Up(ctx); err != nil {
 		return nil, fmt.Errorf("migrate schema %q: %w", o.Schema, err)
 	}
 	return db, nil

@@ -20,7 +20,7 @@ import (
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/integration/rollout"
-	"github.com/gendurable/gendurable/migrations"
+	"github.com/gendurable/gendurable/migrate"
 )
 
 func main() {
@@ -33,7 +33,7 @@ func main() {
 func run() error {
 	url := flag.String("url", "", "of the database")
 	machines := flag.String("machines", rollout.Old, "which are registered")
-	migrate := flag.Bool("migrate", false, "migrate first")
+	first := flag.Bool("migrate", false, "migrate first")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
@@ -46,8 +46,8 @@ func run() error {
 		return err
 	}
 	defer pool.Close()
-	if *migrate {
-		if _, err := (migrations.Migrator{Pool: pool}).Up(ctx); err != nil {
+	if *first {
+		if _, err := (migrate.Migrator{Pool: pool}).Up(ctx); err != nil {
 			return err
 		}
 	}

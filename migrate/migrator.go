@@ -1,4 +1,4 @@
-package migrations
+package migrate
 
 import (
 	"context"
@@ -9,17 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"ariga.io/atlas/sql/migrate"
+	atlas "ariga.io/atlas/sql/migrate"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-)
 
-const (
-	// DefaultSchema is the Postgres schema of an engine that does not set one.
-	DefaultSchema = "gendurable"
-
-	// Empty is the version before the first migration.
-	Empty = "0"
+	"github.com/gendurable/gendurable/migrations"
 )
 
 // Migrator brings the engine's Postgres schema to a version. The zero value lacks a Pool. It keeps
@@ -33,8 +27,8 @@ type Migrator struct {
 	// Pool supplies the address and the credentials. It is required. The Migrator uses none of its
 	// connections to migrate.
 	Pool *pgxpool.Pool
-	// Schema is the engine's Postgres schema, with its tables and revisions; "": DefaultSchema. The
-	// Migrator creates it if it does not exist.
+	// Schema is the engine's Postgres schema, with its tables and revisions; "":
+	// migrations.DefaultSchema. The Migrator creates it if it does not exist.
 	Schema string
 	// Logger logs each step; nil: no log.
 	Logger *slog.Logger
@@ -42,32 +36,32 @@ type Migrator struct {
 
 // Up applies every pending migration and returns their versions in order; none if the schema is
 // current. After any error it may be run again, and resumes where it was. It returns a
-// [SchemaError] if the schema is newer than this program.
+// [migrations.SchemaError] if the schema is newer than this program.
 func (m Migrator) Up(ctx context.Context) ([]string, error) {
-	return m.To(ctx, Latest())
+	return m.To(ctx, migrations.Latest())
 }
 
-// Down undoes the newest applied migration and returns its version; none if the schema is [Empty].
-// [Migrator.To] says which data is lost.
+// Down undoes the newest applied migration and returns its version; none if the schema is
+// [migrations.Empty]. [Migrator.To] says which data is lost.
 func (m Migrator) Down(ctx context.Context) ([]string, error) {
 	return m.migrate(ctx, func(applied []string) (string, error) {
 		if len(applied) < 2 {
-			return Empty, nil
+			return migrations.Empty, nil
 		}
 		return applied[len(applied)-2], nil
 	})
 }
 
 // To applies or undoes migrations until version is the newest applied one. It returns the versions
-// that it applied or undid, in that order. [Empty] undoes all. For an unknown version it returns an
-// error and does nothing.
+// that it applied or undid, in that order. [migrations.Empty] undoes all. For an unknown version it
+// returns an error and does nothing.
 //
 // On the way down it undoes the schema, not the work that was done in it: dropped columns lose
-// their data (idempotency keys, claims, crashes, children's rounds), and [Empty] drops the tables.
-// Stop all engines before: they work with exactly one version. On the way down, too, indexes are
-// built and dropped concurrently.
+// their data (idempotency keys, claims, crashes, children's rounds), and [migrations.Empty] drops
+// the tables. Stop all engines before: they work with exactly one version. On the way down, too,
+// indexes are built and dropped concurrently.
 func (m Migrator) To(ctx context.Context, version string) ([]string, error) {
-	if version != Empty && !slices.Contains(Versions(), version) {
+	if version != migrations.Empty && !slices.Contains(migrations.Versions(), version) {
 		return nil, fmt.Errorf("migrate schema %q: no version %q", m.schema(), version)
 	}
 	return m.migrate(ctx, func([]string) (string, error) { return version, nil })
@@ -75,7 +69,7 @@ func (m Migrator) To(ctx context.Context, version string) ([]string, error) {
 
 func (m Migrator) schema() string {
 	if m.Schema == "" {
-		return DefaultSchema
+		return migrations.DefaultSchema
 	}
 	return m.Schema
 }
@@ -85,6 +79,14 @@ func (m Migrator) logger() *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return m.Logger
+}
+
+// Status reads how far the schema is migrated. It only reads, and works while a migration runs.
+func (m Migrator) Status(ctx context.Context) (migrations.Status, error) {
+	if m.Pool == nil {
+		return migrations.Status{}, errors.New("read the migration status: Migrator.Pool is nil")
+	}
+	return migrations.ReadStatus(ctx, m.Pool, m.schema())
 }
 
 // migrate goes to the version that choose derives from the applied ones.
@@ -110,8 +112,8 @@ func (m Migrator) migrate(ctx context.Context, choose func(applied []string) (st
 	if err != nil {
 		return nil, fmt.Errorf("migrate schema %q: %w", m.schema(), err)
 	}
-	if len(applied) > 0 && applied[len(applied)-1] > Latest() {
-		return nil, &SchemaError{Schema: m.schema(), State: StateNewer, Current: applied[len(applied)-1], Latest: Latest()}
+	if len(applied) > 0 && applied[len(applied)-1] > migrations.Latest() {
+		return nil, &migrations.SchemaError{Schema: m.schema(), State: migrations.StateNewer, Current: applied[len(applied)-1], Latest: migrations.Latest()}
 	}
 	target, err := choose(applied)
 	if err != nil {
@@ -139,7 +141,7 @@ type step struct {
 	run           func(ctx context.Context) error
 }
 
-func (m Migrator) steps(ctx context.Context, s *session, dir *migrate.MemDir, target string, applied []string) ([]step, error) {
+func (m Migrator) steps(ctx context.Context, s *session, dir *atlas.MemDir, target string, applied []string) ([]step, error) {
 	files, err := dir.Files()
 	if err != nil {
 		return nil, fmt.Errorf("list migrations: %w", err)

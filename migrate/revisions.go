@@ -1,4 +1,4 @@
-package migrations
+package migrate
 
 import (
 	"context"
@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"time"
 
-	"ariga.io/atlas/sql/migrate"
-)
+	atlas "ariga.io/atlas/sql/migrate"
 
-// revisionTable is the name that the Atlas CLI gives to the table.
-const revisionTable = "atlas_schema_revisions"
+	"github.com/gendurable/gendurable/migrations"
+)
 
 // querier is a connection or a transaction on it.
 type querier interface {
@@ -26,7 +25,7 @@ type revisions struct {
 	schema string
 }
 
-func (r *revisions) table() string { return quoted(r.schema) + "." + revisionTable }
+func (r *revisions) table() string { return quoted(r.schema) + "." + migrations.RevisionTable }
 
 // create creates the table exactly as the CLI would, since otherwise the CLI alters it at its next
 // run.
@@ -52,8 +51,8 @@ func (r *revisions) create(ctx context.Context) error {
 }
 
 // Ident returns the name of the table.
-func (r *revisions) Ident() *migrate.TableIdent {
-	return &migrate.TableIdent{Name: revisionTable, Schema: r.schema}
+func (r *revisions) Ident() *atlas.TableIdent {
+	return &atlas.TableIdent{Name: migrations.RevisionTable, Schema: r.schema}
 }
 
 const revisionColumns = `version, description, type, applied, total, executed_at, execution_time,
@@ -61,23 +60,23 @@ const revisionColumns = `version, description, type, applied, total, executed_at
 
 // ReadRevisions returns all revisions, oldest first. The CLI also keeps a row there whose version
 // starts with a dot.
-func (r *revisions) ReadRevisions(ctx context.Context) ([]*migrate.Revision, error) {
+func (r *revisions) ReadRevisions(ctx context.Context) ([]*atlas.Revision, error) {
 	return r.read(ctx, `WHERE version NOT LIKE '.%' ORDER BY version COLLATE "C"`)
 }
 
-// ReadRevision returns one revision, or migrate.ErrRevisionNotExist.
-func (r *revisions) ReadRevision(ctx context.Context, version string) (*migrate.Revision, error) {
+// ReadRevision returns one revision, or atlas.ErrRevisionNotExist.
+func (r *revisions) ReadRevision(ctx context.Context, version string) (*atlas.Revision, error) {
 	found, err := r.read(ctx, "WHERE version = $1", version)
 	if err != nil {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, migrate.ErrRevisionNotExist
+		return nil, atlas.ErrRevisionNotExist
 	}
 	return found[0], nil
 }
 
-func (r *revisions) read(ctx context.Context, where string, args ...any) (found []*migrate.Revision, err error) {
+func (r *revisions) read(ctx context.Context, where string, args ...any) (found []*atlas.Revision, err error) {
 	rows, err := r.db.QueryContext(ctx, "SELECT "+revisionColumns+" FROM "+r.table()+" "+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read revisions: %w", err)
@@ -89,7 +88,7 @@ func (r *revisions) read(ctx context.Context, where string, args ...any) (found 
 	}()
 	for rows.Next() {
 		var (
-			revision migrate.Revision
+			revision atlas.Revision
 			took     int64
 			hashes   []byte
 		)
@@ -110,7 +109,7 @@ func (r *revisions) read(ctx context.Context, where string, args ...any) (found 
 }
 
 // WriteRevision inserts or updates one revision.
-func (r *revisions) WriteRevision(ctx context.Context, revision *migrate.Revision) error {
+func (r *revisions) WriteRevision(ctx context.Context, revision *atlas.Revision) error {
 	hashes, err := json.Marshal(revision.PartialHashes)
 	if err != nil {
 		return fmt.Errorf("encode the statement hashes of revision %q: %w", revision.Version, err)

@@ -1,4 +1,4 @@
-package migrations
+package migrate
 
 import (
 	"context"
@@ -11,8 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"ariga.io/atlas/sql/migrate"
-	"ariga.io/atlas/sql/postgres"
+	atlas "ariga.io/atlas/sql/migrate"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -165,13 +164,13 @@ func (s *session) applied(ctx context.Context) ([]string, error) {
 }
 
 // pending returns the files that have not been applied completely.
-func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File, error) {
+func (s *session) pending(ctx context.Context, dir atlas.Dir) ([]atlas.File, error) {
 	executor, err := newExecutor(s.conn, dir, s.revisions)
 	if err != nil {
 		return nil, err
 	}
 	files, err := executor.Pending(ctx)
-	if errors.Is(err, migrate.ErrNoPendingFiles) {
+	if errors.Is(err, atlas.ErrNoPendingFiles) {
 		return nil, nil
 	}
 	if err != nil {
@@ -183,7 +182,7 @@ func (s *session) pending(ctx context.Context, dir migrate.Dir) ([]migrate.File,
 // apply runs one file as its transaction mode says. A file without a transaction always runs from
 // its first statement, also after an earlier run was cut off: only then does it find and replace
 // what that run left behind, however often.
-func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File) error {
+func (s *session) apply(ctx context.Context, dir atlas.Dir, file atlas.File) error {
 	if transactional(file) {
 		return s.inTransaction(ctx, func(tx *sql.Tx) error {
 			return execute(ctx, tx, dir, &revisions{db: tx, schema: s.schema}, file)
@@ -196,7 +195,7 @@ func (s *session) apply(ctx context.Context, dir migrate.Dir, file migrate.File)
 }
 
 // undo runs the inverse of a file, always from its first statement, and deletes the revision.
-func (s *session) undo(ctx context.Context, file migrate.File) error {
+func (s *session) undo(ctx context.Context, file atlas.File) error {
 	down, err := inverse(file)
 	if err != nil {
 		return err
@@ -234,7 +233,7 @@ func (s *session) inTransaction(ctx context.Context, f func(tx *sql.Tx) error) e
 	return nil
 }
 
-func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisions, file migrate.File) error {
+func execute(ctx context.Context, db querier, dir atlas.Dir, revisions *revisions, file atlas.File) error {
 	executor, err := newExecutor(db, dir, revisions)
 	if err != nil {
 		return err
@@ -242,33 +241,43 @@ func execute(ctx context.Context, db querier, dir migrate.Dir, revisions *revisi
 	err = executor.Execute(ctx, file)
 	// After a statement failed, the executor's own statements fail in the aborted transaction, too,
 	// and only hide the cause.
-	if failed, ok := errors.AsType[*migrate.StmtExecError](err); ok {
+	if failed, ok := errors.AsType[*atlas.StmtExecError](err); ok {
 		return fmt.Errorf("%s: %w", headline(failed.Stmt), failed.Err)
 	}
 	return err
 }
 
 // headline returns the first line of a statement: enough to find it in its file.
-func headline(statement *migrate.Stmt) string {
+func headline(statement *atlas.Stmt) string {
 	line, _, _ := strings.Cut(statement.Text, "\n")
 	return strings.TrimSuffix(line, ";")
 }
 
-func newExecutor(db querier, dir migrate.Dir, revisions *revisions) (*migrate.Executor, error) {
-	driver, err := postgres.Open(db)
-	if err != nil {
-		return nil, fmt.Errorf("open atlas: %w", err)
-	}
-	executor, err := migrate.NewExecutor(unaware{driver}, dir, revisions,
-		migrate.WithAllowDirty(true), migrate.WithOperatorVersion("gendurable"))
+func newExecutor(db querier, dir atlas.Dir, revisions *revisions) (*atlas.Executor, error) {
+	executor, err := atlas.NewExecutor(driver{querier: db}, dir, revisions,
+		atlas.WithAllowDirty(true), atlas.WithOperatorVersion("gendurable"))
 	if err != nil {
 		return nil, fmt.Errorf("open atlas: %w", err)
 	}
 	return executor, nil
 }
 
-// unaware is Atlas' driver without its check of everything else in the database before the first
-// migration: that belongs to the host.
-type unaware struct{ migrate.Driver }
+// driver is what Atlas' executor needs of a database to apply files: it runs statements. Atlas' own
+// driver of Postgres, which also inspects and plans, would link HCL into every host.
+type driver struct {
+	querier
+	atlas.Driver // nil: the executor calls nothing else
+}
 
-func (unaware) CheckClean(context.Context, *migrate.TableIdent) error { return nil }
+// ExecContext runs a statement.
+func (d driver) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	return d.querier.ExecContext(ctx, query, args...)
+}
+
+// QueryContext runs a query.
+func (d driver) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	return d.querier.QueryContext(ctx, query, args...)
+}
+
+// CheckClean accepts everything else in the database: that belongs to the host.
+func (driver) CheckClean(context.Context, *atlas.TableIdent) error { return nil }

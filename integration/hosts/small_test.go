@@ -1,0 +1,27 @@
+package hosts
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The engine costs a host's binary less than 8 MB: pgx alone takes 10.6 MB, and a host with hardly
+// anything of its own stays under 18 MB, built plainly. What easily breaks that is code that looks up
+// methods by names which the linker cannot see, as templates do: it then keeps every exported method
+// of the whole program. go build -ldflags=-dumpdep names it: <ReflectMethod>.
+func TestSizeOfASmallHost(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "small")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./small")
+	// Neither -race nor -cover, by which a test may be built, counts.
+	build.Env = append(os.Environ(), "GOFLAGS=-trimpath")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, string(out))
+	built, err := os.Stat(binary)
+	require.NoError(t, err)
+	require.Less(t, built.Size(), int64(18_000_000))
+}
