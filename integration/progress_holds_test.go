@@ -92,9 +92,17 @@ var holds = []hold{
 	}},
 	// These rows cannot be read, or Postgres refuses to change them.
 	{name: "a row that cannot be read", slots: 3, begin: func(s *stage) {
+		execute(s.T, s.pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_finite_check`)
 		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
-	}, pending: "it fails each claim"},
-	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", ""), pending: "it fails each claim"},
+	}},
+	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", "")},
+	{name: "more rows that nobody may claim than there are slots", slots: 1, begin: func(s *stage) {
+		for range 10 {
+			put(s.T, s.pool, "fsm, fsm_version, step, state, priority, partition_key",
+				`'errand', 1, 'start', '{"Mark": "`+refusal+`"}', -1, 'refused'`)
+		}
+		refused("runnable", "executing", "")(s)
+	}},
 	{name: "a row that nobody may wake", slots: 3, begin: refused("awaiting_signal", "runnable", "awaits = '{word}', await_deadline = now()")},
 	{name: "a row that nobody may fail", slots: 3, begin: refused("awaiting_signal", "failed", "awaits = '{word}', deadline = now()")},
 	{name: "a row that nobody may reap", slots: 3, begin: refused("executing", "runnable", "locked_by = 'gone', lease_expires_at = now() - interval '1 hour'")},
@@ -111,6 +119,14 @@ var holds = []hold{
 	{name: "what steps' own transactions signal to", slots: 3, begin: byTransactions},
 
 	// These holds are two things at once.
+	{name: "a row that nobody may claim, and the heads of keys, by a host", slots: 2, begin: func(s *stage) {
+		refused("runnable", "executing", "")(s)
+		heads(2, 3)(s)
+	}},
+	{name: "a row that nobody may claim, and the row of an outcome", slots: 2, begin: func(s *stage) {
+		refused("runnable", "executing", "")(s)
+		outcomes(1, "gated")(s)
+	}},
 	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
 	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen},
 	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed},

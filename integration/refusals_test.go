@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -101,4 +102,22 @@ func TestARowThatPostgresLetsNobodyEndHoldsUpNothing(t *testing.T) {
 	require.Less(t, refused(), 50, "tried over and over without a pause")
 	log.isShort(t)
 	require.NotEqual(t, fsm.StatusDone, get(t, eng, id).Status)
+}
+
+// An instance whose row cannot be read fails with that error, by its machine's handler, and its
+// parent goes on.
+func TestAnInstanceThatCannotBeReadFails(t *testing.T) {
+	t.Parallel()
+	c := hasty(config(t, plainJob()))
+	execute(t, c.Pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_finite_check`)
+	parent := put(t, c.Pool, "fsm, fsm_version, step, state, status, children_pending, round, visit",
+		`'plain', 1, 'start', '{"N": 7}', 'awaiting_children', 1, 1, 1`)
+	child := put(t, c.Pool, "fsm, fsm_version, step, state, parent_id, parent_round, depth, inserted_at, partition_key",
+		fmt.Sprintf(`'plain', 1, 'start', '{}', %d, 1, 1, 'infinity', 'k'`, parent))
+	behind := put(t, c.Pool, "fsm, fsm_version, step, state, partition_key", `'plain', 1, 'start', '{"N": 8}', 'k'`)
+	eng := start(t, c)
+	eventuallyStatus(t, eng, parent, fsm.StatusDone)
+	eventuallyStatus(t, eng, behind, fsm.StatusDone)
+	text := query[string](t, c.Pool, `SELECT last_error FROM gendurable.gen_durable WHERE id = $1 AND status = 'failed'`, child)
+	require.Contains(t, text, "repair its row")
 }

@@ -110,11 +110,13 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 			}
 			return nil, err
 		case len(got.Claims) > 0:
+			h.w.reportRefused("claim an instance", got.Refused)
 			t := &Taken{h: h, f: h.w.flights.launch(q, got.Claims, sent)[0]}
 			return t, t.unlock(ctx)
-		case got.Moved == 0:
+		case got.Moved == 0 && len(got.Refused) == 0:
 			return nil, nil
 		}
+		h.w.reportRefused("claim an instance", got.Refused)
 	}
 }
 

@@ -57,6 +57,9 @@ func (fs *flights) round(ctx context.Context, parent, round int64) (next func() 
 // load reads the values that the step needs and the claim did not bring.
 func (x *execution) load(ctx context.Context, s *step.Step) error {
 	c := x.f.claim
+	if c.Unread != nil {
+		return c.Unread
+	}
 	if c.Partial {
 		held := false
 		if err := x.patiently(ctx, "read the rest of a claim", func(ctx context.Context) (err error) {

@@ -78,13 +78,14 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.failures, s.narrow, s.doubt = 0, 0, false
 	s.admit(s.flights.launch(s.queue, r.Claims, r.sent))
 	s.reportAside(s.name, r.Aside)
+	s.reportRefused("claim an instance", r.Refused)
 	short := len(r.Claims) < r.wanted
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
 	s.wide = short && (r.Moved > 0 || s.blocked)
 	s.advance(&r, short)
 	switch {
-	case !short, s.wide:
-		s.ready = true // a full claim, or one that moved rows out of the way, or will: there may be more
+	case !short, s.wide, len(r.Refused) > 0:
+		s.ready = true // a full claim, or one that moved or set apart rows, or will move some: there may be more
 	case r.after != store.Place{}:
 		due.Reset(s.front - s.since()) // then look at the rows before it
 	case r.NextDue >= 0:

@@ -148,7 +148,7 @@ func (x *execution) extract(ctx context.Context) context.Context {
 // mayRunAhead reports whether the claim may be kept after an outcome: after a plain Next, up to the
 // bounds of steps and time, and unless there is a reason to stop (§6).
 func (x *execution) mayRunAhead(o *step.Commit) bool {
-	return o.Kind == step.Next && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
+	return o.Kind == step.Next && x.f.claim.Unread == nil && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
 		!x.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		x.since()+x.config.Lease/4 < time.Duration(x.f.until.Load()) &&
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)

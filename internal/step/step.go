@@ -156,6 +156,10 @@ type Claim struct {
 	// Partial: the state, the dropped children or the awaited signals were too large to come with the
 	// claim, and are yet to be read.
 	Partial bool
+	// Unread is why the row could not be read, or nil. Such a claim brings what identifies the
+	// instance, and neither its state nor what the host has stored with it. No step runs for it: the
+	// error is the step's.
+	Unread error
 	// Omitted: more signals are awaited than Awaited holds, since all together are over
 	// Limits.AwaitedBytes.
 	Omitted bool

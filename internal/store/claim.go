@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
@@ -207,9 +209,30 @@ type Claimed struct {
 	Last    Place         // the place of the least urgent claim; zero: there is none
 	Took    time.Duration // the time that the server took
 	Blocked int           // rows left in front whose key's head, or executing row, somebody has locked
+	// Refused are rows that Postgres refuses to change, and that claims pass over for a while, and
+	// rows that were claimed and are left to their leases, since nothing of them can be read.
+	Refused []Refused
 	// Unsettled are the keys of blocked rows that were moved, which the caller has to Promote. If the
 	// answer is lost, the sweep of the keys finds them.
 	Unsettled []string
+
+	placed []placed // Claims with their places
+}
+
+// placed is a claim with its place in the order.
+type placed struct {
+	place Place
+	claim *step.Claim
+}
+
+// take adds claims, and puts all of them in order.
+func (c *Claimed) take(more []placed) {
+	c.placed = append(c.placed, more...)
+	slices.SortFunc(c.placed, func(a, b placed) int { return a.place.Compare(b.place) })
+	c.Claims = make([]*step.Claim, len(c.placed))
+	for i, p := range c.placed {
+		c.Claims[i], c.Last = p.claim, p.place
+	}
 }
 
 // MachineID returns the name by which claims identify a machine and its version.
@@ -220,18 +243,53 @@ func MachineID(name string, version int) string { return fmt.Sprintf("%s/%d", na
 // sent: see look. A unique violation (IsUniqueViolation) means that two picks collided on a
 // partition key: claim again, fewer rows. After an error that is Unknown, rows may be claimed
 // nevertheless: see Held.
-func (s *Store) Claim(ctx context.Context, p ClaimParams) (Claimed, error) {
-	out := Claimed{NextDue: -1}
-	args := append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)
-	pick := s.enclose(fastLock, []entpgx.Stmt{s.stmt("claim", claimSQL, out.readPick, append(args, p.MoveBlocked)...)})
-	err := s.db.Pipeline(ctx, append(pick, s.look(&p, &out)...)...)
-	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(pick) {
-		err = committedError{err}
-	}
+//
+// A row that Postgres refuses to change keeps it from claiming no other row: see claimApart. Nor
+// does a row that cannot be read: see readApart.
+func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err error) {
+	apart := s.apart.claim.queue(p.Queue)
+	err = s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		pass := apart.ids()
+		pick := func(out *Claimed) entpgx.Stmt { return s.stmt("claim", claimSQL, out.readPick, p.args()...) }
+		if len(pass) > 0 {
+			pick = func(out *Claimed) entpgx.Stmt {
+				return s.stmt("claim others", claimOthersSQL, out.readPick, append(p.args(), pass)...)
+			}
+		}
+		out, err = s.claimOnce(ctx, conn.Conn(), &p, pick)
+		if !blames(err) || collided(err) || unknown(err) {
+			return err
+		}
+		out, err = s.claimApart(ctx, conn.Conn(), &p, pass)
+		apart.add(out.Refused)
+		return err
+	})
 	if err != nil {
 		return Claimed{}, fmt.Errorf("claim queue %q: %w", p.Queue, err)
 	}
 	return out, nil
+}
+
+// claimOnce sends the two transactions of one claim, with a statement that claims.
+func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, pick func(*Claimed) entpgx.Stmt) (Claimed, error) {
+	out := Claimed{NextDue: -1}
+	claim := s.enclose(fastLock, []entpgx.Stmt{pick(&out)})
+	err := entpgx.PipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
+	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
+		if blames(err) {
+			err = s.readApart(ctx, conn, p, &out)
+		}
+		if err != nil {
+			err = committedError{err}
+		}
+	}
+	return out, err
+}
+
+// args returns the arguments of claimSQL.
+func (p *ClaimParams) args() []any {
+	args := append([]any{p.Queue, p.Window, p.Worker, p.Machines, p.Limit, micros(p.Lease)}, p.After.args()...)
+	return append(args, p.MoveBlocked)
 }
 
 // readPick reads the one row of claimSQL.

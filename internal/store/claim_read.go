@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,23 +30,24 @@ const (
 //
 // The claim passes its results on by settings of the session: the ids of its rows, the ids of those
 // with awaits, {id, fencing token} of those with keys, and the keys of blocked rows that it moved.
-func (s *Store) look(p *ClaimParams, out *Claimed) []entpgx.Stmt {
+//
+// before are statements that come before those that read.
+func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entpgx.Stmt {
 	var fencing []int64
 	most := claimBytes / max(1, p.Limit)
 	awaited := most
 	if p.Awaited > 0 {
 		awaited = min(most, p.Awaited)
 	}
-	return []entpgx.Stmt{
-		s.stmt("begin", beginSQL, nil),
+	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt("begin", beginSQL, nil),
 		s.stmt("claim settings", claimSettingsSQL, func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{nil, &fencing, &out.Unsettled, nil}, func() error { return nil })
 			return err
-		}, statementLimit),
+		}, statementLimit))
+	return append(append(stmts, before...),
 		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing) }, p.Worker, most),
 		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims, awaited) }, awaited, awaitedMost+1),
-		s.stmt("commit", `COMMIT`, nil),
-	}
+		s.stmt("commit", `COMMIT`, nil))
 }
 
 // claimSettingsSQL is to the two statements that read claims what settingsSQL is to others, and
@@ -102,10 +102,7 @@ ORDER BY g.id, q.id`
 
 // readTaken reads the rows of takenSQL. fencing has the {id, fencing token} of rows with keys.
 func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) error {
-	tokens := make(map[int64]int64, len(fencing)/2)
-	for i := 0; i+1 < len(fencing); i += 2 {
-		tokens[fencing[i]] = fencing[i+1]
-	}
+	tokens := tokensOf(fencing)
 	var (
 		key, partition *string
 		parent         *int64
@@ -116,10 +113,6 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) erro
 		labels, trace  []byte
 		at             time.Time
 	)
-	type placed struct {
-		place Place
-		claim *step.Claim
-	}
 	var found []placed
 	for rows.Next() {
 		c, state := step.Claim{Queue: queue}, []byte(nil)
@@ -141,11 +134,17 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) erro
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
 		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &c}) //nolint:gosec // a smallint
 	}
-	slices.SortFunc(found, func(a, b placed) int { return a.place.Compare(b.place) })
-	for _, f := range found {
-		out.Claims, out.Last = append(out.Claims, f.claim), f.place
-	}
+	out.take(found)
 	return rows.Err()
+}
+
+// tokensOf returns the fencing tokens of claims with keys, by id.
+func tokensOf(pairs []int64) map[int64]int64 {
+	tokens := make(map[int64]int64, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		tokens[pairs[i]] = pairs[i+1]
+	}
+	return tokens
 }
 
 // own decodes JSON that the engine wrote. If foreign SQL has written something else there, own

@@ -60,6 +60,9 @@ func Classify(err error) Fault {
 	if errors.Is(err, entpgx.ErrTooLarge) || errors.As(err, &unsendable) && !lostConnection(err) {
 		return FaultData // an argument that cannot be encoded was not sent, and never will be
 	}
+	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
+		return FaultData // a value that no Go type here can hold, such as a time that is infinite
+	}
 	return FaultTransient
 }
 

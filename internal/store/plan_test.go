@@ -178,6 +178,16 @@ var measures = []measured{
 		e.exec(`INSERT INTO gendurable.lost_claims (partition_key, worker, claim_token) SELECT unnest($1::text[]), 'gone', 1`, keys)
 		return keys
 	}},
+	{"claim that narrows down", planRows - 1, 45, "gen_durable_ready gen_durable_pkey", func(e explained, _ any) int {
+		got := e.claim(queue("apart"), most(planRows), window(planRows))
+		require.Len(e.t, got.Refused, 1)
+		e.exec(`DROP TRIGGER refuse ON gendurable.gen_durable`)
+		return len(got.Claims)
+	}, func(e explained) any {
+		e.refuse(`RAISE 'no'`, e.row("queue, priority", "'apart', -10"))
+		return nil
+	}},
+	{"claim beside what is set apart", planRows, 45, "gen_durable_ready", claimMeasured("apart"), nil},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {
@@ -589,7 +599,7 @@ func (b bench) load(n int) {
 			('future', -5, 1, NULL, 15), ('future', 0, 0, NULL, 5)) AS q(name, priority, later, key, percent)
 		CROSS JOIN LATERAL generate_series(1, $1::int / 100 * q.percent) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at)
-		SELECT 'm', 's', 'bulk', now() - interval '1 hour' FROM generate_series(1, $1::int / 5) n`, n)
+		SELECT 'm', 's', q, now() - interval '1 hour' FROM generate_series(1, $1::int / 5) n, (VALUES ('bulk'), ('apart')) AS q(q)`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane)
 		SELECT 'x' || n % 5, 's', 'aside', 2 FROM generate_series(1, $1::int / 50) n`, n)
 	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels)

@@ -6,7 +6,7 @@ import (
 )
 
 // Postgres may refuse to change a row: a trigger or a policy of the host raises an error for it, it
-// violates a check that was added later, or its page is damaged. A statement for many rows then
+// violates a check that was added later, or a part of it is damaged. A statement for many rows then
 // fails as a whole. So claims, sweeps, heartbeats and promotions narrow down: they repeat the
 // statement for halves until the culprits are alone and the other rows are done. They set the
 // culprits apart in memory, so that the next statement passes them over and does not fail again.
@@ -103,4 +103,23 @@ func (a *apart) add(rows []Refused) {
 	if over := len(a.order) - apartMost; over > 0 {
 		a.order = append([]setApart(nil), a.order[over:]...)
 	}
+}
+
+// aparts holds the rows that claims pass over, by queue: the refused rows of one queue do not make
+// those of another be forgotten. The zero value is ready for use.
+type aparts struct {
+	mu sync.Mutex
+	of map[string]*apart
+}
+
+func (a *aparts) queue(name string) *apart {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[string]*apart{}
+	}
+	if a.of[name] == nil {
+		a.of[name] = &apart{}
+	}
+	return a.of[name]
 }

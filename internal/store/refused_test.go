@@ -61,6 +61,10 @@ var sweeps = map[string]struct {
 			require.NoError(b.t, err)
 			return got.Released, got.Refused
 		}},
+	"claim": {plain, func(b bench, limit int) (int, []store.Refused) {
+		got := b.claim(most(limit), window(limit))
+		return len(got.Claims), got.Refused
+	}},
 	"expire": {overdueRow, func(b bench, limit int) (int, []store.Refused) {
 		got, err := b.Expire(b.t.Context(), newMark(), limit)
 		require.NoError(b.t, err)
@@ -125,6 +129,8 @@ func TestSweepsThatAreRefusedAltogether(t *testing.T) {
 				_, err = b.Reap(t.Context(), newMark(), store.CrashLimits{}, 5)
 				require.ErrorContains(t, err, "closed")
 				_, err = b.Expire(t.Context(), newMark(), 5)
+				require.ErrorContains(t, err, "closed")
+				_, err = b.Claim(t.Context(), store.ClaimParams{Queue: "default", Worker: me, Limit: 5, Window: 5, Lease: lease})
 				require.ErrorContains(t, err, "closed")
 			}
 			b.exec(`DROP TRIGGER refuse ON gendurable.gen_durable`)

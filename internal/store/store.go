@@ -31,9 +31,12 @@ type Store struct {
 	schema   string
 	quoted   string
 	rendered sync.Map // statement's text → the same with the schema in it
-	apart    struct{ claim, timeout, reap, expire apart }
-	own      chan struct{} // one turn for each step's own transaction that may be open at a time
-	again    chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
+	apart    struct {
+		claim                 aparts
+		timeout, reap, expire apart
+	}
+	own   chan struct{} // one turn for each step's own transaction that may be open at a time
+	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.

@@ -1,0 +1,112 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// Postgres may refuse to change a row of a claim's window: see refused.go. The claim then fails as
+// a whole, and so would each claim after it. So it narrows down: it lists the window, and claims
+// its rows by halves until the culprits are alone. They are set apart, and claims that follow use
+// claimOthersSQL, which passes them over. Claims of a queue with nothing set apart use claimSQL.
+//
+// Both variants of claimSQL leave out act 3: a head in lane 1 does not come forward, since it may
+// be what Postgres refuses to change, and the rows behind it would be blamed for it. A row behind
+// such a head goes to lane 1 as well, and the key is among the unsettled ones. Why that is right:
+// the claim is a mover in the sense of settleSQL, which brings the head forward afterwards. If
+// Postgres refuses that, the key alone stands still, and the sweep of the keys tries it again. The
+// lane is a hint here as elsewhere, so no order is broken.
+//
+// A culprit that is the head of its key stays the head: probe finds it as before, since it goes by
+// the index and not by the window. The rows behind it go to lane 1, and nobody else waits.
+
+// claimRows turns claimSQL into a claim among some of the due rows.
+func claimRows(among string) string {
+	const front, back = "ORDER BY g.eligible_at, g.id LIMIT 1000 FOR", "ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR"
+	return strings.NewReplacer(
+		front, among+" "+front, back, among+" "+back,
+		"\n  UNION ALL SELECT tid, id, NULL, 3, 1 FROM held WHERE pick_lane = 1", "",
+		"a.pick_lane <> 1 AND (a.priority", "(a.priority",
+		"(WHERE unsettled IS NOT NULL) AS", "(WHERE unsettled IS NOT NULL)\n      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = 1) AS",
+	).Replace(claimSQL)
+}
+
+// claimOthersSQL is claimSQL beside rows that are set apart. $11 their ids
+var claimOthersSQL = claimRows("AND g.id <> ALL($11::bigint[])")
+
+// claimSomeSQL is claimSQL for the rows with given ids. coalesce() hides the status of the window's
+// rows from the partial indexes, of which one would lead to all due rows of the queue: only the
+// primary key is left (T98). $11 their ids
+var claimSomeSQL = strings.ReplaceAll(claimRows("AND g.id = ANY($11::bigint[])"),
+	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND g.status = 'runnable'",
+	"AS known\n    FROM {s}.gen_durable g\n    WHERE g.queue = $1 AND coalesce(g.status = 'runnable', false)")
+
+// windowSQL lists the rows at which claimOthersSQL looks, most urgent first, and locks none. $1
+// queue $2 window $3 machines $4 $5 $6 place $7 ids to pass over
+var windowSQL = func() string {
+	window, _, _ := strings.Cut(claimOthersSQL, ",\nseen AS")
+	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", "$4::text[]", "$3::text[]", "$7::int", "$4::int",
+		"$8::timestamptz", "$5::timestamptz", "$9::bigint", "$6::bigint", "$11::bigint[]", "$7::bigint[]").Replace(window) +
+		"\nSELECT w.id FROM (SELECT * FROM front UNION ALL SELECT * FROM back) w ORDER BY w.priority, w.eligible_at, w.id"
+}()
+
+// claimAgain is in how long a claim is worth repeating that narrowed down and met no culprit: it
+// was claimed or locked by somebody else meanwhile.
+const claimAgain = 100 * time.Millisecond
+
+// claimApart claims what claimOnce could not, since Postgres refuses to change some row. It returns
+// the culprits in Refused.
+func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, pass []int64) (Claimed, error) {
+	out := Claimed{NextDue: claimAgain}
+	var window []int64
+	args := append([]any{p.Queue, p.Window, p.Machines}, p.After.args()...)
+	err := entpgx.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
+		s.stmt("claim window", windowSQL, readIDs(&window), append(args, pass)...)})...)
+	if err != nil {
+		return out, err
+	}
+	began := time.Now()
+	out.Refused, err = narrow(window, func(ids []int64) error {
+		left := p.Limit - len(out.Claims)
+		if len(ids) > 0 && (left <= 0 || time.Since(began) > p.Lease/4) {
+			return nil // the next claim looks at them; nobody extends leases meanwhile
+		}
+		some := *p
+		some.Limit, some.Window = max(1, left), max(1, len(ids))
+		got, err := s.claimOnce(ctx, conn, &some, func(out *Claimed) entpgx.Stmt {
+			return s.stmt("claim some", claimSomeSQL, out.readPick, append(some.args(), ids)...)
+		})
+		if collided(err) {
+			return nil // with another claim: no row is at fault
+		}
+		if err == nil {
+			out.add(&got)
+		}
+		return err
+	}, ofID)
+	if len(out.Claims) > 0 && err != nil && !unknown(err) {
+		err = nil // what was claimed counts, and the next claim meets the error again
+	}
+	return out, err
+}
+
+// add adds what another claim of the same queue did.
+func (c *Claimed) add(more *Claimed) {
+	c.take(more.placed)
+	c.Moved += more.Moved
+	c.Blocked += more.Blocked
+	c.Took += more.Took
+	c.Aside, c.Unsettled = append(c.Aside, more.Aside...), append(c.Unsettled, more.Unsettled...)
+	c.Refused = append(c.Refused, more.Refused...)
+}
+
+// collided reports whether two claims of one partition key met on its unique index.
+func collided(err error) bool {
+	pg := reported(err)
+	return pg != nil && pg.Code == codeUniqueViolation && pg.ConstraintName == "gen_durable_busy"
+}
