@@ -15,7 +15,7 @@ import (
 // facts are the intentions and the results of a schedule's verbs, as rows of the tables that the
 // invariants read.
 type facts struct {
-	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried [][]any
+	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked [][]any
 }
 
 // These kinds of marks exist besides the kinds of outcomes.
@@ -71,7 +71,7 @@ func (f *facts) claims(actor, worker string, claims []*step.Claim) {
 		for _, g := range c.Awaited {
 			awaited = append(awaited, g.ID)
 		}
-		f.claimed = append(f.claimed, []any{actor, worker, c.ID, c.Token, awaited})
+		f.claimed = append(f.claimed, []any{actor, worker, c.ID, c.Token, awaited, c.FencingToken, c.Lingers})
 	}
 }
 
@@ -92,18 +92,28 @@ func (f *facts) firing(actor, schedule string, was, next time.Time, keys []strin
 // tries notes that somebody looks whether a schedule is due at a time.
 func (f *facts) tries(schedule string, at time.Time) { f.tried = append(f.tried, []any{schedule, at}) }
 
+// lands notes that a worker knows that nothing of a claim runs any more.
+func (f *facts) lands(worker string, token int64) { f.landed = append(f.landed, []any{worker, token}) }
+
+// asks notes whether a worker was told that somebody lingers under a key.
+func (f *facts) asks(worker, key string, lingers bool) {
+	f.asked = append(f.asked, []any{worker, key, lingers})
+}
+
 // save queues the facts for the database.
 func (f *facts) save(b *pgx.Batch) {
 	for table, rows := range map[string][][]any{
 		`outcome VALUES ($1::text::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`: f.outcomes,
 		`held VALUES ($1, $2, $3, $4)`:                                              f.held,
 		`stale VALUES ($1, $2, $3, $4, $5)`:                                         f.stale,
-		`claimed VALUES ($1, $2, $3, $4, $5)`:                                       f.claimed,
+		`claimed VALUES ($1, $2, $3, $4, $5, $6, $7)`:                               f.claimed,
 		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                              f.sent,
 		`inserted VALUES ($1, $2, $3, $4)`:                                          f.inserted,
 		`owned VALUES ($1::text::uuid)`:                                             f.owned,
 		`firing VALUES ($1, $2, $3, $4, $5, $6)`:                                    f.firings,
 		`tried VALUES ($1, $2)`:                                                     f.tried,
+		`landed VALUES ($1, $2)`:                                                    f.landed,
+		`asked VALUES ($1, $2, $3)`:                                                 f.asked,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

@@ -259,11 +259,12 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // quiet are statements after which no other session can make a difference before the next one, so
 // they pass together with that. BEGIN and the settings take no lock, and at READ COMMITTED no
 // snapshot. The rows that the reads find are hints that are verified later. Statements that
-// consume signals name them by id, and nobody else's statement names them. A claim reads its own
-// rows, which only the end of the claim changes, and that may as well come after it has read the
-// inbox. A COMMIT after reads ends nothing.
+// consume signals name them by id, and nobody else's statement names them. The note of a lost
+// claim is seen by nobody before its COMMIT. A claim reads its own rows, which only the end of the
+// claim changes, and that may as well come after it has read the inbox. A COMMIT after reads ends
+// nothing.
 var quiet = map[string]bool{"begin": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
-	"consume": true, "claim read": true, commitOfReads: true}
+	"consume": true, "note lost": true, "claim read": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
 
@@ -278,6 +279,8 @@ var labels = [][2]string{
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},
+	{"lost_claims (partition_key", "note lost"}, {"SELECT DISTINCT l.partition_key FROM l", "lingering"},
+	{"lost_claims x WHERE x.worker = $1", "landed"}, {"WHERE w.gone OR y.worker", "forget"},
 	{"BEGIN", "begin"}, {"COMMIT", "commit"}, {"set_config('lock_timeout'", "settings"},
 	{" AS act", "claim"}, {"SELECT q.id, q.fsm, q.fsm_version, q.status", "children"}, {"SELECT g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priori", "get"},
 	{"current_setting('gendurable.fencing')", "settings"}, {"current_setting('gendurable.claimed')", "claim read"},

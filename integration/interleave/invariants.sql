@@ -58,7 +58,21 @@ BEGIN
 END $$;
 CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.schedules FOR EACH ROW EXECUTE FUNCTION interleave.note_plan();
 
+CREATE UNLOGGED TABLE interleave.taken (
+  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  actor text NOT NULL DEFAULT current_setting('application_name'),
+  o gendurable.lost_claims, n gendurable.lost_claims);
+CREATE FUNCTION interleave.note_taken() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO interleave.taken (o, n) VALUES (OLD, NEW);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.lost_claims FOR EACH ROW EXECUTE FUNCTION interleave.note_taken();
+
 ALTER TABLE gendurable.schedules SET (autovacuum_enabled = false);
+ALTER TABLE gendurable.lost_claims SET (autovacuum_enabled = false);
+ALTER TABLE interleave.taken SET (autovacuum_enabled = false);
 ALTER TABLE interleave.plan SET (autovacuum_enabled = false);
 ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = false);
 ALTER TABLE gendurable.signals SET (autovacuum_enabled = false);
@@ -73,7 +87,7 @@ CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, work
   presented bigint[], ignored bigint[], children int, applied boolean);
 CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
 CREATE UNLOGGED TABLE interleave.stale (actor text, worker text, id bigint, token bigint, visit bigint);
-CREATE UNLOGGED TABLE interleave.claimed (actor text, worker text, id bigint, token bigint, awaited bigint[]);
+CREATE UNLOGGED TABLE interleave.claimed (actor text, worker text, id bigint, token bigint, awaited bigint[], fencing bigint, lingers boolean);
 CREATE UNLOGGED TABLE interleave.sent (actor text, to_id bigint, to_key text, name text, target bigint, woken boolean, duplicate boolean,
   accepted boolean);
 CREATE UNLOGGED TABLE interleave.inserted (actor text, id bigint, duplicate boolean, key text);
@@ -85,6 +99,12 @@ CREATE UNLOGGED TABLE interleave.owned (mark uuid);
 -- What a firing read and decided, and whether it was told of each occurrence; who looked for what is due, and at what time.
 CREATE UNLOGGED TABLE interleave.firing (actor text, name text, was timestamptz, next timestamptz, keys text[], told boolean);
 CREATE UNLOGGED TABLE interleave.tried (name text, at timestamptz);
+
+-- Workers that live throughout; claims whose steps have ended, as their workers reported; who asked whether somebody lingers under a
+-- key, and the answer.
+CREATE UNLOGGED TABLE interleave.alive (worker text);
+CREATE UNLOGGED TABLE interleave.landed (worker text, token bigint);
+CREATE UNLOGGED TABLE interleave.asked (worker text, key text, lingers boolean);
 
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
@@ -302,6 +322,44 @@ FROM interleave.inserted i WHERE i.duplicate
   AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = i.id AND g.correlation_key = i.key)
   AND NOT EXISTS (SELECT FROM interleave.change c WHERE (c.o).id = i.id AND (c.o).correlation_guard = i.key);
 
+-- Lost claims: each is noted by whoever takes it away, the next of its key is told of it, and only who knows that its step has ended
+-- deletes it. A later claim of a key has a larger fencing token.
+CREATE VIEW interleave.broken_lost AS
+SELECT 'lost claim not noted' AS name, format('instance %s token %s by %s', m.id, m.token, m.actor) AS detail
+FROM interleave.move m WHERE m.was = 'executing' AND m.is <> 'executing' AND (m.o).partition_key IS NOT NULL
+  AND ((m.n).crashes > (m.o).crashes OR (m.n).failure = 'cancelled')
+  AND NOT EXISTS (SELECT FROM interleave.taken x WHERE x.xid = m.xid AND (x.n).worker = m.worker AND (x.n).claim_token = m.token
+    AND (x.n).partition_key = (m.o).partition_key)
+UNION ALL
+SELECT 'noted though not lost', format('token %s by %s', (x.n).claim_token, x.actor)
+FROM interleave.taken x WHERE (x.o).id IS NULL AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.xid = x.xid AND m.was = 'executing'
+  AND m.is <> 'executing' AND m.worker = (x.n).worker AND m.token = (x.n).claim_token AND (m.o).partition_key = (x.n).partition_key)
+UNION ALL
+SELECT 'not told who lingers', format('claim %s of instance %s beside claim %s', c.token, c.id, l.claim_token)
+FROM interleave.claimed c JOIN interleave.move m ON m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token AND m.was = 'runnable'
+JOIN gendurable.lost_claims l ON l.partition_key = (m.n).partition_key AND l.worker <> c.worker
+WHERE NOT c.lingers AND NOT EXISTS (SELECT FROM interleave.taken x WHERE (x.n).id = l.id AND x.seq > m.seq)
+UNION ALL
+SELECT 'begun beside a lost claim', format('worker %s under %s beside claim %s', a.worker, a.key, l.claim_token)
+FROM interleave.asked a JOIN gendurable.lost_claims l ON l.partition_key = a.key AND l.worker <> a.worker
+WHERE NOT a.lingers AND NOT EXISTS (SELECT FROM interleave.taken x WHERE (x.n).id = l.id)
+UNION ALL
+SELECT 'lost claim forgotten', format('claim %s of %s by %s', (x.o).claim_token, (x.o).worker, x.actor)
+FROM interleave.taken x JOIN interleave.alive v ON v.worker = (x.o).worker WHERE (x.n).id IS NULL
+  AND NOT EXISTS (SELECT FROM interleave.landed d WHERE d.worker = (x.o).worker AND d.token = (x.o).claim_token)
+UNION ALL
+SELECT 'lost claim kept', format('claim %s of %s', l.claim_token, l.worker)
+FROM gendurable.lost_claims l WHERE NOT EXISTS (SELECT FROM interleave.taken x WHERE (x.n).id = l.id)
+  AND (EXISTS (SELECT FROM interleave.landed d WHERE d.worker = l.worker AND d.token = l.claim_token)
+    OR EXISTS (SELECT FROM interleave.asked a WHERE a.key = l.partition_key AND a.worker <> l.worker)
+      AND NOT EXISTS (SELECT FROM interleave.alive v WHERE v.worker = l.worker))
+UNION ALL
+SELECT 'fencing token fell', format('key %s: %s after %s', (m.n).partition_key, c.fencing, b.fencing)
+FROM interleave.claimed b JOIN interleave.move p ON p.id = b.id AND p.is = 'executing' AND (p.n).claim_token = b.token AND p.was = 'runnable'
+JOIN interleave.move m ON (m.n).partition_key = (p.n).partition_key AND m.was = 'runnable' AND m.is = 'executing' AND m.seq > p.seq
+JOIN interleave.claimed c ON c.id = m.id AND c.token = (m.n).claim_token AND c.actor = m.actor
+WHERE b.actor = p.actor AND c.fencing <= b.fencing;
+
 -- Schedules: each moves from where whoever fires it has found it, not while it is paused, with its occurrences, and past all that are due.
 CREATE VIEW interleave.broken_schedule AS
 SELECT 'fired from elsewhere' AS name, format('%s from %s by %s', (p.o).name, (p.o).next_at, p.actor) AS detail
@@ -332,4 +390,4 @@ FROM gendurable.schedules s JOIN interleave.tried t ON t.name = s.name AND t.at 
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
-UNION ALL SELECT * FROM interleave.broken_schedule;
+UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost;

@@ -27,7 +27,14 @@ func planned(o, n string) string {
 		jsonb_populate_record(NULL::gendurable.schedules, '%s'))`, o, n)
 }
 
+// noted makes a row of the history of lost claims.
+func noted(o, n string) string {
+	return fmt.Sprintf(`INSERT INTO interleave.taken (actor, o, n) SELECT 'A', jsonb_populate_record(NULL::gendurable.lost_claims, %s),
+		jsonb_populate_record(NULL::gendurable.lost_claims, %s)`, o, n)
+}
+
 const (
+	note   = `'{"id":"00000000-0000-0000-0000-00000000000a","partition_key":"k","worker":"w","claim_token":11}'`
 	nobody = `{}`
 	aMark  = "00000000-0000-0000-0000-00000000000a"
 )
@@ -90,6 +97,17 @@ var violations = map[string][]string{
 	"cancelled before its child": {moved(`{"id":1,"status":"executing"}`, `{"id":1,"status":"failed","failure":"cancelled"}`),
 		moved(`{"id":2,"parent_id":1,"status":"executing"}`, `{"id":2,"parent_id":1,"status":"failed","failure":"cancelled"}`)},
 	"child lost its parent": {row(subjectID, "depth", "1")},
+
+	"lost claim not noted":  {moved(`{"id":2,"status":"executing","partition_key":"k","crashes":0}`, `{"id":2,"status":"runnable","partition_key":"k","crashes":1}`)},
+	"noted though not lost": {noted(`NULL`, note)},
+	"not told who lingers": {lostClaim, moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":12,"partition_key":"k"}`),
+		`INSERT INTO interleave.claimed VALUES ('A', 'w2', 2, 12, '{}', 12, false)`},
+	"begun beside a lost claim": {lostClaim, `INSERT INTO interleave.asked VALUES ('w2', 'k', false)`},
+	"lost claim forgotten":      {`INSERT INTO interleave.alive VALUES ('w')`, noted(note, `NULL`)},
+	"lost claim kept":           {lostClaim, `INSERT INTO interleave.landed VALUES ('w', 11)`},
+	"fencing token fell": {moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":11,"partition_key":"k"}`),
+		moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing","claim_token":13,"partition_key":"k"}`),
+		`INSERT INTO interleave.claimed VALUES ('A', 'w', 2, 11, '{}', 14, false), ('A', 'w', 4, 13, '{}', 13, false)`},
 
 	"fired from elsewhere": {planned(`{"name":"s","expression":"x","next_at":"2026-01-01"}`, `{"name":"s","expression":"x","next_at":"2026-01-02"}`)},
 	"fired though paused": {planned(`{"name":"s","expression":"x","next_at":"2026-01-01","paused_at":"2026-01-01"}`,

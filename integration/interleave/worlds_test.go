@@ -232,7 +232,7 @@ func worlds() []world {
 		})},
 		{name: "lost", setup: overdue(append(lost, inbox...), subjectID), only: swept, verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
 			reaps("reap", 0), beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
-			inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
+			claims("claim by another", "default", "w2", 10), inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
 		})},
 		{name: "orphan", setup: append(orphan, inbox...), only: ends, verbs: join(delivered, started, beside, inserted, shuffled, []verb{
 			commits("done", false, done(orphanClaim)), sole(commits("done, slow", true, done(orphanClaim))), sole(transacts("own: done", done(orphanClaim))),
@@ -274,7 +274,7 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
-		families(), graveyard(), scheduled(), fired(),
+		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), scheduled(), fired(),
 	}
 }
 
