@@ -26,7 +26,7 @@ type clog struct {
 	relays   sync.WaitGroup
 
 	mu    sync.Mutex
-	open  []net.Conn
+	open  []net.Conn // of engines and of the server, in turn
 	ended chan struct{}
 }
 
@@ -73,6 +73,11 @@ func (c *clog) relay(from, to net.Conn, mark []byte) {
 	for {
 		n, err := from.Read(buffer)
 		if err != nil {
+			select {
+			case <-c.stuck: // the other side does not learn of it
+				<-c.ended
+			default:
+			}
 			return
 		}
 		if mark != nil {
@@ -89,6 +94,19 @@ func (c *clog) relay(from, to net.Conn, mark []byte) {
 		}
 		if _, err := to.Write(buffer[:n]); err != nil {
 			return
+		}
+	}
+}
+
+// forget ends the server's connections without a word to the engine, like a router that loses its
+// state.
+func (c *clog) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, conn := range c.open {
+		if i%2 == 1 {
+			_ = conn.(*net.TCPConn).SetLinger(0) //nolint:forcetypeassert // it was dialled so
+			_ = conn.Close()
 		}
 	}
 }

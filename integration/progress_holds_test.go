@@ -129,6 +129,7 @@ var holds = []hold{
 	}},
 	{name: "a commit without an answer, and one of its rows", slots: 50, begin: unanswered},
 	{name: "the rest of a claim's answer, by a process that stands still", slots: 20, begin: frozen},
+	{name: "the rest of a claim's answer, by a process that stands still and is cut off", slots: 20, begin: cutOff},
 	{name: "idle sessions, by whoever ends them", slots: 3, begin: killed},
 
 	{name: "a step that does not end", slots: 2, begin: func(s *stage) {
@@ -320,18 +321,39 @@ func unanswered(s *stage) {
 
 // frozen makes a process stand still in the middle of the answer to its claim, which is too large
 // for the buffers on the way.
-func frozen(s *stage) {
-	const rows = 24
-	var specs []fsm.Spec
-	for n := range rows {
-		e := errand{Pad: strings.Repeat(fmt.Sprint("bytes ", n), 900<<7)}
+func frozen(s *stage) { standStill(s, padded(24)) }
+
+// cutOff is frozen, and then the network forgets the connections of the process. So the server
+// knows that it is gone, and what waits behind its claims for a partition key goes on, too.
+func cutOff(s *stage) {
+	specs := padded(24)
+	for i := range specs {
+		specs[i] = specs[i].PartitionKey(fmt.Sprint("frozen ", i))
+	}
+	c := standStill(s, specs)
+	for i := range specs {
+		s.beside = append(s.beside, s.insert(keyed(fmt.Sprint("frozen ", i), 1)...)...)
+	}
+	c.forget()
+}
+
+// padded returns n specs of some 900 KiB each.
+func padded(n int) (specs []fsm.Spec) {
+	for i := range n {
+		e := errand{Pad: strings.Repeat(fmt.Sprint("bytes ", i), 900<<7)}
 		specs = append(specs, errandMachine.New(e))
 	}
+	return specs
+}
+
+// standStill starts a process that stands still from the middle of the answer to its claim of these
+// instances.
+func standStill(s *stage, specs []fsm.Spec) *clog {
 	s.beside = s.insert(specs...)
 	c := newClog(s.T, s.url, "bytes 0")
 	config := s.config
 	config.Pool = pgtest.Pool(s.T, c.url)
-	config.Queues = map[string]engine.Queue{"default": quick(rows)}
+	config.Queues = map[string]engine.Queue{"default": quick(len(specs))}
 	eng, err := engine.New(config)
 	require.NoError(s, err)
 	require.NoError(s, eng.Start(s.Context()))
@@ -346,6 +368,7 @@ func frozen(s *stage) {
 	case <-time.After(patience):
 		require.Fail(s, "it claimed nothing")
 	}
+	return c
 }
 
 // killed ends the engine's idle sessions, as a proxy or a role's idle_session_timeout does.

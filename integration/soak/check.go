@@ -143,8 +143,9 @@ func (s *soak) verify(ctx context.Context) error {
 // recoverySQL computes how long killed steps took to run again, in seconds: from the end of the
 // process to the beginning of the next run. It leaves out steps that had other reasons to wait: a
 // second loss of one visit, which the reaper delays; times in which Postgres was away, refused to
-// write or held the reapers off; acts of an operator on the instance or its queue; and keyed
-// instances while a stopped process may have held the key.
+// write or held the reapers off; acts of an operator on the instance or its queue; instances
+// that a stranger held; and keyed instances while a stopped process or a stranger may have held the
+// key.
 const recoverySQL = `
 WITH lost AS (
   SELECT r.id, r.key, o.queue, r.died_at, o.seq, o.old_crashes FROM soak.run r
@@ -155,17 +156,18 @@ again AS (
   SELECT l.*, n.at FROM lost l CROSS JOIN LATERAL (
     SELECT e.at FROM soak.event e JOIN soak.change c ON c.id = e.id AND c.token = e.token
     WHERE e.kind = 'started' AND e.id = l.id AND c.seq > l.seq AND c.status = 'executing' ORDER BY e.seq LIMIT 1) n),
-away(since, until, detail, queue) AS (
-  SELECT p.at, u.at, 'paused', p.label FROM soak.event p CROSS JOIN LATERAL (
+away(since, until, detail, queue, ids) AS (
+  SELECT p.at, u.at, 'paused', p.label, NULL::bigint[] FROM soak.event p CROSS JOIN LATERAL (
     SELECT min(x.at) AS at FROM soak.event x WHERE x.kind = 'resuming' AND x.label = p.label AND x.seq > p.seq) u WHERE p.kind = 'paused'
   UNION ALL
   SELECT f.at AS since, (SELECT min(h.at) FROM soak.event h WHERE h.kind = 'healed' AND h.detail = f.detail AND h.label IS NOT DISTINCT FROM f.label
-    AND h.seq > f.seq) AS until, f.detail, NULL FROM soak.event f WHERE f.kind = 'fault')
+    AND h.seq > f.seq) AS until, f.detail, NULL, f.children FROM soak.event f WHERE f.kind = 'fault')
 SELECT count(*), coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY s), 0), coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY s), 0),
   coalesce(max(s), 0)
 FROM (SELECT extract(epoch FROM a.at - a.died_at)::float8 AS s FROM again a
   WHERE a.old_crashes = 0 AND a.id NOT IN (SELECT o.id FROM soak.operation o) AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
-    AND (w.detail IN ('restart of Postgres', 'read-only') OR w.queue = a.queue OR w.detail = 'SIGSTOP' AND a.key IS NOT NULL))) t`
+    AND (w.detail IN ('restart of Postgres', 'read-only') OR w.queue = a.queue OR a.id = ANY(w.ids)
+      OR (w.detail LIKE 'SIGSTOP%' OR w.ids IS NOT NULL) AND a.key IS NOT NULL))) t`
 
 // recovered prints how fast the fleet recovered from kills, and applies the bound if Recovery is
 // set.

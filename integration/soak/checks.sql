@@ -10,7 +10,9 @@ CREATE INDEX ON soak.booking (id, visit);
 CREATE INDEX ON soak.hosted (name);
 CREATE INDEX ON soak.signal (target, dedup);
 CREATE INDEX ON soak.signal (tag);
-ANALYZE soak.event, soak.change, soak.signal, soak.booking, soak.hosted, gendurable.gen_durable, gendurable.signals;
+CREATE INDEX ON soak.lost (key);
+CREATE INDEX ON soak.lost (xid);
+ANALYZE soak.event, soak.change, soak.signal, soak.lost, soak.booking, soak.hosted, gendurable.gen_durable, gendurable.signals;
 
 -- A step's execution by a process: up to its return, or to the end of the process. One with a transaction of its own may run several times
 -- under one claim.
@@ -201,12 +203,17 @@ CREATE VIEW soak.check_reaped_early AS
 SELECT format('instance %s, token %s: reaped at %s, its lease ran until %s', id, old_token, at, old_lease) AS violation
 FROM soak.outcome WHERE kind = 'reap' AND at < old_lease;
 
--- Two runs, side by side by the log, of which neither claim was reaped before the other began. Which of the two the log has first proves
--- nothing: a process may be stopped when it has begun a step and not written so yet, and writes it down when the step has long been another's.
-CREATE VIEW soak.beside AS
+-- Two runs, side by side by the log.
+CREATE VIEW soak.side AS
 SELECT a.id, a.token, a.process, a.key, a.began_at, b.id AS other, b.token AS other_token, b.process AS other_process, b.began_at AS other_began_at
 FROM soak.run a CROSS JOIN LATERAL (SELECT * FROM soak.run r WHERE r.id = a.id UNION SELECT * FROM soak.run r WHERE r.key = a.key) b
-WHERE b.token <> a.token AND b.began > a.began AND b.began < a.ended AND NOT EXISTS (SELECT FROM soak.claim x, soak.claim y WHERE x.id = a.id AND x.token = a.token AND y.id = b.id AND y.token = b.token
+WHERE b.token <> a.token AND b.began > a.began AND b.began < a.ended;
+
+-- Those of which neither claim was reaped before the other began. Which of the two the log has first proves nothing: a process may be
+-- stopped when it has begun a step and not written so yet, and writes it down when the step has long been another's.
+CREATE VIEW soak.beside AS
+SELECT * FROM soak.side s
+WHERE NOT EXISTS (SELECT FROM soak.claim x, soak.claim y WHERE x.id = s.id AND x.token = s.token AND y.id = s.other AND y.token = s.other_token
   AND (x.reaped < y.began OR y.reaped < x.began));
 
 -- Who is cancelled, and retried at once, may still run, or just begin to.
@@ -215,14 +222,22 @@ SELECT format('instance %s ran by token %s in %s and, beside it, by %s in %s', i
 FROM soak.beside b
 WHERE other = id AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = b.id AND o.old_token IN (b.token, b.other_token) AND o.kind = 'cancel');
 
--- A step that was cancelled keeps its key from others, but by a lock that a broken connection costs it.
+-- A claim that is taken away keeps its key until its process says that the step has ended, or has lost its liveness lock. Then another
+-- process deletes the note of the claim.
 CREATE VIEW soak.check_key_overlap AS
 SELECT format('key %s: %s ran by token %s in %s and, beside it, %s by %s in %s', key, id, token, process, other, other_token, other_process) AS violation
-FROM soak.beside b
-WHERE key IS NOT NULL AND NOT EXISTS (SELECT FROM soak.outcome o JOIN soak.event f ON f.kind = 'fault'
-      AND f.at BETWEEN least(b.began_at, b.other_began_at) - interval '10 s' AND greatest(b.began_at, b.other_began_at)
-      AND f.detail IN ('cut connection', 'black hole', 'cut after COMMIT', 'pg_terminate_backend', 'restart of Postgres', 'SIGKILL')
-    WHERE (o.id, o.old_token) IN ((b.id, b.token), (b.other, b.other_token)) AND o.kind = 'cancel');
+FROM soak.side s
+WHERE key IS NOT NULL AND NOT EXISTS (SELECT FROM soak.lost d WHERE d.op = 'D' AND d.key = s.key
+  AND (d.token = s.token AND d.by <> s.process OR d.token = s.other_token AND d.by <> s.other_process));
+
+CREATE VIEW soak.check_key_noted AS
+SELECT format('key %s: claim %s of instance %s was lost by a %s, and is not noted', key, old_token, id, kind) AS violation
+FROM soak.outcome o WHERE kind IN ('reap', 'cancel') AND key IS NOT NULL
+  AND NOT EXISTS (SELECT FROM soak.lost l WHERE l.op = 'I' AND l.xid = o.xid AND l.token = o.old_token AND l.worker = o.old_worker);
+
+CREATE VIEW soak.check_key_forgotten AS
+SELECT format('key %s: %s deleted the note of claim %s, whose worker lives in %s', d.key, d.by, d.token, i.process) AS violation
+FROM soak.lost d JOIN soak.identity i ON i.worker = d.worker WHERE d.op = 'D' AND d.lives AND d.by <> i.process;
 
 -- What a claim that was lost, or cancelled, runs may begin late.
 CREATE VIEW soak.check_key_fences AS

@@ -16,8 +16,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// breaches are histories that each check must reject: each is a recorded history, and one statement
-// that makes it impossible. A check with several parts has a breach for each.
+// breaches are histories that each check must reject: each is a recorded history, and one
+// statement that makes it impossible. A check with several parts has a breach for each.
 var breaches = map[string][]string{
 	"accepted_ended": {
 		`INSERT INTO soak.event (seq, at, process, kind, id, label) VALUES (1000000, now(), 'client', 'accepted', -1, 'lost')`,
@@ -65,6 +65,9 @@ var breaches = map[string][]string{
 		AND b.token <> a.token AND b.began > a.began)`},
 	"key_overlap": {`UPDATE soak.event SET seq = 1000000 WHERE seq = (SELECT min(a.ended) FROM soak.run a JOIN soak.run b ON b.key = a.key
 		AND b.id <> a.id AND b.began > a.began)`},
+	"key_noted": {`UPDATE soak.change SET status = 'failed', failure = 'cancelled' WHERE seq = (SELECT min(seq) FROM soak.outcome
+		WHERE kind = 'done' AND key IS NOT NULL)`},
+	"key_forgotten": {`INSERT INTO soak.lost SELECT 1000000, 1, 'D', 'k', worker, 1, 'another', true FROM soak.identity`},
 	"key_executing": {`DELETE FROM soak.change WHERE seq = (SELECT min(a.seq) FROM soak.outcome a JOIN soak.outcome b ON b.key = a.key AND b.id <> a.id
 		AND b.seq > a.seq WHERE a.status <> 'executing')`},
 	"key_fences": {`UPDATE soak.event SET fence = 0 WHERE kind = 'started' AND seq IN (SELECT b.began FROM soak.run a JOIN soak.run b ON b.key = a.key
@@ -208,8 +211,8 @@ var breaches = map[string][]string{
 	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
 }
 
-// innocent are histories that a check once rejected, though the engine had done nothing wrong. Each
-// rewrites a recorded one.
+// innocent are histories that a check once rejected, though the engine had done nothing wrong.
+// Each rewrites a recorded one.
 var innocent = map[string][]string{
 	// A process is stopped after it has begun a step and before it has logged that. The lease runs
 	// out, the step runs elsewhere, and meanwhile the process goes on, and logs.
@@ -221,20 +224,22 @@ var innocent = map[string][]string{
 		`UPDATE soak.event SET seq = 10 * seq`,
 		`UPDATE soak.event e SET seq = 10 * l.other + CASE e.kind WHEN 'started' THEN 1 ELSE 2 END FROM late l WHERE e.seq IN (10 * l.began, 10 * l.ended)`,
 	},
-	// The same happens to another instance of the key.
+	// A process is stopped in a step under a key and loses its sessions. Another takes it for gone,
+	// and deletes the note of its lost claim.
 	"key_overlap": {
-		`CREATE TEMP TABLE late ON COMMIT DROP AS SELECT a.id, a.token, a.began, a.ended, b.began AS other FROM soak.run a JOIN soak.run b ON b.key = a.key
+		`CREATE TEMP TABLE late ON COMMIT DROP AS SELECT a.key, a.id, a.token, a.began, a.ended, b.began AS other FROM soak.run a JOIN soak.run b ON b.key = a.key
 			AND b.id <> a.id AND b.token > a.token AND b.began > a.began JOIN soak.outcome o ON o.id = a.id AND o.old_token = a.token AND o.kind = 'done'
 			ORDER BY a.began LIMIT 1`,
 		`UPDATE soak.change c SET status = 'runnable', crashes = old_crashes + 1 FROM late l
 			WHERE c.id = l.id AND c.old_token = l.token AND c.old_status = 'executing'`,
 		`UPDATE soak.event SET seq = 10 * seq`,
 		`UPDATE soak.event e SET seq = 10 * l.other + CASE e.kind WHEN 'started' THEN 1 ELSE 2 END FROM late l WHERE e.seq IN (10 * l.began, 10 * l.ended)`,
+		`INSERT INTO soak.lost SELECT 1000000, 1, 'D', key, 'a worker', token, 'another', false FROM late`,
 	},
 }
 
-// TestEveryCheckFires records a short history without faults, which every check accepts, and breaks
-// it in every way that a check is for.
+// TestEveryCheckFires records a short history without faults, which every check accepts, and
+// breaks it in every way that a check is for.
 func TestEveryCheckFires(t *testing.T) {
 	db := recorded(t)
 	names, err := checks(t.Context(), db)

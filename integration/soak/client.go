@@ -124,7 +124,21 @@ func (u *undertaking) work() work {
 	if u.IntN(8) == 0 {
 		w.Fails = 1 + u.IntN(2)
 	}
+	if u.IntN(150) == 0 {
+		w.Heavy = []int{100_000, 300_000, 1_000_000}[u.IntN(3)]
+		w.Ballast = u.ballast(w.Heavy)
+	}
 	return w
+}
+
+// ballast returns a text of this length that does not compress well.
+func (u *undertaking) ballast(n int) string {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+	text := make([]byte, n)
+	for i := range text {
+		text[i] = letters[u.IntN(len(letters))]
+	}
+	return string(text)
 }
 
 // single inserts a job, of any fate.

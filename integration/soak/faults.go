@@ -49,6 +49,8 @@ var faults = []fault{
 	{terminated, 150, (*chaos).terminate},
 	{readOnly, 7, (*chaos).refuseWrites},
 	{exhausted, 20, (*chaos).exhaust},
+	{strange, 25, (*chaos).hold},
+	{frozen, 12, (*chaos).freeze},
 }
 
 // rollsOf180 is how often all workers are restarted in order.

@@ -16,6 +16,10 @@ func (p player) job(ctx context.Context, s work) (ending, error) {
 	began := of(&i, &s)
 	began.Kind = evStarted
 	p.log.write(began)
+	if s.light() {
+		began.Kind, began.Detail = evWrong, "its state is not whole"
+		p.log.write(began)
+	}
 	err := s.toil(ctx)
 	switch {
 	case err != nil:

@@ -59,6 +59,8 @@ var floors = map[string]int{
 	terminated:  100,
 	readOnly:    5,
 	exhausted:   10,
+	strange:     10,
+	frozen:      6,
 	rolled:      workers,
 	"instances": 10_000,
 	"signals":   20_000,
@@ -110,5 +112,7 @@ const (
 	terminated = "pg_terminate_backend"
 	readOnly   = "read-only"
 	exhausted  = "pool exhausted"
+	strange    = "stranger's locks"
+	frozen     = "SIGSTOP without sessions"
 	rolled     = "SIGTERM"
 )

@@ -63,6 +63,24 @@ END $$;
 CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.signals
   FOR EACH ROW EXECUTE FUNCTION soak.record_signal();
 
+-- Notes of lost claims: by says which process made the change, lives whether the worker that lost the claim has its liveness lock.
+CREATE TABLE soak.lost (
+  seq bigint NOT NULL, xid bigint NOT NULL, op text NOT NULL, key text NOT NULL, worker text NOT NULL, token bigint NOT NULL, by text NOT NULL,
+  lives boolean NOT NULL);
+
+CREATE FUNCTION soak.record_lost() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  l gendurable.lost_claims := coalesce(NEW, OLD);
+BEGIN
+  INSERT INTO soak.lost VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, left(TG_OP, 1), l.partition_key, l.worker, l.claim_token,
+    current_setting('application_name'), EXISTS (SELECT FROM pg_locks k WHERE k.locktype = 'advisory' AND k.mode = 'ShareLock' AND k.granted
+      AND k.objsubid = 1 AND (k.classid::bigint << 32) + k.objid::bigint = hashtextextended('gendurable gendurable ' || l.worker, 0)));
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.lost_claims
+  FOR EACH ROW EXECUTE FUNCTION soak.record_lost();
+
 -- Schedules: whoever fires one holds its row's lock until the commit, as above. since is when the transaction began.
 CREATE TABLE soak.schedule (
   seq bigint NOT NULL, xid bigint NOT NULL, at timestamptz NOT NULL, since timestamptz NOT NULL, op text NOT NULL, name text NOT NULL,

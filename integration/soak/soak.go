@@ -82,6 +82,7 @@ func (s *soak) setUp(ctx context.Context) error {
 	}
 	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "off" // the soak changes the server's default
 	config.ConnConfig.RuntimeParams["application_name"] = "soak"
+	config.MaxConns = 8 // a stranger keeps one
 	if c.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}

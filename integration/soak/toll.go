@@ -6,7 +6,7 @@ import (
 )
 
 // faultKinds are the kinds of faults, and the rolling restart.
-var faultKinds = []string{killed, stopped, restarted, cut, swallowed, unanswered, terminated, readOnly, exhausted, rolled}
+var faultKinds = []string{killed, stopped, restarted, cut, swallowed, unanswered, terminated, readOnly, exhausted, strange, frozen, rolled}
 
 // cost returns how much a kind of fault has cost, and in which unit.
 func (c *chaos) cost(kind string) (n int64, of string) {
@@ -29,6 +29,10 @@ func (c *chaos) cost(kind string) (n int64, of string) {
 		return int64(c.proxy.reported("25006")), "errors 25006"
 	case exhausted:
 		return c.effects[exhausted].Load(), "pools kept someone waiting"
+	case strange:
+		return c.effects[strange].Load(), "beside which others went on"
+	case frozen:
+		return c.effects[frozen].Load(), "sessions lost"
 	default:
 		return c.effects[kind].Load(), "ended in order"
 	}

@@ -34,6 +34,9 @@ type work struct {
 
 	Sends int64 // the mailbox that a teller writes to
 
+	Ballast string // makes a state large: more than a socket holds, up to the limit
+	Heavy   int    // its length
+
 	Place int // among those of its partition key, from 1; 0: it has none
 }
 
@@ -118,6 +121,9 @@ func (p player) step(name string, body func(ctx context.Context, r *run) (fsm.Ou
 			began.Signals, began.Tags = append(began.Signals, s.ID), append(began.Tags, payload.Tag)
 		}
 		p.log.write(began)
+		if v.State.light() {
+			r.wrong("its state is not whole")
+		}
 		out, err := body(ctx, r)
 		ended := of(&v.Info, &v.State)
 		ended.Kind, ended.Outcome, ended.To, ended.ToN = evEnded, r.decided.Outcome, r.decided.To, r.decided.ToN
@@ -167,6 +173,9 @@ func (r *run) done() fsm.Outcome {
 	r.decide("done", r.Step, r.State.N)
 	return r.Done(ending{r.State.Label, r.State.N})
 }
+
+// light reports whether a state has lost ballast.
+func (s *work) light() bool { return len(s.Ballast) != s.Heavy }
 
 // wrong logs that a step saw what it must not see.
 func (r *run) wrong(what string) { r.wrongOf(0, what) }

@@ -1,0 +1,95 @@
+package soak
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// holdSQL locks some instances that have not ended. It waits for nobody. $1 how many
+const holdSQL = `SELECT id FROM gendurable.gen_durable WHERE id = ANY(ARRAY(
+	SELECT id FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed') ORDER BY random() LIMIT $1))
+	ORDER BY id FOR NO KEY UPDATE SKIP LOCKED`
+
+// wentOnSQL reports whether an instance that is newer than others, and needs nothing of them, has
+// ended. $1 the newest of the others
+const wentOnSQL = `SELECT EXISTS (SELECT FROM gendurable.gen_durable
+	WHERE id > $1 AND status = 'done' AND partition_key IS NULL AND parent_id IS NULL)`
+
+// goOnWithin bounds how long a stranger waits for others to go on. It is far more than they need
+// beside any other fault.
+const goOnWithin = time.Minute
+
+// hold locks instances in a transaction that stays open for seconds, like a host's that has
+// signalled to them. Who needs none of these goes on: it lets go only when an instance has ended
+// that was inserted after it took the locks.
+func (c *chaos) hold(ctx context.Context, r *rand.Rand) error {
+	tx, err := c.admin.Begin(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // the server is down, by another fault
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has changed nothing
+	var newest int64
+	ids, err := lockSome(ctx, tx, 1+r.IntN(30))
+	if err == nil {
+		err = tx.QueryRow(ctx, `SELECT max(id) FROM gendurable.gen_durable`).Scan(&newest)
+	}
+	if err != nil || len(ids) == 0 {
+		return nil //nolint:nilerr // as above
+	}
+	c.counts[strange].Add(1)
+	c.log.write(event{Kind: evFault, Detail: strange, Children: ids})
+	defer c.log.write(event{Kind: evHealed, Detail: strange})
+	began := time.Now()
+	pause(ctx, time.Duration(1000+r.IntN(3000))*time.Millisecond)
+	for ; ctx.Err() == nil; pause(ctx, 100*time.Millisecond) {
+		if _, err := tx.Exec(ctx, `SELECT`); err != nil {
+			return nil //nolint:nilerr // a restart of the server has released the locks
+		}
+		var on bool
+		if err := c.admin.QueryRow(ctx, wentOnSQL, newest).Scan(&on); err == nil && on {
+			c.effects[strange].Add(1)
+			return nil
+		}
+		if time.Since(began) > goOnWithin {
+			return fmt.Errorf("while somebody holds the %d instances %d, none that came after them has ended in %v", len(ids), ids, goOnWithin)
+		}
+	}
+	return nil
+}
+
+func lockSome(ctx context.Context, tx pgx.Tx, most int) ([]int64, error) {
+	rows, err := tx.Query(ctx, holdSQL, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
+}
+
+// freeze stops a worker wherever it is, ends all its sessions, and lets it go on when its leases
+// have run out. The server releases its liveness lock, while its steps have not ended.
+func (c *chaos) freeze(ctx context.Context, r *rand.Rand) error {
+	p, err := c.victim(ctx, r)
+	if p == nil {
+		return err
+	}
+	defer c.fleet.giveBack(p)
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	defer c.note(frozen, p.name)()
+	ending, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var ended int64
+	// An error means that the server is down, by another fault.
+	if err := c.admin.QueryRow(ending, `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+		WHERE application_name = $1`, p.name).Scan(&ended); err == nil {
+		c.effects[frozen].Add(ended)
+	}
+	pause(ctx, lease+reap+time.Duration(r.IntN(1000))*time.Millisecond)
+	return p.signal(syscall.SIGCONT)
+}
