@@ -56,6 +56,29 @@ func TestEveryHazardIsProven(t *testing.T) {
 	require.NotZero(t, number)
 }
 
+// The page has a row for everything that the tests of progress hold, and for nothing else.
+func TestEveryHoldIsDocumented(t *testing.T) {
+	t.Parallel()
+	page := map[string]bool{}
+	for _, line := range read(t, "docs/correctness.md").lines {
+		if cells := strings.Split(line, " | "); len(cells) == 3 && strings.HasPrefix(line, "| ") {
+			page[strings.TrimPrefix(cells[0], "| ")] = true
+		}
+		if line == "## Invariants" {
+			break
+		}
+	}
+	delete(page, "held")
+	held := listed(t, `(?m)^\t\{name: "([^"]+)"`, "integration", "progress_holds_test.go")
+	delete(held, "nothing")
+	for name := range held {
+		require.True(t, page[name], "docs/correctness.md does not say what may wait for %q", name)
+	}
+	for name := range page {
+		require.True(t, held[name], "no test holds %q", name)
+	}
+}
+
 // listed are the names in a file.
 func listed(t *testing.T, pattern string, path ...string) map[string]bool {
 	t.Helper()
