@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -135,4 +136,31 @@ func TestAClosedPoolIsNotWaitedFor(t *testing.T) {
 	for name, verb := range verbs(e, 1) {
 		require.ErrorContains(t, verb(t.Context()), "closed pool", name)
 	}
+}
+
+// After an outage a pool has dead connections. They do not make a read fail.
+func TestGetGoesOnAfterDeadConnections(t *testing.T) {
+	t.Parallel()
+	e, pool := client(t)
+	id, err := e.Insert(t.Context(), echoes.New("a"))
+	require.NoError(t, err)
+	conns := pool.AcquireAllIdle(t.Context())
+	for range 3 {
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		conns = append(conns, conn)
+	}
+	pids := make([]uint32, len(conns))
+	for i, conn := range conns {
+		pids[i] = conn.Conn().PgConn().PID()
+		conn.Release()
+	}
+	killer, err := pgx.Connect(t.Context(), pool.Config().ConnString())
+	require.NoError(t, err)
+	_, err = killer.Exec(t.Context(), `SELECT pg_terminate_backend(p) FROM unnest($1::int[]) p`, pids)
+	require.NoError(t, err)
+	require.NoError(t, killer.Close(t.Context()))
+	i, err := e.Get(within(t), id)
+	require.NoError(t, err)
+	require.Equal(t, id, i.ID)
 }

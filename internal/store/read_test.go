@@ -121,29 +121,3 @@ func TestDurability(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, unsafe, "synchronous_commit")
 }
-
-// After an outage a pool has dead connections. They do not make a read fail.
-func TestGetGoesOnAfterDeadConnections(t *testing.T) {
-	b := newBench(t)
-	id := b.row("", "")
-	conns := b.pool.AcquireAllIdle(t.Context())
-	for range 3 {
-		conn, err := b.pool.Acquire(t.Context())
-		require.NoError(t, err)
-		conns = append(conns, conn)
-	}
-	var pids []int32
-	for _, conn := range conns {
-		pids = append(pids, int32(conn.Conn().PgConn().PID())) //nolint:gosec // a pid
-	}
-	last := conns[len(conns)-1]
-	for _, conn := range conns[:len(conns)-1] {
-		conn.Release()
-	}
-	_, err := last.Exec(t.Context(), `SELECT pg_terminate_backend(p) FROM unnest($1::int[]) p WHERE p <> pg_backend_pid()`, pids)
-	require.NoError(t, err)
-	i, err := b.Get(t.Context(), byID(id))
-	require.NoError(t, err)
-	require.Equal(t, id, i.ID)
-	last.Release()
-}
