@@ -92,7 +92,7 @@ var holds = []hold{
 	}},
 	// These rows cannot be read, or Postgres refuses to change them.
 	{name: "a row that cannot be read", slots: 3, begin: func(s *stage) {
-		execute(s.T, s.pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_finite_check`)
+		execute(s.T, s.pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_times_check`)
 		put(s.T, s.pool, "fsm, fsm_version, step, state, inserted_at, priority", "'errand', 1, 'start', '{}', 'infinity', -1")
 	}},
 	{name: "a row that nobody may claim", slots: 3, begin: refused("runnable", "executing", "")},

@@ -109,7 +109,7 @@ func TestARowThatPostgresLetsNobodyEndHoldsUpNothing(t *testing.T) {
 func TestAnInstanceThatCannotBeReadFails(t *testing.T) {
 	t.Parallel()
 	c := hasty(config(t, plainJob()))
-	execute(t, c.Pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_finite_check`)
+	execute(t, c.Pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_times_check`)
 	parent := put(t, c.Pool, "fsm, fsm_version, step, state, status, children_pending, round, visit",
 		`'plain', 1, 'start', '{"N": 7}', 'awaiting_children', 1, 1, 1`)
 	child := put(t, c.Pool, "fsm, fsm_version, step, state, parent_id, parent_round, depth, inserted_at, partition_key",

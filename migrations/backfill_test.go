@@ -1,8 +1,10 @@
 package migrations_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -40,37 +42,41 @@ const version1 = `
 		('child done', 'm', 'done', NULL, (SELECT id FROM gen_durable WHERE step = 'parent')),
 		('child lost', 'm', 'awaiting_signal', '{}', (SELECT id FROM gen_durable WHERE step = 'parent')),
 		('only child lost', 'm', 'awaiting_signal', NULL, (SELECT id FROM gen_durable WHERE step = 'parent of the lost'));
-	INSERT INTO signals (target_id, name, dedup_key) SELECT id, 'go', 'd' FROM gen_durable WHERE step = 'awaits';
+	INSERT INTO gen_durable (step, fsm, inserted_at, updated_at) VALUES
+		('from the beginning', 'm', '-infinity', '2020-01-04'), ('inserted at the end', 'm', 'infinity', 'infinity');
+	INSERT INTO signals (target_id, name, dedup_key, inserted_at) SELECT id, 'go', 'd', 'infinity' FROM gen_durable WHERE step = 'awaits';
 	INSERT INTO gen_durable (step, fsm) SELECT 'bulk', 'm' FROM generate_series(1, 2500)`
 
 // mended maps each row to what the migrations make of it: its status, and other columns worth a
 // look.
 var mended = map[string]string{
-	"sound":              "runnable guard=k0 attempt=3",
-	"done":               "done finished=2020-01-02",
-	"done at infinity":   "done finished=today",
-	"failed":             "failed failure=error finished=2020-01-03 error=boom attempt=2",
-	"leased":             "executing locked=w lease=2030-01-01",
-	"leased too":         "runnable attempt=2 crashes=1",
-	"no lease":           "executing locked=unknown lease=today",
-	"lease forever":      "executing locked=w lease=today",
-	"awaits":             "awaiting_signal awaits={go} inbox=1",
-	"awaits null":        "failed failure=error finished=today error=awaited no signal: nothing could have woken it",
-	"awaits none":        "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={}",
-	"awaits a null":      "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={}",
-	"awaits go and null": "awaiting_signal awaits={go}",
-	"scope executing":    "runnable scope={runnable,executing,awaiting_signal,awaiting_children} guard=k1",
-	"scope done":         "runnable scope={runnable,executing,awaiting_signal,awaiting_children,done} guard=k2",
-	"never":              "runnable eligible",
-	"always":             "runnable eligible",
-	"negative":           "runnable",
-	"open barrier":       "runnable",
-	"parent":             "awaiting_children pending=1 visit=1 round=1",
-	"parent of the lost": "runnable visit=1 round=1",
-	"child":              "runnable of=1",
-	"child done":         "done finished=today of=1 joined",
-	"child lost":         "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={} of=1 joined",
-	"only child lost":    "failed failure=error finished=today error=awaited no signal: nothing could have woken it of=1 joined",
+	"sound":               "runnable guard=k0 attempt=3",
+	"done":                "done finished=2020-01-02",
+	"done at infinity":    "done finished=today",
+	"failed":              "failed failure=error finished=2020-01-03 error=boom attempt=2",
+	"leased":              "executing locked=w lease=2030-01-01",
+	"leased too":          "runnable attempt=2 crashes=1",
+	"no lease":            "executing locked=unknown lease=today",
+	"lease forever":       "executing locked=w lease=today",
+	"awaits":              "awaiting_signal awaits={go} inbox=1",
+	"awaits null":         "failed failure=error finished=today error=awaited no signal: nothing could have woken it",
+	"awaits none":         "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={}",
+	"awaits a null":       "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={}",
+	"awaits go and null":  "awaiting_signal awaits={go}",
+	"scope executing":     "runnable scope={runnable,executing,awaiting_signal,awaiting_children} guard=k1",
+	"scope done":          "runnable scope={runnable,executing,awaiting_signal,awaiting_children,done} guard=k2",
+	"never":               "runnable eligible",
+	"always":              "runnable eligible",
+	"negative":            "runnable",
+	"from the beginning":  "runnable inserted=2020-01-04",
+	"inserted at the end": "runnable inserted=today",
+	"open barrier":        "runnable",
+	"parent":              "awaiting_children pending=1 visit=1 round=1",
+	"parent of the lost":  "runnable visit=1 round=1",
+	"child":               "runnable of=1",
+	"child done":          "done finished=today of=1 joined",
+	"child lost":          "failed failure=error finished=today error=awaited no signal: nothing could have woken it awaits={} of=1 joined",
+	"only child lost":     "failed failure=error finished=today error=awaited no signal: nothing could have woken it of=1 joined",
 }
 
 const mendedQuery = `SELECT concat_ws(' ', status, 'failure=' || failure,
@@ -81,6 +87,7 @@ const mendedQuery = `SELECT concat_ws(' ', status, 'failure=' || failure,
 		'attempt=' || nullif(attempt, 0), 'crashes=' || nullif(crashes, 0), 'pending=' || nullif(children_pending, 0),
 		'visit=' || nullif(visit, 0), 'round=' || nullif(round, 0), 'of=' || nullif(parent_round, 0),
 		CASE WHEN joined IS NOT NULL THEN 'joined' END,
+		'inserted=' || CASE WHEN inserted_at::date <> now()::date THEN inserted_at::date::text WHEN step LIKE 'inserted%' THEN 'today' END,
 		CASE WHEN step IN ('never', 'always') AND eligible_at BETWEEN now() - interval '1 hour' AND now() THEN 'eligible' END, 'inbox=' || nullif((SELECT count(*) FROM signals s WHERE s.target_id = g.id), 0))
 	FROM gen_durable g WHERE step = $1`
 
@@ -91,6 +98,8 @@ func (d database) requireMended(t *testing.T) {
 		require.Equal(t, want, one[string](t, d, mendedQuery, step), step)
 	}
 	require.Equal(t, 2500+len(mended), one[int](t, d, `SELECT count(DISTINCT uid)::int FROM gen_durable`))
+	require.Zero(t, one[int](t, d, `SELECT count(*)::int FROM gen_durable WHERE NOT (isfinite(inserted_at) AND isfinite(updated_at))`))
+	require.Zero(t, one[int](t, d, `SELECT count(*)::int FROM signals WHERE NOT isfinite(inserted_at)`))
 	require.Equal(t, 2500, one[int](t, d, `SELECT count(*)::int FROM gen_durable
 		WHERE step = 'bulk' AND status = 'runnable' AND visit = 0 AND parent_round = 0 AND eligible_at <= now()`))
 }
@@ -146,9 +155,9 @@ func TestBackfillReportsWhatItCannotMend(t *testing.T) {
 	require.ErrorContains(t, err, `migrate schema "gendurable": apply version `+backfill+`: DO $backfill$: ERROR: 2 instances`)
 	var refused *pgconn.PgError
 	require.ErrorAs(t, err, &refused)
-	require.Equal(t, "2 instances of version 1 cannot be mended: 2526 (its correlation key is held by 1), "+
-		"2527 (violates gen_durable_names_check); change or delete them, then migrate again", refused.Message)
-	require.Equal(t, []int64{2526, 2527}, ids)
+	require.Equal(t, "2 instances of version 1 cannot be mended: 2528 (its correlation key is held by 1), "+
+		"2529 (violates gen_durable_names_check); change or delete them, then migrate again", refused.Message)
+	require.Equal(t, []int64{2528, 2529}, ids)
 
 	require.Equal(t, ids, column[int64](t, d, `SELECT id FROM gen_durable WHERE uid IS NULL ORDER BY id`), "all others are done")
 	require.True(t, one[bool](t, d, `SELECT jsonb_agg(to_jsonb(g) ORDER BY id) @> $1::jsonb FROM gen_durable g WHERE uid IS NULL`, before),
@@ -197,4 +206,35 @@ func TestBackfillInterruptedHalfway(t *testing.T) {
 	require.NoError(t, tx.Rollback(t.Context()))
 
 	d.at(t, migrations.Latest()).requireMended(t)
+}
+
+// Times of rows of before that are infinite are mended, while engines go on. The migration may be
+// cut off anywhere.
+func TestInfiniteTimesAreMended(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t).at(t, "20261121101800")
+	d.exec(t, `INSERT INTO gen_durable (fsm, step, inserted_at) SELECT 'm', 's', 'infinity' FROM generate_series(1, 3)`)
+	d.exec(t, `INSERT INTO signals (target_id, name, inserted_at) VALUES (1, 'go', '-infinity')`)
+	d.exec(t, `INSERT INTO schedules (name, spec, expression, next_at, updated_at) VALUES ('s', '{}', '@every 1s', now(), 'infinity')`)
+	d.exec(t, `INSERT INTO paused_queues (queue, paused_at) VALUES ('q', 'infinity')`)
+	release := d.holdOpen(t, pgx.ReadCommitted, `SELECT FROM signals FOR UPDATE`)
+
+	wait := background(t, func() error {
+		_, err := d.migrator().Up(t.Context())
+		return err
+	})
+	d.awaitWaiting(t, "DO $add$%")
+	_, err := d.Exec(t.Context(), `INSERT INTO gen_durable (fsm, step, inserted_at) VALUES ('m', 's', 'infinity')`)
+	require.ErrorContains(t, err, "gen_durable_times_check", "nobody adds to them")
+	d.exec(t, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'DO $add$%'`)
+	require.Error(t, wait())
+	release()
+
+	d.at(t, migrations.Latest()).requireCurrent(t)
+	for _, table := range []string{"gen_durable.inserted_at", "signals.inserted_at", "schedules.updated_at", "paused_queues.paused_at"} {
+		name, column, _ := strings.Cut(table, ".")
+		require.Equal(t, "today", one[string](t, d, `SELECT min(CASE WHEN `+column+`::date = now()::date THEN 'today' ELSE `+column+`::text END)
+			FROM `+name), table)
+	}
+	require.Equal(t, finalChecks, column[string](t, d, checksQuery))
 }

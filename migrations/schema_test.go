@@ -142,13 +142,17 @@ var (
 		gen_durable_lease_check
 		gen_durable_names_check
 		gen_durable_scope_check
+		gen_durable_times_check
 		lost_claims_finite_check
 		paused_queues_names_check
+		paused_queues_times_check
 		schedules_finite_check
 		schedules_names_check
 		schedules_policy_check
+		schedules_times_check
 		signals_finite_check
 		signals_names_check
+		signals_times_check
 		workers_finite_check`)
 )
 
@@ -226,6 +230,8 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 		`status = 'done'`:                                                 "finished",
 		`finished_at = now()`:                                             "finished",
 		`finished_at = 'infinity', status = 'done'`:                       "finite",
+		`inserted_at = 'infinity'`:                                        "times",
+		`updated_at = '-infinity'`:                                        "times",
 		`status = 'failed', finished_at = now()`:                          "failure",
 		`failure = 'error'`:                                               "failure",
 		`children_pending = -1`:                                           "counts",
@@ -248,6 +254,14 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 	} {
 		_, err := d.Exec(t.Context(), "INSERT INTO signals (target_id, name, dedup_key, consumed_at) VALUES "+values)
 		require.ErrorContains(t, err, `"signals_`+check+`_check"`, values)
+	}
+	for sql, check := range map[string]string{
+		`INSERT INTO signals (target_id, name, inserted_at) VALUES (1, 'go', 'infinity')`:                                        "signals_times_check",
+		`INSERT INTO paused_queues (queue, paused_at) VALUES ('q', '-infinity')`:                                                 "paused_queues_times_check",
+		`INSERT INTO schedules (name, spec, expression, next_at, updated_at) VALUES ('s', '{}', '@every 1s', now(), 'infinity')`: "schedules_times_check",
+	} {
+		_, err := d.Exec(t.Context(), sql)
+		require.ErrorContains(t, err, check, sql)
 	}
 	for _, set := range []string{
 		`correlation_scope = '{runnable,executing,awaiting_signal,awaiting_children,failed}', correlation_key = 'k'`,

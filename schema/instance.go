@@ -33,6 +33,7 @@ func (Instance) Annotations() []entschema.Annotation {
 			// An infinite time does not scan into a time.Time: it would break the loop that reads it.
 			"gen_durable_finite_check": `isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) ` +
 				`AND isfinite(deadline)`,
+			"gen_durable_times_check": `isfinite(inserted_at) AND isfinite(updated_at)`,
 			// The index of the labels serves objects only, and a step could read nothing else.
 			"gen_durable_labels_check": `jsonb_typeof(labels) = 'object'::text`,
 			// Longer names may not fit an index entry; empty ones name nothing.

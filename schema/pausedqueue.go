@@ -11,11 +11,14 @@ import (
 // exactly while the queue is paused.
 type PausedQueue struct{ ent.Schema }
 
-// Annotations names the table and its check.
+// Annotations names the table and its checks.
 func (PausedQueue) Annotations() []entschema.Annotation {
 	return []entschema.Annotation{
 		entsql.Annotation{Table: "paused_queues"},
-		entsql.Checks(map[string]string{"paused_queues_names_check": `octet_length(queue) BETWEEN 1 AND 512`}),
+		entsql.Checks(map[string]string{
+			"paused_queues_names_check": `octet_length(queue) BETWEEN 1 AND 512`,
+			"paused_queues_times_check": `isfinite(paused_at)`,
+		}),
 	}
 }
 

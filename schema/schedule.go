@@ -24,6 +24,7 @@ func (Schedule) Annotations() []entschema.Annotation {
 			"schedules_policy_check": `catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0`,
 			// An infinite time does not scan into a time.Time; a spec is always an object.
 			"schedules_finite_check": `isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text`,
+			"schedules_times_check":  `isfinite(updated_at)`,
 		}),
 	}
 }

@@ -24,6 +24,7 @@ func (Signal) Annotations() []entschema.Annotation {
 		entsql.Checks(map[string]string{
 			"signals_names_check":  `octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512`,
 			"signals_finite_check": `isfinite(consumed_at)`,
+			"signals_times_check":  `isfinite(inserted_at)`,
 		}),
 	}
 }

@@ -315,6 +315,7 @@ func init() {
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",
+		"gen_durable_times_check":    "isfinite(inserted_at) AND isfinite(updated_at)",
 	}
 	LostClaimsTable.Annotation = &entsql.Annotation{
 		Table: "lost_claims",
@@ -327,6 +328,7 @@ func init() {
 	}
 	PausedQueuesTable.Annotation.Checks = map[string]string{
 		"paused_queues_names_check": "octet_length(queue) BETWEEN 1 AND 512",
+		"paused_queues_times_check": "isfinite(paused_at)",
 	}
 	SchedulesTable.Annotation = &entsql.Annotation{
 		Table: "schedules",
@@ -335,6 +337,7 @@ func init() {
 		"schedules_finite_check": "isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text",
 		"schedules_names_check":  "octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512",
 		"schedules_policy_check": "catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0",
+		"schedules_times_check":  "isfinite(updated_at)",
 	}
 	SignalsTable.ForeignKeys[0].RefTable = GenDurableTable
 	SignalsTable.Annotation = &entsql.Annotation{
@@ -343,6 +346,7 @@ func init() {
 	SignalsTable.Annotation.Checks = map[string]string{
 		"signals_finite_check": "isfinite(consumed_at)",
 		"signals_names_check":  "octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512",
+		"signals_times_check":  "isfinite(inserted_at)",
 	}
 	WorkersTable.Annotation = &entsql.Annotation{
 		Table: "workers",

@@ -57,7 +57,8 @@ CREATE TABLE "gen_durable" (
   CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)),
   CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
-  CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[])
+  CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]),
+  CONSTRAINT "gen_durable_times_check" CHECK (isfinite(inserted_at) AND isfinite(updated_at))
 );
 -- Create index "gen_durable_lease" to table: "gen_durable"
 CREATE INDEX "gen_durable_lease" ON "gen_durable" ("lease_expires_at") WHERE status = 'executing'::durable_status;
@@ -98,7 +99,8 @@ CREATE TABLE "paused_queues" (
   "queue" text NOT NULL,
   "paused_at" timestamptz NOT NULL DEFAULT (now()),
   PRIMARY KEY ("queue"),
-  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512)
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
+  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
 );
 -- Create "schedules" table
 CREATE TABLE "schedules" (
@@ -117,7 +119,8 @@ CREATE TABLE "schedules" (
   PRIMARY KEY ("name"),
   CONSTRAINT "schedules_finite_check" CHECK (isfinite(next_at) AND isfinite(last_at) AND isfinite(paused_at) AND jsonb_typeof(spec) = 'object'::text),
   CONSTRAINT "schedules_names_check" CHECK (octet_length(name) BETWEEN 1 AND 256 AND octet_length(expression) BETWEEN 1 AND 512 AND octet_length(time_zone) BETWEEN 1 AND 512),
-  CONSTRAINT "schedules_policy_check" CHECK (catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0)
+  CONSTRAINT "schedules_policy_check" CHECK (catch_up IN ('none', 'latest', 'all') AND overlap IN ('allow', 'skip') AND jitter >= 0),
+  CONSTRAINT "schedules_times_check" CHECK (isfinite(updated_at))
 );
 -- Create index "schedules_due" to table: "schedules"
 CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
@@ -150,7 +153,8 @@ CREATE TABLE "signals" (
   CONSTRAINT "signals_target_id_dedup_key_key" UNIQUE ("target_id", "dedup_key"),
   CONSTRAINT "signals_target_id_fkey" FOREIGN KEY ("target_id") REFERENCES "gen_durable" ("id") ON DELETE CASCADE,
   CONSTRAINT "signals_finite_check" CHECK (isfinite(consumed_at)),
-  CONSTRAINT "signals_names_check" CHECK (octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512)
+  CONSTRAINT "signals_names_check" CHECK (octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512),
+  CONSTRAINT "signals_times_check" CHECK (isfinite(inserted_at))
 );
 -- Create index "signals_target" to table: "signals"
 CREATE INDEX "signals_target" ON "signals" ("target_id", "name");

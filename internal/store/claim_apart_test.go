@@ -113,11 +113,11 @@ var unreadable = map[string]struct {
 	unread bool
 }{
 	"a value that no time.Time holds": {func(b bench) int64 {
-		b.exec(`ALTER TABLE gendurable.gen_durable DROP CONSTRAINT IF EXISTS gen_durable_finite_check`)
+		b.exec(`ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_times_check`)
 		return b.row("inserted_at, partition_key", "'infinity', 'own'")
 	}, true},
 	"a value with which Postgres cannot reckon": {func(b bench) int64 {
-		b.exec(`ALTER TABLE gendurable.gen_durable DROP CONSTRAINT IF EXISTS gen_durable_finite_check`)
+		b.exec(`ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_finite_check`)
 		return b.row("deadline", "'infinity'")
 	}, true},
 	"a state of which a part is lost": {func(b bench) int64 {
@@ -131,7 +131,7 @@ var unreadable = map[string]struct {
 		return id
 	}, false},
 	"a signal that cannot be read": {func(b bench) int64 {
-		b.exec(`ALTER TABLE gendurable.signals DROP CONSTRAINT IF EXISTS signals_finite_check`)
+		b.exec(`ALTER TABLE gendurable.signals DROP CONSTRAINT signals_times_check`)
 		id := b.row("awaits", "'{go}'")
 		b.exec(`INSERT INTO gendurable.signals (target_id, name, inserted_at) VALUES ($1, 'go', 'infinity')`, id)
 		return id
