@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
@@ -11,7 +13,7 @@ import (
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/predicate"
-	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
 )
 
 // Ent returns the generated client on the engine's schema, for queries. It refuses mutations, which
@@ -19,7 +21,11 @@ import (
 // and results of its rows.
 func (e *Engine) Ent() *ent.Client { return e.queries }
 
-func queries(db *entpgx.Driver, schema string) *ent.Client {
+// EntOn is like Ent, through another driver on the same database, for example that of a host's
+// transaction: the client sees what the transaction has written.
+func (e *Engine) EntOn(driver dialect.Driver) *ent.Client { return queries(driver, e.config.Schema) }
+
+func queries(db dialect.Driver, schema string) *ent.Client {
 	// ent leaves a quoted name as it is, and guesses what any other one means: ALL is a modifier to
 	// it, f(x) a function.
 	schema = pgx.Identifier{schema}.Sanitize()
@@ -41,7 +47,9 @@ func queries(db *entpgx.Driver, schema string) *ent.Client {
 // The client has to be on the engine's database.
 func (e *Engine) HasInstance(column string, all ...predicate.Instance) func(*entsql.Selector) {
 	return func(s *entsql.Selector) {
-		s.Where(entsql.In(s.C(column), e.instances(s, instance.FieldID, all)))
+		s.Where(e.exists(s, all, func(b *entsql.Builder, i *entsql.SelectTable) {
+			b.Ident(i.C(instance.FieldID)).WriteString(" = ").Ident(s.C(column))
+		}))
 	}
 }
 
@@ -50,23 +58,39 @@ func (e *Engine) HasInstance(column string, all ...predicate.Instance) func(*ent
 // make the key "order:42".
 func (e *Engine) HasOccupant(prefix, column string, all ...predicate.Instance) func(*entsql.Selector) {
 	return func(s *entsql.Selector) {
-		s.Where(entsql.P(func(b *entsql.Builder) {
-			b.WriteByte('(').Arg(prefix).WriteString("::text || ").Ident(s.C(column)).WriteString(") IN ")
-			b.Wrap(func(b *entsql.Builder) { b.Join(e.instances(s, instance.FieldCorrelationGuard, all)) })
+		s.Where(e.exists(s, all, func(b *entsql.Builder, i *entsql.SelectTable) {
+			b.Ident(i.C(instance.FieldCorrelationGuard)).WriteString(" = ").Arg(prefix).WriteString("::text || ").Ident(s.C(column))
 		}))
 	}
 }
 
-// instances selects one column of the instances that all predicates accept.
-func (e *Engine) instances(within *entsql.Selector, column string, all []predicate.Instance) *entsql.Selector {
-	builder := entsql.Dialect(within.Dialect())
+// InstanceIn accepts the instances of these ids. It is instance.IDIn with one parameter for all of
+// them: Postgres takes no more than 65,535.
+func InstanceIn(ids ...fsm.ID) predicate.Instance {
+	list := make([]string, len(ids))
+	for i, id := range ids {
+		list[i] = strconv.FormatInt(int64(id), 10)
+	}
+	return func(s *entsql.Selector) {
+		s.Where(entsql.P(func(b *entsql.Builder) {
+			b.Ident(s.C(instance.FieldID)).WriteString(" = ANY(").Arg("{" + strings.Join(list, ",") + "}").WriteString("::bigint[])")
+		}))
+	}
+}
+
+// exists is the predicate that an instance belongs to a row and that all predicates accept it. It
+// is an EXISTS, not an IN, so that its negation accepts rows whose column is NULL, and is an
+// anti-join.
+func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs func(*entsql.Builder, *entsql.SelectTable)) *entsql.Predicate {
+	builder := entsql.Dialect(row.Dialect())
 	table := builder.Table(instance.Table).Schema(pgx.Identifier{e.config.Schema}.Sanitize()).As("gendurable_instance")
-	found := builder.Select(table.C(column)).From(table)
-	found.WithContext(within.Context())
+	found := builder.Select(table.C(instance.FieldID)).From(table)
+	found.WithContext(row.Context())
+	found.Where(entsql.P(func(b *entsql.Builder) { belongs(b, table) }))
 	for _, accepts := range all {
 		accepts(found)
 	}
-	return found
+	return entsql.Exists(found)
 }
 
 // instead names the verb to use, by the mutation that was tried.
@@ -91,7 +115,7 @@ func refuse(ent.Mutator) ent.Mutator {
 
 // readOnly is the last line behind the hook. No query of ent is a statement without a result, and
 // its transactions are read-only to Postgres.
-type readOnly struct{ *entpgx.Driver }
+type readOnly struct{ dialect.Driver }
 
 var _ dialect.Driver = readOnly{}
 
@@ -108,5 +132,11 @@ func (r readOnly) BeginTx(ctx context.Context, options *entsql.TxOptions) (diale
 		o = *options
 	}
 	o.ReadOnly = true
-	return r.Driver.BeginTx(ctx, &o)
+	begin, ok := r.Driver.(interface {
+		BeginTx(ctx context.Context, options *entsql.TxOptions) (dialect.Tx, error)
+	})
+	if !ok {
+		return nil, fmt.Errorf("begin a read-only transaction: a %T has no BeginTx", r.Driver)
+	}
+	return begin.BeginTx(ctx, &o)
 }
