@@ -269,28 +269,34 @@ func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Opera
 	}
 	switch {
 	case o.Verb == store.Cancel:
-		if e.worker != nil {
-			e.worker.Cancelled(changed)
-		}
-		e.waiters.ended(changed)
-		e.cancelled(ctx, len(changed))
+		e.tell(ctx, changed)
 	case o.Verb == store.Pause && e.worker != nil:
 		e.worker.Paused(changed)
 	}
 	e.nudge(done.Queues...)
-	a.promote(ctx, done.Missed)
+	e.promote(ctx, done.Missed)
 	return done, nil
 }
 
-// promoteTries bounds how often Admin promotes a key whose head was locked. After that the sweep of
-// the keys does.
+// tell says, after the commit, which instances were cancelled: to their steps and to the calls of
+// Wait in this process, and to the hooks.
+func (e *Engine) tell(ctx context.Context, cancelled []int64) {
+	if e.worker != nil {
+		e.worker.Cancelled(cancelled)
+	}
+	e.waiters.ended(cancelled)
+	e.cancelled(ctx, len(cancelled))
+}
+
+// promoteTries bounds how often a verb promotes a key whose head was locked. After that the sweep
+// of the keys does.
 const promoteTries = 10
 
-func (a *Admin) promote(ctx context.Context, keys []string) {
+func (e *Engine) promote(ctx context.Context, keys []string) {
 	for n := 1; len(keys) > 0 && n <= promoteTries && pause(ctx, n); n++ {
-		p, err := a.engine.store.Promote(ctx, keys)
+		p, err := e.store.Promote(ctx, keys)
 		if err == nil {
-			a.engine.nudge(p.Queues...)
+			e.nudge(p.Queues...)
 			keys = p.Missed
 		}
 	}

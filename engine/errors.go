@@ -34,6 +34,9 @@ var (
 	// ErrConflict is returned by Admin, as a *[ConflictError], when the instance's state does not
 	// allow the verb, or no longer matches [IfUnchanged].
 	ErrConflict = errors.New("gendurable: conflict")
+	// ErrLive is returned by [Tx.RequireEnded], as a *[LiveError], when an instance has not ended, and
+	// so by the delete of an entity that a machine drives.
+	ErrLive = errors.New("gendurable: instance is live")
 	// ErrCounts is returned by Counts when the instances could not be counted in time, and no earlier
 	// count exists.
 	ErrCounts = errors.New("gendurable: too many instances to count in time")

@@ -6,15 +6,18 @@ import (
 	"slices"
 	"sync"
 
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
 
 // Tx has the engine's verbs inside a transaction of the host: what they write becomes visible at
 // its commit and vanishes at its rollback. Like the transaction a Tx is for one goroutine. Make one
-// by [Engine.WithPgx] or [Engine.WithSQL] for each transaction.
+// by [Engine.WithPgx], [Engine.WithSQL] or [Engine.WithEnt] for each transaction.
 //
 // The engine neither begins nor ends the transaction, changes no setting of it, and works under any
 // search_path. The host's isolation level, lock_timeout and context apply; under REPEATABLE READ
@@ -27,8 +30,12 @@ import (
 // nobody else does. So signal late, and always in the same order.
 type Tx struct {
 	writer
+	hosted *store.Hosted
+	step   *store.StepTx // nil outside of InTx
 	mu     sync.Mutex
 	queues []string
+	ended  []int64  // instances that it cancelled
+	missed []string // partition keys to promote
 }
 
 // SQLTx is a *sql.Tx, over pgx's stdlib, lib/pq or another driver of Postgres, or the *Tx of an ent
@@ -44,8 +51,9 @@ type SQLTx interface {
 // takes one or two round trips. Inside the transaction of [InTx] the engine nudges by itself.
 func (e *Engine) WithPgx(tx pgx.Tx) *Tx {
 	t := e.within(store.Pgx(tx))
-	if step, ok := tx.(*store.StepTx); ok {
-		t.wake = step.Note
+	if own, ok := tx.(interface{ Step() *store.StepTx }); ok {
+		t.step = own.Step()
+		t.wake = t.step.Note
 	}
 	return t
 }
@@ -59,9 +67,41 @@ func (e *Engine) WithSQL(tx SQLTx) *Tx {
 	return e.within(store.SQL(tx))
 }
 
+// WithEnt returns the engine's verbs inside a transaction that a driver of ent began, whatever it
+// runs on. Its statements go through that driver, so whoever wraps it sees them. On entpgx itself a
+// verb takes one or two round trips, elsewhere one to four.
+//
+// A client that is generated with package entity/extension calls it: see the method Durable of its
+// Tx.
+func (e *Engine) WithEnt(tx dialect.Tx) *Tx {
+	switch tx := tx.(type) {
+	case nil:
+		return e.within(store.SQL(nil))
+	case *entpgx.Tx:
+		return e.WithPgx(tx.Pgx())
+	default:
+		return e.within(store.Foreign(entTx{tx}))
+	}
+}
+
+// entTx is a transaction of an ent driver in the form that the store uses.
+type entTx struct{ tx dialect.Tx }
+
+func (t entTx) Exec(ctx context.Context, query string, args ...any) error {
+	return t.tx.Exec(ctx, query, args, nil)
+}
+
+func (t entTx) Query(ctx context.Context, query string, args ...any) (store.Rows, error) {
+	rows := &entsql.Rows{}
+	if err := t.tx.Query(ctx, query, args, rows); err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
 func (e *Engine) within(tx store.Transaction) *Tx {
 	rows := e.store.Within(tx)
-	t := &Tx{}
+	t := &Tx{hosted: rows}
 	t.writer = writer{
 		engine: e, rows: rows.Insert, wake: t.note,
 		sender: &signal.Sender{Inboxes: rows, Inbox: e.config.Limits.Inbox, Once: true, Logger: e.config.Logger},
@@ -79,13 +119,17 @@ func (t *Tx) note(queues ...string) {
 	}
 }
 
-// Nudge wakes this process's schedulers for what was written since the last call. Call it after the
-// commit. Without it the next poll finds the work, within a second by default; other processes find
-// it by polling in any case.
+// Nudge wakes this process's schedulers for what was written since the last call, and tells its
+// steps and its calls of Wait of what was cancelled. Call it after the commit. Without it the next
+// poll finds the work, within a second by default; other processes find it by polling in any case.
 func (t *Tx) Nudge() {
 	t.mu.Lock()
-	queues := t.queues
-	t.queues = nil
+	queues, ended, missed := t.queues, t.ended, t.missed
+	t.queues, t.ended, t.missed = nil, nil, nil
 	t.mu.Unlock()
 	t.engine.nudge(queues...)
+	if len(ended) > 0 {
+		t.engine.tell(context.Background(), ended)
+	}
+	t.engine.promote(context.Background(), missed)
 }

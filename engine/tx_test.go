@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
@@ -61,6 +64,48 @@ var hosts = map[string]func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, 
 			commit: tx.Commit, rollback: tx.Rollback,
 		}
 	},
+}
+
+// entDrivers are drivers of ent over a pool, with what closes them.
+var entDrivers = map[string]func(pool *pgxpool.Pool) (dialect.Driver, func()){
+	"ent over database/sql": func(pool *pgxpool.Pool) (dialect.Driver, func()) {
+		db := stdlib.OpenDBFromPool(pool)
+		return entsql.OpenDB(dialect.Postgres, db), func() { _ = db.Close() }
+	},
+	"ent over pgx": func(pool *pgxpool.Pool) (dialect.Driver, func()) { return entpgx.New(pool), func() {} },
+	"ent over pgx, wrapped": func(pool *pgxpool.Pool) (dialect.Driver, func()) {
+		return dialect.DebugWithContext(entpgx.New(pool), func(context.Context, ...any) {}), func() {}
+	},
+}
+
+func init() { //nolint:gochecknoinits // the table above is read by the one below
+	for name, open := range entDrivers {
+		hosts[name] = func(t *testing.T, e *engine.Engine, pool *pgxpool.Pool, level sql.IsolationLevel) hostTx {
+			t.Helper()
+			driver, done := open(pool)
+			tx, err := driver.(interface {
+				BeginTx(ctx context.Context, options *entsql.TxOptions) (dialect.Tx, error)
+			}).BeginTx(t.Context(), &entsql.TxOptions{Isolation: level})
+			require.NoError(t, err)
+			t.Cleanup(func() {
+				_ = tx.Rollback()
+				done()
+			})
+			return hostTx{
+				Tx:   e.WithEnt(tx),
+				exec: func(sql string) error { return tx.Exec(t.Context(), sql, []any{}, nil) },
+				text: func(sql string) (string, error) {
+					rows := &entsql.Rows{}
+					if err := tx.Query(t.Context(), sql, []any{}, rows); err != nil {
+						return "", err
+					}
+					defer rows.Close()
+					return entsql.ScanString(rows)
+				},
+				commit: tx.Commit, rollback: tx.Rollback,
+			}
+		}
+	}
 }
 
 // onEachHost runs a test in every kind of transaction, each on an engine of its own.

@@ -61,7 +61,7 @@ type Order struct {
 	Mark        string    // of Cancel: the commit_id of the rows that it ends, a UUID
 	Reason      string    // of Cancel: for last_error
 	At          time.Time // of Reschedule
-	Descendants bool      // of Cancel, with one instance: cancels all live descendants, too
+	Descendants bool      // of Cancel: cancels all live descendants, too
 	Most        int       // with Descendants: at most so many instances in all
 	Filter      Filter
 	Key         string // "" or the correlation key that the instance must still occupy
@@ -81,6 +81,10 @@ type Refusal struct {
 	Status string // "" if there is no such instance
 	Why    error
 }
+
+// unmeant reports whether the instance fails a condition of the caller. One that is gone has no
+// descendants, which may still be those of others.
+func (r Refusal) unmeant() bool { return !errors.Is(r.Why, ErrApplies) && !errors.Is(r.Why, ErrGone) }
 
 // These errors are the values of Refusal.Why.
 var (
@@ -208,7 +212,7 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 	// An ended instance may have descendants that have not ended, so the order goes on to them. An
 	// instance that fails a condition of the caller is not the one that he meant, and neither are its
 	// descendants.
-	if len(todo) == 0 || o.Descendants && len(out.Refused) > 0 && !errors.Is(out.Refused[0].Why, ErrApplies) {
+	if len(todo) == 0 || o.Descendants && slices.ContainsFunc(out.Refused, Refusal.unmeant) {
 		return nil
 	}
 	done := map[int64]bool{}

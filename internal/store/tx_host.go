@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // Transaction runs statements in order inside a transaction that someone else began and will end.
-// [Pgx] and [SQL] make one.
+// [Pgx], [SQL] and [Foreign] make one.
 type Transaction interface {
 	run(ctx context.Context, stmts ...entpgx.Stmt) error
 }
@@ -82,4 +83,35 @@ func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Sign
 		return Delivery{}, fmt.Errorf("deliver signal %q to key %q or insert it in the host's transaction: %w", m.Name, x.Key, err)
 	}
 	return got, nil
+}
+
+// Cancel is [Store.Operate] of an order to cancel. The rows, and their parents, stay locked until
+// the host's transaction ends. As in a transaction of the store's own, each statement is later than
+// the locks that it relies on, so a commit, a claim or a delivery goes before or after the order.
+//
+// Where a family grew while it was locked in order, only the host can begin anew: it gets an error.
+func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operated, err error) {
+	o.Verb = Cancel
+	if err := h.s.operate(func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) }, ids, o, &out); err != nil {
+		return Operated{}, fmt.Errorf("cancel %d instances in the host's transaction: %w", len(ids), err)
+	}
+	return out, nil
+}
+
+// Live locks instances as Cancel does, and returns those of them that have not ended, in order of
+// ids. Until the host's transaction ends nobody can make one of the others live, which takes its
+// lock.
+func (h *Hosted) Live(ctx context.Context, ids []int64) ([]Change, error) {
+	found := map[int64]*operated{}
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
+	if err := h.tx.run(ctx, h.s.lockOperated(ids, &Order{Verb: Cancel}, found)); err != nil {
+		return nil, fmt.Errorf("look whether %d instances are live in the host's transaction: %w", len(ids), err)
+	}
+	var out []Change
+	for _, id := range ids {
+		if row := found[id]; row != nil && row.can {
+			out = append(out, Change{ID: id, Was: row.status, Is: row.status, Asked: true})
+		}
+	}
+	return out, nil
 }

@@ -21,17 +21,45 @@ type SQLTx interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-// SQL returns a Transaction of database/sql, over any driver of Postgres. Each statement takes a
-// round trip. Arrays travel as text, which all drivers pass on unchanged, and the statements' casts
-// turn it into arrays.
+// SQL returns a Transaction of database/sql, over any driver of Postgres; see [Foreign].
 func SQL(tx SQLTx) Transaction {
 	if tx == nil {
 		return nothing{}
 	}
-	return foreign{tx}
+	return Foreign(standard{tx})
 }
 
-type foreign struct{ tx SQLTx }
+// standard is a transaction of database/sql as a Querier.
+type standard struct{ tx SQLTx }
+
+func (t standard) Exec(ctx context.Context, query string, args ...any) error {
+	_, err := t.tx.ExecContext(ctx, query, args...)
+	return err
+}
+
+func (t standard) Query(ctx context.Context, query string, args ...any) (Rows, error) {
+	return t.tx.QueryContext(ctx, query, args...) //nolint:rowserrcheck // run asks for it
+}
+
+// Querier runs statements, one at a time, inside a transaction of something other than pgx.
+type Querier interface {
+	Exec(ctx context.Context, query string, args ...any) error
+	Query(ctx context.Context, query string, args ...any) (Rows, error)
+}
+
+// Rows are the rows of a [Querier], as far as the statements' readers need.
+type Rows interface {
+	Next() bool
+	Scan(dest ...any) error
+	Err() error
+	Close() error
+}
+
+// Foreign returns a Transaction that knows no pgx. Each statement takes a round trip. Arrays travel
+// as text, which all drivers pass on unchanged, and the statements' casts turn it into arrays.
+func Foreign(tx Querier) Transaction { return foreign{tx} }
+
+type foreign struct{ tx Querier }
 
 func (t foreign) run(ctx context.Context, stmts ...entpgx.Stmt) error {
 	for _, s := range stmts {
@@ -48,10 +76,9 @@ func (t foreign) one(ctx context.Context, s entpgx.Stmt) (err error) {
 		args[i] = plain(arg)
 	}
 	if s.Read == nil {
-		_, err := t.tx.ExecContext(ctx, s.SQL, args...)
-		return err
+		return t.tx.Exec(ctx, s.SQL, args...)
 	}
-	rows, err := t.tx.QueryContext(ctx, s.SQL, args...)
+	rows, err := t.tx.Query(ctx, s.SQL, args...)
 	if err != nil {
 		return err
 	}
@@ -66,9 +93,9 @@ func (t foreign) one(ctx context.Context, s entpgx.Stmt) (err error) {
 	return rows.Err()
 }
 
-// foreignRows makes rows of database/sql look like rows of pgx, as far as the statements' readers
+// foreignRows makes rows of another kind look like rows of pgx, as far as the statements' readers
 // need.
-type foreignRows struct{ *sql.Rows }
+type foreignRows struct{ Rows }
 
 // Scan skips columns whose destination is nil, as pgx does.
 func (r foreignRows) Scan(dest ...any) error {

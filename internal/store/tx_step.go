@@ -34,7 +34,31 @@ func ownWait(tries int) time.Duration { return min(5*time.Second, time.Second<<m
 // it.
 type StepTx struct {
 	pgx.Tx
-	queues []string
+	Instance int64 // whose step it is
+	queues   []string
+}
+
+// Step returns the transaction itself.
+func (t *StepTx) Step() *StepTx { return t }
+
+// Begin sets a savepoint that knows whose step it belongs to.
+func (t *StepTx) Begin(ctx context.Context) (pgx.Tx, error) { return savepoint(ctx, t.Tx, t) }
+
+// stepPoint is a savepoint in a step's own transaction. Its function ends it.
+type stepPoint struct {
+	pgx.Tx
+	step *StepTx
+}
+
+func (p *stepPoint) Step() *StepTx                             { return p.step }
+func (p *stepPoint) Begin(ctx context.Context) (pgx.Tx, error) { return savepoint(ctx, p.Tx, p.step) }
+
+func savepoint(ctx context.Context, within pgx.Tx, step *StepTx) (pgx.Tx, error) {
+	tx, err := within.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &stepPoint{Tx: tx, step: step}, nil
 }
 
 var errNotYours = errors.New("a step's own transaction is ended by the engine, after the function has returned")
@@ -104,7 +128,7 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	if !current {
 		return t, nil
 	}
-	own := &StepTx{Tx: tx}
+	own := &StepTx{Tx: tx, Instance: c.ID}
 	t.Entry, err = decide(own)
 	t.Lost = conn.Conn().IsClosed()
 	if err == nil {
@@ -152,7 +176,6 @@ func usable(conn *pgxpool.Conn) error {
 func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch, t *Transacted) error {
 	out := &t.Committed
 	out.Applied = map[int64]bool{}
-	b.revocable = true
 	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
@@ -163,12 +186,6 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 		err = s.commitInParts(send, b, out)
 	} else {
 		err = send(append(s.outcomes(b, out), s.settle(b, out)...)...)
-	}
-	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Name == promoting && blames(err) {
-		// Postgres refuses to change the next row of the key, not the outcome's own: Promote deals with
-		// it.
-		out.Missed = append(out.Missed, b.keys...)
-		err = send(s.stmt("unpromote", unpromoteSQL, nil))
 	}
 	if err != nil {
 		return uncommittedError{err}
@@ -182,14 +199,6 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	out.Runnable(b.entries)
 	return nil
 }
-
-const (
-	promoting = "promote"
-	// revocableSQL precedes the promotion in a step's own transaction. Without it, a row that Postgres
-	// refuses to bring forward would undo what the step wrote, and its outcome would be blamed.
-	revocableSQL = `SAVEPOINT gendurable_promotion`
-	unpromoteSQL = `ROLLBACK TO SAVEPOINT gendurable_promotion`
-)
 
 // uncommittedError is an error before COMMIT was sent. So nothing was committed, whatever else is
 // unknown.

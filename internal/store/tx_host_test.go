@@ -1,0 +1,53 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// A host's transaction has none of the settings that hold the plans of the store's own (T98). What
+// it sends to cancel instances, and to see whether they are live, finds them by their indexes all
+// the same.
+func TestAHostsCancelReadsNoTableFromEndToEnd(t *testing.T) {
+	b := newBench(t)
+	conn, err := pgx.Connect(t.Context(), b.pool.Config().ConnString())
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	end := func(ids ...int64) (scans int) {
+		t.Helper()
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		scanned := func() (n int) {
+			t.Helper()
+			require.NoError(t, tx.QueryRow(t.Context(), `SELECT coalesce(sum(seq_scan), 0) FROM pg_stat_xact_user_tables
+				WHERE relname IN ('gen_durable', 'lost_claims')`).Scan(&n))
+			return n
+		}
+		before := scanned() // the view may also have what the session did shortly before
+		hosted := b.Within(store.Pgx(tx))
+		_, err = hosted.Live(t.Context(), ids)
+		require.NoError(t, err)
+		done, err := hosted.Cancel(t.Context(), ids, &store.Order{Mark: uuid.NewString(), Descendants: true, Most: 1000})
+		require.NoError(t, err)
+		require.Len(t, done.Changed, len(ids))
+		scans = scanned() - before
+		require.NoError(t, tx.Rollback(t.Context()))
+		return scans
+	}
+	for n := range int64(7) { // from the sixth time on Postgres may keep a plan
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, partition_key) VALUES ('m', 's', $1)`, fmt.Sprint("key ", n))
+		var id int64
+		require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT max(id) FROM gendurable.gen_durable`).Scan(&id))
+		end(id)
+	}
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, partition_key) SELECT 'm', 's', 'key ' || n % 1000 FROM generate_series(1, 50000) n`)
+	b.exec(`ANALYZE gendurable.gen_durable`)
+	require.Zero(t, end(100, 20_000, 40_000))
+}
