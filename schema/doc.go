@@ -12,6 +12,10 @@
 // does not write. For a default of Go's, the client would link the schemas, and the reflection in
 // ent's descriptors would keep every exported method of a host's whole program in its binary.
 //
+// A host does not import the package: ent generates a client from the schemas of one package, so an
+// edge into these tables would make them tables of the host's migrations. A host's schema points at
+// instances by the mixin of package entity, and reads them by package ent.
+//
 // So a change starts here; then follow make generate, make migration NAME=what_it_does and make
 // drift.
 //

@@ -10,11 +10,18 @@ import (
 	"reflect"
 
 	"github.com/gendurable/gendurable/integration/hosts/ent/migrate"
+	"github.com/google/uuid"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
+	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
+
+	durable "github.com/gendurable/gendurable/engine"
 
 	stdsql "database/sql"
 )
@@ -24,8 +31,14 @@ type Client struct {
 	config
 	// Schema is the client for creating, migrating and dropping schema.
 	Schema *migrate.Schema
+	// Invoice is the client for interacting with the Invoice builders.
+	Invoice *InvoiceClient
+	// Ledger is the client for interacting with the Ledger builders.
+	Ledger *LedgerClient
 	// Order is the client for interacting with the Order builders.
 	Order *OrderClient
+	// Visit is the client for interacting with the Visit builders.
+	Visit *VisitClient
 }
 
 // NewClient creates a new client configured with the given options.
@@ -37,7 +50,10 @@ func NewClient(opts ...Option) *Client {
 
 func (c *Client) init() {
 	c.Schema = migrate.NewSchema(c.driver)
+	c.Invoice = NewInvoiceClient(c.config)
+	c.Ledger = NewLedgerClient(c.config)
 	c.Order = NewOrderClient(c.config)
+	c.Visit = NewVisitClient(c.config)
 }
 
 type (
@@ -128,9 +144,12 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	cfg := c.config
 	cfg.driver = tx
 	return &Tx{
-		ctx:    ctx,
-		config: cfg,
-		Order:  NewOrderClient(cfg),
+		ctx:     ctx,
+		config:  cfg,
+		Invoice: NewInvoiceClient(cfg),
+		Ledger:  NewLedgerClient(cfg),
+		Order:   NewOrderClient(cfg),
+		Visit:   NewVisitClient(cfg),
 	}, nil
 }
 
@@ -148,16 +167,19 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	cfg := c.config
 	cfg.driver = &txDriver{tx: tx, drv: c.driver}
 	return &Tx{
-		ctx:    ctx,
-		config: cfg,
-		Order:  NewOrderClient(cfg),
+		ctx:     ctx,
+		config:  cfg,
+		Invoice: NewInvoiceClient(cfg),
+		Ledger:  NewLedgerClient(cfg),
+		Order:   NewOrderClient(cfg),
+		Visit:   NewVisitClient(cfg),
 	}, nil
 }
 
 // Debug returns a new debug-client. It's used to get verbose logging on specific operations.
 //
 //	client.Debug().
-//		Order.
+//		Invoice.
 //		Query().
 //		Count(ctx)
 func (c *Client) Debug() *Client {
@@ -179,22 +201,374 @@ func (c *Client) Close() error {
 // Use adds the mutation hooks to all the entity clients.
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
+	c.Invoice.Use(hooks...)
+	c.Ledger.Use(hooks...)
 	c.Order.Use(hooks...)
+	c.Visit.Use(hooks...)
 }
 
 // Intercept adds the query interceptors to all the entity clients.
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
+	c.Invoice.Intercept(interceptors...)
+	c.Ledger.Intercept(interceptors...)
 	c.Order.Intercept(interceptors...)
+	c.Visit.Intercept(interceptors...)
+}
+
+// durableTx names the engine's type for files that do not import it.
+type durableTx = durable.Tx
+
+// Durable returns the engine's verbs inside this transaction. What they write takes effect with the
+// commit, which also wakes the engine's schedulers.
+func (tx *Tx) Durable(eng *durable.Engine) *durable.Tx {
+	verbs := eng.WithEnt(tx.config.driver.(*txDriver).tx)
+	tx.OnCommit(func(next Committer) Committer {
+		return CommitFunc(func(ctx context.Context, tx *Tx) error {
+			if err := next.Commit(ctx, tx); err != nil {
+				return err
+			}
+			verbs.Nudge()
+			return nil
+		})
+	})
+	return verbs
+}
+
+// durably calls f with the transaction that the client is in, or else with one of its own, which it
+// commits unless f fails.
+func durably(ctx context.Context, c config, eng *durable.Engine, f func(config, *durable.Tx) error) error {
+	if eng == nil {
+		return errors.New("ent: the engine is nil")
+	}
+	if _, ok := c.driver.(*txDriver); ok {
+		tx := &Tx{config: c, ctx: ctx}
+		return f(c, tx.Durable(eng))
+	}
+	own, err := newTx(ctx, c.driver)
+	if err != nil {
+		return fmt.Errorf("ent: starting a transaction: %w", err)
+	}
+	defer func() { _ = own.tx.Rollback() }() // after the commit it does nothing
+	c.driver = own
+	tx := &Tx{config: c, ctx: ctx}
+	if err := f(c, tx.Durable(eng)); err != nil {
+		return err
+	}
+	return tx.Commit()
 }
 
 // Mutate implements the ent.Mutator interface.
 func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
+	case *InvoiceMutation:
+		return c.Invoice.mutate(ctx, m)
+	case *LedgerMutation:
+		return c.Ledger.mutate(ctx, m)
 	case *OrderMutation:
 		return c.Order.mutate(ctx, m)
+	case *VisitMutation:
+		return c.Visit.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
+	}
+}
+
+// InvoiceClient is a client for the Invoice schema.
+type InvoiceClient struct {
+	config
+}
+
+// NewInvoiceClient returns a client for the Invoice from the given config.
+func NewInvoiceClient(c config) *InvoiceClient {
+	return &InvoiceClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `invoice.Hooks(f(g(h())))`.
+func (c *InvoiceClient) Use(hooks ...Hook) {
+	c.hooks.Invoice = append(c.hooks.Invoice, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `invoice.Intercept(f(g(h())))`.
+func (c *InvoiceClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Invoice = append(c.inters.Invoice, interceptors...)
+}
+
+// Create returns a builder for creating a Invoice entity.
+func (c *InvoiceClient) Create() *InvoiceCreate {
+	mutation := newInvoiceMutation(c.config, OpCreate)
+	return &InvoiceCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Invoice entities.
+func (c *InvoiceClient) CreateBulk(builders ...*InvoiceCreate) *InvoiceCreateBulk {
+	return &InvoiceCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *InvoiceClient) MapCreateBulk(slice any, setFunc func(*InvoiceCreate, int)) *InvoiceCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &InvoiceCreateBulk{err: fmt.Errorf("calling to InvoiceClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*InvoiceCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &InvoiceCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Invoice.
+func (c *InvoiceClient) Update() *InvoiceUpdate {
+	mutation := newInvoiceMutation(c.config, OpUpdate)
+	return &InvoiceUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *InvoiceClient) UpdateOne(_m *Invoice) *InvoiceUpdateOne {
+	mutation := newInvoiceMutation(c.config, OpUpdateOne, withInvoice(_m))
+	return &InvoiceUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *InvoiceClient) UpdateOneID(id uuid.UUID) *InvoiceUpdateOne {
+	mutation := newInvoiceMutation(c.config, OpUpdateOne, withInvoiceID(id))
+	return &InvoiceUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Invoice.
+func (c *InvoiceClient) Delete() *InvoiceDelete {
+	mutation := newInvoiceMutation(c.config, OpDelete)
+	return &InvoiceDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *InvoiceClient) DeleteOne(_m *Invoice) *InvoiceDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *InvoiceClient) DeleteOneID(id uuid.UUID) *InvoiceDeleteOne {
+	builder := c.Delete().Where(invoice.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &InvoiceDeleteOne{builder}
+}
+
+// Query returns a query builder for Invoice.
+func (c *InvoiceClient) Query() *InvoiceQuery {
+	return &InvoiceQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeInvoice},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Invoice entity by its id.
+func (c *InvoiceClient) Get(ctx context.Context, id uuid.UUID) (*Invoice, error) {
+	return c.Query().Where(invoice.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *InvoiceClient) GetX(ctx context.Context, id uuid.UUID) *Invoice {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// QueryLedger queries the ledger edge of a Invoice.
+func (c *InvoiceClient) QueryLedger(_m *Invoice) *LedgerQuery {
+	query := (&LedgerClient{config: c.config}).Query()
+	query.path = func(context.Context) (fromV *sql.Selector, _ error) {
+		id := _m.ID
+		step := sqlgraph.NewStep(
+			sqlgraph.From(invoice.Table, invoice.FieldID, id),
+			sqlgraph.To(ledger.Table, ledger.FieldID),
+			sqlgraph.Edge(sqlgraph.M2O, true, invoice.LedgerTable, invoice.LedgerColumn),
+		)
+		fromV = sqlgraph.Neighbors(_m.driver.Dialect(), step)
+		return fromV, nil
+	}
+	return query
+}
+
+// Hooks returns the client hooks.
+func (c *InvoiceClient) Hooks() []Hook {
+	return c.hooks.Invoice
+}
+
+// Interceptors returns the client interceptors.
+func (c *InvoiceClient) Interceptors() []Interceptor {
+	return c.inters.Invoice
+}
+
+func (c *InvoiceClient) mutate(ctx context.Context, m *InvoiceMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&InvoiceCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&InvoiceUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&InvoiceUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&InvoiceDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Invoice mutation op: %q", m.Op())
+	}
+}
+
+// LedgerClient is a client for the Ledger schema.
+type LedgerClient struct {
+	config
+}
+
+// NewLedgerClient returns a client for the Ledger from the given config.
+func NewLedgerClient(c config) *LedgerClient {
+	return &LedgerClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `ledger.Hooks(f(g(h())))`.
+func (c *LedgerClient) Use(hooks ...Hook) {
+	c.hooks.Ledger = append(c.hooks.Ledger, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `ledger.Intercept(f(g(h())))`.
+func (c *LedgerClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Ledger = append(c.inters.Ledger, interceptors...)
+}
+
+// Create returns a builder for creating a Ledger entity.
+func (c *LedgerClient) Create() *LedgerCreate {
+	mutation := newLedgerMutation(c.config, OpCreate)
+	return &LedgerCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Ledger entities.
+func (c *LedgerClient) CreateBulk(builders ...*LedgerCreate) *LedgerCreateBulk {
+	return &LedgerCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *LedgerClient) MapCreateBulk(slice any, setFunc func(*LedgerCreate, int)) *LedgerCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &LedgerCreateBulk{err: fmt.Errorf("calling to LedgerClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*LedgerCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &LedgerCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Ledger.
+func (c *LedgerClient) Update() *LedgerUpdate {
+	mutation := newLedgerMutation(c.config, OpUpdate)
+	return &LedgerUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *LedgerClient) UpdateOne(_m *Ledger) *LedgerUpdateOne {
+	mutation := newLedgerMutation(c.config, OpUpdateOne, withLedger(_m))
+	return &LedgerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *LedgerClient) UpdateOneID(id int) *LedgerUpdateOne {
+	mutation := newLedgerMutation(c.config, OpUpdateOne, withLedgerID(id))
+	return &LedgerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Ledger.
+func (c *LedgerClient) Delete() *LedgerDelete {
+	mutation := newLedgerMutation(c.config, OpDelete)
+	return &LedgerDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *LedgerClient) DeleteOne(_m *Ledger) *LedgerDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *LedgerClient) DeleteOneID(id int) *LedgerDeleteOne {
+	builder := c.Delete().Where(ledger.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &LedgerDeleteOne{builder}
+}
+
+// Query returns a query builder for Ledger.
+func (c *LedgerClient) Query() *LedgerQuery {
+	return &LedgerQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeLedger},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Ledger entity by its id.
+func (c *LedgerClient) Get(ctx context.Context, id int) (*Ledger, error) {
+	return c.Query().Where(ledger.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *LedgerClient) GetX(ctx context.Context, id int) *Ledger {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// QueryInvoices queries the invoices edge of a Ledger.
+func (c *LedgerClient) QueryInvoices(_m *Ledger) *InvoiceQuery {
+	query := (&InvoiceClient{config: c.config}).Query()
+	query.path = func(context.Context) (fromV *sql.Selector, _ error) {
+		id := _m.ID
+		step := sqlgraph.NewStep(
+			sqlgraph.From(ledger.Table, ledger.FieldID, id),
+			sqlgraph.To(invoice.Table, invoice.FieldID),
+			sqlgraph.Edge(sqlgraph.O2M, false, ledger.InvoicesTable, ledger.InvoicesColumn),
+		)
+		fromV = sqlgraph.Neighbors(_m.driver.Dialect(), step)
+		return fromV, nil
+	}
+	return query
+}
+
+// Hooks returns the client hooks.
+func (c *LedgerClient) Hooks() []Hook {
+	return c.hooks.Ledger
+}
+
+// Interceptors returns the client interceptors.
+func (c *LedgerClient) Interceptors() []Interceptor {
+	return c.inters.Ledger
+}
+
+func (c *LedgerClient) mutate(ctx context.Context, m *LedgerMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&LedgerCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&LedgerUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&LedgerUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&LedgerDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Ledger mutation op: %q", m.Op())
 	}
 }
 
@@ -331,13 +705,146 @@ func (c *OrderClient) mutate(ctx context.Context, m *OrderMutation) (Value, erro
 	}
 }
 
+// VisitClient is a client for the Visit schema.
+type VisitClient struct {
+	config
+}
+
+// NewVisitClient returns a client for the Visit from the given config.
+func NewVisitClient(c config) *VisitClient {
+	return &VisitClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `visit.Hooks(f(g(h())))`.
+func (c *VisitClient) Use(hooks ...Hook) {
+	c.hooks.Visit = append(c.hooks.Visit, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `visit.Intercept(f(g(h())))`.
+func (c *VisitClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Visit = append(c.inters.Visit, interceptors...)
+}
+
+// Create returns a builder for creating a Visit entity.
+func (c *VisitClient) Create() *VisitCreate {
+	mutation := newVisitMutation(c.config, OpCreate)
+	return &VisitCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Visit entities.
+func (c *VisitClient) CreateBulk(builders ...*VisitCreate) *VisitCreateBulk {
+	return &VisitCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *VisitClient) MapCreateBulk(slice any, setFunc func(*VisitCreate, int)) *VisitCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &VisitCreateBulk{err: fmt.Errorf("calling to VisitClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*VisitCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &VisitCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Visit.
+func (c *VisitClient) Update() *VisitUpdate {
+	mutation := newVisitMutation(c.config, OpUpdate)
+	return &VisitUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *VisitClient) UpdateOne(_m *Visit) *VisitUpdateOne {
+	mutation := newVisitMutation(c.config, OpUpdateOne, withVisit(_m))
+	return &VisitUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *VisitClient) UpdateOneID(id int) *VisitUpdateOne {
+	mutation := newVisitMutation(c.config, OpUpdateOne, withVisitID(id))
+	return &VisitUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Visit.
+func (c *VisitClient) Delete() *VisitDelete {
+	mutation := newVisitMutation(c.config, OpDelete)
+	return &VisitDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *VisitClient) DeleteOne(_m *Visit) *VisitDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *VisitClient) DeleteOneID(id int) *VisitDeleteOne {
+	builder := c.Delete().Where(visit.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &VisitDeleteOne{builder}
+}
+
+// Query returns a query builder for Visit.
+func (c *VisitClient) Query() *VisitQuery {
+	return &VisitQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeVisit},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Visit entity by its id.
+func (c *VisitClient) Get(ctx context.Context, id int) (*Visit, error) {
+	return c.Query().Where(visit.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *VisitClient) GetX(ctx context.Context, id int) *Visit {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *VisitClient) Hooks() []Hook {
+	return c.hooks.Visit
+}
+
+// Interceptors returns the client interceptors.
+func (c *VisitClient) Interceptors() []Interceptor {
+	return c.inters.Visit
+}
+
+func (c *VisitClient) mutate(ctx context.Context, m *VisitMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&VisitCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&VisitUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&VisitUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&VisitDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Visit mutation op: %q", m.Op())
+	}
+}
+
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Order []ent.Hook
+		Invoice, Ledger, Order, Visit []ent.Hook
 	}
 	inters struct {
-		Order []ent.Interceptor
+		Invoice, Ledger, Order, Visit []ent.Interceptor
 	}
 )
 

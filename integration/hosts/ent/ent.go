@@ -12,7 +12,10 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
 )
 
 // ent aliases to avoid import conflicts in user's code.
@@ -73,7 +76,10 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
-			order.Table: order.ValidColumn,
+			invoice.Table: invoice.ValidColumn,
+			ledger.Table:  ledger.ValidColumn,
+			order.Table:   order.ValidColumn,
+			visit.Table:   visit.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

@@ -1,7 +1,7 @@
 //go:build entc
 
-// Command entc generates this package. The feature sql/execquery lets the engine speak through the
-// client's transactions.
+// Command entc generates this package, as a host does. The feature sql/execquery is for WithSQL of an
+// ent transaction; the extension needs none.
 package main
 
 import (
@@ -9,6 +9,8 @@ import (
 
 	"entgo.io/ent/entc"
 	"entgo.io/ent/entc/gen"
+
+	"github.com/gendurable/gendurable/entity/extension"
 )
 
 func main() {
@@ -16,7 +18,7 @@ func main() {
 		Target:   ".",
 		Package:  "github.com/gendurable/gendurable/integration/hosts/ent",
 		Features: []gen.Feature{gen.FeatureExecQuery},
-	})
+	}, entc.Extensions(extension.New()))
 	if err != nil {
 		log.Fatalf("generate package ent: %v", err)
 	}

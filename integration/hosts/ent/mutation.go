@@ -11,8 +11,12 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
+	"github.com/gendurable/gendurable/integration/hosts/ent/ledger"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
+	"github.com/gendurable/gendurable/integration/hosts/ent/visit"
+	"github.com/google/uuid"
 )
 
 const (
@@ -24,8 +28,914 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
-	TypeOrder = "Order"
+	TypeInvoice = "Invoice"
+	TypeLedger  = "Ledger"
+	TypeOrder   = "Order"
+	TypeVisit   = "Visit"
 )
+
+// InvoiceMutation represents an operation that mutates the Invoice nodes in the graph.
+type InvoiceMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *uuid.UUID
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	cents          *int64
+	addcents       *int64
+	clearedFields  map[string]struct{}
+	ledger         *int
+	clearedledger  bool
+	done           bool
+	oldValue       func(context.Context) (*Invoice, error)
+	predicates     []predicate.Invoice
+	durable        *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*InvoiceMutation)(nil)
+
+// invoiceOption allows management of the mutation configuration using functional options.
+type invoiceOption func(*InvoiceMutation)
+
+// newInvoiceMutation creates new mutation for the Invoice entity.
+func newInvoiceMutation(c config, op Op, opts ...invoiceOption) *InvoiceMutation {
+	m := &InvoiceMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeInvoice,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withInvoiceID sets the ID field of the mutation.
+func withInvoiceID(id uuid.UUID) invoiceOption {
+	return func(m *InvoiceMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Invoice
+		)
+		m.oldValue = func(ctx context.Context) (*Invoice, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Invoice.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withInvoice sets the old Invoice of the mutation.
+func withInvoice(node *Invoice) invoiceOption {
+	return func(m *InvoiceMutation) {
+		m.oldValue = func(context.Context) (*Invoice, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m InvoiceMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m InvoiceMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Invoice entities.
+func (m *InvoiceMutation) SetID(id uuid.UUID) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *InvoiceMutation) ID() (id uuid.UUID, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *InvoiceMutation) IDs(ctx context.Context) ([]uuid.UUID, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []uuid.UUID{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Invoice.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *InvoiceMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *InvoiceMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Invoice entity.
+// If the Invoice object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InvoiceMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *InvoiceMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *InvoiceMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *InvoiceMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[invoice.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *InvoiceMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[invoice.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *InvoiceMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, invoice.FieldInstanceID)
+}
+
+// SetCents sets the "cents" field.
+func (m *InvoiceMutation) SetCents(i int64) {
+	m.cents = &i
+	m.addcents = nil
+}
+
+// Cents returns the value of the "cents" field in the mutation.
+func (m *InvoiceMutation) Cents() (r int64, exists bool) {
+	v := m.cents
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldCents returns the old "cents" field's value of the Invoice entity.
+// If the Invoice object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InvoiceMutation) OldCents(ctx context.Context) (v int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldCents is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldCents requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldCents: %w", err)
+	}
+	return oldValue.Cents, nil
+}
+
+// AddCents adds i to the "cents" field.
+func (m *InvoiceMutation) AddCents(i int64) {
+	if m.addcents != nil {
+		*m.addcents += i
+	} else {
+		m.addcents = &i
+	}
+}
+
+// AddedCents returns the value that was added to the "cents" field in this mutation.
+func (m *InvoiceMutation) AddedCents() (r int64, exists bool) {
+	v := m.addcents
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetCents resets all changes to the "cents" field.
+func (m *InvoiceMutation) ResetCents() {
+	m.cents = nil
+	m.addcents = nil
+}
+
+// SetLedgerID sets the "ledger" edge to the Ledger entity by id.
+func (m *InvoiceMutation) SetLedgerID(id int) {
+	m.ledger = &id
+}
+
+// ClearLedger clears the "ledger" edge to the Ledger entity.
+func (m *InvoiceMutation) ClearLedger() {
+	m.clearedledger = true
+}
+
+// LedgerCleared reports if the "ledger" edge to the Ledger entity was cleared.
+func (m *InvoiceMutation) LedgerCleared() bool {
+	return m.clearedledger
+}
+
+// LedgerID returns the "ledger" edge ID in the mutation.
+func (m *InvoiceMutation) LedgerID() (id int, exists bool) {
+	if m.ledger != nil {
+		return *m.ledger, true
+	}
+	return
+}
+
+// LedgerIDs returns the "ledger" edge IDs in the mutation.
+// Note that IDs always returns len(IDs) <= 1 for unique edges, and you should use
+// LedgerID instead. It exists only for internal usage by the builders.
+func (m *InvoiceMutation) LedgerIDs() (ids []int) {
+	if id := m.ledger; id != nil {
+		ids = append(ids, *id)
+	}
+	return
+}
+
+// ResetLedger resets all changes to the "ledger" edge.
+func (m *InvoiceMutation) ResetLedger() {
+	m.ledger = nil
+	m.clearedledger = false
+}
+
+// Where appends a list predicates to the InvoiceMutation builder.
+func (m *InvoiceMutation) Where(ps ...predicate.Invoice) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the InvoiceMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *InvoiceMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Invoice, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *InvoiceMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *InvoiceMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Invoice).
+func (m *InvoiceMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *InvoiceMutation) Fields() []string {
+	fields := make([]string, 0, 2)
+	if m.instance_id != nil {
+		fields = append(fields, invoice.FieldInstanceID)
+	}
+	if m.cents != nil {
+		fields = append(fields, invoice.FieldCents)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *InvoiceMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case invoice.FieldInstanceID:
+		return m.InstanceID()
+	case invoice.FieldCents:
+		return m.Cents()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *InvoiceMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case invoice.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case invoice.FieldCents:
+		return m.OldCents(ctx)
+	}
+	return nil, fmt.Errorf("unknown Invoice field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *InvoiceMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case invoice.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case invoice.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetCents(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Invoice field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *InvoiceMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, invoice.FieldInstanceID)
+	}
+	if m.addcents != nil {
+		fields = append(fields, invoice.FieldCents)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *InvoiceMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case invoice.FieldInstanceID:
+		return m.AddedInstanceID()
+	case invoice.FieldCents:
+		return m.AddedCents()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *InvoiceMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case invoice.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	case invoice.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddCents(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Invoice numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *InvoiceMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(invoice.FieldInstanceID) {
+		fields = append(fields, invoice.FieldInstanceID)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *InvoiceMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *InvoiceMutation) ClearField(name string) error {
+	switch name {
+	case invoice.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	}
+	return fmt.Errorf("unknown Invoice nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *InvoiceMutation) ResetField(name string) error {
+	switch name {
+	case invoice.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case invoice.FieldCents:
+		m.ResetCents()
+		return nil
+	}
+	return fmt.Errorf("unknown Invoice field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *InvoiceMutation) AddedEdges() []string {
+	edges := make([]string, 0, 1)
+	if m.ledger != nil {
+		edges = append(edges, invoice.EdgeLedger)
+	}
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *InvoiceMutation) AddedIDs(name string) []ent.Value {
+	switch name {
+	case invoice.EdgeLedger:
+		if id := m.ledger; id != nil {
+			return []ent.Value{*id}
+		}
+	}
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *InvoiceMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 1)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *InvoiceMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *InvoiceMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 1)
+	if m.clearedledger {
+		edges = append(edges, invoice.EdgeLedger)
+	}
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *InvoiceMutation) EdgeCleared(name string) bool {
+	switch name {
+	case invoice.EdgeLedger:
+		return m.clearedledger
+	}
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *InvoiceMutation) ClearEdge(name string) error {
+	switch name {
+	case invoice.EdgeLedger:
+		m.ClearLedger()
+		return nil
+	}
+	return fmt.Errorf("unknown Invoice unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *InvoiceMutation) ResetEdge(name string) error {
+	switch name {
+	case invoice.EdgeLedger:
+		m.ResetLedger()
+		return nil
+	}
+	return fmt.Errorf("unknown Invoice edge %s", name)
+}
+
+// LedgerMutation represents an operation that mutates the Ledger nodes in the graph.
+type LedgerMutation struct {
+	config
+	op              Op
+	typ             string
+	id              *int
+	clearedFields   map[string]struct{}
+	invoices        map[uuid.UUID]struct{}
+	removedinvoices map[uuid.UUID]struct{}
+	clearedinvoices bool
+	done            bool
+	oldValue        func(context.Context) (*Ledger, error)
+	predicates      []predicate.Ledger
+}
+
+var _ ent.Mutation = (*LedgerMutation)(nil)
+
+// ledgerOption allows management of the mutation configuration using functional options.
+type ledgerOption func(*LedgerMutation)
+
+// newLedgerMutation creates new mutation for the Ledger entity.
+func newLedgerMutation(c config, op Op, opts ...ledgerOption) *LedgerMutation {
+	m := &LedgerMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeLedger,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withLedgerID sets the ID field of the mutation.
+func withLedgerID(id int) ledgerOption {
+	return func(m *LedgerMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Ledger
+		)
+		m.oldValue = func(ctx context.Context) (*Ledger, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Ledger.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withLedger sets the old Ledger of the mutation.
+func withLedger(node *Ledger) ledgerOption {
+	return func(m *LedgerMutation) {
+		m.oldValue = func(context.Context) (*Ledger, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m LedgerMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m LedgerMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *LedgerMutation) ID() (id int, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *LedgerMutation) IDs(ctx context.Context) ([]int, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Ledger.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// AddInvoiceIDs adds the "invoices" edge to the Invoice entity by ids.
+func (m *LedgerMutation) AddInvoiceIDs(ids ...uuid.UUID) {
+	if m.invoices == nil {
+		m.invoices = make(map[uuid.UUID]struct{})
+	}
+	for i := range ids {
+		m.invoices[ids[i]] = struct{}{}
+	}
+}
+
+// ClearInvoices clears the "invoices" edge to the Invoice entity.
+func (m *LedgerMutation) ClearInvoices() {
+	m.clearedinvoices = true
+}
+
+// InvoicesCleared reports if the "invoices" edge to the Invoice entity was cleared.
+func (m *LedgerMutation) InvoicesCleared() bool {
+	return m.clearedinvoices
+}
+
+// RemoveInvoiceIDs removes the "invoices" edge to the Invoice entity by IDs.
+func (m *LedgerMutation) RemoveInvoiceIDs(ids ...uuid.UUID) {
+	if m.removedinvoices == nil {
+		m.removedinvoices = make(map[uuid.UUID]struct{})
+	}
+	for i := range ids {
+		delete(m.invoices, ids[i])
+		m.removedinvoices[ids[i]] = struct{}{}
+	}
+}
+
+// RemovedInvoices returns the removed IDs of the "invoices" edge to the Invoice entity.
+func (m *LedgerMutation) RemovedInvoicesIDs() (ids []uuid.UUID) {
+	for id := range m.removedinvoices {
+		ids = append(ids, id)
+	}
+	return
+}
+
+// InvoicesIDs returns the "invoices" edge IDs in the mutation.
+func (m *LedgerMutation) InvoicesIDs() (ids []uuid.UUID) {
+	for id := range m.invoices {
+		ids = append(ids, id)
+	}
+	return
+}
+
+// ResetInvoices resets all changes to the "invoices" edge.
+func (m *LedgerMutation) ResetInvoices() {
+	m.invoices = nil
+	m.clearedinvoices = false
+	m.removedinvoices = nil
+}
+
+// Where appends a list predicates to the LedgerMutation builder.
+func (m *LedgerMutation) Where(ps ...predicate.Ledger) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the LedgerMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *LedgerMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Ledger, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *LedgerMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *LedgerMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Ledger).
+func (m *LedgerMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *LedgerMutation) Fields() []string {
+	fields := make([]string, 0, 0)
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *LedgerMutation) Field(name string) (ent.Value, bool) {
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *LedgerMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	return nil, fmt.Errorf("unknown Ledger field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *LedgerMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	}
+	return fmt.Errorf("unknown Ledger field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *LedgerMutation) AddedFields() []string {
+	return nil
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *LedgerMutation) AddedField(name string) (ent.Value, bool) {
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *LedgerMutation) AddField(name string, value ent.Value) error {
+	return fmt.Errorf("unknown Ledger numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *LedgerMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *LedgerMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *LedgerMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown Ledger nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *LedgerMutation) ResetField(name string) error {
+	return fmt.Errorf("unknown Ledger field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *LedgerMutation) AddedEdges() []string {
+	edges := make([]string, 0, 1)
+	if m.invoices != nil {
+		edges = append(edges, ledger.EdgeInvoices)
+	}
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *LedgerMutation) AddedIDs(name string) []ent.Value {
+	switch name {
+	case ledger.EdgeInvoices:
+		ids := make([]ent.Value, 0, len(m.invoices))
+		for id := range m.invoices {
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *LedgerMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 1)
+	if m.removedinvoices != nil {
+		edges = append(edges, ledger.EdgeInvoices)
+	}
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *LedgerMutation) RemovedIDs(name string) []ent.Value {
+	switch name {
+	case ledger.EdgeInvoices:
+		ids := make([]ent.Value, 0, len(m.removedinvoices))
+		for id := range m.removedinvoices {
+			ids = append(ids, id)
+		}
+		return ids
+	}
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *LedgerMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 1)
+	if m.clearedinvoices {
+		edges = append(edges, ledger.EdgeInvoices)
+	}
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *LedgerMutation) EdgeCleared(name string) bool {
+	switch name {
+	case ledger.EdgeInvoices:
+		return m.clearedinvoices
+	}
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *LedgerMutation) ClearEdge(name string) error {
+	switch name {
+	}
+	return fmt.Errorf("unknown Ledger unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *LedgerMutation) ResetEdge(name string) error {
+	switch name {
+	case ledger.EdgeInvoices:
+		m.ResetInvoices()
+		return nil
+	}
+	return fmt.Errorf("unknown Ledger edge %s", name)
+}
 
 // OrderMutation represents an operation that mutates the Order nodes in the graph.
 type OrderMutation struct {
@@ -33,15 +943,16 @@ type OrderMutation struct {
 	op             Op
 	typ            string
 	id             *int64
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
 	customer       *string
 	cents          *int64
 	addcents       *int64
-	instance_id    *fsm.ID
-	addinstance_id *fsm.ID
 	clearedFields  map[string]struct{}
 	done           bool
 	oldValue       func(context.Context) (*Order, error)
 	predicates     []predicate.Order
+	durable        *durableTx // of a delete: what deals with the instances
 }
 
 var _ ent.Mutation = (*OrderMutation)(nil)
@@ -148,6 +1059,76 @@ func (m *OrderMutation) IDs(ctx context.Context) ([]int64, error) {
 	}
 }
 
+// SetInstanceID sets the "instance_id" field.
+func (m *OrderMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *OrderMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Order entity.
+// If the Order object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *OrderMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *OrderMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *OrderMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *OrderMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[order.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *OrderMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[order.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *OrderMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, order.FieldInstanceID)
+}
+
 // SetCustomer sets the "customer" field.
 func (m *OrderMutation) SetCustomer(s string) {
 	m.customer = &s
@@ -240,76 +1221,6 @@ func (m *OrderMutation) ResetCents() {
 	m.addcents = nil
 }
 
-// SetInstanceID sets the "instance_id" field.
-func (m *OrderMutation) SetInstanceID(f fsm.ID) {
-	m.instance_id = &f
-	m.addinstance_id = nil
-}
-
-// InstanceID returns the value of the "instance_id" field in the mutation.
-func (m *OrderMutation) InstanceID() (r fsm.ID, exists bool) {
-	v := m.instance_id
-	if v == nil {
-		return
-	}
-	return *v, true
-}
-
-// OldInstanceID returns the old "instance_id" field's value of the Order entity.
-// If the Order object wasn't provided to the builder, the object is fetched from the database.
-// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
-func (m *OrderMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
-	if !m.op.Is(OpUpdateOne) {
-		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
-	}
-	if m.id == nil || m.oldValue == nil {
-		return v, errors.New("OldInstanceID requires an ID field in the mutation")
-	}
-	oldValue, err := m.oldValue(ctx)
-	if err != nil {
-		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
-	}
-	return oldValue.InstanceID, nil
-}
-
-// AddInstanceID adds f to the "instance_id" field.
-func (m *OrderMutation) AddInstanceID(f fsm.ID) {
-	if m.addinstance_id != nil {
-		*m.addinstance_id += f
-	} else {
-		m.addinstance_id = &f
-	}
-}
-
-// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
-func (m *OrderMutation) AddedInstanceID() (r fsm.ID, exists bool) {
-	v := m.addinstance_id
-	if v == nil {
-		return
-	}
-	return *v, true
-}
-
-// ClearInstanceID clears the value of the "instance_id" field.
-func (m *OrderMutation) ClearInstanceID() {
-	m.instance_id = nil
-	m.addinstance_id = nil
-	m.clearedFields[order.FieldInstanceID] = struct{}{}
-}
-
-// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
-func (m *OrderMutation) InstanceIDCleared() bool {
-	_, ok := m.clearedFields[order.FieldInstanceID]
-	return ok
-}
-
-// ResetInstanceID resets all changes to the "instance_id" field.
-func (m *OrderMutation) ResetInstanceID() {
-	m.instance_id = nil
-	m.addinstance_id = nil
-	delete(m.clearedFields, order.FieldInstanceID)
-}
-
 // Where appends a list predicates to the OrderMutation builder.
 func (m *OrderMutation) Where(ps ...predicate.Order) {
 	m.predicates = append(m.predicates, ps...)
@@ -345,14 +1256,14 @@ func (m *OrderMutation) Type() string {
 // AddedFields().
 func (m *OrderMutation) Fields() []string {
 	fields := make([]string, 0, 3)
+	if m.instance_id != nil {
+		fields = append(fields, order.FieldInstanceID)
+	}
 	if m.customer != nil {
 		fields = append(fields, order.FieldCustomer)
 	}
 	if m.cents != nil {
 		fields = append(fields, order.FieldCents)
-	}
-	if m.instance_id != nil {
-		fields = append(fields, order.FieldInstanceID)
 	}
 	return fields
 }
@@ -362,12 +1273,12 @@ func (m *OrderMutation) Fields() []string {
 // schema.
 func (m *OrderMutation) Field(name string) (ent.Value, bool) {
 	switch name {
+	case order.FieldInstanceID:
+		return m.InstanceID()
 	case order.FieldCustomer:
 		return m.Customer()
 	case order.FieldCents:
 		return m.Cents()
-	case order.FieldInstanceID:
-		return m.InstanceID()
 	}
 	return nil, false
 }
@@ -377,12 +1288,12 @@ func (m *OrderMutation) Field(name string) (ent.Value, bool) {
 // database failed.
 func (m *OrderMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
 	switch name {
+	case order.FieldInstanceID:
+		return m.OldInstanceID(ctx)
 	case order.FieldCustomer:
 		return m.OldCustomer(ctx)
 	case order.FieldCents:
 		return m.OldCents(ctx)
-	case order.FieldInstanceID:
-		return m.OldInstanceID(ctx)
 	}
 	return nil, fmt.Errorf("unknown Order field %s", name)
 }
@@ -392,6 +1303,13 @@ func (m *OrderMutation) OldField(ctx context.Context, name string) (ent.Value, e
 // type.
 func (m *OrderMutation) SetField(name string, value ent.Value) error {
 	switch name {
+	case order.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
 	case order.FieldCustomer:
 		v, ok := value.(string)
 		if !ok {
@@ -406,13 +1324,6 @@ func (m *OrderMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetCents(v)
 		return nil
-	case order.FieldInstanceID:
-		v, ok := value.(fsm.ID)
-		if !ok {
-			return fmt.Errorf("unexpected type %T for field %s", value, name)
-		}
-		m.SetInstanceID(v)
-		return nil
 	}
 	return fmt.Errorf("unknown Order field %s", name)
 }
@@ -421,11 +1332,11 @@ func (m *OrderMutation) SetField(name string, value ent.Value) error {
 // this mutation.
 func (m *OrderMutation) AddedFields() []string {
 	var fields []string
-	if m.addcents != nil {
-		fields = append(fields, order.FieldCents)
-	}
 	if m.addinstance_id != nil {
 		fields = append(fields, order.FieldInstanceID)
+	}
+	if m.addcents != nil {
+		fields = append(fields, order.FieldCents)
 	}
 	return fields
 }
@@ -435,10 +1346,10 @@ func (m *OrderMutation) AddedFields() []string {
 // was not set, or was not defined in the schema.
 func (m *OrderMutation) AddedField(name string) (ent.Value, bool) {
 	switch name {
-	case order.FieldCents:
-		return m.AddedCents()
 	case order.FieldInstanceID:
 		return m.AddedInstanceID()
+	case order.FieldCents:
+		return m.AddedCents()
 	}
 	return nil, false
 }
@@ -448,19 +1359,19 @@ func (m *OrderMutation) AddedField(name string) (ent.Value, bool) {
 // type.
 func (m *OrderMutation) AddField(name string, value ent.Value) error {
 	switch name {
-	case order.FieldCents:
-		v, ok := value.(int64)
-		if !ok {
-			return fmt.Errorf("unexpected type %T for field %s", value, name)
-		}
-		m.AddCents(v)
-		return nil
 	case order.FieldInstanceID:
 		v, ok := value.(fsm.ID)
 		if !ok {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
 		m.AddInstanceID(v)
+		return nil
+	case order.FieldCents:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddCents(v)
 		return nil
 	}
 	return fmt.Errorf("unknown Order numeric field %s", name)
@@ -498,14 +1409,14 @@ func (m *OrderMutation) ClearField(name string) error {
 // It returns an error if the field is not defined in the schema.
 func (m *OrderMutation) ResetField(name string) error {
 	switch name {
+	case order.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
 	case order.FieldCustomer:
 		m.ResetCustomer()
 		return nil
 	case order.FieldCents:
 		m.ResetCents()
-		return nil
-	case order.FieldInstanceID:
-		m.ResetInstanceID()
 		return nil
 	}
 	return fmt.Errorf("unknown Order field %s", name)
@@ -557,4 +1468,444 @@ func (m *OrderMutation) ClearEdge(name string) error {
 // It returns an error if the edge is not defined in the schema.
 func (m *OrderMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown Order edge %s", name)
+}
+
+// VisitMutation represents an operation that mutates the Visit nodes in the graph.
+type VisitMutation struct {
+	config
+	op             Op
+	typ            string
+	id             *int
+	instance_id    *fsm.ID
+	addinstance_id *fsm.ID
+	page           *string
+	clearedFields  map[string]struct{}
+	done           bool
+	oldValue       func(context.Context) (*Visit, error)
+	predicates     []predicate.Visit
+	durable        *durableTx // of a delete: what deals with the instances
+}
+
+var _ ent.Mutation = (*VisitMutation)(nil)
+
+// visitOption allows management of the mutation configuration using functional options.
+type visitOption func(*VisitMutation)
+
+// newVisitMutation creates new mutation for the Visit entity.
+func newVisitMutation(c config, op Op, opts ...visitOption) *VisitMutation {
+	m := &VisitMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeVisit,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withVisitID sets the ID field of the mutation.
+func withVisitID(id int) visitOption {
+	return func(m *VisitMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Visit
+		)
+		m.oldValue = func(ctx context.Context) (*Visit, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Visit.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withVisit sets the old Visit of the mutation.
+func withVisit(node *Visit) visitOption {
+	return func(m *VisitMutation) {
+		m.oldValue = func(context.Context) (*Visit, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m VisitMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m VisitMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *VisitMutation) ID() (id int, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *VisitMutation) IDs(ctx context.Context) ([]int, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Visit.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (m *VisitMutation) SetInstanceID(f fsm.ID) {
+	m.instance_id = &f
+	m.addinstance_id = nil
+}
+
+// InstanceID returns the value of the "instance_id" field in the mutation.
+func (m *VisitMutation) InstanceID() (r fsm.ID, exists bool) {
+	v := m.instance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstanceID returns the old "instance_id" field's value of the Visit entity.
+// If the Visit object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *VisitMutation) OldInstanceID(ctx context.Context) (v *fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstanceID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstanceID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstanceID: %w", err)
+	}
+	return oldValue.InstanceID, nil
+}
+
+// AddInstanceID adds f to the "instance_id" field.
+func (m *VisitMutation) AddInstanceID(f fsm.ID) {
+	if m.addinstance_id != nil {
+		*m.addinstance_id += f
+	} else {
+		m.addinstance_id = &f
+	}
+}
+
+// AddedInstanceID returns the value that was added to the "instance_id" field in this mutation.
+func (m *VisitMutation) AddedInstanceID() (r fsm.ID, exists bool) {
+	v := m.addinstance_id
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (m *VisitMutation) ClearInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	m.clearedFields[visit.FieldInstanceID] = struct{}{}
+}
+
+// InstanceIDCleared returns if the "instance_id" field was cleared in this mutation.
+func (m *VisitMutation) InstanceIDCleared() bool {
+	_, ok := m.clearedFields[visit.FieldInstanceID]
+	return ok
+}
+
+// ResetInstanceID resets all changes to the "instance_id" field.
+func (m *VisitMutation) ResetInstanceID() {
+	m.instance_id = nil
+	m.addinstance_id = nil
+	delete(m.clearedFields, visit.FieldInstanceID)
+}
+
+// SetPage sets the "page" field.
+func (m *VisitMutation) SetPage(s string) {
+	m.page = &s
+}
+
+// Page returns the value of the "page" field in the mutation.
+func (m *VisitMutation) Page() (r string, exists bool) {
+	v := m.page
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPage returns the old "page" field's value of the Visit entity.
+// If the Visit object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *VisitMutation) OldPage(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPage is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPage requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPage: %w", err)
+	}
+	return oldValue.Page, nil
+}
+
+// ResetPage resets all changes to the "page" field.
+func (m *VisitMutation) ResetPage() {
+	m.page = nil
+}
+
+// Where appends a list predicates to the VisitMutation builder.
+func (m *VisitMutation) Where(ps ...predicate.Visit) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the VisitMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *VisitMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Visit, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *VisitMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *VisitMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Visit).
+func (m *VisitMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *VisitMutation) Fields() []string {
+	fields := make([]string, 0, 2)
+	if m.instance_id != nil {
+		fields = append(fields, visit.FieldInstanceID)
+	}
+	if m.page != nil {
+		fields = append(fields, visit.FieldPage)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *VisitMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case visit.FieldInstanceID:
+		return m.InstanceID()
+	case visit.FieldPage:
+		return m.Page()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *VisitMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case visit.FieldInstanceID:
+		return m.OldInstanceID(ctx)
+	case visit.FieldPage:
+		return m.OldPage(ctx)
+	}
+	return nil, fmt.Errorf("unknown Visit field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *VisitMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case visit.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstanceID(v)
+		return nil
+	case visit.FieldPage:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPage(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Visit field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *VisitMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance_id != nil {
+		fields = append(fields, visit.FieldInstanceID)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *VisitMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case visit.FieldInstanceID:
+		return m.AddedInstanceID()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *VisitMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case visit.FieldInstanceID:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstanceID(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Visit numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *VisitMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(visit.FieldInstanceID) {
+		fields = append(fields, visit.FieldInstanceID)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *VisitMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *VisitMutation) ClearField(name string) error {
+	switch name {
+	case visit.FieldInstanceID:
+		m.ClearInstanceID()
+		return nil
+	}
+	return fmt.Errorf("unknown Visit nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *VisitMutation) ResetField(name string) error {
+	switch name {
+	case visit.FieldInstanceID:
+		m.ResetInstanceID()
+		return nil
+	case visit.FieldPage:
+		m.ResetPage()
+		return nil
+	}
+	return fmt.Errorf("unknown Visit field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *VisitMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *VisitMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *VisitMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *VisitMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *VisitMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *VisitMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *VisitMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Visit unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *VisitMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Visit edge %s", name)
 }

@@ -3,11 +3,15 @@
 package ent
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
+	durable "github.com/gendurable/gendurable/engine"
+	durableent "github.com/gendurable/gendurable/ent"
+	durableinstance "github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 )
@@ -17,13 +21,16 @@ type Order struct {
 	config `json:"-"`
 	// ID of the ent.
 	ID int64 `json:"id,omitempty"`
+	// the instance that drives it; gone after the engine's retention
+	InstanceID *fsm.ID `json:"instance_id,omitempty"`
 	// Customer holds the value of the "customer" field.
 	Customer string `json:"customer,omitempty"`
 	// Cents holds the value of the "cents" field.
-	Cents int64 `json:"cents,omitempty"`
-	// InstanceID holds the value of the "instance_id" field.
-	InstanceID   *fsm.ID `json:"instance_id,omitempty"`
+	Cents        int64 `json:"cents,omitempty"`
 	selectValues sql.SelectValues
+	// Instance is the instance that drives it, if WithInstance loaded it and it is not gone.
+	Instance       *durableent.Instance `json:"instance,omitempty"`
+	instanceLoaded bool
 }
 
 // scanValues returns the types for scanning values from sql.Rows.
@@ -31,7 +38,7 @@ func (*Order) scanValues(columns []string) ([]any, error) {
 	values := make([]any, len(columns))
 	for i := range columns {
 		switch columns[i] {
-		case order.FieldID, order.FieldCents, order.FieldInstanceID:
+		case order.FieldID, order.FieldInstanceID, order.FieldCents:
 			values[i] = new(sql.NullInt64)
 		case order.FieldCustomer:
 			values[i] = new(sql.NullString)
@@ -56,6 +63,13 @@ func (_m *Order) assignValues(columns []string, values []any) error {
 				return fmt.Errorf("unexpected type %T for field id", value)
 			}
 			_m.ID = int64(value.Int64)
+		case order.FieldInstanceID:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field instance_id", values[i])
+			} else if value.Valid {
+				_m.InstanceID = new(fsm.ID)
+				*_m.InstanceID = fsm.ID(value.Int64)
+			}
 		case order.FieldCustomer:
 			if value, ok := values[i].(*sql.NullString); !ok {
 				return fmt.Errorf("unexpected type %T for field customer", values[i])
@@ -67,13 +81,6 @@ func (_m *Order) assignValues(columns []string, values []any) error {
 				return fmt.Errorf("unexpected type %T for field cents", values[i])
 			} else if value.Valid {
 				_m.Cents = value.Int64
-			}
-		case order.FieldInstanceID:
-			if value, ok := values[i].(*sql.NullInt64); !ok {
-				return fmt.Errorf("unexpected type %T for field instance_id", values[i])
-			} else if value.Valid {
-				_m.InstanceID = new(fsm.ID)
-				*_m.InstanceID = fsm.ID(value.Int64)
 			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
@@ -111,18 +118,48 @@ func (_m *Order) String() string {
 	var builder strings.Builder
 	builder.WriteString("Order(")
 	builder.WriteString(fmt.Sprintf("id=%v, ", _m.ID))
+	if v := _m.InstanceID; v != nil {
+		builder.WriteString("instance_id=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
 	builder.WriteString("customer=")
 	builder.WriteString(_m.Customer)
 	builder.WriteString(", ")
 	builder.WriteString("cents=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Cents))
-	builder.WriteString(", ")
-	if v := _m.InstanceID; v != nil {
-		builder.WriteString("instance_id=")
-		builder.WriteString(fmt.Sprintf("%v", *v))
-	}
 	builder.WriteByte(')')
 	return builder.String()
+}
+
+// InstanceOrErr returns the instance that WithInstance loaded. The error is a *NotFoundError if the
+// Order has none, or none any more after the engine's retention.
+func (_m *Order) InstanceOrErr() (*durableent.Instance, error) {
+	switch {
+	case !_m.instanceLoaded:
+		return nil, &NotLoadedError{edge: "instance"}
+	case _m.Instance == nil:
+		return nil, &NotFoundError{"instance"}
+	}
+	return _m.Instance, nil
+}
+
+// QueryInstance queries the instance that drives it. Inside a transaction it sees what the
+// transaction has written.
+func (_m *Order) QueryInstance(eng *durable.Engine) *durableent.InstanceQuery {
+	query := eng.EntOn(_m.config.driver).Instance.Query()
+	if _m.InstanceID == nil {
+		return query.Where(durableinstance.IDIn())
+	}
+	return query.Where(durableinstance.ID(*_m.InstanceID))
+}
+
+// WhyInstance says why its instance is not running now; see engine.Admin.Why.
+func (_m *Order) WhyInstance(ctx context.Context, eng *durable.Engine) ([]durable.Cause, error) {
+	if _m.InstanceID == nil {
+		return nil, &NotFoundError{"instance"}
+	}
+	return eng.Admin().Why(ctx, *_m.InstanceID)
 }
 
 // Orders is a parsable slice of Order.

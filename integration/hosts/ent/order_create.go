@@ -9,7 +9,9 @@ import (
 
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
+	durable "github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	durablefsm "github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 )
 
@@ -18,18 +20,6 @@ type OrderCreate struct {
 	config
 	mutation *OrderMutation
 	hooks    []Hook
-}
-
-// SetCustomer sets the "customer" field.
-func (_c *OrderCreate) SetCustomer(v string) *OrderCreate {
-	_c.mutation.SetCustomer(v)
-	return _c
-}
-
-// SetCents sets the "cents" field.
-func (_c *OrderCreate) SetCents(v int64) *OrderCreate {
-	_c.mutation.SetCents(v)
-	return _c
 }
 
 // SetInstanceID sets the "instance_id" field.
@@ -43,6 +33,18 @@ func (_c *OrderCreate) SetNillableInstanceID(v *fsm.ID) *OrderCreate {
 	if v != nil {
 		_c.SetInstanceID(*v)
 	}
+	return _c
+}
+
+// SetCustomer sets the "customer" field.
+func (_c *OrderCreate) SetCustomer(v string) *OrderCreate {
+	_c.mutation.SetCustomer(v)
+	return _c
+}
+
+// SetCents sets the "cents" field.
+func (_c *OrderCreate) SetCents(v int64) *OrderCreate {
+	_c.mutation.SetCents(v)
 	return _c
 }
 
@@ -124,6 +126,10 @@ func (_c *OrderCreate) createSpec() (*Order, *sqlgraph.CreateSpec) {
 		_node.ID = id
 		_spec.ID.Value = id
 	}
+	if value, ok := _c.mutation.InstanceID(); ok {
+		_spec.SetField(order.FieldInstanceID, field.TypeInt64, value)
+		_node.InstanceID = &value
+	}
 	if value, ok := _c.mutation.Customer(); ok {
 		_spec.SetField(order.FieldCustomer, field.TypeString, value)
 		_node.Customer = value
@@ -132,11 +138,46 @@ func (_c *OrderCreate) createSpec() (*Order, *sqlgraph.CreateSpec) {
 		_spec.SetField(order.FieldCents, field.TypeInt64, value)
 		_node.Cents = value
 	}
-	if value, ok := _c.mutation.InstanceID(); ok {
-		_spec.SetField(order.FieldInstanceID, field.TypeInt64, value)
-		_node.InstanceID = &value
-	}
 	return _node, _spec
+}
+
+// SaveWith creates the Order together with its instance: both, or neither. It does so in the
+// transaction that the client is in, or else in one of its own. The function gets the Order as
+// saved, with its id, and returns the spec of the instance, of machine checkout.
+//
+// Hooks see the creation as one, without the instance's id.
+func (_c *OrderCreate) SaveWith(ctx context.Context, eng *durable.Engine, spec func(*Order) durablefsm.Spec) (*Order, error) {
+	var node *Order
+	outer := _c.config
+	err := durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+		_c.config, _c.mutation.config = within, within
+		defer func() { _c.config, _c.mutation.config = outer, outer }()
+		if node, err = _c.Save(ctx); err != nil {
+			return err
+		}
+		if node.InstanceID != nil {
+			return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: Order has an instance already")}
+		}
+		wanted := spec(node)
+		if got := wanted.Options().Machine; got != "checkout" {
+			return &ValidationError{Name: order.FieldInstanceID, err: fmt.Errorf("ent: Order is driven by machine %q, not by %q", "checkout", got)}
+		}
+		id, err := verbs.Insert(ctx, wanted)
+		if err != nil {
+			return err
+		}
+		// The update is part of the creation: no hook and no default applies to it.
+		if _, err := NewOrderClient(within).Update().Where(order.ID(node.ID)).SetInstanceID(id).sqlSave(ctx); err != nil {
+			return err
+		}
+		node.InstanceID = &id
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	node.config = outer
+	return node, nil
 }
 
 // OrderCreateBulk is the builder for creating many Order entities in bulk.

@@ -4,10 +4,14 @@ package ent
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
+	durable "github.com/gendurable/gendurable/engine"
+	durablefsm "github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
 )
@@ -41,6 +45,9 @@ func (_d *OrderDelete) ExecX(ctx context.Context) int {
 
 func (_d *OrderDelete) sqlExec(ctx context.Context) (int, error) {
 	_spec := sqlgraph.NewDeleteSpec(order.Table, sqlgraph.NewFieldSpec(order.FieldID, field.TypeInt64))
+	if err := _d.settleInstances(ctx); err != nil {
+		return 0, err
+	}
 	if ps := _d.mutation.predicates; len(ps) > 0 {
 		_spec.Predicate = func(selector *sql.Selector) {
 			for i := range ps {
@@ -54,6 +61,71 @@ func (_d *OrderDelete) sqlExec(ctx context.Context) (int, error) {
 	}
 	_d.mutation.done = true
 	return affected, err
+}
+
+// ExecWith executes the deletion query and returns how many vertices were deleted, in the
+// transaction that the client is in, or else in one of its own.
+// It cancels their live instances, with all live descendants.
+func (_d *OrderDelete) ExecWith(ctx context.Context, eng *durable.Engine) (n int, err error) {
+	outer := _d.config
+	err = durably(ctx, outer, eng, func(within config, verbs *durable.Tx) (err error) {
+		_d.config, _d.mutation.config, _d.mutation.durable = within, within, verbs
+		defer func() { _d.config, _d.mutation.config, _d.mutation.durable = outer, outer, nil }()
+		n, err = _d.Exec(ctx)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
+// ExecWith executes the deletion query; see OrderDelete.ExecWith.
+func (_d *OrderDeleteOne) ExecWith(ctx context.Context, eng *durable.Engine) error {
+	n, err := _d._d.ExecWith(ctx, eng)
+	switch {
+	case err != nil:
+		return err
+	case n == 0:
+		return &NotFoundError{order.Label}
+	default:
+		return nil
+	}
+}
+
+// settleInstances runs right before the DELETE, behind all hooks. It locks the entities, deals with
+// their instances, and restricts the DELETE to these entities: others that match by then were not
+// dealt with.
+func (_d *OrderDelete) settleInstances(ctx context.Context) error {
+	if _d.mutation.durable == nil {
+		return &ValidationError{Name: order.FieldInstanceID, err: errors.New("ent: a machine drives Order: delete by ExecWith, which deals with the instance")}
+	}
+	query := NewOrderClient(_d.config).Query()
+	query.inters = nil // they apply to what users see, not to what they delete
+	query.Where(_d.mutation.predicates...).Where(func(s *sql.Selector) { s.ForUpdate() }).
+		Order(order.ByID()).Limit(durable.MaxDelete+1).
+		Select(order.FieldID, order.FieldInstanceID)
+	found, err := query.sqlAll(ctx)
+	if err != nil {
+		return err
+	}
+	if len(found) > durable.MaxDelete {
+		return &ValidationError{Name: order.FieldInstanceID, err: fmt.Errorf("ent: over %d entities to delete in one transaction", durable.MaxDelete)}
+	}
+	ids := make([]int64, len(found))
+	var instances []durablefsm.ID
+	for i, node := range found {
+		ids[i] = node.ID
+		if node.InstanceID != nil {
+			instances = append(instances, *node.InstanceID)
+		}
+	}
+	_d.mutation.Where(order.IDIn(ids...))
+	if len(instances) == 0 {
+		return nil
+	}
+	_, err = _d.mutation.durable.Cancel(ctx, instances, durable.Descendants(), durable.Reason("its Order was deleted"))
+	return err
 }
 
 // OrderDeleteOne is the builder for deleting a single Order entity.

@@ -11,6 +11,9 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"entgo.io/ent/schema/field"
+	durable "github.com/gendurable/gendurable/engine"
+	durableent "github.com/gendurable/gendurable/ent"
+	durablefsm "github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/order"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
 )
@@ -262,12 +265,12 @@ func (_q *OrderQuery) Clone() *OrderQuery {
 // Example:
 //
 //	var v []struct {
-//		Customer string `json:"customer,omitempty"`
+//		InstanceID fsm.ID `json:"instance_id,omitempty"`
 //		Count int `json:"count,omitempty"`
 //	}
 //
 //	client.Order.Query().
-//		GroupBy(order.FieldCustomer).
+//		GroupBy(order.FieldInstanceID).
 //		Aggregate(ent.Count()).
 //		Scan(ctx, &v)
 func (_q *OrderQuery) GroupBy(field string, fields ...string) *OrderGroupBy {
@@ -285,11 +288,11 @@ func (_q *OrderQuery) GroupBy(field string, fields ...string) *OrderGroupBy {
 // Example:
 //
 //	var v []struct {
-//		Customer string `json:"customer,omitempty"`
+//		InstanceID fsm.ID `json:"instance_id,omitempty"`
 //	}
 //
 //	client.Order.Query().
-//		Select(order.FieldCustomer).
+//		Select(order.FieldInstanceID).
 //		Scan(ctx, &v)
 func (_q *OrderQuery) Select(fields ...string) *OrderSelect {
 	_q.ctx.Fields = append(_q.ctx.Fields, fields...)
@@ -434,6 +437,64 @@ func (_q *OrderQuery) sqlQuery(ctx context.Context) *sql.Selector {
 		selector.Limit(*limit)
 	}
 	return selector
+}
+
+// WithInstance loads the instances of all entities that the query finds, in one query. The
+// optional functions configure that query, for example what it selects.
+func (_q *OrderQuery) WithInstance(eng *durable.Engine, options ...func(*durableent.InstanceQuery)) *OrderQuery {
+	_q.inters = append(_q.inters, InterceptFunc(func(next Querier) Querier {
+		return QuerierFunc(func(ctx context.Context, q Query) (Value, error) {
+			query, ok := q.(*OrderQuery)
+			switch op := ent.QueryFromContext(ctx); {
+			case !ok || op == nil:
+				return next.Query(ctx, q)
+			case op.Op != ent.OpQueryAll && op.Op != ent.OpQueryFirst && op.Op != ent.OpQueryOnly:
+				return next.Query(ctx, q) // of ids, counts or columns
+			}
+			if selected := query.ctx.Fields; len(selected) > 0 {
+				query.ctx.AppendFieldOnce(order.FieldInstanceID)
+			}
+			found, err := next.Query(ctx, q)
+			nodes, ok := found.([]*Order)
+			if err != nil || !ok {
+				return found, err
+			}
+			return nodes, query.loadInstances(ctx, eng, nodes, options)
+		})
+	}))
+	return _q
+}
+
+func (_q *OrderQuery) loadInstances(ctx context.Context, eng *durable.Engine, nodes []*Order, options []func(*durableent.InstanceQuery)) error {
+	of := make(map[durablefsm.ID][]*Order, len(nodes))
+	ids := make([]durablefsm.ID, 0, len(nodes))
+	for _, node := range nodes {
+		node.instanceLoaded = true
+		if node.InstanceID == nil {
+			continue
+		}
+		if _, ok := of[*node.InstanceID]; !ok {
+			ids = append(ids, *node.InstanceID)
+		}
+		of[*node.InstanceID] = append(of[*node.InstanceID], node)
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	query := eng.EntOn(_q.config.driver).Instance.Query().Where(durable.InstanceIn(ids...))
+	for _, option := range options {
+		option(query)
+	}
+	instances, err := query.All(ctx)
+	if err != nil {
+		return fmt.Errorf("load the instances of %d entities: %w", len(nodes), err)
+	}
+	for _, instance := range instances {
+		for _, node := range of[instance.ID] {
+			node.Instance = instance
+		}
+	}
+	return nil
 }
 
 // OrderGroupBy is the group-by builder for Order entities.

@@ -28,6 +28,33 @@ func (_u *OrderUpdate) Where(ps ...predicate.Order) *OrderUpdate {
 	return _u
 }
 
+// SetInstanceID sets the "instance_id" field.
+func (_u *OrderUpdate) SetInstanceID(v fsm.ID) *OrderUpdate {
+	_u.mutation.ResetInstanceID()
+	_u.mutation.SetInstanceID(v)
+	return _u
+}
+
+// SetNillableInstanceID sets the "instance_id" field if the given value is not nil.
+func (_u *OrderUpdate) SetNillableInstanceID(v *fsm.ID) *OrderUpdate {
+	if v != nil {
+		_u.SetInstanceID(*v)
+	}
+	return _u
+}
+
+// AddInstanceID adds value to the "instance_id" field.
+func (_u *OrderUpdate) AddInstanceID(v fsm.ID) *OrderUpdate {
+	_u.mutation.AddInstanceID(v)
+	return _u
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (_u *OrderUpdate) ClearInstanceID() *OrderUpdate {
+	_u.mutation.ClearInstanceID()
+	return _u
+}
+
 // SetCustomer sets the "customer" field.
 func (_u *OrderUpdate) SetCustomer(v string) *OrderUpdate {
 	_u.mutation.SetCustomer(v)
@@ -60,33 +87,6 @@ func (_u *OrderUpdate) SetNillableCents(v *int64) *OrderUpdate {
 // AddCents adds value to the "cents" field.
 func (_u *OrderUpdate) AddCents(v int64) *OrderUpdate {
 	_u.mutation.AddCents(v)
-	return _u
-}
-
-// SetInstanceID sets the "instance_id" field.
-func (_u *OrderUpdate) SetInstanceID(v fsm.ID) *OrderUpdate {
-	_u.mutation.ResetInstanceID()
-	_u.mutation.SetInstanceID(v)
-	return _u
-}
-
-// SetNillableInstanceID sets the "instance_id" field if the given value is not nil.
-func (_u *OrderUpdate) SetNillableInstanceID(v *fsm.ID) *OrderUpdate {
-	if v != nil {
-		_u.SetInstanceID(*v)
-	}
-	return _u
-}
-
-// AddInstanceID adds value to the "instance_id" field.
-func (_u *OrderUpdate) AddInstanceID(v fsm.ID) *OrderUpdate {
-	_u.mutation.AddInstanceID(v)
-	return _u
-}
-
-// ClearInstanceID clears the value of the "instance_id" field.
-func (_u *OrderUpdate) ClearInstanceID() *OrderUpdate {
-	_u.mutation.ClearInstanceID()
 	return _u
 }
 
@@ -131,15 +131,6 @@ func (_u *OrderUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 			}
 		}
 	}
-	if value, ok := _u.mutation.Customer(); ok {
-		_spec.SetField(order.FieldCustomer, field.TypeString, value)
-	}
-	if value, ok := _u.mutation.Cents(); ok {
-		_spec.SetField(order.FieldCents, field.TypeInt64, value)
-	}
-	if value, ok := _u.mutation.AddedCents(); ok {
-		_spec.AddField(order.FieldCents, field.TypeInt64, value)
-	}
 	if value, ok := _u.mutation.InstanceID(); ok {
 		_spec.SetField(order.FieldInstanceID, field.TypeInt64, value)
 	}
@@ -148,6 +139,15 @@ func (_u *OrderUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.InstanceIDCleared() {
 		_spec.ClearField(order.FieldInstanceID, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.Customer(); ok {
+		_spec.SetField(order.FieldCustomer, field.TypeString, value)
+	}
+	if value, ok := _u.mutation.Cents(); ok {
+		_spec.SetField(order.FieldCents, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedCents(); ok {
+		_spec.AddField(order.FieldCents, field.TypeInt64, value)
 	}
 	if _node, err = sqlgraph.UpdateNodes(ctx, _u.driver, _spec); err != nil {
 		if _, ok := err.(*sqlgraph.NotFoundError); ok {
@@ -167,6 +167,33 @@ type OrderUpdateOne struct {
 	fields   []string
 	hooks    []Hook
 	mutation *OrderMutation
+}
+
+// SetInstanceID sets the "instance_id" field.
+func (_u *OrderUpdateOne) SetInstanceID(v fsm.ID) *OrderUpdateOne {
+	_u.mutation.ResetInstanceID()
+	_u.mutation.SetInstanceID(v)
+	return _u
+}
+
+// SetNillableInstanceID sets the "instance_id" field if the given value is not nil.
+func (_u *OrderUpdateOne) SetNillableInstanceID(v *fsm.ID) *OrderUpdateOne {
+	if v != nil {
+		_u.SetInstanceID(*v)
+	}
+	return _u
+}
+
+// AddInstanceID adds value to the "instance_id" field.
+func (_u *OrderUpdateOne) AddInstanceID(v fsm.ID) *OrderUpdateOne {
+	_u.mutation.AddInstanceID(v)
+	return _u
+}
+
+// ClearInstanceID clears the value of the "instance_id" field.
+func (_u *OrderUpdateOne) ClearInstanceID() *OrderUpdateOne {
+	_u.mutation.ClearInstanceID()
+	return _u
 }
 
 // SetCustomer sets the "customer" field.
@@ -201,33 +228,6 @@ func (_u *OrderUpdateOne) SetNillableCents(v *int64) *OrderUpdateOne {
 // AddCents adds value to the "cents" field.
 func (_u *OrderUpdateOne) AddCents(v int64) *OrderUpdateOne {
 	_u.mutation.AddCents(v)
-	return _u
-}
-
-// SetInstanceID sets the "instance_id" field.
-func (_u *OrderUpdateOne) SetInstanceID(v fsm.ID) *OrderUpdateOne {
-	_u.mutation.ResetInstanceID()
-	_u.mutation.SetInstanceID(v)
-	return _u
-}
-
-// SetNillableInstanceID sets the "instance_id" field if the given value is not nil.
-func (_u *OrderUpdateOne) SetNillableInstanceID(v *fsm.ID) *OrderUpdateOne {
-	if v != nil {
-		_u.SetInstanceID(*v)
-	}
-	return _u
-}
-
-// AddInstanceID adds value to the "instance_id" field.
-func (_u *OrderUpdateOne) AddInstanceID(v fsm.ID) *OrderUpdateOne {
-	_u.mutation.AddInstanceID(v)
-	return _u
-}
-
-// ClearInstanceID clears the value of the "instance_id" field.
-func (_u *OrderUpdateOne) ClearInstanceID() *OrderUpdateOne {
-	_u.mutation.ClearInstanceID()
 	return _u
 }
 
@@ -302,15 +302,6 @@ func (_u *OrderUpdateOne) sqlSave(ctx context.Context) (_node *Order, err error)
 			}
 		}
 	}
-	if value, ok := _u.mutation.Customer(); ok {
-		_spec.SetField(order.FieldCustomer, field.TypeString, value)
-	}
-	if value, ok := _u.mutation.Cents(); ok {
-		_spec.SetField(order.FieldCents, field.TypeInt64, value)
-	}
-	if value, ok := _u.mutation.AddedCents(); ok {
-		_spec.AddField(order.FieldCents, field.TypeInt64, value)
-	}
 	if value, ok := _u.mutation.InstanceID(); ok {
 		_spec.SetField(order.FieldInstanceID, field.TypeInt64, value)
 	}
@@ -319,6 +310,15 @@ func (_u *OrderUpdateOne) sqlSave(ctx context.Context) (_node *Order, err error)
 	}
 	if _u.mutation.InstanceIDCleared() {
 		_spec.ClearField(order.FieldInstanceID, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.Customer(); ok {
+		_spec.SetField(order.FieldCustomer, field.TypeString, value)
+	}
+	if value, ok := _u.mutation.Cents(); ok {
+		_spec.SetField(order.FieldCents, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedCents(); ok {
+		_spec.AddField(order.FieldCents, field.TypeInt64, value)
 	}
 	_node = &Order{config: _u.config}
 	_spec.Assign = _node.assignValues

@@ -2,8 +2,20 @@
 
 package ent
 
+import (
+	"github.com/gendurable/gendurable/integration/hosts/ent/invoice"
+	"github.com/gendurable/gendurable/integration/hosts/schema"
+	"github.com/google/uuid"
+)
+
 // The init function reads all schema descriptors with runtime code
 // (default values, validators, hooks and policies) and stitches it
 // to their package variables.
 func init() {
+	invoiceFields := schema.Invoice{}.Fields()
+	_ = invoiceFields
+	// invoiceDescID is the schema descriptor for id field.
+	invoiceDescID := invoiceFields[0].Descriptor()
+	// invoice.DefaultID holds the default value on creation for the id field.
+	invoice.DefaultID = invoiceDescID.Default.(func() uuid.UUID)
 }

@@ -14,8 +14,14 @@ import (
 // Tx is a transactional client that is created by calling Client.Tx().
 type Tx struct {
 	config
+	// Invoice is the client for interacting with the Invoice builders.
+	Invoice *InvoiceClient
+	// Ledger is the client for interacting with the Ledger builders.
+	Ledger *LedgerClient
 	// Order is the client for interacting with the Order builders.
 	Order *OrderClient
+	// Visit is the client for interacting with the Visit builders.
+	Visit *VisitClient
 
 	// lazily loaded.
 	client     *Client
@@ -147,7 +153,10 @@ func (tx *Tx) Client() *Client {
 }
 
 func (tx *Tx) init() {
+	tx.Invoice = NewInvoiceClient(tx.config)
+	tx.Ledger = NewLedgerClient(tx.config)
 	tx.Order = NewOrderClient(tx.config)
+	tx.Visit = NewVisitClient(tx.config)
 }
 
 // txDriver wraps the given dialect.Tx with a nop dialect.Driver implementation.
@@ -157,7 +166,7 @@ func (tx *Tx) init() {
 // of them in order to commit or rollback the transaction.
 //
 // If a closed transaction is embedded in one of the generated entities, and the entity
-// applies a query, for example: Order.QueryXXX(), the query will be executed
+// applies a query, for example: Invoice.QueryXXX(), the query will be executed
 // through the driver which created this transaction.
 //
 // Note that txDriver is not goroutine safe.

@@ -1,24 +1,30 @@
-// Package schema is the schema of a host: an order, and the instance that carries it out.
+// Package schema is the schema of a host: orders, and what else machines drive.
 package schema
 
 import (
 	"entgo.io/ent"
 	"entgo.io/ent/schema/field"
+	"entgo.io/ent/schema/index"
 
-	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/entity"
 )
 
-// Order is an order of a customer.
+// Order is an order of a customer. Its delete cancels the checkout.
 type Order struct{ ent.Schema }
 
-// Fields returns the fields of an order. Its instance is a plain column: the engine deletes
-// instances when their retention has passed, and a foreign key would either prevent that or delete
-// the order, too.
+// Mixin returns the link to the instance.
+func (Order) Mixin() []ent.Mixin {
+	return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+}
+
+// Fields returns the fields of an order.
 func (Order) Fields() []ent.Field {
 	return []ent.Field{
 		field.Int64("id"),
 		field.String("customer"),
 		field.Int64("cents"),
-		field.Int64("instance_id").GoType(fsm.ID(0)).Optional().Nillable(),
 	}
 }
+
+// Indexes returns the index by which a customer's orders are found.
+func (Order) Indexes() []ent.Index { return []ent.Index{index.Fields("customer")} }

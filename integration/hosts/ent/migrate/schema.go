@@ -8,24 +8,78 @@ import (
 )
 
 var (
+	// InvoicesColumns holds the columns for the "invoices" table.
+	InvoicesColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeUUID},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "cents", Type: field.TypeInt64},
+		{Name: "ledger_invoices", Type: field.TypeInt, Nullable: true},
+	}
+	// InvoicesTable holds the schema information for the "invoices" table.
+	InvoicesTable = &schema.Table{
+		Name:       "invoices",
+		Columns:    InvoicesColumns,
+		PrimaryKey: []*schema.Column{InvoicesColumns[0]},
+		ForeignKeys: []*schema.ForeignKey{
+			{
+				Symbol:     "invoices_ledgers_invoices",
+				Columns:    []*schema.Column{InvoicesColumns[3]},
+				RefColumns: []*schema.Column{LedgersColumns[0]},
+				OnDelete:   schema.SetNull,
+			},
+		},
+	}
+	// LedgersColumns holds the columns for the "ledgers" table.
+	LedgersColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+	}
+	// LedgersTable holds the schema information for the "ledgers" table.
+	LedgersTable = &schema.Table{
+		Name:       "ledgers",
+		Columns:    LedgersColumns,
+		PrimaryKey: []*schema.Column{LedgersColumns[0]},
+	}
 	// OrdersColumns holds the columns for the "orders" table.
 	OrdersColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt64, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
 		{Name: "customer", Type: field.TypeString},
 		{Name: "cents", Type: field.TypeInt64},
-		{Name: "instance_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// OrdersTable holds the schema information for the "orders" table.
 	OrdersTable = &schema.Table{
 		Name:       "orders",
 		Columns:    OrdersColumns,
 		PrimaryKey: []*schema.Column{OrdersColumns[0]},
+		Indexes: []*schema.Index{
+			{
+				Name:    "order_customer",
+				Unique:  false,
+				Columns: []*schema.Column{OrdersColumns[2]},
+			},
+		},
+	}
+	// VisitsColumns holds the columns for the "visits" table.
+	VisitsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt, Increment: true},
+		{Name: "instance_id", Type: field.TypeInt64, Unique: true, Nullable: true},
+		{Name: "page", Type: field.TypeString},
+	}
+	// VisitsTable holds the schema information for the "visits" table.
+	VisitsTable = &schema.Table{
+		Name:       "visits",
+		Columns:    VisitsColumns,
+		PrimaryKey: []*schema.Column{VisitsColumns[0]},
 	}
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
+		InvoicesTable,
+		LedgersTable,
 		OrdersTable,
+		VisitsTable,
 	}
 )
 
 func init() {
+	InvoicesTable.ForeignKeys[0].RefTable = LedgersTable
 }

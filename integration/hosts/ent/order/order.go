@@ -11,12 +11,12 @@ const (
 	Label = "order"
 	// FieldID holds the string denoting the id field in the database.
 	FieldID = "id"
+	// FieldInstanceID holds the string denoting the instance_id field in the database.
+	FieldInstanceID = "instance_id"
 	// FieldCustomer holds the string denoting the customer field in the database.
 	FieldCustomer = "customer"
 	// FieldCents holds the string denoting the cents field in the database.
 	FieldCents = "cents"
-	// FieldInstanceID holds the string denoting the instance_id field in the database.
-	FieldInstanceID = "instance_id"
 	// Table holds the table name of the order in the database.
 	Table = "orders"
 )
@@ -24,9 +24,9 @@ const (
 // Columns holds all SQL columns for order fields.
 var Columns = []string{
 	FieldID,
+	FieldInstanceID,
 	FieldCustomer,
 	FieldCents,
-	FieldInstanceID,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -47,6 +47,11 @@ func ByID(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldID, opts...).ToFunc()
 }
 
+// ByInstanceID orders the results by the instance_id field.
+func ByInstanceID(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldInstanceID, opts...).ToFunc()
+}
+
 // ByCustomer orders the results by the customer field.
 func ByCustomer(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldCustomer, opts...).ToFunc()
@@ -55,9 +60,4 @@ func ByCustomer(opts ...sql.OrderTermOption) OrderOption {
 // ByCents orders the results by the cents field.
 func ByCents(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldCents, opts...).ToFunc()
-}
-
-// ByInstanceID orders the results by the instance_id field.
-func ByInstanceID(opts ...sql.OrderTermOption) OrderOption {
-	return sql.OrderByField(FieldInstanceID, opts...).ToFunc()
 }

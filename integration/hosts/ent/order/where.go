@@ -4,6 +4,8 @@ package order
 
 import (
 	"entgo.io/ent/dialect/sql"
+	durable "github.com/gendurable/gendurable/engine"
+	durablepredicate "github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/integration/hosts/ent/predicate"
 )
@@ -53,6 +55,12 @@ func IDLTE(id int64) predicate.Order {
 	return predicate.Order(sql.FieldLTE(FieldID, id))
 }
 
+// InstanceID applies equality check predicate on the "instance_id" field. It's identical to InstanceIDEQ.
+func InstanceID(v fsm.ID) predicate.Order {
+	vc := int64(v)
+	return predicate.Order(sql.FieldEQ(FieldInstanceID, vc))
+}
+
 // Customer applies equality check predicate on the "customer" field. It's identical to CustomerEQ.
 func Customer(v string) predicate.Order {
 	return predicate.Order(sql.FieldEQ(FieldCustomer, v))
@@ -63,10 +71,68 @@ func Cents(v int64) predicate.Order {
 	return predicate.Order(sql.FieldEQ(FieldCents, v))
 }
 
-// InstanceID applies equality check predicate on the "instance_id" field. It's identical to InstanceIDEQ.
-func InstanceID(v fsm.ID) predicate.Order {
+// InstanceIDEQ applies the EQ predicate on the "instance_id" field.
+func InstanceIDEQ(v fsm.ID) predicate.Order {
 	vc := int64(v)
 	return predicate.Order(sql.FieldEQ(FieldInstanceID, vc))
+}
+
+// InstanceIDNEQ applies the NEQ predicate on the "instance_id" field.
+func InstanceIDNEQ(v fsm.ID) predicate.Order {
+	vc := int64(v)
+	return predicate.Order(sql.FieldNEQ(FieldInstanceID, vc))
+}
+
+// InstanceIDIn applies the In predicate on the "instance_id" field.
+func InstanceIDIn(vs ...fsm.ID) predicate.Order {
+	v := make([]any, len(vs))
+	for i := range v {
+		v[i] = int64(vs[i])
+	}
+	return predicate.Order(sql.FieldIn(FieldInstanceID, v...))
+}
+
+// InstanceIDNotIn applies the NotIn predicate on the "instance_id" field.
+func InstanceIDNotIn(vs ...fsm.ID) predicate.Order {
+	v := make([]any, len(vs))
+	for i := range v {
+		v[i] = int64(vs[i])
+	}
+	return predicate.Order(sql.FieldNotIn(FieldInstanceID, v...))
+}
+
+// InstanceIDGT applies the GT predicate on the "instance_id" field.
+func InstanceIDGT(v fsm.ID) predicate.Order {
+	vc := int64(v)
+	return predicate.Order(sql.FieldGT(FieldInstanceID, vc))
+}
+
+// InstanceIDGTE applies the GTE predicate on the "instance_id" field.
+func InstanceIDGTE(v fsm.ID) predicate.Order {
+	vc := int64(v)
+	return predicate.Order(sql.FieldGTE(FieldInstanceID, vc))
+}
+
+// InstanceIDLT applies the LT predicate on the "instance_id" field.
+func InstanceIDLT(v fsm.ID) predicate.Order {
+	vc := int64(v)
+	return predicate.Order(sql.FieldLT(FieldInstanceID, vc))
+}
+
+// InstanceIDLTE applies the LTE predicate on the "instance_id" field.
+func InstanceIDLTE(v fsm.ID) predicate.Order {
+	vc := int64(v)
+	return predicate.Order(sql.FieldLTE(FieldInstanceID, vc))
+}
+
+// InstanceIDIsNil applies the IsNil predicate on the "instance_id" field.
+func InstanceIDIsNil() predicate.Order {
+	return predicate.Order(sql.FieldIsNull(FieldInstanceID))
+}
+
+// InstanceIDNotNil applies the NotNil predicate on the "instance_id" field.
+func InstanceIDNotNil() predicate.Order {
+	return predicate.Order(sql.FieldNotNull(FieldInstanceID))
 }
 
 // CustomerEQ applies the EQ predicate on the "customer" field.
@@ -174,70 +240,6 @@ func CentsLTE(v int64) predicate.Order {
 	return predicate.Order(sql.FieldLTE(FieldCents, v))
 }
 
-// InstanceIDEQ applies the EQ predicate on the "instance_id" field.
-func InstanceIDEQ(v fsm.ID) predicate.Order {
-	vc := int64(v)
-	return predicate.Order(sql.FieldEQ(FieldInstanceID, vc))
-}
-
-// InstanceIDNEQ applies the NEQ predicate on the "instance_id" field.
-func InstanceIDNEQ(v fsm.ID) predicate.Order {
-	vc := int64(v)
-	return predicate.Order(sql.FieldNEQ(FieldInstanceID, vc))
-}
-
-// InstanceIDIn applies the In predicate on the "instance_id" field.
-func InstanceIDIn(vs ...fsm.ID) predicate.Order {
-	v := make([]any, len(vs))
-	for i := range v {
-		v[i] = int64(vs[i])
-	}
-	return predicate.Order(sql.FieldIn(FieldInstanceID, v...))
-}
-
-// InstanceIDNotIn applies the NotIn predicate on the "instance_id" field.
-func InstanceIDNotIn(vs ...fsm.ID) predicate.Order {
-	v := make([]any, len(vs))
-	for i := range v {
-		v[i] = int64(vs[i])
-	}
-	return predicate.Order(sql.FieldNotIn(FieldInstanceID, v...))
-}
-
-// InstanceIDGT applies the GT predicate on the "instance_id" field.
-func InstanceIDGT(v fsm.ID) predicate.Order {
-	vc := int64(v)
-	return predicate.Order(sql.FieldGT(FieldInstanceID, vc))
-}
-
-// InstanceIDGTE applies the GTE predicate on the "instance_id" field.
-func InstanceIDGTE(v fsm.ID) predicate.Order {
-	vc := int64(v)
-	return predicate.Order(sql.FieldGTE(FieldInstanceID, vc))
-}
-
-// InstanceIDLT applies the LT predicate on the "instance_id" field.
-func InstanceIDLT(v fsm.ID) predicate.Order {
-	vc := int64(v)
-	return predicate.Order(sql.FieldLT(FieldInstanceID, vc))
-}
-
-// InstanceIDLTE applies the LTE predicate on the "instance_id" field.
-func InstanceIDLTE(v fsm.ID) predicate.Order {
-	vc := int64(v)
-	return predicate.Order(sql.FieldLTE(FieldInstanceID, vc))
-}
-
-// InstanceIDIsNil applies the IsNil predicate on the "instance_id" field.
-func InstanceIDIsNil() predicate.Order {
-	return predicate.Order(sql.FieldIsNull(FieldInstanceID))
-}
-
-// InstanceIDNotNil applies the NotNil predicate on the "instance_id" field.
-func InstanceIDNotNil() predicate.Order {
-	return predicate.Order(sql.FieldNotNull(FieldInstanceID))
-}
-
 // And groups predicates with the AND operator between them.
 func And(predicates ...predicate.Order) predicate.Order {
 	return predicate.Order(sql.AndPredicates(predicates...))
@@ -251,4 +253,14 @@ func Or(predicates ...predicate.Order) predicate.Order {
 // Not applies the not operator on the given predicate.
 func Not(p predicate.Order) predicate.Order {
 	return predicate.Order(sql.NotPredicates(p))
+}
+
+// HasInstance accepts entities whose instance exists: it is neither NULL nor gone.
+func HasInstance(eng *durable.Engine) predicate.Order {
+	return eng.HasInstance(FieldInstanceID)
+}
+
+// HasInstanceWith accepts entities whose instance exists and is accepted by all predicates.
+func HasInstanceWith(eng *durable.Engine, preds ...durablepredicate.Instance) predicate.Order {
+	return eng.HasInstance(FieldInstanceID, preds...)
 }

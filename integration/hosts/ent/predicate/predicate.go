@@ -6,5 +6,14 @@ import (
 	"entgo.io/ent/dialect/sql"
 )
 
+// Invoice is the predicate function for invoice builders.
+type Invoice func(*sql.Selector)
+
+// Ledger is the predicate function for ledger builders.
+type Ledger func(*sql.Selector)
+
 // Order is the predicate function for order builders.
 type Order func(*sql.Selector)
+
+// Visit is the predicate function for visit builders.
+type Visit func(*sql.Selector)

@@ -1,0 +1,88 @@
+// Package entity lets a host's ent schema say that a machine drives its entities:
+//
+//	func (Order) Mixin() []ent.Mixin {
+//		return []ent.Mixin{entity.DrivenBy("checkout").OnDelete(entity.Cancel)}
+//	}
+//
+// The mixin adds the column that points at the instance. Package entity/extension generates, into
+// the host's own client, what connects the two: an entity and its instance are inserted together,
+// a page of entities is read with its instances, queries go across both, and a delete does with a
+// live instance what the schema says.
+//
+// The package is for schemas, so it imports neither the engine nor ent's generator.
+package entity
+
+import (
+	"entgo.io/ent"
+	entschema "entgo.io/ent/schema"
+	"entgo.io/ent/schema/field"
+	"entgo.io/ent/schema/mixin"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Field is the name of the field, and of the column, that points at an entity's instance.
+const Field = "instance_id"
+
+// Deletion says what becomes of the instance when its entity is deleted by the host's client. A row
+// that is deleted otherwise, by SQL or by a cascade, leaves its instance alone.
+type Deletion string
+
+const (
+	// Refuse refuses the delete while the instance is live, with an engine.ErrLive. Entities whose
+	// instance has ended, or is gone, are deleted. It is the default.
+	Refuse Deletion = "refuse"
+	// Cancel cancels a live instance with all its live descendants, in the transaction of the delete.
+	Cancel Deletion = "cancel"
+	// Leave leaves the instance alone. Its steps have to expect that the entity is gone.
+	Leave Deletion = "leave"
+)
+
+// Driven is the mixin of a schema whose entities are driven by a machine; [DrivenBy] makes it.
+type Driven struct {
+	mixin.Schema
+	of Annotation
+}
+
+var _ ent.Mixin = Driven{}
+
+// DrivenBy returns the mixin for entities that the machine of this name drives, in whatever
+// version. An entity has at most one instance at a time, or none.
+func DrivenBy(machine string) Driven {
+	return Driven{of: Annotation{Machine: machine, OnDelete: Refuse}}
+}
+
+// OnDelete says what becomes of the instance when its entity is deleted.
+func (d Driven) OnDelete(what Deletion) Driven {
+	d.of.OnDelete = what
+	return d
+}
+
+// Fields returns the column that points at the instance. Its index is unique, for three reasons:
+// the instance of one entity is nobody else's to cancel; a step finds its entity by its own id; and
+// a query from the instances' side, the failed ones of all orders, finds the few entities by it.
+// Rows without an instance are NULL, of which a unique index takes any number.
+//
+// The column is no foreign key: the engine deletes instances after their retention, and a foreign
+// key would refuse that, or delete the entities along.
+func (Driven) Fields() []ent.Field {
+	return []ent.Field{
+		field.Int64(Field).GoType(fsm.ID(0)).Optional().Nillable().Unique().
+			Comment("the instance that drives it; gone after the engine's retention"),
+	}
+}
+
+// Annotations returns what the generator reads.
+func (d Driven) Annotations() []entschema.Annotation { return []entschema.Annotation{d.of} }
+
+// Annotation carries what a schema says to the generator.
+type Annotation struct {
+	Machine  string   `json:"machine"`
+	OnDelete Deletion `json:"on_delete"`
+}
+
+// AnnotationName is the name under which ent stores an [Annotation].
+const AnnotationName = "GendurableEntity"
+
+// Name returns AnnotationName.
+func (Annotation) Name() string { return AnnotationName }

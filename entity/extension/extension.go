@@ -1,0 +1,104 @@
+// Package extension is the extension of ent's generator for schemas that say, by the mixin of
+// package entity, that a machine drives their entities. Only the program that generates a host's
+// client imports it:
+//
+//	err := entc.Generate("../schema", &gen.Config{Target: ".", Package: "example.com/shop/ent"},
+//		entc.Extensions(extension.New()))
+//
+// It changes no other type of the host's client, no table but by the mixin's column, and needs none
+// of ent's features.
+package extension
+
+import (
+	"embed"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"entgo.io/ent/entc"
+	"entgo.io/ent/entc/gen"
+
+	"github.com/gendurable/gendurable/entity"
+)
+
+//go:embed *.tmpl
+var files embed.FS
+
+// Extension generates the link between entities and their instances.
+type Extension struct{ entc.DefaultExtension }
+
+var _ entc.Extension = Extension{}
+
+// New returns the extension.
+func New() Extension { return Extension{} }
+
+// Hooks returns the check of what the schemas say. The generator writes nothing where it fails.
+func (Extension) Hooks() []gen.Hook {
+	return []gen.Hook{func(next gen.Generator) gen.Generator {
+		return gen.GenerateFunc(func(g *gen.Graph) error {
+			for _, n := range g.Nodes {
+				if err := check(n); err != nil {
+					return fmt.Errorf("schema %s: %w", n.Name, err)
+				}
+			}
+			return next.Generate(g)
+		})
+	}}
+}
+
+// Templates returns the templates. Each adds to a file that ent generates, by a name that ent
+// offers for that.
+func (Extension) Templates() []*gen.Template {
+	t := gen.NewTemplate("gendurable").Funcs(map[string]any{"driven": driven})
+	return []*gen.Template{gen.MustParse(t.ParseFS(files, "*.tmpl"))}
+}
+
+// driven returns what a schema says, nil where no machine drives its entities.
+func driven(annotations gen.Annotations) (*entity.Annotation, error) {
+	said, ok := annotations[entity.AnnotationName]
+	if !ok {
+		return nil, nil
+	}
+	text, err := json.Marshal(said) // ent has decoded it into a map
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
+	}
+	out := &entity.Annotation{}
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", entity.AnnotationName, err)
+	}
+	return out, nil
+}
+
+// taken are the names that the templates use in the type that they generate into.
+var taken = []string{"Instance", "InstanceOrErr", "QueryInstance", "WhyInstance"}
+
+func check(n *gen.Type) error {
+	is, err := driven(n.Annotations)
+	if err != nil || is == nil {
+		return err
+	}
+	if is.Machine == "" {
+		return fmt.Errorf("entity.DrivenBy: the machine has no name")
+	}
+	if !slices.Contains([]entity.Deletion{entity.Refuse, entity.Cancel, entity.Leave}, is.OnDelete) {
+		return fmt.Errorf("entity.OnDelete: %q is neither Refuse nor Cancel nor Leave", is.OnDelete)
+	}
+	if n.IsView() || !n.HasOneFieldID() {
+		return fmt.Errorf("entity.DrivenBy: its entities need an id of one field")
+	}
+	if !slices.ContainsFunc(n.Fields, func(f *gen.Field) bool { return f.Name == entity.Field }) {
+		return fmt.Errorf("it has the annotation but not the field %s: use the mixin entity.DrivenBy", entity.Field)
+	}
+	for _, f := range n.Fields {
+		if slices.Contains(taken, f.StructField()) {
+			return fmt.Errorf("field %s has a name that entity.DrivenBy needs", f.Name)
+		}
+	}
+	for _, e := range n.Edges {
+		if slices.Contains(taken, e.StructField()) {
+			return fmt.Errorf("edge %s has a name that entity.DrivenBy needs", e.Name)
+		}
+	}
+	return nil
+}

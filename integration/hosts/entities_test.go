@@ -1,0 +1,491 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	durableent "github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/integration/hosts/ent"
+	"github.com/gendurable/gendurable/integration/hosts/ent/order"
+)
+
+// clients are the drivers of ent that a host's client may run on.
+var clients = map[string]func(s *shop) dialect.Driver{
+	"pgx":    func(s *shop) dialect.Driver { return entsql.OpenDB(dialect.Postgres, s.db("pgx")) },
+	"pq":     func(s *shop) dialect.Driver { return entsql.OpenDB(dialect.Postgres, s.db("pq")) },
+	"entpgx": func(s *shop) dialect.Driver { return entpgx.New(s.pool) },
+	"entpgx, wrapped": func(s *shop) dialect.Driver {
+		return dialect.DebugWithContext(entpgx.New(s.pool), func(context.Context, ...any) {})
+	},
+	"pgx, in a schema of its own": func(s *shop) dialect.Driver {
+		_, err := s.pool.Exec(s.t.Context(), `CREATE SCHEMA shop`)
+		require.NoError(s.t, err)
+		config, err := pgx.ParseConfig(s.url)
+		require.NoError(s.t, err)
+		config.RuntimeParams["search_path"] = "shop"
+		db := stdlib.OpenDB(*config)
+		s.t.Cleanup(func() { _ = db.Close() })
+		driver := entsql.OpenDB(dialect.Postgres, db)
+		require.NoError(s.t, ent.NewClient(ent.Driver(driver)).Schema.Create(s.t.Context()))
+		return driver
+	},
+}
+
+func onEachClient(t *testing.T, test func(t *testing.T, s *shop, driver dialect.Driver)) {
+	t.Helper()
+	t.Parallel()
+	for name, open := range clients {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			test(t, s, open(s))
+		})
+	}
+}
+
+// The guide's code, from end to end.
+func TestOrders(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		var ids []fsm.ID
+		for range 2 {
+			o, err := place(t.Context(), client, s.eng, "ada", 100)
+			require.NoError(t, err)
+			s.reaches(*o.InstanceID, fsm.StatusAwaitingSignal)
+			ids = append(ids, *o.InstanceID)
+		}
+		page, err := unpaid(t.Context(), client, s.eng, "ada")
+		require.NoError(t, err)
+		require.Len(t, page, 2)
+		require.Equal(t, "settle", page[1].Instance.Step)
+		require.NoError(t, payWithTip(t.Context(), client, s.eng, page[0].ID, 10))
+		result, err := checkout.Wait(within(t), s.eng, ids[0])
+		require.NoError(t, err)
+		require.EqualValues(t, 110, result)
+		require.NoError(t, withdraw(t.Context(), client, s.eng, page[1].ID))
+		s.reaches(ids[1], fsm.StatusFailed)
+		page, err = unpaid(t.Context(), client, s.eng, "ada")
+		require.NoError(t, err)
+		require.Empty(t, page)
+	})
+}
+
+func specOf(o *ent.Order) fsm.Spec {
+	return checkout.New(cart{Order: o.ID, Cents: o.Cents}).Key(orderKey(o.ID))
+}
+
+func creation(client *ent.OrderClient, id int64) *ent.OrderCreate {
+	return client.Create().SetID(id).SetCustomer("ada").SetCents(100)
+}
+
+func (s *shop) instances() int { return s.count("gendurable.gen_durable") }
+
+func counted(t *testing.T, client *ent.Client) int {
+	t.Helper()
+	n, err := client.Order.Query().Count(t.Context())
+	require.NoError(t, err)
+	return n
+}
+
+// reaches waits until an instance has a status.
+func (s *shop) reaches(id fsm.ID, want fsm.Status) {
+	s.t.Helper()
+	require.Eventually(s.t, func() bool {
+		i, err := s.eng.Get(s.t.Context(), id)
+		return err == nil && i.Status == want
+	}, 30*time.Second, 5*time.Millisecond)
+}
+
+// One call saves an order with its instance. The commit wakes the scheduler: nothing polls here.
+func TestSaveWith(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		var seen *ent.Order
+		placed, err := creation(client.Order, 7).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec {
+			seen = o
+			return specOf(o)
+		})
+		require.NoError(t, err)
+		require.Equal(t, []any{int64(7), int64(100)}, []any{seen.ID, seen.Cents})
+		s.reaches(*placed.InstanceID, fsm.StatusAwaitingSignal)
+		// What it returns is bound to the client, not to a transaction that has ended.
+		renamed, err := placed.Update().SetCustomer("bob").Save(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, placed.InstanceID, renamed.InstanceID)
+		i, err := placed.QueryInstance(s.eng).Only(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []any{"settle", fsm.StatusAwaitingSignal, "checkout"}, []any{i.Step, i.Status, i.Machine})
+		require.Equal(t, []string{"paid"}, []string(i.Awaits))
+		causes, err := placed.WhyInstance(t.Context(), s.eng)
+		require.NoError(t, err)
+		require.Equal(t, engine.CauseSignals, causes[0].Kind)
+		got, err := client.Order.Query().Where(order.InstanceID(i.ID)).Only(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 7, got.ID)
+
+		// In the host's transaction it takes effect with the commit.
+		for _, end := range []string{"rollback", "commit"} {
+			tx, err := client.Tx(t.Context())
+			require.NoError(t, err)
+			placed, err := creation(tx.Order, 8).SaveWith(t.Context(), s.eng, specOf)
+			require.NoError(t, err)
+			i, err := placed.QueryInstance(s.eng).Only(t.Context())
+			require.NoError(t, err, "the transaction sees what it wrote")
+			require.Equal(t, fsm.StatusRunnable, i.Status)
+			require.Equal(t, 1, s.instances(), "to be seen before the commit")
+			if end == "rollback" {
+				require.NoError(t, tx.Rollback())
+				require.Equal(t, []int{1, 1}, []int{s.instances(), counted(t, client)})
+				continue
+			}
+			d, err := tx.Durable(s.eng).Signal(t.Context(), *placed.InstanceID, paid.With(100))
+			require.NoError(t, err)
+			require.Equal(t, i.ID, d.To)
+			require.NoError(t, tx.Commit())
+			_, err = checkout.Wait(within(t), s.eng, *placed.InstanceID)
+			require.NoError(t, err)
+		}
+	})
+}
+
+// Whatever fails on the way, there is neither the order nor its instance.
+func TestSaveWithSavesBothOrNeither(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		_, err := creation(client.Order, 1).SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		unchanged := func() {
+			t.Helper()
+			require.Equal(t, []int{1, 1}, []int{s.instances(), counted(t, client)})
+		}
+
+		_, err = creation(client.Order, 1).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec { return specOf(o).Key("other") })
+		require.True(t, ent.IsConstraintError(err), "the order is there already: %v", err)
+		unchanged()
+		_, err = creation(client.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return checkout.New(cart{}).Key(orderKey(1)) })
+		require.ErrorIs(t, err, engine.ErrDuplicate, "the instance is there already")
+		unchanged()
+		_, err = creation(client.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return fsm.Declare[cart, int64]("refund").New(cart{}) })
+		require.True(t, ent.IsValidationError(err))
+		require.ErrorContains(t, err, `driven by machine "checkout", not by "refund"`)
+		unchanged()
+		_, err = creation(client.Order, 2).SetInstanceID(5).SaveWith(t.Context(), s.eng, specOf)
+		require.ErrorContains(t, err, "has an instance already")
+		unchanged()
+		_, err = creation(client.Order, 2).SaveWith(t.Context(), nil, specOf)
+		require.ErrorContains(t, err, "the engine is nil")
+		require.Panics(t, func() {
+			_, _ = creation(client.Order, 2).SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { panic("in the host's function") })
+		})
+		unchanged()
+
+		// The connection breaks in between, or right before the commit.
+		end := func() {
+			_, err := s.pool.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND state = 'idle in transaction'`)
+			require.NoError(t, err)
+		}
+		_, err = creation(client.Order, 2).SaveWith(t.Context(), s.eng, func(o *ent.Order) fsm.Spec { end(); return specOf(o) })
+		require.Error(t, err)
+		unchanged()
+		tx, err := client.Tx(t.Context())
+		require.NoError(t, err)
+		_, err = creation(tx.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		end()
+		require.Error(t, tx.Commit())
+		unchanged()
+
+		// The builder that failed can be used again.
+		again := creation(client.Order, 2)
+		_, err = again.SaveWith(t.Context(), s.eng, func(*ent.Order) fsm.Spec { return checkout.New(cart{}).Key(orderKey(1)) })
+		require.ErrorIs(t, err, engine.ErrDuplicate)
+		_, err = again.SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+	})
+}
+
+// The update of the column is part of the creation: the host's hooks see one mutation.
+func TestHooksSeeOneCreation(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	client := s.client(s.db("pgx"))
+	var seen []string
+	client.Use(func(next ent.Mutator) ent.Mutator {
+		return ent.MutateFunc(func(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+			seen = append(seen, m.Op().String()+" "+m.Type())
+			if o, ok := m.(*ent.OrderMutation); ok { // it sees the transaction
+				_, err := o.Tx()
+				seen = append(seen, fmt.Sprint(err))
+			}
+			return next.Mutate(ctx, m)
+		})
+	})
+	_, err := creation(client.Order, 1).SaveWith(t.Context(), s.eng, specOf)
+	require.NoError(t, err)
+	require.Equal(t, []string{"OpCreate Order", "<nil>"}, seen)
+	require.NoError(t, client.Order.DeleteOneID(1).ExecWith(t.Context(), s.eng))
+	require.Equal(t, []string{"OpDeleteOne Order", "<nil>"}, seen[2:])
+
+	// A hook that refuses a delete comes before anything happens to the instance.
+	placed, err := creation(client.Order, 2).SaveWith(t.Context(), s.eng, specOf)
+	require.NoError(t, err)
+	client.Order.Use(func(next ent.Mutator) ent.Mutator {
+		return ent.MutateFunc(func(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+			if m.Op().Is(ent.OpDelete | ent.OpDeleteOne) {
+				return nil, errors.New("not allowed")
+			}
+			return next.Mutate(ctx, m)
+		})
+	})
+	tx, err := client.Tx(t.Context())
+	require.NoError(t, err)
+	require.ErrorContains(t, tx.Order.DeleteOneID(2).ExecWith(t.Context(), s.eng), "not allowed")
+	require.NoError(t, tx.Commit())
+	s.reaches(*placed.InstanceID, fsm.StatusAwaitingSignal)
+}
+
+// counting counts the statements that pass through a driver.
+type counting struct {
+	dialect.Driver
+	n *atomic.Int64
+}
+
+func (c counting) Query(ctx context.Context, query string, args, v any) error {
+	c.n.Add(1)
+	return c.Driver.Query(ctx, query, args, v)
+}
+
+func (c counting) Exec(ctx context.Context, query string, args, v any) error {
+	c.n.Add(1)
+	return c.Driver.Exec(ctx, query, args, v)
+}
+
+// A page of entities takes one query for all of their instances, whatever their number.
+func TestWithInstance(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		statements := &atomic.Int64{}
+		client := ent.NewClient(ent.Driver(counting{driver, statements}))
+		for id := range int64(20) {
+			_, err := creation(client.Order, id).SaveWith(t.Context(), s.eng, specOf)
+			require.NoError(t, err)
+		}
+		require.NoError(t, creation(client.Order, 20).Exec(t.Context())) // has none
+		gone, err := client.Order.Get(t.Context(), 3)
+		require.NoError(t, err)
+		_, err = s.pool.Exec(t.Context(), `DELETE FROM gendurable.gen_durable WHERE id = $1`, *gone.InstanceID)
+		require.NoError(t, err)
+
+		page := func(want int, q *ent.OrderQuery) []*ent.Order {
+			t.Helper()
+			statements.Store(0)
+			found, err := q.All(t.Context())
+			require.NoError(t, err)
+			require.EqualValues(t, want, statements.Load())
+			return found
+		}
+		all := client.Order.Query().Order(order.ByID()).WithInstance(s.eng)
+		for _, q := range []*ent.OrderQuery{all.Clone(), all} {
+			found := page(2, q)
+			require.Len(t, found, 21)
+			for _, o := range found {
+				i, err := o.InstanceOrErr()
+				switch o.ID {
+				case 3: // the engine's GC has deleted the instance
+					require.NotNil(t, o.InstanceID)
+					require.True(t, ent.IsNotFound(err))
+				case 20:
+					require.Nil(t, o.InstanceID)
+					require.True(t, ent.IsNotFound(err))
+				default:
+					require.NoError(t, err)
+					require.Equal(t, *o.InstanceID, i.ID)
+					state, err := checkout.DecodeState(s.eng.Codec(), i.State)
+					require.NoError(t, err)
+					require.Equal(t, o.ID, state.Order)
+				}
+			}
+		}
+		page(1, client.Order.Query().Where(order.ID(20)).WithInstance(s.eng))
+		lean := page(2, client.Order.Query().WithInstance(s.eng, func(q *durableent.InstanceQuery) { q.Select(instance.FieldStatus, instance.FieldStep) }))
+		require.NotEmpty(t, lean[0].Instance.Status)
+		require.Empty(t, lean[0].Instance.State)
+		plain := page(1, client.Order.Query().Limit(1))
+		_, err = plain[0].InstanceOrErr()
+		require.True(t, ent.IsNotLoaded(err))
+
+		// Columns that are selected lack the one that points at the instance: it is added.
+		some, err := client.Order.Query().Where(order.ID(5)).WithInstance(s.eng).Select(order.FieldID).All(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, some[0].Instance)
+		first, err := client.Order.Query().Order(order.ByID()).WithInstance(s.eng).First(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, first.Instance)
+		only, err := client.Order.Query().Where(order.ID(5)).WithInstance(s.eng).Only(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, only.Instance)
+		statements.Store(0)
+		n, err := client.Order.Query().WithInstance(s.eng).Count(t.Context())
+		require.NoError(t, err)
+		ids, err := client.Order.Query().WithInstance(s.eng).IDs(t.Context())
+		require.NoError(t, err)
+		var customers []string
+		require.NoError(t, client.Order.Query().WithInstance(s.eng).Select(order.FieldCustomer).Scan(t.Context(), &customers))
+		require.Equal(t, []int{21, 21, 21, 3}, []int{n, len(ids), len(customers), int(statements.Load())})
+
+		// Below another entity.
+		ledger, err := client.Ledger.Create().Save(t.Context())
+		require.NoError(t, err)
+		for range 3 {
+			_, err := client.Invoice.Create().SetCents(1).SetLedger(ledger).SaveWith(t.Context(), s.eng, func(i *ent.Invoice) fsm.Spec {
+				return checkout.New(cart{}).Key(fsm.Key(i.ID.String()))
+			})
+			require.NoError(t, err)
+		}
+		statements.Store(0)
+		ledger, err = client.Ledger.Query().WithInvoices(func(q *ent.InvoiceQuery) { q.WithInstance(s.eng) }).Only(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 3, statements.Load())
+		for _, i := range ledger.Edges.Invoices {
+			require.Equal(t, i.ID.String(), *i.Instance.CorrelationKey)
+		}
+	})
+}
+
+// A page may be larger than Postgres takes parameters.
+func TestWithInstanceOfManyEntities(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, err := s.pool.Exec(t.Context(), `INSERT INTO orders (id, customer, cents, instance_id) SELECT n, 'ada', n, 1000000 + n FROM generate_series(1, 70000) n`)
+	require.NoError(t, err)
+	for _, name := range []string{"pq", "pgx", "entpgx"} {
+		found, err := ent.NewClient(ent.Driver(clients[name](s))).Order.Query().WithInstance(s.eng).All(t.Context())
+		require.NoError(t, err)
+		require.Len(t, found, 70_000)
+	}
+}
+
+func TestHasInstance(t *testing.T) {
+	onEachClient(t, func(t *testing.T, s *shop, driver dialect.Driver) {
+		client := ent.NewClient(ent.Driver(driver))
+		for id := range int64(4) {
+			_, err := creation(client.Order, id).SaveWith(t.Context(), s.eng, specOf)
+			require.NoError(t, err)
+		}
+		require.NoError(t, creation(client.Order, 4).Exec(t.Context()))
+		for id, cents := range map[int64]int64{1: 1, 2: 100} { // too little, and in full
+			_, err := s.eng.Signal(t.Context(), orderKey(id), paid.With(cents))
+			require.NoError(t, err)
+			o, err := client.Order.Get(t.Context(), id)
+			require.NoError(t, err)
+			_, err = s.eng.Wait(within(t), *o.InstanceID)
+			require.NoError(t, err)
+		}
+		ids := func(q *ent.OrderQuery) []int64 {
+			t.Helper()
+			found, err := q.Order(order.ByID()).IDs(t.Context())
+			require.NoError(t, err)
+			return found
+		}
+		failed := order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureStopped))
+		require.Equal(t, []int64{1}, ids(client.Order.Query().Where(failed)))
+		require.Equal(t, []int64{0, 2, 3, 4}, ids(client.Order.Query().Where(order.Not(failed))))
+		require.Equal(t, []int64{1, 2}, ids(client.Order.Query().Where(order.Or(failed, order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusDone))))))
+		require.Equal(t, []int64{0, 1, 2, 3}, ids(client.Order.Query().Where(order.HasInstance(s.eng))))
+		// It also selects what is updated and deleted.
+		n, err := client.Order.Update().Where(failed).SetCustomer("eve").Save(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		n, err = client.Order.Delete().Where(failed).ExecWith(t.Context(), s.eng)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+	})
+}
+
+// explaining explains each query instead of running it.
+type explaining struct {
+	dialect.Driver
+	t    *testing.T
+	pool *pgxpool.Pool
+	plan *string
+}
+
+func (e explaining) Query(ctx context.Context, query string, args, v any) error {
+	rows, err := e.pool.Query(ctx, "EXPLAIN "+query, args.([]any)...)
+	require.NoError(e.t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(e.t, err)
+	*e.plan = strings.Join(lines, "\n")
+	return e.Driver.Query(ctx, query, args, v)
+}
+
+// Among many entities and instances, Postgres begins with the side that is selective, and finds the
+// other by its index.
+func TestPlansAcrossEntitiesAndInstances(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	_, err := s.pool.Exec(t.Context(), `
+		INSERT INTO gendurable.gen_durable (fsm, step, status, state, finished_at, failure, correlation_key, correlation_scope)
+		SELECT 'checkout', 'start', CASE WHEN n % 1000 = 0 THEN 'failed' ELSE 'done' END::gendurable.durable_status, '{}',
+			now() - n * interval '1 s', CASE WHEN n % 1000 = 0 THEN 'stopped' END, 'order:' || n,
+			'{runnable,executing,awaiting_signal,awaiting_children,done,failed}'
+		FROM generate_series(1, 60000) n;
+		INSERT INTO orders (customer, cents, instance_id)
+		SELECT 'customer ' || g.id % 6000, 1, g.id FROM gendurable.gen_durable g;
+		ANALYZE orders; ANALYZE gendurable.gen_durable`)
+	require.NoError(t, err)
+	var plan string
+	client := ent.NewClient(ent.Driver(explaining{entpgx.New(s.pool), t, s.pool, &plan}))
+	indexed := func(want string) {
+		t.Helper()
+		require.NotContains(t, plan, "Seq Scan")
+		require.Contains(t, plan, want)
+	}
+	stopped := order.HasInstanceWith(s.eng, instance.StatusEQ(fsm.StatusFailed), instance.Failure(fsm.FailureStopped))
+	_, err = client.Order.Query().Where(order.Customer("customer 1000"), stopped).All(t.Context())
+	require.NoError(t, err)
+	indexed("gen_durable_pkey")
+	_, err = client.Order.Query().Where(order.HasInstanceWith(s.eng, instance.CorrelationGuard("order:5"))).All(t.Context())
+	require.NoError(t, err)
+	indexed("orders_instance_id_key")
+	_, err = client.Order.Query().Where(order.HasInstanceWith(s.eng, instance.FinishedAtGT(time.Now().Add(-30*time.Second)))).All(t.Context())
+	require.NoError(t, err)
+	indexed("orders_instance_id_key")
+	_, err = client.Order.Query().Where(order.CustomerIn("customer 1", "customer 2")).WithInstance(s.eng).All(t.Context())
+	require.NoError(t, err)
+	indexed("gen_durable_pkey") // of the query for the instances
+}
+
+// The host's migrations get one column with its index, and nothing of the engine's.
+func TestWhatTheMixinAddsToTheHostsTables(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	rows, err := s.pool.Query(t.Context(), `SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND indexdef LIKE '%instance_id%' ORDER BY 1`)
+	require.NoError(t, err)
+	indexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Len(t, indexes, 3)
+	for _, i := range indexes {
+		require.Contains(t, i, "UNIQUE INDEX")
+	}
+	require.Zero(t, s.count(`pg_constraint WHERE contype = 'f' AND confrelid = 'gendurable.gen_durable'::regclass AND connamespace = 'public'::regnamespace`))
+	var ddl strings.Builder
+	require.NoError(t, ent.NewClient(ent.Driver(entsql.OpenDB(dialect.Postgres, s.db("pgx")))).Schema.WriteTo(t.Context(), &ddl))
+	require.NotContains(t, ddl.String(), "gen_durable", "the second migration has nothing to do")
+}
