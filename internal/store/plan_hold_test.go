@@ -1,0 +1,143 @@
+package store_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed
+// while nothing executed, all hold on a large table on which much executes. Each verb uses the
+// index meant for it, touches a bounded number of buffers per row, and sorts no more rows than it
+// takes. PLAN_ROWS is the number of runnable rows (make explain).
+func TestPlansHold(t *testing.T) {
+	b := newBench(t)
+	for _, table := range []string{"gen_durable", "signals"} { // an automatic ANALYZE would let all plans be made anew
+		b.exec(`ALTER TABLE gendurable.` + table + ` SET (autovacuum_enabled = off)`)
+	}
+	empty := b.explained("planned on an empty table")
+	empty.useAll()
+	b.exec(`DELETE FROM gendurable.gen_durable`)
+
+	rows := 60_000
+	if text := os.Getenv("PLAN_ROWS"); text != "" {
+		var err error
+		rows, err = strconv.Atoi(text)
+		require.NoError(t, err, "PLAN_ROWS")
+	}
+	// A concurrent ANALYZE would keep dead entries from being skipped, and so decide how many buffers
+	// a claim touches.
+	b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
+	b.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = off)`)
+	b.load(rows)
+	unanalyzed := b.explained("planned on a table never analyzed")
+	unanalyzed.useAll()
+	b.execute(4000)
+	empty.measureAll()
+	unanalyzed.measureAll()
+
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE status = 'executing'`)
+	b.exec(`ANALYZE gendurable.gen_durable, gendurable.signals`)
+	idle := b.explained("planned while nothing executed")
+	idle.useAll()
+	b.execute(4000)
+	idle.measureAll()
+}
+
+func (e explained) useAll() {
+	e.t.Helper()
+	for i := range measures {
+		e.use(&measures[i])
+	}
+}
+
+func (e explained) use(m *measured) (cost, int) {
+	e.t.Helper()
+	e.unwatched()
+	var prepared any
+	if m.prepare != nil {
+		prepared = m.prepare(e)
+	}
+	e.cost()
+	rows := m.use(e, prepared)
+	return e.cost(), rows
+}
+
+// unwatched waits until no other transaction of the database has a snapshot, as autovacuum's
+// analyze of a catalog does. Rows that it might see count as alive, and each scan that meets their
+// index entries looks them up again. unwatched also waits until all transactions have ended, in any
+// database, that ran when the test last wrote: as long as the oldest running one stays the same, a
+// backend does not check again which rows are dead.
+func (e explained) unwatched() {
+	e.t.Helper()
+	var written int64
+	require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT pg_current_xact_id()::text::bigint`).Scan(&written))
+	require.Eventually(e.t, func() bool {
+		var free bool
+		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint > $1
+			AND NOT EXISTS (SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND pid <> pg_backend_pid() AND coalesce(backend_xmin, backend_xid) IS NOT NULL)`,
+			written).Scan(&free))
+		return free
+	}, 3*time.Minute, 10*time.Millisecond, "another transaction holds a snapshot of the database, or has been open for long")
+}
+
+func (e explained) measureAll() {
+	e.t.Helper()
+	for i := range measures {
+		m := &measures[i]
+		c, rows := e.use(m)
+		for range 4 { // a snapshot that somebody took meanwhile raises the cost once, a wrong plan each time
+			if c.buffers <= max(rows, 1)*m.most {
+				break
+			}
+			c, rows = e.use(m)
+		}
+		e.t.Logf("%-34s %-40s %5d buffers for %d", e.when, m.verb, c.buffers, rows)
+		require.GreaterOrEqual(e.t, rows, m.rows, "%s, %s", m.verb, e.when)
+		require.LessOrEqual(e.t, c.buffers, max(rows, 1)*m.most, "%s, %s: buffers for %d", m.verb, e.when, rows)
+		require.Empty(e.t, c.scanned, "%s, %s", m.verb, e.when)
+		require.LessOrEqual(e.t, c.sorted, max(rows, planRows)*mostSorted, "%s, %s: rows sorted for %d", m.verb, e.when, rows)
+		for index := range strings.FieldsSeq(m.indexes) {
+			require.Contains(e.t, c.indexes, index, "%s, %s", m.verb, e.when)
+		}
+	}
+}
+
+// load fills the tables with n runnable rows, and with the other rows of a busy installation.
+func (b bench) load(n int) {
+	b.t.Helper()
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, priority, eligible_at, partition_key)
+		SELECT 'm', 's', q.name, q.priority, now() - n * interval '1 ms' + q.later * interval '1 hour', replace(q.key, '#', n::text)
+		FROM (VALUES ('default', 0, 0, NULL, 30), ('default', 3, 0, NULL, 25), ('keyed', 0, 0, 'key #', 10), ('hot', 0, 0, 'hot', 15),
+			('future', -5, 1, NULL, 15), ('future', 0, 0, NULL, 5)) AS q(name, priority, later, key, percent)
+		CROSS JOIN LATERAL generate_series(1, $1::int / 100 * q.percent) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at)
+		SELECT 'm', 's', q, now() - interval '1 hour' FROM generate_series(1, $1::int / 5) n, (VALUES ('bulk'), ('apart')) AS q(q)`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane)
+		SELECT 'x' || n % 5, 's', 'aside', 2 FROM generate_series(1, $1::int / 50) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels)
+		SELECT 'm', 's', 'done', now(), jsonb_build_object('tenant', 'big', 'order', (n % ($1::int / 120))::text)
+			FROM generate_series(1, $1::int / 5) n`, n)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, labels)
+		SELECT 'm', 's', 'listed', jsonb_build_object('order', (n % 2)::text || '8') FROM generate_series(1, 20) n`)
+	b.exec(`UPDATE gendurable.gen_durable SET labels = '{"order": "8"}' WHERE queue = 'listed'`)
+	b.exec(`WITH g AS (
+			INSERT INTO gendurable.gen_durable (fsm, step, status, awaits, await_deadline) SELECT 'm', 's', 'awaiting_signal', '{go}',
+				now() + interval '1 day' FROM generate_series(1, $1::int / 10) n RETURNING id)
+		INSERT INTO gendurable.signals (target_id, name) SELECT g.id, 'unasked' FROM g CROSS JOIN generate_series(1, 2)`, n)
+	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'address ' || id, correlation_scope = ` + liveScope + `
+		WHERE status = 'awaiting_signal'`)
+	b.exec(`UPDATE gendurable.gen_durable SET deadline = now() + interval '1 day' WHERE id % 2 = 0`)
+}
+
+// execute makes another worker hold n rows, spread over the table.
+func (b bench) execute(n int) {
+	b.t.Helper()
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'w', claim_token = id, lease_expires_at = now() + interval '1 hour'
+		WHERE id IN (SELECT id FROM gendurable.gen_durable WHERE status = 'runnable' AND queue = 'default' ORDER BY random() LIMIT $1)`, n)
+}
