@@ -152,7 +152,10 @@ func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 				refused = &ConflictError{Verb: VerbRunSchedule, ID: fsm.ID(due.Live.ID), Status: fsm.Status(due.Live.Status),
 					Err: errors.New("instances of this schedule must not overlap")}
 			} else {
-				spec, refused = a.engine.occurrence(ctx, &due.Schedule, mark, time.Time{}, 0)
+				refused = guardCaller(func() (err error) {
+					spec, err = a.engine.occurrence(ctx, &due.Schedule, mark, time.Time{}, 0)
+					return err
+				})
 			}
 			return store.Firing{Specs: []*step.Spec{spec}}, refused
 		})

@@ -218,6 +218,23 @@ func jitter(key string, most time.Duration) time.Duration {
 // that. The error that it returns has the text of f's, and nothing else of it: it goes through the
 // engine's loops, and the host's may panic when it is looked at.
 func guard(f func() error) error {
+	return guarded(f, func(err error) error { return errors.New(step.SanitizeError(err)) })
+}
+
+// guardCaller is guard for a call whose caller gets the error. It returns f's own, unless that
+// panics when it is looked at.
+func guardCaller(f func() error) error {
+	return guarded(f, func(err error) error {
+		_, _ = err.Error(), errors.Is(err, errNobodys)
+		return err
+	})
+}
+
+// errNobodys is in no error. To look for it is to look at all of them.
+var errNobodys = errors.New("nobody's")
+
+// guarded runs f on a goroutine of its own, and there looks at the error that f returns.
+func guarded(f func() error, look func(error) error) error {
 	over := make(chan error, 1)
 	go func() {
 		returned := false
@@ -230,7 +247,7 @@ func guard(f func() error) error {
 		}()
 		err := f()
 		if err != nil {
-			err = errors.New(step.SanitizeError(err))
+			err = look(err)
 		}
 		returned = true
 		over <- err

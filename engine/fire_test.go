@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"testing"
 	"time"
 
@@ -387,6 +388,28 @@ func TestFiringPassesMiddleware(t *testing.T) {
 	row, err := s.Ent().Instance.Query().Only(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"fired": "true"}, row.Trace)
+}
+
+// What a middleware does wrong in RunSchedule is its caller's error, whatever it is.
+func TestRunScheduleOfABrokenMiddleware(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("not now")
+	var fault func() error
+	s := newStage(t, []Schedule{Every("pulse", time.Hour, report.New(nil))}, func(c *Config) {
+		c.Middleware = []Middleware{{Insert: func(_ context.Context, spec fsm.Spec) (fsm.Spec, error) { return spec, fault() }}}
+	})
+	for name, f := range map[string]func() error{
+		"not now": func() error { return broken },
+		"boom":    func() error { panic("boom") },
+		"alarm":   func() error { return cruel{} },
+		"Goexit":  func() error { runtime.Goexit(); return nil },
+	} {
+		fault = f
+		_, err := s.Admin().RunSchedule(t.Context(), "pulse")
+		require.ErrorContains(t, err, name)
+		require.Equal(t, name == "not now", errors.Is(err, broken))
+	}
+	require.Empty(t, s.keys())
 }
 
 func TestAScheduleThatCannotFireHoldsUpNoOther(t *testing.T) {

@@ -33,8 +33,10 @@ func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = "gendurable cli"
 	}
-	// Every proxy lets this mode through.
+	// Every proxy lets this mode through. Times come as text in it, of which pgx reads the ISO style
+	// only. A proxy lets the setting through, too, and it precedes those of the role.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	config.ConnConfig.RuntimeParams["datestyle"] = "ISO"
 	for _, change := range configure {
 		change(config)
 	}

@@ -235,3 +235,16 @@ func TestBench(t *testing.T) {
 	require.NoError(t, h.pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'gendurable_bench%'`).Scan(&left))
 	require.Zero(t, left, "it goes with its schema")
 }
+
+// A role, or a database, may show times in another style.
+func TestForeignStylesOfDates(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	_, err := h.pool.Exec(t.Context(), `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = %L', current_database(), 'German'); END $$`)
+	require.NoError(t, err)
+	for _, command := range []string{"queue list", "worker list", "instance list", "schedule list"} {
+		h.run(strings.Fields(command)...).is(codeDone)
+	}
+	a := h.run("doctor")
+	require.NotContains(t, a.errs+a.out, "parsing time")
+}

@@ -11,6 +11,7 @@ import (
 // exactly these.
 type Claim struct {
 	Instance
+	Lingers bool     // another worker's step may still run under its partition key
 	Awaited []Signal // the signals that it awaits, in the inbox at the moment of the claim, oldest first
 }
 
@@ -40,7 +41,7 @@ func (w *World) ClaimOnly(id ID, worker, queue string, knows func(Machine) bool,
 func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
 	w.lastToken++
 	i.Status, i.Worker, i.Token, i.Lease = Executing, worker, w.lastToken, w.after(lease)
-	return Claim{Instance: *i, Awaited: w.Signals(func(s *Signal) bool {
+	return Claim{Instance: *i, Lingers: w.lingers(i.PartitionKey, worker), Awaited: w.Signals(func(s *Signal) bool {
 		return s.Target == i.ID && s.Consumed == Never && slices.Contains(i.Awaits, s.Name)
 	})}
 }

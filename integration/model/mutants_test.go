@@ -86,6 +86,11 @@ var mutants = []struct{ name, file, from, to string }{
 	{"resolve by any mark", "commit_resolve.go", "coalesce(g.commit_id = ANY($5::text[]::uuid[]), false)",
 		"coalesce(g.commit_id = ANY($5::text[]::uuid[]) OR g.commit_id IS NOT NULL, false)"},
 	{"own transaction without a look", "tx_step.go", "if !current {", "if current && !current {"},
+	{"reap notes no lost claim", "sweep_reap.go", "lost.add(*key, worker, token)", "_ = token"},
+	{"cancel notes no lost claim", "operate_cancel.go", "lost.add(r.key, r.worker, r.token)", "_ = r.token"},
+	{"a claim is told of its own lost claims", "claim_read.go", "AND l.worker <> $1)", "AND $1 <> '')"},
+	{"a note outlives its step", "key_lost.go", "x.claim_token = ANY($2::bigint[])", "x.claim_token <> ALL($2::bigint[])"},
+	{"who lives is taken for gone", "key_lost.go", "AS gone FROM (SELECT DISTINCT worker FROM l) d)", "OR true AS gone FROM (SELECT DISTINCT worker FROM l) d)"},
 	{"lease of the claim only", "lease.go", "SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'", "SET lease_expires_at = g.lease_expires_at + 0 * $4::bigint * interval '1 microsecond'"},
 }
 

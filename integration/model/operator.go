@@ -29,6 +29,7 @@ func (w *World) Cancel(id ID) bool {
 	if i.Status.Terminal() {
 		return false
 	}
+	w.lose(i)
 	i.unclaim()
 	w.remember(i, "cancel", "cancelled", "")
 	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline = Failed, "cancelled", w.Now, "cancelled", Never

@@ -63,6 +63,7 @@ type world struct {
 	pool     *pgxpool.Pool
 	line     *store.Line
 	stranger *pgx.Conn
+	keeper   *pgx.Conn // of liveness locks
 }
 
 func newWorld(t *testing.T) *world {
@@ -79,7 +80,10 @@ func newWorld(t *testing.T) *world {
 	w.line = w.Line()
 	w.stranger, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
+	w.keeper, err = pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
 	t.Cleanup(func() {
+		_ = w.keeper.Close(context.Background())
 		_ = w.line.Close(context.Background())
 		_ = w.stranger.Close(context.Background())
 	})
@@ -100,6 +104,7 @@ type pair struct {
 	newest  int64           // in the database
 	lastUID int
 	last    map[string]store.Place // of the newest claim of each queue
+	alive   map[string]bool        // workers whose liveness lock somebody holds
 	missed  map[string]bool        // partition keys whose head was held when it should have come forward
 	pulse   model.Moment           // when the schedule is due next
 
@@ -119,11 +124,15 @@ type logger interface {
 
 func newPair(t logger, w *world) *pair {
 	p := &pair{TestingT: t, logf: t.Logf, world: w, ids: map[model.ID]int64{}, models: map[int64]model.ID{}, tokens: map[int64]int64{0: 0},
-		missed: map[string]bool{}, last: map[string]store.Place{}}
+		missed: map[string]bool{}, alive: map[string]bool{}, last: map[string]store.Place{}}
 	p.rollBack()
-	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues`)
+	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.lost_claims`)
 	p.setClock()
 	p.declare()
+	ctx, cancel := p.context()
+	defer cancel()
+	_, err := w.keeper.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
+	require.NoError(t, err)
 	return p
 }
 
@@ -222,6 +231,7 @@ type seen struct {
 	Awaited      []string
 	Dropped      []model.Dropped
 	Expiry       model.Moment
+	Lingers      bool
 }
 
 func seenModel(c *model.Claim) seen {
@@ -229,6 +239,7 @@ func seenModel(c *model.Claim) seen {
 		ID: c.ID, UID: c.UID, Machine: c.Machine, Step: c.Step, Queue: c.Queue, Priority: c.Priority, Key: c.Key,
 		PartitionKey: c.PartitionKey, State: c.State, Attempt: c.Attempt, Crashes: c.Crashes, Visit: c.Visit, Parent: c.Parent,
 		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, TimedOut: c.TimedOut, Expiry: c.Expiry,
+		Lingers: c.Lingers,
 	}
 	if c.Round == c.Visit { // only the joining step reads it
 		s.Dropped = c.Dropped
@@ -244,7 +255,7 @@ func (p *pair) seenReal(c *step.Claim) seen {
 		ID: p.models[c.ID], UID: modelUID(c.UID), Machine: model.Machine{Name: c.Machine, Version: c.Version}, Step: c.Step, Queue: c.Queue,
 		Priority: c.Priority, Key: c.CorrelationKey, PartitionKey: c.PartitionKey, State: string(c.State), Attempt: c.Attempt,
 		Crashes: c.Crashes, Visit: c.Visit, Parent: p.models[c.Parent], ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round,
-		TimedOut: c.TimedOut, Expiry: model.Never,
+		TimedOut: c.TimedOut, Expiry: model.Never, Lingers: c.Lingers,
 	}
 	if !c.Deadline.IsZero() {
 		s.Expiry = moment(&c.Deadline)

@@ -121,6 +121,7 @@ var possible = []struct {
 	{"transact", 3, (*history).transacts},
 	{"read", 1, (*history).reads},
 	{"hold", 3, (*history).holds},
+	{"linger", 2, (*history).lingers},
 }
 
 var weighted = func() (all []int) {

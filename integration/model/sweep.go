@@ -24,6 +24,7 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 			text = fmt.Sprintf("lost its worker %d times at step %s: over the crash limit", i.Crashes+1, i.Step)
 		}
 		w.remember(i, "crash", text, i.Worker)
+		w.lose(i)
 		i.unclaim()
 		i.Attempt++
 		i.Crashes++

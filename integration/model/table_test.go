@@ -1,12 +1,14 @@
 package model_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/integration/model"
@@ -32,6 +34,24 @@ func (p *pair) compareTables() {
 	}
 	require.Len(p, got, len(want), "rows")
 	p.compareSignals()
+	p.compareLost()
+}
+
+func (p *pair) compareLost() {
+	ctx, cancel := p.context()
+	defer cancel()
+	rows, err := p.pool.Query(ctx, `SELECT partition_key, worker, claim_token FROM gendurable.lost_claims`)
+	require.NoError(p, err)
+	got, err := pgx.CollectRows(rows, pgx.RowToStructByPos[model.Lost])
+	require.NoError(p, err)
+	for n := range got {
+		require.Contains(p, p.tokens, got[n].Token)
+		got[n].Token = p.tokens[got[n].Token]
+	}
+	slices.SortFunc(got, func(a, b model.Lost) int { return cmp.Compare(a.Token, b.Token) })
+	if want := p.model.Lost(); !slices.Equal(want, got) {
+		require.Equal(p, want, got, "lost claims")
+	}
 }
 
 func (p *pair) readInstances(want []*model.Instance) []*model.Instance {

@@ -183,6 +183,7 @@ type World struct {
 	lastID    ID
 	lastSent  int
 	lastToken int64
+	lost      []Lost      // in the order in which they were lost
 	paused    []string    // queues
 	held      map[ID]bool // rows that a stranger's transaction has locked
 }

@@ -257,6 +257,9 @@ func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 	}
 	if len(b.keys) > 0 {
 		var p Promotion
+		if b.revocable {
+			stmts = append(stmts, s.stmt("revocable", revocableSQL, nil))
+		}
 		stmts = append(stmts, s.stmt("promote", promoteSQL, func(rows pgx.Rows) error {
 			err := p.read(rows)
 			out.Queues, out.Missed = append(out.Queues, p.Queues...), p.Missed

@@ -40,6 +40,7 @@ func (e *Entry) Needs() (n Needs) {
 type batch struct {
 	worker, mark string
 	slow         bool
+	revocable    bool // undo a promotion that fails, and nothing else
 	entries      []Entry
 
 	kept  kept

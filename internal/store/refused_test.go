@@ -157,7 +157,8 @@ func TestAHeadThatIsRefusedKeepsNobodyElse(t *testing.T) {
 			}
 			var bad []int64
 			ends := map[string]*step.Claim{}
-			for _, key := range []string{"commit", "release", "reap", "expire"} {
+			b.exec(`CREATE TABLE public.written (n int)`)
+			for _, key := range []string{"commit", "own", "release", "reap", "expire"} {
 				row := held
 				switch key {
 				case "reap":
@@ -175,6 +176,12 @@ func TestAHeadThatIsRefusedKeepsNobodyElse(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, got.Applied[ends["commit"].ID])
 			require.Equal(t, []string{"commit"}, got.Missed)
+
+			own, err := b.transact(me, newMark(), store.Entry{Claim: ends["own"], Commit: ending(step.Done)}, nil)
+			require.NoError(t, err)
+			require.True(t, own.Applied[ends["own"].ID])
+			require.Equal(t, []string{"own"}, own.Missed)
+			require.Equal(t, 1, b.written())
 
 			n, p, err := b.Release(t.Context(), me, []*step.Claim{ends["release"]})
 			require.NoError(t, err)

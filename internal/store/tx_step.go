@@ -176,6 +176,7 @@ func usable(conn *pgxpool.Conn) error {
 func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch, t *Transacted) error {
 	out := &t.Committed
 	out.Applied = map[int64]bool{}
+	b.revocable = true
 	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
@@ -186,6 +187,12 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 		err = s.commitInParts(send, b, out)
 	} else {
 		err = send(append(s.outcomes(b, out), s.settle(b, out)...)...)
+	}
+	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Name == promoting && blames(err) {
+		// Postgres refuses to change the next row of the key, not the outcome's own: Promote deals with
+		// it.
+		out.Missed = append(out.Missed, b.keys...)
+		err = send(s.stmt("unpromote", unpromoteSQL, nil))
 	}
 	if err != nil {
 		return uncommittedError{err}
@@ -199,6 +206,14 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	out.Runnable(b.entries)
 	return nil
 }
+
+const (
+	promoting = "promote"
+	// revocableSQL precedes the promotion in a step's own transaction. Without it, a row that Postgres
+	// refuses to bring forward would undo what the step wrote, and its outcome would be blamed.
+	revocableSQL = `SAVEPOINT gendurable_promotion`
+	unpromoteSQL = `ROLLBACK TO SAVEPOINT gendurable_promotion`
+)
 
 // uncommittedError is an error before COMMIT was sent. So nothing was committed, whatever else is
 // unknown.
