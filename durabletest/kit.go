@@ -64,8 +64,8 @@ type Config struct {
 	// now.
 	Calendar time.Time
 	// Options changes the engine's Config, e.g. its codec, limits or middleware. If it sets Queues,
-	// the kit drains only these, else all. The kit itself sets Pool, Schema and Machines, and never
-	// runs ahead: one claim is one step. Nil changes nothing.
+	// the kit drains only these, else all. The kit itself sets Pool, Driver, Schema and Machines, and
+	// never runs ahead: one claim is one step. Nil changes nothing.
 	Options func(c *engine.Config)
 }
 
@@ -154,7 +154,7 @@ func (k *Kit) start(t testing.TB, c Config) error {
 	if c.Options != nil {
 		c.Options(&config)
 	}
-	config.Pool, config.Schema, config.Machines = k.Pool, k.schema, c.Machines
+	config.Pool, config.Driver, config.Schema, config.Machines = k.Pool, nil, k.schema, c.Machines
 	config.Hooks = append(slices.Clip(config.Hooks), engine.Hooks{Step: k.note})
 	if len(config.Queues) > 0 {
 		k.queues = map[string]bool{}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/migrations"
@@ -36,13 +37,17 @@ const (
 	DefaultPollMax       = time.Second
 )
 
-// Config configures an engine. Only Pool is required. A zero field means its default, which its
-// comment gives. Nothing negative is accepted.
+// Config configures an engine. Only Pool, or Driver instead, is required. A zero field means its
+// default, which its comment gives. Nothing negative is accepted.
 type Config struct {
 	// Pool is the host's, and is not closed by the engine. Heartbeat and partition locks dial one
 	// connection each beside it, with its configuration. A worker needs MaxConns of at least 2, a
 	// client 1.
 	Pool *pgxpool.Pool
+	// Driver is what all statements of the engine go through, hot or not: a driver on Pool, or instead
+	// of Pool, which a host has surrounded, e.g. to trace them, by [entpgx.Driver.Around]. What a step
+	// or a host sends itself in its transactions does not go through it. Nil is entpgx.New(Pool).
+	Driver *entpgx.Driver
 	// Schema is the Postgres schema that holds the engine's tables: "gendurable". There is one
 	// engine's data per schema; the host's own tables stay apart.
 	Schema string
@@ -137,6 +142,11 @@ const (
 // WithDefaults returns a copy as New uses it: each zero field has its default. It validates
 // nothing.
 func (c Config) WithDefaults() Config {
+	if c.Driver == nil && c.Pool != nil {
+		c.Driver = entpgx.New(c.Pool)
+	} else if c.Pool == nil && c.Driver != nil {
+		c.Pool = c.Driver.Pool()
+	}
 	c.Schema = cmp.Or(c.Schema, DefaultSchema)
 	c.Machines = slices.Clone(c.Machines)
 	c.Queues = maps.Clone(c.Queues)

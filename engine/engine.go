@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/ent"
-	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
@@ -80,12 +79,11 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := entpgx.New(c.Pool)
 	e := &Engine{
 		config:   c,
 		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
-		store:    store.New(db, c.Schema),
-		queries:  queries(db, c.Schema),
+		store:    store.New(c.Driver, c.Schema),
+		queries:  queries(c.Driver, c.Schema),
 		machines: machines, schedules: schedules,
 		turn: make(chan struct{}, 1),
 	}
@@ -146,7 +144,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return err
 	}
 	defer e.explain(ctx, e.toStart(), &err)
-	if err := migrations.Check(ctx, e.config.Pool, e.config.Schema); err != nil {
+	if err := migrations.Check(ctx, e.config.Driver, e.config.Schema); err != nil {
 		if _, wrong := errors.AsType[*migrations.SchemaError](err); wrong {
 			return fmt.Errorf("%w: %w", ErrSchema, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -120,4 +121,23 @@ func ExampleAdmin_RunSchedule() {
 	// Output:
 	// <nil>
 	// one of it is under way: true
+}
+
+// A driver that is surrounded sees every statement: here those of one insert, in one round trip.
+func ExampleConfig_driver() {
+	var names []string
+	shop := openShop(func(c *engine.Config) {
+		c.Queues = nil // a client sends nothing by itself
+		c.Driver = entpgx.New(c.Pool).Around(func(ctx context.Context, stmts []entpgx.Stmt, send func(context.Context) error) error {
+			for _, s := range stmts {
+				names = append(names, s.Name)
+			}
+			return send(ctx) // within a span, say
+		})
+	})
+	defer shop.close()
+	names = nil
+	_, err := shop.eng.Insert(context.Background(), checkout.New(order{ID: 42}))
+	fmt.Println(names, err)
+	// Output: [begin settings insert commit] <nil>
 }

@@ -62,7 +62,7 @@ func (e *Engine) Health(ctx context.Context) (Health, error) {
 	asked := time.Now()
 	timed, cancel := context.WithTimeout(ctx, HealthTimeout)
 	defer cancel()
-	err := migrations.Check(timed, e.config.Pool, e.config.Schema)
+	err := migrations.Check(timed, e.config.Driver, e.config.Schema)
 	h.Activity = e.Activity()
 	wrong, isSchema := errors.AsType[*migrations.SchemaError](err)
 	switch {

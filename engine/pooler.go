@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
 // A proxy that pools transactions gives each transaction of a client to whichever session with
@@ -76,12 +78,13 @@ func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
 		return pooler{}, err
 	}
 	defer conn.Release()
+	p := prober{e.config.Driver}
 	a := conn.Conn().PgConn()
-	serving, err := backend(ctx, a, "")
+	serving, err := p.backend(ctx, a, "")
 	if err != nil || serving == a.PID() {
 		return pooler{}, err
 	}
-	other, err := e.store.Driver().Dial(ctx)
+	other, err := p.db.Dial(ctx)
 	if err != nil {
 		return pooler{}, err
 	}
@@ -89,42 +92,49 @@ func (e *Engine) pooler(ctx context.Context, named bool) (pooler, error) {
 	b := other.PgConn()
 	var found pooler
 	for range poolerRounds {
-		if found.transactions, err = exchanges(ctx, a, b); err != nil || found.transactions {
+		if found.transactions, err = p.exchanges(ctx, a, b); err != nil || found.transactions {
 			break
 		}
 	}
 	if err == nil && found.transactions && named {
-		found.statements, err = keeps(ctx, a, b)
+		found.statements, err = p.keeps(ctx, a, b)
 	}
 	return found, err
 }
 
+// prober asks connections by the simple protocol, which needs nothing that a proxy might lose, and
+// tells what surrounds the driver of it.
+type prober struct{ db *entpgx.Driver }
+
+// lookForProxy is the name of its statements.
+const lookForProxy = "look for a proxy"
+
 // exchanges reports whether b is served by the session that a had between two of a's transactions,
 // or a by another one because of that. It asks the first of them first: with b in its only session,
 // a proxy would let a wait.
-func exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
-	before, err := backend(ctx, a, "")
+func (p prober) exchanges(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+	before, err := p.backend(ctx, a, "")
 	if err != nil {
 		return false, err
 	}
-	held, err := backend(ctx, b, beginIdle)
+	held, err := p.backend(ctx, b, beginIdle)
 	if err != nil {
 		return false, err
 	}
 	after := held
 	if held != before {
-		after, err = backend(ctx, a, "")
+		after, err = p.backend(ctx, a, "")
 	}
-	return after != before || held == before, errors.Join(err, simple(ctx, b, "ROLLBACK"))
+	return after != before || held == before, errors.Join(err, p.simple(ctx, b, "ROLLBACK"))
 }
 
 // keeps reports whether a named statement can be used wherever a transaction lands. It stops at the
 // first sign that it cannot: a session that does not know what its client has prepared, or knows
 // what another client has prepared. Each round has a name of its own, since a statement that an
 // earlier round left in some sessions would look like one that is kept.
-func keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
+func (p prober) keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	for range poolerRounds {
-		err := keepsOne(ctx, a, b, "gendurable_"+rand.Text())
+		err := p.keepsOne(ctx, a, b, "gendurable_"+rand.Text())
 		var reported *pgconn.PgError
 		if errors.As(err, &reported) && (reported.Code == "26000" || reported.Code == "42P05") {
 			return false, nil
@@ -136,22 +146,25 @@ func keeps(ctx context.Context, a, b *pgconn.PgConn) (bool, error) {
 	return true, nil
 }
 
-func keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
+func (p prober) keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
 	const select1 = "SELECT 1"
 	if _, err := a.Prepare(ctx, name, select1, nil); err != nil {
 		return err
 	}
 	// Nothing stays behind, as far as the proxy lets this reach what it closes.
 	defer func() { _ = errors.Join(a.Deallocate(ctx, name), b.Deallocate(ctx, name)) }()
-	run := func() error { return a.ExecPrepared(ctx, name, nil, nil, nil).Read().Err }
+	run := func() error {
+		return p.db.Surround(ctx, func(ctx context.Context) error { return a.ExecPrepared(ctx, name, nil, nil, nil).Read().Err },
+			entpgx.Stmt{Name: lookForProxy, SQL: select1})
+	}
 	if err := errors.Join(run(), run()); err != nil { // twice: sessions may be given out in turns
 		return err
 	}
-	if err := simple(ctx, b, beginIdle); err != nil {
+	if err := p.simple(ctx, b, beginIdle); err != nil {
 		return err
 	}
 	_, err := b.Prepare(ctx, name, select1, nil)
-	if err := errors.Join(err, simple(ctx, b, "ROLLBACK")); err != nil {
+	if err := errors.Join(err, p.simple(ctx, b, "ROLLBACK")); err != nil {
 		return err
 	}
 	return run()
@@ -162,22 +175,28 @@ func keepsOne(ctx context.Context, a, b *pgconn.PgConn, name string) error {
 const beginIdle = `BEGIN; SET LOCAL idle_in_transaction_session_timeout = '60s';
 	SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'; `
 
-// backend returns the process of Postgres that serves a connection, after some other statements. It
-// asks by the simple protocol, which needs nothing that a proxy might lose.
-func backend(ctx context.Context, conn *pgconn.PgConn, after string) (uint32, error) {
-	results, err := conn.Exec(ctx, after+"SELECT pg_backend_pid()").ReadAll()
-	if err != nil {
-		return 0, err
-	}
-	last := results[len(results)-1]
-	if len(last.Rows) != 1 {
-		return 0, errors.New("pg_backend_pid() has no row")
-	}
-	pid, err := strconv.ParseUint(string(last.Rows[0][0]), 10, 32)
-	return uint32(pid), err
+// backend returns the process of Postgres that serves a connection, after some other statements.
+func (p prober) backend(ctx context.Context, conn *pgconn.PgConn, after string) (pid uint32, err error) {
+	sql := after + "SELECT pg_backend_pid()"
+	err = p.db.Surround(ctx, func(ctx context.Context) error {
+		results, err := conn.Exec(ctx, sql).ReadAll()
+		if err != nil {
+			return err
+		}
+		last := results[len(results)-1]
+		if len(last.Rows) != 1 {
+			return errors.New("pg_backend_pid() has no row")
+		}
+		parsed, err := strconv.ParseUint(string(last.Rows[0][0]), 10, 32)
+		pid = uint32(parsed)
+		return err
+	}, entpgx.Stmt{Name: lookForProxy, SQL: sql})
+	return pid, err
 }
 
-func simple(ctx context.Context, conn *pgconn.PgConn, sql string) error {
-	_, err := conn.Exec(ctx, sql).ReadAll()
-	return err
+func (p prober) simple(ctx context.Context, conn *pgconn.PgConn, sql string) error {
+	return p.db.Surround(ctx, func(ctx context.Context) error {
+		_, err := conn.Exec(ctx, sql).ReadAll()
+		return err
+	}, entpgx.Stmt{Name: lookForProxy, SQL: sql})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
@@ -22,7 +23,7 @@ func TestKeepsStatements(t *testing.T) {
 		b, err := pgx.Connect(t.Context(), url)
 		require.NoError(t, err)
 		for range 2 { // what the first look left in the sessions does not mislead the second
-			kept, err := keeps(t.Context(), a.PgConn(), b.PgConn())
+			kept, err := prober{entpgx.New(pgtest.Pool(t, direct))}.keeps(t.Context(), a.PgConn(), b.PgConn())
 			require.NoError(t, err)
 			require.Equal(t, want, kept)
 		}

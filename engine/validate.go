@@ -66,6 +66,9 @@ func (c Config) validate() (machines []*step.Machine, schedules []declared, err 
 }
 
 func (c Config) validatePool(f *faults) {
+	if c.Driver != nil && (c.Driver.Pool() == nil || c.Driver.Pool() != c.Pool) {
+		f.add("Driver", "it is not on Pool: want one that entpgx.New made of that pool")
+	}
 	if c.Pool == nil {
 		f.add("Pool", "nil")
 		return

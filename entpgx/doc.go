@@ -1,6 +1,12 @@
 // Package entpgx runs ent natively on pgx: [Driver] is ent's dialect.Driver over a pgxpool, without
 // database/sql in between. Hot statements written by hand go through the same driver and the same
-// pool as a [Driver.Pipeline]. The package imports pgx and ent only.
+// pool as a [Driver.Pipeline]. [Driver.Around] surrounds all of them. The package imports pgx and
+// ent only.
+//
+// What ent does with its own driver works: transactions, savepoints inside a transaction of pgx
+// ([Within]), plain statements (the feature sql/execquery), migrations (Schema.Create), in every
+// exec mode of pgx. One thing does not: session variables of a context (sql.WithVar), which ent
+// keeps from other drivers. Set them in a transaction, by set_config.
 //
 // # Statements for every exec mode
 //

@@ -29,17 +29,20 @@ var _ dialect.Driver = (*Driver)(nil)
 
 // New returns a driver over the host's pool. Close does not close the pool.
 func New(pool *pgxpool.Pool) *Driver {
-	d := &Driver{queries: queries{pool}, pool: pool}
+	d := &Driver{queries: queries{db: pool}, pool: pool}
 	if textOnly(pool.Config().ConnConfig.DefaultQueryExecMode) {
-		d.queries = queries{pooled{pool}}
+		d.db = pooled{pool}
 	}
 	return d
 }
 
 // Within returns a driver inside a transaction of the caller's, who also ends it. Transactions that
 // the driver begins are savepoints.
-func Within(tx pgx.Tx) *Driver {
-	return &Driver{queries: queries{inTx{tx}}, tx: tx}
+func Within(tx pgx.Tx) *Driver { return &Driver{queries: queries{db: inTx{tx}}, tx: tx} }
+
+// Within returns a driver like [Within] does, with everything that surrounds d.
+func (d *Driver) Within(tx pgx.Tx) *Driver {
+	return &Driver{queries: queries{db: inTx{tx}, around: d.around}, tx: tx}
 }
 
 // Pool returns the host's pool; nil for a driver made by Within.
@@ -100,18 +103,22 @@ func (d *Driver) BeginTx(ctx context.Context, options *entsql.TxOptions) (dialec
 	if !ok {
 		return nil, fmt.Errorf("begin a transaction: Postgres has no isolation level %q", options.Isolation)
 	}
-	tx, err := d.begin(ctx, level, options.ReadOnly)
+	var tx pgx.Tx
+	err := d.Surround(ctx, func(ctx context.Context) (err error) {
+		tx, err = d.begin(ctx, level, options.ReadOnly)
+		return err
+	}, Stmt{Name: "begin", SQL: "BEGIN"})
 	if err != nil {
 		return nil, fmt.Errorf("begin a transaction: %w", err)
 	}
 	return &Tx{
-		queries: queries{inTx{tx}},
+		queries: queries{db: inTx{tx}, around: d.around},
 		tx:      tx,
-		commit:  func() error { return tx.Commit(ctx) },
+		commit:  func() error { return d.Surround(ctx, tx.Commit, Stmt{Name: "commit", SQL: "COMMIT"}) },
 		rollback: func() error {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 			defer cancel()
-			return tx.Rollback(ctx)
+			return d.Surround(ctx, tx.Rollback, Stmt{Name: "rollback", SQL: "ROLLBACK"})
 		},
 	}, nil
 }
@@ -150,7 +157,10 @@ func (t *Tx) Commit() error { return t.commit() }
 func (t *Tx) Rollback() error { return t.rollback() }
 
 // queries implements [dialect.ExecQuerier] on anything that runs statements.
-type queries struct{ db runner }
+type queries struct {
+	db     runner
+	around Around // nil: nothing
+}
 
 type runner interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
@@ -169,7 +179,7 @@ func (q queries) Exec(ctx context.Context, query string, args, v any) error {
 	default:
 		return fmt.Errorf("run a statement: the result is a %T, want *sql.Result", v)
 	}
-	tag, err := q.db.Exec(ctx, query, arguments...)
+	tag, err := q.exec(ctx, query, arguments)
 	if err != nil {
 		return constraint(err)
 	}
@@ -177,6 +187,17 @@ func (q queries) Exec(ctx context.Context, query string, args, v any) error {
 		*result = affected(tag.RowsAffected())
 	}
 	return nil
+}
+
+func (q queries) exec(ctx context.Context, query string, args []any) (tag pgconn.CommandTag, err error) {
+	if q.around == nil {
+		return q.db.Exec(ctx, query, args...)
+	}
+	err = q.around(ctx, []Stmt{{SQL: query, Args: args}}, func(ctx context.Context) (err error) {
+		tag, err = q.db.Exec(ctx, query, args...)
+		return err
+	})
+	return tag, err
 }
 
 // Query runs a query. args is a []any; v is a *sql.Rows of ent, which the caller closes.
@@ -189,19 +210,42 @@ func (q queries) Query(ctx context.Context, query string, args, v any) error {
 	if err != nil {
 		return err
 	}
-	arguments = append([]any{textButTimes}, arguments...)
-	found, err := q.db.Query(ctx, query, arguments...)
+	peeked, err := q.query(ctx, query, arguments)
 	if err != nil {
 		return constraint(err)
 	}
-	// ent reads the columns before the first row. So an error of the server, such as a constraint that
-	// an INSERT … RETURNING violates, has to be returned here.
-	peeked := peek(found)
-	if err := found.Err(); !peeked.first && err != nil {
-		return constraint(err)
+	if ofBuilder(query) {
+		target.ColumnScanner = peeked
+		return nil
 	}
-	target.ColumnScanner = peeked
+	standard, err := peeked.standard() //nolint:rowserrcheck // ent reads them
+	if err != nil {
+		return err
+	}
+	target.ColumnScanner = standard
 	return nil
+}
+
+// query runs a query and reads its first row. ent reads the columns before that. So an error of the
+// server, such as a constraint that an INSERT … RETURNING violates, has to be returned here.
+func (q queries) query(ctx context.Context, query string, args []any) (peeked *rows, err error) {
+	args = append([]any{textButTimes}, args...)
+	send := func(ctx context.Context) error {
+		found, err := q.db.Query(ctx, query, args...)
+		if err != nil {
+			return err
+		}
+		peeked = peek(found)
+		if err := found.Err(); !peeked.first && err != nil {
+			return err
+		}
+		return nil
+	}
+	if q.around == nil {
+		return peeked, send(ctx)
+	}
+	err = q.around(ctx, []Stmt{{SQL: query, Args: args[1:]}}, send)
+	return peeked, err
 }
 
 // list returns the arguments in the form in which ent passes them.

@@ -36,6 +36,13 @@ func (d *Driver) Pipeline(ctx context.Context, stmts ...Stmt) error {
 	if len(stmts) == 0 {
 		return nil
 	}
+	if d.around == nil {
+		return d.pipeline(ctx, stmts)
+	}
+	return d.around(ctx, stmts, func(ctx context.Context) error { return d.pipeline(ctx, stmts) })
+}
+
+func (d *Driver) pipeline(ctx context.Context, stmts []Stmt) error {
 	if d.tx != nil {
 		return pipeline(ctx, d.tx, d.tx.Conn(), stmts, false)
 	}
@@ -47,12 +54,16 @@ func (d *Driver) Pipeline(ctx context.Context, stmts ...Stmt) error {
 	return pipeline(ctx, conn, conn.Conn(), stmts, isIdle(conn.Conn()))
 }
 
-// PipelineOn is [Driver.Pipeline] on a connection outside of a pool.
-func PipelineOn(ctx context.Context, conn *pgx.Conn, stmts ...Stmt) error {
+// PipelineOn is [Driver.Pipeline] on a connection that the caller holds: one of Dial, or one of the
+// pool.
+func (d *Driver) PipelineOn(ctx context.Context, conn *pgx.Conn, stmts ...Stmt) error {
 	if len(stmts) == 0 {
 		return nil
 	}
-	return pipeline(ctx, conn, conn, stmts, isIdle(conn))
+	if d.around == nil {
+		return pipeline(ctx, conn, conn, stmts, isIdle(conn))
+	}
+	return d.around(ctx, stmts, func(ctx context.Context) error { return pipeline(ctx, conn, conn, stmts, isIdle(conn)) })
 }
 
 // sender sends a batch: it is the connection, or the wrapper that guards its transaction.

@@ -80,7 +80,7 @@ func TestPipelineOfNothing(t *testing.T) {
 	t.Parallel()
 	driver := newDriver(t, account, pgx.QueryExecModeCacheStatement)
 	require.NoError(t, driver.Pipeline(t.Context()))
-	require.NoError(t, entpgx.PipelineOn(t.Context(), nil))
+	require.NoError(t, driver.PipelineOn(t.Context(), nil))
 }
 
 func TestFailedStatementUndoesItsTransaction(t *testing.T) {
@@ -212,18 +212,18 @@ func TestContext(t *testing.T) {
 		conn, err := driver.Dial(t.Context())
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
-		failed = stmtError(t, entpgx.PipelineOn(ended, conn, begin, commit), 0, "begin")
+		failed = stmtError(t, driver.PipelineOn(ended, conn, begin, commit), 0, "begin")
 		require.False(t, failed.Unknown())
 
 		running, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		sleep := entpgx.Stmt{Name: "sleep", SQL: "SELECT pg_sleep(60)"}
-		require.ErrorAs(t, entpgx.PipelineOn(running, conn, begin, sleep, commit), &failed)
+		require.ErrorAs(t, driver.PipelineOn(running, conn, begin, sleep, commit), &failed)
 		require.ErrorIs(t, failed, context.DeadlineExceeded)
 		require.True(t, failed.Unknown())
 		require.True(t, conn.IsClosed())
 
-		failed = stmtError(t, entpgx.PipelineOn(t.Context(), conn, begin, commit), 0, "begin")
+		failed = stmtError(t, driver.PipelineOn(t.Context(), conn, begin, commit), 0, "begin")
 		require.ErrorIs(t, failed, pgconn.ErrConnClosed)
 		require.False(t, failed.Unknown())
 	})
@@ -235,8 +235,8 @@ func TestTransactionOfTheCallerStaysOpen(t *testing.T) {
 		conn, err := driver.Dial(t.Context())
 		require.NoError(t, err)
 		defer conn.Close(context.Background())
-		require.NoError(t, entpgx.PipelineOn(t.Context(), conn, begin, add("a", 5)))
-		stmtError(t, entpgx.PipelineOn(t.Context(), conn, add("b", -11)), 0, "add to b")
+		require.NoError(t, driver.PipelineOn(t.Context(), conn, begin, add("a", 5)))
+		stmtError(t, driver.PipelineOn(t.Context(), conn, add("b", -11)), 0, "add to b")
 		require.Equal(t, byte('E'), conn.PgConn().TxStatus())
 	})
 }

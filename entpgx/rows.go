@@ -2,28 +2,26 @@ package entpgx
 
 import (
 	stdsql "database/sql"
-	"errors"
+	"slices"
 
 	entsql "entgo.io/ent/dialect/sql"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // rows presents a native result, whose first row was read already, as ent wants it.
 type rows struct {
 	pgx.Rows
-	columns []string
-	peeked  bool // Next still has to return first
-	first   bool
+	fields []pgconn.FieldDescription
+	peeked bool // Next still has to return first
+	first  bool
+	types  []*stdsql.ColumnType // nil until somebody asks
 }
 
 // peek reads the first row. If there is none, the result closes, and its connection may have
-// another user at once. So peek reads the result's description before.
+// another user at once. So peek copies the result's description before.
 func peek(found pgx.Rows) *rows {
-	fields := found.FieldDescriptions()
-	r := &rows{Rows: found, columns: make([]string, len(fields)), peeked: true}
-	for i, field := range fields {
-		r.columns[i] = field.Name
-	}
+	r := &rows{Rows: found, fields: slices.Clone(found.FieldDescriptions()), peeked: true}
 	r.first = found.Next()
 	return r
 }
@@ -43,12 +41,34 @@ func (r *rows) Close() error {
 	return r.Err()
 }
 
-func (r *rows) Columns() ([]string, error) { return r.columns, nil }
-
-// ColumnTypes always fails, since the standard library's type cannot be made outside of it. ent
-// then scans columns that it does not know into any.
-func (r *rows) ColumnTypes() ([]*stdsql.ColumnType, error) {
-	return nil, errors.New("a native result has no column types of database/sql")
+func (r *rows) Columns() ([]string, error) {
+	names := make([]string, len(r.fields))
+	for i, field := range r.fields {
+		names[i] = field.Name
+	}
+	return names, nil
 }
+
+// ColumnTypes returns the types of the columns, which only rows of database/sql can make. ent asks
+// for each row, and each column that it does not know.
+func (r *rows) ColumnTypes() ([]*stdsql.ColumnType, error) {
+	if r.types != nil {
+		return r.types, nil
+	}
+	standard, err := (&rows{Rows: nothing{}, fields: r.fields}).standard() //nolint:rowserrcheck // there are none
+	if err != nil {
+		return nil, err
+	}
+	defer standard.Close()
+	r.types, err = standard.ColumnTypes()
+	return r.types, err
+}
+
+// nothing are rows without a row.
+type nothing struct{ pgx.Rows }
+
+func (nothing) Next() bool { return false }
+func (nothing) Close()     {}
+func (nothing) Err() error { return nil }
 
 func (r *rows) NextResultSet() bool { return false }

@@ -274,7 +274,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, pick func(*Claimed) entpgx.Stmt) (Claimed, error) {
 	out := Claimed{NextDue: -1}
 	claim := s.enclose(fastLock, []entpgx.Stmt{pick(&out)})
-	err := entpgx.PipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
+	err := s.db.PipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
 		if blames(err) {
 			err = s.readApart(ctx, conn, p, &out)

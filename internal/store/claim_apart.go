@@ -65,7 +65,7 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 	out := Claimed{NextDue: claimAgain}
 	var window []int64
 	args := append([]any{p.Queue, p.Window, p.Machines}, p.After.args()...)
-	err := entpgx.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
+	err := s.db.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
 		s.stmt("claim window", windowSQL, readIDs(&window), append(args, pass)...)})...)
 	if err != nil {
 		return out, err

@@ -33,7 +33,7 @@ const claimPartSQL = `SELECT set_config('gendurable.claimed', coalesce($1::bigin
 func (s *Store) readApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, out *Claimed) error {
 	out.Claims, out.Last, out.placed = nil, Place{}, nil
 	var ids, fencing []int64
-	if err := entpgx.PipelineOn(ctx, conn, s.stmt("claimed", claimedSQL, func(rows pgx.Rows) error {
+	if err := s.db.PipelineOn(ctx, conn, s.stmt("claimed", claimedSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&ids, &fencing, &out.Unsettled}, func() error { return nil })
 		return err
 	})); err != nil {
@@ -41,7 +41,7 @@ func (s *Store) readApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, o
 	}
 	read := func(ids []int64, inbox bool) ([]placed, error) {
 		var part Claimed
-		err := entpgx.PipelineOn(ctx, conn, s.look(p, &part, s.stmt("claim part", claimPartSQL, nil, ids, inbox))...)
+		err := s.db.PipelineOn(ctx, conn, s.look(p, &part, s.stmt("claim part", claimPartSQL, nil, ids, inbox))...)
 		return part.placed, err
 	}
 	unread, err := narrow(ids, func(ids []int64) error {
@@ -82,7 +82,7 @@ FROM {s}.gen_durable g WHERE g.id = $1 AND coalesce(g.status = 'executing', fals
 
 // readRemains returns the claim of a row that cannot be read, or none if it has changed hands.
 func (s *Store) readRemains(ctx context.Context, conn *pgx.Conn, p *ClaimParams, u Refused, fencing map[int64]int64) (found []placed, err error) {
-	err = entpgx.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{s.stmt("claim remains", remainsSQL, func(rows pgx.Rows) error {
+	err = s.db.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{s.stmt("claim remains", remainsSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			c := step.Claim{Queue: p.Queue, Unread: fmt.Errorf("the instance cannot be read: repair its row, then retry it: %w", u.Err)}
 			if err := rows.Scan(&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &c.Attempt, &c.Crashes, &c.Visit, &c.Token, &c.Priority,

@@ -330,14 +330,15 @@ func (s *Store) interactive(ctx context.Context, lock string, body func(send) er
 		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit)}
 		err := body(func(stmts ...entpgx.Stmt) error {
 			stmts, begin = append(begin, stmts...), nil
-			return entpgx.PipelineOn(ctx, conn.Conn(), stmts...)
+			return s.db.PipelineOn(ctx, conn.Conn(), stmts...)
 		})
 		if err == nil {
-			return entpgx.PipelineOn(ctx, conn.Conn(), s.stmt("commit", `COMMIT`, nil))
+			return s.db.PipelineOn(ctx, conn.Conn(), s.stmt("commit", `COMMIT`, nil))
 		}
 		if conn.Conn().PgConn().TxStatus() != 'I' {
-			if _, rollback := conn.Exec(context.WithoutCancel(ctx), `ROLLBACK`); rollback != nil {
-				return errors.Join(err, conn.Conn().Close(context.WithoutCancel(ctx)))
+			ctx := context.WithoutCancel(ctx)
+			if rollback := s.db.PipelineOn(ctx, conn.Conn(), s.stmt("rollback", `ROLLBACK`, nil)); rollback != nil {
+				return errors.Join(err, conn.Conn().Close(ctx))
 			}
 		}
 		return err

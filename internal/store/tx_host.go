@@ -15,7 +15,8 @@ import (
 // Transaction runs statements in order inside a transaction that someone else began and will end.
 // [Pgx], [SQL] and [Foreign] make one.
 type Transaction interface {
-	run(ctx context.Context, stmts ...entpgx.Stmt) error
+	// run sends within what surrounds the store's driver.
+	run(ctx context.Context, db *entpgx.Driver, stmts ...entpgx.Stmt) error
 }
 
 // Pgx returns a Transaction of pgx. It sends statements that need no answer between them in one
@@ -24,18 +25,18 @@ func Pgx(tx pgx.Tx) Transaction {
 	if tx == nil {
 		return nothing{}
 	}
-	return native{entpgx.Within(tx)}
+	return native{tx}
 }
 
-type native struct{ *entpgx.Driver }
+type native struct{ pgx.Tx }
 
-func (t native) run(ctx context.Context, stmts ...entpgx.Stmt) error {
-	return t.Pipeline(ctx, stmts...)
+func (t native) run(ctx context.Context, db *entpgx.Driver, stmts ...entpgx.Stmt) error {
+	return db.Within(t.Tx).Pipeline(ctx, stmts...)
 }
 
 type nothing struct{}
 
-func (nothing) run(context.Context, ...entpgx.Stmt) error {
+func (nothing) run(context.Context, *entpgx.Driver, ...entpgx.Stmt) error {
 	return errors.New("the transaction is nil")
 }
 
@@ -58,7 +59,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, err
 		cols.add(x)
 	}
 	cols.chain()
-	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) }
+	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) }
 	out, err := h.s.insertIn(send, &cols, list)
 	if err != nil {
 		return nil, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
@@ -69,7 +70,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, err
 // Deliver is [Store.Deliver]. The target stays locked until the host's transaction ends. Its
 // outcome waits for that, and no other outcome does.
 func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
-	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) })
+	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) })
 	if err != nil {
 		return Delivery{}, fmt.Errorf("deliver signal %q to %s in the host's transaction: %w", m.Name, to, err)
 	}
@@ -78,7 +79,7 @@ func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox 
 
 // DeliverOrInsert is [Store.DeliverOrInsert].
 func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (Delivery, error) {
-	got, err := h.s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) })
+	got, err := h.s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) })
 	if err != nil {
 		return Delivery{}, fmt.Errorf("deliver signal %q to key %q or insert it in the host's transaction: %w", m.Name, x.Key, err)
 	}
@@ -92,7 +93,7 @@ func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Sign
 // Where a family grew while it was locked in order, only the host can begin anew: it gets an error.
 func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operated, err error) {
 	o.Verb = Cancel
-	if err := h.s.operate(func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, stmts...) }, ids, o, &out); err != nil {
+	if err := h.s.operate(func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) }, ids, o, &out); err != nil {
 		return Operated{}, fmt.Errorf("cancel %d instances in the host's transaction: %w", len(ids), err)
 	}
 	return out, nil
@@ -104,7 +105,7 @@ func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operate
 func (h *Hosted) Live(ctx context.Context, ids []int64) ([]Change, error) {
 	found := map[int64]*operated{}
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	if err := h.tx.run(ctx, h.s.lockOperated(ids, &Order{Verb: Cancel}, found)); err != nil {
+	if err := h.tx.run(ctx, h.s.db, h.s.lockOperated(ids, &Order{Verb: Cancel}, found)); err != nil {
 		return nil, fmt.Errorf("look whether %d instances are live in the host's transaction: %w", len(ids), err)
 	}
 	var out []Change

@@ -61,9 +61,9 @@ func Foreign(tx Querier) Transaction { return foreign{tx} }
 
 type foreign struct{ tx Querier }
 
-func (t foreign) run(ctx context.Context, stmts ...entpgx.Stmt) error {
+func (t foreign) run(ctx context.Context, db *entpgx.Driver, stmts ...entpgx.Stmt) error {
 	for _, s := range stmts {
-		if err := t.one(ctx, s); err != nil {
+		if err := db.Surround(ctx, func(ctx context.Context) error { return t.one(ctx, s) }, s); err != nil {
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}

@@ -112,13 +112,13 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 		return t, fmt.Errorf("begin a step's transaction: %w", err)
 	}
 	defer conn.Release()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+	tx, err := s.begin(ctx, conn)
 	if err != nil {
 		return t, fmt.Errorf("begin a step's transaction: %w", err)
 	}
-	defer undo(finish, tx)
+	defer s.undo(finish, tx)
 	current := false
-	if err := entpgx.PipelineOn(ctx, conn.Conn(), s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
+	if err := s.db.PipelineOn(ctx, conn.Conn(), s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&current, nil}, func() error { return nil })
 		return err
 	}, c.ID, c.Token, c.Visit, worker, millis(t.Wait))); err != nil {
@@ -180,7 +180,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
-		return entpgx.PipelineOn(ctx, conn, stmts...)
+		return s.db.PipelineOn(ctx, conn, stmts...)
 	}
 	var err error
 	if b.inParts() {
@@ -200,7 +200,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	if len(out.Applied) == 0 {
 		return nil // the outcome is stale: whoever began the transaction rolls it back
 	}
-	if err := tx.Commit(ctx); err != nil {
+	if err := s.db.Surround(ctx, tx.Commit, s.stmt("commit", `COMMIT`, nil)); err != nil {
 		return &entpgx.StmtError{Name: "commit", Sent: true, Err: err}
 	}
 	out.Runnable(b.entries)
@@ -224,10 +224,21 @@ func (e uncommittedError) Unwrap() error { return e.error }
 // Unknown returns false.
 func (uncommittedError) Unknown() bool { return false }
 
+func (s *Store) begin(ctx context.Context, conn *pgxpool.Conn) (tx pgx.Tx, err error) {
+	err = s.db.Surround(ctx, func(ctx context.Context) (err error) {
+		tx, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: beginSQL})
+		return err
+	}, s.stmt("begin", beginSQL, nil))
+	return tx, err
+}
+
 // undo rolls back a transaction that is still open. A connection that cannot do even that is
 // closed.
-func undo(ctx context.Context, tx pgx.Tx) {
+func (s *Store) undo(ctx context.Context, tx pgx.Tx) {
+	if tx.Conn() == nil || tx.Conn().PgConn().TxStatus() == 'I' {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	_ = tx.Rollback(ctx) // an error if it has ended already
+	_ = s.db.Surround(ctx, tx.Rollback, s.stmt("rollback", `ROLLBACK`, nil)) // an error if it has ended already
 }
