@@ -33,7 +33,7 @@ func (s strict) Commit(_ context.Context, _, _ string, entries []store.Entry, _ 
 	return out, nil
 }
 
-func (strict) Resolve(_ context.Context, _ string, _ []string, entries []store.Entry, _ time.Duration) (map[int64]store.Verdict, error) {
+func (strict) Resolve(_ context.Context, _ string, _ [][]string, entries []store.Entry, _ time.Duration) (map[int64]store.Verdict, error) {
 	out := map[int64]store.Verdict{}
 	for _, e := range entries {
 		out[e.Claim.ID] = store.Stale

@@ -415,7 +415,7 @@ func (db *fake) Transact(ctx, finish context.Context, worker, mark string, c *st
 	return t, err
 }
 
-func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entries []store.Entry, wait time.Duration) (map[int64]store.Verdict, error) {
+func (db *fake) Resolve(ctx context.Context, worker string, marks [][]string, entries []store.Entry, wait time.Duration) (map[int64]store.Verdict, error) {
 	out := map[int64]store.Verdict{}
 	ids := make([]int64, len(entries))
 	for i := range entries {
@@ -431,9 +431,9 @@ func (db *fake) Resolve(ctx context.Context, worker string, marks []string, entr
 		return nil, err
 	}
 	return out, db.send(ctx, "resolve", fmt.Sprint(ids), func() error {
-		for _, e := range entries {
+		for i, e := range entries {
 			switch r := db.rows[e.Claim.ID]; {
-			case slices.Contains(marks, r.mark):
+			case slices.Contains(marks[i], r.mark):
 				out[r.ID] = store.Mine
 			case r.fence(e.Claim, worker) && r.Visit == e.Claim.Visit:
 				parent := db.rows[e.Claim.Parent]

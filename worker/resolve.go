@@ -14,10 +14,13 @@ import (
 // puts aside those whose row somebody holds. With wait, which is for one outcome alone, it first
 // waits for the row.
 func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pending) {
-	var marks []string
-	entries := make([]store.Entry, len(batch))
+	batch, repeated := distinct(batch)
+	if len(repeated) > 0 {
+		current = c.resolve(repeated, wait)
+	}
+	marks, entries := make([][]string, len(batch)), make([]store.Entry, len(batch))
 	for i, p := range batch {
-		marks, entries[i] = append(marks, p.marks...), p.entry
+		marks[i], entries[i] = p.marks, p.entry
 	}
 	for n := 0; pace.Sleep(c.base, pace.Backoff(n, 50*time.Millisecond, 5*time.Second)); n++ {
 		ctx, cancel := context.WithTimeout(c.base, statementTimeout)
@@ -25,15 +28,15 @@ func (c *committer) resolve(batch []*pending, wait time.Duration) (current []*pe
 		cancel()
 		switch {
 		case err == nil:
-			return c.decide(batch, verdicts)
+			return append(current, c.decide(batch, verdicts)...)
 		case wait > 0 && store.IsLockTimeout(err):
 			c.putAside(batch, attempt{wait: wait}, err)
-			return nil
+			return current
 		}
 		c.trouble("resolve a commit", err)
 	}
 	c.abandon(batch)
-	return nil
+	return current
 }
 
 // decide answers outcomes according to their verdicts.

@@ -221,7 +221,7 @@ func (c *committing) round(ctx context.Context, mark string) error {
 
 // look drops the outcomes that are decided, and returns those whose claim is surely current.
 func (c *committing) look(ctx context.Context, wait time.Duration) (current []store.Entry, err error) {
-	verdicts, err := c.db.Resolve(ctx, c.worker, c.marks, c.entries, wait)
+	verdicts, err := c.db.Resolve(ctx, c.worker, slices.Repeat([][]string{c.marks}, len(c.entries)), c.entries, wait)
 	if err != nil {
 		return nil, err
 	}

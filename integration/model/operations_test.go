@@ -240,7 +240,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 	}
 	// If the answer had been lost, the rows would say the same.
 	for _, of := range [][]store.Entry{rest, entries} {
-		said, err := p.Resolve(ctx, name, []string{mark(), m}, of, 0)
+		said, err := p.Resolve(ctx, name, slices.Repeat([][]string{{mark(), m}}, len(of)), of, 0)
 		require.NoError(p, err)
 		for _, e := range of {
 			require.Equal(p, verdicts[e.Claim.ID], said[e.Claim.ID], "what became of %d", e.Claim.ID)

@@ -230,7 +230,7 @@ func TestChildOfAParentThatIsGone(t *testing.T) {
 	mark := newMark()
 	got, err := b.Commit(t.Context(), me, mark, []store.Entry{entry}, 0)
 	require.NoError(t, err)
-	verdict, err := b.Resolve(t.Context(), me, []string{mark}, []store.Entry{entry}, 0)
+	verdict, err := b.Resolve(t.Context(), me, eachOf([]store.Entry{entry}, mark), []store.Entry{entry}, 0)
 	require.NoError(t, err)
 	if !got.Applied[c.ID] {
 		require.Equal(t, store.Current, verdict[c.ID], "left out is neither applied nor stale")

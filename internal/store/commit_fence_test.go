@@ -70,7 +70,7 @@ func (b bench) requireStale(x *transition, how staleness, slow bool) {
 	require.NoError(b.t, err, x.name)
 	require.Equal(b.t, before, b.everything(), x.name)
 	require.Empty(b.t, got.Applied, x.name)
-	verdict, err := b.Resolve(b.t.Context(), how.worker, []string{s.mark}, []store.Entry{e}, 0)
+	verdict, err := b.Resolve(b.t.Context(), how.worker, eachOf([]store.Entry{e}, s.mark), []store.Entry{e}, 0)
 	require.NoError(b.t, err)
 	require.Equal(b.t, map[int64]store.Verdict{s.id: store.Stale}, verdict, x.name)
 }
@@ -126,7 +126,7 @@ func TestTheSameOutcomeTwice(t *testing.T) {
 				require.NoError(t, err)
 				require.Empty(t, got.Applied, x.name)
 				require.Equal(t, after, b.everything(), x.name)
-				verdict, err := b.Resolve(t.Context(), me, []string{s.mark, again}, []store.Entry{e}, 0)
+				verdict, err := b.Resolve(t.Context(), me, eachOf([]store.Entry{e}, s.mark, again), []store.Entry{e}, 0)
 				require.NoError(t, err)
 				require.Equal(t, store.Mine, verdict[s.id], x.name)
 			}
@@ -276,7 +276,7 @@ func TestARowHeldByAStrangerIsLeftOut(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[int64]bool{free.id: true}, got.Applied, held)
 		require.Equal(t, before[itsInbox], s.photograph()[itsInbox])
-		verdict, err := b.Resolve(t.Context(), me, []string{first}, batch, 0)
+		verdict, err := b.Resolve(t.Context(), me, eachOf(batch, first), batch, 0)
 		require.NoError(t, err)
 		require.Equal(t, map[int64]store.Verdict{s.id: store.Held, free.id: store.Mine}, verdict)
 

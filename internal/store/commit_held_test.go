@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,20 +41,20 @@ func TestResolveDecidesRowByRow(t *testing.T) {
 		entry(freeChild), entry(heldChild)}
 	want := map[int64]store.Verdict{applied.ID: store.Mine, appliedHeld.ID: store.Mine, current.ID: store.Current, held.ID: store.Held,
 		unfinished.ID: store.Held, stale.ID: store.Stale, gone.ID: store.Stale, freeChild.ID: store.Current, heldChild.ID: store.Held}
-	got, err := b.Resolve(t.Context(), me, []string{mark}, all, 0)
+	got, err := b.Resolve(t.Context(), me, eachOf(all, mark), all, 0)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
 	require.NoError(t, backend.Commit(t.Context()))
 	want[unfinished.ID] = store.Mine
-	got, err = b.Resolve(t.Context(), me, []string{mark}, all, 0)
+	got, err = b.Resolve(t.Context(), me, eachOf(all, mark), all, 0)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
 	// An outcome whose row always somebody has locked is waited for.
 	verdicts := make(chan map[int64]store.Verdict, 1)
 	go func() {
-		got, err := b.Resolve(context.WithoutCancel(t.Context()), me, []string{mark}, []store.Entry{entry(held)}, patient)
+		got, err := b.Resolve(context.WithoutCancel(t.Context()), me, eachOf([]store.Entry{entry(held)}, mark), []store.Entry{entry(held)}, patient)
 		if err == nil {
 			verdicts <- got
 		}
@@ -62,6 +63,38 @@ func TestResolveDecidesRowByRow(t *testing.T) {
 	b.waiting(1)
 	require.NoError(t, stranger.Rollback(t.Context()))
 	require.Equal(t, map[int64]store.Verdict{held.ID: store.Current}, <-verdicts)
+}
+
+// eachOf returns the same marks for each of some entries.
+func eachOf(entries []store.Entry, marks ...string) [][]string {
+	return slices.Repeat([][]string{marks}, len(entries))
+}
+
+// Two kept outcomes were sent together, and one was left out. Both instances' next attempts leave
+// out both. The one that was applied is not taken for its next outcome, although the other one has
+// been tried under the mark that its row bears.
+func TestAnOutcomeIsNotResolvedByAnothersMark(t *testing.T) {
+	b := newBench(t)
+	kept := func(c *step.Claim) store.Entry {
+		return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Next, Step: "next", State: []byte("{}")}, Keep: true}
+	}
+	moves, held := b.executing(nil), b.executing(nil)
+	stranger := b.begin()
+	b.inTx(stranger, lockRow, held.ID)
+	first, second := newMark(), newMark()
+	got, err := b.Commit(t.Context(), me, first, []store.Entry{kept(moves), kept(held)}, 0)
+	require.NoError(t, err)
+	require.Equal(t, map[int64]bool{moves.ID: true}, got.Applied)
+
+	moves.Visit++
+	b.inTx(stranger, lockRow, moves.ID)
+	both := []store.Entry{kept(moves), kept(held)}
+	got, err = b.Commit(t.Context(), me, second, both, 0)
+	require.NoError(t, err)
+	require.Empty(t, got.Applied)
+	verdicts, err := b.Resolve(t.Context(), me, [][]string{{second}, {first, second}}, both, 0)
+	require.NoError(t, err)
+	require.Equal(t, map[int64]store.Verdict{moves.ID: store.Held, held.ID: store.Held}, verdicts)
 }
 
 // An outcome whose children have correlation keys waits for nobody's row, and only for a moment for

@@ -3,20 +3,21 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 )
 
 // resolveSQL reads the fate of outcomes that a commit did not report as applied. Per outcome it
-// returns whether the row bears one of the marks, whether the fence still holds, and the parent to
-// join, if it exists.
+// returns the mark of the row, whether the fence still holds, and the parent to join, if it
+// exists.
 //
-// $1 ids $2 tokens $3 visits $4 worker $5 marks $6 parents, 0: none
-var resolveSQL = `SELECT u.id, coalesce(g.commit_id = ANY($5::text[]::uuid[]), false),
+// $1 ids $2 tokens $3 visits $4 worker $5 parents, 0: none
+var resolveSQL = `SELECT u.id, coalesce(g.commit_id::text, ''),
   coalesce(` + visitFence("u.token", "u.visit") + `, false),
   coalesce((SELECT p.id FROM {s}.gen_durable p WHERE p.id = u.parent), 0)
-FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $6::bigint[]) AS u(id, token, visit, parent)
+FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $5::bigint[]) AS u(id, token, visit, parent)
 LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token, x.visit, x.commit_id FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
   ON true`
 
@@ -28,22 +29,24 @@ type Verdict int
 
 // The verdicts.
 const (
-	// Stale means that the claim is over and the row bears none of the marks. The outcome changed
-	// nothing, as far as anybody can tell.
+	// Stale means that the claim is over and the row bears none of the outcome's marks. The outcome
+	// changed nothing, as far as anybody can tell.
 	Stale Verdict = iota
-	// Mine means that the outcome was applied: the row bears one of the marks.
+	// Mine means that the outcome was applied: the row bears one of its marks.
 	Mine
 	// Current means that the outcome was not applied, that the claim still holds, and that nobody had
 	// locked its row or that of the parent that it joins. Commit it again.
 	Current
-	// Held means that the last committed version of the row says the same as for Current, but somebody
-	// has locked that row or the parent's. The holder may be an attempt in its old backend, about to
-	// commit, or a stranger.
+	// Held means that the last committed version of the row says the same as for Current, but
+	// somebody has locked that row or the parent's. The holder may be an attempt in its old backend,
+	// about to commit, or a stranger.
 	Held
 )
 
-// Resolve returns, by instance id, the fate of outcomes. marks are the marks of every attempt to
-// commit them.
+// Resolve returns, by instance id, the fate of outcomes. marks are, for each of them, the marks of
+// every attempt to commit it. Those of one outcome say nothing about another's: an attempt that
+// left out the one may have committed the other's outcome of the visit before. No instance may
+// occur twice.
 //
 // An attempt without an answer may still be about to commit in its old backend. Then it holds the
 // rows of all its outcomes, and reading them would mislead (T28). So Resolve first locks the rows,
@@ -55,12 +58,14 @@ const (
 // fence, then that is committed, and stays true whatever the holder does: the holder's own version
 // is not visible, and cannot come from an attempt of ours, whose fence would not have held. Only a
 // claim that still holds leaves the fate open, and the verdict is Held.
-func (s *Store) Resolve(ctx context.Context, worker string, marks []string, entries []Entry, wait time.Duration) (map[int64]Verdict, error) {
+func (s *Store) Resolve(ctx context.Context, worker string, marks [][]string, entries []Entry, wait time.Duration) (map[int64]Verdict, error) {
 	var of fences
 	parents := make([]int64, len(entries))
 	rows := make([]int64, 0, 2*len(entries))
+	marked := make(map[int64][]string, len(entries))
 	for i := range entries {
 		c := entries[i].Claim
+		marked[c.ID] = marks[i]
 		of.add(c)
 		rows = append(rows, c.ID)
 		if entries[i].Commit.Kind.Terminal() && c.Parent != 0 {
@@ -76,10 +81,11 @@ func (s *Store) Resolve(ctx context.Context, worker string, marks []string, entr
 	out := make(map[int64]Verdict, len(entries))
 	read := func(found pgx.Rows) error {
 		var id, parent int64
-		var mine, current bool
-		_, err := pgx.ForEachRow(found, []any{&id, &mine, &current, &parent}, func() error {
+		var mark string
+		var current bool
+		_, err := pgx.ForEachRow(found, []any{&id, &mark, &current, &parent}, func() error {
 			switch {
-			case mine:
+			case mark != "" && slices.Contains(marked[id], mark):
 				out[id] = Mine
 			case !current:
 				out[id] = Stale
@@ -93,7 +99,7 @@ func (s *Store) Resolve(ctx context.Context, worker string, marks []string, entr
 		return err
 	}
 	if err := s.transaction(ctx, lock, s.stmt("resolve lock", locking, noteIDs(locked), rows),
-		s.stmt("resolve", resolveSQL, read, of.ids, of.tokens, of.visits, worker, marks, parents)); err != nil {
+		s.stmt("resolve", resolveSQL, read, of.ids, of.tokens, of.visits, worker, parents)); err != nil {
 		return nil, fmt.Errorf("resolve %d outcomes: %w", len(entries), err)
 	}
 	return out, nil

@@ -116,7 +116,7 @@ var measures = []measured{
 		return len(got.Applied)
 	}, outcomesOf("bulk", step.Done, false)},
 	{"resolve", planRows, 20, "gen_durable_pkey", func(e explained, entries any) int {
-		got, err := e.Resolve(e.t.Context(), me, []string{newMark()}, entries.([]store.Entry), 0)
+		got, err := e.Resolve(e.t.Context(), me, eachOf(entries.([]store.Entry), newMark()), entries.([]store.Entry), 0)
 		require.NoError(e.t, err)
 		return len(got)
 	}, outcomesOf("bulk", step.Done, false)},

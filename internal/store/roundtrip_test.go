@@ -155,7 +155,7 @@ var roundTrips = []struct {
 		return err
 	}},
 	{"resolve", 1, func(b bench, n int) any { return b.entries(n, false) }, func(b bench, entries any) error {
-		_, err := b.Resolve(b.t.Context(), me, []string{newMark()}, entries.([]store.Entry), 0)
+		_, err := b.Resolve(b.t.Context(), me, eachOf(entries.([]store.Entry), newMark()), entries.([]store.Entry), 0)
 		return err
 	}},
 	{"list", 1, labelled, listAll(store.Filter{Machine: "m"}, 1000)},

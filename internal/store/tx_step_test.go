@@ -120,7 +120,7 @@ func TestAStepsOwnTransactionWithoutAnswer(t *testing.T) {
 	require.Error(t, err)
 	require.True(t, store.Unknown(err))
 	require.True(t, got.Decided)
-	verdict, err := b.Resolve(t.Context(), me, []string{s.mark}, []store.Entry{e}, 0)
+	verdict, err := b.Resolve(t.Context(), me, eachOf([]store.Entry{e}, s.mark), []store.Entry{e}, 0)
 	require.NoError(t, err)
 	require.Equal(t, map[int64]store.Verdict{s.id: store.Mine}, verdict)
 	require.Equal(t, 1, b.written())
