@@ -17,7 +17,7 @@ func TestWhatAHostLinks(t *testing.T) {
 		"github.com/jackc/pgx/v5", "github.com/jackc/pgpassfile", "github.com/jackc/pgservicefile", "github.com/jackc/puddle/v2",
 		"golang.org/x/sync", "golang.org/x/text",
 	}
-	for _, of := range []string{"engine", "fsm", "ent", "entpgx", "signal"} {
+	for _, of := range []string{"engine", "fsm", "ent", "entity", "entpgx", "signal"} {
 		list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{if .Module}}{{.Module.Path}}{{end}}", "../"+of)
 		out, err := list.Output()
 		require.NoError(t, err)
