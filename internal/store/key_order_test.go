@@ -381,7 +381,7 @@ func TestFencingTokensOrderTheHoldersOfAKey(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				PERFORM pg_advisory_xact_lock_shared(1);
+				WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.002); END LOOP; -- no lock_timeout ends it
 				RETURN NEW; END $$`)
 			b.exec(`CREATE TRIGGER gate BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW
 				WHEN (OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.locked_by = 'gated') EXECUTE FUNCTION gate()`)
@@ -397,7 +397,9 @@ func TestFencingTokensOrderTheHoldersOfAKey(t *testing.T) {
 				claimed <- got
 				failed <- err
 			}()
-			b.waiting(1)
+			require.Eventually(t, func() bool {
+				return b.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`) > 0
+			}, time.Minute, 2*time.Millisecond)
 			var between []*step.Claim
 			for range 3 {
 				b.ofKey("k", 5, ahead)

@@ -110,7 +110,7 @@ func (b bench) waiting(n int) {
 	b.t.Helper()
 	require.Eventually(b.t, func() bool {
 		return b.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	}, 10*time.Second, 2*time.Millisecond)
+	}, time.Minute, 2*time.Millisecond)
 }
 
 type delivered struct {
