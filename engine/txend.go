@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // MaxDelete bounds how many entities that machines drive one delete of a host's ent client deletes,
@@ -51,6 +52,9 @@ func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([
 		return nil, &VerbError{VerbCancel, "IfUnchanged", errors.New("not in a host's transaction; use Admin")}
 	}
 	done, err := t.hosted.Cancel(ctx, t.others(ids), &o.Order)
+	if family, ok := errors.AsType[*store.TooManyError](err); ok {
+		return nil, &VerbError{VerbCancel, "Descendants", fmt.Errorf("%w: cancel parts of the family first", family)}
+	}
 	if err != nil {
 		return nil, err
 	}
