@@ -57,8 +57,12 @@ func (w *witness) all() []string {
 func (w *witness) begin(p *player, c *step.Claim) (end func()) {
 	v := &visit{claim: *c, worker: p.id, from: time.Now()}
 	r := w.s.db.look(c.ID)
-	if ours := r.fence(c, p.id); ours && r.lease.Before(time.Now()) || !ours && r.Token != c.Token {
+	ours := r.fence(c, p.id)
+	if ours && r.lease.Before(time.Now()) || !ours && r.Token != c.Token {
 		w.problem("instance %d begins a step under a lease that is over", c.ID)
+	}
+	if ours && r.Visit < c.Visit {
+		w.problem("instance %d begins visit %d, and visit %d has not ended in the database", c.ID, c.Visit, r.Visit)
 	}
 	key, slot := c.PartitionKey, claimed{c.ID, c.Token}
 	w.mu.Lock()

@@ -152,11 +152,11 @@ WITH lost AS (
   JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.kind = 'reap' AND o.old_visit = r.visit
   JOIN soak.event f ON f.kind = 'fault' AND f.detail = 'SIGKILL' AND f.label = r.process
   WHERE r.interrupted),
-again AS (
+again AS MATERIALIZED (
   SELECT l.*, n.at FROM lost l CROSS JOIN LATERAL (
     SELECT e.at FROM soak.event e JOIN soak.change c ON c.id = e.id AND c.token = e.token
     WHERE e.kind = 'started' AND e.id = l.id AND c.seq > l.seq AND c.status = 'executing' ORDER BY e.seq LIMIT 1) n),
-away(since, until, detail, queue, ids) AS (
+away(since, until, detail, queue, ids) AS MATERIALIZED (
   SELECT p.at, u.at, 'paused', p.label, NULL::bigint[] FROM soak.event p CROSS JOIN LATERAL (
     SELECT min(x.at) AS at FROM soak.event x WHERE x.kind = 'resuming' AND x.label = p.label AND x.seq > p.seq) u WHERE p.kind = 'paused'
   UNION ALL
