@@ -42,7 +42,7 @@ func (k *Kit) WithSQL(tx engine.SQLTx) *Tx {
 func (k *Kit) within(driver dialect.Driver) *Tx {
 	schema := quoted(k.schema)
 	return &Tx{of: k, queries: ent.NewClient(ent.Driver(driver),
-		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema}))}
+		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Gate: schema}))}
 }
 
 func (t *Tx) client() *ent.Client { return t.queries }

@@ -31,7 +31,7 @@ func queries(db dialect.Driver, schema string) *ent.Client {
 	schema = pgx.Identifier{schema}.Sanitize()
 	client := ent.NewClient(
 		ent.Driver(readOnly{db}),
-		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema}),
+		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, Gate: schema}),
 	)
 	client.Use(refuse)
 	return client

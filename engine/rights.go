@@ -42,7 +42,7 @@ var (
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
 		right("gen_durable_id_seq", "USAGE"))
 
-	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
+	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
@@ -50,6 +50,8 @@ var (
 	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"))
 
 	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"))
+
+	toSetGates = slices.Concat(right("", "USAGE"), right("gates", "SELECT", "INSERT", "UPDATE", "DELETE"))
 
 	toOperateSchedules = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT"), right("gen_durable_id_seq", "USAGE"),
 		right("schedules", "SELECT", "UPDATE", "DELETE"))

@@ -37,6 +37,7 @@ const (
 	CauseNoMachine   CauseKind = "no machine"   // some serve its queue, Count of them; none registers its machine and version
 	CauseKeyBusy     CauseKind = "key busy"     // IDs[0] executes under the same partition key
 	CauseKeyBehind   CauseKind = "key behind"   // IDs[0] is before it under the same partition key
+	CauseGate        CauseKind = "gate"         // all Count places of the gate Names[0] are taken, by IDs among others
 	CauseSlots       CauseKind = "slots"        // all Count slots of its queue are taken
 	CauseBehind      CauseKind = "behind"       // Count others of its queue are before it, or more
 	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
@@ -95,6 +96,8 @@ func (c Cause) String() string {
 		return fmt.Sprintf("instance %d executes under the same partition key", c.IDs[0])
 	case CauseKeyBehind:
 		return fmt.Sprintf("instance %d is before it under the same partition key", c.IDs[0])
+	case CauseGate:
+		return fmt.Sprintf("all %d places of gate %s are taken: %v", c.Count, c.Names[0], c.IDs)
 	case CauseSlots:
 		return fmt.Sprintf("all %d slots of its queue are taken", c.Count)
 	case CauseBehind:
@@ -121,7 +124,7 @@ func (c Cause) who() string {
 //
 // Errors: ErrNotFound.
 func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err error) {
-	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "workers"), &err)
+	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "gates", "workers"), &err)
 	address, err := signal.Resolve(of)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -252,6 +255,11 @@ func (w *why) runnable(ctx context.Context) error {
 			return err
 		}
 	}
+	if due {
+		if err := w.gate(ctx); err != nil {
+			return err
+		}
+	}
 	if due && len(w.causes) == 0 {
 		if err := w.queue(ctx, slots); err != nil {
 			return err
@@ -308,6 +316,46 @@ func (w *why) key(ctx context.Context) error {
 		w.add(Cause{Kind: CauseKeyBehind, IDs: head})
 	}
 	return nil
+}
+
+// gate looks who has the places of its gate. An instance that has one waits for its claim only, and
+// one that nobody has put in line yet waits for its gate as well.
+func (w *why) gate(ctx context.Context) error {
+	if w.row.Place != nil {
+		return nil
+	}
+	rows, err := w.tx.Gate.Query().All(ctx)
+	if err != nil {
+		return err
+	}
+	gates := make(store.Gates, len(rows))
+	places := map[string]int{}
+	for i, r := range rows {
+		gates[i] = store.Gate{Name: r.ID, Queue: text(r.Queue), Machine: text(r.Machine), Step: text(r.Step), Label: text(r.Label)}
+		places[r.ID] = int(r.Places)
+	}
+	of := gates.Of(w.row.Queue, w.row.Machine, w.row.Step, w.row.Labels)
+	if w.row.PickLane == 3 && w.row.Gate != nil {
+		of = *w.row.Gate
+	}
+	name, _, _ := strings.Cut(of, "/")
+	most, exists := places[name]
+	if !exists {
+		return nil
+	}
+	taken, err := w.tx.Instance.Query().Where(instance.Gate(of), instance.PlaceNotNil()).Order(instance.ByPlace()).Limit(most).IDs(ctx)
+	if err != nil || len(taken) < most {
+		return err
+	}
+	w.add(Cause{Kind: CauseGate, Names: []string{of}, IDs: taken[:min(len(taken), whyList)], Count: most})
+	return nil
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // queue counts what is before it in its queue.

@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
@@ -28,6 +29,8 @@ import (
 // Client is the client that holds all ent builders.
 type Client struct {
 	config
+	// Gate is the client for interacting with the Gate builders.
+	Gate *GateClient
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
 	// LostClaim is the client for interacting with the LostClaim builders.
@@ -50,6 +53,7 @@ func NewClient(opts ...Option) *Client {
 }
 
 func (c *Client) init() {
+	c.Gate = NewGateClient(c.config)
 	c.Instance = NewInstanceClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
@@ -150,6 +154,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	return &Tx{
 		ctx:         ctx,
 		config:      cfg,
+		Gate:        NewGateClient(cfg),
 		Instance:    NewInstanceClient(cfg),
 		LostClaim:   NewLostClaimClient(cfg),
 		PausedQueue: NewPausedQueueClient(cfg),
@@ -175,6 +180,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	return &Tx{
 		ctx:         ctx,
 		config:      cfg,
+		Gate:        NewGateClient(cfg),
 		Instance:    NewInstanceClient(cfg),
 		LostClaim:   NewLostClaimClient(cfg),
 		PausedQueue: NewPausedQueueClient(cfg),
@@ -187,7 +193,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 // Debug returns a new debug-client. It's used to get verbose logging on specific operations.
 //
 //	client.Debug().
-//		Instance.
+//		Gate.
 //		Query().
 //		Count(ctx)
 func (c *Client) Debug() *Client {
@@ -210,7 +216,7 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
+		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
 	} {
 		n.Use(hooks...)
 	}
@@ -220,7 +226,7 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
+		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -229,6 +235,8 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 // Mutate implements the ent.Mutator interface.
 func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
+	case *GateMutation:
+		return c.Gate.mutate(ctx, m)
 	case *InstanceMutation:
 		return c.Instance.mutate(ctx, m)
 	case *LostClaimMutation:
@@ -243,6 +251,139 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Worker.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
+	}
+}
+
+// GateClient is a client for the Gate schema.
+type GateClient struct {
+	config
+}
+
+// NewGateClient returns a client for the Gate from the given config.
+func NewGateClient(c config) *GateClient {
+	return &GateClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `gate.Hooks(f(g(h())))`.
+func (c *GateClient) Use(hooks ...Hook) {
+	c.hooks.Gate = append(c.hooks.Gate, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `gate.Intercept(f(g(h())))`.
+func (c *GateClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Gate = append(c.inters.Gate, interceptors...)
+}
+
+// Create returns a builder for creating a Gate entity.
+func (c *GateClient) Create() *GateCreate {
+	mutation := newGateMutation(c.config, OpCreate)
+	return &GateCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Gate entities.
+func (c *GateClient) CreateBulk(builders ...*GateCreate) *GateCreateBulk {
+	return &GateCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *GateClient) MapCreateBulk(slice any, setFunc func(*GateCreate, int)) *GateCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &GateCreateBulk{err: fmt.Errorf("calling to GateClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*GateCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &GateCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Gate.
+func (c *GateClient) Update() *GateUpdate {
+	mutation := newGateMutation(c.config, OpUpdate)
+	return &GateUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *GateClient) UpdateOne(_m *Gate) *GateUpdateOne {
+	mutation := newGateMutation(c.config, OpUpdateOne, withGate(_m))
+	return &GateUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *GateClient) UpdateOneID(id string) *GateUpdateOne {
+	mutation := newGateMutation(c.config, OpUpdateOne, withGateID(id))
+	return &GateUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Gate.
+func (c *GateClient) Delete() *GateDelete {
+	mutation := newGateMutation(c.config, OpDelete)
+	return &GateDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *GateClient) DeleteOne(_m *Gate) *GateDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *GateClient) DeleteOneID(id string) *GateDeleteOne {
+	builder := c.Delete().Where(gate.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &GateDeleteOne{builder}
+}
+
+// Query returns a query builder for Gate.
+func (c *GateClient) Query() *GateQuery {
+	return &GateQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeGate},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Gate entity by its id.
+func (c *GateClient) Get(ctx context.Context, id string) (*Gate, error) {
+	return c.Query().Where(gate.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *GateClient) GetX(ctx context.Context, id string) *Gate {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *GateClient) Hooks() []Hook {
+	return c.hooks.Gate
+}
+
+// Interceptors returns the client interceptors.
+func (c *GateClient) Interceptors() []Interceptor {
+	return c.inters.Gate
+}
+
+func (c *GateClient) mutate(ctx context.Context, m *GateMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&GateCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&GateUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&GateUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&GateDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Gate mutation op: %q", m.Op())
 	}
 }
 
@@ -1123,10 +1264,11 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Instance, LostClaim, PausedQueue, Schedule, Signal, Worker []ent.Hook
+		Gate, Instance, LostClaim, PausedQueue, Schedule, Signal, Worker []ent.Hook
 	}
 	inters struct {
-		Instance, LostClaim, PausedQueue, Schedule, Signal, Worker []ent.Interceptor
+		Gate, Instance, LostClaim, PausedQueue, Schedule, Signal,
+		Worker []ent.Interceptor
 	}
 )
 

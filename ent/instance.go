@@ -93,7 +93,7 @@ type Instance struct {
 	Dropped json.RawMessage `json:"dropped,omitempty"`
 	// nesting below the first ancestor
 	Depth int32 `json:"depth,omitempty"`
-	// hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker
+	// hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker, 3 in line at its gate
 	PickLane int16 `json:"pick_lane,omitempty"`
 	// Paused holds the value of the "paused" field.
 	Paused bool `json:"paused,omitempty"`
@@ -105,6 +105,10 @@ type Instance struct {
 	Trace map[string]string `json:"trace,omitempty"`
 	// its newest errors, oldest first
 	Errors json.RawMessage `json:"errors,omitempty"`
+	// the gate at which it is in line, or of which it has a place: name, or name/value
+	Gate *string `json:"gate,omitempty"`
+	// the place that it has, from when it may be claimed until its claim ends
+	Place *int32 `json:"place,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -168,9 +172,9 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
 			values[i] = new(sql.NullBool)
-		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane:
+		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace:
 			values[i] = new(sql.NullInt64)
-		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure:
+		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate:
 			values[i] = new(sql.NullString)
 		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline, instance.FieldDeadline:
 			values[i] = new(sql.NullTime)
@@ -473,6 +477,20 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 					return fmt.Errorf("unmarshal field errors: %w", err)
 				}
 			}
+		case instance.FieldGate:
+			if value, ok := values[i].(*sql.NullString); !ok {
+				return fmt.Errorf("unexpected type %T for field gate", values[i])
+			} else if value.Valid {
+				_m.Gate = new(string)
+				*_m.Gate = value.String
+			}
+		case instance.FieldPlace:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field place", values[i])
+			} else if value.Valid {
+				_m.Place = new(int32)
+				*_m.Place = int32(value.Int64)
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -673,6 +691,16 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("errors=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Errors))
+	builder.WriteString(", ")
+	if v := _m.Gate; v != nil {
+		builder.WriteString("gate=")
+		builder.WriteString(*v)
+	}
+	builder.WriteString(", ")
+	if v := _m.Place; v != nil {
+		builder.WriteString("place=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
 	builder.WriteByte(')')
 	return builder.String()
 }

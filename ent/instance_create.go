@@ -381,6 +381,34 @@ func (_c *InstanceCreate) SetErrors(v json.RawMessage) *InstanceCreate {
 	return _c
 }
 
+// SetGate sets the "gate" field.
+func (_c *InstanceCreate) SetGate(v string) *InstanceCreate {
+	_c.mutation.SetGate(v)
+	return _c
+}
+
+// SetNillableGate sets the "gate" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableGate(v *string) *InstanceCreate {
+	if v != nil {
+		_c.SetGate(*v)
+	}
+	return _c
+}
+
+// SetPlace sets the "place" field.
+func (_c *InstanceCreate) SetPlace(v int32) *InstanceCreate {
+	_c.mutation.SetPlace(v)
+	return _c
+}
+
+// SetNillablePlace sets the "place" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillablePlace(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetPlace(*v)
+	}
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -675,6 +703,14 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Errors(); ok {
 		_spec.SetField(instance.FieldErrors, field.TypeJSON, value)
 		_node.Errors = value
+	}
+	if value, ok := _c.mutation.Gate(); ok {
+		_spec.SetField(instance.FieldGate, field.TypeString, value)
+		_node.Gate = &value
+	}
+	if value, ok := _c.mutation.Place(); ok {
+		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)
+		_node.Place = &value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{

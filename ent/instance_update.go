@@ -726,6 +726,53 @@ func (_u *InstanceUpdate) ClearErrors() *InstanceUpdate {
 	return _u
 }
 
+// SetGate sets the "gate" field.
+func (_u *InstanceUpdate) SetGate(v string) *InstanceUpdate {
+	_u.mutation.SetGate(v)
+	return _u
+}
+
+// SetNillableGate sets the "gate" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableGate(v *string) *InstanceUpdate {
+	if v != nil {
+		_u.SetGate(*v)
+	}
+	return _u
+}
+
+// ClearGate clears the value of the "gate" field.
+func (_u *InstanceUpdate) ClearGate() *InstanceUpdate {
+	_u.mutation.ClearGate()
+	return _u
+}
+
+// SetPlace sets the "place" field.
+func (_u *InstanceUpdate) SetPlace(v int32) *InstanceUpdate {
+	_u.mutation.ResetPlace()
+	_u.mutation.SetPlace(v)
+	return _u
+}
+
+// SetNillablePlace sets the "place" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillablePlace(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetPlace(*v)
+	}
+	return _u
+}
+
+// AddPlace adds value to the "place" field.
+func (_u *InstanceUpdate) AddPlace(v int32) *InstanceUpdate {
+	_u.mutation.AddPlace(v)
+	return _u
+}
+
+// ClearPlace clears the value of the "place" field.
+func (_u *InstanceUpdate) ClearPlace() *InstanceUpdate {
+	_u.mutation.ClearPlace()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -1083,6 +1130,21 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.ErrorsCleared() {
 		_spec.ClearField(instance.FieldErrors, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.Gate(); ok {
+		_spec.SetField(instance.FieldGate, field.TypeString, value)
+	}
+	if _u.mutation.GateCleared() {
+		_spec.ClearField(instance.FieldGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.Place(); ok {
+		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedPlace(); ok {
+		_spec.AddField(instance.FieldPlace, field.TypeInt32, value)
+	}
+	if _u.mutation.PlaceCleared() {
+		_spec.ClearField(instance.FieldPlace, field.TypeInt32)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -1924,6 +1986,53 @@ func (_u *InstanceUpdateOne) ClearErrors() *InstanceUpdateOne {
 	return _u
 }
 
+// SetGate sets the "gate" field.
+func (_u *InstanceUpdateOne) SetGate(v string) *InstanceUpdateOne {
+	_u.mutation.SetGate(v)
+	return _u
+}
+
+// SetNillableGate sets the "gate" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableGate(v *string) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetGate(*v)
+	}
+	return _u
+}
+
+// ClearGate clears the value of the "gate" field.
+func (_u *InstanceUpdateOne) ClearGate() *InstanceUpdateOne {
+	_u.mutation.ClearGate()
+	return _u
+}
+
+// SetPlace sets the "place" field.
+func (_u *InstanceUpdateOne) SetPlace(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetPlace()
+	_u.mutation.SetPlace(v)
+	return _u
+}
+
+// SetNillablePlace sets the "place" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillablePlace(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetPlace(*v)
+	}
+	return _u
+}
+
+// AddPlace adds value to the "place" field.
+func (_u *InstanceUpdateOne) AddPlace(v int32) *InstanceUpdateOne {
+	_u.mutation.AddPlace(v)
+	return _u
+}
+
+// ClearPlace clears the value of the "place" field.
+func (_u *InstanceUpdateOne) ClearPlace() *InstanceUpdateOne {
+	_u.mutation.ClearPlace()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -2311,6 +2420,21 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.ErrorsCleared() {
 		_spec.ClearField(instance.FieldErrors, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.Gate(); ok {
+		_spec.SetField(instance.FieldGate, field.TypeString, value)
+	}
+	if _u.mutation.GateCleared() {
+		_spec.ClearField(instance.FieldGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.Place(); ok {
+		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedPlace(); ok {
+		_spec.AddField(instance.FieldPlace, field.TypeInt32, value)
+	}
+	if _u.mutation.PlaceCleared() {
+		_spec.ClearField(instance.FieldPlace, field.TypeInt32)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

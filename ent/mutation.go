@@ -12,6 +12,7 @@ import (
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
+	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
@@ -33,6 +34,7 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
+	TypeGate        = "Gate"
 	TypeInstance    = "Instance"
 	TypeLostClaim   = "LostClaim"
 	TypePausedQueue = "PausedQueue"
@@ -40,6 +42,723 @@ const (
 	TypeSignal      = "Signal"
 	TypeWorker      = "Worker"
 )
+
+// GateMutation represents an operation that mutates the Gate nodes in the graph.
+type GateMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *string
+	queue         *string
+	machine       *string
+	step          *string
+	label         *string
+	places        *int32
+	addplaces     *int32
+	updated_at    *time.Time
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*Gate, error)
+	predicates    []predicate.Gate
+}
+
+var _ ent.Mutation = (*GateMutation)(nil)
+
+// gateOption allows management of the mutation configuration using functional options.
+type gateOption func(*GateMutation)
+
+// newGateMutation creates new mutation for the Gate entity.
+func newGateMutation(c config, op Op, opts ...gateOption) *GateMutation {
+	m := &GateMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeGate,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withGateID sets the ID field of the mutation.
+func withGateID(id string) gateOption {
+	return func(m *GateMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Gate
+		)
+		m.oldValue = func(ctx context.Context) (*Gate, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Gate.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withGate sets the old Gate of the mutation.
+func withGate(node *Gate) gateOption {
+	return func(m *GateMutation) {
+		m.oldValue = func(context.Context) (*Gate, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m GateMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m GateMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Gate entities.
+func (m *GateMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *GateMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *GateMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Gate.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetQueue sets the "queue" field.
+func (m *GateMutation) SetQueue(s string) {
+	m.queue = &s
+}
+
+// Queue returns the value of the "queue" field in the mutation.
+func (m *GateMutation) Queue() (r string, exists bool) {
+	v := m.queue
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldQueue returns the old "queue" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldQueue(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldQueue is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldQueue requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldQueue: %w", err)
+	}
+	return oldValue.Queue, nil
+}
+
+// ClearQueue clears the value of the "queue" field.
+func (m *GateMutation) ClearQueue() {
+	m.queue = nil
+	m.clearedFields[gate.FieldQueue] = struct{}{}
+}
+
+// QueueCleared returns if the "queue" field was cleared in this mutation.
+func (m *GateMutation) QueueCleared() bool {
+	_, ok := m.clearedFields[gate.FieldQueue]
+	return ok
+}
+
+// ResetQueue resets all changes to the "queue" field.
+func (m *GateMutation) ResetQueue() {
+	m.queue = nil
+	delete(m.clearedFields, gate.FieldQueue)
+}
+
+// SetMachine sets the "machine" field.
+func (m *GateMutation) SetMachine(s string) {
+	m.machine = &s
+}
+
+// Machine returns the value of the "machine" field in the mutation.
+func (m *GateMutation) Machine() (r string, exists bool) {
+	v := m.machine
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldMachine returns the old "machine" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldMachine(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldMachine is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldMachine requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldMachine: %w", err)
+	}
+	return oldValue.Machine, nil
+}
+
+// ClearMachine clears the value of the "machine" field.
+func (m *GateMutation) ClearMachine() {
+	m.machine = nil
+	m.clearedFields[gate.FieldMachine] = struct{}{}
+}
+
+// MachineCleared returns if the "machine" field was cleared in this mutation.
+func (m *GateMutation) MachineCleared() bool {
+	_, ok := m.clearedFields[gate.FieldMachine]
+	return ok
+}
+
+// ResetMachine resets all changes to the "machine" field.
+func (m *GateMutation) ResetMachine() {
+	m.machine = nil
+	delete(m.clearedFields, gate.FieldMachine)
+}
+
+// SetStep sets the "step" field.
+func (m *GateMutation) SetStep(s string) {
+	m.step = &s
+}
+
+// Step returns the value of the "step" field in the mutation.
+func (m *GateMutation) Step() (r string, exists bool) {
+	v := m.step
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldStep returns the old "step" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldStep(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldStep is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldStep requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldStep: %w", err)
+	}
+	return oldValue.Step, nil
+}
+
+// ClearStep clears the value of the "step" field.
+func (m *GateMutation) ClearStep() {
+	m.step = nil
+	m.clearedFields[gate.FieldStep] = struct{}{}
+}
+
+// StepCleared returns if the "step" field was cleared in this mutation.
+func (m *GateMutation) StepCleared() bool {
+	_, ok := m.clearedFields[gate.FieldStep]
+	return ok
+}
+
+// ResetStep resets all changes to the "step" field.
+func (m *GateMutation) ResetStep() {
+	m.step = nil
+	delete(m.clearedFields, gate.FieldStep)
+}
+
+// SetLabel sets the "label" field.
+func (m *GateMutation) SetLabel(s string) {
+	m.label = &s
+}
+
+// Label returns the value of the "label" field in the mutation.
+func (m *GateMutation) Label() (r string, exists bool) {
+	v := m.label
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldLabel returns the old "label" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldLabel(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldLabel is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldLabel requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldLabel: %w", err)
+	}
+	return oldValue.Label, nil
+}
+
+// ClearLabel clears the value of the "label" field.
+func (m *GateMutation) ClearLabel() {
+	m.label = nil
+	m.clearedFields[gate.FieldLabel] = struct{}{}
+}
+
+// LabelCleared returns if the "label" field was cleared in this mutation.
+func (m *GateMutation) LabelCleared() bool {
+	_, ok := m.clearedFields[gate.FieldLabel]
+	return ok
+}
+
+// ResetLabel resets all changes to the "label" field.
+func (m *GateMutation) ResetLabel() {
+	m.label = nil
+	delete(m.clearedFields, gate.FieldLabel)
+}
+
+// SetPlaces sets the "places" field.
+func (m *GateMutation) SetPlaces(i int32) {
+	m.places = &i
+	m.addplaces = nil
+}
+
+// Places returns the value of the "places" field in the mutation.
+func (m *GateMutation) Places() (r int32, exists bool) {
+	v := m.places
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPlaces returns the old "places" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldPlaces(ctx context.Context) (v int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPlaces is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPlaces requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPlaces: %w", err)
+	}
+	return oldValue.Places, nil
+}
+
+// AddPlaces adds i to the "places" field.
+func (m *GateMutation) AddPlaces(i int32) {
+	if m.addplaces != nil {
+		*m.addplaces += i
+	} else {
+		m.addplaces = &i
+	}
+}
+
+// AddedPlaces returns the value that was added to the "places" field in this mutation.
+func (m *GateMutation) AddedPlaces() (r int32, exists bool) {
+	v := m.addplaces
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetPlaces resets all changes to the "places" field.
+func (m *GateMutation) ResetPlaces() {
+	m.places = nil
+	m.addplaces = nil
+}
+
+// SetUpdatedAt sets the "updated_at" field.
+func (m *GateMutation) SetUpdatedAt(t time.Time) {
+	m.updated_at = &t
+}
+
+// UpdatedAt returns the value of the "updated_at" field in the mutation.
+func (m *GateMutation) UpdatedAt() (r time.Time, exists bool) {
+	v := m.updated_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldUpdatedAt returns the old "updated_at" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldUpdatedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldUpdatedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldUpdatedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldUpdatedAt: %w", err)
+	}
+	return oldValue.UpdatedAt, nil
+}
+
+// ResetUpdatedAt resets all changes to the "updated_at" field.
+func (m *GateMutation) ResetUpdatedAt() {
+	m.updated_at = nil
+}
+
+// Where appends a list predicates to the GateMutation builder.
+func (m *GateMutation) Where(ps ...predicate.Gate) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the GateMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *GateMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Gate, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *GateMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *GateMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Gate).
+func (m *GateMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *GateMutation) Fields() []string {
+	fields := make([]string, 0, 6)
+	if m.queue != nil {
+		fields = append(fields, gate.FieldQueue)
+	}
+	if m.machine != nil {
+		fields = append(fields, gate.FieldMachine)
+	}
+	if m.step != nil {
+		fields = append(fields, gate.FieldStep)
+	}
+	if m.label != nil {
+		fields = append(fields, gate.FieldLabel)
+	}
+	if m.places != nil {
+		fields = append(fields, gate.FieldPlaces)
+	}
+	if m.updated_at != nil {
+		fields = append(fields, gate.FieldUpdatedAt)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *GateMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case gate.FieldQueue:
+		return m.Queue()
+	case gate.FieldMachine:
+		return m.Machine()
+	case gate.FieldStep:
+		return m.Step()
+	case gate.FieldLabel:
+		return m.Label()
+	case gate.FieldPlaces:
+		return m.Places()
+	case gate.FieldUpdatedAt:
+		return m.UpdatedAt()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *GateMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case gate.FieldQueue:
+		return m.OldQueue(ctx)
+	case gate.FieldMachine:
+		return m.OldMachine(ctx)
+	case gate.FieldStep:
+		return m.OldStep(ctx)
+	case gate.FieldLabel:
+		return m.OldLabel(ctx)
+	case gate.FieldPlaces:
+		return m.OldPlaces(ctx)
+	case gate.FieldUpdatedAt:
+		return m.OldUpdatedAt(ctx)
+	}
+	return nil, fmt.Errorf("unknown Gate field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *GateMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case gate.FieldQueue:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetQueue(v)
+		return nil
+	case gate.FieldMachine:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetMachine(v)
+		return nil
+	case gate.FieldStep:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetStep(v)
+		return nil
+	case gate.FieldLabel:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetLabel(v)
+		return nil
+	case gate.FieldPlaces:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPlaces(v)
+		return nil
+	case gate.FieldUpdatedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetUpdatedAt(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Gate field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *GateMutation) AddedFields() []string {
+	var fields []string
+	if m.addplaces != nil {
+		fields = append(fields, gate.FieldPlaces)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *GateMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case gate.FieldPlaces:
+		return m.AddedPlaces()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *GateMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case gate.FieldPlaces:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddPlaces(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Gate numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *GateMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(gate.FieldQueue) {
+		fields = append(fields, gate.FieldQueue)
+	}
+	if m.FieldCleared(gate.FieldMachine) {
+		fields = append(fields, gate.FieldMachine)
+	}
+	if m.FieldCleared(gate.FieldStep) {
+		fields = append(fields, gate.FieldStep)
+	}
+	if m.FieldCleared(gate.FieldLabel) {
+		fields = append(fields, gate.FieldLabel)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *GateMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *GateMutation) ClearField(name string) error {
+	switch name {
+	case gate.FieldQueue:
+		m.ClearQueue()
+		return nil
+	case gate.FieldMachine:
+		m.ClearMachine()
+		return nil
+	case gate.FieldStep:
+		m.ClearStep()
+		return nil
+	case gate.FieldLabel:
+		m.ClearLabel()
+		return nil
+	}
+	return fmt.Errorf("unknown Gate nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *GateMutation) ResetField(name string) error {
+	switch name {
+	case gate.FieldQueue:
+		m.ResetQueue()
+		return nil
+	case gate.FieldMachine:
+		m.ResetMachine()
+		return nil
+	case gate.FieldStep:
+		m.ResetStep()
+		return nil
+	case gate.FieldLabel:
+		m.ResetLabel()
+		return nil
+	case gate.FieldPlaces:
+		m.ResetPlaces()
+		return nil
+	case gate.FieldUpdatedAt:
+		m.ResetUpdatedAt()
+		return nil
+	}
+	return fmt.Errorf("unknown Gate field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *GateMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *GateMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *GateMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *GateMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *GateMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *GateMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *GateMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Gate unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *GateMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Gate edge %s", name)
+}
 
 // InstanceMutation represents an operation that mutates the Instance nodes in the graph.
 type InstanceMutation struct {
@@ -103,6 +822,9 @@ type InstanceMutation struct {
 	trace               *map[string]string
 	errors              *json.RawMessage
 	appenderrors        json.RawMessage
+	gate                *string
+	place               *int32
+	addplace            *int32
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -2263,6 +2985,125 @@ func (m *InstanceMutation) ResetErrors() {
 	delete(m.clearedFields, instance.FieldErrors)
 }
 
+// SetGate sets the "gate" field.
+func (m *InstanceMutation) SetGate(s string) {
+	m.gate = &s
+}
+
+// Gate returns the value of the "gate" field in the mutation.
+func (m *InstanceMutation) Gate() (r string, exists bool) {
+	v := m.gate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldGate returns the old "gate" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldGate(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldGate is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldGate requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldGate: %w", err)
+	}
+	return oldValue.Gate, nil
+}
+
+// ClearGate clears the value of the "gate" field.
+func (m *InstanceMutation) ClearGate() {
+	m.gate = nil
+	m.clearedFields[instance.FieldGate] = struct{}{}
+}
+
+// GateCleared returns if the "gate" field was cleared in this mutation.
+func (m *InstanceMutation) GateCleared() bool {
+	_, ok := m.clearedFields[instance.FieldGate]
+	return ok
+}
+
+// ResetGate resets all changes to the "gate" field.
+func (m *InstanceMutation) ResetGate() {
+	m.gate = nil
+	delete(m.clearedFields, instance.FieldGate)
+}
+
+// SetPlace sets the "place" field.
+func (m *InstanceMutation) SetPlace(i int32) {
+	m.place = &i
+	m.addplace = nil
+}
+
+// Place returns the value of the "place" field in the mutation.
+func (m *InstanceMutation) Place() (r int32, exists bool) {
+	v := m.place
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPlace returns the old "place" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldPlace(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPlace is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPlace requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPlace: %w", err)
+	}
+	return oldValue.Place, nil
+}
+
+// AddPlace adds i to the "place" field.
+func (m *InstanceMutation) AddPlace(i int32) {
+	if m.addplace != nil {
+		*m.addplace += i
+	} else {
+		m.addplace = &i
+	}
+}
+
+// AddedPlace returns the value that was added to the "place" field in this mutation.
+func (m *InstanceMutation) AddedPlace() (r int32, exists bool) {
+	v := m.addplace
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearPlace clears the value of the "place" field.
+func (m *InstanceMutation) ClearPlace() {
+	m.place = nil
+	m.addplace = nil
+	m.clearedFields[instance.FieldPlace] = struct{}{}
+}
+
+// PlaceCleared returns if the "place" field was cleared in this mutation.
+func (m *InstanceMutation) PlaceCleared() bool {
+	_, ok := m.clearedFields[instance.FieldPlace]
+	return ok
+}
+
+// ResetPlace resets all changes to the "place" field.
+func (m *InstanceMutation) ResetPlace() {
+	m.place = nil
+	m.addplace = nil
+	delete(m.clearedFields, instance.FieldPlace)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -2432,7 +3273,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 42)
+	fields := make([]string, 0, 44)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -2559,6 +3400,12 @@ func (m *InstanceMutation) Fields() []string {
 	if m.errors != nil {
 		fields = append(fields, instance.FieldErrors)
 	}
+	if m.gate != nil {
+		fields = append(fields, instance.FieldGate)
+	}
+	if m.place != nil {
+		fields = append(fields, instance.FieldPlace)
+	}
 	return fields
 }
 
@@ -2651,6 +3498,10 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.Trace()
 	case instance.FieldErrors:
 		return m.Errors()
+	case instance.FieldGate:
+		return m.Gate()
+	case instance.FieldPlace:
+		return m.Place()
 	}
 	return nil, false
 }
@@ -2744,6 +3595,10 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldTrace(ctx)
 	case instance.FieldErrors:
 		return m.OldErrors(ctx)
+	case instance.FieldGate:
+		return m.OldGate(ctx)
+	case instance.FieldPlace:
+		return m.OldPlace(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -3047,6 +3902,20 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetErrors(v)
 		return nil
+	case instance.FieldGate:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetGate(v)
+		return nil
+	case instance.FieldPlace:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPlace(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -3088,6 +3957,9 @@ func (m *InstanceMutation) AddedFields() []string {
 	if m.addpick_lane != nil {
 		fields = append(fields, instance.FieldPickLane)
 	}
+	if m.addplace != nil {
+		fields = append(fields, instance.FieldPlace)
+	}
 	return fields
 }
 
@@ -3118,6 +3990,8 @@ func (m *InstanceMutation) AddedField(name string) (ent.Value, bool) {
 		return m.AddedDepth()
 	case instance.FieldPickLane:
 		return m.AddedPickLane()
+	case instance.FieldPlace:
+		return m.AddedPlace()
 	}
 	return nil, false
 }
@@ -3204,6 +4078,13 @@ func (m *InstanceMutation) AddField(name string, value ent.Value) error {
 		}
 		m.AddPickLane(v)
 		return nil
+	case instance.FieldPlace:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddPlace(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance numeric field %s", name)
 }
@@ -3268,6 +4149,12 @@ func (m *InstanceMutation) ClearedFields() []string {
 	}
 	if m.FieldCleared(instance.FieldErrors) {
 		fields = append(fields, instance.FieldErrors)
+	}
+	if m.FieldCleared(instance.FieldGate) {
+		fields = append(fields, instance.FieldGate)
+	}
+	if m.FieldCleared(instance.FieldPlace) {
+		fields = append(fields, instance.FieldPlace)
 	}
 	return fields
 }
@@ -3339,6 +4226,12 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldErrors:
 		m.ClearErrors()
+		return nil
+	case instance.FieldGate:
+		m.ClearGate()
+		return nil
+	case instance.FieldPlace:
+		m.ClearPlace()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -3473,6 +4366,12 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldErrors:
 		m.ResetErrors()
+		return nil
+	case instance.FieldGate:
+		m.ResetGate()
+		return nil
+	case instance.FieldPlace:
+		m.ResetPlace()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)

@@ -12,6 +12,8 @@ import (
 // Tx is a transactional client that is created by calling Client.Tx().
 type Tx struct {
 	config
+	// Gate is the client for interacting with the Gate builders.
+	Gate *GateClient
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
 	// LostClaim is the client for interacting with the LostClaim builders.
@@ -155,6 +157,7 @@ func (tx *Tx) Client() *Client {
 }
 
 func (tx *Tx) init() {
+	tx.Gate = NewGateClient(tx.config)
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.LostClaim = NewLostClaimClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
@@ -170,7 +173,7 @@ func (tx *Tx) init() {
 // of them in order to commit or rollback the transaction.
 //
 // If a closed transaction is embedded in one of the generated entities, and the entity
-// applies a query, for example: Instance.QueryXXX(), the query will be executed
+// applies a query, for example: Gate.QueryXXX(), the query will be executed
 // through the driver which created this transaction.
 //
 // Note that txDriver is not goroutine safe.

@@ -107,7 +107,9 @@ var (
 		deadline timestamp with time zone
 		labels jsonb
 		trace jsonb
-		errors jsonb`)
+		errors jsonb
+		gate text
+		place integer`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone
@@ -123,8 +125,10 @@ var (
 		CREATE INDEX gen_durable_key ON gen_durable USING btree (partition_key, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (partition_key IS NOT NULL))
 		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
+		CREATE INDEX gen_durable_line ON gen_durable USING btree (gate, queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 3))
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
+		CREATE UNIQUE INDEX gen_durable_place ON gen_durable USING btree (gate, place) WHERE (place IS NOT NULL)
 		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
 		CREATE INDEX signals_consumed ON signals USING btree (target_id, consumed_at) WHERE (consumed_at IS NOT NULL)
 		CREATE UNIQUE INDEX signals_pkey ON signals USING btree (id)
@@ -132,11 +136,14 @@ var (
 		CREATE UNIQUE INDEX signals_target_id_dedup_key_key ON signals USING btree (target_id, dedup_key)`)
 
 	finalChecks = lines(`
+		gates_names_check
+		gates_places_check
 		gen_durable_awaits_check
 		gen_durable_counts_check
 		gen_durable_failure_check
 		gen_durable_finished_check
 		gen_durable_finite_check
+		gen_durable_gate_check
 		gen_durable_labels_check
 		gen_durable_lane_check
 		gen_durable_lease_check
@@ -240,6 +247,10 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 		`visit = -1`:                                                      "counts",
 		`depth = 101`:                                                     "counts",
 		`pick_lane = 3`:                                                   "lane",
+		`pick_lane = 4`:                                                   "lane",
+		`place = 1`:                                                       "gate",
+		`gate = 'g', place = 0`:                                           "gate",
+		`gate = repeat('g', 1201)`:                                        "gate",
 		`pick_lane = 1, partition_key = NULL`:                             "lane",
 	} {
 		_, err := d.Exec(t.Context(), "UPDATE gen_durable SET "+set)

@@ -1,5 +1,6 @@
 // Package schema declares the tables of the engine as ent schemas: [Instance] (table gen_durable),
-// [Signal] (signals), [Schedule] (schedules), [Worker] (workers) and [PausedQueue] (paused_queues).
+// [Signal] (signals), [Schedule] (schedules), [Worker] (workers), [PausedQueue] (paused_queues) and
+// [Gate] (gates).
 //
 // The schemas serve two purposes: ent generates the typed client in package ent from them, and
 // package internal/ddl derives the DDL that the migrations must add up to (make drift compares the

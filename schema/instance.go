@@ -47,8 +47,11 @@ func (Instance) Annotations() []entschema.Annotation {
 			"gen_durable_failure_check":  `(status = 'failed'::durable_status) = (failure IS NOT NULL)`,
 			"gen_durable_counts_check": `children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 ` +
 				`AND depth BETWEEN 0 AND 100`,
-			// An instance without a partition key in lane 1 would never leave it.
-			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)`,
+			// An instance without a partition key in lane 1 would never leave it, nor one without a gate
+			// lane 3.
+			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 3 AND (pick_lane <> 1 OR partition_key IS NOT NULL) ` +
+				`AND (pick_lane <> 3 OR gate IS NOT NULL)`,
+			"gen_durable_gate_check": `octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)`,
 		}),
 	}
 }
@@ -108,12 +111,14 @@ func instanceEngine() []ent.Field {
 		field.JSON("dropped", json.RawMessage{}).Optional().Comment("children of the round that were not inserted"),
 		field.Int32("depth").Annotations(entsql.DefaultExpr("0")).Comment("nesting below the first ancestor"),
 		field.Int16("pick_lane").Annotations(entsql.DefaultExpr("0")).
-			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker"),
+			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker, 3 in line at its gate"),
 		field.Bool("paused").Annotations(entsql.DefaultExpr("false")),
 		field.Time("deadline").Optional().Nillable().Comment("when it fails unless it has ended"),
 		field.JSON("labels", map[string]string{}).Optional().Comment("what the host finds it by"),
 		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was inserted in"),
 		field.JSON("errors", json.RawMessage{}).Optional().Comment("its newest errors, oldest first"),
+		field.Text("gate").Optional().Nillable().Comment("the gate at which it is in line, or of which it has a place: name, or name/value"),
+		field.Int32("place").Optional().Nillable().Comment("the place that it has, from when it may be claimed until its claim ends"),
 	}
 }
 
@@ -145,6 +150,9 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
 		// This one is the last defence of the promise that at most one step of a key executes at a time.
 		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),
+		// These serve gates. The second keeps anyone from giving a place twice.
+		partial("gen_durable_line", visible+"pick_lane = 3", "gate", "queue", "priority", "eligible_at", "id"),
+		partial("gen_durable_place", "place IS NOT NULL", "gate", "place").Unique(),
 		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),

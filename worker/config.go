@@ -71,6 +71,8 @@ type backend interface {
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
+	Admit(ctx context.Context, gates []string, pass []bool, queues []string) (store.Promotion, error)
+	Lines(ctx context.Context, after string, limit int, unused time.Duration) (last string, free []string, err error)
 	Lingering(ctx context.Context, worker string, keys []string) ([]string, error)
 	Landed(ctx context.Context, worker string, tokens []int64) error
 	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)

@@ -204,3 +204,13 @@ func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, b
 	})
 	return page, ids[1:], err
 }
+
+func (db *fake) Admit(ctx context.Context, gates []string, pass []bool, queues []string) (p store.Promotion, err error) {
+	err = db.send(ctx, "admit", fmt.Sprint(gates, pass, queues), func() error { return nil })
+	return p, err
+}
+
+func (db *fake) Lines(ctx context.Context, _ string, _ int, _ time.Duration) (last string, free []string, err error) {
+	err = db.send(ctx, "lines", "", func() error { return nil })
+	return "", nil, err
+}

@@ -21,6 +21,8 @@ import (
 type Hand struct {
 	w      *Worker
 	queues map[string]*queue // not the worker's: these have no loop
+
+	admitted bool // there are no gates, and nobody is in line
 }
 
 // ByHand replaces Start. Stop ends the worker as usual.
@@ -43,6 +45,7 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	if err != nil {
 		return nil, err
 	}
+	h.w.gates.obey(polled.Gates)
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)
 	}
@@ -95,8 +98,11 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		h.queues[queue] = q
 	}
 	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease,
-		Awaited: h.w.config.Env.Limits.AwaitedBytes}
+		Awaited: h.w.config.Env.Limits.AwaitedBytes, Gated: h.w.gates.any()}
 	for n := 1; ; n++ {
+		if err := h.admit(ctx, queue); err != nil {
+			return nil, err
+		}
 		sent := h.w.since()
 		got, err := h.w.db.Claim(ctx, p)
 		switch {
@@ -117,6 +123,33 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 			return nil, nil
 		}
 		h.w.reportRefused("claim an instance", got.Refused)
+	}
+}
+
+// admit gives free places of gates to instances of a queue.
+func (h *Hand) admit(ctx context.Context, queue string) error {
+	if h.admitted && !h.w.gates.any() {
+		return nil
+	}
+	h.admitted = !h.w.gates.any()
+	for after := ""; ; {
+		last, free, err := h.w.db.Lines(ctx, after, linesSlice, linesUnused)
+		if err != nil {
+			return err
+		}
+		for n := 0; len(free) > 0; n++ {
+			pass := slices.Repeat([]bool{n >= passAfter}, len(free))
+			done, err := h.w.db.Admit(ctx, free, pass, []string{queue})
+			if err != nil {
+				return err
+			}
+			if free = done.Missed; len(free) > 0 && !pace.Sleep(ctx, pace.Backoff(n, promoteSoon, promoteLate)) {
+				return context.Cause(ctx)
+			}
+		}
+		if after = last; after == "" {
+			return nil
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ type claimReply struct {
 // claim sends a claim of n rows. Its answer goes to the loop.
 func (s *scheduler) claim(n int) {
 	p := store.ClaimParams{Queue: s.name, Worker: s.id, Machines: s.machineIDs, Limit: n, Window: n, Lease: s.config.Lease,
-		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked}
+		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked, Gated: s.gates.any()}
 	if s.wide {
 		p.Window = windowMost
 	}
@@ -70,6 +70,7 @@ func (s *scheduler) claim(n int) {
 func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.picking = false
 	s.promotions.add(r.Unsettled)
+	s.lines.add(r.Lines)
 	tell(s.base, s.process, s.hooks.pick, PickEvent{Queue: s.name, Wanted: r.wanted, Got: len(r.Claims), Took: r.took, Err: r.err})
 	if r.err != nil {
 		s.failed(r)

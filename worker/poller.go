@@ -19,6 +19,7 @@ type poller struct {
 	*process
 	expiry    *expiry
 	schedules *schedules
+	lines     *lines
 
 	empty    map[string]int           // number of polls in a row that found nothing for an idle queue
 	next     map[string]time.Duration // when to look there again
@@ -27,8 +28,8 @@ type poller struct {
 	asked    bool                     // it is known which queues are paused
 }
 
-func newPoller(p *process, expiry *expiry, schedules *schedules) *poller {
-	return &poller{process: p, expiry: expiry, schedules: schedules, empty: map[string]int{}, next: map[string]time.Duration{}}
+func newPoller(p *process, expiry *expiry, schedules *schedules, lines *lines) *poller {
+	return &poller{process: p, expiry: expiry, schedules: schedules, lines: lines, empty: map[string]int{}, next: map[string]time.Duration{}}
 }
 
 func (p *poller) run() {
@@ -98,6 +99,9 @@ func (p *poller) poll(idle []string) error {
 		return err
 	}
 	p.heard()
+	if p.gates.obey(found.Gates) { // before obey, which lets the first claims go
+		p.lines.lookSoon()
+	}
 	p.obey(found.Paused)
 	p.schedules.expect(found)
 	now := p.since()

@@ -28,6 +28,7 @@ type process struct {
 	queues     map[string]*queue
 
 	began   time.Time
+	gates   gates
 	outages outages
 	last    last
 	quiet   quiet

@@ -24,6 +24,7 @@ type scheduler struct {
 	keys       *keyring
 	executor   *executor
 	promotions *promotions
+	lines      *lines
 
 	running  int             // slots in use: a slot is free once its outcome is durable, not before
 	buffer   []*flight       // claimed, waiting for a slot; most urgent first
@@ -42,9 +43,11 @@ type scheduler struct {
 	front    time.Duration   // when to claim from the front again, by process.since
 }
 
-func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions) *scheduler {
-	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions, ready: true,
-		results: make(chan claimReply, 1)}
+func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions,
+	lines *lines,
+) *scheduler {
+	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions, lines: lines,
+		ready: true, results: make(chan claimReply, 1)}
 }
 
 // run is the scheduler's loop: claim, feed, wait. It returns when the worker drains. Stop releases
@@ -212,6 +215,7 @@ func (s *scheduler) drain() {
 	}
 	r := <-s.results
 	s.promotions.add(r.Unsettled)
+	s.lines.add(r.Lines)
 	if r.err == nil {
 		s.flights.launch(s.queue, r.Claims, r.sent)
 		return

@@ -151,7 +151,7 @@ func (x *execution) mayRunAhead(o *step.Commit) bool {
 	return o.Kind == step.Next && x.f.claim.Unread == nil && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
 		!x.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		x.since()+x.config.Lease/4 < time.Duration(x.f.until.Load()) &&
-		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority)
+		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority) && x.gates.keeps(x.f.claim, o.Step)
 }
 
 // advance moves a kept claim on to the state that its commit has written.

@@ -19,6 +19,7 @@ type commands struct {
 	Migrate    migrateCommands  `cmd:"" help:"Migrate the schema, and show its version."`
 	Instance   instanceCommands `cmd:"" help:"List, explain and change instances."`
 	Queue      queueCommands    `cmd:"" help:"List, pause and resume queues."`
+	Gate       gateCommands     `cmd:"" help:"List, set and drop gates, which bound how many instances execute at a time."`
 	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`

@@ -230,7 +230,7 @@ func TestCompletion(t *testing.T) {
 		h.in("completion", shell).is(codeDone).says("gendurable complete --")
 	}
 	for want, words := range map[string][]string{
-		"bench\ncompletion\ndev\ndoctor\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
+		"bench\ncompletion\ndev\ndoctor\ngate\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
 		"reschedule\nresume\nretry\n":          {"instance", "re"},
 		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
 		"crashes\n":                            {"instance", "retry", "--failure", "cr"},

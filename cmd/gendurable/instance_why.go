@@ -74,6 +74,8 @@ func (s *summary) remedy(c engine.Cause) string {
 	case engine.CauseNoMachine:
 		return fmt.Sprintf("start a process that registers %s/%d and serves queue %q; gendurable worker list shows those that are there",
 			s.Machine, s.Version, s.Queue)
+	case engine.CauseGate:
+		return "gendurable gate list shows the gate; gendurable gate set gives it more places"
 	case engine.CauseKeyBusy, engine.CauseKeyBehind:
 		return fmt.Sprintf("gendurable instance why %d", c.IDs[0])
 	case engine.CauseSlots, engine.CauseBehind:

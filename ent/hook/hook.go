@@ -9,6 +9,18 @@ import (
 	"github.com/gendurable/gendurable/ent"
 )
 
+// The GateFunc type is an adapter to allow the use of ordinary
+// function as Gate mutator.
+type GateFunc func(context.Context, *ent.GateMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f GateFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.GateMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.GateMutation", m)
+}
+
 // The InstanceFunc type is an adapter to allow the use of ordinary
 // function as Instance mutator.
 type InstanceFunc func(context.Context, *ent.InstanceMutation) (ent.Value, error)

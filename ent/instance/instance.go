@@ -99,6 +99,10 @@ const (
 	FieldTrace = "trace"
 	// FieldErrors holds the string denoting the errors field in the database.
 	FieldErrors = "errors"
+	// FieldGate holds the string denoting the gate field in the database.
+	FieldGate = "gate"
+	// FieldPlace holds the string denoting the place field in the database.
+	FieldPlace = "place"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -169,6 +173,8 @@ var Columns = []string{
 	FieldLabels,
 	FieldTrace,
 	FieldErrors,
+	FieldGate,
+	FieldPlace,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -377,6 +383,16 @@ func ByPaused(opts ...sql.OrderTermOption) OrderOption {
 // ByDeadline orders the results by the deadline field.
 func ByDeadline(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldDeadline, opts...).ToFunc()
+}
+
+// ByGate orders the results by the gate field.
+func ByGate(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldGate, opts...).ToFunc()
+}
+
+// ByPlace orders the results by the place field.
+func ByPlace(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldPlace, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

@@ -236,6 +236,16 @@ func Deadline(v time.Time) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldDeadline, v))
 }
 
+// Gate applies equality check predicate on the "gate" field. It's identical to GateEQ.
+func Gate(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldGate, v))
+}
+
+// Place applies equality check predicate on the "place" field. It's identical to PlaceEQ.
+func Place(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldPlace, v))
+}
+
 // MachineEQ applies the EQ predicate on the "machine" field.
 func MachineEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
@@ -2028,6 +2038,131 @@ func ErrorsIsNil() predicate.Instance {
 // ErrorsNotNil applies the NotNil predicate on the "errors" field.
 func ErrorsNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldErrors))
+}
+
+// GateEQ applies the EQ predicate on the "gate" field.
+func GateEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldGate, v))
+}
+
+// GateNEQ applies the NEQ predicate on the "gate" field.
+func GateNEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldGate, v))
+}
+
+// GateIn applies the In predicate on the "gate" field.
+func GateIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldGate, vs...))
+}
+
+// GateNotIn applies the NotIn predicate on the "gate" field.
+func GateNotIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldGate, vs...))
+}
+
+// GateGT applies the GT predicate on the "gate" field.
+func GateGT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldGate, v))
+}
+
+// GateGTE applies the GTE predicate on the "gate" field.
+func GateGTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldGate, v))
+}
+
+// GateLT applies the LT predicate on the "gate" field.
+func GateLT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldGate, v))
+}
+
+// GateLTE applies the LTE predicate on the "gate" field.
+func GateLTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldGate, v))
+}
+
+// GateContains applies the Contains predicate on the "gate" field.
+func GateContains(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContains(FieldGate, v))
+}
+
+// GateHasPrefix applies the HasPrefix predicate on the "gate" field.
+func GateHasPrefix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasPrefix(FieldGate, v))
+}
+
+// GateHasSuffix applies the HasSuffix predicate on the "gate" field.
+func GateHasSuffix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasSuffix(FieldGate, v))
+}
+
+// GateIsNil applies the IsNil predicate on the "gate" field.
+func GateIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldGate))
+}
+
+// GateNotNil applies the NotNil predicate on the "gate" field.
+func GateNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldGate))
+}
+
+// GateEqualFold applies the EqualFold predicate on the "gate" field.
+func GateEqualFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEqualFold(FieldGate, v))
+}
+
+// GateContainsFold applies the ContainsFold predicate on the "gate" field.
+func GateContainsFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContainsFold(FieldGate, v))
+}
+
+// PlaceEQ applies the EQ predicate on the "place" field.
+func PlaceEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldPlace, v))
+}
+
+// PlaceNEQ applies the NEQ predicate on the "place" field.
+func PlaceNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldPlace, v))
+}
+
+// PlaceIn applies the In predicate on the "place" field.
+func PlaceIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldPlace, vs...))
+}
+
+// PlaceNotIn applies the NotIn predicate on the "place" field.
+func PlaceNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldPlace, vs...))
+}
+
+// PlaceGT applies the GT predicate on the "place" field.
+func PlaceGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldPlace, v))
+}
+
+// PlaceGTE applies the GTE predicate on the "place" field.
+func PlaceGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldPlace, v))
+}
+
+// PlaceLT applies the LT predicate on the "place" field.
+func PlaceLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldPlace, v))
+}
+
+// PlaceLTE applies the LTE predicate on the "place" field.
+func PlaceLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldPlace, v))
+}
+
+// PlaceIsNil applies the IsNil predicate on the "place" field.
+func PlaceIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldPlace))
+}
+
+// PlaceNotNil applies the NotNil predicate on the "place" field.
+func PlaceNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldPlace))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

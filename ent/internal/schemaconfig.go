@@ -7,6 +7,7 @@ import "context"
 // SchemaConfig represents alternative schema names for all tables
 // that can be passed at runtime.
 type SchemaConfig struct {
+	Gate        string // Gate table.
 	Instance    string // Instance table.
 	LostClaim   string // LostClaim table.
 	PausedQueue string // PausedQueue table.

@@ -9,6 +9,22 @@ import (
 )
 
 var (
+	// GatesColumns holds the columns for the "gates" table.
+	GatesColumns = []*schema.Column{
+		{Name: "name", Type: field.TypeString, Size: 2147483647},
+		{Name: "queue", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "machine", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "step", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "label", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "places", Type: field.TypeInt32},
+		{Name: "updated_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+	}
+	// GatesTable holds the schema information for the "gates" table.
+	GatesTable = &schema.Table{
+		Name:       "gates",
+		Columns:    GatesColumns,
+		PrimaryKey: []*schema.Column{GatesColumns[0]},
+	}
 	// GenDurableColumns holds the columns for the "gen_durable" table.
 	GenDurableColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeInt64, Increment: true},
@@ -53,6 +69,8 @@ var (
 		{Name: "labels", Type: field.TypeJSON, Nullable: true},
 		{Name: "trace", Type: field.TypeJSON, Nullable: true},
 		{Name: "errors", Type: field.TypeJSON, Nullable: true},
+		{Name: "gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "place", Type: field.TypeInt32, Nullable: true},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -63,7 +81,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[42]},
+				Columns:    []*schema.Column{GenDurableColumns[44]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -88,7 +106,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[42]},
+				Columns: []*schema.Column{GenDurableColumns[44]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -123,6 +141,22 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[10]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "status = 'executing'::durable_status AND partition_key IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_line",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[8], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3",
+				},
+			},
+			{
+				Name:    "gen_durable_place",
+				Unique:  true,
+				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[43]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "place IS NOT NULL",
 				},
 			},
 			{
@@ -290,6 +324,7 @@ var (
 	}
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
+		GatesTable,
 		GenDurableTable,
 		LostClaimsTable,
 		PausedQueuesTable,
@@ -300,6 +335,13 @@ var (
 )
 
 func init() {
+	GatesTable.Annotation = &entsql.Annotation{
+		Table: "gates",
+	}
+	GatesTable.Annotation.Checks = map[string]string{
+		"gates_names_check":  "octet_length(name) BETWEEN 1 AND 64 AND strpos(name, '/') = 0 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(machine) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(label) BETWEEN 1 AND 64",
+		"gates_places_check": "places BETWEEN 0 AND 10000 AND (step IS NULL OR machine IS NOT NULL)",
+	}
 	GenDurableTable.ForeignKeys[0].RefTable = GenDurableTable
 	GenDurableTable.Annotation = &entsql.Annotation{
 		Table: "gen_durable",
@@ -310,8 +352,9 @@ func init() {
 		"gen_durable_failure_check":  "(status = 'failed'::durable_status) = (failure IS NOT NULL)",
 		"gen_durable_finished_check": "(status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)",
 		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)",
+		"gen_durable_gate_check":     "octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)",
 		"gen_durable_labels_check":   "jsonb_typeof(labels) = 'object'::text",
-		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)",
+		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 3 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL)",
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",

@@ -108,6 +108,10 @@ func observerTasks() []task {
 			_, err := eng.Admin().PausedQueues(ctx)
 			return err
 		}},
+		{"gates", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Admin().Gates(ctx)
+			return err
+		}},
 		{"schedules", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Admin().Schedules(ctx, engine.ScheduleQuery{})
 			return err
@@ -158,6 +162,18 @@ func operatorTasks() []task {
 		}},
 		{"resume a queue", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Admin().ResumeQueue(ctx, paused)
+			return err
+		}},
+		{"set a gate", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			for places := range 2 {
+				if _, err := eng.Admin().SetGate(ctx, engine.Gate{Name: "g", Queue: "nobody's", Places: places}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"drop a gate", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Admin().DropGate(ctx, "g")
 			return err
 		}},
 		{"pause a schedule", func(ctx context.Context, eng *engine.Engine, _ given) error {
@@ -324,7 +340,7 @@ func TestNoJobCanDoAnothers(t *testing.T) {
 				require.ErrorContains(t, err, "42501", statement)
 			}
 			if job == "observer" {
-				for _, table := range []string{"gen_durable", "signals", "paused_queues", "workers", "schedules"} {
+				for _, table := range []string{"gen_durable", "signals", "paused_queues", "workers", "schedules", "gates"} {
 					_, err := d.pool.Exec(t.Context(), "DELETE FROM gendurable."+table)
 					require.ErrorContains(t, err, "42501", table)
 				}

@@ -360,6 +360,23 @@ JOIN interleave.move m ON (m.n).partition_key = (p.n).partition_key AND m.was = 
 JOIN interleave.claimed c ON c.id = m.id AND c.token = (m.n).claim_token AND c.actor = m.actor
 WHERE b.actor = p.actor AND c.fencing <= b.fencing;
 
+-- Gates: so many claims at a time as there are places, and nobody is in line beside a free one.
+CREATE VIEW interleave.broken_gate AS
+SELECT 'gate exceeded' AS name, format('%s has %s of %s places taken', p.gate, p.n, r.places) AS detail
+FROM (SELECT gate, count(*) AS n, max(place) AS last FROM gendurable.gen_durable WHERE place IS NOT NULL GROUP BY gate) p
+JOIN gendurable.gates r ON r.name = p.gate WHERE p.n > greatest(r.places, 1) OR p.last > greatest(r.places, 1)
+UNION ALL
+SELECT 'claim without a place', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m JOIN gendurable.gates r ON r.machine = (m.n).fsm WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.n).place IS NULL
+UNION ALL
+SELECT 'place kept', format('instance %s is %s', g.id, g.status)
+FROM gendurable.gen_durable g WHERE g.place IS NOT NULL AND g.status NOT IN ('executing', 'runnable')
+UNION ALL
+SELECT 'line stands still', format('instance %s at %s', g.id, g.gate)
+FROM gendurable.gen_durable g LEFT JOIN gendurable.gates r ON r.name = g.gate
+WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3
+  AND (SELECT count(*) FROM gendurable.gen_durable p WHERE p.gate = g.gate AND p.place IS NOT NULL) < coalesce(r.places, 1000);
+
 -- Schedules: each moves from where whoever fires it has found it, not while it is paused, with its occurrences, and past all that are due.
 CREATE VIEW interleave.broken_schedule AS
 SELECT 'fired from elsewhere' AS name, format('%s from %s by %s', (p.o).name, (p.o).next_at, p.actor) AS detail
@@ -390,4 +407,4 @@ FROM gendurable.schedules s JOIN interleave.tried t ON t.name = s.name AND t.at 
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
-UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost;
+UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate;

@@ -242,6 +242,11 @@ var mutants = []mutant{
 	{"barrier counts dropped children", "executing/spawn, keyed|insert, child's key", "barrier",
 		of("dropped = u.dropped::jsonb", text("AND g.commit_id = $2::uuid", "AND g.commit_id <> $2::uuid"))},
 
+	{"claim that heeds no gate", "gated/claim|claim again", "claim without a place", text("CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END", "0")},
+	{"end that keeps its place", "gated/done|admit", "place kept", text("gate = NULL, place = NULL, finished_at", "finished_at")},
+	{"nobody looks at a gate", "gated/done|claim", "line stands still", text("FROM k WHERE k.free > 0) k CROSS JOIN unnest", "FROM k WHERE k.free > 5) k CROSS JOIN unnest")},
+	{"admit that does not count", "gated/admit|claim", "gate exceeded", text("r.places - h.held", "r.places", "least(k.places, k.held + k.free)", "2")},
+
 	{"no promotion", "executing/done|beat", "key stands still", text("WHERE n.pick_lane = 1)", "WHERE n.pick_lane = 9)")},
 	{"behind an anchor that is not held", "followed/done|claim", "key stands still",
 		text("THEN 4 END AS act", "THEN 1 END AS act")},

@@ -1,6 +1,19 @@
 -- Generated from package schema by make generate. DO NOT EDIT.
 -- Create enum type "durable_status"
 CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
+-- Create "gates" table
+CREATE TABLE "gates" (
+  "name" text NOT NULL,
+  "queue" text NULL,
+  "machine" text NULL,
+  "step" text NULL,
+  "label" text NULL,
+  "places" integer NOT NULL,
+  "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("name"),
+  CONSTRAINT "gates_names_check" CHECK (octet_length(name) BETWEEN 1 AND 64 AND strpos(name, '/') = 0 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(machine) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(label) BETWEEN 1 AND 64),
+  CONSTRAINT "gates_places_check" CHECK (places BETWEEN 0 AND 10000 AND (step IS NULL OR machine IS NOT NULL))
+);
 -- Create "gen_durable" table
 CREATE TABLE "gen_durable" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -45,6 +58,8 @@ CREATE TABLE "gen_durable" (
   "labels" jsonb NULL,
   "trace" jsonb NULL,
   "errors" jsonb NULL,
+  "gate" text NULL,
+  "place" integer NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
@@ -53,8 +68,9 @@ CREATE TABLE "gen_durable" (
   CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed'::durable_status) = (failure IS NOT NULL)),
   CONSTRAINT "gen_durable_finished_check" CHECK ((status IN ('done'::durable_status, 'failed'::durable_status)) = (finished_at IS NOT NULL)),
   CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)),
+  CONSTRAINT "gen_durable_gate_check" CHECK (octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)),
   CONSTRAINT "gen_durable_labels_check" CHECK (jsonb_typeof(labels) = 'object'::text),
-  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 2 AND (pick_lane <> 1 OR partition_key IS NOT NULL)),
+  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 3 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL)),
   CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
   CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]),
@@ -74,6 +90,10 @@ CREATE INDEX "gen_durable_aside" ON "gen_durable" ("queue", "fsm", "fsm_version"
 CREATE INDEX "gen_durable_key" ON "gen_durable" ("partition_key", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND partition_key IS NOT NULL;
 -- Create index "gen_durable_busy" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE status = 'executing'::durable_status AND partition_key IS NOT NULL;
+-- Create index "gen_durable_line" to table: "gen_durable"
+CREATE INDEX "gen_durable_line" ON "gen_durable" ("gate", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3;
+-- Create index "gen_durable_place" to table: "gen_durable"
+CREATE UNIQUE INDEX "gen_durable_place" ON "gen_durable" ("gate", "place") WHERE place IS NOT NULL;
 -- Create index "gen_durable_finished" to table: "gen_durable"
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
 -- Create index "gen_durable_deadline" to table: "gen_durable"

@@ -145,6 +145,8 @@ type Claim struct {
 	Labels         map[string]string // nil: none; nobody changes it
 	Trace          map[string]string // of the insertion; nil: none
 
+	Gate string // the gate of which the instance has a place; "": none
+
 	// Lingers: a step of another worker may still run under the partition key, though its claim was
 	// taken away.
 	Lingers bool

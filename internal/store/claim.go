@@ -176,6 +176,7 @@ type ClaimParams struct {
 	// priority; zero: from the front
 	Awaited     int  // most bytes of the awaited signals of one instance, as for Complete; 0: as many as a claim brings
 	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
+	Gated       bool // there are gates
 }
 
 // Place in the order of a queue.
@@ -215,6 +216,7 @@ type Claimed struct {
 	// Unsettled are the keys of blocked rows that were moved, which the caller has to Promote. If the
 	// answer is lost, the sweep of the keys finds them.
 	Unsettled []string
+	Lines     []string // gates at which rows have got in line, or of which a place has become free: the caller has to Admit them
 
 	placed []placed // Claims with their places
 }
@@ -251,10 +253,17 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 	err = s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		pass := apart.ids()
 		pick := func(out *Claimed) entpgx.Stmt { return s.stmt("claim", claimSQL, out.readPick, p.args()...) }
-		if len(pass) > 0 {
+		switch {
+		case len(pass) > 0 && p.Gated:
+			pick = func(out *Claimed) entpgx.Stmt {
+				return s.stmt("claim others gated", gatedOthersSQL, out.readPick, append(p.args(), pass)...)
+			}
+		case len(pass) > 0:
 			pick = func(out *Claimed) entpgx.Stmt {
 				return s.stmt("claim others", claimOthersSQL, out.readPick, append(p.args(), pass)...)
 			}
+		case p.Gated:
+			pick = func(out *Claimed) entpgx.Stmt { return s.stmt("claim gated", gatedSQL, out.readPick, p.args()...) }
 		}
 		out, err = s.claimOnce(ctx, conn.Conn(), &p, pick)
 		if !blames(err) || collided(err) || unknown(err) {

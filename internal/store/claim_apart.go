@@ -79,6 +79,9 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 		some := *p
 		some.Limit, some.Window = max(1, left), max(1, len(ids))
 		got, err := s.claimOnce(ctx, conn, &some, func(out *Claimed) entpgx.Stmt {
+			if some.Gated {
+				return s.stmt("claim some gated", gatedSomeSQL, out.readPick, append(some.args(), ids)...)
+			}
 			return s.stmt("claim some", claimSomeSQL, out.readPick, append(some.args(), ids)...)
 		})
 		if collided(err) {
@@ -102,7 +105,7 @@ func (c *Claimed) add(more *Claimed) {
 	c.Blocked += more.Blocked
 	c.Took += more.Took
 	c.Aside, c.Unsettled = append(c.Aside, more.Aside...), append(c.Unsettled, more.Unsettled...)
-	c.Refused = append(c.Refused, more.Refused...)
+	c.Refused, c.Lines = append(c.Refused, more.Refused...), append(c.Lines, more.Lines...)
 }
 
 // collided reports whether two claims of one partition key met on its unique index.

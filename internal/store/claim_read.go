@@ -39,11 +39,17 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 	if p.Awaited > 0 {
 		awaited = min(most, p.Awaited)
 	}
-	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt("begin", beginSQL, nil),
-		s.stmt("claim settings", claimSettingsSQL, func(rows pgx.Rows) error {
-			_, err := pgx.ForEachRow(rows, []any{nil, &fencing, &out.Unsettled, nil}, func() error { return nil })
+	read := func(into ...any) func(pgx.Rows) error {
+		return func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, into, func() error { return nil })
 			return err
-		}, statementLimit))
+		}
+	}
+	settings := s.stmt("claim settings", claimSettingsSQL, read(nil, &fencing, &out.Unsettled, nil), statementLimit)
+	if p.Gated {
+		settings = s.stmt("gated settings", gatedSettingsSQL, read(nil, &fencing, &out.Unsettled, &out.Lines, nil), statementLimit)
+	}
+	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt("begin", beginSQL, nil), settings)
 	return append(append(stmts, before...),
 		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing) }, p.Worker, most),
 		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims, awaited) }, awaited, awaitedMost+1),
@@ -66,23 +72,24 @@ const claimSettingsSQL = `SELECT set_config('statement_timeout', $1, true) || se
 // row; then that of its text, which is larger where it is stored compressed. $1 worker $2 most
 // bytes of a state, or of the list of dropped children: NULL stands for what is larger.
 //
-// The last column is whether a claim of the partition key that another worker lost is noted: see
-// key_lost.go. It cannot miss one. The claimed row has its entry in the unique index of executing
-// keys, so whatever executed the key before has left that index by an earlier commit, which also
-// noted its claim if it was taken away; and this statement's snapshot is later than the claim's
-// commit. (The claim's own snapshot would not do. It may be older than another claim of the key
-// that came, and was cancelled, while this one was held up on its way to the index.)
+// The last column but one is whether a claim of the partition key that another worker lost is
+// noted: see key_lost.go. It cannot miss one. The claimed row has its entry in the unique index of
+// executing keys, so whatever executed the key before has left that index by an earlier commit,
+// which also noted its claim if it was taken away; and this statement's snapshot is later than the
+// claim's commit. (The claim's own snapshot would not do. It may be older than another claim of the
+// key that came, and was cancelled, while this one was held up on its way to the index.)
 const takenSQL = `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN octet_length(g.state) <= $2::int THEN g.state END, g.attempt,
   g.crashes, g.visit, g.claim_token, g.priority, g.correlation_key, g.partition_key, g.parent_id, g.parent_round, g.depth, g.round, g.timed_out,
   g.inserted_at, CASE WHEN octet_length(g.dropped) <= $2::int THEN g.dropped END, g.has_dropped, g.deadline,
   (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels, g.trace, g.eligible_at,
-  g.partition_key IS NOT NULL AND EXISTS (SELECT FROM {s}.lost_claims l WHERE l.partition_key = g.partition_key AND l.worker <> $1)
+  g.partition_key IS NOT NULL AND EXISTS (SELECT FROM {s}.lost_claims l WHERE l.partition_key = g.partition_key AND l.worker <> $1),
+  CASE WHEN g.place IS NOT NULL THEN g.gate END
 FROM (
   SELECT x.id, x.uid, x.fsm, x.fsm_version, x.step, CASE WHEN pg_column_size(x.state) <= $2::int THEN x.state::text END AS state, x.attempt,
     x.crashes, x.visit, x.claim_token, x.priority, x.correlation_key, x.partition_key, x.parent_id, x.parent_round, x.depth, x.round,
     x.timed_out, x.inserted_at, x.round = x.visit AND x.dropped IS NOT NULL AS has_dropped,
     CASE WHEN x.round = x.visit AND pg_column_size(x.dropped) <= $2::int THEN x.dropped::text END AS dropped, x.deadline, x.labels, x.trace,
-    x.eligible_at, x.status, x.locked_by
+    x.eligible_at, x.status, x.locked_by, x.gate, x.place
   FROM {s}.gen_durable x WHERE x.id = ANY((SELECT current_setting('gendurable.claimed')::bigint[])::bigint[]) OFFSET 0) g
 WHERE g.status = 'executing' AND g.locked_by = $1`
 
@@ -105,6 +112,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) erro
 	tokens := tokensOf(fencing)
 	var (
 		key, partition *string
+		gate           *string
 		parent         *int64
 		deadline       *time.Time
 		life           *int64
@@ -118,13 +126,14 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) erro
 		c, state := step.Claim{Queue: queue}, []byte(nil)
 		if err := rows.Scan(&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
-			&deadline, &life, &labels, &trace, &at, &c.Lingers); err != nil {
+			&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate); err != nil {
 			return err
 		}
 		c.State, c.FencingToken = state, cmp.Or(tokens[c.ID], c.Token)
 		if c.FencingToken < c.Token { // it came back to this worker, by a claim that has its own answer
 			continue
 		}
+		c.Gate = value(gate)
 		c.CorrelationKey, c.PartitionKey, c.Parent, c.Deadline = value(key), value(partition), value(parent), value(deadline)
 		c.Dropped = own[[]step.Dropped](dropped)
 		c.Partial = state == nil || dropped == nil && value(lost)

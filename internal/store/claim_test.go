@@ -138,7 +138,7 @@ func TestClaimCarriesTheRow(t *testing.T) {
 	b := newBench(t)
 	parent := b.row("queue", "'elsewhere'")
 	id := b.insert(usual.with(columns{"queue": `'default'`, "correlation_key": `'ck'`, "partition_key": `'pk'`, "parent_id": number(parent),
-		"uid": quote(newUID), "round": `11`, "dropped": `'[{"i": 4, "k": "old", "o": 1}]'`}))
+		"uid": quote(newUID), "gate": `'gate/1'`, "round": `11`, "dropped": `'[{"i": 4, "k": "old", "o": 1}]'`}))
 	b.deliver(id, deduped("go", "evt"))
 	c := b.claim(knowing("other/1", "machine/3"), queue("default")).Claims[0]
 	require.Len(t, c.Awaited, 1)
@@ -152,7 +152,7 @@ func TestClaimCarriesTheRow(t *testing.T) {
 	require.Greater(t, c.FencingToken, c.Token, "of a keyed row, drawn once its key was granted")
 	require.Equal(t, &step.Claim{ID: id, UID: uuid.MustParse(newUID), Machine: "machine", Version: 3, Step: "here", Queue: "default", Priority: 7,
 		CorrelationKey: "ck", PartitionKey: "pk", State: json.RawMessage(`{"state": "old"}`), Attempt: 4, Crashes: 3, Visit: 11, Token: c.Token, FencingToken: c.FencingToken,
-		Parent: parent, ParentRound: 6, Depth: 2, Round: 11, TimedOut: true, InsertedAt: c.InsertedAt,
+		Parent: parent, ParentRound: 6, Depth: 2, Round: 11, TimedOut: true, Gate: "gate/1", InsertedAt: c.InsertedAt,
 		Awaited: []step.Signal{{Name: "go", Payload: json.RawMessage(`{}`), DedupKey: "evt"}},
 		Dropped: []step.Dropped{{Index: 4, Key: "old", Occupant: 1}}}, c)
 }

@@ -174,7 +174,8 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 // that a deploy costs no attempt. The rows are locked already, so SKIP LOCKED skips none, and makes
 // the join by ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3
 // worker.
-var releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, locked_by = NULL, lease_expires_at = NULL
+var releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, locked_by = NULL,
+  lease_expires_at = NULL
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
@@ -226,7 +227,7 @@ func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim
 }
 
 // heldSQL lists the claims of a worker in a queue. $1 worker $2 queue
-const heldSQL = `SELECT g.id, g.claim_token, coalesce(g.partition_key, '') FROM {s}.gen_durable g
+const heldSQL = `SELECT g.id, g.claim_token, coalesce(g.partition_key, ''), coalesce(g.gate, '') FROM {s}.gen_durable g
 WHERE g.status = 'executing' AND g.locked_by = $1 AND g.queue = $2`
 
 // Held lists the claims of a worker in a queue, with the fields that Release needs. It walks all
@@ -236,7 +237,7 @@ func (s *Store) Held(ctx context.Context, worker, queue string) ([]*step.Claim, 
 	err := s.one(ctx, fastLock, "held", heldSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			c := step.Claim{Queue: queue}
-			if err := rows.Scan(&c.ID, &c.Token, &c.PartitionKey); err != nil {
+			if err := rows.Scan(&c.ID, &c.Token, &c.PartitionKey, &c.Gate); err != nil {
 				return err
 			}
 			held = append(held, &c)

@@ -54,6 +54,26 @@ var matrix = append(outcomes,
 				"last_error": is("lost its worker 4 times at step here: over the crash limit").as("says so"),
 				"errors":     remembers("crash", "lost its worker 4 times at step here: over the crash limit")})},
 	}},
+	group{"Gates", "Where a gate concerns it, and a process knows of gates.", []transition{
+		{name: "pick without a place", from: "runnable", with: noPlace, prepare: beGated, happens: func(s *scene) { s.requireGated(0, "machine/3") },
+			makes: rules{"gate": shown("its gate", "gate"), "pick_lane": is("3")}},
+		{name: "a place becomes free", from: "runnable", with: columns{"gate": `'gate'`, "place": `NULL`, "pick_lane": `3`}, prepare: beGated,
+			happens: func(s *scene) {
+				p, err := s.Admit(s.t.Context(), []string{"gate"}, []bool{false}, []string{s.queue()})
+				require.NoError(s.t, err)
+				require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
+			}, makes: rules{"place": shown("the lowest free one", "1"), "pick_lane": is("0"), "updated_at": now}},
+		{name: "claim with a place", from: "runnable", prepare: beGated, happens: func(s *scene) { s.requireGated(1, "machine/3") },
+			makes: rules{"status": is("executing"), "locked_by": worker, "lease_expires_at": in("now + lease", lease), "claim_token": nextToken,
+				"updated_at": now}},
+		{name: "pick by one who does not know its machine", from: "runnable", prepare: beGated, happens: func(s *scene) { s.requireGated(0, "other/3") },
+			makes: rules{"pick_lane": is("2"), "gate": null, "place": null}},
+		{name: "the gate is dropped", from: "runnable", with: columns{"gate": `'gate'`, "place": `NULL`, "pick_lane": `3`}, happens: func(s *scene) {
+			s.exec(`DELETE FROM gendurable.gates`)
+			_, err := s.Admit(s.t.Context(), []string{"gate"}, []bool{false}, []string{s.queue()})
+			require.NoError(s.t, err)
+		}, makes: rules{"pick_lane": is("0"), "gate": null, "updated_at": now}},
+	}},
 	group{"Deadline", "This is about an instance that is not executing. The context of one that executes ends, and it fails with its outcome.", []transition{
 		{name: "runnable", from: "runnable", with: past, happens: expire, makes: all(overdue("runnable"), rules{itsNext: promoted})},
 		{name: "runnable, paused, behind its key", from: "runnable", with: past.with(columns{"paused": `true`, "pick_lane": `1`}), happens: expire,
@@ -155,6 +175,16 @@ func (s *scene) requireClaim(n int, machines ...string) {
 }
 
 // requireReap sweeps, with a crash limit for the fixtures' machine.
+func beGated(s *scene) { s.gate(store.Gate{Name: "gate", Machine: "machine", Places: 1}) }
+
+func (s *scene) requireGated(n int, machines ...string) {
+	s.t.Helper()
+	got, err := s.Claim(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: machines, Limit: 10, Window: 100, Lease: lease,
+		Gated: true})
+	require.NoError(s.t, err)
+	require.Len(s.t, got.Claims, n)
+}
+
 func (s *scene) requireReap(released, failed int, most int32) {
 	s.t.Helper()
 	got, err := s.Reap(s.t.Context(), s.mark, store.CrashLimits{Machines: []string{"machine/3"}, Limits: []int32{most}}, 10)
@@ -166,7 +196,7 @@ func (s *scene) requireReap(released, failed int, most int32) {
 func overdue(was string) rules {
 	text := "over its deadline of 2026-01-02T03:04:05.678Z at step here, " + was
 	return all(ended, rules{"status": is("failed"), "failure": is("deadline"), "last_error": is(text).as("says so"),
-		"errors": remembers("deadline", text)})
+		"errors": remembers("deadline", text), "gate": null, "place": null})
 }
 
 // requireExpired sweeps deadlines, and expects the ids of the failed rows.

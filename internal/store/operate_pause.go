@@ -5,7 +5,9 @@ package store
 // then waits as runnable. An executing one goes on until its claim ends, and the heartbeat tells
 // its worker not to run ahead. updated_at stays, too, since Why reads from it since when an
 // instance is parked. $1 ids, locked
-const pauseSQL = `UPDATE {s}.gen_durable g SET paused = true
+const pauseSQL = `UPDATE {s}.gen_durable g SET paused = true,
+  gate = CASE WHEN g.status = 'executing' THEN g.gate END, place = CASE WHEN g.status = 'executing' THEN g.place END,
+  pick_lane = CASE WHEN g.pick_lane = 3 THEN 0 ELSE g.pick_lane END
 FROM unnest($1::bigint[]) AS u(id)
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND NOT g.paused AND coalesce(g.status NOT IN ('done', 'failed'), false)

@@ -50,8 +50,8 @@ func TestPlansHold(t *testing.T) {
 
 func (e explained) useAll() {
 	e.t.Helper()
-	for i := range measures {
-		e.use(&measures[i])
+	for i := range allMeasures {
+		e.use(&allMeasures[i])
 	}
 }
 
@@ -88,8 +88,8 @@ func (e explained) unwatched() {
 
 func (e explained) measureAll() {
 	e.t.Helper()
-	for i := range measures {
-		m := &measures[i]
+	for i := range allMeasures {
+		m := &allMeasures[i]
 		c, rows := e.use(m)
 		for range 4 { // a snapshot that somebody took meanwhile raises the cost once, a wrong plan each time
 			if c.buffers <= max(rows, 1)*m.most {

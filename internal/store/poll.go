@@ -57,16 +57,18 @@ type Polled struct {
 	Deadline time.Duration            // the next one after this
 	Overdue  bool                     // some instance is over its deadline
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
+	Gates    Gates                    // all gates
 	Fires    bool                     // some schedule is not paused,
 	Fire     time.Duration            // and the next occurrence comes after this
 }
 
 // Poll returns when each of some idle queues has something to claim, when the next await times out,
-// whether an instance is over its deadline, which queues are paused, and when the next schedule is
-// due. It sends one statement for all queues (§6), and two for tables that are nearly empty.
+// whether an instance is over its deadline, which queues are paused, which gates there are, and
+// when the next schedule is due. It sends one statement for all queues (§6), and two for tables
+// that are nearly empty.
 func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
 	var out Polled
-	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.paused(&out.Paused), s.nextFire(&out)); err != nil {
+	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)); err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}
 	return out, nil

@@ -55,8 +55,10 @@ var usual = columns{
 	"attempt": `4`, "crashes": `3`, "last_error": `'old error'`, "visit": `11`, "claim_token": `41`, "commit_id": `gen_random_uuid()`,
 	"inserted_at": `now() - interval '1 day'`, "updated_at": `now() - interval '2 hours'`,
 	"round": `9`, "children_pending": `2`, "dropped": `'[{"index": 4, "key": "old", "occupant": 1}]'`, "parent_round": `6`, "depth": `2`,
-	"correlation_scope": liveScope, "errors": `'[{"error": "old error"}]'`, "deadline": `now() + interval '1 day'`,
+	"correlation_scope": liveScope, "errors": `'[{"error": "old error"}]'`, "deadline": `now() + interval '1 day'`, "gate": `'gate/' || gen_random_uuid()`, "place": `4`,
 }
+
+var noPlace = columns{"gate": `NULL`, "place": `NULL`}
 
 // fixtures are the states from which transitions start, in the form in which the engine leaves
 // them.
@@ -67,10 +69,10 @@ var fixtures = map[string]columns{
 	"expired": usual.with(columns{
 		"status": `'executing'`, "locked_by": `'` + me + `'`, "lease_expires_at": `now() - interval '1 second'`, "paused": `true`}),
 	"awaiting_signal": usual.with(columns{
-		"status": `'awaiting_signal'`, "timed_out": `false`, "await_deadline": `now() + interval '1 hour'`}),
-	"awaiting_children": usual.with(columns{"status": `'awaiting_children'`, "awaits": `NULL`, "timed_out": `false`}),
+		"status": `'awaiting_signal'`, "timed_out": `false`, "await_deadline": `now() + interval '1 hour'`}).with(noPlace),
+	"awaiting_children": usual.with(columns{"status": `'awaiting_children'`, "awaits": `NULL`, "timed_out": `false`}).with(noPlace),
 	"failed": usual.with(columns{"status": `'failed'`, "failure": `'error'`, "finished_at": `now() - interval '1 hour'`, "pick_lane": `2`,
-		"joined": `gen_random_uuid()`}),
+		"joined": `gen_random_uuid()`}).with(noPlace),
 	"": {"fsm": `'m'`, "step": `'s'`}, // a row of defaults, for insertions
 }
 

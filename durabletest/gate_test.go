@@ -1,0 +1,46 @@
+package durabletest_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/durabletest"
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Drain and Step heed gates as production does.
+func TestDrainHeedsGates(t *testing.T) {
+	t.Parallel()
+	kit := newShop(t)
+	admin := kit.Engine.Admin()
+	set := func(places int) {
+		_, err := admin.SetGate(t.Context(), engine.Gate{Name: "shops", Label: "shop", Places: places})
+		require.NoError(t, err)
+	}
+	set(0)
+	held, free := insert(t, kit, checkout.New(order{}).Label("shop", "north")), insert(t, kit, checkout.New(order{}))
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireParked(t, kit, free)
+	status := func() fsm.Status {
+		i, err := kit.Engine.Get(t.Context(), held)
+		require.NoError(t, err)
+		return i.Status
+	}
+	require.Equal(t, fsm.StatusRunnable, status())
+	_, err := kit.Step(t.Context(), held)
+	require.ErrorIs(t, err, durabletest.ErrNotRunnable)
+	set(1)
+	_, err = kit.Step(t.Context(), held)
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireParked(t, kit, held)
+	later := insert(t, kit, checkout.New(order{}).Label("shop", "north"))
+	set(0)
+	durabletest.RequireDrain(t, kit)
+	_, err = admin.DropGate(t.Context(), "shops")
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireParked(t, kit, later)
+}

@@ -1,0 +1,193 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+// crowd counts who is in a step at a time, by customer.
+type crowd struct {
+	mu       sync.Mutex
+	in, most map[string]int
+	entered  chan struct{}
+}
+
+func newCrowd() *crowd {
+	return &crowd{in: map[string]int{}, most: map[string]int{}, entered: make(chan struct{}, 1000)}
+}
+
+func (c *crowd) enter(customer string) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.in[customer]++
+	c.most[customer] = max(c.most[customer], c.in[customer])
+	c.entered <- struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.in[customer]--
+	}
+}
+
+func (c *crowd) atMost() map[string]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]int{}
+	for name, n := range c.most {
+		out[name] = n
+	}
+	return out
+}
+
+var charges = fsm.Declare[string, string]("charge")
+
+// chargeIn has a first step that is behind no gate, and a second one in which it counts itself.
+func chargeIn(c *crowd) fsm.Definition {
+	return charges.Define(
+		fsm.Step("start", func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+			return v.Next("call", v.State), nil
+		}),
+		fsm.Step("call", func(ctx context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+			defer c.enter(v.State)()
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+			}
+			return v.Done(v.State), nil
+		}))
+}
+
+// Three processes, of which one after the other is stopped in the middle of its work and replaced,
+// never execute more of a customer's instances at a time than the gate has places, although each
+// could keep its claims from the step before. All of them end.
+func TestAGateIsNeverExceeded(t *testing.T) {
+	t.Parallel()
+	pool, ctx, c := pgtest.Pool(t, pgtest.Migrated(t)), within(t), newCrowd()
+	admin := open(t, pool).Admin()
+	changed, err := admin.SetGate(ctx, engine.Gate{Name: "calls", Machine: "charge", Step: "call", Label: "customer", Places: 2})
+	require.NoError(t, err)
+	require.True(t, changed)
+	process := func(c2 *engine.Config) {
+		c2.Machines = []fsm.Definition{chargeIn(c)}
+		c2.Queues = map[string]engine.Queue{"default": {Concurrency: 10, PollMin: 10 * time.Millisecond, PollMax: 50 * time.Millisecond}}
+		c2.DrainTimeout, c2.DrainGrace = time.Millisecond, 10*time.Second
+	}
+	var running []*engine.Engine
+	for range 3 {
+		e := open(t, pool, process)
+		require.NoError(t, e.Start(ctx))
+		running = append(running, e)
+	}
+	customers := []string{"acme", "zoo", "kiosk", "bakery"}
+	var specs []fsm.Spec
+	for i := range 200 {
+		customer := customers[i%len(customers)]
+		specs = append(specs, charges.New(customer).Label("customer", customer))
+	}
+	ids, err := running[0].InsertMany(ctx, specs)
+	require.NoError(t, err)
+	for i := range running {
+		for range 20 {
+			<-c.entered
+		}
+		require.NoError(t, running[i].Stop(ctx))
+		running[i] = working(t, pool, process)
+	}
+	for _, id := range ids {
+		_, err := charges.Wait(ctx, running[0], id.ID)
+		require.NoError(t, err)
+	}
+	for customer, most := range c.atMost() {
+		require.LessOrEqual(t, most, 2, customer)
+	}
+	require.Len(t, c.atMost(), len(customers))
+	require.Eventually(t, func() bool {
+		gates, err := admin.Gates(ctx)
+		return err == nil && gates[0].Taken == 0 && gates[0].Waiting == 0
+	}, testPatience, testGlance)
+}
+
+// A gate that is set, changed and dropped while the work goes on is obeyed by who runs already, and
+// Why names those that hold its places.
+func TestAGateIsObeyedAtOnce(t *testing.T) {
+	w := newWard(t)
+	ctx, admin := within(t), w.e.Admin()
+	set := func(places int) {
+		_, err := admin.SetGate(ctx, engine.Gate{Name: "kids", Label: "house", Places: places})
+		require.NoError(t, err)
+	}
+	set(0)
+	kid := func() fsm.ID { return w.insert(children.New("x").Label("house", "red").Queue("other")) }
+	// The process knows of the gate once it has put somebody in line.
+	require.Eventually(t, func() bool {
+		w.insert(ticket.New("probe").Label("house", "blue"))
+		gates, err := admin.Gates(ctx)
+		return err == nil && gates[0].Waiting > 0
+	}, testPatience, testGlance)
+	first := kid()
+	w.becomes(first, engine.CauseGate)
+	set(1)
+	w.becomes(first, engine.CauseRunning)
+	second := kid()
+	cause := w.becomes(second, engine.CauseGate)[0]
+	require.Equal(t, engine.Cause{Kind: engine.CauseGate, Names: []string{"kids/red"}, IDs: []fsm.ID{first}, Count: 1}, cause)
+	require.Equal(t, fmt.Sprintf("all 1 places of gate kids/red are taken: [%v]", first), cause.String())
+	changed, err := admin.DropGate(ctx, "kids")
+	require.NoError(t, err)
+	require.True(t, changed)
+	w.becomes(second, engine.CauseSlots) // those of its queue
+	close(w.free)
+	_, err = children.Wait(ctx, w.e, second)
+	require.NoError(t, err)
+	gates, err := admin.Gates(ctx)
+	require.NoError(t, err)
+	require.Empty(t, gates)
+}
+
+func TestGatesThatAreWrong(t *testing.T) {
+	t.Parallel()
+	e, _ := client(t)
+	for field, gates := range map[string][]engine.Gate{
+		"name":    {{}, {Name: "a/b"}, {Name: strings.Repeat("x", 65)}, {Name: "\xff"}},
+		"queue":   {{Name: "g", Queue: strings.Repeat("x", 513)}},
+		"machine": {{Name: "g", Machine: "\x00"}, {Name: "g", Step: "s"}},
+		"step":    {{Name: "g", Machine: "m", Step: strings.Repeat("x", 513)}},
+		"label":   {{Name: "g", Label: strings.Repeat("x", 65)}},
+		"places":  {{Name: "g", Places: -1}, {Name: "g", Places: 10_001}},
+	} {
+		for _, g := range gates {
+			_, err := e.Admin().SetGate(t.Context(), g)
+			wrong, ok := errors.AsType[*engine.VerbError](err)
+			require.True(t, ok, "%+v", g)
+			require.Equal(t, field, wrong.Field)
+		}
+	}
+	_, err := e.Admin().DropGate(t.Context(), "a/b")
+	require.ErrorContains(t, err, "slash")
+	ctx := t.Context()
+	g := engine.Gate{Name: "g", Queue: "q", Machine: "m", Step: "s", Label: "l", Places: 10_000}
+	for _, want := range []bool{true, false} {
+		changed, err := e.Admin().SetGate(ctx, g)
+		require.NoError(t, err)
+		require.Equal(t, want, changed)
+	}
+	gates, err := e.Admin().Gates(ctx)
+	require.NoError(t, err)
+	require.Equal(t, []engine.GateStatus{{Gate: g}}, gates)
+	for _, want := range []bool{true, false} {
+		changed, err := e.Admin().DropGate(ctx, "g")
+		require.NoError(t, err)
+		require.Equal(t, want, changed)
+	}
+}
