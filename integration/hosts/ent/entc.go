@@ -1,7 +1,7 @@
 //go:build entc
 
-// Command entc generates this package, as a host does. The feature sql/execquery is for WithSQL of an
-// ent transaction; the extension needs none.
+// Command entc generates this package, as a host does. The feature sql/execquery is for WithSQL of
+// an ent transaction; the extension needs none.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Package model is the schema of a host which runs all of its client on entpgx: most kinds of fields that
-// ent knows.
+// Package model is the schema of a host which runs all of its client on entpgx: most kinds of
+// fields that ent knows.
 package model
 
 import (
