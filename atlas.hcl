@@ -15,6 +15,8 @@ env "local" {
   src = "file://internal/ddl/schema.sql"
   url = urlqueryset(getenv("DATABASE_URL"), "search_path", var.schema)
   dev = urlqueryset(getenv("DEV_DATABASE_URL"), "search_path", "public")
+  # atlas schema apply would drop what the desired schema has not.
+  exclude = ["atlas_schema_revisions"]
 
   migration {
     dir              = "file://migrations"

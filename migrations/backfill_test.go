@@ -108,7 +108,7 @@ func TestVersion1RowsAreMended(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t).at(t, base)
 	d.exec(t, version1)
-	for _, version := range migrations.Versions()[1:] {
+	for _, version := range migrations.Versions()[2:] { // those after the base
 		applied, err := d.migrator().To(t.Context(), version)
 		require.NoError(t, err)
 		require.Equal(t, []string{version}, applied)
@@ -119,7 +119,7 @@ func TestVersion1RowsAreMended(t *testing.T) {
 func TestVersion1RowsAreMendedByTheCLI(t *testing.T) {
 	t.Parallel()
 	d := newDatabase(t)
-	d.atlasApply(t, "1")
+	d.atlasApply(t, "2")
 	d.requireBase(t)
 	d.exec(t, version1)
 	d.atlasApply(t)

@@ -222,3 +222,34 @@ func (d database) cutOffCLI(t *testing.T) {
 	require.Error(t, wait())
 	require.Equal(t, []string{firstIndexName}, column[string](t, d, `SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid`))
 }
+
+// The plain form keeps the revisions in a schema of their own and makes the tables in public, where
+// no engine would find what is migrated.
+func TestCLIThatPutsTheRevisionsElsewhere(t *testing.T) {
+	t.Parallel()
+	d := newDatabase(t)
+	plain := func(url string, args ...string) (string, error) {
+		command := d.cli(t, "")
+		command.Args = append([]string{command.Args[0], "migrate", "apply", "--url", url, "--dir", "file://migrations"}, args...)
+		out, err := command.CombinedOutput()
+		return string(out), err
+	}
+	out, err := plain(d.url)
+	require.Error(t, err, out)
+	require.Contains(t, out, "schema public has no revision table")
+	require.Contains(t, out, "gendurable migrate dir")
+	require.Equal(t, []string{"atlas_schema_revisions"}, column[string](t, d,
+		`SELECT tablename::text FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')`), "nothing was made")
+
+	// A project of the host's own, with its revisions in the CLI's schema, is in nobody's way.
+	d.atlasApply(t)
+	d.requireCurrent(t)
+}
+
+func TestCLIKeepsTheRevisionsOfASchema(t *testing.T) {
+	t.Parallel()
+	d, dev := newDatabase(t).at(t, migrations.Latest()), pgtest.Database(t)
+	out, err := d.cli(t, dev, "schema", "apply", "--dry-run").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.NotContains(t, string(out), "atlas_schema_revisions")
+}

@@ -57,7 +57,7 @@ func TestToEveryVersionDownAndUpAgain(t *testing.T) {
 	d.exec(t, version1)
 	d.at(t, migrations.Latest())
 	rows := one[int](t, d, `SELECT count(*)::int FROM gen_durable`)
-	for _, version := range slices.Backward(migrations.Versions()[:len(migrations.Versions())-1]) {
+	for _, version := range slices.Backward(migrations.Versions()[1 : len(migrations.Versions())-1]) {
 		undone, err := d.migrator().To(t.Context(), version)
 		require.NoError(t, err)
 		require.Len(t, undone, 1)
@@ -76,6 +76,31 @@ func TestToEveryVersionDownAndUpAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, undone)
 	d.at(t, migrations.Latest()).requireCurrent(t)
+}
+
+// Databases that an earlier release has migrated do not know the first migration, and never meet
+// it.
+func TestTheFirstMigrationCameLater(t *testing.T) {
+	t.Parallel()
+	for name, finish := range map[string]func(t *testing.T, d database){
+		"migrator": func(t *testing.T, d database) {
+			applied, err := d.migrator().Up(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, migrations.Versions()[2:], applied)
+		},
+		"CLI": func(t *testing.T, d database) { d.atlasApply(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDatabase(t).at(t, base)
+			d.exec(t, `DELETE FROM atlas_schema_revisions WHERE version < $1 AND version NOT LIKE '.%'`, base)
+			finish(t, d)
+			require.NoError(t, migrations.Check(t.Context(), d, ""))
+			undone, err := d.migrator().To(t.Context(), migrations.Empty)
+			require.NoError(t, err)
+			require.Len(t, undone, len(migrations.Versions())-1)
+		})
+	}
 }
 
 func TestUnknownVersionIsRefused(t *testing.T) {
@@ -124,7 +149,8 @@ func TestStatusAndCheckTellMissingOlderNewer(t *testing.T) {
 		require.Equal(t, want.State, status.State)
 		require.Equal(t, want.Current, status.Current)
 	}
-	const remedy = `run gendurable migrate up or atlas migrate apply --env local, with DATABASE_URL set, or call migrate.Migrator.Up`
+	const remedy = `run gendurable migrate up, or gendurable migrate dir and atlas migrate apply --env gendurable, ` +
+		`with DATABASE_URL set, or call migrate.Migrator.Up`
 	missing := &migrations.SchemaError{Schema: "gendurable", State: migrations.StateMissing, Current: migrations.Empty, Latest: latest}
 	missingMessage := `schema "gendurable" is missing: the program needs version ` + latest + `; ` + remedy
 	requireState(missing, missingMessage)
@@ -136,7 +162,7 @@ func TestStatusAndCheckTellMissingOlderNewer(t *testing.T) {
 		`schema "gendurable" is older than this program: it has version `+base+`, the program needs `+latest+`; `+remedy)
 	status, err := d.migrator().Status(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, migrations.Versions()[1:], status.Pending)
+	require.Equal(t, migrations.Versions()[2:], status.Pending)
 
 	d.at(t, latest)
 	require.NoError(t, migrations.Check(t.Context(), d, ""))
@@ -224,7 +250,7 @@ func TestRemedyNamesAnotherSchema(t *testing.T) {
 	t.Parallel()
 	err := &migrations.SchemaError{Schema: "My Schema", State: migrations.StateMissing}
 	require.ErrorContains(t, err, `gendurable migrate up --schema "My Schema"`)
-	require.ErrorContains(t, err, `--var schema="My Schema"`)
+	require.ErrorContains(t, err, `gendurable migrate dir --schema "My Schema"`)
 }
 
 func TestMigratorLeavesThePoolAlone(t *testing.T) {

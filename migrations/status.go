@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime/debug"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -66,12 +68,28 @@ func (e *SchemaError) Remedy() string {
 	if e.State == StateNewer {
 		return "run the newer program, or go back with its migrate.Migrator.To(ctx, \"" + e.Latest + "\")"
 	}
-	cli, atlas := "gendurable migrate up", "atlas migrate apply --env local"
+	schema := ""
 	if e.Schema != DefaultSchema {
-		cli += fmt.Sprintf(" --schema %q", e.Schema)
-		atlas += fmt.Sprintf(" --var schema=%q", e.Schema)
+		schema = fmt.Sprintf(" --schema %q", e.Schema)
 	}
-	return "run " + cli + " or " + atlas + ", with DATABASE_URL set, or call migrate.Migrator.Up"
+	cli := command()
+	return "run " + cli + " migrate up" + schema + ", or " + cli + " migrate dir" + schema +
+		" and atlas migrate apply --env gendurable, with DATABASE_URL set, or call migrate.Migrator.Up"
+}
+
+// command runs the command line tool of the release that this program is built with, from wherever
+// its modules come. A program that is built within the repository, or vendors it, names the tool
+// alone.
+func command() string {
+	const module = "github.com/gendurable/gendurable"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range info.Deps {
+			if m.Path == module && m.Replace == nil && strings.HasPrefix(m.Version, "v") {
+				return "go run " + module + "/cmd/gendurable@" + m.Version
+			}
+		}
+	}
+	return "gendurable"
 }
 
 // Querier runs the queries of [Check]: a pool, a connection or a transaction of pgx.

@@ -20,6 +20,7 @@ type migrateCommands struct {
 	Down   migrateDown   `cmd:"" help:"Undo the newest migration, or all down to a version; asks first."`
 	Status migrateStatus `cmd:"" help:"Show the schema's version; exit code 5 unless it is current."`
 	SQL    migrateSQL    `cmd:"" help:"Print the SQL of the pending migrations."                         name:"sql"`
+	Dir    migrateDir    `cmd:"" help:"Write the migrations, and an atlas.hcl, for the Atlas CLI."`
 }
 
 // migrated is the result of up and down.

@@ -244,8 +244,17 @@ func check(ctx context.Context, root, work, version string) error {
 			return err
 		}
 	}
-	if err := command(ctx, at, env, filepath.Join(work, "bin", "gendurable"), "version"); err != nil {
-		return err
+	// A vendored host has the files, too.
+	for _, run := range [][]string{
+		{filepath.Join(work, "bin", "gendurable"), "version"},
+		{filepath.Join(work, "bin", "gendurable"), "migrate", "dir"},
+		{"test", "-f", "atlas.hcl"},
+		{"go", "mod", "vendor"},
+		{"diff", "migrations/gendurable/atlas.sum", "vendor/" + library + "/migrations/atlas.sum"},
+	} {
+		if err := command(ctx, at, env, run[0], run[1:]...); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("a host gets %s and %s at %s, generates its ent client, and builds\n", library, telemetry, version)
 	return nil

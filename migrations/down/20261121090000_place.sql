@@ -1,0 +1,2 @@
+-- There is nothing to undo.
+SELECT 1;
