@@ -157,11 +157,11 @@ func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []Verb
 		return Changed{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	if o.Key = address.Key; address.Key != "" {
-		row, err := a.engine.row(ctx, address)
+		row, err := a.engine.get(ctx, address)
 		if err != nil {
 			return Changed{}, err
 		}
-		address.ID = row.ID
+		address.ID = int64(row.ID)
 	}
 	if o.Seen != nil && o.seen != fsm.ID(address.ID) {
 		return Changed{}, &VerbError{verb, "IfUnchanged", fmt.Errorf("of instance %d, but the target is instance %d", o.seen, address.ID)}

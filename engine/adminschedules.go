@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
@@ -67,9 +69,9 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 			return SchedulePage{}, badQuery("After", "%w", err)
 		}
 	}
-	var rows []store.Schedule
+	var rows []*ent.Schedule
 	err = a.engine.patiently(ctx, task{doing: "list schedules"}, func() error {
-		rows, err = a.engine.store.Schedules(ctx, q.After, limit+1)
+		rows, err = a.engine.reads.Schedules(ctx, q.After, limit+1)
 		return err
 	})
 	if err != nil {
@@ -77,15 +79,35 @@ func (a *Admin) Schedules(ctx context.Context, q ScheduleQuery) (page SchedulePa
 	}
 	if len(rows) > limit {
 		rows = rows[:limit]
-		page.Next = rows[limit-1].Name
+		page.Next = rows[limit-1].ID
 	}
 	page.Schedules = make([]StoredSchedule, len(rows))
 	for i, s := range rows {
-		page.Schedules[i] = StoredSchedule{Name: s.Name, Expression: s.Expression, Zone: s.TimeZone, CatchUp: CatchUp(s.CatchUp), Overlap: Overlap(s.Overlap),
-			Jitter: s.Jitter, Machine: s.Spec.Machine, Version: s.Spec.Version, Queue: s.Spec.Queue, Next: s.Next, Last: s.Last,
-			Instance: fsm.ID(s.Instance), Paused: s.Paused}
+		if page.Schedules[i], err = storedSchedule(s); err != nil {
+			return SchedulePage{}, err
+		}
 	}
 	return page, nil
+}
+
+func storedSchedule(row *ent.Schedule) (StoredSchedule, error) {
+	s := StoredSchedule{Name: row.ID, Expression: row.Expression, Zone: row.TimeZone, CatchUp: CatchUp(row.CatchUp),
+		Overlap: Overlap(row.Overlap), Jitter: time.Duration(row.Jitter) * time.Microsecond, Next: row.NextAt}
+	spec, err := store.DecodeSpec(row.Spec)
+	if err != nil {
+		return s, fmt.Errorf("read schedule %q: %w", s.Name, err)
+	}
+	s.Machine, s.Version, s.Queue = spec.Machine, spec.Version, spec.Queue
+	if row.LastAt != nil {
+		s.Last = *row.LastAt
+	}
+	if row.LastInstance != nil {
+		s.Instance = *row.LastInstance
+	}
+	if row.PausedAt != nil {
+		s.Paused = *row.PausedAt
+	}
+	return s, nil
 }
 
 // AllSchedules yields the stored schedules, as [Admin.Schedules] pages through them. Limit is the

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
 
@@ -19,18 +18,9 @@ func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptE
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	var rows []store.AttemptError
 	err = e.patiently(ctx, task{doing: "read the errors of an instance"}, func() error {
-		rows, err = e.store.Errors(ctx, address)
+		list, err = e.reads.Errors(ctx, address)
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	list = make([]fsm.AttemptError, len(rows))
-	for i, r := range rows {
-		list[i] = fsm.AttemptError{At: r.At, Step: r.Step, Visit: r.Visit, Attempt: r.Attempt, Kind: fsm.AttemptKind(r.Kind), Message: r.Message,
-			Worker: r.Worker}
-	}
-	return list, nil
+	return list, err
 }

@@ -33,12 +33,12 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Verb: verb, admin: a, filter: criteria}
+	p := &Plan{Verb: verb, Sample: []fsm.RawInstance{}, admin: a, filter: criteria}
 	if !some && !f.All {
 		return p, nil
 	}
 	err = a.engine.patiently(ctx, task{doing: "select instances"}, func() error {
-		p.ids, err = a.engine.store.Select(ctx, store.Verb(verb), &criteria, MaxPlan)
+		p.ids, err = a.engine.reads.Select(ctx, store.Verb(verb), &criteria, MaxPlan)
 		return err
 	})
 	if most, over := errors.AsType[*store.TooManyError](err); over {
@@ -48,16 +48,12 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 		return nil, err
 	}
 	p.Matched = int64(len(p.ids))
-	var sample []*store.Instance
 	err = a.engine.patiently(ctx, task{doing: "read a plan's sample"}, func() error {
-		sample, err = a.engine.store.GetMany(ctx, p.ids[:min(len(p.ids), planSample)])
+		p.Sample, err = a.engine.reads.GetMany(ctx, p.ids[:min(len(p.ids), planSample)])
 		return err
 	})
 	if err != nil {
 		return nil, err
-	}
-	for _, row := range sample {
-		p.Sample = append(p.Sample, raw(row))
 	}
 	return p, nil
 }

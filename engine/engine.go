@@ -27,6 +27,7 @@ import (
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/migrations"
@@ -40,6 +41,7 @@ type Engine struct {
 	config    Config // as New uses it
 	env       *step.Env
 	store     *store.Store
+	reads     *query.Reader
 	queries   *ent.Client
 	machines  []*step.Machine
 	schedules []declared
@@ -79,10 +81,12 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	stored := store.New(c.Driver, c.Schema)
 	e := &Engine{
 		config:   c,
 		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
-		store:    store.New(c.Driver, c.Schema),
+		store:    stored,
+		reads:    query.New(stored),
 		queries:  queries(c.Driver, c.Schema),
 		machines: machines, schedules: schedules,
 		turn: make(chan struct{}, 1),

@@ -9,12 +9,27 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
 // Filter selects instances: for [Engine.List] and [Admin.Bulk].
 type Filter = fsm.Filter
+
+// Where returns the predicates of a filter, for queries through [Engine.Ent] and
+// [Engine.HasInstance]. Filter.All makes no difference: the zero Filter has no predicates, and so
+// selects everything.
+//
+// Errors: a *[QueryError].
+func Where(f Filter) ([]predicate.Instance, error) {
+	c, _, err := criteria(&f)
+	if err != nil {
+		return nil, err
+	}
+	return query.Where(&c), nil
+}
 
 // QueryError is a query that cannot be asked; nothing was sent.
 type QueryError = fsm.QueryError

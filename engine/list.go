@@ -5,7 +5,7 @@ import (
 	"iter"
 
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/internal/query"
 )
 
 // Query is a [Filter], an order and a place in it.
@@ -42,17 +42,15 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 	if err != nil {
 		return Page{}, err
 	}
-	var found store.Listed
+	var found query.Listed
 	err = e.patiently(ctx, task{doing: "list instances"}, func() error {
-		found, err = e.store.List(ctx, p)
+		found, err = e.reads.List(ctx, p)
 		return err
 	})
 	if err != nil {
 		return Page{}, err
 	}
-	for _, row := range found.Instances {
-		page.Instances = append(page.Instances, raw(row))
-	}
+	page.Instances = found.Instances
 	if found.Next != nil {
 		page.Next = cursor{of, *found.Next, found.Walk}.text()
 	}
@@ -60,8 +58,8 @@ func (e *Engine) List(ctx context.Context, q Query) (page Page, err error) {
 }
 
 // list checks a query, and returns its fingerprint as well.
-func list(q *Query) (p store.ListParams, of [8]byte, err error) {
-	p = store.ListParams{OldestFirst: q.OldestFirst, Limit: q.Limit, Visit: listVisit}
+func list(q *Query) (p query.ListParams, of [8]byte, err error) {
+	p = query.ListParams{OldestFirst: q.OldestFirst, Limit: q.Limit, Visit: listVisit}
 	if p.Filter, _, err = criteria(&q.Filter); err != nil {
 		return p, of, err
 	}

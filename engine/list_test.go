@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/fsm"
 )
 
@@ -320,4 +321,35 @@ func TestBulkByLabel(t *testing.T) {
 	page, err := e.List(ctx, engine.Query{Filter: engine.Filter{Key: "root"}})
 	require.NoError(t, err)
 	require.Equal(t, []fsm.ID{root}, idsOf(page.Instances))
+}
+
+// A filter is the same as predicates of ent and in a list.
+func TestWhere(t *testing.T) {
+	t.Parallel()
+	e, _ := client(t)
+	ctx := within(t)
+	for n := range 6 {
+		_, err := e.Insert(ctx, ticket.New("").Key(fsm.Key(fmt.Sprint("k%", n))).Label("n", fmt.Sprint(n%2)).Queue(fmt.Sprint("q", n%3)))
+		require.NoError(t, err)
+	}
+	for name, f := range map[string]engine.Filter{
+		"zero":   {},
+		"label":  {Labels: map[string]string{"n": "1"}},
+		"prefix": {KeyPrefix: "k%"},
+		"more": {Machine: ticket.Name(), Version: 1, Queue: "q1", Status: []fsm.Status{fsm.StatusRunnable, fsm.StatusDone},
+			Labels: map[string]string{"n": "0"}, InsertedAfter: time.Now().Add(-time.Hour)},
+		"none": {Failure: []fsm.Failure{fsm.FailureError}},
+	} {
+		all, err := engine.Where(f)
+		require.NoError(t, err)
+		got, err := e.Ent().Instance.Query().Where(all...).Order(instance.ByID()).IDs(ctx)
+		require.NoError(t, err)
+		page, err := e.List(ctx, engine.Query{Filter: f, OldestFirst: true})
+		require.NoError(t, err)
+		require.ElementsMatch(t, idsOf(page.Instances), got, name)
+	}
+	_, err := engine.Where(engine.Filter{Version: -1})
+	var bad *engine.QueryError
+	require.ErrorAs(t, err, &bad)
+	require.Equal(t, "Version", bad.Field)
 }

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/store"
 )
 
 // A *[VerbError] of PauseQueue and ResumeQueue names the verb by one of these.
@@ -52,9 +52,9 @@ func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string) (change
 // PausedQueues lists the queues that are paused, by name.
 func (a *Admin) PausedQueues(ctx context.Context) (paused []PausedQueue, err error) {
 	defer a.engine.explain(ctx, toRead("paused_queues"), &err)
-	var rows []store.PausedQueue
+	var rows []*ent.PausedQueue
 	err = a.engine.patiently(ctx, task{doing: "list paused queues"}, func() error {
-		rows, err = a.engine.store.PausedQueues(ctx)
+		rows, err = a.engine.reads.PausedQueues(ctx)
 		return err
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *Admin) PausedQueues(ctx context.Context) (paused []PausedQueue, err err
 	}
 	paused = make([]PausedQueue, len(rows))
 	for i, q := range rows {
-		paused[i] = PausedQueue(q)
+		paused[i] = PausedQueue{Queue: q.ID, Since: q.PausedAt}
 	}
 	return paused, nil
 }

@@ -8,12 +8,12 @@ import (
 
 	"entgo.io/ent/dialect"
 	entsql "entgo.io/ent/dialect/sql"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/query"
 )
 
 // Ent returns the generated client on the engine's schema, for queries. It refuses mutations, which
@@ -26,12 +26,9 @@ func (e *Engine) Ent() *ent.Client { return e.queries }
 func (e *Engine) EntOn(driver dialect.Driver) *ent.Client { return queries(driver, e.config.Schema) }
 
 func queries(db dialect.Driver, schema string) *ent.Client {
-	// ent leaves a quoted name as it is, and guesses what any other one means: ALL is a modifier to
-	// it, f(x) a function.
-	schema = pgx.Identifier{schema}.Sanitize()
 	client := ent.NewClient(
 		ent.Driver(readOnly{db}),
-		ent.AlternateSchema(ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, Gate: schema}),
+		ent.AlternateSchema(query.Tables(schema)),
 	)
 	client.Use(refuse)
 	return client
@@ -83,7 +80,7 @@ func InstanceIn(ids ...fsm.ID) predicate.Instance {
 // anti-join.
 func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs func(*entsql.Builder, *entsql.SelectTable)) *entsql.Predicate {
 	builder := entsql.Dialect(row.Dialect())
-	table := builder.Table(instance.Table).Schema(pgx.Identifier{e.config.Schema}.Sanitize()).As("gendurable_instance")
+	table := builder.Table(instance.Table).Schema(query.Quoted(e.config.Schema)).As("gendurable_instance")
 	found := builder.Select(table.C(instance.FieldID)).From(table)
 	found.WithContext(row.Context())
 	found.Where(entsql.P(func(b *entsql.Builder) { belongs(b, table) }))

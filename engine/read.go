@@ -22,20 +22,16 @@ func (e *Engine) Get(ctx context.Context, of fsm.Target) (i fsm.RawInstance, err
 	if err != nil {
 		return fsm.RawInstance{}, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
-	row, err := e.row(ctx, address)
-	if err != nil {
-		return fsm.RawInstance{}, err
-	}
-	return raw(row), nil
+	return e.get(ctx, address)
 }
 
-// row reads the instance at an address.
-func (e *Engine) row(ctx context.Context, at store.Address) (row *store.Instance, err error) {
+// get reads the instance at an address.
+func (e *Engine) get(ctx context.Context, at store.Address) (i fsm.RawInstance, err error) {
 	err = e.patiently(ctx, task{doing: "read an instance"}, func() error {
-		row, err = e.store.Get(ctx, at)
+		i, err = e.reads.Get(ctx, at)
 		return err
 	})
-	return row, err
+	return i, err
 }
 
 // Wait blocks until an instance has ended, by id or by the correlation key that it occupies at the
@@ -54,15 +50,5 @@ func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, erro
 		if err := e.waiters.wait(ctx, int64(i.ID)); err != nil {
 			return fsm.RawInstance{}, fmt.Errorf("wait for instance %d: %w", i.ID, err)
 		}
-	}
-}
-
-func raw(row *store.Instance) fsm.RawInstance {
-	return fsm.RawInstance{
-		ID: fsm.ID(row.ID), Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: row.Priority,
-		Status: fsm.Status(row.Status), State: row.State, Result: row.Result, Attempt: row.Attempt, Crashes: row.Crashes,
-		Visit: row.Visit, Failure: fsm.Failure(row.Failure), LastError: row.LastError, Key: fsm.Key(row.CorrelationKey),
-		PartitionKey: row.PartitionKey, Paused: row.Paused, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: row.FinishedAt,
-		Deadline: row.Deadline, Labels: row.Labels,
 	}
 }

@@ -1,8 +1,8 @@
 // Package ent is the generated client of the engine's tables: typed queries over instances and
 // signals.
 //
-// Everything but generate.go and entc.go is generated from package schema by go generate, and never
-// edited by hand. Mutations through this client would bypass the fences; the engine hands it out
+// Everything but generate.go, entc.go and instance/json.go, which has predicates on documents, is
+// generated from package schema by go generate, and never edited by hand. Mutations through this client would bypass the fences; the engine hands it out
 // for reading.
 package ent
 

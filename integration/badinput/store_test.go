@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -69,9 +71,9 @@ func (s shelf) everything(t *testing.T) (rows string) {
 	return rows
 }
 
-func (s shelf) get(t *testing.T, id int64) *store.Instance {
+func (s shelf) get(t *testing.T, id int64) fsm.RawInstance {
 	t.Helper()
-	i, err := s.Get(t.Context(), store.Address{ID: id})
+	i, err := query.New(s.Store).Get(t.Context(), store.Address{ID: id})
 	require.NoError(t, err)
 	return i
 }
@@ -147,10 +149,10 @@ func FuzzStoreCommit(f *testing.F) {
 			return
 		}
 		require.Len(t, done.Applied, 2)
-		require.Equal(t, "done", s.get(t, good.ID).Status)
+		require.Equal(t, fsm.StatusDone, s.get(t, good.ID).Status)
 		i := s.get(t, bad.ID)
 		require.Equal(t, o.Err, i.LastError)
-		require.Equal(t, o.Failure, i.Failure)
+		require.Equal(t, o.Failure, string(i.Failure))
 		if o.Step != "" {
 			require.Equal(t, o.Step, i.Step)
 		}
@@ -192,7 +194,7 @@ func FuzzStoreInsert(f *testing.F) {
 		require.Len(t, done, 2)
 		i := s.get(t, done[1].ID)
 		require.Equal(t, *spec, step.Spec{UID: spec.UID, Machine: i.Machine, Version: i.Version, Step: i.Step, Queue: i.Queue, Priority: int16(i.Priority), //nolint:gosec // a smallint
-			State: raw, Key: i.CorrelationKey, Scope: spec.Scope, PartitionKey: i.PartitionKey})
+			State: raw, Key: string(i.Key), Scope: spec.Scope, PartitionKey: i.PartitionKey})
 		requireSameJSON(t, raw, i.State, "state")
 	})
 }

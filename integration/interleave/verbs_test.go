@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -165,7 +166,7 @@ func strays(name string, known ...*step.Claim) verb {
 func reads() verb {
 	return verb{name: "read", family: "read", touches: subject | parent, quick: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
-			p, err := s.db.Get(ctx, store.Address{ID: parentID})
+			p, err := query.New(s.db).Get(ctx, store.Address{ID: parentID})
 			if err != nil {
 				return err
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -15,16 +16,16 @@ func (p *pair) read(of model.Address) {
 	ctx, cancel := p.context()
 	defer cancel()
 	want := p.model.Find(of)
-	got, err := p.Get(ctx, store.Address{ID: p.ids[of.ID], Key: of.Key})
+	got, err := query.New(p.Store).Get(ctx, store.Address{ID: p.ids[of.ID], Key: of.Key})
 	if want == nil {
 		require.ErrorIs(p, err, store.ErrNotFound)
 		return
 	}
 	require.NoError(p, err)
 	require.Equal(p, []any{want.ID, string(want.Status), want.Visit, want.State, want.Result, want.Failure, want.LastError},
-		[]any{p.models[got.ID], got.Status, got.Visit, string(got.State), string(got.Result), got.Failure, got.LastError})
+		[]any{p.models[int64(got.ID)], string(got.Status), got.Visit, string(got.State), string(got.Result), string(got.Failure), got.LastError})
 
-	inbox, _, err := p.Inbox(ctx, got.ID, 0)
+	inbox, _, err := p.Inbox(ctx, int64(got.ID), 0)
 	require.NoError(p, err)
 	signals := p.model.Inbox(want.ID)
 	require.Len(p, inbox, len(signals), "inbox of instance %d", want.ID)

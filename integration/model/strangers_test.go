@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -186,11 +187,11 @@ func (p *pair) pauseQueue(queue string, on bool) {
 	changed, err := p.PauseQueue(ctx, queue, on)
 	require.NoError(p, err)
 	require.Equal(p, p.model.PauseQueue(queue, on), changed)
-	got, err := p.PausedQueues(ctx)
+	got, err := query.New(p.Store).PausedQueues(ctx)
 	require.NoError(p, err)
 	names := []string{}
 	for _, q := range got {
-		names = append(names, q.Queue)
+		names = append(names, q.ID)
 	}
 	require.ElementsMatch(p, p.model.PausedQueues(), names)
 }

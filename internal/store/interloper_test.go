@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -22,7 +21,7 @@ import (
 func (b bench) beside(change func(*pgxpool.Config)) bench {
 	b.t.Helper()
 	pool := pgtest.Pool(b.t, b.pool.Config().ConnString(), change)
-	return bench{Store: store.New(entpgx.New(pool), schema), t: b.t, pool: pool}
+	return benchOn(b.t, pool)
 }
 
 // interloper acts once, just before a pipeline with a given text is sent, and counts pipelines.

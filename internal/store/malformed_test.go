@@ -103,7 +103,7 @@ func TestErrorsOfMalformedRows(t *testing.T) {
 				got, err := b.Errors(t.Context(), byID(id))
 				require.NoError(t, err)
 				require.Len(t, got, 1)
-				require.Equal(t, name, got[0].Kind)
+				require.Equal(t, name, string(got[0].Kind))
 			}
 		})
 	}

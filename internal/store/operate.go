@@ -26,24 +26,26 @@ const (
 	Resume     Verb = "resume"
 )
 
-// applies describes the rows to which a verb applies. If paused is nil, it applies to paused rows
-// and others.
-type applies struct {
-	statuses []string
-	paused   *bool
-	later    bool // eligible in the future only
+// Applies describes the rows to which a verb applies.
+type Applies struct {
+	Statuses []string
+	Paused   *bool // nil: paused rows and others
+	Later    bool  // eligible in the future only
 }
 
 var live = []string{"runnable", "executing", "awaiting_signal", "awaiting_children"}
 
-var verbs = map[Verb]applies{
-	Cancel:     {statuses: live},
-	Retry:      {statuses: []string{"failed"}},
-	RunNow:     {statuses: []string{"runnable"}, later: true},
-	Reschedule: {statuses: []string{"runnable"}},
-	Pause:      {statuses: live, paused: new(false)},
-	Resume:     {statuses: live, paused: new(true)},
+var verbs = map[Verb]Applies{
+	Cancel:     {Statuses: live},
+	Retry:      {Statuses: []string{"failed"}},
+	RunNow:     {Statuses: []string{"runnable"}, Later: true},
+	Reschedule: {Statuses: []string{"runnable"}},
+	Pause:      {Statuses: live, Paused: new(false)},
+	Resume:     {Statuses: live, Paused: new(true)},
 }
+
+// Applies returns the rows to which the verb applies.
+func (v Verb) Applies() Applies { return verbs[v] }
 
 // Seen holds the columns of an instance as a caller saw them. Operate changes the instance only if
 // they are unchanged.

@@ -182,7 +182,7 @@ func TestOperateComparesBeforeItSets(t *testing.T) {
 	id := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "queue": `'q'`, "visit": `3`, "correlation_key": `'k'`, "correlation_scope": liveScope})
 	row, err := b.Get(t.Context(), byID(id))
 	require.NoError(t, err)
-	seen := store.Seen{Status: row.Status, Visit: row.Visit, Attempt: row.Attempt, Crashes: row.Crashes, EligibleAt: row.EligibleAt}
+	seen := store.Seen{Status: string(row.Status), Visit: row.Visit, Attempt: row.Attempt, Crashes: row.Crashes, EligibleAt: row.EligibleAt}
 	before := b.everything()
 	for why, order := range map[error]store.Order{
 		store.ErrMoved:     {Key: "other"},

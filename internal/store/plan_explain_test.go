@@ -16,6 +16,7 @@ import (
 // planNode is a node of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
 type planNode struct {
 	Type     string     `json:"Node Type"`
+	Parent   string     `json:"Parent Relationship"` // what it is to the node above; InitPlan: no input of it
 	Relation string     `json:"Relation Name"`
 	Index    string     `json:"Index Name"`
 	Hit      int        `json:"Shared Hit Blocks"`
@@ -88,7 +89,9 @@ func (e explained) cost() cost {
 			}
 			if strings.HasSuffix(n.Type, "Sort") {
 				for _, below := range n.Plans {
-					c.sorted = max(c.sorted, int(below.Rows*below.Loops))
+					if below.Parent != "InitPlan" {
+						c.sorted = max(c.sorted, int(below.Rows*below.Loops))
+					}
 				}
 			}
 		})

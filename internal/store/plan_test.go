@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -256,7 +257,7 @@ var measures = []measured{
 		return parent
 	}},
 	{"list of what executes", 0, 3, "gen_durable_lease", func(e explained, _ any) int {
-		p := store.ListParams{Filter: store.Filter{Statuses: []string{"executing"}}, Limit: planRows, Visit: 4 * listVisits}
+		p := query.ListParams{Filter: store.Filter{Statuses: []string{"executing"}}, Limit: planRows, Visit: 4 * listVisits}
 		_, err := e.List(e.t.Context(), p)
 		require.NoError(e.t, err)
 		return 4000 // a lower bound of the rows that it visits
@@ -304,7 +305,7 @@ const listVisits = 5000
 
 func listMeasured(f store.Filter, oldestFirst bool) func(explained, any) int {
 	return func(e explained, _ any) int {
-		got, err := e.List(e.t.Context(), store.ListParams{Filter: f, OldestFirst: oldestFirst, Limit: planRows, Visit: listVisits})
+		got, err := e.List(e.t.Context(), query.ListParams{Filter: f, OldestFirst: oldestFirst, Limit: planRows, Visit: listVisits})
 		require.NoError(e.t, err)
 		return len(got.Instances)
 	}

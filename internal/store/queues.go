@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/gendurable/gendurable/entpgx"
 )
 
 // A row pauses a queue. Claims do not look for it, since that would cost each of them. Instead
@@ -16,7 +14,6 @@ import (
 const (
 	pauseQueueSQL  = `INSERT INTO {s}.paused_queues (queue) VALUES ($1) ON CONFLICT (queue) DO NOTHING RETURNING queue`
 	resumeQueueSQL = `DELETE FROM {s}.paused_queues WHERE queue = $1 RETURNING queue`
-	pausedSQL      = `SELECT p.queue, p.paused_at FROM {s}.paused_queues p ORDER BY p.queue`
 )
 
 // PausedQueue is a queue from which nothing is claimed.
@@ -45,21 +42,4 @@ func (s *Store) PauseQueue(ctx context.Context, queue string, on bool) (changed 
 		return false, fmt.Errorf("pause queue %q, or resume it: %w", queue, err)
 	}
 	return changed, nil
-}
-
-// PausedQueues lists the queues that are paused, by name.
-func (s *Store) PausedQueues(ctx context.Context) (paused []PausedQueue, err error) {
-	if err := s.transaction(ctx, fastLock, s.paused(&paused)); err != nil {
-		return nil, fmt.Errorf("list paused queues: %w", err)
-	}
-	return paused, nil
-}
-
-// paused reads the paused queues into an empty list.
-func (s *Store) paused(into *[]PausedQueue) entpgx.Stmt {
-	return s.stmt("paused queues", pausedSQL, func(rows pgx.Rows) error {
-		var q PausedQueue
-		_, err := pgx.ForEachRow(rows, []any{&q.Queue, &q.Since}, func() error { *into = append(*into, q); return nil })
-		return err
-	})
 }

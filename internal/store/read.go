@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,86 +14,6 @@ import (
 
 // ErrNotFound means that the instance to read does not exist: it never did, or the GC deleted it.
 var ErrNotFound = errors.New("gendurable: no such instance")
-
-// Instance is a row in the form that hosts read.
-type Instance struct {
-	ID             int64
-	Machine        string
-	Version        int
-	Step           string
-	Queue          string
-	Priority       int
-	Status         string
-	State          json.RawMessage
-	Result         json.RawMessage // nil unless done
-	Attempt        int
-	Crashes        int
-	Visit          int64
-	Failure        string // "" unless failed
-	LastError      string
-	CorrelationKey string // "": none
-	PartitionKey   string // "": none
-	Paused         bool
-	EligibleAt     time.Time
-	InsertedAt     time.Time
-	FinishedAt     time.Time // zero unless terminal
-	Deadline       time.Time // zero: none
-	Labels         map[string]string
-}
-
-const instanceColumns = `g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priority, g.status::text, g.state::text, g.result::text, g.attempt,
-  g.crashes, g.visit, g.failure, g.last_error, g.correlation_key, g.partition_key, g.paused, g.eligible_at, g.inserted_at, g.finished_at, g.deadline,
-  g.labels::text`
-
-// scanInstance reads instanceColumns, after the columns for before.
-func scanInstance(rows pgx.Rows, before ...any) (*Instance, error) {
-	var i Instance
-	var state, result, failure, lastError, correlation, partition *string
-	var finished, deadline *time.Time
-	var labels []byte
-	if err := rows.Scan(append(before, &i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
-		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished, &deadline,
-		&labels)...); err != nil {
-		return nil, err
-	}
-	i.State, i.Result = raw(state), raw(result)
-	i.Failure, i.LastError = value(failure), value(lastError)
-	i.CorrelationKey, i.PartitionKey, i.FinishedAt = value(correlation), value(partition), value(finished)
-	i.Deadline, i.Labels = value(deadline), own[map[string]string](labels)
-	return &i, nil
-}
-
-const getByIDSQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.id = $1::bigint`
-
-// getByKeySQL goes by the guard, which holds the key only while the instance occupies it. An
-// instance that has left its scope can be found by id alone.
-const getByKeySQL = `SELECT ` + instanceColumns + ` FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text`
-
-// Get reads an instance. It returns ErrNotFound if no instance has that address.
-func (s *Store) Get(ctx context.Context, of Address) (*Instance, error) {
-	var found *Instance
-	read := func(rows pgx.Rows) (err error) {
-		for rows.Next() {
-			if found, err = scanInstance(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	}
-	var err error
-	if of.Key == "" {
-		err = s.one(ctx, fastLock, "get by id", getByIDSQL, read, of.ID)
-	} else {
-		err = s.one(ctx, fastLock, "get by key", getByKeySQL, read, of.Key)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get %s: %w", of, err)
-	}
-	if found == nil {
-		return nil, fmt.Errorf("get %s: %w", of, ErrNotFound)
-	}
-	return found, nil
-}
 
 // endedSQL finds the ended ones among all instances that anyone waits for. LATERAL … OFFSET 0
 // leaves the planner the primary key only: for a join it might walk all finished rows instead

@@ -19,7 +19,7 @@ func (b bench) requireErrors(id int64, want ...string) {
 	require.NoError(b.t, err)
 	var texts []string
 	for _, e := range got {
-		texts = append(texts, e.Kind+" "+e.Message)
+		texts = append(texts, string(e.Kind)+" "+e.Message)
 	}
 	require.Equal(b.t, want, texts)
 }

@@ -16,7 +16,7 @@ func TestCount(t *testing.T) {
 	require.NoError(t, err)
 	want := map[store.Count]int64{}
 	for _, i := range b.allInstances() {
-		want[store.Count{Machine: i.Machine, Version: i.Version, Step: i.Step, Queue: i.Queue, Status: i.Status}]++
+		want[store.Count{Machine: i.Machine, Version: i.Version, Step: i.Step, Queue: i.Queue, Status: string(i.Status)}]++
 	}
 	got := map[store.Count]int64{}
 	for _, c := range counts {

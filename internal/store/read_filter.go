@@ -1,9 +1,6 @@
 package store
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Filter selects instances. All criteria must hold, and a zero criterion always holds. The caller
 // decides whether the zero Filter may select all instances.
@@ -23,9 +20,9 @@ type Filter struct {
 	InsertedBefore time.Time // exclusive
 }
 
-// filterText is the condition of a Filter, and appliesText the condition of a verb. filterText
-// hides status from the partial indexes, as commitSQL does. No other criterion can use an index
-// either, since each stands behind an OR.
+// filterText is the condition of a Filter, and appliesText the condition of a verb, for a statement
+// that locks: its text is static. Package query has the same criteria as predicates of ent;
+// TestListIsItsFilter holds both to each other.
 //
 // $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 key $9 partition
 // key $10 labels $11 parent $12 inserted after $13 inserted before; $14 the verb's statuses $15
@@ -51,7 +48,7 @@ func (f *Filter) args() []any {
 // operable returns the arguments of filterText and appliesText.
 func (f *Filter) operable(v Verb) []any {
 	a := verbs[v]
-	return append(f.args(), a.statuses, a.paused, a.later)
+	return append(f.args(), a.Statuses, a.Paused, a.Later)
 }
 
 func given[N int | int64](n N) *N {
@@ -66,30 +63,4 @@ func timeOf(t time.Time) *time.Time {
 		return nil
 	}
 	return &t
-}
-
-// These conditions use the indexes of their criteria. The statements do not order the rows that
-// they find, so that the planner has no reason to walk the primary key in search of them. Instead
-// they bound the number of rows.
-const (
-	byKeyText       = `g.correlation_guard = $8::text`
-	byParentText    = `g.parent_id = $11::bigint`
-	byLabelsText    = `g.labels @> $10::jsonb`
-	byExecutingText = `g.status = 'executing'`
-)
-
-// index returns the condition whose index finds few rows, or "" if no criterion of the filter has
-// an index.
-func (f *Filter) index() string {
-	switch {
-	case f.Key != "":
-		return byKeyText
-	case f.Parent != 0:
-		return byParentText
-	case f.Labels != "":
-		return byLabelsText
-	case slices.Equal(f.Statuses, []string{"executing"}):
-		return byExecutingText
-	}
-	return ""
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -18,9 +19,9 @@ func TestGet(t *testing.T) {
 		partition_key, finished_at, eligible_at, inserted_at`,
 		`3, 'q', -4, 'done', '{"a": 1}', '[2]', 5, 6, 7, 'k', '{runnable,executing,awaiting_signal,awaiting_children,done}',
 		'p', '2026-01-03Z', '2026-01-02Z', '2026-01-01Z'`)
-	want := &store.Instance{
-		ID: id, Machine: "m", Version: 3, Step: "s", Queue: "q", Priority: -4, Status: "done", State: json.RawMessage(`{"a": 1}`),
-		Result: json.RawMessage(`[2]`), Attempt: 5, Crashes: 6, Visit: 7, CorrelationKey: "k", PartitionKey: "p",
+	want := fsm.RawInstance{
+		ID: fsm.ID(id), Machine: "m", Version: 3, Step: "s", Queue: "q", Priority: -4, Status: "done", State: json.RawMessage(`{"a": 1}`),
+		Result: json.RawMessage(`[2]`), Attempt: 5, Crashes: 6, Visit: 7, Key: "k", PartitionKey: "p",
 	}
 	for _, of := range []store.Address{byID(id), byKey("k")} {
 		got, err := b.Get(t.Context(), of)
@@ -36,7 +37,7 @@ func TestGet(t *testing.T) {
 		"'failed', now(), 'error', 'oops', 'left', "+liveScope)
 	got, err := b.Get(t.Context(), byID(failed))
 	require.NoError(t, err)
-	require.Equal(t, "error", got.Failure)
+	require.Equal(t, fsm.FailureError, got.Failure)
 	require.Equal(t, "oops", got.LastError)
 	require.Nil(t, got.Result)
 	for _, of := range []store.Address{byKey("left"), byKey("nobody's"), byID(1 << 40)} {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -178,7 +179,7 @@ func labelled(b bench, n int) any {
 
 func listAll(f store.Filter, visit int) func(b bench, n any) error {
 	return func(b bench, n any) error {
-		got, err := b.List(b.t.Context(), store.ListParams{Filter: f, Limit: n.(int), Visit: visit})
+		got, err := b.List(b.t.Context(), query.ListParams{Filter: f, Limit: n.(int), Visit: visit})
 		if err == nil && len(got.Instances) != n {
 			return fmt.Errorf("listed %d", len(got.Instances))
 		}

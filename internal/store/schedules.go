@@ -52,9 +52,10 @@ func encodeSpec(x *step.Spec) (string, error) {
 	return string(text), err
 }
 
-func decodeSpec(text string) (*step.Spec, error) {
+// DecodeSpec decodes what a schedule inserts.
+func DecodeSpec(text []byte) (*step.Spec, error) {
 	var x scheduled
-	if err := json.Unmarshal([]byte(text), &x); err != nil {
+	if err := json.Unmarshal(text, &x); err != nil {
 		return nil, fmt.Errorf("the spec: %w", err)
 	}
 	return &step.Spec{Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority, State: x.State,
@@ -186,9 +187,6 @@ const (
 WHERE s.name = $1 AND s.paused_at IS NULL AND s.next_at <= coalesce($2::timestamptz, clock_timestamp()) FOR NO KEY UPDATE SKIP LOCKED`
 	// lockScheduleSQL locks a schedule, due or not, and waits for its holder. $1 name
 	lockScheduleSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name = $1 FOR NO KEY UPDATE`
-	// listSchedulesSQL reads a page by the primary key. $1 the name before it; empty text for the
-	// first page, since no schedule has an empty name $2 most
-	listSchedulesSQL = `SELECT ` + scheduleColumns + ` FROM {s}.schedules s WHERE s.name > $1 ORDER BY s.name LIMIT $2`
 )
 
 // liveSQL reads a schedule's newest instance, if that has not ended. It is a separate statement
@@ -303,13 +301,13 @@ func optionalTime(t time.Time) *time.Time {
 func readSchedules(into *[]Due) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var x Due
-		var spec string
+		var spec []byte
 		var jitter int64
 		var last, paused *time.Time
 		var instance *int64
 		_, err := pgx.ForEachRow(rows, []any{&x.Name, &spec, &x.Expression, &x.TimeZone, &x.CatchUp, &x.Overlap, &jitter, &x.Next, &last, &instance,
 			&paused, &x.Now}, func() (err error) {
-			x.Spec, err = decodeSpec(spec)
+			x.Spec, err = DecodeSpec(spec)
 			x.Clock = x.Now
 			x.Jitter, x.Last, x.Paused, x.Instance = duration(jitter), orZero(last), orZero(paused), orZero(instance)
 			*into = append(*into, x)
@@ -324,19 +322,6 @@ func orZero[T any](v *T) (zero T) {
 		return zero
 	}
 	return *v
-}
-
-// Schedules lists the schedules behind a name, in order of names.
-func (s *Store) Schedules(ctx context.Context, after string, most int) ([]Schedule, error) {
-	var rows []Due
-	if err := s.one(ctx, fastLock, "schedules", listSchedulesSQL, readSchedules(&rows), after, most); err != nil {
-		return nil, fmt.Errorf("list schedules: %w", err)
-	}
-	list := make([]Schedule, len(rows))
-	for i := range rows {
-		list[i] = rows[i].Schedule
-	}
-	return list, nil
 }
 
 // A paused schedule keeps its next occurrence. When it resumes, it catches up with missed ones, or

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -27,15 +28,21 @@ const (
 // bench is a store on a database of its own, and can write rows without the store.
 type bench struct {
 	*store.Store
+	*query.Reader
 	t    *testing.T
 	pool *pgxpool.Pool
+}
+
+func benchOn(t *testing.T, pool *pgxpool.Pool) bench {
+	s := store.New(entpgx.New(pool), schema)
+	return bench{Store: s, Reader: query.New(s), t: t, pool: pool}
 }
 
 func newBench(t *testing.T) bench {
 	t.Helper()
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
-	return bench{Store: store.New(entpgx.New(pool), schema), t: t, pool: pool}
+	return benchOn(t, pool)
 }
 
 // row inserts an instance. It appends columns, in SQL, to the required ones.

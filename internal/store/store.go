@@ -57,6 +57,18 @@ func (s *Store) Schema() string { return s.schema }
 // Driver returns the driver that sends the statements.
 func (s *Store) Driver() *entpgx.Driver { return s.db }
 
+// Queries returns ent's driver for reads: it sends each query as one transaction with the settings
+// of the other statements, in one round trip. bitmaps allows it the index of labels, which Postgres
+// reads by a bitmap scan only.
+func (s *Store) Queries(bitmaps bool) *entpgx.Enclosed {
+	around := s.enclose(fastLock, nil)
+	before, after := around[:len(around)-1:len(around)-1], around[len(around)-1:]
+	if bitmaps {
+		before = append(before, s.stmt("bitmaps", bitmapsSQL, nil))
+	}
+	return s.db.Enclose(before, after)
+}
+
 // stmt names a statement and replaces {s} by the schema. It renders each text once.
 func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) entpgx.Stmt {
 	sql, ok := s.rendered.Load(text)
@@ -85,8 +97,7 @@ const settingsSQL = `SELECT set_config('lock_timeout', $1, true), set_config('st
 const untimed = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
   THEN set_config('transaction_timeout', '0', true) END`
 
-// bitmapsSQL precedes a statement that uses the index of labels: Postgres reads such an index by a
-// bitmap scan only.
+// bitmapsSQL precedes a query that uses the index of labels.
 const bitmapsSQL = `SET LOCAL enable_bitmapscan = on`
 
 const (

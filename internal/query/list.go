@@ -1,0 +1,105 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// ListParams selects the page to read.
+type ListParams struct {
+	Filter      store.Filter
+	OldestFirst bool
+	After       *int64 // the id that ended the page before; nil: there was none
+	Limit       int
+	Visit       int  // most rows to visit
+	Walk        bool // do not use the indexes, which are known to find too many rows
+}
+
+// Listed is a page of instances.
+type Listed struct {
+	Instances []fsm.RawInstance
+	Next      *int64 // the id that ended this page; nil: there are no more
+	Walk      bool   // ListParams.Walk for the following pages
+}
+
+// List reads a page of the instances that a filter selects, in order of ids. It uses the index of a
+// criterion if that finds few rows, and otherwise walks along the primary key. A page may be short
+// or empty, and still have a next one.
+func (r *Reader) List(ctx context.Context, p ListParams) (out Listed, err error) {
+	// One instance over the limit shows that there is a next page.
+	within, fits, limit := p.span(), Where(&p.Filter), p.Limit+1
+	out.Instances = make([]fsm.RawInstance, 0, limit) // hosts serve it as JSON
+	if index := indexed(&p.Filter); index != nil && !p.Walk {
+		many, err := r.page(ctx, r.bitmaps, &p, r.find(within, limit, index, fits), &out)
+		if err != nil {
+			return Listed{}, fmt.Errorf("list instances by an index: %w", err)
+		}
+		if many == nil || !*many {
+			out.cut(p.Limit)
+			return out, nil
+		}
+		out.Instances = out.Instances[:0]
+	}
+	edge, err := r.page(ctx, r.client, &p, r.walk(within, limit, fits), &out)
+	if err != nil {
+		return Listed{}, fmt.Errorf("list instances: %w", err)
+	}
+	out.Walk = true
+	if edge != nil {
+		last := len(out.Instances) - 1
+		out.Next = new(int64(out.Instances[last].ID))
+		if !*edge {
+			out.Instances = out.Instances[:last]
+		}
+	}
+	out.cut(p.Limit)
+	return out, nil
+}
+
+// page reads the instances that a page selects, in its order, and its column edge.
+func (r *Reader) page(ctx context.Context, from *ent.Client, p *ListParams, selects predicate.Instance, into *Listed) (edge *bool, err error) {
+	order := instance.ByID(sql.OrderDesc())
+	if p.OldestFirst {
+		order = instance.ByID()
+	}
+	err = send(ctx, from.Instance.Query().Where(selects).Order(order), func(rows pgx.Rows) error {
+		for rows.Next() {
+			i, err := scan(rows, &edge)
+			if err != nil {
+				return err
+			}
+			into.Instances = append(into.Instances, i)
+		}
+		return rows.Err()
+	})
+	return edge, err
+}
+
+func (p *ListParams) span() span {
+	out := span{after: math.MaxInt64, oldestFirst: p.OldestFirst, visit: p.Visit}
+	switch {
+	case p.After != nil:
+		out.after = *p.After
+	case p.OldestFirst:
+		out.after = math.MinInt64
+	}
+	return out
+}
+
+// cut removes the instance over the limit.
+func (l *Listed) cut(limit int) {
+	if len(l.Instances) > limit {
+		l.Instances = l.Instances[:limit]
+		l.Next = new(int64(l.Instances[limit-1].ID))
+	}
+}

@@ -1,0 +1,67 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// planPage is the number of rows that one query of a plan visits: one long snapshot would keep
+// VACUUM from the hot tables.
+const planPage = 20_000
+
+// Select lists, in ascending order, the ids of the instances that a filter selects and to which a
+// verb applies. It returns a *store.TooManyError if they are more than most.
+func (r *Reader) Select(ctx context.Context, v store.Verb, f *store.Filter, most int) ([]int64, error) {
+	fits := append(Where(f), applies(v)...)
+	ids, done, err := r.selectByIndex(ctx, indexed(f), fits)
+	for next := new(int64); err == nil && !done && len(ids) <= most; done = next == nil {
+		next, err = choose(ctx, r.client, r.ids(span{after: *next, oldestFirst: true, visit: planPage}, fits), &ids)
+	}
+	if err == nil && len(ids) > most {
+		err = &store.TooManyError{Most: most}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("select instances to %s: %w", v, err)
+	}
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// selectByIndex selects by an index. all is true if ids are all that the filter selects.
+func (r *Reader) selectByIndex(ctx context.Context, index predicate.Instance, fits []predicate.Instance) (ids []int64, all bool, err error) {
+	if index == nil {
+		return nil, false, nil
+	}
+	many, err := choose(ctx, r.bitmaps, r.idsFound(planPage, index, fits), &ids)
+	if err != nil || many != nil {
+		return nil, false, err
+	}
+	return ids, true, nil
+}
+
+// choose adds the ids of the rows of a page that fit. last is the id of the last row that the page
+// may visit, or nil if it did not come to that row.
+func choose(ctx context.Context, from *ent.Client, page predicate.Instance, ids *[]int64) (last *int64, err error) {
+	err = send(ctx, from.Instance.Query().Where(page), func(rows pgx.Rows) error {
+		var id int64
+		var fits, edge bool
+		_, err := pgx.ForEachRow(rows, []any{&id, &fits, &edge}, func() error {
+			if fits {
+				*ids = append(*ids, id)
+			}
+			if edge {
+				last = new(id)
+			}
+			return nil
+		})
+		return err
+	})
+	return last, err
+}

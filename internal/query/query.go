@@ -1,0 +1,202 @@
+package query
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"entgo.io/ent/dialect"
+	"entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Reader reads the engine's tables. It is safe for concurrent use.
+type Reader struct {
+	client  *ent.Client
+	bitmaps *ent.Client // for queries by the index of labels
+	schema  string      // quoted
+	columns string      // of whole
+}
+
+// New returns a reader of a store's tables. It does not touch the database.
+func New(s *store.Store) *Reader {
+	schema := Quoted(s.Schema())
+	tables := ent.AlternateSchema(Tables(s.Schema()))
+	table := sql.Dialect(dialect.Postgres).Table(instance.Table).Schema(schema)
+	return &Reader{
+		client:  ent.NewClient(ent.Driver(s.Queries(false)), tables),
+		bitmaps: ent.NewClient(ent.Driver(s.Queries(true)), tables),
+		schema:  schema,
+		columns: strings.Join(table.Columns(fields...), ", "),
+	}
+}
+
+// Quoted returns a schema's name as ent's builder leaves it alone. It guesses what any name without
+// quotes means: ALL is a modifier to it, f(x) a function.
+func Quoted(schema string) string { return pgx.Identifier{schema}.Sanitize() }
+
+// Tables says to a client of package ent that all tables are in a schema.
+func Tables(schema string) ent.SchemaConfig {
+	schema = Quoted(schema)
+	return ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, LostClaim: schema, Gate: schema}
+}
+
+// fields are those of an instance that hosts read.
+var fields = []string{
+	instance.FieldID, instance.FieldMachine, instance.FieldVersion, instance.FieldStep, instance.FieldQueue, instance.FieldPriority,
+	instance.FieldStatus, instance.FieldState, instance.FieldResult, instance.FieldAttempt, instance.FieldCrashes, instance.FieldVisit,
+	instance.FieldFailure, instance.FieldLastError, instance.FieldCorrelationKey, instance.FieldPartitionKey, instance.FieldPaused,
+	instance.FieldEligibleAt, instance.FieldInsertedAt, instance.FieldFinishedAt, instance.FieldDeadline, instance.FieldLabels,
+}
+
+// whole selects the columns of fields, and then what more writes. Their text is made once.
+func (r *Reader) whole(more ...func(b *sql.Builder)) predicate.Instance {
+	return func(s *sql.Selector) {
+		s.SelectExpr(sql.ExprFunc(func(b *sql.Builder) {
+			b.WriteString(r.columns)
+			for _, write := range more {
+				b.Comma()
+				write(b)
+			}
+		}))
+	}
+}
+
+// scan reads the columns of whole. It looks into no document but the labels: foreign SQL may have
+// put something else there than the engine would, and one row must not keep a page from being
+// read.
+func scan(rows pgx.Rows, more ...any) (i fsm.RawInstance, err error) {
+	var state, result, labels []byte
+	var failure, lastError, correlation, partition *string
+	var finished, deadline *time.Time
+	err = rows.Scan(append([]any{&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
+		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished, &deadline,
+		&labels}, more...)...)
+	i.State, i.Result, i.Labels = state, result, own[map[string]string](labels)
+	i.Failure, i.LastError = fsm.Failure(value(failure)), value(lastError)
+	i.Key, i.PartitionKey = fsm.Key(value(correlation)), value(partition)
+	i.FinishedAt, i.Deadline = value(finished), value(deadline)
+	return i, err
+}
+
+func value[T any](of *T) (v T) {
+	if of != nil {
+		v = *of
+	}
+	return v
+}
+
+// send sends a query, and reads its rows.
+func send(ctx context.Context, q *ent.InstanceQuery, read func(pgx.Rows) error) error {
+	var none []struct{}
+	return q.Select(instance.FieldID).Scan(entpgx.Reading(ctx, read), &none)
+}
+
+// instances reads whole instances into a list.
+func instances(into *[]fsm.RawInstance) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			i, err := scan(rows)
+			if err != nil {
+				return err
+			}
+			*into = append(*into, i)
+		}
+		return rows.Err()
+	}
+}
+
+// own decodes JSON that the engine wrote, and ignores what foreign SQL has put there.
+func own[T any](text []byte) (v T) {
+	if len(text) > 0 && json.Unmarshal(text, &v) != nil {
+		var none T
+		return none
+	}
+	return v
+}
+
+// at selects the instance at an address. A key goes by the guard, which holds it only while the
+// instance occupies it.
+func at(of store.Address) predicate.Instance {
+	if of.Key != "" {
+		return instance.CorrelationGuard(of.Key)
+	}
+	return instance.ID(fsm.ID(of.ID))
+}
+
+// Get reads an instance. It returns store.ErrNotFound if no instance has that address.
+func (r *Reader) Get(ctx context.Context, of store.Address) (i fsm.RawInstance, err error) {
+	var found []fsm.RawInstance
+	err = send(ctx, r.client.Instance.Query().Where(at(of), r.whole()), instances(&found))
+	if err == nil && len(found) == 0 {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return i, fmt.Errorf("get %s: %w", of, err)
+	}
+	return found[0], nil
+}
+
+// GetMany reads instances in order of ids. It leaves out ids of instances that do not exist.
+func (r *Reader) GetMany(ctx context.Context, ids []int64) ([]fsm.RawInstance, error) {
+	found := []fsm.RawInstance{} // hosts serve it as JSON
+	err := send(ctx, r.client.Instance.Query().Where(among(ids), r.whole()).Order(instance.ByID()), instances(&found))
+	if err != nil {
+		return nil, fmt.Errorf("get %d instances: %w", len(ids), err)
+	}
+	return found, nil
+}
+
+// among selects instances by their ids. One array has one text, however many they are.
+func among(ids []int64) predicate.Instance {
+	return func(s *sql.Selector) {
+		s.Where(sql.P(func(b *sql.Builder) {
+			b.Ident(s.C(instance.FieldID)).WriteString(" = ANY(").Arg(ids).WriteString("::bigint[])")
+		}))
+	}
+}
+
+// Errors reads the newest errors of an instance's attempts, the oldest first. It returns
+// store.ErrNotFound if no instance has that address. It leaves out entries that it cannot read,
+// since the engine has not written them.
+func (r *Reader) Errors(ctx context.Context, of store.Address) (list []fsm.AttemptError, err error) {
+	var texts [][]byte
+	err = send(ctx, r.client.Instance.Query().Where(at(of), errorsOnly), func(rows pgx.Rows) error {
+		texts, err = pgx.CollectRows(rows, pgx.RowTo[[]byte])
+		return err
+	})
+	if err == nil && len(texts) == 0 {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the errors of %s: %w", of, err)
+	}
+	for _, one := range own[[]json.RawMessage](texts[0]) {
+		if e := own[stored](one); e.Kind != "" {
+			list = append(list, fsm.AttemptError(e))
+		}
+	}
+	return list, nil
+}
+
+func errorsOnly(s *sql.Selector) { s.Select(s.C(instance.FieldErrors)) }
+
+// stored is an fsm.AttemptError in the form of the column errors.
+type stored struct {
+	At      time.Time       `json:"at"`
+	Step    string          `json:"step"`
+	Visit   int64           `json:"visit"`
+	Attempt int             `json:"attempt"`
+	Kind    fsm.AttemptKind `json:"kind"`
+	Message string          `json:"error"`
+	Worker  string          `json:"worker"`
+}

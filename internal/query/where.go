@@ -1,0 +1,81 @@
+package query
+
+import (
+	"entgo.io/ent/dialect/sql"
+
+	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// Where returns the predicates of a filter, one for each of its criteria.
+func Where(f *store.Filter) (all []predicate.Instance) {
+	add := func(given bool, criterion func() predicate.Instance) {
+		if given {
+			all = append(all, criterion())
+		}
+	}
+	add(f.Machine != "", func() predicate.Instance { return instance.Machine(f.Machine) })
+	add(f.Version != 0, func() predicate.Instance { return instance.Version(f.Version) })
+	add(f.Step != "", func() predicate.Instance { return instance.Step(f.Step) })
+	add(f.Queue != "", func() predicate.Instance { return instance.Queue(f.Queue) })
+	add(f.Statuses != nil, func() predicate.Instance { return instance.StatusIn(texts[fsm.Status](f.Statuses)...) })
+	add(f.Failures != nil, func() predicate.Instance { return instance.FailureIn(texts[fsm.Failure](f.Failures)...) })
+	add(f.KeyPrefix != "", func() predicate.Instance { return instance.CorrelationKeyHasPrefix(f.KeyPrefix) })
+	add(f.Key != "", func() predicate.Instance { return instance.CorrelationGuard(f.Key) })
+	add(f.PartitionKey != "", func() predicate.Instance { return instance.PartitionKey(f.PartitionKey) })
+	add(f.Labels != "", func() predicate.Instance { return instance.LabelsContain(own[map[string]string]([]byte(f.Labels))) })
+	add(f.Parent != 0, func() predicate.Instance { return instance.ParentID(fsm.ID(f.Parent)) })
+	add(!f.InsertedAfter.IsZero(), func() predicate.Instance { return instance.InsertedAtGTE(f.InsertedAfter) })
+	add(!f.InsertedBefore.IsZero(), func() predicate.Instance { return instance.InsertedAtLT(f.InsertedBefore) })
+	return all
+}
+
+func texts[T ~string](of []string) []T {
+	out := make([]T, len(of))
+	for i, text := range of {
+		out[i] = T(text)
+	}
+	return out
+}
+
+// applies returns the predicates of the instances to which a verb applies.
+func applies(v store.Verb) []predicate.Instance {
+	a := v.Applies()
+	all := []predicate.Instance{instance.StatusIn(texts[fsm.Status](a.Statuses)...)}
+	if a.Paused != nil {
+		all = append(all, instance.Paused(*a.Paused))
+	}
+	if a.Later {
+		all = append(all, later)
+	}
+	return all
+}
+
+func later(s *sql.Selector) {
+	s.Where(sql.P(func(b *sql.Builder) {
+		b.Ident(s.C(instance.FieldEligibleAt)).WriteString(" > (SELECT clock_timestamp())")
+	}))
+}
+
+// indexed returns the criterion whose index finds few rows, or nil if none of the filter has an
+// index. It is not part of a page's criteria, where no index could serve it.
+func indexed(f *store.Filter) predicate.Instance {
+	switch {
+	case f.Key != "":
+		return instance.CorrelationGuard(f.Key)
+	case f.Parent != 0:
+		return instance.ParentID(fsm.ID(f.Parent))
+	case f.Labels != "":
+		return instance.LabelsContain(own[map[string]string]([]byte(f.Labels)))
+	case len(f.Statuses) == 1 && f.Statuses[0] == string(fsm.StatusExecuting):
+		return executing
+	}
+	return nil
+}
+
+// executing names the status in the text: Postgres has to see that the partial index holds all.
+func executing(s *sql.Selector) {
+	s.Where(sql.P(func(b *sql.Builder) { b.Ident(s.C(instance.FieldStatus)).WriteString(" = 'executing'") }))
+}
