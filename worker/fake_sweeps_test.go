@@ -206,7 +206,7 @@ func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, b
 }
 
 func (db *fake) Admit(ctx context.Context, gates []string, pass []bool, queues []string) (p store.Promotion, err error) {
-	err = db.send(ctx, "admit", fmt.Sprint(gates, pass, queues), func() error { return nil })
+	err = db.send(ctx, "admit", fmt.Sprint(gates, pass, queues), func() error { p.Queues = queues; return nil })
 	return p, err
 }
 

@@ -68,7 +68,12 @@ func newLines(p *process) *lines {
 		}
 		done, err := p.db.Admit(ctx, keys, pass, p.working())
 		p.reportRefused("admit an instance at a gate", done.Refused)
-		p.Nudge(done.Queues...)
+		for _, name := range done.Queues {
+			if q := p.queues[name]; q != nil {
+				q.before.Store(true) // else a place would stay unused until the next claim from the front
+				q.nudge()
+			}
+		}
 		return done.Missed, err
 	}
 	return &lines{again, make(chan struct{}, 1)}

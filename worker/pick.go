@@ -40,7 +40,7 @@ func (s *scheduler) claim(n int) {
 	if s.wide {
 		p.Window = windowMost
 	}
-	if s.since() < s.front {
+	if !s.before.Swap(false) && s.since() < s.front {
 		p.After = s.last
 	}
 	doubt := s.doubt

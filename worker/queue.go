@@ -18,6 +18,7 @@ type queue struct {
 	returned chan *flight  // a flight that has left its slot needs one again
 
 	aside   atomic.Int64 // number of flights that wait for a key that somebody else has for now
+	before  atomic.Bool  // instances have come in front that may be before the place where claims resume
 	idle    atomic.Bool  // there is nothing to claim, as far as known: the poller looks
 	overdue atomic.Bool  // a buffered claim's instance is over its deadline
 	paused  atomic.Bool  // an operator has paused the queue: nothing of it may be claimed or started
