@@ -78,8 +78,7 @@ func (e *SchemaError) Remedy() string {
 }
 
 // command runs the command line tool of the release that this program is built with, from wherever
-// its modules come. A program that is built within the repository, or vendors it, names the tool
-// alone.
+// its modules come. A program that is built within the repository names the tool alone.
 func command() string {
 	const module = "github.com/gendurable/gendurable"
 	if info, ok := debug.ReadBuildInfo(); ok {
