@@ -208,7 +208,7 @@ var mutants = []mutant{
 	{"unfenced heartbeat of one", "reclaimed/zombie: beat alone|next", "lease extended by a stranger",
 		of("WHERE g.id = $1 AND coalesce(g.status = 'executing'", text("AND g.claim_token = $2", "AND $2::bigint IS NOT NULL"))},
 	{"unfenced release", "reclaimed/zombie: release|beat", "claim ended by a stranger",
-		of("pick_lane = 0, locked_by = NULL, lease_expires_at = NULL\nFROM (SELECT unnest", text("AND g.claim_token = u.token", ""))},
+		of("place = NULL, locked_by = NULL,\n  lease_expires_at = NULL\nFROM (SELECT unnest", text("AND g.claim_token = u.token", ""))},
 
 	{"commit that waits", "executing/next|hold", "waited",
 		of(fencedUpdate, text("FOR NO KEY UPDATE SKIP LOCKED) l", "FOR NO KEY UPDATE) l"))},

@@ -89,14 +89,16 @@ func TestEveryInterleaving(t *testing.T) {
 }
 
 // TestNobodyWaitsForAStranger lets every verb that need not wait meet a scheduler while a stranger
-// holds rows for the whole schedule.
+// holds rows for the whole schedule. The gate of the world "gated" bounds the whole machine, so
+// bystanders there need what the subject holds: TestAStrangerHoldsTheFirstInLine of internal/store
+// is about gates and strangers.
 func TestNobodyWaitsForAStranger(t *testing.T) {
 	t.Parallel()
 	proof := newProof(t)
 	began := time.Now()
 	work, done := proof.start()
 	for _, w := range worlds() {
-		if only := os.Getenv(worldVariable); only != "" && only != w.name {
+		if only := os.Getenv(worldVariable); only != "" && only != w.name || w.name == "gated" {
 			continue
 		}
 		for n, v := range w.verbs {
