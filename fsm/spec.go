@@ -259,7 +259,7 @@ func (s Spec) checkStep(env *step.Env) error {
 		return nil
 	}
 	if _, ok := m.Steps[s.o.Step]; !ok {
-		return fmt.Errorf("no step %q, only %q", s.o.Step, slices.Sorted(maps.Keys(m.Steps)))
+		return fmt.Errorf("no step %.80q, only %q", s.o.Step, slices.Sorted(maps.Keys(m.Steps)))
 	}
 	return nil
 }

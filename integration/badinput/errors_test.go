@@ -82,9 +82,12 @@ func FuzzErrorText(f *testing.F) {
 }
 
 // storable returns the part of a text that can be stored: without NUL, in whole runes, at most 8
-// KiB.
+// KiB. Where nothing is left, another text says so.
 func storable(text string) string {
 	text = strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), string(utf8.RuneError))
+	if text == "" {
+		return "error of type *errors.errorString, without a text"
+	}
 	for len(text) > 8<<10 {
 		_, size := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-size]

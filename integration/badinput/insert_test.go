@@ -155,7 +155,7 @@ func (o *option) wrong() (fields []string) {
 	const century = 36_525 * 24 * time.Hour
 	for field, is := range map[string]bool{
 		"machine":       o.has&own == 0 && (badName(o.machine) || o.version < 1 || o.version > math.MaxInt32),
-		"step":          o.has&hasStep != 0 && badName(o.step),
+		"step":          o.has&hasStep != 0 && (badName(o.step) || o.has&own != 0 && o.step != "start"),
 		"queue":         o.has&hasQueue != 0 && o.has&own == 0 && badName(o.queue),
 		"key":           o.has&hasKey != 0 && badName(o.key),
 		"partition_key": o.has&hasPartition != 0 && badName(o.partition),
