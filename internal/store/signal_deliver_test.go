@@ -406,7 +406,8 @@ func TestDeliverInEveryMode(t *testing.T) {
 		pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
 		t.Run(mode.String(), func(t *testing.T) {
 			pool := pgtest.Pool(t, url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			b := bench{Store: store.New(entpgx.New(pool), schema), t: t, pool: pool}
+			s := store.New(entpgx.New(pool), schema)
+			b := bench{Store: s, Reader: query.New(s), t: t, pool: pool}
 			id := b.row("status, awaits, correlation_key, correlation_scope", "'awaiting_signal', '{go}', '"+mode.String()+"', "+liveScope)
 			d, err := b.Deliver(t.Context(), byKey(mode.String()), deduped("go", "evt"), cap10)
 			require.NoError(t, err)
@@ -421,7 +422,7 @@ func TestDeliverInEveryMode(t *testing.T) {
 			require.Equal(t, "evt", inbox[0].DedupKey)
 			i, err := b.Get(t.Context(), byKey(mode.String()))
 			require.NoError(t, err)
-			require.Equal(t, id, i.ID)
+			require.Equal(t, id, int64(i.ID))
 			ended, err := b.Ended(t.Context(), []int64{id, 1 << 40})
 			require.NoError(t, err)
 			require.Equal(t, []int64{1 << 40}, ended)
