@@ -5,6 +5,7 @@ import (
 	stdsql "database/sql"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -59,7 +60,7 @@ func everywhere(t *testing.T, test func(t *testing.T, client *ent.Client)) {
 				})
 				d := driver(pool)
 				client := ent.NewClient(ent.Driver(d))
-				require.NoError(t, client.Schema.Create(t.Context()))
+				create(t, client)
 				test(t, client)
 				require.NoError(t, d.Close())
 				// A connection that broke is closed beside the test.
@@ -68,6 +69,17 @@ func everywhere(t *testing.T, test func(t *testing.T, client *ent.Client)) {
 			})
 		}
 	}
+}
+
+var creating sync.Mutex
+
+// create makes the tables, one client after the other: ent's migration writes to the tables that
+// all clients share.
+func create(t *testing.T, client *ent.Client, options ...schema.MigrateOption) {
+	t.Helper()
+	creating.Lock()
+	defer creating.Unlock()
+	require.NoError(t, client.Schema.Create(t.Context(), options...))
 }
 
 func plain(ctx context.Context, _ []entpgx.Stmt, send func(context.Context) error) error {
@@ -92,8 +104,10 @@ func ada(t *testing.T, client *ent.Client) *ent.Owner {
 func TestSchemaCreate(t *testing.T) {
 	everywhere(t, func(t *testing.T, client *ent.Client) {
 		ada(t, client)
-		require.NoError(t, client.Schema.Create(t.Context(), schema.WithDropColumn(true), schema.WithDropIndex(true)))
+		create(t, client, schema.WithDropColumn(true), schema.WithDropIndex(true))
+		creating.Lock()
 		tables, err := schema.CopyTables(migrate.Tables)
+		creating.Unlock()
 		require.NoError(t, err)
 		for _, table := range tables {
 			added := &schema.Column{Name: "added", Type: field.TypeEnum, Enums: []string{"a", "b"}, Default: "b"}
@@ -107,7 +121,7 @@ func TestSchemaCreate(t *testing.T) {
 		n, err := entsql.ScanInt(rows)
 		require.NoError(t, errors.Join(err, rows.Err(), rows.Close()))
 		require.Equal(t, 3, n)
-		require.NoError(t, client.Schema.Create(t.Context(), schema.WithDropColumn(true), schema.WithDropIndex(true)))
+		create(t, client, schema.WithDropColumn(true), schema.WithDropIndex(true))
 		_, err = client.QueryContext(t.Context(), `SELECT added FROM items`) //nolint:rowserrcheck,sqlclosecheck // there are none
 		require.ErrorContains(t, err, "42703")
 	})
@@ -395,7 +409,7 @@ func TestCancelledInTheMiddle(t *testing.T) {
 func TestSavepoints(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Database(t))
-	require.NoError(t, ent.NewClient(ent.Driver(entpgx.New(pool))).Schema.Create(t.Context()))
+	create(t, ent.NewClient(ent.Driver(entpgx.New(pool))))
 	host, err := pool.Begin(t.Context())
 	require.NoError(t, err)
 	client := ent.NewClient(ent.Driver(entpgx.Within(host)))
