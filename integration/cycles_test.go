@@ -98,7 +98,8 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 	eventually(t, func() bool {
 		return query[int](t, c.Pool, `SELECT 1 + count(*) `+others) <= int(c.Pool.Stat().TotalConns())
 	}, "connections beside the pool are left")
-	require.Zero(t, c.Pool.Stat().AcquiredConns(), "connections of the pool are not given back")
+	// The pool closes a connection whose query was cancelled beside its callers.
+	eventually(t, func() bool { return c.Pool.Stat().AcquiredConns() == 0 }, "connections of the pool are not given back")
 	most := int(c.Pool.Config().MaxConns) // the pool may have opened them meanwhile
 	eventually(t, func() bool { return openFiles(t) <= files+most }, "files are left open: %d, then %d", files, openFiles(t))
 	eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, "goroutines are left: %d, then %d", goroutines, runtime.NumGoroutine())
