@@ -90,6 +90,18 @@ var holds = []hold{
 		s.within(`LOCK gendurable.paused_queues IN ROW EXCLUSIVE MODE`)
 		s.within(`SELECT FROM gendurable.paused_queues FOR UPDATE`)
 	}},
+	{name: "the row of a gate, and the first in line there", slots: 3, begin: func(s *stage) {
+		_, err := s.host.Admin().SetGate(s.Context(), engine.Gate{Name: "customers", Label: "customer", Places: 1})
+		require.NoError(s, err)
+		of := func(customer string) fsm.Spec {
+			return errandMachine.New(errand{Kind: "job"}).Label("customer", customer)
+		}
+		s.held = s.insert(of("held"))
+		execute(s.T, s.pool, `UPDATE gendurable.gen_durable SET pick_lane = 3, gate = 'customers/held'`)
+		s.hold(s.held...)
+		s.within(`SELECT FROM gendurable.gates FOR UPDATE`)
+		s.beside = append(s.beside, s.insert(of("held"), of("another"), of("another"))...)
+	}},
 	// These rows cannot be read, or Postgres refuses to change them.
 	{name: "a row that cannot be read", slots: 3, begin: func(s *stage) {
 		execute(s.T, s.pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_times_check`)

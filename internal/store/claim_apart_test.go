@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -143,7 +144,7 @@ func (b bench) loseState(id int64) {
 	b.t.Helper()
 	var there int
 	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT count(*) FROM pg_available_extensions WHERE name = 'pg_surgery'`).Scan(&there))
-	if there == 0 {
+	if there == 0 && os.Getenv("CI") == "" {
 		b.t.Skip("the server has no pg_surgery, which can damage a table")
 	}
 	b.exec(`CREATE EXTENSION IF NOT EXISTS pg_surgery SCHEMA public`)
