@@ -17,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
+	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/worker"
@@ -37,10 +38,14 @@ type Client struct {
 	LostClaim *LostClaimClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
+	// RecordedMachine is the client for interacting with the RecordedMachine builders.
+	RecordedMachine *RecordedMachineClient
 	// Schedule is the client for interacting with the Schedule builders.
 	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
+	// Transition is the client for interacting with the Transition builders.
+	Transition *TransitionClient
 	// Worker is the client for interacting with the Worker builders.
 	Worker *WorkerClient
 }
@@ -57,8 +62,10 @@ func (c *Client) init() {
 	c.Instance = NewInstanceClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
+	c.RecordedMachine = NewRecordedMachineClient(c.config)
 	c.Schedule = NewScheduleClient(c.config)
 	c.Signal = NewSignalClient(c.config)
+	c.Transition = NewTransitionClient(c.config)
 	c.Worker = NewWorkerClient(c.config)
 }
 
@@ -152,15 +159,17 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	cfg := c.config
 	cfg.driver = tx
 	return &Tx{
-		ctx:         ctx,
-		config:      cfg,
-		Gate:        NewGateClient(cfg),
-		Instance:    NewInstanceClient(cfg),
-		LostClaim:   NewLostClaimClient(cfg),
-		PausedQueue: NewPausedQueueClient(cfg),
-		Schedule:    NewScheduleClient(cfg),
-		Signal:      NewSignalClient(cfg),
-		Worker:      NewWorkerClient(cfg),
+		ctx:             ctx,
+		config:          cfg,
+		Gate:            NewGateClient(cfg),
+		Instance:        NewInstanceClient(cfg),
+		LostClaim:       NewLostClaimClient(cfg),
+		PausedQueue:     NewPausedQueueClient(cfg),
+		RecordedMachine: NewRecordedMachineClient(cfg),
+		Schedule:        NewScheduleClient(cfg),
+		Signal:          NewSignalClient(cfg),
+		Transition:      NewTransitionClient(cfg),
+		Worker:          NewWorkerClient(cfg),
 	}, nil
 }
 
@@ -178,15 +187,17 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	cfg := c.config
 	cfg.driver = &txDriver{tx: tx, drv: c.driver}
 	return &Tx{
-		ctx:         ctx,
-		config:      cfg,
-		Gate:        NewGateClient(cfg),
-		Instance:    NewInstanceClient(cfg),
-		LostClaim:   NewLostClaimClient(cfg),
-		PausedQueue: NewPausedQueueClient(cfg),
-		Schedule:    NewScheduleClient(cfg),
-		Signal:      NewSignalClient(cfg),
-		Worker:      NewWorkerClient(cfg),
+		ctx:             ctx,
+		config:          cfg,
+		Gate:            NewGateClient(cfg),
+		Instance:        NewInstanceClient(cfg),
+		LostClaim:       NewLostClaimClient(cfg),
+		PausedQueue:     NewPausedQueueClient(cfg),
+		RecordedMachine: NewRecordedMachineClient(cfg),
+		Schedule:        NewScheduleClient(cfg),
+		Signal:          NewSignalClient(cfg),
+		Transition:      NewTransitionClient(cfg),
+		Worker:          NewWorkerClient(cfg),
 	}, nil
 }
 
@@ -216,7 +227,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
+		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine, c.Schedule,
+		c.Signal, c.Worker,
 	} {
 		n.Use(hooks...)
 	}
@@ -226,7 +238,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.Schedule, c.Signal, c.Worker,
+		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine, c.Schedule,
+		c.Signal, c.Transition, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -243,6 +256,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.LostClaim.mutate(ctx, m)
 	case *PausedQueueMutation:
 		return c.PausedQueue.mutate(ctx, m)
+	case *RecordedMachineMutation:
+		return c.RecordedMachine.mutate(ctx, m)
 	case *ScheduleMutation:
 		return c.Schedule.mutate(ctx, m)
 	case *SignalMutation:
@@ -843,6 +858,139 @@ func (c *PausedQueueClient) mutate(ctx context.Context, m *PausedQueueMutation) 
 	}
 }
 
+// RecordedMachineClient is a client for the RecordedMachine schema.
+type RecordedMachineClient struct {
+	config
+}
+
+// NewRecordedMachineClient returns a client for the RecordedMachine from the given config.
+func NewRecordedMachineClient(c config) *RecordedMachineClient {
+	return &RecordedMachineClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `recordedmachine.Hooks(f(g(h())))`.
+func (c *RecordedMachineClient) Use(hooks ...Hook) {
+	c.hooks.RecordedMachine = append(c.hooks.RecordedMachine, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `recordedmachine.Intercept(f(g(h())))`.
+func (c *RecordedMachineClient) Intercept(interceptors ...Interceptor) {
+	c.inters.RecordedMachine = append(c.inters.RecordedMachine, interceptors...)
+}
+
+// Create returns a builder for creating a RecordedMachine entity.
+func (c *RecordedMachineClient) Create() *RecordedMachineCreate {
+	mutation := newRecordedMachineMutation(c.config, OpCreate)
+	return &RecordedMachineCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of RecordedMachine entities.
+func (c *RecordedMachineClient) CreateBulk(builders ...*RecordedMachineCreate) *RecordedMachineCreateBulk {
+	return &RecordedMachineCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *RecordedMachineClient) MapCreateBulk(slice any, setFunc func(*RecordedMachineCreate, int)) *RecordedMachineCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &RecordedMachineCreateBulk{err: fmt.Errorf("calling to RecordedMachineClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*RecordedMachineCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &RecordedMachineCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for RecordedMachine.
+func (c *RecordedMachineClient) Update() *RecordedMachineUpdate {
+	mutation := newRecordedMachineMutation(c.config, OpUpdate)
+	return &RecordedMachineUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *RecordedMachineClient) UpdateOne(_m *RecordedMachine) *RecordedMachineUpdateOne {
+	mutation := newRecordedMachineMutation(c.config, OpUpdateOne, withRecordedMachine(_m))
+	return &RecordedMachineUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *RecordedMachineClient) UpdateOneID(id string) *RecordedMachineUpdateOne {
+	mutation := newRecordedMachineMutation(c.config, OpUpdateOne, withRecordedMachineID(id))
+	return &RecordedMachineUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for RecordedMachine.
+func (c *RecordedMachineClient) Delete() *RecordedMachineDelete {
+	mutation := newRecordedMachineMutation(c.config, OpDelete)
+	return &RecordedMachineDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *RecordedMachineClient) DeleteOne(_m *RecordedMachine) *RecordedMachineDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *RecordedMachineClient) DeleteOneID(id string) *RecordedMachineDeleteOne {
+	builder := c.Delete().Where(recordedmachine.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &RecordedMachineDeleteOne{builder}
+}
+
+// Query returns a query builder for RecordedMachine.
+func (c *RecordedMachineClient) Query() *RecordedMachineQuery {
+	return &RecordedMachineQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeRecordedMachine},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a RecordedMachine entity by its id.
+func (c *RecordedMachineClient) Get(ctx context.Context, id string) (*RecordedMachine, error) {
+	return c.Query().Where(recordedmachine.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *RecordedMachineClient) GetX(ctx context.Context, id string) *RecordedMachine {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *RecordedMachineClient) Hooks() []Hook {
+	return c.hooks.RecordedMachine
+}
+
+// Interceptors returns the client interceptors.
+func (c *RecordedMachineClient) Interceptors() []Interceptor {
+	return c.inters.RecordedMachine
+}
+
+func (c *RecordedMachineClient) mutate(ctx context.Context, m *RecordedMachineMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&RecordedMachineCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&RecordedMachineUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&RecordedMachineUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&RecordedMachineDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown RecordedMachine mutation op: %q", m.Op())
+	}
+}
+
 // ScheduleClient is a client for the Schedule schema.
 type ScheduleClient struct {
 	config
@@ -1128,6 +1276,36 @@ func (c *SignalClient) mutate(ctx context.Context, m *SignalMutation) (Value, er
 	}
 }
 
+// TransitionClient is a client for the Transition schema.
+type TransitionClient struct {
+	config
+}
+
+// NewTransitionClient returns a client for the Transition from the given config.
+func NewTransitionClient(c config) *TransitionClient {
+	return &TransitionClient{config: c}
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `transition.Intercept(f(g(h())))`.
+func (c *TransitionClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Transition = append(c.inters.Transition, interceptors...)
+}
+
+// Query returns a query builder for Transition.
+func (c *TransitionClient) Query() *TransitionQuery {
+	return &TransitionQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeTransition},
+		inters: c.Interceptors(),
+	}
+}
+
+// Interceptors returns the client interceptors.
+func (c *TransitionClient) Interceptors() []Interceptor {
+	return c.inters.Transition
+}
+
 // WorkerClient is a client for the Worker schema.
 type WorkerClient struct {
 	config
@@ -1264,11 +1442,12 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Gate, Instance, LostClaim, PausedQueue, Schedule, Signal, Worker []ent.Hook
+		Gate, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule, Signal,
+		Worker []ent.Hook
 	}
 	inters struct {
-		Gate, Instance, LostClaim, PausedQueue, Schedule, Signal,
-		Worker []ent.Interceptor
+		Gate, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule, Signal,
+		Transition, Worker []ent.Interceptor
 	}
 )
 

@@ -16,8 +16,10 @@ import (
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
+	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/transition"
 	"github.com/gendurable/gendurable/ent/worker"
 )
 
@@ -79,13 +81,15 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
-			gate.Table:        gate.ValidColumn,
-			instance.Table:    instance.ValidColumn,
-			lostclaim.Table:   lostclaim.ValidColumn,
-			pausedqueue.Table: pausedqueue.ValidColumn,
-			schedule.Table:    schedule.ValidColumn,
-			signal.Table:      signal.ValidColumn,
-			worker.Table:      worker.ValidColumn,
+			gate.Table:            gate.ValidColumn,
+			instance.Table:        instance.ValidColumn,
+			lostclaim.Table:       lostclaim.ValidColumn,
+			pausedqueue.Table:     pausedqueue.ValidColumn,
+			recordedmachine.Table: recordedmachine.ValidColumn,
+			schedule.Table:        schedule.ValidColumn,
+			signal.Table:          signal.ValidColumn,
+			transition.Table:      transition.ValidColumn,
+			worker.Table:          worker.ValidColumn,
 		})
 	})
 	return columnCheck(t, c)

@@ -17,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
+	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/worker"
@@ -34,13 +35,15 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
-	TypeGate        = "Gate"
-	TypeInstance    = "Instance"
-	TypeLostClaim   = "LostClaim"
-	TypePausedQueue = "PausedQueue"
-	TypeSchedule    = "Schedule"
-	TypeSignal      = "Signal"
-	TypeWorker      = "Worker"
+	TypeGate            = "Gate"
+	TypeInstance        = "Instance"
+	TypeLostClaim       = "LostClaim"
+	TypePausedQueue     = "PausedQueue"
+	TypeRecordedMachine = "RecordedMachine"
+	TypeSchedule        = "Schedule"
+	TypeSignal          = "Signal"
+	TypeTransition      = "Transition"
+	TypeWorker          = "Worker"
 )
 
 // GateMutation represents an operation that mutates the Gate nodes in the graph.
@@ -5365,6 +5368,338 @@ func (m *PausedQueueMutation) ClearEdge(name string) error {
 // It returns an error if the edge is not defined in the schema.
 func (m *PausedQueueMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown PausedQueue edge %s", name)
+}
+
+// RecordedMachineMutation represents an operation that mutates the RecordedMachine nodes in the graph.
+type RecordedMachineMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *string
+	since         *time.Time
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*RecordedMachine, error)
+	predicates    []predicate.RecordedMachine
+}
+
+var _ ent.Mutation = (*RecordedMachineMutation)(nil)
+
+// recordedmachineOption allows management of the mutation configuration using functional options.
+type recordedmachineOption func(*RecordedMachineMutation)
+
+// newRecordedMachineMutation creates new mutation for the RecordedMachine entity.
+func newRecordedMachineMutation(c config, op Op, opts ...recordedmachineOption) *RecordedMachineMutation {
+	m := &RecordedMachineMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeRecordedMachine,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withRecordedMachineID sets the ID field of the mutation.
+func withRecordedMachineID(id string) recordedmachineOption {
+	return func(m *RecordedMachineMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *RecordedMachine
+		)
+		m.oldValue = func(ctx context.Context) (*RecordedMachine, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().RecordedMachine.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withRecordedMachine sets the old RecordedMachine of the mutation.
+func withRecordedMachine(node *RecordedMachine) recordedmachineOption {
+	return func(m *RecordedMachineMutation) {
+		m.oldValue = func(context.Context) (*RecordedMachine, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m RecordedMachineMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m RecordedMachineMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of RecordedMachine entities.
+func (m *RecordedMachineMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *RecordedMachineMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *RecordedMachineMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().RecordedMachine.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetSince sets the "since" field.
+func (m *RecordedMachineMutation) SetSince(t time.Time) {
+	m.since = &t
+}
+
+// Since returns the value of the "since" field in the mutation.
+func (m *RecordedMachineMutation) Since() (r time.Time, exists bool) {
+	v := m.since
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldSince returns the old "since" field's value of the RecordedMachine entity.
+// If the RecordedMachine object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *RecordedMachineMutation) OldSince(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldSince is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldSince requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldSince: %w", err)
+	}
+	return oldValue.Since, nil
+}
+
+// ResetSince resets all changes to the "since" field.
+func (m *RecordedMachineMutation) ResetSince() {
+	m.since = nil
+}
+
+// Where appends a list predicates to the RecordedMachineMutation builder.
+func (m *RecordedMachineMutation) Where(ps ...predicate.RecordedMachine) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the RecordedMachineMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *RecordedMachineMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.RecordedMachine, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *RecordedMachineMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *RecordedMachineMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (RecordedMachine).
+func (m *RecordedMachineMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *RecordedMachineMutation) Fields() []string {
+	fields := make([]string, 0, 1)
+	if m.since != nil {
+		fields = append(fields, recordedmachine.FieldSince)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *RecordedMachineMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case recordedmachine.FieldSince:
+		return m.Since()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *RecordedMachineMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case recordedmachine.FieldSince:
+		return m.OldSince(ctx)
+	}
+	return nil, fmt.Errorf("unknown RecordedMachine field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *RecordedMachineMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case recordedmachine.FieldSince:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetSince(v)
+		return nil
+	}
+	return fmt.Errorf("unknown RecordedMachine field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *RecordedMachineMutation) AddedFields() []string {
+	return nil
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *RecordedMachineMutation) AddedField(name string) (ent.Value, bool) {
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *RecordedMachineMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	}
+	return fmt.Errorf("unknown RecordedMachine numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *RecordedMachineMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *RecordedMachineMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *RecordedMachineMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown RecordedMachine nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *RecordedMachineMutation) ResetField(name string) error {
+	switch name {
+	case recordedmachine.FieldSince:
+		m.ResetSince()
+		return nil
+	}
+	return fmt.Errorf("unknown RecordedMachine field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *RecordedMachineMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *RecordedMachineMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *RecordedMachineMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *RecordedMachineMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *RecordedMachineMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *RecordedMachineMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *RecordedMachineMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown RecordedMachine unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *RecordedMachineMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown RecordedMachine edge %s", name)
 }
 
 // ScheduleMutation represents an operation that mutates the Schedule nodes in the graph.

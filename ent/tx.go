@@ -20,10 +20,14 @@ type Tx struct {
 	LostClaim *LostClaimClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
 	PausedQueue *PausedQueueClient
+	// RecordedMachine is the client for interacting with the RecordedMachine builders.
+	RecordedMachine *RecordedMachineClient
 	// Schedule is the client for interacting with the Schedule builders.
 	Schedule *ScheduleClient
 	// Signal is the client for interacting with the Signal builders.
 	Signal *SignalClient
+	// Transition is the client for interacting with the Transition builders.
+	Transition *TransitionClient
 	// Worker is the client for interacting with the Worker builders.
 	Worker *WorkerClient
 
@@ -161,8 +165,10 @@ func (tx *Tx) init() {
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.LostClaim = NewLostClaimClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
+	tx.RecordedMachine = NewRecordedMachineClient(tx.config)
 	tx.Schedule = NewScheduleClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
+	tx.Transition = NewTransitionClient(tx.config)
 	tx.Worker = NewWorkerClient(tx.config)
 }
 

@@ -153,6 +153,7 @@ var (
 		lost_claims_finite_check
 		paused_queues_names_check
 		paused_queues_times_check
+		recorded_machines_names_check
 		schedules_finite_check
 		schedules_names_check
 		schedules_policy_check

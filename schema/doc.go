@@ -1,13 +1,13 @@
 // Package schema declares the tables of the engine as ent schemas: [Instance] (table gen_durable),
-// [Signal] (signals), [Schedule] (schedules), [Worker] (workers), [PausedQueue] (paused_queues) and
-// [Gate] (gates).
+// [Signal] (signals), [Schedule] (schedules), [Worker] (workers), [PausedQueue] (paused_queues),
+// [Gate] (gates), [Transition] (history) and [RecordedMachine] (recorded_machines).
 //
 // The schemas serve two purposes: ent generates the typed client in package ent from them, and
 // package internal/ddl derives the DDL that the migrations must add up to (make drift compares the
 // two). Package internal/ddl adds what ent cannot express: the enum as a type of Postgres, identity
-// columns that are generated ALWAYS, the generated guard column, a unique constraint. The
-// migrations alone hold what no schema tool sees: the sequence of the claim tokens and the storage
-// parameters.
+// columns that are generated ALWAYS, the generated guard column, a unique constraint, the table
+// history, which is partitioned. The migrations alone hold what no schema tool sees: the sequence
+// of the claim tokens, the storage parameters, functions and partitions.
 //
 // Defaults are the database's (entsql.Default, entsql.DefaultExpr), never Go's: the engine's client
 // does not write. For a default of Go's, the client would link the schemas, and the reflection in

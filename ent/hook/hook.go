@@ -57,6 +57,18 @@ func (f PausedQueueFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value,
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.PausedQueueMutation", m)
 }
 
+// The RecordedMachineFunc type is an adapter to allow the use of ordinary
+// function as RecordedMachine mutator.
+type RecordedMachineFunc func(context.Context, *ent.RecordedMachineMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f RecordedMachineFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.RecordedMachineMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.RecordedMachineMutation", m)
+}
+
 // The ScheduleFunc type is an adapter to allow the use of ordinary
 // function as Schedule mutator.
 type ScheduleFunc func(context.Context, *ent.ScheduleMutation) (ent.Value, error)

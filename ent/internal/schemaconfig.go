@@ -7,13 +7,15 @@ import "context"
 // SchemaConfig represents alternative schema names for all tables
 // that can be passed at runtime.
 type SchemaConfig struct {
-	Gate        string // Gate table.
-	Instance    string // Instance table.
-	LostClaim   string // LostClaim table.
-	PausedQueue string // PausedQueue table.
-	Schedule    string // Schedule table.
-	Signal      string // Signal table.
-	Worker      string // Worker table.
+	Gate            string // Gate table.
+	Instance        string // Instance table.
+	LostClaim       string // LostClaim table.
+	PausedQueue     string // PausedQueue table.
+	RecordedMachine string // RecordedMachine table.
+	Schedule        string // Schedule table.
+	Signal          string // Signal table.
+	Transition      string // Transition table.
+	Worker          string // Worker table.
 }
 
 type schemaCtxKey struct{}

@@ -227,6 +227,17 @@ var (
 		Columns:    PausedQueuesColumns,
 		PrimaryKey: []*schema.Column{PausedQueuesColumns[0]},
 	}
+	// RecordedMachinesColumns holds the columns for the "recorded_machines" table.
+	RecordedMachinesColumns = []*schema.Column{
+		{Name: "machine", Type: field.TypeString, Size: 2147483647},
+		{Name: "since", Type: field.TypeTime, Default: schema.Expr("now()")},
+	}
+	// RecordedMachinesTable holds the schema information for the "recorded_machines" table.
+	RecordedMachinesTable = &schema.Table{
+		Name:       "recorded_machines",
+		Columns:    RecordedMachinesColumns,
+		PrimaryKey: []*schema.Column{RecordedMachinesColumns[0]},
+	}
 	// SchedulesColumns holds the columns for the "schedules" table.
 	SchedulesColumns = []*schema.Column{
 		{Name: "name", Type: field.TypeString, Size: 2147483647},
@@ -328,6 +339,7 @@ var (
 		GenDurableTable,
 		LostClaimsTable,
 		PausedQueuesTable,
+		RecordedMachinesTable,
 		SchedulesTable,
 		SignalsTable,
 		WorkersTable,
@@ -372,6 +384,12 @@ func init() {
 	PausedQueuesTable.Annotation.Checks = map[string]string{
 		"paused_queues_names_check": "octet_length(queue) BETWEEN 1 AND 512",
 		"paused_queues_times_check": "isfinite(paused_at)",
+	}
+	RecordedMachinesTable.Annotation = &entsql.Annotation{
+		Table: "recorded_machines",
+	}
+	RecordedMachinesTable.Annotation.Checks = map[string]string{
+		"recorded_machines_names_check": "octet_length(machine) BETWEEN 1 AND 512",
 	}
 	SchedulesTable.Annotation = &entsql.Annotation{
 		Table: "schedules",

@@ -18,11 +18,17 @@ type LostClaim func(*sql.Selector)
 // PausedQueue is the predicate function for pausedqueue builders.
 type PausedQueue func(*sql.Selector)
 
+// RecordedMachine is the predicate function for recordedmachine builders.
+type RecordedMachine func(*sql.Selector)
+
 // Schedule is the predicate function for schedule builders.
 type Schedule func(*sql.Selector)
 
 // Signal is the predicate function for signal builders.
 type Signal func(*sql.Selector)
+
+// Transition is the predicate function for transition builders.
+type Transition func(*sql.Selector)
 
 // Worker is the predicate function for worker builders.
 type Worker func(*sql.Selector)

@@ -122,6 +122,13 @@ CREATE TABLE "paused_queues" (
   CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
   CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
 );
+-- Create "recorded_machines" table
+CREATE TABLE "recorded_machines" (
+  "machine" text NOT NULL,
+  "since" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("machine"),
+  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
+);
 -- Create "schedules" table
 CREATE TABLE "schedules" (
   "name" text NOT NULL,
@@ -159,6 +166,31 @@ CREATE TABLE "workers" (
   PRIMARY KEY ("id"),
   CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
 );
+-- Create "history" table
+CREATE TABLE "history" (
+  "at" timestamptz NOT NULL DEFAULT now(),
+  "instance" bigint NULL,
+  "visit" bigint NULL,
+  "took" bigint NULL,
+  "waited" bigint NULL,
+  "attempt" integer NULL,
+  "fsm_version" integer NULL,
+  "kind" text NOT NULL,
+  "worker" uuid NULL,
+  "fsm" text NULL,
+  "step" text NULL,
+  "to_step" text NULL,
+  "failure" text NULL,
+  "error" text NULL,
+  "actor" text NULL,
+  "reason" text NULL,
+  "subject" text NULL,
+  "diff" jsonb NULL,
+  "before" jsonb NULL,
+  "after" jsonb NULL
+) PARTITION BY RANGE ("at");
+-- Create index "history_instance" to table: "history"
+CREATE INDEX "history_instance" ON "history" ("instance");
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
