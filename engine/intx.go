@@ -19,8 +19,8 @@ import (
 // The engine calls f after the step has returned. It begins and ends the transaction, which is READ
 // COMMITTED, on a connection of the pool. tx refuses Commit and Rollback; f may use savepoints. To
 // undo what was written, return an error: it goes to the machine's handler as an error of the step.
-// So does an error of Postgres that f ignored without a savepoint. Effects of f outside of tx
-// happen at least once, as in any step.
+// So does an error of Postgres that f ignored without a savepoint. An error of fsm.Again runs the
+// step again later. Effects of f outside of tx happen at least once, as in any step.
 //
 // A conflict with another transaction (a deadlock, a serialization failure) or a broken connection
 // runs the whole step again, under the same claim and with the same attempt, up to ten times in a

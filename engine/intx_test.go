@@ -172,6 +172,27 @@ func TestInTxThatFailsWritesNothing(t *testing.T) {
 	}
 }
 
+// A function that asks to be run later is undone, and costs no attempt.
+func TestInTxSnoozes(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	e, pool := books(t, func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {
+		if err := book(ctx, tx, v, "a seat"); err != nil {
+			return nil, err
+		}
+		if calls.Add(1) == 1 {
+			return nil, fsm.Again(0)
+		}
+		return v.Done(fmt.Sprint("attempt ", v.Attempt)), nil
+	})
+	id, err := e.Insert(t.Context(), booking.New(0))
+	require.NoError(t, err)
+	got, err := booking.Wait(within(t), e, id)
+	require.NoError(t, err)
+	require.Equal(t, "attempt 0", got)
+	require.Equal(t, 1, number(t, pool, `SELECT count(*) FROM booked`))
+}
+
 func TestInTxIsEndedByTheEngine(t *testing.T) {
 	t.Parallel()
 	e, pool := books(t, func(ctx context.Context, tx pgx.Tx, v *bookingVisit) (fsm.Outcome, error) {

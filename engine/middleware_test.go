@@ -3,8 +3,10 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -115,6 +117,31 @@ func TestStepMiddlewareDecidesAboutErrors(t *testing.T) {
 			require.ErrorContains(t, err, c.says)
 		})
 	}
+}
+
+// A middleware that does not let a step run costs no attempt, however often: the job, which has one
+// attempt, runs once in the end. No error is noted, and no handler called.
+func TestStepMiddlewareSnoozes(t *testing.T) {
+	t.Parallel()
+	var refusals atomic.Int32
+	e := around(t, func(ctx context.Context, i fsm.Info, run func(context.Context) error) error {
+		if refusals.Add(1) <= 5 {
+			return fmt.Errorf("busy: %w", fsm.Again(0))
+		}
+		if i.Attempt != 0 || i.Visit != 0 {
+			return fmt.Errorf("attempt %d of visit %d", i.Attempt, i.Visit)
+		}
+		return run(ctx)
+	})
+	id, err := e.Insert(t.Context(), echoes.New("x"))
+	require.NoError(t, err)
+	got, err := echoes.Wait(within(t), e, id)
+	require.NoError(t, err)
+	require.Equal(t, "x", got)
+	require.EqualValues(t, 6, refusals.Load())
+	errs, err := e.Errors(t.Context(), id)
+	require.NoError(t, err)
+	require.Empty(t, errs)
 }
 
 var (

@@ -180,6 +180,9 @@ func stops(_ context.Context, _ *step.Claim, failed error) (*step.Commit, error)
 
 func settle(x *execution, out Outcome, err error) (*step.Commit, error) {
 	if err != nil {
+		if delay, ok := Snoozed(err); ok {
+			return &step.Commit{Kind: step.Again, Delay: delay}, nil
+		}
 		return nil, err
 	}
 	if out == nil {

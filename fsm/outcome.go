@@ -56,6 +56,21 @@ func (v *Visit[S, R]) Retry(state S, delay time.Duration) Outcome {
 	return &retrying{exec: v.execution(), state: state, delay: delay}
 }
 
+// Again runs this step again after a delay, as the same attempt of the same visit: it is neither a
+// failure nor progress. Attempt, crashes, the state, the awaited names, the signals of
+// [Visit.Awaited], the last error and the idempotency keys stay. So a step can wait for something
+// that is not its fault, as often as it has to. Nothing but a deadline bounds that: it ends an
+// instance that waits like any other. The delay must not be negative, nor over 100 years. A job
+// returns the error of the function [Again] instead.
+func (v *Visit[S, R]) Again(after time.Duration) Outcome {
+	return &snoozing{exec: v.execution(), delay: after}
+}
+
+// AgainWith is Again with another state, which the next run gets.
+func (v *Visit[S, R]) AgainWith(state S, after time.Duration) Outcome {
+	return &snoozing{exec: v.execution(), state: state, changed: true, delay: after}
+}
+
 // RetryBy retries with v.State as the policy says, or stops the instance with err where the policy
 // ends. It is the last statement of many a custom handler. If the attempts are used up it stops
 // with [FailureExhausted], on a [Permanent] error with [FailureError]. A nil err is an
@@ -295,6 +310,30 @@ func (r *retrying) Erase(of *step.Claim) (*step.Commit, error) {
 		return nil, outcomeFault("delay", err)
 	}
 	return &step.Commit{Kind: step.Retry, State: state, Delay: r.delay, Err: step.SanitizeError(r.exec.failed)}, nil
+}
+
+type snoozing struct {
+	exec    *execution
+	state   any
+	changed bool
+	delay   time.Duration
+}
+
+func (s *snoozing) Erase(of *step.Claim) (*step.Commit, error) {
+	if err := s.exec.owns(of); err != nil {
+		return nil, err
+	}
+	c := &step.Commit{Kind: step.Again, Delay: s.delay}
+	if s.changed {
+		var err error
+		if c.State, err = s.exec.store(of, s.state); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkDelay(s.delay); err != nil {
+		return nil, outcomeFault("delay", err)
+	}
+	return c, nil
 }
 
 type policing struct {

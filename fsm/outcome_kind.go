@@ -11,6 +11,7 @@ const (
 	OutcomeNone     OutcomeKind = ""            // no outcome: the step failed, or its claim was given back
 	OutcomeNext     OutcomeKind = step.Next     // Visit.Next
 	OutcomeRetry    OutcomeKind = step.Retry    // Visit.Retry and Visit.RetryBy
+	OutcomeAgain    OutcomeKind = step.Again    // Visit.Again, Visit.AgainWith, and an error of fsm.Again
 	OutcomeAwait    OutcomeKind = step.Await    // Visit.Await
 	OutcomeChildren OutcomeKind = step.Children // Visit.ScheduleChildren
 	OutcomeDone     OutcomeKind = step.Done     // Visit.Done

@@ -65,6 +65,14 @@ func TestOutcomes(t *testing.T) {
 			func(v *cartVisit) fsm.Outcome { return v.Retry(cart{ID: 9}, time.Second) },
 			step.Commit{Kind: step.Retry, State: json.RawMessage(`{"id":9}`), Delay: time.Second},
 		},
+		"again": {
+			func(v *cartVisit) fsm.Outcome { v.State.ID = 2; return v.Again(time.Second) },
+			step.Commit{Kind: step.Again, Delay: time.Second},
+		},
+		"again with a state": {
+			func(v *cartVisit) fsm.Outcome { return v.AgainWith(cart{ID: 9}, 0) },
+			step.Commit{Kind: step.Again, State: json.RawMessage(`{"id":9}`)},
+		},
 		"retry by": {
 			func(v *cartVisit) fsm.Outcome {
 				return v.RetryBy(fsm.RetryPolicy{Delay: func(n int) time.Duration { return time.Hour }}, errBroken)
@@ -294,6 +302,7 @@ func TestTo(t *testing.T) {
 	}
 	for name, out := range map[string]func(v *cartVisit) fsm.Outcome{
 		"retry":    func(v *cartVisit) fsm.Outcome { return v.Retry(v.State, 0) },
+		"again":    func(v *cartVisit) fsm.Outcome { return v.Again(0) },
 		"retry by": func(v *cartVisit) fsm.Outcome { return v.RetryBy(fsm.RetryPolicy{}, errBroken) },
 		"done":     func(v *cartVisit) fsm.Outcome { return v.Done("") },
 		"stop":     func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken) },

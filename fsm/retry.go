@@ -120,9 +120,10 @@ func Permanent(err error) error {
 }
 
 // RetryAfter wraps err to say that a retry makes sense after d, like a server's Retry-After. A
-// [RetryPolicy] then waits for d, not randomised, and still counts the attempt. A negative d, of a
-// moment that has passed, is 0. The text is err's; nil stays nil. If one chain has several, the
-// outermost counts.
+// [RetryPolicy] then waits for d, not randomised. The run still counts as an attempt, and at the
+// last one the instance fails: [Again] is for what is not to count. A negative d, of a moment that
+// has passed, is 0. The text is err's; nil stays nil. If one chain has several, the outermost
+// counts.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		return nil

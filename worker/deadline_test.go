@@ -56,6 +56,7 @@ func TestAStepIsToldOfTheDeadline(t *testing.T) {
 	}{
 		"an error": {nil, errors.New("not now"), string(fsm.FailureDeadline)},
 		"a retry":  {&step.Commit{Kind: step.Retry, Err: "later"}, nil, string(fsm.FailureDeadline)},
+		"again":    {&step.Commit{Kind: step.Again}, nil, string(fsm.FailureDeadline)},
 		"progress": {next(), nil, string(fsm.FailureDeadline)},
 		"done":     {done(), nil, ""},
 		"a stop":   {&step.Commit{Kind: step.Stop, Err: "no", Failure: string(fsm.FailureStopped)}, nil, string(fsm.FailureStopped)},

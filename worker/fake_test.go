@@ -339,7 +339,7 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 	r.mark, r.outcomes = mark, append(r.outcomes, o.Kind)
 	if o.Kind == step.Retry {
 		r.Attempt++
-	} else if !ends {
+	} else if !ends && o.Kind != step.Again {
 		r.Attempt, r.Crashes, r.Visit = 0, 0, r.Visit+1
 		r.Step, r.State, r.TimedOut = cmp.Or(o.Step, r.Step), o.State, false
 	}
@@ -348,7 +348,7 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 	}
 	r.status, r.eligible, r.lane = fsm.StatusRunnable, time.Now().Add(o.Delay), 0
 	switch o.Kind {
-	case step.Next, step.Retry:
+	case step.Next, step.Retry, step.Again:
 		switch soon, known := out.Soon[r.Queue]; {
 		case o.Delay == 0:
 			out.Queues = append(out.Queues, r.Queue)

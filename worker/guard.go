@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"runtime/debug"
+	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
@@ -13,10 +14,12 @@ import (
 // unwrapped or printed, or that ends the goroutine. So the guard looks at it once, and code outside
 // of a guard uses only the results of that look.
 type failure struct {
-	err    error // as user code returned it; only for handlers and hooks, which have guards of their own
-	safe   error // the same error for everybody else
-	passes bool  // it is an error of Postgres that may be absent the next time
-	locked bool  // it waited in vain for somebody's lock
+	err    error         // as user code returned it; only for handlers and hooks, which have guards of their own
+	safe   error         // the same error for everybody else
+	passes bool          // it is an error of Postgres that may be absent the next time
+	locked bool          // it waited in vain for somebody's lock
+	again  bool          // it asks for another run
+	after  time.Duration // this long from now
 }
 
 // known makes a failure of an error of the engine's own, which is safe.
@@ -30,8 +33,9 @@ func look(err error) (f *failure) {
 			f = panicked(p)
 		}
 	}()
+	after, again := fsm.Snoozed(err)
 	return &failure{err: err, safe: errors.New(step.SanitizeError(err)), passes: store.MayPass(err),
-		locked: store.IsLockTimeout(err)}
+		locked: store.IsLockTimeout(err), again: again, after: after}
 }
 
 func panicked(value any) *failure {

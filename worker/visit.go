@@ -50,6 +50,12 @@ func (x *execution) decide() *step.Commit {
 		}
 		x.phase = failing
 	}
+	if x.phase == failing && x.failed.again {
+		// A middleware, or the function of an undone transaction, has asked for another run: that is no
+		// failure. What a step itself asks for is an outcome already.
+		out, x.failed = &step.Commit{Kind: step.Again, Delay: x.failed.after}, nil
+		return x.inTime(out)
+	}
 	if x.f.lost() != nil {
 		return nil
 	}
@@ -71,10 +77,10 @@ func (x *execution) decide() *step.Commit {
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(x.failed.safe), Failure: string(fsm.FailureError)}
 }
 
-// inTime replaces a Retry of an instance over its deadline, since the next sweep would only fail
-// the instance. It returns other outcomes unchanged.
+// inTime replaces a Retry or an Again of an instance over its deadline, since the next sweep would
+// only fail the instance. It returns other outcomes unchanged.
 func (x *execution) inTime(o *step.Commit) *step.Commit {
-	if o.Kind != step.Retry || !x.f.expired() {
+	if o.Kind != step.Retry && o.Kind != step.Again || !x.f.expired() {
 		return o
 	}
 	if o.Err == "" {

@@ -96,9 +96,9 @@ func seed(text, document func(bad string)) {
 // nothing. After a fault, the other outcome of the batch can be committed alone, and so can the
 // failure of the instance.
 func FuzzStoreCommit(f *testing.F) {
-	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop}
+	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop, step.Again}
 	add := func(kind step.Kind, to, raw, text, failure, name string) {
-		f.Add(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // six
+		f.Add(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // seven
 	}
 	seed(func(text string) {
 		add(step.Next, text, "{}", "", "", "")
@@ -111,6 +111,7 @@ func FuzzStoreCommit(f *testing.F) {
 	}, func(document string) {
 		add(step.Next, "end", document, "", "", "")
 		add(step.Done, "", document, "", "", "")
+		add(step.Again, "", document, "", "", "")
 		add(step.Children, "end", document, "", "", "m")
 	})
 	s := newShelf(f)
@@ -122,6 +123,8 @@ func FuzzStoreCommit(f *testing.F) {
 			o.Step, o.State, o.Err = to, raw, ""
 		case step.Retry:
 			o.State = raw
+		case step.Again:
+			o.State, o.Err = raw, ""
 		case step.Await:
 			o.Step, o.State, o.Names, o.Err = to, raw, []string{name, "letter"}, ""
 		case step.Children:

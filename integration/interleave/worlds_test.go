@@ -164,6 +164,7 @@ func outcomes(c *step.Claim) []verb {
 		commits("next", false, next(c)),
 		sole(commits("next, delayed", false, delayed)),
 		sole(commits("retry", false, retry)),
+		sole(commits("again", false, entry(c, step.Commit{Kind: step.Again, Delay: time.Hour}))),
 		sole(commits("park at itself", false, awaits(c, "s", "go", "stop"))),
 		sole(commits("park, a signal is there", false, awaits(c, "t", "go"))),
 		sole(commits("park, over at once", false, due)),

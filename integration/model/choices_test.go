@@ -70,12 +70,13 @@ func (h *history) specs(most int) []model.Spec {
 
 func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 	o = model.Outcome{Kind: one(h, []model.Kind{model.Next, model.Next, model.Next, model.Retry, model.Retry, model.Await, model.Await,
-		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop}, "outcome"),
+		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop, model.Again},
+		"outcome"),
 		At: model.Never}
 	if c.Pending > 0 && h.flip("another round") { // of a redriven parent, whose last round is not over
 		o.Kind = model.ScheduleChildren
 	}
-	if o.Kind >= model.Await && !h.room() {
+	if o.Kind >= model.Await && o.Kind != model.Again && !h.room() {
 		o.Kind = model.Finish
 	}
 	switch o.Kind {
@@ -93,6 +94,10 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 		o.State, o.Delay = h.payload(), one(h, delays, "delay")
 		if h.flip("with an error") {
 			o.Err = "try " + number(c.Attempt)
+		}
+	case model.Again:
+		if o.Delay = one(h, delays, "delay"); h.flip("with a state") {
+			o.State = h.payload()
 		}
 	case model.Await:
 		o.Step, o.State, o.Names = one(h, steps, "step"), h.payload(), []string{one(h, names, "name")}

@@ -9,7 +9,7 @@ import (
 // Kind is the kind of an outcome.
 type Kind int
 
-// The six outcomes.
+// The seven outcomes.
 const (
 	Next Kind = iota + 1
 	Retry
@@ -17,15 +17,16 @@ const (
 	ScheduleChildren
 	Finish // "Done" in the specification; here that is a status
 	Stop
+	Again
 )
 
 // Outcome is the decision of a step.
 type Outcome struct {
 	Kind     Kind
 	Step     string        // Next, Await, ScheduleChildren: the next step
-	State    string        // all but Finish and Stop
+	State    string        // all but Finish and Stop; Again: "" keeps it
 	Result   string        // Finish
-	Delay    time.Duration // Next, Retry
+	Delay    time.Duration // Next, Retry, Again
 	At       Moment        // Next: not before; Await: wake at the latest; Never: none
 	Timeout  time.Duration // Await; 0: none
 	Names    []string      // Await
@@ -97,6 +98,8 @@ func (w *World) decide(i *Instance, e *Entry) {
 		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), o.State
 		i.Attempt++
 		i.LastError = cmp.Or(o.Err, i.LastError)
+	case Again: // the same attempt of the same visit, later
+		i.Status, i.EligibleAt, i.State = Runnable, w.after(o.Delay), cmp.Or(o.State, i.State)
 	case Await:
 		i.progress(o)
 		i.Status, i.Awaits, i.Deadline = AwaitingSignal, o.Names, o.At
@@ -137,7 +140,7 @@ func (w *World) consume(i *Instance, e *Entry) {
 		w.recheck(i, e)
 	case Finish:
 		w.deleteSignals(func(s *Signal) bool { return s.Target == i.ID })
-	case Retry, Stop:
+	case Retry, Again, Stop:
 	}
 }
 

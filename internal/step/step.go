@@ -216,7 +216,8 @@ type Kind string
 // The kinds of outcomes.
 const (
 	Next     Kind = "next"     // progress to Step
-	Retry    Kind = "retry"    // the same step again
+	Retry    Kind = "retry"    // the same step again, as the next attempt
+	Again    Kind = "again"    // the same step again, as the same attempt
 	Await    Kind = "await"    // park until a signal of Names arrives
 	Children Kind = "children" // insert Spawn and park until all are terminal
 	Done     Kind = "done"     // end with Result
@@ -237,9 +238,9 @@ type Commit struct {
 
 	Kind    Kind
 	Step    string          // Next, Await, Children: the step to go on at
-	State   json.RawMessage // nil: unchanged (Done, Stop)
+	State   json.RawMessage // nil: unchanged (Done, Stop, and Again without a state)
 	Result  json.RawMessage // Done
-	Delay   time.Duration   // Next, Retry
+	Delay   time.Duration   // Next, Retry, Again
 	At      time.Time       // Next: not before it; Await: wake no later. Zero: none
 	Timeout time.Duration   // Await; 0: none
 	Names   []string        // Await: distinct, at least one

@@ -99,15 +99,15 @@ UPDATE {s}.gen_durable g SET
   step = coalesce(u.step, g.step),
   state = coalesce(u.state::jsonb, g.state),
   result = CASE u.kind WHEN 'done' THEN u.result::jsonb ELSE g.result END,
-  awaits = CASE WHEN u.kind IN ('retry', 'stop') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
-  timed_out = CASE WHEN u.kind IN ('retry', 'stop') THEN g.timed_out ELSE false END,
+  awaits = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN g.awaits WHEN u.kind = 'await' THEN ($16::text[])[u.lo:u.hi] END,
+  timed_out = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN g.timed_out ELSE false END,
   await_deadline = CASE u.kind WHEN 'await' THEN u.due END,
-  eligible_at = CASE WHEN u.kind IN ('next', 'retry') OR u.kind = 'children' AND u.n = 0 THEN greatest(u.due, u.now)
+  eligible_at = CASE WHEN u.kind IN ('next', 'retry', 'again') OR u.kind = 'children' AND u.n = 0 THEN greatest(u.due, u.now)
     ELSE g.eligible_at END,
   pick_lane = 0,
-  attempt = CASE WHEN u.kind = 'retry' THEN least(g.attempt, 2147483646) + 1 WHEN u.kind IN ('done', 'stop') THEN g.attempt ELSE 0 END,
-  crashes = CASE WHEN u.kind IN ('retry', 'done', 'stop') THEN g.crashes ELSE 0 END,
-  last_error = CASE WHEN u.kind IN ('retry', 'stop') THEN coalesce(u.err, g.last_error) END,
+  attempt = CASE WHEN u.kind = 'retry' THEN least(g.attempt, 2147483646) + 1 WHEN u.kind IN ('again', 'done', 'stop') THEN g.attempt ELSE 0 END,
+  crashes = CASE WHEN u.kind IN ('retry', 'again', 'done', 'stop') THEN g.crashes ELSE 0 END,
+  last_error = CASE WHEN u.kind IN ('retry', 'again', 'stop') THEN coalesce(u.err, g.last_error) END,
   failure = u.failure,
   errors = CASE WHEN u.kind = 'stop' OR u.kind = 'retry' AND u.err IS NOT NULL THEN ` + remembered + `'at', u.now,
     'kind', CASE WHEN u.kind = 'retry' THEN 'retry' WHEN u.failure = 'crashes' THEN 'crash' WHEN u.failure = 'deadline' THEN 'deadline'

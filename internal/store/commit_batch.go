@@ -170,7 +170,7 @@ func (b *batch) addAny(n int, e *Entry) {
 		b.consume(c)
 	case step.Done:
 		b.done = append(b.done, c.ID)
-	case step.Retry, step.Stop:
+	case step.Retry, step.Again, step.Stop:
 	}
 	if e.Commit.Kind.Terminal() && c.Parent != 0 {
 		b.joiners, b.parents = append(b.joiners, c.ID), append(b.parents, c.Parent)
@@ -215,7 +215,7 @@ func (out *Committed) Runnable(entries []Entry) {
 			continue
 		}
 		switch o := e.Commit; {
-		case o.Kind == step.Next && !e.Keep, o.Kind == step.Retry:
+		case o.Kind == step.Next && !e.Keep, o.Kind == step.Retry, o.Kind == step.Again:
 			note(e.Claim.Queue, o.Delay, o.At)
 		case o.Kind == step.Children && len(o.Spawn) == 0:
 			note(e.Claim.Queue, 0, time.Time{})

@@ -49,7 +49,7 @@ func atTime(t time.Time) func(*step.Commit)       { return func(c *step.Commit) 
 func just(c step.Commit) func(*scene) *step.Commit { return func(*scene) *step.Commit { return &c } }
 
 var outcomes = []group{
-	{"Next and Retry", "", []transition{
+	{"Next, Retry and Again", "", []transition{
 		{name: "Next, claim kept", from: "executing", keep: true, outcome: to(step.Next),
 			makes: all(progress, rules{itsInbox: consumed})},
 		{name: "Next, released", from: "executing", outcome: to(step.Next),
@@ -66,6 +66,11 @@ var outcomes = []group{
 				"errors": remembers("retry", "new error")})},
 		{name: "Retry without one", from: "executing", outcome: just(step.Commit{Kind: step.Retry, Delay: time.Minute}),
 			makes: all(retried, claimEnds)},
+		{name: "Again", from: "executing", outcome: just(step.Commit{Kind: step.Again, Delay: time.Minute}),
+			makes: all(retried, claimEnds, rules{"attempt": unchanged})},
+		{name: "Again with a state", from: "executing",
+			outcome: just(step.Commit{Kind: step.Again, State: json.RawMessage(`{"state": "new"}`), Delay: time.Minute}),
+			makes:   all(retried, claimEnds, rules{"attempt": unchanged, "state": given(`{"state": "new"}`)})},
 	}},
 	{"Await", "A re-check in the same transaction wakes an instance that has parked although a signal that it awaits is there already.", []transition{
 		{name: "nothing there", from: "executing", outcome: to(step.Await, awaiting("never")),

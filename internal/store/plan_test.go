@@ -107,6 +107,7 @@ var measures = []measured{
 	}},
 	{"commit of Next", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, false)},
 	{"commit of Retry", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Retry, false)},
+	{"commit of Again", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Again, false)},
 	{"commit of Await", planRows, 40, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Await, false)},
 	{"commit of Done by children", planRows, 50, "gen_durable_pkey", commitMeasured, ofParents},
 	{"commit of Stop, keyed", planRows, 45, "gen_durable_pkey gen_durable_key", commitMeasured, outcomesOf("keyed", step.Stop, false)},
@@ -362,7 +363,7 @@ func outcomesOf(name string, kind step.Kind, keep bool) func(e explained) any {
 				o.Spawn = kids(2)
 			case step.Done, step.Stop:
 				o = ending(kind)
-			case step.Next, step.Retry:
+			case step.Next, step.Retry, step.Again:
 			}
 			out = append(out, store.Entry{Claim: c, Commit: o, Keep: keep})
 		}

@@ -285,7 +285,7 @@ func (b bench) mixture(n int, keyed bool) (out []store.Entry) {
 			if keyed {
 				o.Spawn = withKeys(o.Spawn, fmt.Sprint("kid of ", i), "taken")
 			}
-		case step.Next, step.Retry:
+		case step.Next, step.Retry, step.Again:
 		}
 		out = append(out, store.Entry{Claim: c, Commit: o})
 	}
