@@ -57,10 +57,9 @@ func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) (
 	if err != nil {
 		return nil, fmt.Errorf("read the instances of machine %q: %w", m.Name(), err)
 	}
-	codec := from.kit().Engine.Codec()
 	out := make([]fsm.Instance[S, R], 0, len(rows))
 	for _, row := range rows {
-		i, err := typed(codec, m, row)
+		i, err := m.Get(ctx, stored{Engine: from.kit().Engine, row: row}, row.ID)
 		if err != nil {
 			return nil, fmt.Errorf("instance %d: %w", row.ID, err)
 		}
@@ -69,19 +68,23 @@ func inserted[S, R any](ctx context.Context, from Source, m fsm.Machine[S, R]) (
 	return out, nil
 }
 
-func typed[S, R any](codec fsm.Codec, m fsm.Machine[S, R], row *ent.Instance) (i fsm.Instance[S, R], err error) {
-	i = fsm.Instance[S, R]{
+// stored reads a row that was read already, as the engine reads one.
+type stored struct {
+	*engine.Engine
+
+	row *ent.Instance
+}
+
+// Get returns the row, whatever the target.
+func (s stored) Get(context.Context, fsm.Target) (fsm.RawInstance, error) {
+	row := s.row
+	return fsm.RawInstance{
 		ID: row.ID, Machine: row.Machine, Version: row.Version, Step: row.Step, Queue: row.Queue, Priority: int(row.Priority),
-		Status: row.Status, Attempt: int(row.Attempt), Crashes: int(row.Crashes), Visit: row.Visit, Failure: row.Failure,
-		LastError: value(row.LastError), Key: fsm.Key(value(row.CorrelationKey)), PartitionKey: value(row.PartitionKey), Paused: row.Paused,
-		EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: value(row.FinishedAt),
+		Status: row.Status, State: row.State, Result: row.Result, Attempt: int(row.Attempt), Crashes: int(row.Crashes), Visit: row.Visit,
+		Failure: row.Failure, LastError: value(row.LastError), Key: fsm.Key(value(row.CorrelationKey)), PartitionKey: value(row.PartitionKey),
+		Paused: row.Paused, EligibleAt: row.EligibleAt, InsertedAt: row.InsertedAt, FinishedAt: value(row.FinishedAt),
 		Deadline: value(row.Deadline), Labels: row.Labels,
-	}
-	if i.State, err = m.DecodeState(codec, row.State); err != nil || row.Status != fsm.StatusDone {
-		return i, err
-	}
-	i.Result, err = m.DecodeResult(codec, row.Result)
-	return i, err
+	}, nil
 }
 
 func value[T any](p *T) (v T) {

@@ -29,6 +29,8 @@ func TestDefinitionFaults(t *testing.T) {
 		"name with NUL":       {declared("a\x00b"), "name", "NUL"},
 		"version 0":           {declared("m", fsm.Version(0)), "version", "0, want 1 to 2147483647"},
 		"version too high":    {declared("m", fsm.Version(math.MaxInt32+1)), "version", "want 1 to 2147483647"},
+		"state since later":   {declared("m", fsm.Version(2), fsm.StateSince(3)), "state_since", "3, want 1 to 2"},
+		"result since -1":     {declared("m", fsm.Version(2), fsm.ResultSince(-1)), "result_since", "-1, want 1 to 2"},
 		"no queue":            {declared("m", fsm.Queue("")), "queue", "empty"},
 		"long queue":          {declared("m", fsm.Queue(long(513))), "queue", "at most 512"},
 		"nil option":          {declared("m", nil), "options", "nil"},

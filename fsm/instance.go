@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -50,7 +51,8 @@ type Reader interface {
 	Codec() Codec
 }
 
-func typed[S, R any](codec Codec, raw RawInstance) (Instance[S, R], error) {
+// typed decodes an instance for a version of its machine.
+func typed[S, R any](d *declaration, codec Codec, raw RawInstance) (Instance[S, R], error) {
 	i := Instance[S, R]{
 		ID: raw.ID, Machine: raw.Machine, Version: raw.Version, Step: raw.Step, Queue: raw.Queue, Priority: raw.Priority,
 		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
@@ -58,19 +60,26 @@ func typed[S, R any](codec Codec, raw RawInstance) (Instance[S, R], error) {
 		EligibleAt: raw.EligibleAt, InsertedAt: raw.InsertedAt, FinishedAt: raw.FinishedAt,
 		Deadline: raw.Deadline, Labels: raw.Labels,
 	}
-	var err error
-	if i.State, err = decode[S](codec, raw.State, "state"); err != nil {
-		return i, fmt.Errorf("instance %d: %w", i.ID, err)
+	err := d.readsState(raw.ID, raw.Version)
+	if err == nil {
+		if i.State, err = decode[S](codec, raw.State, "state"); err != nil {
+			return i, fmt.Errorf("instance %d: %w", i.ID, err)
+		}
 	}
-	if raw.Status == StatusDone {
-		i.Result, err = resultOf[R](codec, raw)
+	if raw.Status != StatusDone {
+		return i, err
 	}
-	return i, err
+	var unread error
+	i.Result, unread = resultOf[R](d, codec, raw)
+	return i, cmp.Or(err, unread)
 }
 
-func resultOf[R any](codec Codec, raw RawInstance) (result R, err error) {
+func resultOf[R any](d *declaration, codec Codec, raw RawInstance) (result R, err error) {
 	switch raw.Status { //nolint:exhaustive // the others have no result
 	case StatusDone:
+		if err := d.readsResult(raw.ID, raw.Version); err != nil {
+			return result, err
+		}
 		if result, err = decode[R](codec, raw.Result, "result"); err != nil {
 			return result, fmt.Errorf("instance %d: %w", raw.ID, err)
 		}
@@ -92,20 +101,26 @@ type Child[R any] struct {
 
 	raw   step.Child
 	codec Codec
+	as    *declaration // the version that reads it; nil: whichever it is of
 }
 
 // Result returns the result of the child. It returns a *[FailedError] if the child failed,
-// [ErrNotTerminal] if an operator has retried it since, and a [DecodeError] if the result does not
-// fit R.
+// [ErrNotTerminal] if an operator has retried it since, a *[VersionError] if it is of a version
+// that the reading machine does not read, and a [DecodeError] if the result does not fit R.
 func (c Child[R]) Result() (R, error) {
-	return resultOf[R](c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Status: c.Status, Result: c.raw.Result,
+	return resultOf[R](c.as, c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,
 		Failure: c.Failure, LastError: c.LastError})
 }
 
-// DecodeState decodes the child's last committed state into v.
+// DecodeState decodes the child's last committed state into v. For a child that [Machine.Children]
+// returned, it returns a *[VersionError] if the child is of a version that the machine does not
+// read; of others, Version says which type the state has.
 func (c Child[R]) DecodeState(v any) error {
 	if c.codec == nil {
 		return &DecodeError{Field: "state", Err: ErrNotTerminal}
+	}
+	if err := c.as.readsState(c.ID, c.Version); err != nil {
+		return err
 	}
 	if err := c.codec.Decode(c.raw.State, v); err != nil {
 		return fmt.Errorf("instance %d: %w", c.ID, &DecodeError{Field: "state", Err: err})
@@ -113,24 +128,25 @@ func (c Child[R]) DecodeState(v any) error {
 	return nil
 }
 
-func children[R any](v AnyVisit, of func(*step.Child) bool) []Child[R] {
+// children returns the children that join, of one machine; those of all machines if d is nil.
+func children[R any](v AnyVisit, d *declaration) []Child[R] {
 	x := v.execution()
 	var out []Child[R]
 	for i := range x.claim.Children {
-		if c := &x.claim.Children[i]; of(c) {
-			out = append(out, childOf[R](x, c))
+		if c := &x.claim.Children[i]; d.ofMachine(c) {
+			out = append(out, childOf[R](x, c, d))
 		}
 	}
 	return out
 }
 
-func childOf[R any](x *execution, c *step.Child) Child[R] {
-	return Child[R]{ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
+func childOf[R any](x *execution, c *step.Child, d *declaration) Child[R] {
+	return Child[R]{as: d, ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
 		Failure: Failure(c.Failure), LastError: c.LastError, raw: *c, codec: x.env.Codec}
 }
 
 // eachChild is children, read in pages where there is a database.
-func eachChild[R any](ctx context.Context, v AnyVisit, of func(*step.Child) bool) iter.Seq2[Child[R], error] {
+func eachChild[R any](ctx context.Context, v AnyVisit, d *declaration) iter.Seq2[Child[R], error] {
 	return func(yield func(Child[R], error) bool) {
 		x := v.execution()
 		given := x.claim.Children
@@ -150,7 +166,7 @@ func eachChild[R any](ctx context.Context, v AnyVisit, of func(*step.Child) bool
 				return
 			}
 			for i := range page {
-				if of(&page[i]) && !yield(childOf[R](x, &page[i]), nil) {
+				if d.ofMachine(&page[i]) && !yield(childOf[R](x, &page[i], d), nil) {
 					return
 				}
 			}

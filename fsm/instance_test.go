@@ -13,6 +13,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
+var cartTwo = fsm.Declare[cart, string]("cart", fsm.Version(2))
+
 // stored is a Reader of one instance.
 type stored struct {
 	i   fsm.RawInstance
@@ -53,7 +55,7 @@ func TestInstanceAsJSON(t *testing.T) {
 func TestGet(t *testing.T) {
 	t.Parallel()
 	raw := full()
-	got, err := cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	got, err := cartTwo.Get(t.Context(), stored{i: raw}, raw.ID)
 	require.NoError(t, err)
 	require.Equal(t, cart{ID: 1}, got.State)
 	require.Equal(t, "r", got.Result)
@@ -67,18 +69,18 @@ func TestGet(t *testing.T) {
 	}
 
 	raw.Status, raw.Result = fsm.StatusRunnable, nil
-	got, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.Key)
+	got, err = cartTwo.Get(t.Context(), stored{i: raw}, raw.Key)
 	require.NoError(t, err)
 	require.Empty(t, got.Result)
 
 	raw.Status, raw.State = fsm.StatusFailed, json.RawMessage(`[]`)
-	got, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	got, err = cartTwo.Get(t.Context(), stored{i: raw}, raw.ID)
 	require.ErrorAs(t, err, new(*fsm.DecodeError))
 	require.Equal(t, fsm.StatusFailed, got.Status, "the rest is there")
 
 	raw = full()
 	raw.Result = json.RawMessage(`5`)
-	_, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	_, err = cartTwo.Get(t.Context(), stored{i: raw}, raw.ID)
 	require.ErrorAs(t, err, new(*fsm.DecodeError))
 }
 
@@ -86,23 +88,23 @@ func TestWait(t *testing.T) {
 	t.Parallel()
 	raw := full()
 	raw.State = json.RawMessage(`[]`)
-	result, err := cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	result, err := cartTwo.Wait(t.Context(), stored{i: raw}, raw.ID)
 	require.NoError(t, err, "waiting needs no state")
 	require.Equal(t, "r", result)
 
 	raw.Status, raw.Failure, raw.LastError = fsm.StatusFailed, fsm.FailureCrashes, "gone"
-	_, err = cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	_, err = cartTwo.Wait(t.Context(), stored{i: raw}, raw.ID)
 	require.Equal(t, &fsm.FailedError{ID: 7, Machine: "cart", Failure: fsm.FailureCrashes, Message: "gone"}, err)
 	require.EqualError(t, err, `instance 7 of machine "cart" failed (crashes): gone`)
 
 	raw = full()
 	raw.Result = json.RawMessage(`{}`)
-	_, err = cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	_, err = cartTwo.Wait(t.Context(), stored{i: raw}, raw.ID)
 	require.ErrorAs(t, err, new(*fsm.DecodeError))
 	require.ErrorContains(t, err, "instance 7")
 
 	raw.Status = fsm.StatusRunnable
-	_, err = cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	_, err = cartTwo.Wait(t.Context(), stored{i: raw}, raw.ID)
 	require.ErrorIs(t, err, fsm.ErrNotTerminal)
 }
 
@@ -111,18 +113,18 @@ func TestReadsOfAnotherMachine(t *testing.T) {
 	raw := full()
 	raw.Machine, raw.Status = "order", fsm.StatusFailed
 	want := &fsm.MachineError{ID: 7, Want: "cart", Got: "order"}
-	_, err := cartMachine.Wait(t.Context(), stored{i: raw}, raw.ID)
+	_, err := cartTwo.Wait(t.Context(), stored{i: raw}, raw.ID)
 	require.Equal(t, want, err)
-	_, err = cartMachine.Get(t.Context(), stored{i: raw}, raw.ID)
+	_, err = cartTwo.Get(t.Context(), stored{i: raw}, raw.ID)
 	require.Equal(t, want, err)
 	require.EqualError(t, err, `instance 7 is of machine "order", not "cart"`)
 }
 
 func TestReaderFails(t *testing.T) {
 	t.Parallel()
-	_, err := cartMachine.Wait(t.Context(), stored{err: errBroken}, fsm.ID(1))
+	_, err := cartTwo.Wait(t.Context(), stored{err: errBroken}, fsm.ID(1))
 	require.ErrorIs(t, err, errBroken)
-	_, err = cartMachine.Get(t.Context(), stored{err: errBroken}, fsm.ID(1))
+	_, err = cartTwo.Get(t.Context(), stored{err: errBroken}, fsm.ID(1))
 	require.ErrorIs(t, err, errBroken)
 }
 

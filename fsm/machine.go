@@ -9,8 +9,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/gendurable/gendurable/internal/step"
 )
 
 // Machine is the identity of a machine whose instances have a state S and a result R. Programs that
@@ -21,16 +19,18 @@ type declaration struct {
 	name, queue, initial string
 	version              int
 	deadline             time.Duration
+	stateSince           int // 0: since this version
+	resultSince          int // likewise
 	nilOption            bool
 }
 
 // DeclareOption sets a property of a declaration that inserters need to know, too: [Version],
-// [Queue], [Initial], [Deadline].
+// [Queue], [Initial], [Deadline], [StateSince], [ResultSince].
 type DeclareOption func(*declaration)
 
 // Version sets the version of the machine; 1 unless given. Versions run side by side, each with its
-// own definition. They may differ in S. All should be able to decode every R, since [Machine.Wait]
-// goes by name alone.
+// own definition. They may differ in S and in R: typed reads never decode those of another version
+// unless [StateSince], [ResultSince] or a [Migrate] says how.
 func Version(n int) DeclareOption { return func(d *declaration) { d.version = n } }
 
 // Queue sets the queue of new instances, unless their [Spec] sets another; "default" unless given.
@@ -61,11 +61,11 @@ func Declare[S, R any](name string, opts ...DeclareOption) Machine[S, R] {
 	return Machine[S, R]{d}
 }
 
-func (d declaration) fault(field string, err error) error {
+func (d *declaration) fault(field string, err error) error {
 	return &DefinitionError{Machine: d.name, Version: d.version, Field: field, Err: err}
 }
 
-func (d declaration) faults() []error {
+func (d *declaration) faults() []error {
 	var faults []error
 	for _, n := range []struct{ field, name string }{{"name", d.name}, {"queue", d.queue}, {"initial", d.initial}} {
 		if err := checkName(n.name); err != nil {
@@ -78,6 +78,7 @@ func (d declaration) faults() []error {
 	if err := checkDelay(d.deadline); err != nil {
 		faults = append(faults, d.fault("deadline", err))
 	}
+	faults = append(faults, d.sinceFaults()...)
 	if d.nilOption {
 		faults = append(faults, d.fault("options", errors.New("nil option")))
 	}
@@ -124,8 +125,8 @@ func (m Machine[S, R]) Job(f func(ctx context.Context, args S) (R, error)) *Defi
 }
 
 // Wait blocks until the instance is terminal and returns its result. It returns a *[FailedError] if
-// the instance failed, and a *[MachineError] if it belongs to another machine. It compares names
-// only: the instance may be of any version.
+// the instance failed, a *[MachineError] if it belongs to another machine, and a *[VersionError] if
+// it is of another version whose results this one does not read.
 func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result R, err error) {
 	raw, err := from.Wait(ctx, of)
 	if err != nil {
@@ -134,12 +135,12 @@ func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result
 	if err := m.owns(raw); err != nil {
 		return result, err
 	}
-	return resultOf[R](from.Codec(), raw)
+	return resultOf[R](&m.d, from.Codec(), raw)
 }
 
 // Get reads the instance. It returns a *[MachineError] if the instance belongs to another machine.
-// It compares names only: the instance may be of any version. If the state or the result does not
-// fit, it returns a [DecodeError], and all the rest of the instance.
+// If the state or the result does not fit, it returns a [DecodeError], and if they are those of a
+// version that this one does not read, a *[VersionError]; both with all the rest of the instance.
 func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Instance[S, R], err error) {
 	raw, err := from.Get(ctx, of)
 	if err != nil {
@@ -148,7 +149,7 @@ func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Insta
 	if err := m.owns(raw); err != nil {
 		return i, err
 	}
-	return typed[S, R](from.Codec(), raw)
+	return typed[S, R](&m.d, from.Codec(), raw)
 }
 
 func (m Machine[S, R]) owns(i RawInstance) error {
@@ -159,26 +160,25 @@ func (m Machine[S, R]) owns(i RawInstance) error {
 }
 
 // Children returns the children of this machine, of any version, in the round that joins at this
-// visit, in spawn order.
-func (m Machine[S, R]) Children(v AnyVisit) []Child[R] {
-	return children[R](v, func(c *step.Child) bool { return c.Machine == m.d.name })
-}
+// visit, in spawn order. The Result of one of another version is a *[VersionError], unless this
+// version reads it.
+func (m Machine[S, R]) Children(v AnyVisit) []Child[R] { return children[R](v, &m.d) }
 
 // EachChild reads those of this machine among the children that join at this visit, in spawn order,
 // in pages of about 1 MiB: for rounds of any size, in a step with [StepDef.ChildrenOnDemand]. An
 // error ends it.
 func (m Machine[S, R]) EachChild(ctx context.Context, v AnyVisit) iter.Seq2[Child[R], error] {
-	return eachChild[R](ctx, v, func(c *step.Child) bool { return c.Machine == m.d.name })
+	return eachChild[R](ctx, v, &m.d)
 }
 
-// DecodeState decodes the state of a row that was read by other means. It returns a [DecodeError]
-// if the state does not fit S.
+// DecodeState decodes the state of a row that was read by other means, and that is of this version:
+// the caller has to look. It returns a [DecodeError] if the state does not fit S.
 func (m Machine[S, R]) DecodeState(c Codec, raw json.RawMessage) (S, error) {
 	return decode[S](c, raw, "state")
 }
 
-// DecodeResult decodes the result of a row that was read by other means. It returns a [DecodeError]
-// if the result does not fit R.
+// DecodeResult decodes the result of a row that was read by other means, and that is of this
+// version: the caller has to look. It returns a [DecodeError] if the result does not fit R.
 func (m Machine[S, R]) DecodeResult(c Codec, raw json.RawMessage) (R, error) {
 	return decode[R](c, raw, "result")
 }

@@ -80,8 +80,9 @@ func (e *QueryError) Unwrap() error { return e.Err }
 // List reads one page of this machine's instances, of any version unless the query names one.
 //
 // It returns a *[QueryError] if the query is wrong. If the state or result of some instances does
-// not fit, it returns a [DecodeError] for each of them, joined, and the whole page with its cursor:
-// only the fields that did not decode are zero.
+// not fit, or is one of a version that this one does not read, it returns a [DecodeError] or a
+// *[VersionError] for each of them, joined, and the whole page with its cursor: only the fields
+// that did not decode are zero.
 func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Page[S, R], err error) {
 	if q, err = m.only(q); err != nil {
 		return page, err
@@ -93,7 +94,7 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 	page.Next = raw.Next
 	var wrong []error
 	for _, r := range raw.Instances {
-		i, err := typed[S, R](from.Codec(), r)
+		i, err := typed[S, R](&m.d, from.Codec(), r)
 		page.Instances = append(page.Instances, i)
 		if err != nil {
 			wrong = append(wrong, err)
@@ -103,9 +104,9 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 }
 
 // All yields this machine's instances, page by page, like the engine's method of that name. An
-// instance whose state or result does not fit comes with a [DecodeError] and the rest of its
-// fields, and the next instance follows. Any other error comes with the zero Instance and ends the
-// sequence.
+// instance whose state or result does not fit, or is of a version that this one does not read,
+// comes with a [DecodeError] or a *[VersionError] and the rest of its fields, and the next instance
+// follows. Any other error comes with the zero Instance and ends the sequence.
 func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[Instance[S, R], error] {
 	return func(yield func(Instance[S, R], error) bool) {
 		q, err := m.only(q)
@@ -116,7 +117,7 @@ func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[
 		for raw, err := range from.All(ctx, q) {
 			var i Instance[S, R]
 			if err == nil {
-				i, err = typed[S, R](from.Codec(), raw)
+				i, err = typed[S, R](&m.d, from.Codec(), raw)
 			}
 			if !yield(i, err) {
 				return

@@ -53,7 +53,7 @@ func TestMachineList(t *testing.T) {
 	t.Parallel()
 	from := carts()
 	q := fsm.Query{Filter: fsm.Filter{Step: "end"}, Limit: 3, After: "here", OldestFirst: true}
-	page, err := cartMachine.List(t.Context(), from, q)
+	page, err := cartTwo.List(t.Context(), from, q)
 	require.ErrorAs(t, err, new(*fsm.DecodeError))
 	require.ErrorContains(t, err, "instance 8")
 	require.Equal(t, "next", page.Next)
@@ -65,7 +65,7 @@ func TestMachineList(t *testing.T) {
 	require.Equal(t, q, *from.asked)
 
 	from.err = errBroken
-	page, err = cartMachine.List(t.Context(), from, q)
+	page, err = cartTwo.List(t.Context(), from, q)
 	require.ErrorIs(t, err, errBroken)
 	require.Zero(t, page)
 }
@@ -76,7 +76,7 @@ func TestMachineAll(t *testing.T) {
 	from.err = errBroken
 	var ids []fsm.ID
 	var errs []error
-	for i, err := range cartMachine.All(t.Context(), from, fsm.Query{}) {
+	for i, err := range cartTwo.All(t.Context(), from, fsm.Query{}) {
 		ids = append(ids, i.ID)
 		errs = append(errs, err)
 	}
@@ -84,7 +84,7 @@ func TestMachineAll(t *testing.T) {
 	require.ErrorAs(t, errs[1], new(*fsm.DecodeError))
 	require.Equal(t, []error{nil, nil, errBroken}, []error{errs[0], errs[2], errs[3]})
 	require.Equal(t, "cart", from.asked.Machine)
-	for range cartMachine.All(t.Context(), from, fsm.Query{}) {
+	for range cartTwo.All(t.Context(), from, fsm.Query{}) {
 		break
 	}
 }
@@ -92,13 +92,13 @@ func TestMachineAll(t *testing.T) {
 func TestListOfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	q := fsm.Query{Filter: fsm.Filter{Machine: "other"}}
-	_, err := cartMachine.List(t.Context(), carts(), q)
+	_, err := cartTwo.List(t.Context(), carts(), q)
 	wrong, ok := errors.AsType[*fsm.QueryError](err)
 	require.True(t, ok)
 	require.Equal(t, "Machine", wrong.Field)
 	require.ErrorContains(t, err, `query: Machine: "other", but the list is of machine "cart"`)
 	require.ErrorIs(t, err, wrong.Err)
-	for _, err := range cartMachine.All(t.Context(), carts(), q) {
+	for _, err := range cartTwo.All(t.Context(), carts(), q) {
 		require.ErrorAs(t, err, new(*fsm.QueryError))
 	}
 }

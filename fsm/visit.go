@@ -172,13 +172,13 @@ func (v *Visit[S, R]) EachSignal(ctx context.Context) iter.Seq2[Received, error]
 // other visit, and none in a step that reads them itself ([StepDef.ChildrenOnDemand]).
 // [Machine.Children] returns them typed.
 func (v *Visit[S, R]) Children() []Child[json.RawMessage] {
-	return children[json.RawMessage](v, func(*step.Child) bool { return true })
+	return children[json.RawMessage](v, nil)
 }
 
 // EachChild reads the children of the round that joins at this visit, in spawn order, in pages of
 // about 1 MiB, so that a round may be of any size. An error ends it. [Machine.EachChild] is typed.
 func (v *Visit[S, R]) EachChild(ctx context.Context) iter.Seq2[Child[json.RawMessage], error] {
-	return eachChild[json.RawMessage](ctx, v, func(*step.Child) bool { return true })
+	return eachChild[json.RawMessage](ctx, v, nil)
 }
 
 // Dropped is a child that was not inserted, since its correlation key was occupied.

@@ -31,7 +31,11 @@ func TestVersionsRunSideBySide(t *testing.T) {
 	a, b := insert(t, eng, one.New(old{100})), insert(t, eng, two.New(renamed{"1.00"}))
 	require.Equal(t, "one: 100", result(t, eng, one, a))
 	require.Equal(t, "two: 1.00", result(t, eng, two, b))
-	require.Equal(t, "two: 1.00", result(t, eng, one, b), "waiting goes by name")
+	_, err := one.Wait(t.Context(), eng, b)
+	require.ErrorAs(t, err, new(*fsm.VersionError), "its result might be of another type")
+	i, err := two.Get(t.Context(), eng, a)
+	require.Equal(t, &fsm.VersionError{ID: a, Machine: "bill", Field: "state", Got: 1, Want: 2}, err)
+	require.Equal(t, fsm.StatusDone, i.Status)
 }
 
 func TestEnginesOnDifferentDatabasesDoNotKnowOfEachOther(t *testing.T) {
