@@ -74,10 +74,18 @@ func (a *Admin) SetGate(ctx context.Context, g Gate) (changed bool, err error) {
 	}
 	t := task{doing: "set a gate", attrs: []slog.Attr{slog.String("gate", g.Name)}}
 	err = a.engine.patiently(ctx, t, func() error {
-		changed, err = a.engine.store.SetGate(ctx, store.Gate(g))
+		changed, err = a.engine.store.SetGate(ctx, g.stored())
 		return err
 	})
 	return changed, err
+}
+
+func (g *Gate) stored() store.Gate {
+	return store.Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Label: g.Label, Places: g.Places, Total: store.NoBound}
+}
+
+func gateOf(g store.Gate) Gate {
+	return Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Label: g.Label, Places: g.Places}
 }
 
 // validate returns a *[VerbError].
@@ -149,7 +157,7 @@ func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
 	}
 	gates = make([]GateStatus, len(rows))
 	for i, r := range rows {
-		gates[i] = GateStatus{Gate: Gate(r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting}
+		gates[i] = GateStatus{Gate: gateOf(r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting}
 	}
 	return gates, nil
 }

@@ -332,7 +332,10 @@ func (w *why) gate(ctx context.Context) error {
 	places := map[string]int{}
 	for i, r := range rows {
 		gates[i] = store.Gate{Name: r.ID, Queue: text(r.Queue), Machine: text(r.Machine), Step: text(r.Step), Label: text(r.Label)}
-		places[r.ID] = int(r.Places)
+		places[r.ID] = store.NoBound
+		if r.Places != nil {
+			places[r.ID] = int(*r.Places)
+		}
 	}
 	of := gates.Of(w.row.Queue, w.row.Machine, w.row.Step, w.row.Labels)
 	if w.row.PickLane == 3 && w.row.Gate != nil {
@@ -340,7 +343,7 @@ func (w *why) gate(ctx context.Context) error {
 	}
 	name, _, _ := strings.Cut(of, "/")
 	most, exists := places[name]
-	if !exists {
+	if !exists || most < 0 {
 		return nil
 	}
 	taken, err := w.tx.Instance.Query().Where(instance.Gate(of), instance.PlaceNotNil()).Order(instance.ByPlace()).Limit(most).IDs(ctx)

@@ -14,6 +14,7 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/gate"
+	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
@@ -32,6 +33,8 @@ type Client struct {
 	config
 	// Gate is the client for interacting with the Gate builders.
 	Gate *GateClient
+	// GateKey is the client for interacting with the GateKey builders.
+	GateKey *GateKeyClient
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
 	// LostClaim is the client for interacting with the LostClaim builders.
@@ -59,6 +62,7 @@ func NewClient(opts ...Option) *Client {
 
 func (c *Client) init() {
 	c.Gate = NewGateClient(c.config)
+	c.GateKey = NewGateKeyClient(c.config)
 	c.Instance = NewInstanceClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
@@ -162,6 +166,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		ctx:             ctx,
 		config:          cfg,
 		Gate:            NewGateClient(cfg),
+		GateKey:         NewGateKeyClient(cfg),
 		Instance:        NewInstanceClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
@@ -190,6 +195,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		ctx:             ctx,
 		config:          cfg,
 		Gate:            NewGateClient(cfg),
+		GateKey:         NewGateKeyClient(cfg),
 		Instance:        NewInstanceClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
@@ -227,8 +233,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine, c.Schedule,
-		c.Signal, c.Worker,
+		c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine,
+		c.Schedule, c.Signal, c.Worker,
 	} {
 		n.Use(hooks...)
 	}
@@ -238,8 +244,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Gate, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine, c.Schedule,
-		c.Signal, c.Transition, c.Worker,
+		c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine,
+		c.Schedule, c.Signal, c.Transition, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -250,6 +256,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
 	case *GateMutation:
 		return c.Gate.mutate(ctx, m)
+	case *GateKeyMutation:
+		return c.GateKey.mutate(ctx, m)
 	case *InstanceMutation:
 		return c.Instance.mutate(ctx, m)
 	case *LostClaimMutation:
@@ -399,6 +407,139 @@ func (c *GateClient) mutate(ctx context.Context, m *GateMutation) (Value, error)
 		return (&GateDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
 	default:
 		return nil, fmt.Errorf("ent: unknown Gate mutation op: %q", m.Op())
+	}
+}
+
+// GateKeyClient is a client for the GateKey schema.
+type GateKeyClient struct {
+	config
+}
+
+// NewGateKeyClient returns a client for the GateKey from the given config.
+func NewGateKeyClient(c config) *GateKeyClient {
+	return &GateKeyClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `gatekey.Hooks(f(g(h())))`.
+func (c *GateKeyClient) Use(hooks ...Hook) {
+	c.hooks.GateKey = append(c.hooks.GateKey, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `gatekey.Intercept(f(g(h())))`.
+func (c *GateKeyClient) Intercept(interceptors ...Interceptor) {
+	c.inters.GateKey = append(c.inters.GateKey, interceptors...)
+}
+
+// Create returns a builder for creating a GateKey entity.
+func (c *GateKeyClient) Create() *GateKeyCreate {
+	mutation := newGateKeyMutation(c.config, OpCreate)
+	return &GateKeyCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of GateKey entities.
+func (c *GateKeyClient) CreateBulk(builders ...*GateKeyCreate) *GateKeyCreateBulk {
+	return &GateKeyCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *GateKeyClient) MapCreateBulk(slice any, setFunc func(*GateKeyCreate, int)) *GateKeyCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &GateKeyCreateBulk{err: fmt.Errorf("calling to GateKeyClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*GateKeyCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &GateKeyCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for GateKey.
+func (c *GateKeyClient) Update() *GateKeyUpdate {
+	mutation := newGateKeyMutation(c.config, OpUpdate)
+	return &GateKeyUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *GateKeyClient) UpdateOne(_m *GateKey) *GateKeyUpdateOne {
+	mutation := newGateKeyMutation(c.config, OpUpdateOne, withGateKey(_m))
+	return &GateKeyUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *GateKeyClient) UpdateOneID(id string) *GateKeyUpdateOne {
+	mutation := newGateKeyMutation(c.config, OpUpdateOne, withGateKeyID(id))
+	return &GateKeyUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for GateKey.
+func (c *GateKeyClient) Delete() *GateKeyDelete {
+	mutation := newGateKeyMutation(c.config, OpDelete)
+	return &GateKeyDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *GateKeyClient) DeleteOne(_m *GateKey) *GateKeyDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *GateKeyClient) DeleteOneID(id string) *GateKeyDeleteOne {
+	builder := c.Delete().Where(gatekey.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &GateKeyDeleteOne{builder}
+}
+
+// Query returns a query builder for GateKey.
+func (c *GateKeyClient) Query() *GateKeyQuery {
+	return &GateKeyQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeGateKey},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a GateKey entity by its id.
+func (c *GateKeyClient) Get(ctx context.Context, id string) (*GateKey, error) {
+	return c.Query().Where(gatekey.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *GateKeyClient) GetX(ctx context.Context, id string) *GateKey {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *GateKeyClient) Hooks() []Hook {
+	return c.hooks.GateKey
+}
+
+// Interceptors returns the client interceptors.
+func (c *GateKeyClient) Interceptors() []Interceptor {
+	return c.inters.GateKey
+}
+
+func (c *GateKeyClient) mutate(ctx context.Context, m *GateKeyMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&GateKeyCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&GateKeyUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&GateKeyUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&GateKeyDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown GateKey mutation op: %q", m.Op())
 	}
 }
 
@@ -1442,12 +1583,12 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Gate, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule, Signal,
-		Worker []ent.Hook
+		Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule,
+		Signal, Worker []ent.Hook
 	}
 	inters struct {
-		Gate, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule, Signal,
-		Transition, Worker []ent.Interceptor
+		Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule,
+		Signal, Transition, Worker []ent.Interceptor
 	}
 )
 

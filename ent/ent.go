@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
 	"github.com/gendurable/gendurable/ent/gate"
+	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
@@ -82,6 +83,7 @@ func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
 			gate.Table:            gate.ValidColumn,
+			gatekey.Table:         gatekey.ValidColumn,
 			instance.Table:        instance.ValidColumn,
 			lostclaim.Table:       lostclaim.ValidColumn,
 			pausedqueue.Table:     pausedqueue.ValidColumn,

@@ -25,10 +25,30 @@ type Gate struct {
 	Step *string `json:"step,omitempty"`
 	// so many of each value of this label, instead of so many in all
 	Label *string `json:"label,omitempty"`
-	// how many execute at a time
-	Places int32 `json:"places,omitempty"`
+	// how many execute at a time; NULL: any number
+	Places *int32 `json:"places,omitempty"`
 	// UpdatedAt holds the value of the "updated_at" field.
-	UpdatedAt    time.Time `json:"updated_at,omitempty"`
+	UpdatedAt time.Time `json:"updated_at,omitempty"`
+	// how many begin in a period; NULL: any number
+	Rate *int32 `json:"rate,omitempty"`
+	// the period, in microseconds
+	RatePer *int64 `json:"rate_per,omitempty"`
+	// how many begin at once after a pause
+	RateBurst *int32 `json:"rate_burst,omitempty"`
+	// of a gate with a label: places of all values together
+	Total *int32 `json:"total,omitempty"`
+	// of a gate with a label: the rate of all values together
+	TotalRate *int32 `json:"total_rate,omitempty"`
+	// TotalRatePer holds the value of the "total_rate_per" field.
+	TotalRatePer *int64 `json:"total_rate_per,omitempty"`
+	// TotalRateBurst holds the value of the "total_rate_burst" field.
+	TotalRateBurst *int32 `json:"total_rate_burst,omitempty"`
+	// the label whose value says for how many an instance counts in the rates
+	CostLabel *string `json:"cost_label,omitempty"`
+	// a key that is told of too many requests becomes slower for a while
+	Adapt bool `json:"adapt,omitempty"`
+	// bounds instances from their first claim to their end, instead of steps
+	Run          bool `json:"run,omitempty"`
 	selectValues sql.SelectValues
 }
 
@@ -37,9 +57,11 @@ func (*Gate) scanValues(columns []string) ([]any, error) {
 	values := make([]any, len(columns))
 	for i := range columns {
 		switch columns[i] {
-		case gate.FieldPlaces:
+		case gate.FieldAdapt, gate.FieldRun:
+			values[i] = new(sql.NullBool)
+		case gate.FieldPlaces, gate.FieldRate, gate.FieldRatePer, gate.FieldRateBurst, gate.FieldTotal, gate.FieldTotalRate, gate.FieldTotalRatePer, gate.FieldTotalRateBurst:
 			values[i] = new(sql.NullInt64)
-		case gate.FieldID, gate.FieldQueue, gate.FieldMachine, gate.FieldStep, gate.FieldLabel:
+		case gate.FieldID, gate.FieldQueue, gate.FieldMachine, gate.FieldStep, gate.FieldLabel, gate.FieldCostLabel:
 			values[i] = new(sql.NullString)
 		case gate.FieldUpdatedAt:
 			values[i] = new(sql.NullTime)
@@ -96,13 +118,82 @@ func (_m *Gate) assignValues(columns []string, values []any) error {
 			if value, ok := values[i].(*sql.NullInt64); !ok {
 				return fmt.Errorf("unexpected type %T for field places", values[i])
 			} else if value.Valid {
-				_m.Places = int32(value.Int64)
+				_m.Places = new(int32)
+				*_m.Places = int32(value.Int64)
 			}
 		case gate.FieldUpdatedAt:
 			if value, ok := values[i].(*sql.NullTime); !ok {
 				return fmt.Errorf("unexpected type %T for field updated_at", values[i])
 			} else if value.Valid {
 				_m.UpdatedAt = value.Time
+			}
+		case gate.FieldRate:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field rate", values[i])
+			} else if value.Valid {
+				_m.Rate = new(int32)
+				*_m.Rate = int32(value.Int64)
+			}
+		case gate.FieldRatePer:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field rate_per", values[i])
+			} else if value.Valid {
+				_m.RatePer = new(int64)
+				*_m.RatePer = value.Int64
+			}
+		case gate.FieldRateBurst:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field rate_burst", values[i])
+			} else if value.Valid {
+				_m.RateBurst = new(int32)
+				*_m.RateBurst = int32(value.Int64)
+			}
+		case gate.FieldTotal:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field total", values[i])
+			} else if value.Valid {
+				_m.Total = new(int32)
+				*_m.Total = int32(value.Int64)
+			}
+		case gate.FieldTotalRate:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field total_rate", values[i])
+			} else if value.Valid {
+				_m.TotalRate = new(int32)
+				*_m.TotalRate = int32(value.Int64)
+			}
+		case gate.FieldTotalRatePer:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field total_rate_per", values[i])
+			} else if value.Valid {
+				_m.TotalRatePer = new(int64)
+				*_m.TotalRatePer = value.Int64
+			}
+		case gate.FieldTotalRateBurst:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field total_rate_burst", values[i])
+			} else if value.Valid {
+				_m.TotalRateBurst = new(int32)
+				*_m.TotalRateBurst = int32(value.Int64)
+			}
+		case gate.FieldCostLabel:
+			if value, ok := values[i].(*sql.NullString); !ok {
+				return fmt.Errorf("unexpected type %T for field cost_label", values[i])
+			} else if value.Valid {
+				_m.CostLabel = new(string)
+				*_m.CostLabel = value.String
+			}
+		case gate.FieldAdapt:
+			if value, ok := values[i].(*sql.NullBool); !ok {
+				return fmt.Errorf("unexpected type %T for field adapt", values[i])
+			} else if value.Valid {
+				_m.Adapt = value.Bool
+			}
+		case gate.FieldRun:
+			if value, ok := values[i].(*sql.NullBool); !ok {
+				return fmt.Errorf("unexpected type %T for field run", values[i])
+			} else if value.Valid {
+				_m.Run = value.Bool
 			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
@@ -160,11 +251,59 @@ func (_m *Gate) String() string {
 		builder.WriteString(*v)
 	}
 	builder.WriteString(", ")
-	builder.WriteString("places=")
-	builder.WriteString(fmt.Sprintf("%v", _m.Places))
+	if v := _m.Places; v != nil {
+		builder.WriteString("places=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
 	builder.WriteString(", ")
 	builder.WriteString("updated_at=")
 	builder.WriteString(_m.UpdatedAt.Format(time.ANSIC))
+	builder.WriteString(", ")
+	if v := _m.Rate; v != nil {
+		builder.WriteString("rate=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.RatePer; v != nil {
+		builder.WriteString("rate_per=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.RateBurst; v != nil {
+		builder.WriteString("rate_burst=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.Total; v != nil {
+		builder.WriteString("total=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.TotalRate; v != nil {
+		builder.WriteString("total_rate=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.TotalRatePer; v != nil {
+		builder.WriteString("total_rate_per=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.TotalRateBurst; v != nil {
+		builder.WriteString("total_rate_burst=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.CostLabel; v != nil {
+		builder.WriteString("cost_label=")
+		builder.WriteString(*v)
+	}
+	builder.WriteString(", ")
+	builder.WriteString("adapt=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Adapt))
+	builder.WriteString(", ")
+	builder.WriteString("run=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Run))
 	builder.WriteByte(')')
 	return builder.String()
 }

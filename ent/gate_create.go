@@ -4,7 +4,6 @@ package ent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -82,9 +81,141 @@ func (_c *GateCreate) SetPlaces(v int32) *GateCreate {
 	return _c
 }
 
+// SetNillablePlaces sets the "places" field if the given value is not nil.
+func (_c *GateCreate) SetNillablePlaces(v *int32) *GateCreate {
+	if v != nil {
+		_c.SetPlaces(*v)
+	}
+	return _c
+}
+
 // SetUpdatedAt sets the "updated_at" field.
 func (_c *GateCreate) SetUpdatedAt(v time.Time) *GateCreate {
 	_c.mutation.SetUpdatedAt(v)
+	return _c
+}
+
+// SetRate sets the "rate" field.
+func (_c *GateCreate) SetRate(v int32) *GateCreate {
+	_c.mutation.SetRate(v)
+	return _c
+}
+
+// SetNillableRate sets the "rate" field if the given value is not nil.
+func (_c *GateCreate) SetNillableRate(v *int32) *GateCreate {
+	if v != nil {
+		_c.SetRate(*v)
+	}
+	return _c
+}
+
+// SetRatePer sets the "rate_per" field.
+func (_c *GateCreate) SetRatePer(v int64) *GateCreate {
+	_c.mutation.SetRatePer(v)
+	return _c
+}
+
+// SetNillableRatePer sets the "rate_per" field if the given value is not nil.
+func (_c *GateCreate) SetNillableRatePer(v *int64) *GateCreate {
+	if v != nil {
+		_c.SetRatePer(*v)
+	}
+	return _c
+}
+
+// SetRateBurst sets the "rate_burst" field.
+func (_c *GateCreate) SetRateBurst(v int32) *GateCreate {
+	_c.mutation.SetRateBurst(v)
+	return _c
+}
+
+// SetNillableRateBurst sets the "rate_burst" field if the given value is not nil.
+func (_c *GateCreate) SetNillableRateBurst(v *int32) *GateCreate {
+	if v != nil {
+		_c.SetRateBurst(*v)
+	}
+	return _c
+}
+
+// SetTotal sets the "total" field.
+func (_c *GateCreate) SetTotal(v int32) *GateCreate {
+	_c.mutation.SetTotal(v)
+	return _c
+}
+
+// SetNillableTotal sets the "total" field if the given value is not nil.
+func (_c *GateCreate) SetNillableTotal(v *int32) *GateCreate {
+	if v != nil {
+		_c.SetTotal(*v)
+	}
+	return _c
+}
+
+// SetTotalRate sets the "total_rate" field.
+func (_c *GateCreate) SetTotalRate(v int32) *GateCreate {
+	_c.mutation.SetTotalRate(v)
+	return _c
+}
+
+// SetNillableTotalRate sets the "total_rate" field if the given value is not nil.
+func (_c *GateCreate) SetNillableTotalRate(v *int32) *GateCreate {
+	if v != nil {
+		_c.SetTotalRate(*v)
+	}
+	return _c
+}
+
+// SetTotalRatePer sets the "total_rate_per" field.
+func (_c *GateCreate) SetTotalRatePer(v int64) *GateCreate {
+	_c.mutation.SetTotalRatePer(v)
+	return _c
+}
+
+// SetNillableTotalRatePer sets the "total_rate_per" field if the given value is not nil.
+func (_c *GateCreate) SetNillableTotalRatePer(v *int64) *GateCreate {
+	if v != nil {
+		_c.SetTotalRatePer(*v)
+	}
+	return _c
+}
+
+// SetTotalRateBurst sets the "total_rate_burst" field.
+func (_c *GateCreate) SetTotalRateBurst(v int32) *GateCreate {
+	_c.mutation.SetTotalRateBurst(v)
+	return _c
+}
+
+// SetNillableTotalRateBurst sets the "total_rate_burst" field if the given value is not nil.
+func (_c *GateCreate) SetNillableTotalRateBurst(v *int32) *GateCreate {
+	if v != nil {
+		_c.SetTotalRateBurst(*v)
+	}
+	return _c
+}
+
+// SetCostLabel sets the "cost_label" field.
+func (_c *GateCreate) SetCostLabel(v string) *GateCreate {
+	_c.mutation.SetCostLabel(v)
+	return _c
+}
+
+// SetNillableCostLabel sets the "cost_label" field if the given value is not nil.
+func (_c *GateCreate) SetNillableCostLabel(v *string) *GateCreate {
+	if v != nil {
+		_c.SetCostLabel(*v)
+	}
+	return _c
+}
+
+// SetAdapt sets the "adapt" field.
+func (_c *GateCreate) SetAdapt(v bool) *GateCreate {
+	_c.mutation.SetAdapt(v)
+	return _c
+}
+
+// SetRun sets the "run" field.
+func (_c *GateCreate) SetRun(v bool) *GateCreate {
+	_c.mutation.SetRun(v)
 	return _c
 }
 
@@ -128,9 +259,6 @@ func (_c *GateCreate) ExecX(ctx context.Context) {
 
 // check runs all checks and user-defined validators on the builder.
 func (_c *GateCreate) check() error {
-	if _, ok := _c.mutation.Places(); !ok {
-		return &ValidationError{Name: "places", err: errors.New(`ent: missing required field "Gate.places"`)}
-	}
 	return nil
 }
 
@@ -185,11 +313,51 @@ func (_c *GateCreate) createSpec() (*Gate, *sqlgraph.CreateSpec) {
 	}
 	if value, ok := _c.mutation.Places(); ok {
 		_spec.SetField(gate.FieldPlaces, field.TypeInt32, value)
-		_node.Places = value
+		_node.Places = &value
 	}
 	if value, ok := _c.mutation.UpdatedAt(); ok {
 		_spec.SetField(gate.FieldUpdatedAt, field.TypeTime, value)
 		_node.UpdatedAt = value
+	}
+	if value, ok := _c.mutation.Rate(); ok {
+		_spec.SetField(gate.FieldRate, field.TypeInt32, value)
+		_node.Rate = &value
+	}
+	if value, ok := _c.mutation.RatePer(); ok {
+		_spec.SetField(gate.FieldRatePer, field.TypeInt64, value)
+		_node.RatePer = &value
+	}
+	if value, ok := _c.mutation.RateBurst(); ok {
+		_spec.SetField(gate.FieldRateBurst, field.TypeInt32, value)
+		_node.RateBurst = &value
+	}
+	if value, ok := _c.mutation.Total(); ok {
+		_spec.SetField(gate.FieldTotal, field.TypeInt32, value)
+		_node.Total = &value
+	}
+	if value, ok := _c.mutation.TotalRate(); ok {
+		_spec.SetField(gate.FieldTotalRate, field.TypeInt32, value)
+		_node.TotalRate = &value
+	}
+	if value, ok := _c.mutation.TotalRatePer(); ok {
+		_spec.SetField(gate.FieldTotalRatePer, field.TypeInt64, value)
+		_node.TotalRatePer = &value
+	}
+	if value, ok := _c.mutation.TotalRateBurst(); ok {
+		_spec.SetField(gate.FieldTotalRateBurst, field.TypeInt32, value)
+		_node.TotalRateBurst = &value
+	}
+	if value, ok := _c.mutation.CostLabel(); ok {
+		_spec.SetField(gate.FieldCostLabel, field.TypeString, value)
+		_node.CostLabel = &value
+	}
+	if value, ok := _c.mutation.Adapt(); ok {
+		_spec.SetField(gate.FieldAdapt, field.TypeBool, value)
+		_node.Adapt = value
+	}
+	if value, ok := _c.mutation.Run(); ok {
+		_spec.SetField(gate.FieldRun, field.TypeBool, value)
+		_node.Run = value
 	}
 	return _node, _spec
 }

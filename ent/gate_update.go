@@ -130,6 +130,12 @@ func (_u *GateUpdate) AddPlaces(v int32) *GateUpdate {
 	return _u
 }
 
+// ClearPlaces clears the value of the "places" field.
+func (_u *GateUpdate) ClearPlaces() *GateUpdate {
+	_u.mutation.ClearPlaces()
+	return _u
+}
+
 // SetUpdatedAt sets the "updated_at" field.
 func (_u *GateUpdate) SetUpdatedAt(v time.Time) *GateUpdate {
 	_u.mutation.SetUpdatedAt(v)
@@ -140,6 +146,243 @@ func (_u *GateUpdate) SetUpdatedAt(v time.Time) *GateUpdate {
 func (_u *GateUpdate) SetNillableUpdatedAt(v *time.Time) *GateUpdate {
 	if v != nil {
 		_u.SetUpdatedAt(*v)
+	}
+	return _u
+}
+
+// SetRate sets the "rate" field.
+func (_u *GateUpdate) SetRate(v int32) *GateUpdate {
+	_u.mutation.ResetRate()
+	_u.mutation.SetRate(v)
+	return _u
+}
+
+// SetNillableRate sets the "rate" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableRate(v *int32) *GateUpdate {
+	if v != nil {
+		_u.SetRate(*v)
+	}
+	return _u
+}
+
+// AddRate adds value to the "rate" field.
+func (_u *GateUpdate) AddRate(v int32) *GateUpdate {
+	_u.mutation.AddRate(v)
+	return _u
+}
+
+// ClearRate clears the value of the "rate" field.
+func (_u *GateUpdate) ClearRate() *GateUpdate {
+	_u.mutation.ClearRate()
+	return _u
+}
+
+// SetRatePer sets the "rate_per" field.
+func (_u *GateUpdate) SetRatePer(v int64) *GateUpdate {
+	_u.mutation.ResetRatePer()
+	_u.mutation.SetRatePer(v)
+	return _u
+}
+
+// SetNillableRatePer sets the "rate_per" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableRatePer(v *int64) *GateUpdate {
+	if v != nil {
+		_u.SetRatePer(*v)
+	}
+	return _u
+}
+
+// AddRatePer adds value to the "rate_per" field.
+func (_u *GateUpdate) AddRatePer(v int64) *GateUpdate {
+	_u.mutation.AddRatePer(v)
+	return _u
+}
+
+// ClearRatePer clears the value of the "rate_per" field.
+func (_u *GateUpdate) ClearRatePer() *GateUpdate {
+	_u.mutation.ClearRatePer()
+	return _u
+}
+
+// SetRateBurst sets the "rate_burst" field.
+func (_u *GateUpdate) SetRateBurst(v int32) *GateUpdate {
+	_u.mutation.ResetRateBurst()
+	_u.mutation.SetRateBurst(v)
+	return _u
+}
+
+// SetNillableRateBurst sets the "rate_burst" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableRateBurst(v *int32) *GateUpdate {
+	if v != nil {
+		_u.SetRateBurst(*v)
+	}
+	return _u
+}
+
+// AddRateBurst adds value to the "rate_burst" field.
+func (_u *GateUpdate) AddRateBurst(v int32) *GateUpdate {
+	_u.mutation.AddRateBurst(v)
+	return _u
+}
+
+// ClearRateBurst clears the value of the "rate_burst" field.
+func (_u *GateUpdate) ClearRateBurst() *GateUpdate {
+	_u.mutation.ClearRateBurst()
+	return _u
+}
+
+// SetTotal sets the "total" field.
+func (_u *GateUpdate) SetTotal(v int32) *GateUpdate {
+	_u.mutation.ResetTotal()
+	_u.mutation.SetTotal(v)
+	return _u
+}
+
+// SetNillableTotal sets the "total" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableTotal(v *int32) *GateUpdate {
+	if v != nil {
+		_u.SetTotal(*v)
+	}
+	return _u
+}
+
+// AddTotal adds value to the "total" field.
+func (_u *GateUpdate) AddTotal(v int32) *GateUpdate {
+	_u.mutation.AddTotal(v)
+	return _u
+}
+
+// ClearTotal clears the value of the "total" field.
+func (_u *GateUpdate) ClearTotal() *GateUpdate {
+	_u.mutation.ClearTotal()
+	return _u
+}
+
+// SetTotalRate sets the "total_rate" field.
+func (_u *GateUpdate) SetTotalRate(v int32) *GateUpdate {
+	_u.mutation.ResetTotalRate()
+	_u.mutation.SetTotalRate(v)
+	return _u
+}
+
+// SetNillableTotalRate sets the "total_rate" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableTotalRate(v *int32) *GateUpdate {
+	if v != nil {
+		_u.SetTotalRate(*v)
+	}
+	return _u
+}
+
+// AddTotalRate adds value to the "total_rate" field.
+func (_u *GateUpdate) AddTotalRate(v int32) *GateUpdate {
+	_u.mutation.AddTotalRate(v)
+	return _u
+}
+
+// ClearTotalRate clears the value of the "total_rate" field.
+func (_u *GateUpdate) ClearTotalRate() *GateUpdate {
+	_u.mutation.ClearTotalRate()
+	return _u
+}
+
+// SetTotalRatePer sets the "total_rate_per" field.
+func (_u *GateUpdate) SetTotalRatePer(v int64) *GateUpdate {
+	_u.mutation.ResetTotalRatePer()
+	_u.mutation.SetTotalRatePer(v)
+	return _u
+}
+
+// SetNillableTotalRatePer sets the "total_rate_per" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableTotalRatePer(v *int64) *GateUpdate {
+	if v != nil {
+		_u.SetTotalRatePer(*v)
+	}
+	return _u
+}
+
+// AddTotalRatePer adds value to the "total_rate_per" field.
+func (_u *GateUpdate) AddTotalRatePer(v int64) *GateUpdate {
+	_u.mutation.AddTotalRatePer(v)
+	return _u
+}
+
+// ClearTotalRatePer clears the value of the "total_rate_per" field.
+func (_u *GateUpdate) ClearTotalRatePer() *GateUpdate {
+	_u.mutation.ClearTotalRatePer()
+	return _u
+}
+
+// SetTotalRateBurst sets the "total_rate_burst" field.
+func (_u *GateUpdate) SetTotalRateBurst(v int32) *GateUpdate {
+	_u.mutation.ResetTotalRateBurst()
+	_u.mutation.SetTotalRateBurst(v)
+	return _u
+}
+
+// SetNillableTotalRateBurst sets the "total_rate_burst" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableTotalRateBurst(v *int32) *GateUpdate {
+	if v != nil {
+		_u.SetTotalRateBurst(*v)
+	}
+	return _u
+}
+
+// AddTotalRateBurst adds value to the "total_rate_burst" field.
+func (_u *GateUpdate) AddTotalRateBurst(v int32) *GateUpdate {
+	_u.mutation.AddTotalRateBurst(v)
+	return _u
+}
+
+// ClearTotalRateBurst clears the value of the "total_rate_burst" field.
+func (_u *GateUpdate) ClearTotalRateBurst() *GateUpdate {
+	_u.mutation.ClearTotalRateBurst()
+	return _u
+}
+
+// SetCostLabel sets the "cost_label" field.
+func (_u *GateUpdate) SetCostLabel(v string) *GateUpdate {
+	_u.mutation.SetCostLabel(v)
+	return _u
+}
+
+// SetNillableCostLabel sets the "cost_label" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableCostLabel(v *string) *GateUpdate {
+	if v != nil {
+		_u.SetCostLabel(*v)
+	}
+	return _u
+}
+
+// ClearCostLabel clears the value of the "cost_label" field.
+func (_u *GateUpdate) ClearCostLabel() *GateUpdate {
+	_u.mutation.ClearCostLabel()
+	return _u
+}
+
+// SetAdapt sets the "adapt" field.
+func (_u *GateUpdate) SetAdapt(v bool) *GateUpdate {
+	_u.mutation.SetAdapt(v)
+	return _u
+}
+
+// SetNillableAdapt sets the "adapt" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableAdapt(v *bool) *GateUpdate {
+	if v != nil {
+		_u.SetAdapt(*v)
+	}
+	return _u
+}
+
+// SetRun sets the "run" field.
+func (_u *GateUpdate) SetRun(v bool) *GateUpdate {
+	_u.mutation.SetRun(v)
+	return _u
+}
+
+// SetNillableRun sets the "run" field if the given value is not nil.
+func (_u *GateUpdate) SetNillableRun(v *bool) *GateUpdate {
+	if v != nil {
+		_u.SetRun(*v)
 	}
 	return _u
 }
@@ -215,8 +458,86 @@ func (_u *GateUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	if value, ok := _u.mutation.AddedPlaces(); ok {
 		_spec.AddField(gate.FieldPlaces, field.TypeInt32, value)
 	}
+	if _u.mutation.PlacesCleared() {
+		_spec.ClearField(gate.FieldPlaces, field.TypeInt32)
+	}
 	if value, ok := _u.mutation.UpdatedAt(); ok {
 		_spec.SetField(gate.FieldUpdatedAt, field.TypeTime, value)
+	}
+	if value, ok := _u.mutation.Rate(); ok {
+		_spec.SetField(gate.FieldRate, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRate(); ok {
+		_spec.AddField(gate.FieldRate, field.TypeInt32, value)
+	}
+	if _u.mutation.RateCleared() {
+		_spec.ClearField(gate.FieldRate, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.RatePer(); ok {
+		_spec.SetField(gate.FieldRatePer, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedRatePer(); ok {
+		_spec.AddField(gate.FieldRatePer, field.TypeInt64, value)
+	}
+	if _u.mutation.RatePerCleared() {
+		_spec.ClearField(gate.FieldRatePer, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.RateBurst(); ok {
+		_spec.SetField(gate.FieldRateBurst, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRateBurst(); ok {
+		_spec.AddField(gate.FieldRateBurst, field.TypeInt32, value)
+	}
+	if _u.mutation.RateBurstCleared() {
+		_spec.ClearField(gate.FieldRateBurst, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Total(); ok {
+		_spec.SetField(gate.FieldTotal, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedTotal(); ok {
+		_spec.AddField(gate.FieldTotal, field.TypeInt32, value)
+	}
+	if _u.mutation.TotalCleared() {
+		_spec.ClearField(gate.FieldTotal, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.TotalRate(); ok {
+		_spec.SetField(gate.FieldTotalRate, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedTotalRate(); ok {
+		_spec.AddField(gate.FieldTotalRate, field.TypeInt32, value)
+	}
+	if _u.mutation.TotalRateCleared() {
+		_spec.ClearField(gate.FieldTotalRate, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.TotalRatePer(); ok {
+		_spec.SetField(gate.FieldTotalRatePer, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedTotalRatePer(); ok {
+		_spec.AddField(gate.FieldTotalRatePer, field.TypeInt64, value)
+	}
+	if _u.mutation.TotalRatePerCleared() {
+		_spec.ClearField(gate.FieldTotalRatePer, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.TotalRateBurst(); ok {
+		_spec.SetField(gate.FieldTotalRateBurst, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedTotalRateBurst(); ok {
+		_spec.AddField(gate.FieldTotalRateBurst, field.TypeInt32, value)
+	}
+	if _u.mutation.TotalRateBurstCleared() {
+		_spec.ClearField(gate.FieldTotalRateBurst, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.CostLabel(); ok {
+		_spec.SetField(gate.FieldCostLabel, field.TypeString, value)
+	}
+	if _u.mutation.CostLabelCleared() {
+		_spec.ClearField(gate.FieldCostLabel, field.TypeString)
+	}
+	if value, ok := _u.mutation.Adapt(); ok {
+		_spec.SetField(gate.FieldAdapt, field.TypeBool, value)
+	}
+	if value, ok := _u.mutation.Run(); ok {
+		_spec.SetField(gate.FieldRun, field.TypeBool, value)
 	}
 	_spec.Node.Schema = _u.schemaConfig.Gate
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
@@ -341,6 +662,12 @@ func (_u *GateUpdateOne) AddPlaces(v int32) *GateUpdateOne {
 	return _u
 }
 
+// ClearPlaces clears the value of the "places" field.
+func (_u *GateUpdateOne) ClearPlaces() *GateUpdateOne {
+	_u.mutation.ClearPlaces()
+	return _u
+}
+
 // SetUpdatedAt sets the "updated_at" field.
 func (_u *GateUpdateOne) SetUpdatedAt(v time.Time) *GateUpdateOne {
 	_u.mutation.SetUpdatedAt(v)
@@ -351,6 +678,243 @@ func (_u *GateUpdateOne) SetUpdatedAt(v time.Time) *GateUpdateOne {
 func (_u *GateUpdateOne) SetNillableUpdatedAt(v *time.Time) *GateUpdateOne {
 	if v != nil {
 		_u.SetUpdatedAt(*v)
+	}
+	return _u
+}
+
+// SetRate sets the "rate" field.
+func (_u *GateUpdateOne) SetRate(v int32) *GateUpdateOne {
+	_u.mutation.ResetRate()
+	_u.mutation.SetRate(v)
+	return _u
+}
+
+// SetNillableRate sets the "rate" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableRate(v *int32) *GateUpdateOne {
+	if v != nil {
+		_u.SetRate(*v)
+	}
+	return _u
+}
+
+// AddRate adds value to the "rate" field.
+func (_u *GateUpdateOne) AddRate(v int32) *GateUpdateOne {
+	_u.mutation.AddRate(v)
+	return _u
+}
+
+// ClearRate clears the value of the "rate" field.
+func (_u *GateUpdateOne) ClearRate() *GateUpdateOne {
+	_u.mutation.ClearRate()
+	return _u
+}
+
+// SetRatePer sets the "rate_per" field.
+func (_u *GateUpdateOne) SetRatePer(v int64) *GateUpdateOne {
+	_u.mutation.ResetRatePer()
+	_u.mutation.SetRatePer(v)
+	return _u
+}
+
+// SetNillableRatePer sets the "rate_per" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableRatePer(v *int64) *GateUpdateOne {
+	if v != nil {
+		_u.SetRatePer(*v)
+	}
+	return _u
+}
+
+// AddRatePer adds value to the "rate_per" field.
+func (_u *GateUpdateOne) AddRatePer(v int64) *GateUpdateOne {
+	_u.mutation.AddRatePer(v)
+	return _u
+}
+
+// ClearRatePer clears the value of the "rate_per" field.
+func (_u *GateUpdateOne) ClearRatePer() *GateUpdateOne {
+	_u.mutation.ClearRatePer()
+	return _u
+}
+
+// SetRateBurst sets the "rate_burst" field.
+func (_u *GateUpdateOne) SetRateBurst(v int32) *GateUpdateOne {
+	_u.mutation.ResetRateBurst()
+	_u.mutation.SetRateBurst(v)
+	return _u
+}
+
+// SetNillableRateBurst sets the "rate_burst" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableRateBurst(v *int32) *GateUpdateOne {
+	if v != nil {
+		_u.SetRateBurst(*v)
+	}
+	return _u
+}
+
+// AddRateBurst adds value to the "rate_burst" field.
+func (_u *GateUpdateOne) AddRateBurst(v int32) *GateUpdateOne {
+	_u.mutation.AddRateBurst(v)
+	return _u
+}
+
+// ClearRateBurst clears the value of the "rate_burst" field.
+func (_u *GateUpdateOne) ClearRateBurst() *GateUpdateOne {
+	_u.mutation.ClearRateBurst()
+	return _u
+}
+
+// SetTotal sets the "total" field.
+func (_u *GateUpdateOne) SetTotal(v int32) *GateUpdateOne {
+	_u.mutation.ResetTotal()
+	_u.mutation.SetTotal(v)
+	return _u
+}
+
+// SetNillableTotal sets the "total" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableTotal(v *int32) *GateUpdateOne {
+	if v != nil {
+		_u.SetTotal(*v)
+	}
+	return _u
+}
+
+// AddTotal adds value to the "total" field.
+func (_u *GateUpdateOne) AddTotal(v int32) *GateUpdateOne {
+	_u.mutation.AddTotal(v)
+	return _u
+}
+
+// ClearTotal clears the value of the "total" field.
+func (_u *GateUpdateOne) ClearTotal() *GateUpdateOne {
+	_u.mutation.ClearTotal()
+	return _u
+}
+
+// SetTotalRate sets the "total_rate" field.
+func (_u *GateUpdateOne) SetTotalRate(v int32) *GateUpdateOne {
+	_u.mutation.ResetTotalRate()
+	_u.mutation.SetTotalRate(v)
+	return _u
+}
+
+// SetNillableTotalRate sets the "total_rate" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableTotalRate(v *int32) *GateUpdateOne {
+	if v != nil {
+		_u.SetTotalRate(*v)
+	}
+	return _u
+}
+
+// AddTotalRate adds value to the "total_rate" field.
+func (_u *GateUpdateOne) AddTotalRate(v int32) *GateUpdateOne {
+	_u.mutation.AddTotalRate(v)
+	return _u
+}
+
+// ClearTotalRate clears the value of the "total_rate" field.
+func (_u *GateUpdateOne) ClearTotalRate() *GateUpdateOne {
+	_u.mutation.ClearTotalRate()
+	return _u
+}
+
+// SetTotalRatePer sets the "total_rate_per" field.
+func (_u *GateUpdateOne) SetTotalRatePer(v int64) *GateUpdateOne {
+	_u.mutation.ResetTotalRatePer()
+	_u.mutation.SetTotalRatePer(v)
+	return _u
+}
+
+// SetNillableTotalRatePer sets the "total_rate_per" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableTotalRatePer(v *int64) *GateUpdateOne {
+	if v != nil {
+		_u.SetTotalRatePer(*v)
+	}
+	return _u
+}
+
+// AddTotalRatePer adds value to the "total_rate_per" field.
+func (_u *GateUpdateOne) AddTotalRatePer(v int64) *GateUpdateOne {
+	_u.mutation.AddTotalRatePer(v)
+	return _u
+}
+
+// ClearTotalRatePer clears the value of the "total_rate_per" field.
+func (_u *GateUpdateOne) ClearTotalRatePer() *GateUpdateOne {
+	_u.mutation.ClearTotalRatePer()
+	return _u
+}
+
+// SetTotalRateBurst sets the "total_rate_burst" field.
+func (_u *GateUpdateOne) SetTotalRateBurst(v int32) *GateUpdateOne {
+	_u.mutation.ResetTotalRateBurst()
+	_u.mutation.SetTotalRateBurst(v)
+	return _u
+}
+
+// SetNillableTotalRateBurst sets the "total_rate_burst" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableTotalRateBurst(v *int32) *GateUpdateOne {
+	if v != nil {
+		_u.SetTotalRateBurst(*v)
+	}
+	return _u
+}
+
+// AddTotalRateBurst adds value to the "total_rate_burst" field.
+func (_u *GateUpdateOne) AddTotalRateBurst(v int32) *GateUpdateOne {
+	_u.mutation.AddTotalRateBurst(v)
+	return _u
+}
+
+// ClearTotalRateBurst clears the value of the "total_rate_burst" field.
+func (_u *GateUpdateOne) ClearTotalRateBurst() *GateUpdateOne {
+	_u.mutation.ClearTotalRateBurst()
+	return _u
+}
+
+// SetCostLabel sets the "cost_label" field.
+func (_u *GateUpdateOne) SetCostLabel(v string) *GateUpdateOne {
+	_u.mutation.SetCostLabel(v)
+	return _u
+}
+
+// SetNillableCostLabel sets the "cost_label" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableCostLabel(v *string) *GateUpdateOne {
+	if v != nil {
+		_u.SetCostLabel(*v)
+	}
+	return _u
+}
+
+// ClearCostLabel clears the value of the "cost_label" field.
+func (_u *GateUpdateOne) ClearCostLabel() *GateUpdateOne {
+	_u.mutation.ClearCostLabel()
+	return _u
+}
+
+// SetAdapt sets the "adapt" field.
+func (_u *GateUpdateOne) SetAdapt(v bool) *GateUpdateOne {
+	_u.mutation.SetAdapt(v)
+	return _u
+}
+
+// SetNillableAdapt sets the "adapt" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableAdapt(v *bool) *GateUpdateOne {
+	if v != nil {
+		_u.SetAdapt(*v)
+	}
+	return _u
+}
+
+// SetRun sets the "run" field.
+func (_u *GateUpdateOne) SetRun(v bool) *GateUpdateOne {
+	_u.mutation.SetRun(v)
+	return _u
+}
+
+// SetNillableRun sets the "run" field if the given value is not nil.
+func (_u *GateUpdateOne) SetNillableRun(v *bool) *GateUpdateOne {
+	if v != nil {
+		_u.SetRun(*v)
 	}
 	return _u
 }
@@ -456,8 +1020,86 @@ func (_u *GateUpdateOne) sqlSave(ctx context.Context) (_node *Gate, err error) {
 	if value, ok := _u.mutation.AddedPlaces(); ok {
 		_spec.AddField(gate.FieldPlaces, field.TypeInt32, value)
 	}
+	if _u.mutation.PlacesCleared() {
+		_spec.ClearField(gate.FieldPlaces, field.TypeInt32)
+	}
 	if value, ok := _u.mutation.UpdatedAt(); ok {
 		_spec.SetField(gate.FieldUpdatedAt, field.TypeTime, value)
+	}
+	if value, ok := _u.mutation.Rate(); ok {
+		_spec.SetField(gate.FieldRate, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRate(); ok {
+		_spec.AddField(gate.FieldRate, field.TypeInt32, value)
+	}
+	if _u.mutation.RateCleared() {
+		_spec.ClearField(gate.FieldRate, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.RatePer(); ok {
+		_spec.SetField(gate.FieldRatePer, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedRatePer(); ok {
+		_spec.AddField(gate.FieldRatePer, field.TypeInt64, value)
+	}
+	if _u.mutation.RatePerCleared() {
+		_spec.ClearField(gate.FieldRatePer, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.RateBurst(); ok {
+		_spec.SetField(gate.FieldRateBurst, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRateBurst(); ok {
+		_spec.AddField(gate.FieldRateBurst, field.TypeInt32, value)
+	}
+	if _u.mutation.RateBurstCleared() {
+		_spec.ClearField(gate.FieldRateBurst, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Total(); ok {
+		_spec.SetField(gate.FieldTotal, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedTotal(); ok {
+		_spec.AddField(gate.FieldTotal, field.TypeInt32, value)
+	}
+	if _u.mutation.TotalCleared() {
+		_spec.ClearField(gate.FieldTotal, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.TotalRate(); ok {
+		_spec.SetField(gate.FieldTotalRate, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedTotalRate(); ok {
+		_spec.AddField(gate.FieldTotalRate, field.TypeInt32, value)
+	}
+	if _u.mutation.TotalRateCleared() {
+		_spec.ClearField(gate.FieldTotalRate, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.TotalRatePer(); ok {
+		_spec.SetField(gate.FieldTotalRatePer, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedTotalRatePer(); ok {
+		_spec.AddField(gate.FieldTotalRatePer, field.TypeInt64, value)
+	}
+	if _u.mutation.TotalRatePerCleared() {
+		_spec.ClearField(gate.FieldTotalRatePer, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.TotalRateBurst(); ok {
+		_spec.SetField(gate.FieldTotalRateBurst, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedTotalRateBurst(); ok {
+		_spec.AddField(gate.FieldTotalRateBurst, field.TypeInt32, value)
+	}
+	if _u.mutation.TotalRateBurstCleared() {
+		_spec.ClearField(gate.FieldTotalRateBurst, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.CostLabel(); ok {
+		_spec.SetField(gate.FieldCostLabel, field.TypeString, value)
+	}
+	if _u.mutation.CostLabelCleared() {
+		_spec.ClearField(gate.FieldCostLabel, field.TypeString)
+	}
+	if value, ok := _u.mutation.Adapt(); ok {
+		_spec.SetField(gate.FieldAdapt, field.TypeBool, value)
+	}
+	if value, ok := _u.mutation.Run(); ok {
+		_spec.SetField(gate.FieldRun, field.TypeBool, value)
 	}
 	_spec.Node.Schema = _u.schemaConfig.Gate
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)

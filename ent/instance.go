@@ -107,8 +107,14 @@ type Instance struct {
 	Errors json.RawMessage `json:"errors,omitempty"`
 	// the gate at which it is in line, or of which it has a place: name, or name/value
 	Gate *string `json:"gate,omitempty"`
-	// the place that it has, from when it may be claimed until its claim ends
+	// the place that it has while it executes
 	Place *int32 `json:"place,omitempty"`
+	// the place that it has while it executes at the gate of its queue
+	Seat *int32 `json:"seat,omitempty"`
+	// the gate for whole runs of which it has a place
+	RunGate *string `json:"run_gate,omitempty"`
+	// the place that it has from its first claim to its end
+	RunPlace *int32 `json:"run_place,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -172,9 +178,9 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
 			values[i] = new(sql.NullBool)
-		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace:
+		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace:
 			values[i] = new(sql.NullInt64)
-		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate:
+		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldRunGate:
 			values[i] = new(sql.NullString)
 		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline, instance.FieldDeadline:
 			values[i] = new(sql.NullTime)
@@ -491,6 +497,27 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 				_m.Place = new(int32)
 				*_m.Place = int32(value.Int64)
 			}
+		case instance.FieldSeat:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field seat", values[i])
+			} else if value.Valid {
+				_m.Seat = new(int32)
+				*_m.Seat = int32(value.Int64)
+			}
+		case instance.FieldRunGate:
+			if value, ok := values[i].(*sql.NullString); !ok {
+				return fmt.Errorf("unexpected type %T for field run_gate", values[i])
+			} else if value.Valid {
+				_m.RunGate = new(string)
+				*_m.RunGate = value.String
+			}
+		case instance.FieldRunPlace:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field run_place", values[i])
+			} else if value.Valid {
+				_m.RunPlace = new(int32)
+				*_m.RunPlace = int32(value.Int64)
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -699,6 +726,21 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	if v := _m.Place; v != nil {
 		builder.WriteString("place=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.Seat; v != nil {
+		builder.WriteString("seat=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.RunGate; v != nil {
+		builder.WriteString("run_gate=")
+		builder.WriteString(*v)
+	}
+	builder.WriteString(", ")
+	if v := _m.RunPlace; v != nil {
+		builder.WriteString("run_place=")
 		builder.WriteString(fmt.Sprintf("%v", *v))
 	}
 	builder.WriteByte(')')

@@ -409,6 +409,48 @@ func (_c *InstanceCreate) SetNillablePlace(v *int32) *InstanceCreate {
 	return _c
 }
 
+// SetSeat sets the "seat" field.
+func (_c *InstanceCreate) SetSeat(v int32) *InstanceCreate {
+	_c.mutation.SetSeat(v)
+	return _c
+}
+
+// SetNillableSeat sets the "seat" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableSeat(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetSeat(*v)
+	}
+	return _c
+}
+
+// SetRunGate sets the "run_gate" field.
+func (_c *InstanceCreate) SetRunGate(v string) *InstanceCreate {
+	_c.mutation.SetRunGate(v)
+	return _c
+}
+
+// SetNillableRunGate sets the "run_gate" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableRunGate(v *string) *InstanceCreate {
+	if v != nil {
+		_c.SetRunGate(*v)
+	}
+	return _c
+}
+
+// SetRunPlace sets the "run_place" field.
+func (_c *InstanceCreate) SetRunPlace(v int32) *InstanceCreate {
+	_c.mutation.SetRunPlace(v)
+	return _c
+}
+
+// SetNillableRunPlace sets the "run_place" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableRunPlace(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetRunPlace(*v)
+	}
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -711,6 +753,18 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Place(); ok {
 		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)
 		_node.Place = &value
+	}
+	if value, ok := _c.mutation.Seat(); ok {
+		_spec.SetField(instance.FieldSeat, field.TypeInt32, value)
+		_node.Seat = &value
+	}
+	if value, ok := _c.mutation.RunGate(); ok {
+		_spec.SetField(instance.FieldRunGate, field.TypeString, value)
+		_node.RunGate = &value
+	}
+	if value, ok := _c.mutation.RunPlace(); ok {
+		_spec.SetField(instance.FieldRunPlace, field.TypeInt32, value)
+		_node.RunPlace = &value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{

@@ -773,6 +773,80 @@ func (_u *InstanceUpdate) ClearPlace() *InstanceUpdate {
 	return _u
 }
 
+// SetSeat sets the "seat" field.
+func (_u *InstanceUpdate) SetSeat(v int32) *InstanceUpdate {
+	_u.mutation.ResetSeat()
+	_u.mutation.SetSeat(v)
+	return _u
+}
+
+// SetNillableSeat sets the "seat" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableSeat(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetSeat(*v)
+	}
+	return _u
+}
+
+// AddSeat adds value to the "seat" field.
+func (_u *InstanceUpdate) AddSeat(v int32) *InstanceUpdate {
+	_u.mutation.AddSeat(v)
+	return _u
+}
+
+// ClearSeat clears the value of the "seat" field.
+func (_u *InstanceUpdate) ClearSeat() *InstanceUpdate {
+	_u.mutation.ClearSeat()
+	return _u
+}
+
+// SetRunGate sets the "run_gate" field.
+func (_u *InstanceUpdate) SetRunGate(v string) *InstanceUpdate {
+	_u.mutation.SetRunGate(v)
+	return _u
+}
+
+// SetNillableRunGate sets the "run_gate" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableRunGate(v *string) *InstanceUpdate {
+	if v != nil {
+		_u.SetRunGate(*v)
+	}
+	return _u
+}
+
+// ClearRunGate clears the value of the "run_gate" field.
+func (_u *InstanceUpdate) ClearRunGate() *InstanceUpdate {
+	_u.mutation.ClearRunGate()
+	return _u
+}
+
+// SetRunPlace sets the "run_place" field.
+func (_u *InstanceUpdate) SetRunPlace(v int32) *InstanceUpdate {
+	_u.mutation.ResetRunPlace()
+	_u.mutation.SetRunPlace(v)
+	return _u
+}
+
+// SetNillableRunPlace sets the "run_place" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableRunPlace(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetRunPlace(*v)
+	}
+	return _u
+}
+
+// AddRunPlace adds value to the "run_place" field.
+func (_u *InstanceUpdate) AddRunPlace(v int32) *InstanceUpdate {
+	_u.mutation.AddRunPlace(v)
+	return _u
+}
+
+// ClearRunPlace clears the value of the "run_place" field.
+func (_u *InstanceUpdate) ClearRunPlace() *InstanceUpdate {
+	_u.mutation.ClearRunPlace()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -1145,6 +1219,30 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.PlaceCleared() {
 		_spec.ClearField(instance.FieldPlace, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Seat(); ok {
+		_spec.SetField(instance.FieldSeat, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedSeat(); ok {
+		_spec.AddField(instance.FieldSeat, field.TypeInt32, value)
+	}
+	if _u.mutation.SeatCleared() {
+		_spec.ClearField(instance.FieldSeat, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.RunGate(); ok {
+		_spec.SetField(instance.FieldRunGate, field.TypeString, value)
+	}
+	if _u.mutation.RunGateCleared() {
+		_spec.ClearField(instance.FieldRunGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.RunPlace(); ok {
+		_spec.SetField(instance.FieldRunPlace, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRunPlace(); ok {
+		_spec.AddField(instance.FieldRunPlace, field.TypeInt32, value)
+	}
+	if _u.mutation.RunPlaceCleared() {
+		_spec.ClearField(instance.FieldRunPlace, field.TypeInt32)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -2033,6 +2131,80 @@ func (_u *InstanceUpdateOne) ClearPlace() *InstanceUpdateOne {
 	return _u
 }
 
+// SetSeat sets the "seat" field.
+func (_u *InstanceUpdateOne) SetSeat(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetSeat()
+	_u.mutation.SetSeat(v)
+	return _u
+}
+
+// SetNillableSeat sets the "seat" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableSeat(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetSeat(*v)
+	}
+	return _u
+}
+
+// AddSeat adds value to the "seat" field.
+func (_u *InstanceUpdateOne) AddSeat(v int32) *InstanceUpdateOne {
+	_u.mutation.AddSeat(v)
+	return _u
+}
+
+// ClearSeat clears the value of the "seat" field.
+func (_u *InstanceUpdateOne) ClearSeat() *InstanceUpdateOne {
+	_u.mutation.ClearSeat()
+	return _u
+}
+
+// SetRunGate sets the "run_gate" field.
+func (_u *InstanceUpdateOne) SetRunGate(v string) *InstanceUpdateOne {
+	_u.mutation.SetRunGate(v)
+	return _u
+}
+
+// SetNillableRunGate sets the "run_gate" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableRunGate(v *string) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetRunGate(*v)
+	}
+	return _u
+}
+
+// ClearRunGate clears the value of the "run_gate" field.
+func (_u *InstanceUpdateOne) ClearRunGate() *InstanceUpdateOne {
+	_u.mutation.ClearRunGate()
+	return _u
+}
+
+// SetRunPlace sets the "run_place" field.
+func (_u *InstanceUpdateOne) SetRunPlace(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetRunPlace()
+	_u.mutation.SetRunPlace(v)
+	return _u
+}
+
+// SetNillableRunPlace sets the "run_place" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableRunPlace(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetRunPlace(*v)
+	}
+	return _u
+}
+
+// AddRunPlace adds value to the "run_place" field.
+func (_u *InstanceUpdateOne) AddRunPlace(v int32) *InstanceUpdateOne {
+	_u.mutation.AddRunPlace(v)
+	return _u
+}
+
+// ClearRunPlace clears the value of the "run_place" field.
+func (_u *InstanceUpdateOne) ClearRunPlace() *InstanceUpdateOne {
+	_u.mutation.ClearRunPlace()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -2435,6 +2607,30 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.PlaceCleared() {
 		_spec.ClearField(instance.FieldPlace, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Seat(); ok {
+		_spec.SetField(instance.FieldSeat, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedSeat(); ok {
+		_spec.AddField(instance.FieldSeat, field.TypeInt32, value)
+	}
+	if _u.mutation.SeatCleared() {
+		_spec.ClearField(instance.FieldSeat, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.RunGate(); ok {
+		_spec.SetField(instance.FieldRunGate, field.TypeString, value)
+	}
+	if _u.mutation.RunGateCleared() {
+		_spec.ClearField(instance.FieldRunGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.RunPlace(); ok {
+		_spec.SetField(instance.FieldRunPlace, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedRunPlace(); ok {
+		_spec.AddField(instance.FieldRunPlace, field.TypeInt32, value)
+	}
+	if _u.mutation.RunPlaceCleared() {
+		_spec.ClearField(instance.FieldRunPlace, field.TypeInt32)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"github.com/gendurable/gendurable/ent/gate"
+	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
@@ -36,6 +37,7 @@ const (
 
 	// Node types.
 	TypeGate            = "Gate"
+	TypeGateKey         = "GateKey"
 	TypeInstance        = "Instance"
 	TypeLostClaim       = "LostClaim"
 	TypePausedQueue     = "PausedQueue"
@@ -49,20 +51,37 @@ const (
 // GateMutation represents an operation that mutates the Gate nodes in the graph.
 type GateMutation struct {
 	config
-	op            Op
-	typ           string
-	id            *string
-	queue         *string
-	machine       *string
-	step          *string
-	label         *string
-	places        *int32
-	addplaces     *int32
-	updated_at    *time.Time
-	clearedFields map[string]struct{}
-	done          bool
-	oldValue      func(context.Context) (*Gate, error)
-	predicates    []predicate.Gate
+	op                  Op
+	typ                 string
+	id                  *string
+	queue               *string
+	machine             *string
+	step                *string
+	label               *string
+	places              *int32
+	addplaces           *int32
+	updated_at          *time.Time
+	rate                *int32
+	addrate             *int32
+	rate_per            *int64
+	addrate_per         *int64
+	rate_burst          *int32
+	addrate_burst       *int32
+	total               *int32
+	addtotal            *int32
+	total_rate          *int32
+	addtotal_rate       *int32
+	total_rate_per      *int64
+	addtotal_rate_per   *int64
+	total_rate_burst    *int32
+	addtotal_rate_burst *int32
+	cost_label          *string
+	adapt               *bool
+	run                 *bool
+	clearedFields       map[string]struct{}
+	done                bool
+	oldValue            func(context.Context) (*Gate, error)
+	predicates          []predicate.Gate
 }
 
 var _ ent.Mutation = (*GateMutation)(nil)
@@ -383,7 +402,7 @@ func (m *GateMutation) Places() (r int32, exists bool) {
 // OldPlaces returns the old "places" field's value of the Gate entity.
 // If the Gate object wasn't provided to the builder, the object is fetched from the database.
 // An error is returned if the mutation operation is not UpdateOne, or the database query fails.
-func (m *GateMutation) OldPlaces(ctx context.Context) (v int32, err error) {
+func (m *GateMutation) OldPlaces(ctx context.Context) (v *int32, err error) {
 	if !m.op.Is(OpUpdateOne) {
 		return v, errors.New("OldPlaces is only allowed on UpdateOne operations")
 	}
@@ -415,10 +434,24 @@ func (m *GateMutation) AddedPlaces() (r int32, exists bool) {
 	return *v, true
 }
 
+// ClearPlaces clears the value of the "places" field.
+func (m *GateMutation) ClearPlaces() {
+	m.places = nil
+	m.addplaces = nil
+	m.clearedFields[gate.FieldPlaces] = struct{}{}
+}
+
+// PlacesCleared returns if the "places" field was cleared in this mutation.
+func (m *GateMutation) PlacesCleared() bool {
+	_, ok := m.clearedFields[gate.FieldPlaces]
+	return ok
+}
+
 // ResetPlaces resets all changes to the "places" field.
 func (m *GateMutation) ResetPlaces() {
 	m.places = nil
 	m.addplaces = nil
+	delete(m.clearedFields, gate.FieldPlaces)
 }
 
 // SetUpdatedAt sets the "updated_at" field.
@@ -457,6 +490,617 @@ func (m *GateMutation) ResetUpdatedAt() {
 	m.updated_at = nil
 }
 
+// SetRate sets the "rate" field.
+func (m *GateMutation) SetRate(i int32) {
+	m.rate = &i
+	m.addrate = nil
+}
+
+// Rate returns the value of the "rate" field in the mutation.
+func (m *GateMutation) Rate() (r int32, exists bool) {
+	v := m.rate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRate returns the old "rate" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldRate(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRate is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRate requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRate: %w", err)
+	}
+	return oldValue.Rate, nil
+}
+
+// AddRate adds i to the "rate" field.
+func (m *GateMutation) AddRate(i int32) {
+	if m.addrate != nil {
+		*m.addrate += i
+	} else {
+		m.addrate = &i
+	}
+}
+
+// AddedRate returns the value that was added to the "rate" field in this mutation.
+func (m *GateMutation) AddedRate() (r int32, exists bool) {
+	v := m.addrate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearRate clears the value of the "rate" field.
+func (m *GateMutation) ClearRate() {
+	m.rate = nil
+	m.addrate = nil
+	m.clearedFields[gate.FieldRate] = struct{}{}
+}
+
+// RateCleared returns if the "rate" field was cleared in this mutation.
+func (m *GateMutation) RateCleared() bool {
+	_, ok := m.clearedFields[gate.FieldRate]
+	return ok
+}
+
+// ResetRate resets all changes to the "rate" field.
+func (m *GateMutation) ResetRate() {
+	m.rate = nil
+	m.addrate = nil
+	delete(m.clearedFields, gate.FieldRate)
+}
+
+// SetRatePer sets the "rate_per" field.
+func (m *GateMutation) SetRatePer(i int64) {
+	m.rate_per = &i
+	m.addrate_per = nil
+}
+
+// RatePer returns the value of the "rate_per" field in the mutation.
+func (m *GateMutation) RatePer() (r int64, exists bool) {
+	v := m.rate_per
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRatePer returns the old "rate_per" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldRatePer(ctx context.Context) (v *int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRatePer is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRatePer requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRatePer: %w", err)
+	}
+	return oldValue.RatePer, nil
+}
+
+// AddRatePer adds i to the "rate_per" field.
+func (m *GateMutation) AddRatePer(i int64) {
+	if m.addrate_per != nil {
+		*m.addrate_per += i
+	} else {
+		m.addrate_per = &i
+	}
+}
+
+// AddedRatePer returns the value that was added to the "rate_per" field in this mutation.
+func (m *GateMutation) AddedRatePer() (r int64, exists bool) {
+	v := m.addrate_per
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearRatePer clears the value of the "rate_per" field.
+func (m *GateMutation) ClearRatePer() {
+	m.rate_per = nil
+	m.addrate_per = nil
+	m.clearedFields[gate.FieldRatePer] = struct{}{}
+}
+
+// RatePerCleared returns if the "rate_per" field was cleared in this mutation.
+func (m *GateMutation) RatePerCleared() bool {
+	_, ok := m.clearedFields[gate.FieldRatePer]
+	return ok
+}
+
+// ResetRatePer resets all changes to the "rate_per" field.
+func (m *GateMutation) ResetRatePer() {
+	m.rate_per = nil
+	m.addrate_per = nil
+	delete(m.clearedFields, gate.FieldRatePer)
+}
+
+// SetRateBurst sets the "rate_burst" field.
+func (m *GateMutation) SetRateBurst(i int32) {
+	m.rate_burst = &i
+	m.addrate_burst = nil
+}
+
+// RateBurst returns the value of the "rate_burst" field in the mutation.
+func (m *GateMutation) RateBurst() (r int32, exists bool) {
+	v := m.rate_burst
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRateBurst returns the old "rate_burst" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldRateBurst(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRateBurst is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRateBurst requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRateBurst: %w", err)
+	}
+	return oldValue.RateBurst, nil
+}
+
+// AddRateBurst adds i to the "rate_burst" field.
+func (m *GateMutation) AddRateBurst(i int32) {
+	if m.addrate_burst != nil {
+		*m.addrate_burst += i
+	} else {
+		m.addrate_burst = &i
+	}
+}
+
+// AddedRateBurst returns the value that was added to the "rate_burst" field in this mutation.
+func (m *GateMutation) AddedRateBurst() (r int32, exists bool) {
+	v := m.addrate_burst
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearRateBurst clears the value of the "rate_burst" field.
+func (m *GateMutation) ClearRateBurst() {
+	m.rate_burst = nil
+	m.addrate_burst = nil
+	m.clearedFields[gate.FieldRateBurst] = struct{}{}
+}
+
+// RateBurstCleared returns if the "rate_burst" field was cleared in this mutation.
+func (m *GateMutation) RateBurstCleared() bool {
+	_, ok := m.clearedFields[gate.FieldRateBurst]
+	return ok
+}
+
+// ResetRateBurst resets all changes to the "rate_burst" field.
+func (m *GateMutation) ResetRateBurst() {
+	m.rate_burst = nil
+	m.addrate_burst = nil
+	delete(m.clearedFields, gate.FieldRateBurst)
+}
+
+// SetTotal sets the "total" field.
+func (m *GateMutation) SetTotal(i int32) {
+	m.total = &i
+	m.addtotal = nil
+}
+
+// Total returns the value of the "total" field in the mutation.
+func (m *GateMutation) Total() (r int32, exists bool) {
+	v := m.total
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTotal returns the old "total" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldTotal(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTotal is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTotal requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTotal: %w", err)
+	}
+	return oldValue.Total, nil
+}
+
+// AddTotal adds i to the "total" field.
+func (m *GateMutation) AddTotal(i int32) {
+	if m.addtotal != nil {
+		*m.addtotal += i
+	} else {
+		m.addtotal = &i
+	}
+}
+
+// AddedTotal returns the value that was added to the "total" field in this mutation.
+func (m *GateMutation) AddedTotal() (r int32, exists bool) {
+	v := m.addtotal
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearTotal clears the value of the "total" field.
+func (m *GateMutation) ClearTotal() {
+	m.total = nil
+	m.addtotal = nil
+	m.clearedFields[gate.FieldTotal] = struct{}{}
+}
+
+// TotalCleared returns if the "total" field was cleared in this mutation.
+func (m *GateMutation) TotalCleared() bool {
+	_, ok := m.clearedFields[gate.FieldTotal]
+	return ok
+}
+
+// ResetTotal resets all changes to the "total" field.
+func (m *GateMutation) ResetTotal() {
+	m.total = nil
+	m.addtotal = nil
+	delete(m.clearedFields, gate.FieldTotal)
+}
+
+// SetTotalRate sets the "total_rate" field.
+func (m *GateMutation) SetTotalRate(i int32) {
+	m.total_rate = &i
+	m.addtotal_rate = nil
+}
+
+// TotalRate returns the value of the "total_rate" field in the mutation.
+func (m *GateMutation) TotalRate() (r int32, exists bool) {
+	v := m.total_rate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTotalRate returns the old "total_rate" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldTotalRate(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTotalRate is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTotalRate requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTotalRate: %w", err)
+	}
+	return oldValue.TotalRate, nil
+}
+
+// AddTotalRate adds i to the "total_rate" field.
+func (m *GateMutation) AddTotalRate(i int32) {
+	if m.addtotal_rate != nil {
+		*m.addtotal_rate += i
+	} else {
+		m.addtotal_rate = &i
+	}
+}
+
+// AddedTotalRate returns the value that was added to the "total_rate" field in this mutation.
+func (m *GateMutation) AddedTotalRate() (r int32, exists bool) {
+	v := m.addtotal_rate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearTotalRate clears the value of the "total_rate" field.
+func (m *GateMutation) ClearTotalRate() {
+	m.total_rate = nil
+	m.addtotal_rate = nil
+	m.clearedFields[gate.FieldTotalRate] = struct{}{}
+}
+
+// TotalRateCleared returns if the "total_rate" field was cleared in this mutation.
+func (m *GateMutation) TotalRateCleared() bool {
+	_, ok := m.clearedFields[gate.FieldTotalRate]
+	return ok
+}
+
+// ResetTotalRate resets all changes to the "total_rate" field.
+func (m *GateMutation) ResetTotalRate() {
+	m.total_rate = nil
+	m.addtotal_rate = nil
+	delete(m.clearedFields, gate.FieldTotalRate)
+}
+
+// SetTotalRatePer sets the "total_rate_per" field.
+func (m *GateMutation) SetTotalRatePer(i int64) {
+	m.total_rate_per = &i
+	m.addtotal_rate_per = nil
+}
+
+// TotalRatePer returns the value of the "total_rate_per" field in the mutation.
+func (m *GateMutation) TotalRatePer() (r int64, exists bool) {
+	v := m.total_rate_per
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTotalRatePer returns the old "total_rate_per" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldTotalRatePer(ctx context.Context) (v *int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTotalRatePer is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTotalRatePer requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTotalRatePer: %w", err)
+	}
+	return oldValue.TotalRatePer, nil
+}
+
+// AddTotalRatePer adds i to the "total_rate_per" field.
+func (m *GateMutation) AddTotalRatePer(i int64) {
+	if m.addtotal_rate_per != nil {
+		*m.addtotal_rate_per += i
+	} else {
+		m.addtotal_rate_per = &i
+	}
+}
+
+// AddedTotalRatePer returns the value that was added to the "total_rate_per" field in this mutation.
+func (m *GateMutation) AddedTotalRatePer() (r int64, exists bool) {
+	v := m.addtotal_rate_per
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearTotalRatePer clears the value of the "total_rate_per" field.
+func (m *GateMutation) ClearTotalRatePer() {
+	m.total_rate_per = nil
+	m.addtotal_rate_per = nil
+	m.clearedFields[gate.FieldTotalRatePer] = struct{}{}
+}
+
+// TotalRatePerCleared returns if the "total_rate_per" field was cleared in this mutation.
+func (m *GateMutation) TotalRatePerCleared() bool {
+	_, ok := m.clearedFields[gate.FieldTotalRatePer]
+	return ok
+}
+
+// ResetTotalRatePer resets all changes to the "total_rate_per" field.
+func (m *GateMutation) ResetTotalRatePer() {
+	m.total_rate_per = nil
+	m.addtotal_rate_per = nil
+	delete(m.clearedFields, gate.FieldTotalRatePer)
+}
+
+// SetTotalRateBurst sets the "total_rate_burst" field.
+func (m *GateMutation) SetTotalRateBurst(i int32) {
+	m.total_rate_burst = &i
+	m.addtotal_rate_burst = nil
+}
+
+// TotalRateBurst returns the value of the "total_rate_burst" field in the mutation.
+func (m *GateMutation) TotalRateBurst() (r int32, exists bool) {
+	v := m.total_rate_burst
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTotalRateBurst returns the old "total_rate_burst" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldTotalRateBurst(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTotalRateBurst is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTotalRateBurst requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTotalRateBurst: %w", err)
+	}
+	return oldValue.TotalRateBurst, nil
+}
+
+// AddTotalRateBurst adds i to the "total_rate_burst" field.
+func (m *GateMutation) AddTotalRateBurst(i int32) {
+	if m.addtotal_rate_burst != nil {
+		*m.addtotal_rate_burst += i
+	} else {
+		m.addtotal_rate_burst = &i
+	}
+}
+
+// AddedTotalRateBurst returns the value that was added to the "total_rate_burst" field in this mutation.
+func (m *GateMutation) AddedTotalRateBurst() (r int32, exists bool) {
+	v := m.addtotal_rate_burst
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearTotalRateBurst clears the value of the "total_rate_burst" field.
+func (m *GateMutation) ClearTotalRateBurst() {
+	m.total_rate_burst = nil
+	m.addtotal_rate_burst = nil
+	m.clearedFields[gate.FieldTotalRateBurst] = struct{}{}
+}
+
+// TotalRateBurstCleared returns if the "total_rate_burst" field was cleared in this mutation.
+func (m *GateMutation) TotalRateBurstCleared() bool {
+	_, ok := m.clearedFields[gate.FieldTotalRateBurst]
+	return ok
+}
+
+// ResetTotalRateBurst resets all changes to the "total_rate_burst" field.
+func (m *GateMutation) ResetTotalRateBurst() {
+	m.total_rate_burst = nil
+	m.addtotal_rate_burst = nil
+	delete(m.clearedFields, gate.FieldTotalRateBurst)
+}
+
+// SetCostLabel sets the "cost_label" field.
+func (m *GateMutation) SetCostLabel(s string) {
+	m.cost_label = &s
+}
+
+// CostLabel returns the value of the "cost_label" field in the mutation.
+func (m *GateMutation) CostLabel() (r string, exists bool) {
+	v := m.cost_label
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldCostLabel returns the old "cost_label" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldCostLabel(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldCostLabel is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldCostLabel requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldCostLabel: %w", err)
+	}
+	return oldValue.CostLabel, nil
+}
+
+// ClearCostLabel clears the value of the "cost_label" field.
+func (m *GateMutation) ClearCostLabel() {
+	m.cost_label = nil
+	m.clearedFields[gate.FieldCostLabel] = struct{}{}
+}
+
+// CostLabelCleared returns if the "cost_label" field was cleared in this mutation.
+func (m *GateMutation) CostLabelCleared() bool {
+	_, ok := m.clearedFields[gate.FieldCostLabel]
+	return ok
+}
+
+// ResetCostLabel resets all changes to the "cost_label" field.
+func (m *GateMutation) ResetCostLabel() {
+	m.cost_label = nil
+	delete(m.clearedFields, gate.FieldCostLabel)
+}
+
+// SetAdapt sets the "adapt" field.
+func (m *GateMutation) SetAdapt(b bool) {
+	m.adapt = &b
+}
+
+// Adapt returns the value of the "adapt" field in the mutation.
+func (m *GateMutation) Adapt() (r bool, exists bool) {
+	v := m.adapt
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldAdapt returns the old "adapt" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldAdapt(ctx context.Context) (v bool, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldAdapt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldAdapt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldAdapt: %w", err)
+	}
+	return oldValue.Adapt, nil
+}
+
+// ResetAdapt resets all changes to the "adapt" field.
+func (m *GateMutation) ResetAdapt() {
+	m.adapt = nil
+}
+
+// SetRun sets the "run" field.
+func (m *GateMutation) SetRun(b bool) {
+	m.run = &b
+}
+
+// Run returns the value of the "run" field in the mutation.
+func (m *GateMutation) Run() (r bool, exists bool) {
+	v := m.run
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRun returns the old "run" field's value of the Gate entity.
+// If the Gate object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateMutation) OldRun(ctx context.Context) (v bool, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRun is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRun requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRun: %w", err)
+	}
+	return oldValue.Run, nil
+}
+
+// ResetRun resets all changes to the "run" field.
+func (m *GateMutation) ResetRun() {
+	m.run = nil
+}
+
 // Where appends a list predicates to the GateMutation builder.
 func (m *GateMutation) Where(ps ...predicate.Gate) {
 	m.predicates = append(m.predicates, ps...)
@@ -491,7 +1135,7 @@ func (m *GateMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *GateMutation) Fields() []string {
-	fields := make([]string, 0, 6)
+	fields := make([]string, 0, 16)
 	if m.queue != nil {
 		fields = append(fields, gate.FieldQueue)
 	}
@@ -509,6 +1153,36 @@ func (m *GateMutation) Fields() []string {
 	}
 	if m.updated_at != nil {
 		fields = append(fields, gate.FieldUpdatedAt)
+	}
+	if m.rate != nil {
+		fields = append(fields, gate.FieldRate)
+	}
+	if m.rate_per != nil {
+		fields = append(fields, gate.FieldRatePer)
+	}
+	if m.rate_burst != nil {
+		fields = append(fields, gate.FieldRateBurst)
+	}
+	if m.total != nil {
+		fields = append(fields, gate.FieldTotal)
+	}
+	if m.total_rate != nil {
+		fields = append(fields, gate.FieldTotalRate)
+	}
+	if m.total_rate_per != nil {
+		fields = append(fields, gate.FieldTotalRatePer)
+	}
+	if m.total_rate_burst != nil {
+		fields = append(fields, gate.FieldTotalRateBurst)
+	}
+	if m.cost_label != nil {
+		fields = append(fields, gate.FieldCostLabel)
+	}
+	if m.adapt != nil {
+		fields = append(fields, gate.FieldAdapt)
+	}
+	if m.run != nil {
+		fields = append(fields, gate.FieldRun)
 	}
 	return fields
 }
@@ -530,6 +1204,26 @@ func (m *GateMutation) Field(name string) (ent.Value, bool) {
 		return m.Places()
 	case gate.FieldUpdatedAt:
 		return m.UpdatedAt()
+	case gate.FieldRate:
+		return m.Rate()
+	case gate.FieldRatePer:
+		return m.RatePer()
+	case gate.FieldRateBurst:
+		return m.RateBurst()
+	case gate.FieldTotal:
+		return m.Total()
+	case gate.FieldTotalRate:
+		return m.TotalRate()
+	case gate.FieldTotalRatePer:
+		return m.TotalRatePer()
+	case gate.FieldTotalRateBurst:
+		return m.TotalRateBurst()
+	case gate.FieldCostLabel:
+		return m.CostLabel()
+	case gate.FieldAdapt:
+		return m.Adapt()
+	case gate.FieldRun:
+		return m.Run()
 	}
 	return nil, false
 }
@@ -551,6 +1245,26 @@ func (m *GateMutation) OldField(ctx context.Context, name string) (ent.Value, er
 		return m.OldPlaces(ctx)
 	case gate.FieldUpdatedAt:
 		return m.OldUpdatedAt(ctx)
+	case gate.FieldRate:
+		return m.OldRate(ctx)
+	case gate.FieldRatePer:
+		return m.OldRatePer(ctx)
+	case gate.FieldRateBurst:
+		return m.OldRateBurst(ctx)
+	case gate.FieldTotal:
+		return m.OldTotal(ctx)
+	case gate.FieldTotalRate:
+		return m.OldTotalRate(ctx)
+	case gate.FieldTotalRatePer:
+		return m.OldTotalRatePer(ctx)
+	case gate.FieldTotalRateBurst:
+		return m.OldTotalRateBurst(ctx)
+	case gate.FieldCostLabel:
+		return m.OldCostLabel(ctx)
+	case gate.FieldAdapt:
+		return m.OldAdapt(ctx)
+	case gate.FieldRun:
+		return m.OldRun(ctx)
 	}
 	return nil, fmt.Errorf("unknown Gate field %s", name)
 }
@@ -602,6 +1316,76 @@ func (m *GateMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetUpdatedAt(v)
 		return nil
+	case gate.FieldRate:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRate(v)
+		return nil
+	case gate.FieldRatePer:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRatePer(v)
+		return nil
+	case gate.FieldRateBurst:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRateBurst(v)
+		return nil
+	case gate.FieldTotal:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTotal(v)
+		return nil
+	case gate.FieldTotalRate:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTotalRate(v)
+		return nil
+	case gate.FieldTotalRatePer:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTotalRatePer(v)
+		return nil
+	case gate.FieldTotalRateBurst:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTotalRateBurst(v)
+		return nil
+	case gate.FieldCostLabel:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetCostLabel(v)
+		return nil
+	case gate.FieldAdapt:
+		v, ok := value.(bool)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetAdapt(v)
+		return nil
+	case gate.FieldRun:
+		v, ok := value.(bool)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRun(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Gate field %s", name)
 }
@@ -613,6 +1397,27 @@ func (m *GateMutation) AddedFields() []string {
 	if m.addplaces != nil {
 		fields = append(fields, gate.FieldPlaces)
 	}
+	if m.addrate != nil {
+		fields = append(fields, gate.FieldRate)
+	}
+	if m.addrate_per != nil {
+		fields = append(fields, gate.FieldRatePer)
+	}
+	if m.addrate_burst != nil {
+		fields = append(fields, gate.FieldRateBurst)
+	}
+	if m.addtotal != nil {
+		fields = append(fields, gate.FieldTotal)
+	}
+	if m.addtotal_rate != nil {
+		fields = append(fields, gate.FieldTotalRate)
+	}
+	if m.addtotal_rate_per != nil {
+		fields = append(fields, gate.FieldTotalRatePer)
+	}
+	if m.addtotal_rate_burst != nil {
+		fields = append(fields, gate.FieldTotalRateBurst)
+	}
 	return fields
 }
 
@@ -623,6 +1428,20 @@ func (m *GateMutation) AddedField(name string) (ent.Value, bool) {
 	switch name {
 	case gate.FieldPlaces:
 		return m.AddedPlaces()
+	case gate.FieldRate:
+		return m.AddedRate()
+	case gate.FieldRatePer:
+		return m.AddedRatePer()
+	case gate.FieldRateBurst:
+		return m.AddedRateBurst()
+	case gate.FieldTotal:
+		return m.AddedTotal()
+	case gate.FieldTotalRate:
+		return m.AddedTotalRate()
+	case gate.FieldTotalRatePer:
+		return m.AddedTotalRatePer()
+	case gate.FieldTotalRateBurst:
+		return m.AddedTotalRateBurst()
 	}
 	return nil, false
 }
@@ -638,6 +1457,55 @@ func (m *GateMutation) AddField(name string, value ent.Value) error {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
 		m.AddPlaces(v)
+		return nil
+	case gate.FieldRate:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddRate(v)
+		return nil
+	case gate.FieldRatePer:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddRatePer(v)
+		return nil
+	case gate.FieldRateBurst:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddRateBurst(v)
+		return nil
+	case gate.FieldTotal:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddTotal(v)
+		return nil
+	case gate.FieldTotalRate:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddTotalRate(v)
+		return nil
+	case gate.FieldTotalRatePer:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddTotalRatePer(v)
+		return nil
+	case gate.FieldTotalRateBurst:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddTotalRateBurst(v)
 		return nil
 	}
 	return fmt.Errorf("unknown Gate numeric field %s", name)
@@ -658,6 +1526,33 @@ func (m *GateMutation) ClearedFields() []string {
 	}
 	if m.FieldCleared(gate.FieldLabel) {
 		fields = append(fields, gate.FieldLabel)
+	}
+	if m.FieldCleared(gate.FieldPlaces) {
+		fields = append(fields, gate.FieldPlaces)
+	}
+	if m.FieldCleared(gate.FieldRate) {
+		fields = append(fields, gate.FieldRate)
+	}
+	if m.FieldCleared(gate.FieldRatePer) {
+		fields = append(fields, gate.FieldRatePer)
+	}
+	if m.FieldCleared(gate.FieldRateBurst) {
+		fields = append(fields, gate.FieldRateBurst)
+	}
+	if m.FieldCleared(gate.FieldTotal) {
+		fields = append(fields, gate.FieldTotal)
+	}
+	if m.FieldCleared(gate.FieldTotalRate) {
+		fields = append(fields, gate.FieldTotalRate)
+	}
+	if m.FieldCleared(gate.FieldTotalRatePer) {
+		fields = append(fields, gate.FieldTotalRatePer)
+	}
+	if m.FieldCleared(gate.FieldTotalRateBurst) {
+		fields = append(fields, gate.FieldTotalRateBurst)
+	}
+	if m.FieldCleared(gate.FieldCostLabel) {
+		fields = append(fields, gate.FieldCostLabel)
 	}
 	return fields
 }
@@ -685,6 +1580,33 @@ func (m *GateMutation) ClearField(name string) error {
 	case gate.FieldLabel:
 		m.ClearLabel()
 		return nil
+	case gate.FieldPlaces:
+		m.ClearPlaces()
+		return nil
+	case gate.FieldRate:
+		m.ClearRate()
+		return nil
+	case gate.FieldRatePer:
+		m.ClearRatePer()
+		return nil
+	case gate.FieldRateBurst:
+		m.ClearRateBurst()
+		return nil
+	case gate.FieldTotal:
+		m.ClearTotal()
+		return nil
+	case gate.FieldTotalRate:
+		m.ClearTotalRate()
+		return nil
+	case gate.FieldTotalRatePer:
+		m.ClearTotalRatePer()
+		return nil
+	case gate.FieldTotalRateBurst:
+		m.ClearTotalRateBurst()
+		return nil
+	case gate.FieldCostLabel:
+		m.ClearCostLabel()
+		return nil
 	}
 	return fmt.Errorf("unknown Gate nullable field %s", name)
 }
@@ -710,6 +1632,36 @@ func (m *GateMutation) ResetField(name string) error {
 		return nil
 	case gate.FieldUpdatedAt:
 		m.ResetUpdatedAt()
+		return nil
+	case gate.FieldRate:
+		m.ResetRate()
+		return nil
+	case gate.FieldRatePer:
+		m.ResetRatePer()
+		return nil
+	case gate.FieldRateBurst:
+		m.ResetRateBurst()
+		return nil
+	case gate.FieldTotal:
+		m.ResetTotal()
+		return nil
+	case gate.FieldTotalRate:
+		m.ResetTotalRate()
+		return nil
+	case gate.FieldTotalRatePer:
+		m.ResetTotalRatePer()
+		return nil
+	case gate.FieldTotalRateBurst:
+		m.ResetTotalRateBurst()
+		return nil
+	case gate.FieldCostLabel:
+		m.ResetCostLabel()
+		return nil
+	case gate.FieldAdapt:
+		m.ResetAdapt()
+		return nil
+	case gate.FieldRun:
+		m.ResetRun()
 		return nil
 	}
 	return fmt.Errorf("unknown Gate field %s", name)
@@ -761,6 +1713,678 @@ func (m *GateMutation) ClearEdge(name string) error {
 // It returns an error if the edge is not defined in the schema.
 func (m *GateMutation) ResetEdge(name string) error {
 	return fmt.Errorf("unknown Gate edge %s", name)
+}
+
+// GateKeyMutation represents an operation that mutates the GateKey nodes in the graph.
+type GateKeyMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *string
+	debt          *float64
+	adddebt       *float64
+	at            *time.Time
+	pace          *float64
+	addpace       *float64
+	closed_until  *time.Time
+	weight        *int32
+	addweight     *int32
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*GateKey, error)
+	predicates    []predicate.GateKey
+}
+
+var _ ent.Mutation = (*GateKeyMutation)(nil)
+
+// gatekeyOption allows management of the mutation configuration using functional options.
+type gatekeyOption func(*GateKeyMutation)
+
+// newGateKeyMutation creates new mutation for the GateKey entity.
+func newGateKeyMutation(c config, op Op, opts ...gatekeyOption) *GateKeyMutation {
+	m := &GateKeyMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeGateKey,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withGateKeyID sets the ID field of the mutation.
+func withGateKeyID(id string) gatekeyOption {
+	return func(m *GateKeyMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *GateKey
+		)
+		m.oldValue = func(ctx context.Context) (*GateKey, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().GateKey.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withGateKey sets the old GateKey of the mutation.
+func withGateKey(node *GateKey) gatekeyOption {
+	return func(m *GateKeyMutation) {
+		m.oldValue = func(context.Context) (*GateKey, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m GateKeyMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m GateKeyMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of GateKey entities.
+func (m *GateKeyMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *GateKeyMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *GateKeyMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().GateKey.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetDebt sets the "debt" field.
+func (m *GateKeyMutation) SetDebt(f float64) {
+	m.debt = &f
+	m.adddebt = nil
+}
+
+// Debt returns the value of the "debt" field in the mutation.
+func (m *GateKeyMutation) Debt() (r float64, exists bool) {
+	v := m.debt
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldDebt returns the old "debt" field's value of the GateKey entity.
+// If the GateKey object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateKeyMutation) OldDebt(ctx context.Context) (v float64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldDebt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldDebt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldDebt: %w", err)
+	}
+	return oldValue.Debt, nil
+}
+
+// AddDebt adds f to the "debt" field.
+func (m *GateKeyMutation) AddDebt(f float64) {
+	if m.adddebt != nil {
+		*m.adddebt += f
+	} else {
+		m.adddebt = &f
+	}
+}
+
+// AddedDebt returns the value that was added to the "debt" field in this mutation.
+func (m *GateKeyMutation) AddedDebt() (r float64, exists bool) {
+	v := m.adddebt
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetDebt resets all changes to the "debt" field.
+func (m *GateKeyMutation) ResetDebt() {
+	m.debt = nil
+	m.adddebt = nil
+}
+
+// SetAt sets the "at" field.
+func (m *GateKeyMutation) SetAt(t time.Time) {
+	m.at = &t
+}
+
+// At returns the value of the "at" field in the mutation.
+func (m *GateKeyMutation) At() (r time.Time, exists bool) {
+	v := m.at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldAt returns the old "at" field's value of the GateKey entity.
+// If the GateKey object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateKeyMutation) OldAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldAt: %w", err)
+	}
+	return oldValue.At, nil
+}
+
+// ResetAt resets all changes to the "at" field.
+func (m *GateKeyMutation) ResetAt() {
+	m.at = nil
+}
+
+// SetPace sets the "pace" field.
+func (m *GateKeyMutation) SetPace(f float64) {
+	m.pace = &f
+	m.addpace = nil
+}
+
+// Pace returns the value of the "pace" field in the mutation.
+func (m *GateKeyMutation) Pace() (r float64, exists bool) {
+	v := m.pace
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPace returns the old "pace" field's value of the GateKey entity.
+// If the GateKey object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateKeyMutation) OldPace(ctx context.Context) (v float64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPace is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPace requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPace: %w", err)
+	}
+	return oldValue.Pace, nil
+}
+
+// AddPace adds f to the "pace" field.
+func (m *GateKeyMutation) AddPace(f float64) {
+	if m.addpace != nil {
+		*m.addpace += f
+	} else {
+		m.addpace = &f
+	}
+}
+
+// AddedPace returns the value that was added to the "pace" field in this mutation.
+func (m *GateKeyMutation) AddedPace() (r float64, exists bool) {
+	v := m.addpace
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetPace resets all changes to the "pace" field.
+func (m *GateKeyMutation) ResetPace() {
+	m.pace = nil
+	m.addpace = nil
+}
+
+// SetClosedUntil sets the "closed_until" field.
+func (m *GateKeyMutation) SetClosedUntil(t time.Time) {
+	m.closed_until = &t
+}
+
+// ClosedUntil returns the value of the "closed_until" field in the mutation.
+func (m *GateKeyMutation) ClosedUntil() (r time.Time, exists bool) {
+	v := m.closed_until
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldClosedUntil returns the old "closed_until" field's value of the GateKey entity.
+// If the GateKey object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateKeyMutation) OldClosedUntil(ctx context.Context) (v *time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldClosedUntil is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldClosedUntil requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldClosedUntil: %w", err)
+	}
+	return oldValue.ClosedUntil, nil
+}
+
+// ClearClosedUntil clears the value of the "closed_until" field.
+func (m *GateKeyMutation) ClearClosedUntil() {
+	m.closed_until = nil
+	m.clearedFields[gatekey.FieldClosedUntil] = struct{}{}
+}
+
+// ClosedUntilCleared returns if the "closed_until" field was cleared in this mutation.
+func (m *GateKeyMutation) ClosedUntilCleared() bool {
+	_, ok := m.clearedFields[gatekey.FieldClosedUntil]
+	return ok
+}
+
+// ResetClosedUntil resets all changes to the "closed_until" field.
+func (m *GateKeyMutation) ResetClosedUntil() {
+	m.closed_until = nil
+	delete(m.clearedFields, gatekey.FieldClosedUntil)
+}
+
+// SetWeight sets the "weight" field.
+func (m *GateKeyMutation) SetWeight(i int32) {
+	m.weight = &i
+	m.addweight = nil
+}
+
+// Weight returns the value of the "weight" field in the mutation.
+func (m *GateKeyMutation) Weight() (r int32, exists bool) {
+	v := m.weight
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldWeight returns the old "weight" field's value of the GateKey entity.
+// If the GateKey object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateKeyMutation) OldWeight(ctx context.Context) (v int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldWeight is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldWeight requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldWeight: %w", err)
+	}
+	return oldValue.Weight, nil
+}
+
+// AddWeight adds i to the "weight" field.
+func (m *GateKeyMutation) AddWeight(i int32) {
+	if m.addweight != nil {
+		*m.addweight += i
+	} else {
+		m.addweight = &i
+	}
+}
+
+// AddedWeight returns the value that was added to the "weight" field in this mutation.
+func (m *GateKeyMutation) AddedWeight() (r int32, exists bool) {
+	v := m.addweight
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetWeight resets all changes to the "weight" field.
+func (m *GateKeyMutation) ResetWeight() {
+	m.weight = nil
+	m.addweight = nil
+}
+
+// Where appends a list predicates to the GateKeyMutation builder.
+func (m *GateKeyMutation) Where(ps ...predicate.GateKey) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the GateKeyMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *GateKeyMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.GateKey, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *GateKeyMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *GateKeyMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (GateKey).
+func (m *GateKeyMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *GateKeyMutation) Fields() []string {
+	fields := make([]string, 0, 5)
+	if m.debt != nil {
+		fields = append(fields, gatekey.FieldDebt)
+	}
+	if m.at != nil {
+		fields = append(fields, gatekey.FieldAt)
+	}
+	if m.pace != nil {
+		fields = append(fields, gatekey.FieldPace)
+	}
+	if m.closed_until != nil {
+		fields = append(fields, gatekey.FieldClosedUntil)
+	}
+	if m.weight != nil {
+		fields = append(fields, gatekey.FieldWeight)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *GateKeyMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case gatekey.FieldDebt:
+		return m.Debt()
+	case gatekey.FieldAt:
+		return m.At()
+	case gatekey.FieldPace:
+		return m.Pace()
+	case gatekey.FieldClosedUntil:
+		return m.ClosedUntil()
+	case gatekey.FieldWeight:
+		return m.Weight()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *GateKeyMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case gatekey.FieldDebt:
+		return m.OldDebt(ctx)
+	case gatekey.FieldAt:
+		return m.OldAt(ctx)
+	case gatekey.FieldPace:
+		return m.OldPace(ctx)
+	case gatekey.FieldClosedUntil:
+		return m.OldClosedUntil(ctx)
+	case gatekey.FieldWeight:
+		return m.OldWeight(ctx)
+	}
+	return nil, fmt.Errorf("unknown GateKey field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *GateKeyMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case gatekey.FieldDebt:
+		v, ok := value.(float64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetDebt(v)
+		return nil
+	case gatekey.FieldAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetAt(v)
+		return nil
+	case gatekey.FieldPace:
+		v, ok := value.(float64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPace(v)
+		return nil
+	case gatekey.FieldClosedUntil:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetClosedUntil(v)
+		return nil
+	case gatekey.FieldWeight:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetWeight(v)
+		return nil
+	}
+	return fmt.Errorf("unknown GateKey field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *GateKeyMutation) AddedFields() []string {
+	var fields []string
+	if m.adddebt != nil {
+		fields = append(fields, gatekey.FieldDebt)
+	}
+	if m.addpace != nil {
+		fields = append(fields, gatekey.FieldPace)
+	}
+	if m.addweight != nil {
+		fields = append(fields, gatekey.FieldWeight)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *GateKeyMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case gatekey.FieldDebt:
+		return m.AddedDebt()
+	case gatekey.FieldPace:
+		return m.AddedPace()
+	case gatekey.FieldWeight:
+		return m.AddedWeight()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *GateKeyMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case gatekey.FieldDebt:
+		v, ok := value.(float64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddDebt(v)
+		return nil
+	case gatekey.FieldPace:
+		v, ok := value.(float64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddPace(v)
+		return nil
+	case gatekey.FieldWeight:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddWeight(v)
+		return nil
+	}
+	return fmt.Errorf("unknown GateKey numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *GateKeyMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(gatekey.FieldClosedUntil) {
+		fields = append(fields, gatekey.FieldClosedUntil)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *GateKeyMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *GateKeyMutation) ClearField(name string) error {
+	switch name {
+	case gatekey.FieldClosedUntil:
+		m.ClearClosedUntil()
+		return nil
+	}
+	return fmt.Errorf("unknown GateKey nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *GateKeyMutation) ResetField(name string) error {
+	switch name {
+	case gatekey.FieldDebt:
+		m.ResetDebt()
+		return nil
+	case gatekey.FieldAt:
+		m.ResetAt()
+		return nil
+	case gatekey.FieldPace:
+		m.ResetPace()
+		return nil
+	case gatekey.FieldClosedUntil:
+		m.ResetClosedUntil()
+		return nil
+	case gatekey.FieldWeight:
+		m.ResetWeight()
+		return nil
+	}
+	return fmt.Errorf("unknown GateKey field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *GateKeyMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *GateKeyMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *GateKeyMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *GateKeyMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *GateKeyMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *GateKeyMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *GateKeyMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown GateKey unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *GateKeyMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown GateKey edge %s", name)
 }
 
 // InstanceMutation represents an operation that mutates the Instance nodes in the graph.
@@ -828,6 +2452,11 @@ type InstanceMutation struct {
 	gate                *string
 	place               *int32
 	addplace            *int32
+	seat                *int32
+	addseat             *int32
+	run_gate            *string
+	run_place           *int32
+	addrun_place        *int32
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -3107,6 +4736,195 @@ func (m *InstanceMutation) ResetPlace() {
 	delete(m.clearedFields, instance.FieldPlace)
 }
 
+// SetSeat sets the "seat" field.
+func (m *InstanceMutation) SetSeat(i int32) {
+	m.seat = &i
+	m.addseat = nil
+}
+
+// Seat returns the value of the "seat" field in the mutation.
+func (m *InstanceMutation) Seat() (r int32, exists bool) {
+	v := m.seat
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldSeat returns the old "seat" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldSeat(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldSeat is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldSeat requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldSeat: %w", err)
+	}
+	return oldValue.Seat, nil
+}
+
+// AddSeat adds i to the "seat" field.
+func (m *InstanceMutation) AddSeat(i int32) {
+	if m.addseat != nil {
+		*m.addseat += i
+	} else {
+		m.addseat = &i
+	}
+}
+
+// AddedSeat returns the value that was added to the "seat" field in this mutation.
+func (m *InstanceMutation) AddedSeat() (r int32, exists bool) {
+	v := m.addseat
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearSeat clears the value of the "seat" field.
+func (m *InstanceMutation) ClearSeat() {
+	m.seat = nil
+	m.addseat = nil
+	m.clearedFields[instance.FieldSeat] = struct{}{}
+}
+
+// SeatCleared returns if the "seat" field was cleared in this mutation.
+func (m *InstanceMutation) SeatCleared() bool {
+	_, ok := m.clearedFields[instance.FieldSeat]
+	return ok
+}
+
+// ResetSeat resets all changes to the "seat" field.
+func (m *InstanceMutation) ResetSeat() {
+	m.seat = nil
+	m.addseat = nil
+	delete(m.clearedFields, instance.FieldSeat)
+}
+
+// SetRunGate sets the "run_gate" field.
+func (m *InstanceMutation) SetRunGate(s string) {
+	m.run_gate = &s
+}
+
+// RunGate returns the value of the "run_gate" field in the mutation.
+func (m *InstanceMutation) RunGate() (r string, exists bool) {
+	v := m.run_gate
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRunGate returns the old "run_gate" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldRunGate(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRunGate is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRunGate requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRunGate: %w", err)
+	}
+	return oldValue.RunGate, nil
+}
+
+// ClearRunGate clears the value of the "run_gate" field.
+func (m *InstanceMutation) ClearRunGate() {
+	m.run_gate = nil
+	m.clearedFields[instance.FieldRunGate] = struct{}{}
+}
+
+// RunGateCleared returns if the "run_gate" field was cleared in this mutation.
+func (m *InstanceMutation) RunGateCleared() bool {
+	_, ok := m.clearedFields[instance.FieldRunGate]
+	return ok
+}
+
+// ResetRunGate resets all changes to the "run_gate" field.
+func (m *InstanceMutation) ResetRunGate() {
+	m.run_gate = nil
+	delete(m.clearedFields, instance.FieldRunGate)
+}
+
+// SetRunPlace sets the "run_place" field.
+func (m *InstanceMutation) SetRunPlace(i int32) {
+	m.run_place = &i
+	m.addrun_place = nil
+}
+
+// RunPlace returns the value of the "run_place" field in the mutation.
+func (m *InstanceMutation) RunPlace() (r int32, exists bool) {
+	v := m.run_place
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRunPlace returns the old "run_place" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldRunPlace(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRunPlace is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRunPlace requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRunPlace: %w", err)
+	}
+	return oldValue.RunPlace, nil
+}
+
+// AddRunPlace adds i to the "run_place" field.
+func (m *InstanceMutation) AddRunPlace(i int32) {
+	if m.addrun_place != nil {
+		*m.addrun_place += i
+	} else {
+		m.addrun_place = &i
+	}
+}
+
+// AddedRunPlace returns the value that was added to the "run_place" field in this mutation.
+func (m *InstanceMutation) AddedRunPlace() (r int32, exists bool) {
+	v := m.addrun_place
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearRunPlace clears the value of the "run_place" field.
+func (m *InstanceMutation) ClearRunPlace() {
+	m.run_place = nil
+	m.addrun_place = nil
+	m.clearedFields[instance.FieldRunPlace] = struct{}{}
+}
+
+// RunPlaceCleared returns if the "run_place" field was cleared in this mutation.
+func (m *InstanceMutation) RunPlaceCleared() bool {
+	_, ok := m.clearedFields[instance.FieldRunPlace]
+	return ok
+}
+
+// ResetRunPlace resets all changes to the "run_place" field.
+func (m *InstanceMutation) ResetRunPlace() {
+	m.run_place = nil
+	m.addrun_place = nil
+	delete(m.clearedFields, instance.FieldRunPlace)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -3276,7 +5094,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 44)
+	fields := make([]string, 0, 47)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -3409,6 +5227,15 @@ func (m *InstanceMutation) Fields() []string {
 	if m.place != nil {
 		fields = append(fields, instance.FieldPlace)
 	}
+	if m.seat != nil {
+		fields = append(fields, instance.FieldSeat)
+	}
+	if m.run_gate != nil {
+		fields = append(fields, instance.FieldRunGate)
+	}
+	if m.run_place != nil {
+		fields = append(fields, instance.FieldRunPlace)
+	}
 	return fields
 }
 
@@ -3505,6 +5332,12 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.Gate()
 	case instance.FieldPlace:
 		return m.Place()
+	case instance.FieldSeat:
+		return m.Seat()
+	case instance.FieldRunGate:
+		return m.RunGate()
+	case instance.FieldRunPlace:
+		return m.RunPlace()
 	}
 	return nil, false
 }
@@ -3602,6 +5435,12 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldGate(ctx)
 	case instance.FieldPlace:
 		return m.OldPlace(ctx)
+	case instance.FieldSeat:
+		return m.OldSeat(ctx)
+	case instance.FieldRunGate:
+		return m.OldRunGate(ctx)
+	case instance.FieldRunPlace:
+		return m.OldRunPlace(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -3919,6 +5758,27 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetPlace(v)
 		return nil
+	case instance.FieldSeat:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetSeat(v)
+		return nil
+	case instance.FieldRunGate:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRunGate(v)
+		return nil
+	case instance.FieldRunPlace:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRunPlace(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -3963,6 +5823,12 @@ func (m *InstanceMutation) AddedFields() []string {
 	if m.addplace != nil {
 		fields = append(fields, instance.FieldPlace)
 	}
+	if m.addseat != nil {
+		fields = append(fields, instance.FieldSeat)
+	}
+	if m.addrun_place != nil {
+		fields = append(fields, instance.FieldRunPlace)
+	}
 	return fields
 }
 
@@ -3995,6 +5861,10 @@ func (m *InstanceMutation) AddedField(name string) (ent.Value, bool) {
 		return m.AddedPickLane()
 	case instance.FieldPlace:
 		return m.AddedPlace()
+	case instance.FieldSeat:
+		return m.AddedSeat()
+	case instance.FieldRunPlace:
+		return m.AddedRunPlace()
 	}
 	return nil, false
 }
@@ -4088,6 +5958,20 @@ func (m *InstanceMutation) AddField(name string, value ent.Value) error {
 		}
 		m.AddPlace(v)
 		return nil
+	case instance.FieldSeat:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddSeat(v)
+		return nil
+	case instance.FieldRunPlace:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddRunPlace(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance numeric field %s", name)
 }
@@ -4158,6 +6042,15 @@ func (m *InstanceMutation) ClearedFields() []string {
 	}
 	if m.FieldCleared(instance.FieldPlace) {
 		fields = append(fields, instance.FieldPlace)
+	}
+	if m.FieldCleared(instance.FieldSeat) {
+		fields = append(fields, instance.FieldSeat)
+	}
+	if m.FieldCleared(instance.FieldRunGate) {
+		fields = append(fields, instance.FieldRunGate)
+	}
+	if m.FieldCleared(instance.FieldRunPlace) {
+		fields = append(fields, instance.FieldRunPlace)
 	}
 	return fields
 }
@@ -4235,6 +6128,15 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldPlace:
 		m.ClearPlace()
+		return nil
+	case instance.FieldSeat:
+		m.ClearSeat()
+		return nil
+	case instance.FieldRunGate:
+		m.ClearRunGate()
+		return nil
+	case instance.FieldRunPlace:
+		m.ClearRunPlace()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -4375,6 +6277,15 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldPlace:
 		m.ResetPlace()
+		return nil
+	case instance.FieldSeat:
+		m.ResetSeat()
+		return nil
+	case instance.FieldRunGate:
+		m.ResetRunGate()
+		return nil
+	case instance.FieldRunPlace:
+		m.ResetRunPlace()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)

@@ -14,6 +14,8 @@ type Tx struct {
 	config
 	// Gate is the client for interacting with the Gate builders.
 	Gate *GateClient
+	// GateKey is the client for interacting with the GateKey builders.
+	GateKey *GateKeyClient
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
 	// LostClaim is the client for interacting with the LostClaim builders.
@@ -162,6 +164,7 @@ func (tx *Tx) Client() *Client {
 
 func (tx *Tx) init() {
 	tx.Gate = NewGateClient(tx.config)
+	tx.GateKey = NewGateKeyClient(tx.config)
 	tx.Instance = NewInstanceClient(tx.config)
 	tx.LostClaim = NewLostClaimClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)

@@ -109,7 +109,10 @@ var (
 		trace jsonb
 		errors jsonb
 		gate text
-		place integer`)
+		place integer
+		seat integer
+		run_gate text
+		run_place integer`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone
@@ -130,14 +133,19 @@ var (
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
 		CREATE UNIQUE INDEX gen_durable_place ON gen_durable USING btree (gate, place) WHERE (place IS NOT NULL)
 		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
+		CREATE UNIQUE INDEX gen_durable_run ON gen_durable USING btree (run_gate, run_place) WHERE ((run_place IS NOT NULL) AND (finished_at IS NULL))
+		CREATE UNIQUE INDEX gen_durable_seat ON gen_durable USING btree (queue, seat) WHERE (seat IS NOT NULL)
 		CREATE INDEX signals_consumed ON signals USING btree (target_id, consumed_at) WHERE (consumed_at IS NOT NULL)
 		CREATE UNIQUE INDEX signals_pkey ON signals USING btree (id)
 		CREATE INDEX signals_target ON signals USING btree (target_id, name)
 		CREATE UNIQUE INDEX signals_target_id_dedup_key_key ON signals USING btree (target_id, dedup_key)`)
 
 	finalChecks = lines(`
+		gate_keys_check
+		gates_cost_check
 		gates_names_check
 		gates_places_check
+		gates_rates_check
 		gen_durable_awaits_check
 		gen_durable_counts_check
 		gen_durable_failure_check

@@ -118,7 +118,10 @@ func instanceEngine() []ent.Field {
 		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was inserted in"),
 		field.JSON("errors", json.RawMessage{}).Optional().Comment("its newest errors, oldest first"),
 		field.Text("gate").Optional().Nillable().Comment("the gate at which it is in line, or of which it has a place: name, or name/value"),
-		field.Int32("place").Optional().Nillable().Comment("the place that it has, from when it may be claimed until its claim ends"),
+		field.Int32("place").Optional().Nillable().Comment("the place that it has while it executes"),
+		field.Int32("seat").Optional().Nillable().Comment("the place that it has while it executes at the gate of its queue"),
+		field.Text("run_gate").Optional().Nillable().Comment("the gate for whole runs of which it has a place"),
+		field.Int32("run_place").Optional().Nillable().Comment("the place that it has from its first claim to its end"),
 	}
 }
 
@@ -150,9 +153,11 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
 		// This one is the last defence of the promise that at most one step of a key executes at a time.
 		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),
-		// These serve gates. The second keeps anyone from giving a place twice.
+		// These serve gates. All but the first keep anyone from giving a place twice.
 		partial("gen_durable_line", visible+"pick_lane = 3", "gate", "queue", "priority", "eligible_at", "id"),
 		partial("gen_durable_place", "place IS NOT NULL", "gate", "place").Unique(),
+		partial("gen_durable_seat", "seat IS NOT NULL", "queue", "seat").Unique(),
+		partial("gen_durable_run", "run_place IS NOT NULL AND finished_at IS NULL", "run_gate", "run_place").Unique(),
 		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),

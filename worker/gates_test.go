@@ -47,7 +47,7 @@ func TestAClaimIsKeptBehindItsGate(t *testing.T) {
 	require.True(t, g.obey(nil), "the first poll")
 	require.False(t, g.obey(store.Gates{}))
 	require.False(t, g.any())
-	require.True(t, g.obey(store.Gates{{Name: "g", Machine: "m", Step: "s", Label: "customer", Places: 1}}))
+	require.True(t, g.obey(store.Gates{{Name: "g", Machine: "m", Step: "s", Label: "customer", Places: 1, Total: store.NoBound}}))
 	require.True(t, g.any())
 	require.False(t, g.keeps(c, "s"), "it has no place")
 	require.True(t, g.keeps(c, "t"))

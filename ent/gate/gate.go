@@ -23,6 +23,26 @@ const (
 	FieldPlaces = "places"
 	// FieldUpdatedAt holds the string denoting the updated_at field in the database.
 	FieldUpdatedAt = "updated_at"
+	// FieldRate holds the string denoting the rate field in the database.
+	FieldRate = "rate"
+	// FieldRatePer holds the string denoting the rate_per field in the database.
+	FieldRatePer = "rate_per"
+	// FieldRateBurst holds the string denoting the rate_burst field in the database.
+	FieldRateBurst = "rate_burst"
+	// FieldTotal holds the string denoting the total field in the database.
+	FieldTotal = "total"
+	// FieldTotalRate holds the string denoting the total_rate field in the database.
+	FieldTotalRate = "total_rate"
+	// FieldTotalRatePer holds the string denoting the total_rate_per field in the database.
+	FieldTotalRatePer = "total_rate_per"
+	// FieldTotalRateBurst holds the string denoting the total_rate_burst field in the database.
+	FieldTotalRateBurst = "total_rate_burst"
+	// FieldCostLabel holds the string denoting the cost_label field in the database.
+	FieldCostLabel = "cost_label"
+	// FieldAdapt holds the string denoting the adapt field in the database.
+	FieldAdapt = "adapt"
+	// FieldRun holds the string denoting the run field in the database.
+	FieldRun = "run"
 	// Table holds the table name of the gate in the database.
 	Table = "gates"
 )
@@ -36,6 +56,16 @@ var Columns = []string{
 	FieldLabel,
 	FieldPlaces,
 	FieldUpdatedAt,
+	FieldRate,
+	FieldRatePer,
+	FieldRateBurst,
+	FieldTotal,
+	FieldTotalRate,
+	FieldTotalRatePer,
+	FieldTotalRateBurst,
+	FieldCostLabel,
+	FieldAdapt,
+	FieldRun,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -84,4 +114,54 @@ func ByPlaces(opts ...sql.OrderTermOption) OrderOption {
 // ByUpdatedAt orders the results by the updated_at field.
 func ByUpdatedAt(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldUpdatedAt, opts...).ToFunc()
+}
+
+// ByRate orders the results by the rate field.
+func ByRate(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRate, opts...).ToFunc()
+}
+
+// ByRatePer orders the results by the rate_per field.
+func ByRatePer(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRatePer, opts...).ToFunc()
+}
+
+// ByRateBurst orders the results by the rate_burst field.
+func ByRateBurst(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRateBurst, opts...).ToFunc()
+}
+
+// ByTotal orders the results by the total field.
+func ByTotal(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldTotal, opts...).ToFunc()
+}
+
+// ByTotalRate orders the results by the total_rate field.
+func ByTotalRate(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldTotalRate, opts...).ToFunc()
+}
+
+// ByTotalRatePer orders the results by the total_rate_per field.
+func ByTotalRatePer(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldTotalRatePer, opts...).ToFunc()
+}
+
+// ByTotalRateBurst orders the results by the total_rate_burst field.
+func ByTotalRateBurst(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldTotalRateBurst, opts...).ToFunc()
+}
+
+// ByCostLabel orders the results by the cost_label field.
+func ByCostLabel(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldCostLabel, opts...).ToFunc()
+}
+
+// ByAdapt orders the results by the adapt field.
+func ByAdapt(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldAdapt, opts...).ToFunc()
+}
+
+// ByRun orders the results by the run field.
+func ByRun(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRun, opts...).ToFunc()
 }

@@ -89,6 +89,56 @@ func UpdatedAt(v time.Time) predicate.Gate {
 	return predicate.Gate(sql.FieldEQ(FieldUpdatedAt, v))
 }
 
+// Rate applies equality check predicate on the "rate" field. It's identical to RateEQ.
+func Rate(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRate, v))
+}
+
+// RatePer applies equality check predicate on the "rate_per" field. It's identical to RatePerEQ.
+func RatePer(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRatePer, v))
+}
+
+// RateBurst applies equality check predicate on the "rate_burst" field. It's identical to RateBurstEQ.
+func RateBurst(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRateBurst, v))
+}
+
+// Total applies equality check predicate on the "total" field. It's identical to TotalEQ.
+func Total(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotal, v))
+}
+
+// TotalRate applies equality check predicate on the "total_rate" field. It's identical to TotalRateEQ.
+func TotalRate(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotalRate, v))
+}
+
+// TotalRatePer applies equality check predicate on the "total_rate_per" field. It's identical to TotalRatePerEQ.
+func TotalRatePer(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotalRatePer, v))
+}
+
+// TotalRateBurst applies equality check predicate on the "total_rate_burst" field. It's identical to TotalRateBurstEQ.
+func TotalRateBurst(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotalRateBurst, v))
+}
+
+// CostLabel applies equality check predicate on the "cost_label" field. It's identical to CostLabelEQ.
+func CostLabel(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldCostLabel, v))
+}
+
+// Adapt applies equality check predicate on the "adapt" field. It's identical to AdaptEQ.
+func Adapt(v bool) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldAdapt, v))
+}
+
+// Run applies equality check predicate on the "run" field. It's identical to RunEQ.
+func Run(v bool) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRun, v))
+}
+
 // QueueEQ applies the EQ predicate on the "queue" field.
 func QueueEQ(v string) predicate.Gate {
 	return predicate.Gate(sql.FieldEQ(FieldQueue, v))
@@ -429,6 +479,16 @@ func PlacesLTE(v int32) predicate.Gate {
 	return predicate.Gate(sql.FieldLTE(FieldPlaces, v))
 }
 
+// PlacesIsNil applies the IsNil predicate on the "places" field.
+func PlacesIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldPlaces))
+}
+
+// PlacesNotNil applies the NotNil predicate on the "places" field.
+func PlacesNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldPlaces))
+}
+
 // UpdatedAtEQ applies the EQ predicate on the "updated_at" field.
 func UpdatedAtEQ(v time.Time) predicate.Gate {
 	return predicate.Gate(sql.FieldEQ(FieldUpdatedAt, v))
@@ -467,6 +527,451 @@ func UpdatedAtLT(v time.Time) predicate.Gate {
 // UpdatedAtLTE applies the LTE predicate on the "updated_at" field.
 func UpdatedAtLTE(v time.Time) predicate.Gate {
 	return predicate.Gate(sql.FieldLTE(FieldUpdatedAt, v))
+}
+
+// RateEQ applies the EQ predicate on the "rate" field.
+func RateEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRate, v))
+}
+
+// RateNEQ applies the NEQ predicate on the "rate" field.
+func RateNEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldRate, v))
+}
+
+// RateIn applies the In predicate on the "rate" field.
+func RateIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldRate, vs...))
+}
+
+// RateNotIn applies the NotIn predicate on the "rate" field.
+func RateNotIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldRate, vs...))
+}
+
+// RateGT applies the GT predicate on the "rate" field.
+func RateGT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldRate, v))
+}
+
+// RateGTE applies the GTE predicate on the "rate" field.
+func RateGTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldRate, v))
+}
+
+// RateLT applies the LT predicate on the "rate" field.
+func RateLT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldRate, v))
+}
+
+// RateLTE applies the LTE predicate on the "rate" field.
+func RateLTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldRate, v))
+}
+
+// RateIsNil applies the IsNil predicate on the "rate" field.
+func RateIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldRate))
+}
+
+// RateNotNil applies the NotNil predicate on the "rate" field.
+func RateNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldRate))
+}
+
+// RatePerEQ applies the EQ predicate on the "rate_per" field.
+func RatePerEQ(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRatePer, v))
+}
+
+// RatePerNEQ applies the NEQ predicate on the "rate_per" field.
+func RatePerNEQ(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldRatePer, v))
+}
+
+// RatePerIn applies the In predicate on the "rate_per" field.
+func RatePerIn(vs ...int64) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldRatePer, vs...))
+}
+
+// RatePerNotIn applies the NotIn predicate on the "rate_per" field.
+func RatePerNotIn(vs ...int64) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldRatePer, vs...))
+}
+
+// RatePerGT applies the GT predicate on the "rate_per" field.
+func RatePerGT(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldRatePer, v))
+}
+
+// RatePerGTE applies the GTE predicate on the "rate_per" field.
+func RatePerGTE(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldRatePer, v))
+}
+
+// RatePerLT applies the LT predicate on the "rate_per" field.
+func RatePerLT(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldRatePer, v))
+}
+
+// RatePerLTE applies the LTE predicate on the "rate_per" field.
+func RatePerLTE(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldRatePer, v))
+}
+
+// RatePerIsNil applies the IsNil predicate on the "rate_per" field.
+func RatePerIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldRatePer))
+}
+
+// RatePerNotNil applies the NotNil predicate on the "rate_per" field.
+func RatePerNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldRatePer))
+}
+
+// RateBurstEQ applies the EQ predicate on the "rate_burst" field.
+func RateBurstEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRateBurst, v))
+}
+
+// RateBurstNEQ applies the NEQ predicate on the "rate_burst" field.
+func RateBurstNEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldRateBurst, v))
+}
+
+// RateBurstIn applies the In predicate on the "rate_burst" field.
+func RateBurstIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldRateBurst, vs...))
+}
+
+// RateBurstNotIn applies the NotIn predicate on the "rate_burst" field.
+func RateBurstNotIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldRateBurst, vs...))
+}
+
+// RateBurstGT applies the GT predicate on the "rate_burst" field.
+func RateBurstGT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldRateBurst, v))
+}
+
+// RateBurstGTE applies the GTE predicate on the "rate_burst" field.
+func RateBurstGTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldRateBurst, v))
+}
+
+// RateBurstLT applies the LT predicate on the "rate_burst" field.
+func RateBurstLT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldRateBurst, v))
+}
+
+// RateBurstLTE applies the LTE predicate on the "rate_burst" field.
+func RateBurstLTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldRateBurst, v))
+}
+
+// RateBurstIsNil applies the IsNil predicate on the "rate_burst" field.
+func RateBurstIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldRateBurst))
+}
+
+// RateBurstNotNil applies the NotNil predicate on the "rate_burst" field.
+func RateBurstNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldRateBurst))
+}
+
+// TotalEQ applies the EQ predicate on the "total" field.
+func TotalEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotal, v))
+}
+
+// TotalNEQ applies the NEQ predicate on the "total" field.
+func TotalNEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldTotal, v))
+}
+
+// TotalIn applies the In predicate on the "total" field.
+func TotalIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldTotal, vs...))
+}
+
+// TotalNotIn applies the NotIn predicate on the "total" field.
+func TotalNotIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldTotal, vs...))
+}
+
+// TotalGT applies the GT predicate on the "total" field.
+func TotalGT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldTotal, v))
+}
+
+// TotalGTE applies the GTE predicate on the "total" field.
+func TotalGTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldTotal, v))
+}
+
+// TotalLT applies the LT predicate on the "total" field.
+func TotalLT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldTotal, v))
+}
+
+// TotalLTE applies the LTE predicate on the "total" field.
+func TotalLTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldTotal, v))
+}
+
+// TotalIsNil applies the IsNil predicate on the "total" field.
+func TotalIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldTotal))
+}
+
+// TotalNotNil applies the NotNil predicate on the "total" field.
+func TotalNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldTotal))
+}
+
+// TotalRateEQ applies the EQ predicate on the "total_rate" field.
+func TotalRateEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotalRate, v))
+}
+
+// TotalRateNEQ applies the NEQ predicate on the "total_rate" field.
+func TotalRateNEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldTotalRate, v))
+}
+
+// TotalRateIn applies the In predicate on the "total_rate" field.
+func TotalRateIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldTotalRate, vs...))
+}
+
+// TotalRateNotIn applies the NotIn predicate on the "total_rate" field.
+func TotalRateNotIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldTotalRate, vs...))
+}
+
+// TotalRateGT applies the GT predicate on the "total_rate" field.
+func TotalRateGT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldTotalRate, v))
+}
+
+// TotalRateGTE applies the GTE predicate on the "total_rate" field.
+func TotalRateGTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldTotalRate, v))
+}
+
+// TotalRateLT applies the LT predicate on the "total_rate" field.
+func TotalRateLT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldTotalRate, v))
+}
+
+// TotalRateLTE applies the LTE predicate on the "total_rate" field.
+func TotalRateLTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldTotalRate, v))
+}
+
+// TotalRateIsNil applies the IsNil predicate on the "total_rate" field.
+func TotalRateIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldTotalRate))
+}
+
+// TotalRateNotNil applies the NotNil predicate on the "total_rate" field.
+func TotalRateNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldTotalRate))
+}
+
+// TotalRatePerEQ applies the EQ predicate on the "total_rate_per" field.
+func TotalRatePerEQ(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotalRatePer, v))
+}
+
+// TotalRatePerNEQ applies the NEQ predicate on the "total_rate_per" field.
+func TotalRatePerNEQ(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldTotalRatePer, v))
+}
+
+// TotalRatePerIn applies the In predicate on the "total_rate_per" field.
+func TotalRatePerIn(vs ...int64) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldTotalRatePer, vs...))
+}
+
+// TotalRatePerNotIn applies the NotIn predicate on the "total_rate_per" field.
+func TotalRatePerNotIn(vs ...int64) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldTotalRatePer, vs...))
+}
+
+// TotalRatePerGT applies the GT predicate on the "total_rate_per" field.
+func TotalRatePerGT(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldTotalRatePer, v))
+}
+
+// TotalRatePerGTE applies the GTE predicate on the "total_rate_per" field.
+func TotalRatePerGTE(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldTotalRatePer, v))
+}
+
+// TotalRatePerLT applies the LT predicate on the "total_rate_per" field.
+func TotalRatePerLT(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldTotalRatePer, v))
+}
+
+// TotalRatePerLTE applies the LTE predicate on the "total_rate_per" field.
+func TotalRatePerLTE(v int64) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldTotalRatePer, v))
+}
+
+// TotalRatePerIsNil applies the IsNil predicate on the "total_rate_per" field.
+func TotalRatePerIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldTotalRatePer))
+}
+
+// TotalRatePerNotNil applies the NotNil predicate on the "total_rate_per" field.
+func TotalRatePerNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldTotalRatePer))
+}
+
+// TotalRateBurstEQ applies the EQ predicate on the "total_rate_burst" field.
+func TotalRateBurstEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldTotalRateBurst, v))
+}
+
+// TotalRateBurstNEQ applies the NEQ predicate on the "total_rate_burst" field.
+func TotalRateBurstNEQ(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldTotalRateBurst, v))
+}
+
+// TotalRateBurstIn applies the In predicate on the "total_rate_burst" field.
+func TotalRateBurstIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldTotalRateBurst, vs...))
+}
+
+// TotalRateBurstNotIn applies the NotIn predicate on the "total_rate_burst" field.
+func TotalRateBurstNotIn(vs ...int32) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldTotalRateBurst, vs...))
+}
+
+// TotalRateBurstGT applies the GT predicate on the "total_rate_burst" field.
+func TotalRateBurstGT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldTotalRateBurst, v))
+}
+
+// TotalRateBurstGTE applies the GTE predicate on the "total_rate_burst" field.
+func TotalRateBurstGTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldTotalRateBurst, v))
+}
+
+// TotalRateBurstLT applies the LT predicate on the "total_rate_burst" field.
+func TotalRateBurstLT(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldTotalRateBurst, v))
+}
+
+// TotalRateBurstLTE applies the LTE predicate on the "total_rate_burst" field.
+func TotalRateBurstLTE(v int32) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldTotalRateBurst, v))
+}
+
+// TotalRateBurstIsNil applies the IsNil predicate on the "total_rate_burst" field.
+func TotalRateBurstIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldTotalRateBurst))
+}
+
+// TotalRateBurstNotNil applies the NotNil predicate on the "total_rate_burst" field.
+func TotalRateBurstNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldTotalRateBurst))
+}
+
+// CostLabelEQ applies the EQ predicate on the "cost_label" field.
+func CostLabelEQ(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldCostLabel, v))
+}
+
+// CostLabelNEQ applies the NEQ predicate on the "cost_label" field.
+func CostLabelNEQ(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldCostLabel, v))
+}
+
+// CostLabelIn applies the In predicate on the "cost_label" field.
+func CostLabelIn(vs ...string) predicate.Gate {
+	return predicate.Gate(sql.FieldIn(FieldCostLabel, vs...))
+}
+
+// CostLabelNotIn applies the NotIn predicate on the "cost_label" field.
+func CostLabelNotIn(vs ...string) predicate.Gate {
+	return predicate.Gate(sql.FieldNotIn(FieldCostLabel, vs...))
+}
+
+// CostLabelGT applies the GT predicate on the "cost_label" field.
+func CostLabelGT(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldGT(FieldCostLabel, v))
+}
+
+// CostLabelGTE applies the GTE predicate on the "cost_label" field.
+func CostLabelGTE(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldGTE(FieldCostLabel, v))
+}
+
+// CostLabelLT applies the LT predicate on the "cost_label" field.
+func CostLabelLT(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldLT(FieldCostLabel, v))
+}
+
+// CostLabelLTE applies the LTE predicate on the "cost_label" field.
+func CostLabelLTE(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldLTE(FieldCostLabel, v))
+}
+
+// CostLabelContains applies the Contains predicate on the "cost_label" field.
+func CostLabelContains(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldContains(FieldCostLabel, v))
+}
+
+// CostLabelHasPrefix applies the HasPrefix predicate on the "cost_label" field.
+func CostLabelHasPrefix(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldHasPrefix(FieldCostLabel, v))
+}
+
+// CostLabelHasSuffix applies the HasSuffix predicate on the "cost_label" field.
+func CostLabelHasSuffix(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldHasSuffix(FieldCostLabel, v))
+}
+
+// CostLabelIsNil applies the IsNil predicate on the "cost_label" field.
+func CostLabelIsNil() predicate.Gate {
+	return predicate.Gate(sql.FieldIsNull(FieldCostLabel))
+}
+
+// CostLabelNotNil applies the NotNil predicate on the "cost_label" field.
+func CostLabelNotNil() predicate.Gate {
+	return predicate.Gate(sql.FieldNotNull(FieldCostLabel))
+}
+
+// CostLabelEqualFold applies the EqualFold predicate on the "cost_label" field.
+func CostLabelEqualFold(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldEqualFold(FieldCostLabel, v))
+}
+
+// CostLabelContainsFold applies the ContainsFold predicate on the "cost_label" field.
+func CostLabelContainsFold(v string) predicate.Gate {
+	return predicate.Gate(sql.FieldContainsFold(FieldCostLabel, v))
+}
+
+// AdaptEQ applies the EQ predicate on the "adapt" field.
+func AdaptEQ(v bool) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldAdapt, v))
+}
+
+// AdaptNEQ applies the NEQ predicate on the "adapt" field.
+func AdaptNEQ(v bool) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldAdapt, v))
+}
+
+// RunEQ applies the EQ predicate on the "run" field.
+func RunEQ(v bool) predicate.Gate {
+	return predicate.Gate(sql.FieldEQ(FieldRun, v))
+}
+
+// RunNEQ applies the NEQ predicate on the "run" field.
+func RunNEQ(v bool) predicate.Gate {
+	return predicate.Gate(sql.FieldNEQ(FieldRun, v))
 }
 
 // And groups predicates with the AND operator between them.

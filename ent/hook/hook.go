@@ -21,6 +21,18 @@ func (f GateFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error)
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.GateMutation", m)
 }
 
+// The GateKeyFunc type is an adapter to allow the use of ordinary
+// function as GateKey mutator.
+type GateKeyFunc func(context.Context, *ent.GateKeyMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f GateKeyFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.GateKeyMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.GateKeyMutation", m)
+}
+
 // The InstanceFunc type is an adapter to allow the use of ordinary
 // function as Instance mutator.
 type InstanceFunc func(context.Context, *ent.InstanceMutation) (ent.Value, error)

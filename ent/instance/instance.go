@@ -103,6 +103,12 @@ const (
 	FieldGate = "gate"
 	// FieldPlace holds the string denoting the place field in the database.
 	FieldPlace = "place"
+	// FieldSeat holds the string denoting the seat field in the database.
+	FieldSeat = "seat"
+	// FieldRunGate holds the string denoting the run_gate field in the database.
+	FieldRunGate = "run_gate"
+	// FieldRunPlace holds the string denoting the run_place field in the database.
+	FieldRunPlace = "run_place"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -175,6 +181,9 @@ var Columns = []string{
 	FieldErrors,
 	FieldGate,
 	FieldPlace,
+	FieldSeat,
+	FieldRunGate,
+	FieldRunPlace,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -393,6 +402,21 @@ func ByGate(opts ...sql.OrderTermOption) OrderOption {
 // ByPlace orders the results by the place field.
 func ByPlace(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldPlace, opts...).ToFunc()
+}
+
+// BySeat orders the results by the seat field.
+func BySeat(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldSeat, opts...).ToFunc()
+}
+
+// ByRunGate orders the results by the run_gate field.
+func ByRunGate(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRunGate, opts...).ToFunc()
+}
+
+// ByRunPlace orders the results by the run_place field.
+func ByRunPlace(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRunPlace, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

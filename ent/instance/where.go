@@ -246,6 +246,21 @@ func Place(v int32) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldPlace, v))
 }
 
+// Seat applies equality check predicate on the "seat" field. It's identical to SeatEQ.
+func Seat(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldSeat, v))
+}
+
+// RunGate applies equality check predicate on the "run_gate" field. It's identical to RunGateEQ.
+func RunGate(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldRunGate, v))
+}
+
+// RunPlace applies equality check predicate on the "run_place" field. It's identical to RunPlaceEQ.
+func RunPlace(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldRunPlace, v))
+}
+
 // MachineEQ applies the EQ predicate on the "machine" field.
 func MachineEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
@@ -2163,6 +2178,181 @@ func PlaceIsNil() predicate.Instance {
 // PlaceNotNil applies the NotNil predicate on the "place" field.
 func PlaceNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldPlace))
+}
+
+// SeatEQ applies the EQ predicate on the "seat" field.
+func SeatEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldSeat, v))
+}
+
+// SeatNEQ applies the NEQ predicate on the "seat" field.
+func SeatNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldSeat, v))
+}
+
+// SeatIn applies the In predicate on the "seat" field.
+func SeatIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldSeat, vs...))
+}
+
+// SeatNotIn applies the NotIn predicate on the "seat" field.
+func SeatNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldSeat, vs...))
+}
+
+// SeatGT applies the GT predicate on the "seat" field.
+func SeatGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldSeat, v))
+}
+
+// SeatGTE applies the GTE predicate on the "seat" field.
+func SeatGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldSeat, v))
+}
+
+// SeatLT applies the LT predicate on the "seat" field.
+func SeatLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldSeat, v))
+}
+
+// SeatLTE applies the LTE predicate on the "seat" field.
+func SeatLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldSeat, v))
+}
+
+// SeatIsNil applies the IsNil predicate on the "seat" field.
+func SeatIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldSeat))
+}
+
+// SeatNotNil applies the NotNil predicate on the "seat" field.
+func SeatNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldSeat))
+}
+
+// RunGateEQ applies the EQ predicate on the "run_gate" field.
+func RunGateEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldRunGate, v))
+}
+
+// RunGateNEQ applies the NEQ predicate on the "run_gate" field.
+func RunGateNEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldRunGate, v))
+}
+
+// RunGateIn applies the In predicate on the "run_gate" field.
+func RunGateIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldRunGate, vs...))
+}
+
+// RunGateNotIn applies the NotIn predicate on the "run_gate" field.
+func RunGateNotIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldRunGate, vs...))
+}
+
+// RunGateGT applies the GT predicate on the "run_gate" field.
+func RunGateGT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldRunGate, v))
+}
+
+// RunGateGTE applies the GTE predicate on the "run_gate" field.
+func RunGateGTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldRunGate, v))
+}
+
+// RunGateLT applies the LT predicate on the "run_gate" field.
+func RunGateLT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldRunGate, v))
+}
+
+// RunGateLTE applies the LTE predicate on the "run_gate" field.
+func RunGateLTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldRunGate, v))
+}
+
+// RunGateContains applies the Contains predicate on the "run_gate" field.
+func RunGateContains(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContains(FieldRunGate, v))
+}
+
+// RunGateHasPrefix applies the HasPrefix predicate on the "run_gate" field.
+func RunGateHasPrefix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasPrefix(FieldRunGate, v))
+}
+
+// RunGateHasSuffix applies the HasSuffix predicate on the "run_gate" field.
+func RunGateHasSuffix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasSuffix(FieldRunGate, v))
+}
+
+// RunGateIsNil applies the IsNil predicate on the "run_gate" field.
+func RunGateIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldRunGate))
+}
+
+// RunGateNotNil applies the NotNil predicate on the "run_gate" field.
+func RunGateNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldRunGate))
+}
+
+// RunGateEqualFold applies the EqualFold predicate on the "run_gate" field.
+func RunGateEqualFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEqualFold(FieldRunGate, v))
+}
+
+// RunGateContainsFold applies the ContainsFold predicate on the "run_gate" field.
+func RunGateContainsFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContainsFold(FieldRunGate, v))
+}
+
+// RunPlaceEQ applies the EQ predicate on the "run_place" field.
+func RunPlaceEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldRunPlace, v))
+}
+
+// RunPlaceNEQ applies the NEQ predicate on the "run_place" field.
+func RunPlaceNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldRunPlace, v))
+}
+
+// RunPlaceIn applies the In predicate on the "run_place" field.
+func RunPlaceIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldRunPlace, vs...))
+}
+
+// RunPlaceNotIn applies the NotIn predicate on the "run_place" field.
+func RunPlaceNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldRunPlace, vs...))
+}
+
+// RunPlaceGT applies the GT predicate on the "run_place" field.
+func RunPlaceGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldRunPlace, v))
+}
+
+// RunPlaceGTE applies the GTE predicate on the "run_place" field.
+func RunPlaceGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldRunPlace, v))
+}
+
+// RunPlaceLT applies the LT predicate on the "run_place" field.
+func RunPlaceLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldRunPlace, v))
+}
+
+// RunPlaceLTE applies the LTE predicate on the "run_place" field.
+func RunPlaceLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldRunPlace, v))
+}
+
+// RunPlaceIsNil applies the IsNil predicate on the "run_place" field.
+func RunPlaceIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldRunPlace))
+}
+
+// RunPlaceNotNil applies the NotNil predicate on the "run_place" field.
+func RunPlaceNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldRunPlace))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

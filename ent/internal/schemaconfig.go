@@ -8,6 +8,7 @@ import "context"
 // that can be passed at runtime.
 type SchemaConfig struct {
 	Gate            string // Gate table.
+	GateKey         string // GateKey table.
 	Instance        string // Instance table.
 	LostClaim       string // LostClaim table.
 	PausedQueue     string // PausedQueue table.

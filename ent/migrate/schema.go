@@ -16,14 +16,39 @@ var (
 		{Name: "machine", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "step", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "label", Type: field.TypeString, Nullable: true, Size: 2147483647},
-		{Name: "places", Type: field.TypeInt32},
+		{Name: "places", Type: field.TypeInt32, Nullable: true},
 		{Name: "updated_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "rate", Type: field.TypeInt32, Nullable: true},
+		{Name: "rate_per", Type: field.TypeInt64, Nullable: true},
+		{Name: "rate_burst", Type: field.TypeInt32, Nullable: true},
+		{Name: "total", Type: field.TypeInt32, Nullable: true},
+		{Name: "total_rate", Type: field.TypeInt32, Nullable: true},
+		{Name: "total_rate_per", Type: field.TypeInt64, Nullable: true},
+		{Name: "total_rate_burst", Type: field.TypeInt32, Nullable: true},
+		{Name: "cost_label", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "adapt", Type: field.TypeBool, Default: schema.Expr("false")},
+		{Name: "run", Type: field.TypeBool, Default: schema.Expr("false")},
 	}
 	// GatesTable holds the schema information for the "gates" table.
 	GatesTable = &schema.Table{
 		Name:       "gates",
 		Columns:    GatesColumns,
 		PrimaryKey: []*schema.Column{GatesColumns[0]},
+	}
+	// GateKeysColumns holds the columns for the "gate_keys" table.
+	GateKeysColumns = []*schema.Column{
+		{Name: "key", Type: field.TypeString, Size: 2147483647},
+		{Name: "debt", Type: field.TypeFloat64, Default: schema.Expr("0")},
+		{Name: "at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "pace", Type: field.TypeFloat64, Default: schema.Expr("1")},
+		{Name: "closed_until", Type: field.TypeTime, Nullable: true},
+		{Name: "weight", Type: field.TypeInt32, Default: schema.Expr("1")},
+	}
+	// GateKeysTable holds the schema information for the "gate_keys" table.
+	GateKeysTable = &schema.Table{
+		Name:       "gate_keys",
+		Columns:    GateKeysColumns,
+		PrimaryKey: []*schema.Column{GateKeysColumns[0]},
 	}
 	// GenDurableColumns holds the columns for the "gen_durable" table.
 	GenDurableColumns = []*schema.Column{
@@ -71,6 +96,9 @@ var (
 		{Name: "errors", Type: field.TypeJSON, Nullable: true},
 		{Name: "gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "place", Type: field.TypeInt32, Nullable: true},
+		{Name: "seat", Type: field.TypeInt32, Nullable: true},
+		{Name: "run_gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "run_place", Type: field.TypeInt32, Nullable: true},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -81,7 +109,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[44]},
+				Columns:    []*schema.Column{GenDurableColumns[47]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -106,7 +134,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[44]},
+				Columns: []*schema.Column{GenDurableColumns[47]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -157,6 +185,22 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[43]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "place IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_seat",
+				Unique:  true,
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[44]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "seat IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_run",
+				Unique:  true,
+				Columns: []*schema.Column{GenDurableColumns[45], GenDurableColumns[46]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "run_place IS NOT NULL AND finished_at IS NULL",
 				},
 			},
 			{
@@ -336,6 +380,7 @@ var (
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
 		GatesTable,
+		GateKeysTable,
 		GenDurableTable,
 		LostClaimsTable,
 		PausedQueuesTable,
@@ -351,8 +396,16 @@ func init() {
 		Table: "gates",
 	}
 	GatesTable.Annotation.Checks = map[string]string{
+		"gates_cost_check":   "octet_length(cost_label) BETWEEN 1 AND 64",
 		"gates_names_check":  "octet_length(name) BETWEEN 1 AND 64 AND strpos(name, '/') = 0 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(machine) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(label) BETWEEN 1 AND 64",
-		"gates_places_check": "places BETWEEN 0 AND 10000 AND (step IS NULL OR machine IS NOT NULL)",
+		"gates_places_check": "places BETWEEN 0 AND 10000 AND total BETWEEN 0 AND 10000 AND (step IS NULL OR machine IS NOT NULL)",
+		"gates_rates_check":  "num_nonnulls(rate, rate_per, rate_burst) IN (0, 3) AND rate BETWEEN 1 AND 1000000 AND rate_per BETWEEN 1000 AND 31536000000000 AND rate_burst BETWEEN 1 AND 1000000 AND num_nonnulls(total_rate, total_rate_per, total_rate_burst) IN (0, 3) AND total_rate BETWEEN 1 AND 1000000 AND total_rate_per BETWEEN 1000 AND 31536000000000 AND total_rate_burst BETWEEN 1 AND 1000000",
+	}
+	GateKeysTable.Annotation = &entsql.Annotation{
+		Table: "gate_keys",
+	}
+	GateKeysTable.Annotation.Checks = map[string]string{
+		"gate_keys_check": "octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until)",
 	}
 	GenDurableTable.ForeignKeys[0].RefTable = GenDurableTable
 	GenDurableTable.Annotation = &entsql.Annotation{

@@ -9,6 +9,9 @@ import (
 // Gate is the predicate function for gate builders.
 type Gate func(*sql.Selector)
 
+// GateKey is the predicate function for gatekey builders.
+type GateKey func(*sql.Selector)
+
 // Instance is the predicate function for instance builders.
 type Instance func(*sql.Selector)
 

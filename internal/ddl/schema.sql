@@ -8,11 +8,34 @@ CREATE TABLE "gates" (
   "machine" text NULL,
   "step" text NULL,
   "label" text NULL,
-  "places" integer NOT NULL,
+  "places" integer NULL,
   "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  "rate" integer NULL,
+  "rate_per" bigint NULL,
+  "rate_burst" integer NULL,
+  "total" integer NULL,
+  "total_rate" integer NULL,
+  "total_rate_per" bigint NULL,
+  "total_rate_burst" integer NULL,
+  "cost_label" text NULL,
+  "adapt" boolean NOT NULL DEFAULT (false),
+  "run" boolean NOT NULL DEFAULT (false),
   PRIMARY KEY ("name"),
+  CONSTRAINT "gates_cost_check" CHECK (octet_length(cost_label) BETWEEN 1 AND 64),
   CONSTRAINT "gates_names_check" CHECK (octet_length(name) BETWEEN 1 AND 64 AND strpos(name, '/') = 0 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(machine) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(label) BETWEEN 1 AND 64),
-  CONSTRAINT "gates_places_check" CHECK (places BETWEEN 0 AND 10000 AND (step IS NULL OR machine IS NOT NULL))
+  CONSTRAINT "gates_places_check" CHECK (places BETWEEN 0 AND 10000 AND total BETWEEN 0 AND 10000 AND (step IS NULL OR machine IS NOT NULL)),
+  CONSTRAINT "gates_rates_check" CHECK (num_nonnulls(rate, rate_per, rate_burst) IN (0, 3) AND rate BETWEEN 1 AND 1000000 AND rate_per BETWEEN 1000 AND 31536000000000 AND rate_burst BETWEEN 1 AND 1000000 AND num_nonnulls(total_rate, total_rate_per, total_rate_burst) IN (0, 3) AND total_rate BETWEEN 1 AND 1000000 AND total_rate_per BETWEEN 1000 AND 31536000000000 AND total_rate_burst BETWEEN 1 AND 1000000)
+);
+-- Create "gate_keys" table
+CREATE TABLE "gate_keys" (
+  "key" text NOT NULL,
+  "debt" double precision NOT NULL DEFAULT 0,
+  "at" timestamptz NOT NULL DEFAULT (now()),
+  "pace" double precision NOT NULL DEFAULT 1,
+  "closed_until" timestamptz NULL,
+  "weight" integer NOT NULL DEFAULT 1,
+  PRIMARY KEY ("key"),
+  CONSTRAINT "gate_keys_check" CHECK (octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until))
 );
 -- Create "gen_durable" table
 CREATE TABLE "gen_durable" (
@@ -60,6 +83,9 @@ CREATE TABLE "gen_durable" (
   "errors" jsonb NULL,
   "gate" text NULL,
   "place" integer NULL,
+  "seat" integer NULL,
+  "run_gate" text NULL,
+  "run_place" integer NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
@@ -94,6 +120,10 @@ CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE 
 CREATE INDEX "gen_durable_line" ON "gen_durable" ("gate", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3;
 -- Create index "gen_durable_place" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_place" ON "gen_durable" ("gate", "place") WHERE place IS NOT NULL;
+-- Create index "gen_durable_seat" to table: "gen_durable"
+CREATE UNIQUE INDEX "gen_durable_seat" ON "gen_durable" ("queue", "seat") WHERE seat IS NOT NULL;
+-- Create index "gen_durable_run" to table: "gen_durable"
+CREATE UNIQUE INDEX "gen_durable_run" ON "gen_durable" ("run_gate", "run_place") WHERE run_place IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_finished" to table: "gen_durable"
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
 -- Create index "gen_durable_deadline" to table: "gen_durable"

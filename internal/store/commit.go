@@ -67,8 +67,8 @@ RETURNING g.id`
 // $1 ids $2 tokens $3 visits $4 worker $5 mark $6 results
 var doneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE {s}.gen_durable g SET status = 'done', result = u.result::jsonb, awaits = NULL, timed_out = false, await_deadline = NULL, pick_lane = 0,
-  last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, gate = NULL, place = NULL, finished_at = (SELECT now FROM c), commit_id = $5::uuid,
-  updated_at = (SELECT now FROM c)
+  last_error = NULL, failure = NULL, locked_by = NULL, lease_expires_at = NULL, gate = NULL, place = NULL, seat = NULL,
+  finished_at = (SELECT now FROM c), commit_id = $5::uuid, updated_at = (SELECT now FROM c)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($3::bigint[]) AS visit, unnest($6::text[]) AS result) u
 CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
@@ -117,6 +117,7 @@ UPDATE {s}.gen_durable g SET
   lease_expires_at = NULL,
   gate = NULL,
   place = NULL,
+  seat = NULL,
   visit = g.visit + CASE WHEN u.kind IN ('next', 'await', 'children') THEN 1 ELSE 0 END,
   round = CASE u.kind WHEN 'children' THEN g.visit + 1 ELSE g.round END,
   children_pending = CASE u.kind WHEN 'children' THEN u.n ELSE g.children_pending END,

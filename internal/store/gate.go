@@ -2,15 +2,8 @@ package store
 
 import (
 	"cmp"
-	"context"
-	"fmt"
-	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
-
-	"github.com/gendurable/gendurable/entpgx"
 )
 
 // A gate bounds how many instances execute at a time, in all processes together. It is a row of the
@@ -52,15 +45,34 @@ const (
 	lineOrder = `ORDER BY g.gate, g.queue, g.priority, g.eligible_at, g.id`
 )
 
-// Gate bounds how many instances execute at a time. It concerns those that match all of Queue,
-// Machine, Step and Label that are not empty.
+// Gate is a rule about the instances that match all of Queue, Machine, Step and Label that are not
+// empty.
 type Gate struct {
 	Name    string
 	Queue   string
 	Machine string
 	Step    string
-	Label   string // so many places for each value of this label; an instance without it is not concerned
-	Places  int
+	Label   string // one bound for each value of this label; an instance without it is not concerned
+
+	Places    int  // how many execute at a time; negative: any number
+	Rate      Rate // how many begin in a period
+	Total     int  // of a gate with a label, how many of all values together execute at a time; negative: any number
+	TotalRate Rate // of a gate with a label, how many of all values together begin in a period
+
+	CostLabel string // the label whose value says for how many an instance counts in the rates; without it, for one
+	Adapt     bool   // a key that is told of too many requests becomes slower for a while: see Throttle
+	Run       bool   // Places bounds instances from their first claim to their end, parked or not, instead of steps
+}
+
+// NoBound are the Places, and the Total, of a gate that bounds only something else.
+const NoBound = -1
+
+// Rate bounds how many begin: N in each Per, and after a pause as many as Burst at once. The zero
+// Rate bounds nothing.
+type Rate struct {
+	N     int
+	Per   time.Duration
+	Burst int // at least 1 if N is
 }
 
 // Gates are all gates, in any order.
@@ -99,112 +111,4 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
-}
-
-// ordersSQL reads what operators have ordered: the paused queues, and the gates.
-const ordersSQL = `SELECT p.queue, p.paused_at, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int FROM {s}.paused_queues p
-UNION ALL SELECT r.queue, NULL, r.name, r.machine, r.step, r.label, r.places FROM {s}.gates r`
-
-// orders reads the paused queues and the gates into out.
-func (s *Store) orders(out *Polled) entpgx.Stmt {
-	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {
-		var queue, name, machine, step, label *string
-		var since *time.Time
-		var places *int
-		_, err := pgx.ForEachRow(rows, []any{&queue, &since, &name, &machine, &step, &label, &places}, func() error {
-			if name == nil {
-				out.Paused = append(out.Paused, PausedQueue{value(queue), value(since)})
-			} else {
-				out.Gates = append(out.Gates, Gate{*name, value(queue), value(machine), value(step), value(label), value(places)})
-			}
-			return nil
-		})
-		slices.SortFunc(out.Paused, func(a, b PausedQueue) int { return strings.Compare(a.Queue, b.Queue) })
-		slices.SortFunc(out.Gates, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
-		return err
-	})
-}
-
-const (
-	// setGateSQL stores a gate. It returns a row if that changes anything.
-	setGateSQL = `INSERT INTO {s}.gates AS r (name, queue, machine, step, label, places)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, machine = excluded.machine, step = excluded.step, label = excluded.label,
-  places = excluded.places, updated_at = clock_timestamp()
-WHERE (r.queue, r.machine, r.step, r.label, r.places)
-  IS DISTINCT FROM (excluded.queue, excluded.machine, excluded.step, excluded.label, excluded.places)
-RETURNING r.name`
-	dropGateSQL = `DELETE FROM {s}.gates r WHERE r.name = $1 RETURNING r.name`
-)
-
-// SetGate stores a gate, or changes the one of that name, and reports whether that changed
-// anything.
-func (s *Store) SetGate(ctx context.Context, g Gate) (changed bool, err error) {
-	return s.changeGate(ctx, g.Name, s.stmt("set gate", setGateSQL, readChanged(&changed), g.Name, optional(g.Queue), optional(g.Machine),
-		optional(g.Step), optional(g.Label), g.Places), &changed)
-}
-
-// DropGate deletes a gate, and reports whether there was one.
-func (s *Store) DropGate(ctx context.Context, name string) (changed bool, err error) {
-	return s.changeGate(ctx, name, s.stmt("drop gate", dropGateSQL, readChanged(&changed), name), &changed)
-}
-
-func (s *Store) changeGate(ctx context.Context, name string, change entpgx.Stmt, changed *bool) (bool, error) {
-	err := s.transaction(ctx, slowLock, change)
-	if err != nil && unknown(err) {
-		err = fmt.Errorf("%w: %w", ErrUnknown, err)
-	}
-	if err != nil {
-		return false, fmt.Errorf("change gate %q: %w", name, err)
-	}
-	return *changed, nil
-}
-
-func readChanged(changed *bool) func(pgx.Rows) error {
-	return func(rows pgx.Rows) error {
-		var name string
-		_, err := pgx.ForEachRow(rows, []any{&name}, func() error { *changed = true; return nil })
-		return err
-	}
-}
-
-// GateCount is a gate and what it does at the moment.
-type GateCount struct {
-	Gate
-	Taken   int // places that are taken, of all values of the label together
-	Waiting int // instances in line, of at most gateCountMost that are counted in all
-	Values  int // values of the label of which places are taken
-}
-
-// gateCountMost bounds how many rows in line are counted.
-const gateCountMost = 100_000
-
-// gatesSQL lists the gates. It reads the places that are taken, and at most $1 rows in line.
-const gatesSQL = `WITH p AS MATERIALIZED (
-  SELECT split_part(g.gate, '/', 1) AS name, count(*)::int AS taken, count(DISTINCT g.gate)::int AS kinds
-  FROM {s}.gen_durable g WHERE g.place IS NOT NULL GROUP BY 1),
-w AS MATERIALIZED (
-  SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting
-  FROM (SELECT g.gate FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)
-SELECT r.name, r.queue, r.machine, r.step, r.label, r.places, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0)
-FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name ORDER BY r.name COLLATE "C"`
-
-// Gates lists the gates by name.
-func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
-	err = s.one(ctx, fastLock, "gates", gatesSQL, func(rows pgx.Rows) error {
-		for rows.Next() {
-			var queue, machine, step, label *string
-			var g GateCount
-			if err := rows.Scan(&g.Name, &queue, &machine, &step, &label, &g.Places, &g.Taken, &g.Waiting, &g.Values); err != nil {
-				return err
-			}
-			g.Queue, g.Machine, g.Step, g.Label = value(queue), value(machine), value(step), value(label)
-			gates = append(gates, g)
-		}
-		return rows.Err()
-	}, gateCountMost)
-	if err != nil {
-		return nil, fmt.Errorf("list gates: %w", err)
-	}
-	return gates, nil
 }

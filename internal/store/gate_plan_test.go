@@ -61,8 +61,8 @@ var gateMeasures = []measured{
 func lineUp(e explained) any {
 	e.exec(`TRUNCATE gendurable.gates`)
 	e.exec(`DELETE FROM gendurable.gen_durable WHERE gate IS NOT NULL OR queue = 'to gates'`)
-	e.gate(store.Gate{Name: "full", Label: "line", Places: 100})
-	e.gate(store.Gate{Name: "each", Label: "gate", Places: 2})
+	e.gate(store.Gate{Name: "full", Label: "line", Places: 100, Total: store.NoBound})
+	e.gate(store.Gate{Name: "each", Label: "gate", Places: 2, Total: store.NoBound})
 	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, priority, eligible_at, labels, gate, pick_lane)
 		SELECT 'm', 's', -1, now() - interval '1 day', '{"line": "x"}', 'full/x', 3 FROM generate_series(1, 20000)`)
 	e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, place, status, locked_by, lease_expires_at)

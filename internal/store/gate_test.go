@@ -41,7 +41,7 @@ func (b bench) placed(id int64) string {
 	return b.text(`SELECT concat_ws(' ', coalesce(gate, '-'), coalesce(place::text, '-'), pick_lane) FROM gendurable.gen_durable WHERE id = $1`, id)
 }
 
-var perCustomer = store.Gate{Name: "per-customer", Label: "customer", Places: 2}
+var perCustomer = store.Gate{Name: "per-customer", Label: "customer", Places: 2, Total: store.NoBound}
 
 // From the front an instance goes in line, from there in front again with a place, and its end
 // makes the place free. Nobody else notices.
@@ -88,10 +88,10 @@ func (b bench) runnableOne() int64 { return b.insert(columns{"fsm": `'m'`, "step
 func TestTheNarrowestGateCounts(t *testing.T) {
 	b := newBench(t)
 	gates := store.Gates{
-		{Name: "all", Places: 1}, {Name: "queue", Queue: "q", Places: 1}, {Name: "value", Label: "customer", Places: 1},
-		{Name: "value-of-q", Label: "customer", Queue: "q", Places: 1}, {Name: "machine", Machine: "m", Places: 1},
-		{Name: "machine-2", Machine: "m", Places: 1}, {Name: "machine-value", Machine: "m", Label: "customer", Places: 1},
-		{Name: "step", Machine: "m", Step: "s", Places: 1}, {Name: "elsewhere", Machine: "x", Step: "s", Label: "customer", Places: 1},
+		{Name: "all", Places: 1, Total: store.NoBound}, {Name: "queue", Queue: "q", Places: 1, Total: store.NoBound}, {Name: "value", Label: "customer", Places: 1, Total: store.NoBound},
+		{Name: "value-of-q", Label: "customer", Queue: "q", Places: 1, Total: store.NoBound}, {Name: "machine", Machine: "m", Places: 1, Total: store.NoBound},
+		{Name: "machine-2", Machine: "m", Places: 1, Total: store.NoBound}, {Name: "machine-value", Machine: "m", Label: "customer", Places: 1, Total: store.NoBound},
+		{Name: "step", Machine: "m", Step: "s", Places: 1, Total: store.NoBound}, {Name: "elsewhere", Machine: "x", Step: "s", Label: "customer", Places: 1, Total: store.NoBound},
 	}
 	names := map[string]int{}
 	for n := len(gates); n >= 0; n-- {
@@ -359,7 +359,7 @@ func TestAClaimThatKnowsOfNoGate(t *testing.T) {
 // claim: not in the claim that meets it, nor in those after it.
 func TestARefusedRowAtAGate(t *testing.T) {
 	b := newBench(t)
-	b.gate(store.Gate{Name: "each", Label: "customer", Places: 1})
+	b.gate(store.Gate{Name: "each", Label: "customer", Places: 1, Total: store.NoBound})
 	bad := b.of("bad", columns{"priority": `-1`})
 	var want []int64
 	for i := range 6 {

@@ -175,7 +175,9 @@ func (s *scene) requireClaim(n int, machines ...string) {
 }
 
 // requireReap sweeps, with a crash limit for the fixtures' machine.
-func beGated(s *scene) { s.gate(store.Gate{Name: "gate", Machine: "machine", Places: 1}) }
+func beGated(s *scene) {
+	s.gate(store.Gate{Name: "gate", Machine: "machine", Places: 1, Total: store.NoBound})
+}
 
 func (s *scene) requireGated(n int, machines ...string) {
 	s.t.Helper()

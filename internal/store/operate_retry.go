@@ -7,14 +7,15 @@ import (
 )
 
 // retrySQL makes failed instances runnable at the step in which they failed, never parked again.
-// That step sees the same as before: visit, and so its idempotency keys, awaits, timed_out, round
-// and inbox are unchanged. The statement resets only columns that would fail the instance at once
-// or hold it back: attempt, crashes, eligible_at, paused, and a deadline that is past. joined
-// stays, so that a child that was counted at its parent's barrier is not counted again (T42).
+// That step sees the same as before: visit, and so its idempotency keys, awaits, timed_out,
+// round and inbox are unchanged. The statement resets only columns that would fail the instance
+// at once or hold it back: attempt, crashes, eligible_at, paused, and a deadline that is past.
+// The place that it had at a gate for whole runs may be another's since. joined stays, so that a
+// child that was counted at its parent's barrier is not counted again (T42).
 //
 // The instance occupies its correlation key again. The unique index refuses that if another
 // instance has the key (T56). $1 ids
-const retrySQL = `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0,
+const retrySQL = `UPDATE {s}.gen_durable g SET status = 'runnable', failure = NULL, finished_at = NULL, paused = false, pick_lane = 0, run_gate = NULL, run_place = NULL,
   attempt = 0, crashes = 0, deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END,
   eligible_at = (SELECT clock_timestamp()), updated_at = (SELECT clock_timestamp())
 FROM unnest($1::bigint[]) AS u(id)

@@ -28,7 +28,7 @@ overdue AS MATERIALIZED (
   WHERE ` + overdueText + ` AND p.open AND x.id <> ALL($3::bigint[])
   ORDER BY x.deadline LIMIT $1 FOR NO KEY UPDATE OF x SKIP LOCKED)
 UPDATE {s}.gen_durable g SET status = 'failed', failure = 'deadline', last_error = e.text, finished_at = (SELECT now FROM c),
-  pick_lane = 0, gate = NULL, place = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
+  pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL, await_deadline = NULL,
   joined = CASE WHEN g.parent_id IS NOT NULL AND g.joined IS NULL THEN $2::uuid ELSE g.joined END,
   errors = ` + remembered + `'at', (SELECT now FROM c), 'kind', 'deadline', 'error', left(e.text, 1024)),
   commit_id = $2::uuid, updated_at = (SELECT now FROM c)

@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// gateColumns are the columns of a gate r, in the order in which gateRow reads them.
+const gateColumns = `r.name, r.queue, r.machine, r.step, r.label, r.places, r.rate, r.rate_per, r.rate_burst, r.total, r.total_rate,
+  r.total_rate_per, r.total_rate_burst, r.cost_label, r.adapt, r.run`
+
+// gateRow is a row of gateColumns.
+type gateRow struct {
+	name, queue, machine, step, label *string
+	places, rate, burst               *int
+	per                               *int64
+	total, totalRate, totalBurst      *int
+	totalPer                          *int64
+	cost                              *string
+	adapt, run                        *bool
+}
+
+func (r *gateRow) into() []any {
+	return []any{&r.name, &r.queue, &r.machine, &r.step, &r.label, &r.places, &r.rate, &r.per, &r.burst, &r.total, &r.totalRate,
+		&r.totalPer, &r.totalBurst, &r.cost, &r.adapt, &r.run}
+}
+
+func (r *gateRow) gate() Gate {
+	bound := func(n *int) int {
+		if n == nil {
+			return NoBound
+		}
+		return *n
+	}
+	return Gate{Name: value(r.name), Queue: value(r.queue), Machine: value(r.machine), Step: value(r.step), Label: value(r.label),
+		Places: bound(r.places), Rate: Rate{value(r.rate), duration(value(r.per)), value(r.burst)},
+		Total: bound(r.total), TotalRate: Rate{value(r.totalRate), duration(value(r.totalPer)), value(r.totalBurst)},
+		CostLabel: value(r.cost), Adapt: value(r.adapt), Run: value(r.run)}
+}
+
+// ordersSQL reads what operators have ordered: the paused queues, and the gates.
+const ordersSQL = `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
+  NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::int, NULL::text, NULL::bool, NULL::bool FROM {s}.paused_queues p
+UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r`
+
+// orders reads the paused queues and the gates into out.
+func (s *Store) orders(out *Polled) entpgx.Stmt {
+	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {
+		var paused *string
+		var since *time.Time
+		var gate gateRow
+		_, err := pgx.ForEachRow(rows, append([]any{&paused, &since}, gate.into()...), func() error {
+			if paused != nil {
+				out.Paused = append(out.Paused, PausedQueue{*paused, value(since)})
+			} else {
+				out.Gates = append(out.Gates, gate.gate())
+			}
+			return nil
+		})
+		slices.SortFunc(out.Paused, func(a, b PausedQueue) int { return strings.Compare(a.Queue, b.Queue) })
+		slices.SortFunc(out.Gates, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
+		return err
+	})
+}
+
+const (
+	// setGateSQL stores a gate. It returns a row if that changes anything.
+	setGateSQL = `INSERT INTO {s}.gates AS r (name, queue, machine, step, label, places, rate, rate_per, rate_burst, total, total_rate,
+  total_rate_per, total_rate_burst, cost_label, adapt, run)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+ON CONFLICT (name) DO UPDATE SET queue = excluded.queue, machine = excluded.machine, step = excluded.step, label = excluded.label,
+  places = excluded.places, rate = excluded.rate, rate_per = excluded.rate_per, rate_burst = excluded.rate_burst, total = excluded.total,
+  total_rate = excluded.total_rate, total_rate_per = excluded.total_rate_per, total_rate_burst = excluded.total_rate_burst,
+  cost_label = excluded.cost_label, adapt = excluded.adapt, run = excluded.run, updated_at = clock_timestamp()
+WHERE (` + gateColumns + `)
+  IS DISTINCT FROM (excluded.name, excluded.queue, excluded.machine, excluded.step, excluded.label, excluded.places, excluded.rate,
+    excluded.rate_per, excluded.rate_burst, excluded.total, excluded.total_rate, excluded.total_rate_per, excluded.total_rate_burst,
+    excluded.cost_label, excluded.adapt, excluded.run)
+RETURNING r.name`
+	dropGateSQL = `DELETE FROM {s}.gates r WHERE r.name = $1 RETURNING r.name`
+)
+
+// SetGate stores a gate, or changes the one of that name, and reports whether that changed
+// anything.
+func (s *Store) SetGate(ctx context.Context, g Gate) (changed bool, err error) {
+	bound := func(n int) *int {
+		if n < 0 {
+			return nil
+		}
+		return &n
+	}
+	rate := func(r Rate) []any {
+		if r.N == 0 {
+			return []any{nil, nil, nil}
+		}
+		return []any{r.N, micros(r.Per), r.Burst}
+	}
+	args := slices.Concat([]any{g.Name, optional(g.Queue), optional(g.Machine), optional(g.Step), optional(g.Label), bound(g.Places)},
+		rate(g.Rate), []any{bound(g.Total)}, rate(g.TotalRate), []any{optional(g.CostLabel), g.Adapt, g.Run})
+	return s.changeGate(ctx, g.Name, s.stmt("set gate", setGateSQL, readChanged(&changed), args...), &changed)
+}
+
+// DropGate deletes a gate, and reports whether there was one.
+func (s *Store) DropGate(ctx context.Context, name string) (changed bool, err error) {
+	return s.changeGate(ctx, name, s.stmt("drop gate", dropGateSQL, readChanged(&changed), name), &changed)
+}
+
+func (s *Store) changeGate(ctx context.Context, name string, change entpgx.Stmt, changed *bool) (bool, error) {
+	err := s.transaction(ctx, slowLock, change)
+	if err != nil && unknown(err) {
+		err = fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("change gate %q: %w", name, err)
+	}
+	return *changed, nil
+}
+
+func readChanged(changed *bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var name string
+		_, err := pgx.ForEachRow(rows, []any{&name}, func() error { *changed = true; return nil })
+		return err
+	}
+}
+
+// GateCount is a gate and what it does at the moment.
+type GateCount struct {
+	Gate
+	Taken   int // places that are taken, of all values of the label together
+	Waiting int // instances in line, of at most gateCountMost that are counted in all
+	Values  int // values of the label of which places are taken
+}
+
+// gateCountMost bounds how many rows in line are counted.
+const gateCountMost = 100_000
+
+// gatesSQL lists the gates. It reads the places that are taken, and at most $1 rows in line.
+const gatesSQL = `WITH p AS MATERIALIZED (
+  SELECT split_part(g.gate, '/', 1) AS name, count(*)::int AS taken, count(DISTINCT g.gate)::int AS kinds
+  FROM {s}.gen_durable g WHERE g.place IS NOT NULL GROUP BY 1),
+w AS MATERIALIZED (
+  SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting
+  FROM (SELECT g.gate FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)
+SELECT ` + gateColumns + `, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0)
+FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name ORDER BY r.name COLLATE "C"`
+
+// Gates lists the gates by name.
+func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
+	err = s.one(ctx, fastLock, "gates", gatesSQL, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var row gateRow
+			var g GateCount
+			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values)...); err != nil {
+				return err
+			}
+			g.Gate = row.gate()
+			gates = append(gates, g)
+		}
+		return rows.Err()
+	}, gateCountMost)
+	if err != nil {
+		return nil, fmt.Errorf("list gates: %w", err)
+	}
+	return gates, nil
+}
