@@ -45,6 +45,7 @@ type Engine struct {
 	queries   *ent.Client
 	machines  []*step.Machine
 	schedules []declared
+	warnings  []fsm.Warning
 	worker    *worker.Worker // nil for a client
 	waiters   *waiters
 	counter   *counter
@@ -74,7 +75,7 @@ func (e *Engine) State() State {
 }
 
 // New makes an engine. It validates the whole Config, machines included, without the database. It
-// joins all faults, each a *[ConfigError].
+// joins all faults, each a *[ConfigError], and logs what is odd: see [Engine.Warnings].
 func New(c Config) (*Engine, error) {
 	c = c.WithDefaults()
 	machines, schedules, err := c.validate()
@@ -88,7 +89,7 @@ func New(c Config) (*Engine, error) {
 		store:    stored,
 		reads:    query.New(stored),
 		queries:  queries(c.Driver, c.Schema),
-		machines: machines, schedules: schedules,
+		machines: machines, schedules: schedules, warnings: c.warned(),
 		turn: make(chan struct{}, 1),
 	}
 	e.writer = writer{
@@ -125,8 +126,9 @@ func (e *Engine) workerConfig() worker.Config {
 	}
 }
 
-// Start checks the way to Postgres and the schema, stores Config.Schedules, and starts working. It
-// stores a schedule later, and logs so, that has changed and that somebody keeps locked. ctx bounds
+// Start checks the way to Postgres and the schema, stores the definitions of its machines and
+// Config.Schedules, and starts working. It stores a schedule later, and logs so, that has changed
+// and that somebody keeps locked; such a definition the next Start stores. ctx bounds
 // the start only. A client need not be started; Start only checks and stores there. After an
 // ErrSchema, the end of the context or an error of Postgres Start may be called again.
 //
@@ -159,6 +161,11 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	}
 	if err := e.warn(ctx); err != nil {
 		return err
+	}
+	if e.worker != nil {
+		if err := e.storeDefinitions(ctx); err != nil {
+			return err
+		}
 	}
 	if err := e.storeSchedules(ctx, time.Time{}); err != nil {
 		if e.worker == nil || !repeatable(err) || ctx.Err() != nil {

@@ -92,12 +92,14 @@ func (e *Engine) exists(row *entsql.Selector, all []predicate.Instance, belongs 
 
 // instead names the verb to use, by the mutation that was tried.
 var instead = map[string]string{
-	"create " + ent.TypeInstance: "Engine.Insert inserts instances",
-	"create " + ent.TypeSignal:   "Engine.Signal sends signals",
-	ent.TypeInstance:             "instances change by their steps' outcomes, and end by the engine's GC",
-	ent.TypeSignal:               "signals are consumed by outcomes",
-	ent.TypeSchedule:             "Config.Schedules declares schedules, and Admin has the verbs on them",
-	"create " + ent.TypeSchedule: "Config.Schedules declares schedules",
+	"create " + ent.TypeInstance:   "Engine.Insert inserts instances",
+	"create " + ent.TypeSignal:     "Engine.Signal sends signals",
+	ent.TypeInstance:               "instances change by their steps' outcomes, and end by the engine's GC",
+	ent.TypeSignal:                 "signals are consumed by outcomes",
+	ent.TypeSchedule:               "Config.Schedules declares schedules, and Admin has the verbs on them",
+	"create " + ent.TypeSchedule:   "Config.Schedules declares schedules",
+	ent.TypeDefinition:             "Start stores the definitions of Config.Machines",
+	"create " + ent.TypeDefinition: "Start stores the definitions of Config.Machines",
 }
 
 func refuse(ent.Mutator) ent.Mutator {

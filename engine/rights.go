@@ -44,7 +44,7 @@ var (
 
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
-		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
+		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
 	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"))

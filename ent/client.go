@@ -13,6 +13,7 @@ import (
 	"entgo.io/ent/dialect"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/ent/definition"
 	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
@@ -31,6 +32,8 @@ import (
 // Client is the client that holds all ent builders.
 type Client struct {
 	config
+	// Definition is the client for interacting with the Definition builders.
+	Definition *DefinitionClient
 	// Gate is the client for interacting with the Gate builders.
 	Gate *GateClient
 	// GateKey is the client for interacting with the GateKey builders.
@@ -61,6 +64,7 @@ func NewClient(opts ...Option) *Client {
 }
 
 func (c *Client) init() {
+	c.Definition = NewDefinitionClient(c.config)
 	c.Gate = NewGateClient(c.config)
 	c.GateKey = NewGateKeyClient(c.config)
 	c.Instance = NewInstanceClient(c.config)
@@ -165,6 +169,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 	return &Tx{
 		ctx:             ctx,
 		config:          cfg,
+		Definition:      NewDefinitionClient(cfg),
 		Gate:            NewGateClient(cfg),
 		GateKey:         NewGateKeyClient(cfg),
 		Instance:        NewInstanceClient(cfg),
@@ -194,6 +199,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 	return &Tx{
 		ctx:             ctx,
 		config:          cfg,
+		Definition:      NewDefinitionClient(cfg),
 		Gate:            NewGateClient(cfg),
 		GateKey:         NewGateKeyClient(cfg),
 		Instance:        NewInstanceClient(cfg),
@@ -210,7 +216,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 // Debug returns a new debug-client. It's used to get verbose logging on specific operations.
 //
 //	client.Debug().
-//		Gate.
+//		Definition.
 //		Query().
 //		Count(ctx)
 func (c *Client) Debug() *Client {
@@ -233,8 +239,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine,
-		c.Schedule, c.Signal, c.Worker,
+		c.Definition, c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue,
+		c.RecordedMachine, c.Schedule, c.Signal, c.Worker,
 	} {
 		n.Use(hooks...)
 	}
@@ -244,8 +250,8 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue, c.RecordedMachine,
-		c.Schedule, c.Signal, c.Transition, c.Worker,
+		c.Definition, c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue,
+		c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -254,6 +260,8 @@ func (c *Client) Intercept(interceptors ...Interceptor) {
 // Mutate implements the ent.Mutator interface.
 func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 	switch m := m.(type) {
+	case *DefinitionMutation:
+		return c.Definition.mutate(ctx, m)
 	case *GateMutation:
 		return c.Gate.mutate(ctx, m)
 	case *GateKeyMutation:
@@ -274,6 +282,139 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Worker.mutate(ctx, m)
 	default:
 		return nil, fmt.Errorf("ent: unknown mutation type %T", m)
+	}
+}
+
+// DefinitionClient is a client for the Definition schema.
+type DefinitionClient struct {
+	config
+}
+
+// NewDefinitionClient returns a client for the Definition from the given config.
+func NewDefinitionClient(c config) *DefinitionClient {
+	return &DefinitionClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `definition.Hooks(f(g(h())))`.
+func (c *DefinitionClient) Use(hooks ...Hook) {
+	c.hooks.Definition = append(c.hooks.Definition, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `definition.Intercept(f(g(h())))`.
+func (c *DefinitionClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Definition = append(c.inters.Definition, interceptors...)
+}
+
+// Create returns a builder for creating a Definition entity.
+func (c *DefinitionClient) Create() *DefinitionCreate {
+	mutation := newDefinitionMutation(c.config, OpCreate)
+	return &DefinitionCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Definition entities.
+func (c *DefinitionClient) CreateBulk(builders ...*DefinitionCreate) *DefinitionCreateBulk {
+	return &DefinitionCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *DefinitionClient) MapCreateBulk(slice any, setFunc func(*DefinitionCreate, int)) *DefinitionCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &DefinitionCreateBulk{err: fmt.Errorf("calling to DefinitionClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*DefinitionCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &DefinitionCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Definition.
+func (c *DefinitionClient) Update() *DefinitionUpdate {
+	mutation := newDefinitionMutation(c.config, OpUpdate)
+	return &DefinitionUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *DefinitionClient) UpdateOne(_m *Definition) *DefinitionUpdateOne {
+	mutation := newDefinitionMutation(c.config, OpUpdateOne, withDefinition(_m))
+	return &DefinitionUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *DefinitionClient) UpdateOneID(id string) *DefinitionUpdateOne {
+	mutation := newDefinitionMutation(c.config, OpUpdateOne, withDefinitionID(id))
+	return &DefinitionUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Definition.
+func (c *DefinitionClient) Delete() *DefinitionDelete {
+	mutation := newDefinitionMutation(c.config, OpDelete)
+	return &DefinitionDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *DefinitionClient) DeleteOne(_m *Definition) *DefinitionDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *DefinitionClient) DeleteOneID(id string) *DefinitionDeleteOne {
+	builder := c.Delete().Where(definition.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &DefinitionDeleteOne{builder}
+}
+
+// Query returns a query builder for Definition.
+func (c *DefinitionClient) Query() *DefinitionQuery {
+	return &DefinitionQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeDefinition},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Definition entity by its id.
+func (c *DefinitionClient) Get(ctx context.Context, id string) (*Definition, error) {
+	return c.Query().Where(definition.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *DefinitionClient) GetX(ctx context.Context, id string) *Definition {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *DefinitionClient) Hooks() []Hook {
+	return c.hooks.Definition
+}
+
+// Interceptors returns the client interceptors.
+func (c *DefinitionClient) Interceptors() []Interceptor {
+	return c.inters.Definition
+}
+
+func (c *DefinitionClient) mutate(ctx context.Context, m *DefinitionMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&DefinitionCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&DefinitionUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&DefinitionUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&DefinitionDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Definition mutation op: %q", m.Op())
 	}
 }
 
@@ -1583,12 +1724,12 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule,
-		Signal, Worker []ent.Hook
+		Definition, Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine,
+		Schedule, Signal, Worker []ent.Hook
 	}
 	inters struct {
-		Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine, Schedule,
-		Signal, Transition, Worker []ent.Interceptor
+		Definition, Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine,
+		Schedule, Signal, Transition, Worker []ent.Interceptor
 	}
 )
 

@@ -12,6 +12,7 @@ import (
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
 	"entgo.io/ent/dialect/sql/sqlgraph"
+	"github.com/gendurable/gendurable/ent/definition"
 	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
@@ -82,6 +83,7 @@ var (
 func checkColumn(t, c string) error {
 	initCheck.Do(func() {
 		columnCheck = sql.NewColumnCheck(map[string]func(string) bool{
+			definition.Table:      definition.ValidColumn,
 			gate.Table:            gate.ValidColumn,
 			gatekey.Table:         gatekey.ValidColumn,
 			instance.Table:        instance.ValidColumn,

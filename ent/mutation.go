@@ -12,6 +12,7 @@ import (
 
 	"entgo.io/ent"
 	"entgo.io/ent/dialect/sql"
+	"github.com/gendurable/gendurable/ent/definition"
 	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
@@ -36,6 +37,7 @@ const (
 	OpUpdateOne = ent.OpUpdateOne
 
 	// Node types.
+	TypeDefinition      = "Definition"
 	TypeGate            = "Gate"
 	TypeGateKey         = "GateKey"
 	TypeInstance        = "Instance"
@@ -47,6 +49,606 @@ const (
 	TypeTransition      = "Transition"
 	TypeWorker          = "Worker"
 )
+
+// DefinitionMutation represents an operation that mutates the Definition nodes in the graph.
+type DefinitionMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *string
+	machine       *string
+	version       *int32
+	addversion    *int32
+	graph         *json.RawMessage
+	appendgraph   json.RawMessage
+	declared_at   *time.Time
+	updated_at    *time.Time
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*Definition, error)
+	predicates    []predicate.Definition
+}
+
+var _ ent.Mutation = (*DefinitionMutation)(nil)
+
+// definitionOption allows management of the mutation configuration using functional options.
+type definitionOption func(*DefinitionMutation)
+
+// newDefinitionMutation creates new mutation for the Definition entity.
+func newDefinitionMutation(c config, op Op, opts ...definitionOption) *DefinitionMutation {
+	m := &DefinitionMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeDefinition,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withDefinitionID sets the ID field of the mutation.
+func withDefinitionID(id string) definitionOption {
+	return func(m *DefinitionMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Definition
+		)
+		m.oldValue = func(ctx context.Context) (*Definition, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Definition.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withDefinition sets the old Definition of the mutation.
+func withDefinition(node *Definition) definitionOption {
+	return func(m *DefinitionMutation) {
+		m.oldValue = func(context.Context) (*Definition, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m DefinitionMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m DefinitionMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Definition entities.
+func (m *DefinitionMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *DefinitionMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *DefinitionMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Definition.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetMachine sets the "machine" field.
+func (m *DefinitionMutation) SetMachine(s string) {
+	m.machine = &s
+}
+
+// Machine returns the value of the "machine" field in the mutation.
+func (m *DefinitionMutation) Machine() (r string, exists bool) {
+	v := m.machine
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldMachine returns the old "machine" field's value of the Definition entity.
+// If the Definition object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DefinitionMutation) OldMachine(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldMachine is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldMachine requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldMachine: %w", err)
+	}
+	return oldValue.Machine, nil
+}
+
+// ResetMachine resets all changes to the "machine" field.
+func (m *DefinitionMutation) ResetMachine() {
+	m.machine = nil
+}
+
+// SetVersion sets the "version" field.
+func (m *DefinitionMutation) SetVersion(i int32) {
+	m.version = &i
+	m.addversion = nil
+}
+
+// Version returns the value of the "version" field in the mutation.
+func (m *DefinitionMutation) Version() (r int32, exists bool) {
+	v := m.version
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldVersion returns the old "version" field's value of the Definition entity.
+// If the Definition object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DefinitionMutation) OldVersion(ctx context.Context) (v int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldVersion is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldVersion requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldVersion: %w", err)
+	}
+	return oldValue.Version, nil
+}
+
+// AddVersion adds i to the "version" field.
+func (m *DefinitionMutation) AddVersion(i int32) {
+	if m.addversion != nil {
+		*m.addversion += i
+	} else {
+		m.addversion = &i
+	}
+}
+
+// AddedVersion returns the value that was added to the "version" field in this mutation.
+func (m *DefinitionMutation) AddedVersion() (r int32, exists bool) {
+	v := m.addversion
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetVersion resets all changes to the "version" field.
+func (m *DefinitionMutation) ResetVersion() {
+	m.version = nil
+	m.addversion = nil
+}
+
+// SetGraph sets the "graph" field.
+func (m *DefinitionMutation) SetGraph(jm json.RawMessage) {
+	m.graph = &jm
+	m.appendgraph = nil
+}
+
+// Graph returns the value of the "graph" field in the mutation.
+func (m *DefinitionMutation) Graph() (r json.RawMessage, exists bool) {
+	v := m.graph
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldGraph returns the old "graph" field's value of the Definition entity.
+// If the Definition object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DefinitionMutation) OldGraph(ctx context.Context) (v json.RawMessage, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldGraph is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldGraph requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldGraph: %w", err)
+	}
+	return oldValue.Graph, nil
+}
+
+// AppendGraph adds jm to the "graph" field.
+func (m *DefinitionMutation) AppendGraph(jm json.RawMessage) {
+	m.appendgraph = append(m.appendgraph, jm...)
+}
+
+// AppendedGraph returns the list of values that were appended to the "graph" field in this mutation.
+func (m *DefinitionMutation) AppendedGraph() (json.RawMessage, bool) {
+	if len(m.appendgraph) == 0 {
+		return nil, false
+	}
+	return m.appendgraph, true
+}
+
+// ResetGraph resets all changes to the "graph" field.
+func (m *DefinitionMutation) ResetGraph() {
+	m.graph = nil
+	m.appendgraph = nil
+}
+
+// SetDeclaredAt sets the "declared_at" field.
+func (m *DefinitionMutation) SetDeclaredAt(t time.Time) {
+	m.declared_at = &t
+}
+
+// DeclaredAt returns the value of the "declared_at" field in the mutation.
+func (m *DefinitionMutation) DeclaredAt() (r time.Time, exists bool) {
+	v := m.declared_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldDeclaredAt returns the old "declared_at" field's value of the Definition entity.
+// If the Definition object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DefinitionMutation) OldDeclaredAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldDeclaredAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldDeclaredAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldDeclaredAt: %w", err)
+	}
+	return oldValue.DeclaredAt, nil
+}
+
+// ResetDeclaredAt resets all changes to the "declared_at" field.
+func (m *DefinitionMutation) ResetDeclaredAt() {
+	m.declared_at = nil
+}
+
+// SetUpdatedAt sets the "updated_at" field.
+func (m *DefinitionMutation) SetUpdatedAt(t time.Time) {
+	m.updated_at = &t
+}
+
+// UpdatedAt returns the value of the "updated_at" field in the mutation.
+func (m *DefinitionMutation) UpdatedAt() (r time.Time, exists bool) {
+	v := m.updated_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldUpdatedAt returns the old "updated_at" field's value of the Definition entity.
+// If the Definition object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *DefinitionMutation) OldUpdatedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldUpdatedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldUpdatedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldUpdatedAt: %w", err)
+	}
+	return oldValue.UpdatedAt, nil
+}
+
+// ResetUpdatedAt resets all changes to the "updated_at" field.
+func (m *DefinitionMutation) ResetUpdatedAt() {
+	m.updated_at = nil
+}
+
+// Where appends a list predicates to the DefinitionMutation builder.
+func (m *DefinitionMutation) Where(ps ...predicate.Definition) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the DefinitionMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *DefinitionMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Definition, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *DefinitionMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *DefinitionMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Definition).
+func (m *DefinitionMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *DefinitionMutation) Fields() []string {
+	fields := make([]string, 0, 5)
+	if m.machine != nil {
+		fields = append(fields, definition.FieldMachine)
+	}
+	if m.version != nil {
+		fields = append(fields, definition.FieldVersion)
+	}
+	if m.graph != nil {
+		fields = append(fields, definition.FieldGraph)
+	}
+	if m.declared_at != nil {
+		fields = append(fields, definition.FieldDeclaredAt)
+	}
+	if m.updated_at != nil {
+		fields = append(fields, definition.FieldUpdatedAt)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *DefinitionMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case definition.FieldMachine:
+		return m.Machine()
+	case definition.FieldVersion:
+		return m.Version()
+	case definition.FieldGraph:
+		return m.Graph()
+	case definition.FieldDeclaredAt:
+		return m.DeclaredAt()
+	case definition.FieldUpdatedAt:
+		return m.UpdatedAt()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *DefinitionMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case definition.FieldMachine:
+		return m.OldMachine(ctx)
+	case definition.FieldVersion:
+		return m.OldVersion(ctx)
+	case definition.FieldGraph:
+		return m.OldGraph(ctx)
+	case definition.FieldDeclaredAt:
+		return m.OldDeclaredAt(ctx)
+	case definition.FieldUpdatedAt:
+		return m.OldUpdatedAt(ctx)
+	}
+	return nil, fmt.Errorf("unknown Definition field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *DefinitionMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case definition.FieldMachine:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetMachine(v)
+		return nil
+	case definition.FieldVersion:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetVersion(v)
+		return nil
+	case definition.FieldGraph:
+		v, ok := value.(json.RawMessage)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetGraph(v)
+		return nil
+	case definition.FieldDeclaredAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetDeclaredAt(v)
+		return nil
+	case definition.FieldUpdatedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetUpdatedAt(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Definition field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *DefinitionMutation) AddedFields() []string {
+	var fields []string
+	if m.addversion != nil {
+		fields = append(fields, definition.FieldVersion)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *DefinitionMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case definition.FieldVersion:
+		return m.AddedVersion()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *DefinitionMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case definition.FieldVersion:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddVersion(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Definition numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *DefinitionMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *DefinitionMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *DefinitionMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown Definition nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *DefinitionMutation) ResetField(name string) error {
+	switch name {
+	case definition.FieldMachine:
+		m.ResetMachine()
+		return nil
+	case definition.FieldVersion:
+		m.ResetVersion()
+		return nil
+	case definition.FieldGraph:
+		m.ResetGraph()
+		return nil
+	case definition.FieldDeclaredAt:
+		m.ResetDeclaredAt()
+		return nil
+	case definition.FieldUpdatedAt:
+		m.ResetUpdatedAt()
+		return nil
+	}
+	return fmt.Errorf("unknown Definition field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *DefinitionMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *DefinitionMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *DefinitionMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *DefinitionMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *DefinitionMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *DefinitionMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *DefinitionMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Definition unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *DefinitionMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Definition edge %s", name)
+}
 
 // GateMutation represents an operation that mutates the Gate nodes in the graph.
 type GateMutation struct {

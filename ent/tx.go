@@ -12,6 +12,8 @@ import (
 // Tx is a transactional client that is created by calling Client.Tx().
 type Tx struct {
 	config
+	// Definition is the client for interacting with the Definition builders.
+	Definition *DefinitionClient
 	// Gate is the client for interacting with the Gate builders.
 	Gate *GateClient
 	// GateKey is the client for interacting with the GateKey builders.
@@ -163,6 +165,7 @@ func (tx *Tx) Client() *Client {
 }
 
 func (tx *Tx) init() {
+	tx.Definition = NewDefinitionClient(tx.config)
 	tx.Gate = NewGateClient(tx.config)
 	tx.GateKey = NewGateKeyClient(tx.config)
 	tx.Instance = NewInstanceClient(tx.config)
@@ -182,7 +185,7 @@ func (tx *Tx) init() {
 // of them in order to commit or rollback the transaction.
 //
 // If a closed transaction is embedded in one of the generated entities, and the entity
-// applies a query, for example: Gate.QueryXXX(), the query will be executed
+// applies a query, for example: Definition.QueryXXX(), the query will be executed
 // through the driver which created this transaction.
 //
 // Note that txDriver is not goroutine safe.

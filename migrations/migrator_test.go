@@ -235,8 +235,8 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 			require.NoError(t, err)
 			require.ElementsMatch(t, []string{
 				"host atlas_schema_revisions", "host gen_durable", "host signals",
-				schema + " atlas_schema_revisions", schema + " gate_keys", schema + " gates", schema + " gen_durable", schema + " history_rest", schema + " lost_claims", schema + " paused_queues",
-				schema + " recorded_machines", schema + " schedules", schema + " signals", schema + " workers",
+				schema + " atlas_schema_revisions", schema + " definitions", schema + " gate_keys", schema + " gates", schema + " gen_durable", schema + " history_rest",
+				schema + " lost_claims", schema + " paused_queues", schema + " recorded_machines", schema + " schedules", schema + " signals", schema + " workers",
 			}, tables)
 			_, err = m.To(t.Context(), migrations.Empty)
 			require.NoError(t, err)

@@ -141,6 +141,8 @@ var (
 		CREATE UNIQUE INDEX signals_target_id_dedup_key_key ON signals USING btree (target_id, dedup_key)`)
 
 	finalChecks = lines(`
+		definitions_graph_check
+		definitions_names_check
 		gate_keys_check
 		gates_cost_check
 		gates_names_check

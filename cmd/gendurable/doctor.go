@@ -110,6 +110,7 @@ var checks = []check{
 	{"unserved", true, (*patient).unserved},
 	{"paused-queues", true, (*patient).pausedQueues},
 	{"retention", true, (*patient).retention},
+	{"definitions", true, (*patient).definitions},
 }
 
 // diagnosis is the result of doctor.

@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/fsm"
 )
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
@@ -119,4 +122,37 @@ func (p *patient) retention(ctx context.Context) (finding, error) {
 	return ok("%s instances ended more than %s ago, the oldest %s", number, span(p.Retention), span(seconds(oldest))).or(gradeWarn,
 		"if no engine retains for so long (--retention), nobody collects: start one with queues and without NoGC; "+
 			"children of a living parent, and what a foreign key refers to, stay rightly"), nil
+}
+
+const definitionsSQL = `SELECT definition, graph FROM {s}.definitions ORDER BY machine, version`
+
+// definitions looks for steps of the stored machines that nothing leads to, and for dead ends.
+func (p *patient) definitions(ctx context.Context) (finding, error) {
+	rows, err := p.pool.Query(ctx, within(p.schema, definitionsSQL))
+	if err != nil {
+		return finding{}, err
+	}
+	var name string
+	var text []byte
+	var odd []string
+	stored := 0
+	_, err = pgx.ForEachRow(rows, []any{&name, &text}, func() error {
+		var g fsm.Graph
+		if err := json.Unmarshal(text, &g); err != nil {
+			return fmt.Errorf("the definition of %s: %w", name, err)
+		}
+		stored++
+		for _, w := range g.Warnings() {
+			odd = append(odd, w.Error())
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return finding{}, err
+	case len(odd) == 0:
+		return ok("%d versions of machines are stored; machine graph draws them", stored), nil
+	}
+	return ok("%s", strings.Join(odd[:min(len(odd), 5)], "; ")).or(gradeWarn,
+		fmt.Sprintf("%d in all: an arrow was forgotten, or a step is not needed; fsm.Check finds them in a test", len(odd))), nil
 }

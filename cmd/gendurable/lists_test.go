@@ -75,8 +75,10 @@ func TestCountsThatAreCutOff(t *testing.T) {
 		require.NotContains(t, cut.out, "FAILED")
 		require.Contains(t, h.run(list, "list", "--count", "1ms", "--json").is(codeDone).out, `"counted": null`)
 	}
-	h.run("machine", "graph", "order", "--count", "1ms").is(codeTimeout).complains("--count 10ms gives it longer")
-	h.run("machine", "graph", "order", "--count", "0").is(codeUsage)
+	h.run("machine", "graph", "order", "--count", "1ms").is(codeDone).says("without counts", `s0(["start"])`)
+	h.run("machine", "graph", "order", "--count", "0").is(codeDone).says("without counts", `s0(["start"])`)
+	h.run("machine", "graph", "other", "--count", "1ms").is(codeTimeout).complains("--count 10ms gives it longer")
+	h.run("machine", "graph", "other", "--count", "0").is(codeTimeout).complains("--count 0 does not look")
 	h.run("queue", "list", "--count", "1h").is(codeUsage).complains("1ms to 10m0s")
 }
 
@@ -166,7 +168,7 @@ func TestWorkersAndMachines(t *testing.T) {
 	require.Equal(t, "orde", got[0].Machine)
 	got = got[1:]
 	require.Equal(t, []int{1, 2, 10}, []int{got[0].Version, got[1].Version, got[2].Version}, "versions are numbers")
-	require.Equal(t, machine{"order", 1, 1, map[fsm.Status]int64{"runnable": 0, "executing": 0, "awaiting_signal": 1, "awaiting_children": 0,
+	require.Equal(t, machine{"order", 1, 1, 2, map[fsm.Status]int64{"runnable": 0, "executing": 0, "awaiting_signal": 1, "awaiting_children": 0,
 		"done": 0, "failed": 0}}, got[0])
 	require.Zero(t, got[1].Workers)
 	h.run("machine", "list").is(codeDone).says("MACHINE", "order", "order")

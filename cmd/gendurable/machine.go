@@ -16,8 +16,8 @@ import (
 )
 
 type machineCommands struct {
-	List  machineList  `cmd:"" help:"List the machines that have instances, or that workers register."`
-	Graph machineGraph `cmd:"" help:"Draw the steps of a machine, with how many instances stand at each."`
+	List  machineList  `cmd:"" help:"List the machines that programs have stored, that have instances, or that workers register."`
+	Graph machineGraph `cmd:"" help:"Draw a machine as the program that runs it has stored it, with how many instances stand at each step."`
 }
 
 type machineList struct {
@@ -29,6 +29,7 @@ type machine struct {
 	Machine string               `json:"machine"`
 	Version int                  `json:"version"`
 	Workers int                  `json:"workers"` // live ones that are not about to stop
+	Steps   int                  `json:"steps"`   // of the stored definition; 0: no program has stored it
 	Counts  map[fsm.Status]int64 `json:"counts"`
 }
 
@@ -38,6 +39,7 @@ type machines struct {
 	Counted  *counted   `json:"counted"`
 
 	counts []engine.Count
+	stored []engine.StoredDefinition
 }
 
 // Run runs the command.
@@ -53,13 +55,13 @@ func (c *machineList) Run(ctx context.Context, a *app, db *database) error {
 }
 
 func (m *machines) write(w io.Writer, width int) {
-	head := []string{"machine", "version", "workers"}
+	head := []string{"machine", "version", "workers", "steps"}
 	if m.Counted != nil {
 		head = append(head, "runnable", "executing", "awaiting", "done", "failed")
 	}
 	t := newTable(head...)
 	for _, one := range m.Machines {
-		row := []any{one.Machine, one.Version, one.Workers}
+		row := []any{one.Machine, one.Version, one.Workers, one.Steps}
 		if m.Counted != nil {
 			row = append(row, one.Counts[fsm.StatusRunnable], one.Counts[fsm.StatusExecuting],
 				one.Counts[fsm.StatusAwaitingSignal]+one.Counts[fsm.StatusAwaitingChildren], one.Counts[fsm.StatusDone], one.Counts[fsm.StatusFailed])
@@ -69,7 +71,8 @@ func (m *machines) write(w io.Writer, width int) {
 	t.write(w, width)
 }
 
-// machines returns the machines that workers register, and those of the counted instances.
+// machines returns the machines that programs have stored or workers register, and those of the
+// counted instances.
 func (c *counting) machines(ctx context.Context, db *database) (*machines, error) {
 	counts, counted, err := c.all(ctx, db)
 	if err != nil {
@@ -93,6 +96,13 @@ func (c *counting) machines(ctx context.Context, db *database) (*machines, error
 	for _, c := range counts {
 		get(c.Machine, c.Version).Counts[c.Status] += c.Count
 	}
+	stored, err := db.Definitions(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range stored {
+		get(d.Machine, d.Version).Steps = len(d.Graph.Steps)
+	}
 	workers, err := db.Admin().Workers(ctx)
 	if err != nil {
 		return nil, err
@@ -110,7 +120,7 @@ func (c *counting) machines(ctx context.Context, db *database) (*machines, error
 	}
 	return &machines{some(slices.SortedFunc(maps.Values(known), func(a, b *machine) int {
 		return cmp.Or(strings.Compare(a.Machine, b.Machine), cmp.Compare(a.Version, b.Version))
-	})), counted, counts}, nil
+	})), counted, counts, stored}, nil
 }
 
 type machineGraph struct {
@@ -120,29 +130,23 @@ type machineGraph struct {
 	Format  string `default:"mermaid"                                                     enum:"mermaid,dot"              help:"mermaid or dot."`
 }
 
-// graph is the part of a machine's graph that the database knows.
+// graph is a machine as it was stored, with counts at its steps. Counts are null if they were not
+// made.
 type graph struct {
-	Machine  string      `json:"machine"`
-	Version  int         `json:"version"`
-	Versions []int       `json:"versions"` // all known ones
-	Steps    []graphStep `json:"steps"`
-	Format   string      `json:"format"`
-	Graph    string      `json:"graph"`
-}
-
-// graphStep is a step that instances stand at, or ended at.
-type graphStep struct {
-	Step   string               `json:"step"`
-	Counts map[fsm.Status]int64 `json:"counts"`
+	Machine  string              `json:"machine"`
+	Version  int                 `json:"version"`
+	Versions []int               `json:"versions"` // all known ones
+	Stored   bool                `json:"stored"`   // false: no program has stored the definition, and where the steps lead is not known
+	Steps    []engine.StepCounts `json:"steps"`
+	Counted  *counted            `json:"counted"`
+	Format   string              `json:"format"`
+	Graph    string              `json:"graph"`
 }
 
 // Validate checks the values.
 func (c *machineGraph) Validate() error {
 	if c.Version < 0 {
 		return fmt.Errorf("--version: %d, at least 1", c.Version)
-	}
-	if c.Count == 0 {
-		return errors.New("--count: the drawing is of what is counted")
 	}
 	return c.counting.Validate()
 }
@@ -153,56 +157,42 @@ func (c *machineGraph) Run(ctx context.Context, a *app, db *database) error {
 	if err != nil {
 		return err
 	}
-	if all.Counted == nil {
-		var why strings.Builder
-		c.write(&why, nil)
-		return &exitError{codeTimeout, errors.New(strings.TrimSpace(why.String()))}
-	}
-	out := graph{Machine: c.Machine, Version: c.Version, Format: c.Format}
+	out := graph{Machine: c.Machine, Version: c.Version, Format: c.Format, Counted: all.Counted}
 	for _, m := range all.Machines {
 		if m.Machine == c.Machine {
 			out.Versions = append(out.Versions, m.Version)
 		}
 	}
+	if all.Counted == nil && (len(out.Versions) == 0 || c.Version > 0 && !slices.Contains(out.Versions, c.Version)) {
+		var why strings.Builder
+		c.write(&why, nil)
+		return &exitError{codeTimeout, errors.New(cmp.Or(strings.TrimSpace(why.String()), "no program has stored it, and --count 0 does not look for instances"))}
+	}
 	switch {
 	case len(out.Versions) == 0:
-		return &exitError{codeNotFound, fmt.Errorf("no instance is of machine %q, and no live worker registers it", c.Machine)}
+		return &exitError{codeNotFound, fmt.Errorf("no instance is of machine %q, and no program has stored it", c.Machine)}
 	case c.Version == 0:
 		out.Version = out.Versions[len(out.Versions)-1]
 	case !slices.Contains(out.Versions, c.Version):
-		return &exitError{codeNotFound, fmt.Errorf("no instance is of version %d of machine %q, and no live worker registers it; known: %v",
+		return &exitError{codeNotFound, fmt.Errorf("no instance is of version %d of machine %q, and no program has stored it; known: %v",
 			c.Version, c.Machine, out.Versions)}
 	}
-	out.draw(all.counts)
+	out.draw(all)
 	return a.show(out, func(w io.Writer) { fmt.Fprint(w, out.Graph) })
 }
 
-// draw adds the steps of the graph's version, from the counts by step.
-func (g *graph) draw(counts []engine.Count) {
-	g.Steps = []graphStep{}
-	for _, c := range counts {
-		if c.Machine != g.Machine || c.Version != g.Version {
-			continue
-		}
-		if n := len(g.Steps); n == 0 || g.Steps[n-1].Step != c.Step {
-			g.Steps = append(g.Steps, graphStep{c.Step, map[fsm.Status]int64{}})
-		}
-		g.Steps[len(g.Steps)-1].Counts[c.Status] += c.Count
+// draw adds the steps and the drawing.
+func (g *graph) draw(all *machines) {
+	drawn := engine.Draw(g.Machine, g.Version, all.stored, all.counts)
+	g.Stored, g.Steps = drawn.Stored, drawn.Steps
+	comment := "%%"
+	if g.Graph = drawn.Graph.Mermaid(); g.Format == "dot" {
+		comment, g.Graph = "//", drawn.Graph.DOT()
 	}
-	drawn := fsm.Graph{Machine: g.Machine, Version: g.Version}
-	for _, s := range g.Steps {
-		var note []string
-		for _, status := range fsm.Statuses() {
-			if s.Counts[status] > 0 {
-				note = append(note, fmt.Sprintf("%d %s", s.Counts[status], status))
-			}
-		}
-		drawn.Steps = append(drawn.Steps, fsm.GraphStep{Name: s.Step, Note: strings.Join(note, ", ")})
+	if !g.Stored {
+		g.Graph = comment + " the steps that instances stand at; no program has stored where they lead\n" + g.Graph
 	}
-	const hint = " the steps that instances stand at; where they lead only the program knows: fsm.GraphOf draws its definition\n"
-	if g.Format == "dot" {
-		g.Graph = "//" + hint + drawn.DOT()
-	} else {
-		g.Graph = "%%" + hint + drawn.Mermaid()
+	if g.Counted == nil {
+		g.Graph = comment + " without counts\n" + g.Graph
 	}
 }

@@ -9,6 +9,18 @@ import (
 	"github.com/gendurable/gendurable/ent"
 )
 
+// The DefinitionFunc type is an adapter to allow the use of ordinary
+// function as Definition mutator.
+type DefinitionFunc func(context.Context, *ent.DefinitionMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f DefinitionFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.DefinitionMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.DefinitionMutation", m)
+}
+
 // The GateFunc type is an adapter to allow the use of ordinary
 // function as Gate mutator.
 type GateFunc func(context.Context, *ent.GateMutation) (ent.Value, error)

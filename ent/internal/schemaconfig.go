@@ -7,6 +7,7 @@ import "context"
 // SchemaConfig represents alternative schema names for all tables
 // that can be passed at runtime.
 type SchemaConfig struct {
+	Definition      string // Definition table.
 	Gate            string // Gate table.
 	GateKey         string // GateKey table.
 	Instance        string // Instance table.

@@ -9,6 +9,21 @@ import (
 )
 
 var (
+	// DefinitionsColumns holds the columns for the "definitions" table.
+	DefinitionsColumns = []*schema.Column{
+		{Name: "definition", Type: field.TypeString, Size: 2147483647},
+		{Name: "machine", Type: field.TypeString, Size: 2147483647},
+		{Name: "version", Type: field.TypeInt32},
+		{Name: "graph", Type: field.TypeJSON},
+		{Name: "declared_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "updated_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+	}
+	// DefinitionsTable holds the schema information for the "definitions" table.
+	DefinitionsTable = &schema.Table{
+		Name:       "definitions",
+		Columns:    DefinitionsColumns,
+		PrimaryKey: []*schema.Column{DefinitionsColumns[0]},
+	}
 	// GatesColumns holds the columns for the "gates" table.
 	GatesColumns = []*schema.Column{
 		{Name: "name", Type: field.TypeString, Size: 2147483647},
@@ -379,6 +394,7 @@ var (
 	}
 	// Tables holds all the tables in the schema.
 	Tables = []*schema.Table{
+		DefinitionsTable,
 		GatesTable,
 		GateKeysTable,
 		GenDurableTable,
@@ -392,6 +408,13 @@ var (
 )
 
 func init() {
+	DefinitionsTable.Annotation = &entsql.Annotation{
+		Table: "definitions",
+	}
+	DefinitionsTable.Annotation.Checks = map[string]string{
+		"definitions_graph_check": "jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)",
+		"definitions_names_check": "octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text",
+	}
 	GatesTable.Annotation = &entsql.Annotation{
 		Table: "gates",
 	}

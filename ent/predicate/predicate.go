@@ -6,6 +6,9 @@ import (
 	"entgo.io/ent/dialect/sql"
 )
 
+// Definition is the predicate function for definition builders.
+type Definition func(*sql.Selector)
+
 // Gate is the predicate function for gate builders.
 type Gate func(*sql.Selector)
 

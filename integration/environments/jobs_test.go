@@ -104,6 +104,10 @@ func observerTasks() []task {
 			_, err := eng.Admin().Workers(ctx)
 			return err
 		}},
+		{"definitions", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Definitions(ctx)
+			return err
+		}},
 		{"paused queues", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Admin().PausedQueues(ctx)
 			return err

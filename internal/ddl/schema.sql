@@ -1,6 +1,18 @@
 -- Generated from package schema by make generate. DO NOT EDIT.
 -- Create enum type "durable_status"
 CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
+-- Create "definitions" table
+CREATE TABLE "definitions" (
+  "definition" text NOT NULL,
+  "machine" text NOT NULL,
+  "version" integer NOT NULL,
+  "graph" jsonb NOT NULL,
+  "declared_at" timestamptz NOT NULL DEFAULT (now()),
+  "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("definition"),
+  CONSTRAINT "definitions_graph_check" CHECK (jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)),
+  CONSTRAINT "definitions_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text)
+);
 -- Create "gates" table
 CREATE TABLE "gates" (
   "name" text NOT NULL,

@@ -1,0 +1,107 @@
+package fsm
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// WarningKind says what is odd about a definition.
+type WarningKind string
+
+// These are the kinds of warnings.
+const (
+	// WarningUnreachable: no way leads from the initial step to this one. Only an instance whose spec
+	// names the step begins there.
+	WarningUnreachable WarningKind = "unreachable"
+	// WarningDeadEnd: the machine declares where it ends (a step with an empty To), and no way leads
+	// from this step to such an end.
+	WarningDeadEnd WarningKind = "dead_end"
+)
+
+// Warning is something about a definition that works but is seldom meant: a forgotten arrow,
+// mostly. engine.New logs it; [Check] returns it as an error.
+type Warning struct { //nolint:errname // it is an error only where Check makes it one
+	Machine string      `json:"machine"`
+	Version int         `json:"version"`
+	Step    string      `json:"step"`
+	Kind    WarningKind `json:"kind"`
+}
+
+func (w Warning) Error() string {
+	why := "no way leads to it from the initial step"
+	if w.Kind == WarningDeadEnd {
+		why = "no way leads from it to a step at which the machine ends"
+	}
+	return fmt.Sprintf("machine %.80q version %d: steps[%.80q]: %s", w.Machine, w.Version, w.Step, why)
+}
+
+// Check returns all faults of a definition, each a *[DefinitionError], and all warnings, each a
+// [Warning], joined; nil if there are none. It is for a test of the machine: engine.New refuses
+// faults and only logs warnings.
+func Check(d Definition) error {
+	if d == nil {
+		return errors.New("nil definition")
+	}
+	errs := d.Erase().Faults
+	for _, w := range GraphOf(d).Warnings() {
+		errs = append(errs, w)
+	}
+	return errors.Join(errs...)
+}
+
+// Warnings returns what is odd about the steps, in the order of the steps. A step without To may
+// lead to every step, and so warns of nothing behind it. Warnings looks for dead ends only where a
+// step declares that the machine ends there, by an empty To: every step may end an instance, so a
+// machine that declares no end may well have one.
+func (g Graph) Warnings() []Warning {
+	steps := make(map[string]GraphStep, len(g.Steps))
+	from := map[string][]string{} // the steps that lead to a step
+	var ends []string
+	for _, s := range g.Steps {
+		steps[s.Name] = s
+		for _, to := range s.To {
+			from[to] = append(from[to], s.Name)
+		}
+		if s.Anywhere || len(s.To) == 0 {
+			ends = append(ends, s.Name)
+		}
+	}
+	declared := slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return !s.Anywhere && len(s.To) == 0 })
+	reached := reach([]string{g.Initial}, func(name string) []string { return steps[name].To })
+	all := steps[g.Initial].Name == "" || slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Anywhere && reached[s.Name] })
+	ending := reach(ends, func(name string) []string { return from[name] })
+	var out []Warning
+	for _, s := range g.Steps {
+		if !all && !reached[s.Name] {
+			out = append(out, Warning{g.Machine, g.Version, s.Name, WarningUnreachable})
+		}
+		if declared && !ending[s.Name] {
+			out = append(out, Warning{g.Machine, g.Version, s.Name, WarningDeadEnd})
+		}
+	}
+	return out
+}
+
+// Leads reports whether a way leads from one step to another one. A step leads to itself.
+func (g Graph) Leads(from, to string) bool {
+	steps := make(map[string]GraphStep, len(g.Steps))
+	for _, s := range g.Steps {
+		steps[s.Name] = s
+	}
+	reached := reach([]string{from}, func(name string) []string { return steps[name].To })
+	return reached[to] || slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Anywhere && reached[s.Name] })
+}
+
+// reach returns all names that next leads to, from some names on, these included.
+func reach(names []string, next func(string) []string) map[string]bool {
+	seen := map[string]bool{}
+	for len(names) > 0 {
+		name := names[len(names)-1]
+		if names = names[:len(names)-1]; !seen[name] {
+			seen[name] = true
+			names = append(names, next(name)...)
+		}
+	}
+	return seen
+}
