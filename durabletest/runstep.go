@@ -76,15 +76,17 @@ func FailedChild[S, R any](m fsm.Machine[S, R], state S, why fsm.Failure, text s
 type Outcome struct {
 	Kind     fsm.OutcomeKind
 	Step     string          // Next, Await, Children: the step to go on at
-	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop)
+	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop, Again)
 	Result   json.RawMessage // Done
-	Delay    time.Duration   // Next, Retry
+	Delay    time.Duration   // Next, Retry, Again
 	At       time.Time       // Next: not before it; Await: wake no later. Zero: none
 	Timeout  time.Duration   // Await; 0: none
 	Names    []string        // Await: the names of the signals, as given
 	Children []Spawn         // in order
 	Err      string          // Retry, Stop: the last error
 	Failure  fsm.Failure     // Stop
+	Unless   []string        // Done, Stop: it goes on if a signal of one of these names waits,
+	Else     string          // at this step, with State
 
 	codec  fsm.Codec
 	within func(ctx context.Context, tx any) (*step.Commit, error)
@@ -169,6 +171,9 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 	}
 	out = Outcome{Kind: c.Kind, Step: c.Step, State: c.State, Result: c.Result, Delay: c.Delay, At: c.At, Timeout: c.Timeout,
 		Names: c.Names, Err: c.Err, Failure: fsm.Failure(c.Failure), codec: codec}
+	if c.Unless != nil {
+		out.Unless, out.Else, out.State = c.Unless.Names, c.Unless.Step, c.Unless.State
+	}
 	for _, s := range c.Spawn {
 		out.Children = append(out.Children, Spawn{State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,
 			Queue: s.Queue, Priority: int(s.Priority), Key: fsm.Key(s.Key), Scope: fsm.Scope(s.Scope), PartitionKey: s.PartitionKey,

@@ -36,6 +36,8 @@ type (
 	DrainEvent = worker.DrainEvent
 	// PruneEvent reports instances that were deleted past their retention.
 	PruneEvent = worker.PruneEvent
+	// UnreadEvent reports signals that were deleted unconsumed.
+	UnreadEvent = worker.UnreadEvent
 	// FireEvent reports a schedule that has moved on.
 	FireEvent = worker.FireEvent
 )

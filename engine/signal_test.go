@@ -3,7 +3,9 @@ package engine_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,6 +33,60 @@ func TestSignalToWhoWaits(t *testing.T) {
 		_, err = e.Signal(t.Context(), fsm.Key("seat"), paid.With(4200))
 		require.ErrorIs(t, err, engine.ErrNoTarget)
 	}
+}
+
+// A payment that comes while the last step runs is seen: the instance ends only if none waits. What
+// Done deletes is told to a hook.
+func TestDoneUnlessASignalWaits(t *testing.T) {
+	t.Parallel()
+	other := fsm.DeclareSignal[int]("other")
+	var mu sync.Mutex
+	var kinds []fsm.OutcomeKind
+	unread := map[string]int{}
+	m := fsm.Declare[int, string]("till")
+	e := working(t, pgtest.Pool(t, pgtest.Migrated(t)), rarely, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{m.Define(
+			fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				for _, s := range []fsm.Message{paid.With(4200), other.With(1)} {
+					if _, err := engine.FromContext(ctx).Signal(ctx, v.ID, s); err != nil {
+						return nil, err
+					}
+				}
+				return v.Done("not paid").Unless("late", paid).With(7), nil
+			}).To("late"),
+			fsm.Step("late", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				cents, ok, err := paid.First(v)
+				if err != nil || !ok {
+					return nil, errors.Join(err, errors.New("woken for nothing"))
+				}
+				return v.Done(fmt.Sprint("paid ", cents, " in state ", v.State)).Unless("late", paid), nil
+			}).To("late"),
+		)}
+		c.Hooks = append(c.Hooks, engine.Hooks{
+			Step: func(_ context.Context, s engine.StepEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				kinds = append(kinds, s.Outcome)
+			},
+			Unread: func(_ context.Context, u engine.UnreadEvent) {
+				mu.Lock()
+				defer mu.Unlock()
+				for name, n := range u.Signals {
+					unread[u.Instance.Machine+" "+name] += n
+				}
+			},
+		})
+	})
+	id, err := e.Insert(t.Context(), m.New(1))
+	require.NoError(t, err)
+	got, err := m.Wait(within(t), e, id)
+	require.NoError(t, err)
+	require.Equal(t, "paid 4200 in state 7", got)
+	require.NoError(t, e.Stop(within(t)))
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, []fsm.OutcomeKind{fsm.OutcomeNext, fsm.OutcomeDone}, kinds)
+	require.Equal(t, map[string]int{"till other": 1}, unread)
 }
 
 // parked blocks until an instance awaits a signal.

@@ -83,15 +83,16 @@ func (v *Visit[S, R]) RetryBy(p RetryPolicy, err error) Outcome {
 	return o
 }
 
-// Done ends the instance with its result. It consumes the signals of [Visit.Awaited].
-func (v *Visit[S, R]) Done(result R) Outcome {
-	return &ending{exec: v.execution(), result: result}
+// Done ends the instance with its result. It consumes the signals of [Visit.Awaited], and deletes
+// whatever else is in the inbox: see [Ending.Unless].
+func (v *Visit[S, R]) Done(result R) *Ending[S] {
+	return &Ending[S]{exec: v.execution(), result: result}
 }
 
 // Stop ends the instance as failed ([FailureStopped]). The text of the reason becomes the
 // instance's last_error, at most 8 KiB of it. A nil reason is an [OutcomeError].
-func (v *Visit[S, R]) Stop(reason error) Outcome {
-	return &stopping{exec: v.execution(), reason: reason}
+func (v *Visit[S, R]) Stop(reason error) *Ending[S] {
+	return &Ending[S]{exec: v.execution(), reason: reason, failed: true}
 }
 
 // Transition is the outcome of [Visit.Next].
@@ -180,7 +181,7 @@ func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := p.names()
+	names, err := p.exec.names(p.signals)
 	if err != nil {
 		return nil, err
 	}
@@ -212,10 +213,11 @@ func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-func (p *Parking) names() ([]string, error) {
+// names returns the distinct names of signals.
+func (x *execution) names(signals []AnySignal) ([]string, error) {
 	var names []string
-	seen := make(map[string]bool, len(p.signals))
-	for i, s := range p.signals {
+	seen := make(map[string]bool, len(signals))
+	for i, s := range signals {
 		field := fmt.Sprintf("signals[%d]", i)
 		if s == nil {
 			return nil, outcomeFault(field, errors.New("nil"))
@@ -229,9 +231,9 @@ func (p *Parking) names() ([]string, error) {
 		}
 	}
 	if len(names) == 0 {
-		return nil, outcomeFault("signals", errors.New("none: nothing could wake the instance"))
+		return nil, outcomeFault("signals", errors.New("none: at least one is needed"))
 	}
-	if limit := p.exec.env.Limits.AwaitNames; len(names) > limit {
+	if limit := x.env.Limits.AwaitNames; len(names) > limit {
 		return nil, outcomeFault("signals", fmt.Errorf("%d names, at most %d", len(names), limit))
 	}
 	return names, nil
@@ -351,37 +353,6 @@ func (p *policing) Erase(of *step.Claim) (*step.Commit, error) {
 	return p.policy.commit(of.Attempt, state, p.err)
 }
 
-type ending struct {
-	exec   *execution
-	result any
-}
-
-func (e *ending) Erase(of *step.Claim) (*step.Commit, error) {
-	if err := e.exec.owns(of); err != nil {
-		return nil, err
-	}
-	result, err := encode(e.exec.env, e.result)
-	if err != nil {
-		return nil, outcomeFault("result", err)
-	}
-	return &step.Commit{Kind: step.Done, Result: result}, nil
-}
-
-type stopping struct {
-	exec   *execution
-	reason error
-}
-
-func (s *stopping) Erase(of *step.Claim) (*step.Commit, error) {
-	if err := s.exec.owns(of); err != nil {
-		return nil, err
-	}
-	if s.reason == nil {
-		return nil, outcomeFault("reason", errors.New("nil"))
-	}
-	return stopped(FailureStopped, s.reason), nil
-}
-
 func stopped(why Failure, err error) *step.Commit {
 	return &step.Commit{Kind: step.Stop, Err: step.SanitizeError(err), Failure: string(why)}
 }
@@ -416,18 +387,26 @@ func (x *execution) store(of *step.Claim, state any) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// onward checks the step that an outcome leads to against the machine and against the running
-// step's To, and encodes the state.
+// onward checks the step that an outcome leads to, and encodes the state.
 func (x *execution) onward(of *step.Claim, to string, state any) (json.RawMessage, error) {
-	if err := x.owns(of); err != nil {
+	if err := x.leads(of, to); err != nil {
 		return nil, err
 	}
+	return x.store(of, state)
+}
+
+// leads checks the step that an outcome leads to against the machine and against the running step's
+// To.
+func (x *execution) leads(of *step.Claim, to string) error {
+	if err := x.owns(of); err != nil {
+		return err
+	}
 	if _, ok := x.machine.Steps[to]; !ok {
-		return nil, outcomeFault("step", fmt.Errorf("machine %q version %d has no step %.80q, only %q",
+		return outcomeFault("step", fmt.Errorf("machine %q version %d has no step %.80q, only %q",
 			x.machine.Name, x.machine.Version, to, slices.Sorted(maps.Keys(x.machine.Steps))))
 	}
 	if from := x.machine.Steps[of.Step]; from.To != nil && !slices.Contains(from.To, to) {
-		return nil, outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
+		return outcomeFault("step", fmt.Errorf("step %q may lead to %q only, not to %q", of.Step, from.To, to))
 	}
-	return x.store(of, state)
+	return nil
 }

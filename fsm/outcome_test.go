@@ -83,6 +83,15 @@ func TestOutcomes(t *testing.T) {
 			func(v *cartVisit) fsm.Outcome { return v.Done("all") },
 			step.Commit{Kind: step.Done, Result: json.RawMessage(`"all"`)},
 		},
+		"done unless": {
+			func(v *cartVisit) fsm.Outcome { return v.Done("all").Unless("end", paid, other, paid) },
+			step.Commit{Kind: step.Done, Result: json.RawMessage(`"all"`), Unless: &step.Unless{Names: []string{"paid", "other"}, Step: "end"}},
+		},
+		"stop unless, with a state": {
+			func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).Unless("end", paid).With(cart{ID: 9}) },
+			step.Commit{Kind: step.Stop, Err: "broken", Failure: "stopped",
+				Unless: &step.Unless{Names: []string{"paid"}, Step: "end", State: json.RawMessage(`{"id":9}`)}},
+		},
 		"stop": {
 			func(v *cartVisit) fsm.Outcome { return v.Stop(errors.New("no\x00 more\xff")) },
 			step.Commit{Kind: step.Stop, Err: "no more\ufffd", Failure: "stopped"},
@@ -137,6 +146,12 @@ func TestOutcomeFaults(t *testing.T) {
 		"next longest":         {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(math.MaxInt64) }, "delay", "100 years"},
 		"next at over 100 y":   {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).At(centuries) }, "at", "100 years"},
 		"next after and at":    {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(0).At(time.Now()) }, "at", "both"},
+		"nil ending":           {func(*cartVisit) fsm.Outcome { return (*fsm.Ending[cart])(nil) }, "outcome", "nil"},
+		"zero ending":          {func(*cartVisit) fsm.Outcome { return new(fsm.Ending[cart]).Unless("end", paid) }, "outcome", "another visit"},
+		"unless unknown":       {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("ned", paid) }, "step", `no step "ned"`},
+		"unless nothing":       {func(v *cartVisit) fsm.Outcome { return v.Done("x").Unless("end") }, "signals", "none"},
+		"unless many":          {func(v *cartVisit) fsm.Outcome { return v.Stop(errBroken).Unless("end", names...) }, "signals", "1001 names, at most 1000"},
+		"with, always ending":  {func(v *cartVisit) fsm.Outcome { return v.Done("x").With(cart{}) }, "state", "without Unless"},
 		"await nothing":        {await(), "signals", "none"},
 		"await nil":            {await(paid, nil), "signals[1]", "nil"},
 		"await empty":          {await(paid, fsm.DeclareSignal[int]("")), "signals[1]", "empty"},

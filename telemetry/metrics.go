@@ -54,6 +54,7 @@ type metrics struct {
 	reaped  metric.Int64Counter
 	drained metric.Int64Counter
 	deleted metric.Int64Counter
+	unread  metric.Int64Counter
 
 	occurrences metric.Int64Counter
 	lateness    metric.Float64Histogram
@@ -95,6 +96,7 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		reaped:         counter("reap.claims", "{claim}", "Claims whose lease had expired: released to run again, or failed."),
 		drained:        counter("drain.claims", "{claim}", "Claims at the end of a stop: released unstarted, or abandoned while running."),
 		deleted:        counter("gc.deleted", "{instance}", "Instances deleted past their retention."),
+		unread:         counter("signal.unread", "{signal}", "Signals deleted that nobody had consumed: their instance is done, or was deleted."),
 		occurrences:    counter("schedule.occurrences", "{occurrence}", "Occurrences of schedules: inserted; missed or skipped by policy."),
 		lateness:       duration("schedule.lateness", "From an occurrence's time to its insertion, of the newest of a firing."),
 		callDuration:   duration("call.duration", "Calls that insert or signal."),
@@ -145,7 +147,15 @@ func (m *metrics) hooks() engine.Hooks {
 			m.drained.Add(ctx, int64(e.Released), m.byResult.of("released"))
 			m.drained.Add(ctx, int64(e.Abandoned), m.byResult.of("abandoned"))
 		},
-		Prune: func(ctx context.Context, e engine.PruneEvent) { m.deleted.Add(ctx, int64(e.Deleted), m.plain.of()) },
+		Prune: func(ctx context.Context, e engine.PruneEvent) {
+			m.deleted.Add(ctx, int64(e.Deleted), m.plain.of())
+			m.unread.Add(ctx, int64(e.Unread), m.byResult.of("deleted"))
+		},
+		Unread: func(ctx context.Context, e engine.UnreadEvent) {
+			for _, n := range e.Signals {
+				m.unread.Add(ctx, int64(n), m.byResult.of("done"))
+			}
+		},
 		Fire: func(ctx context.Context, e engine.FireEvent) {
 			for result, n := range map[string]int{"inserted": e.Inserted, "missed": e.Missed, "skipped": e.Skipped} {
 				m.occurrences.Add(ctx, int64(n), m.byOccurrence.of(e.Schedule, result))
@@ -185,6 +195,8 @@ func (m *metrics) begin(c *engine.Config) {
 		fsm.FailureCancelled, fsm.FailureDeadline} {
 		m.failed.Add(ctx, 0, m.byFailure.of(string(f)))
 	}
+	m.unread.Add(ctx, 0, m.byResult.of("deleted"))
+	m.unread.Add(ctx, 0, m.byResult.of("done"))
 	m.reaped.Add(ctx, 0, m.byResult.of("released"))
 	m.reaped.Add(ctx, 0, m.byResult.of("failed"))
 	m.drained.Add(ctx, 0, m.byResult.of("released"))

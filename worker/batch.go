@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -172,7 +173,8 @@ func (c *committer) commitOnce(batch []*pending, wait time.Duration) error {
 		return err
 	}
 	c.applied(&done, c.since()-began)
-	c.settle(batch, done.Applied)
+	c.unread(done.Unread, entries)
+	c.settle(batch, &done)
 	return nil
 }
 
@@ -252,6 +254,25 @@ func (c *committer) applied(done *store.Committed, took time.Duration) {
 	tell(c.base, c.process, c.hooks.commit, CommitEvent{Outcomes: len(done.Applied), Took: took})
 }
 
+// unread calls the hook about signals that were deleted unconsumed.
+func (c *committer) unread(deleted []store.Unread, entries []store.Entry) {
+	if len(deleted) == 0 || len(c.hooks.unread) == 0 {
+		return
+	}
+	byInstance := map[int64]map[string]int{}
+	for _, u := range deleted {
+		if byInstance[u.Instance] == nil {
+			byInstance[u.Instance] = map[string]int{}
+		}
+		byInstance[u.Instance][u.Name] += u.Number
+	}
+	for i := range entries {
+		if signals := byInstance[entries[i].Claim.ID]; signals != nil {
+			tell(c.base, c.process, c.hooks.unread, UnreadEvent{Instance: fsm.InfoOf(entries[i].Claim), Signals: signals})
+		}
+	}
+}
+
 // woke announces the queues and keys in which a commit has made something runnable.
 func (c *committer) woke(done *store.Committed) {
 	c.Nudge(done.Queues...)
@@ -265,19 +286,20 @@ func (c *committer) woke(done *store.Committed) {
 
 // settle answers the outcomes that were applied. The others were stale, or were left out because
 // someone held their row or their parent's. It resolves those, and puts the undecided ones aside.
-func (c *committer) settle(batch []*pending, applied map[int64]bool) {
+func (c *committer) settle(batch []*pending, done *store.Committed) {
 	var ended []int64
 	var rest []*pending
 	for _, p := range batch {
-		if !applied[p.entry.Claim.ID] {
+		if !done.Applied[p.entry.Claim.ID] {
 			rest = append(rest, p)
 			continue
 		}
-		if p.terminal() {
+		turned := done.Turned[p.entry.Claim.ID]
+		if p.terminal() && !turned {
 			ended = append(ended, p.entry.Claim.ID)
 		}
 		c.worked[p.entry.Needs()].Add(1)
-		c.answer(p, commitReply{})
+		c.answer(p, commitReply{turned: turned})
 	}
 	c.ended(ended)
 	if len(rest) > 0 {

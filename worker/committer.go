@@ -94,6 +94,7 @@ type commitReply struct {
 	refused   error // Postgres refused its data: nothing was written
 	abandoned bool  // the worker stopped first: the lease decides
 	undone    bool  // for a probed outcome: nothing was written, nor will be
+	turned    bool  // it is durable, but the instance has not ended: see step.Unless
 }
 
 func newCommitter(p *process, flights *flights, promotions *promotions) *committer {

@@ -80,6 +80,15 @@ type DrainEvent struct {
 // PruneEvent says that instances past their retention were deleted.
 type PruneEvent struct {
 	Deleted int
+	Unread  int // signals that nobody had consumed, deleted with instances that had failed
+}
+
+// UnreadEvent says that signals were deleted that nobody had consumed, since their instance is
+// done. They were accepted before, so a sender may count on them: [fsm.Ending.Unless] keeps an
+// instance from ending beside such a signal. The event of a commit whose answer is lost is missing.
+type UnreadEvent struct {
+	Instance fsm.Info
+	Signals  map[string]int // how many, by name
 }
 
 // FireEvent says that a schedule was advanced.

@@ -186,6 +186,10 @@ func (x *execution) consider(r commitReply) (outcome *step.Commit, over bool) {
 		return nil, false
 	}
 	o := x.sent.entry.Commit
+	if r.turned {
+		x.report(&step.Commit{Kind: step.Next})
+		return nil, true
+	}
 	x.report(o)
 	if x.sent.entry.Keep {
 		x.advance(o)

@@ -37,6 +37,9 @@ type Hooks struct {
 	Drain func(ctx context.Context, e DrainEvent)
 	// Prune is called when instances past their retention were deleted.
 	Prune func(ctx context.Context, e PruneEvent)
+	// Unread is called when an instance is done and signals that nobody had consumed were deleted with
+	// its inbox.
+	Unread func(ctx context.Context, e UnreadEvent)
 	// Fire is called when a schedule was advanced.
 	Fire func(ctx context.Context, e FireEvent)
 }
@@ -54,6 +57,7 @@ type listeners struct {
 	stale      []func(ctx context.Context, e StaleEvent)
 	drain      []func(ctx context.Context, e DrainEvent)
 	prune      []func(ctx context.Context, e PruneEvent)
+	unread     []func(ctx context.Context, e UnreadEvent)
 	fire       []func(ctx context.Context, e FireEvent)
 }
 
@@ -70,6 +74,7 @@ func listen(hooks []Hooks) (l listeners) {
 		add(&l.stale, h.Stale)
 		add(&l.drain, h.Drain)
 		add(&l.prune, h.Prune)
+		add(&l.unread, h.Unread)
 		add(&l.fire, h.Fire)
 	}
 	return l

@@ -39,7 +39,7 @@ func (g *pruner) run() {
 				slog.Any("refused", done.Refused))
 		}
 		if done.Instances > 0 {
-			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances})
+			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances, Unread: done.Unread})
 		}
 	}
 }

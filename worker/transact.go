@@ -75,10 +75,12 @@ func (x *execution) transact(o *step.Commit) turn {
 			return turn{entry: t.Entry, reply: commitReply{stale: true}}
 		}
 		x.commits.applied(&t.Committed, x.since()-began)
-		if t.Entry.Commit.Kind.Terminal() {
+		x.commits.unread(t.Unread, []store.Entry{t.Entry})
+		turned := t.Turned[x.f.claim.ID]
+		if t.Entry.Commit.Kind.Terminal() && !turned {
 			x.ended([]int64{x.f.claim.ID})
 		}
-		return turn{entry: t.Entry}
+		return turn{entry: t.Entry, reply: commitReply{turned: turned}}
 	}
 	return turn{kind: turnEnded}
 }

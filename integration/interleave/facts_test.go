@@ -41,18 +41,22 @@ func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool
 	if e.Commit.Kind == step.Await && e.Commit.Step == e.Claim.Step {
 		ignored = presented
 	}
+	unless := []string{}
+	if e.Commit.Unless != nil {
+		unless = e.Commit.Unless.Names
+	}
 	f.outcomes = append(f.outcomes, []any{mark, actor, e.Claim.ID, worker, e.Claim.Token, e.Claim.Visit, kind, presented, ignored,
-		len(e.Commit.Spawn), applied})
+		len(e.Commit.Spawn), applied, unless})
 }
 
 // mark notes the mark of an operation that ends instances without an outcome of theirs.
 func (f *facts) mark(mark, actor string, kind step.Kind) {
-	f.outcomes = append(f.outcomes, []any{mark, actor, 0, "", 0, 0, kind, []int64{}, []int64{}, 0, false})
+	f.outcomes = append(f.outcomes, []any{mark, actor, 0, "", 0, 0, kind, []int64{}, []int64{}, 0, false, []string{}})
 }
 
 // cancelledFamily notes that an instance was cancelled with its descendants.
 func (f *facts) cancelledFamily(actor string, root int64) {
-	f.outcomes = append(f.outcomes, []any{uuid.NewString(), actor, root, "", 0, 0, kindFamily, []int64{}, []int64{}, 0, true})
+	f.outcomes = append(f.outcomes, []any{uuid.NewString(), actor, root, "", 0, 0, kindFamily, []int64{}, []int64{}, 0, true, []string{}})
 }
 
 // holds notes a claim whose lease the actor may extend, or that it may release.
@@ -103,17 +107,17 @@ func (f *facts) asks(worker, key string, lingers bool) {
 // save queues the facts for the database.
 func (f *facts) save(b *pgx.Batch) {
 	for table, rows := range map[string][][]any{
-		`outcome VALUES ($1::text::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`: f.outcomes,
-		`held VALUES ($1, $2, $3, $4)`:                                              f.held,
-		`stale VALUES ($1, $2, $3, $4, $5)`:                                         f.stale,
-		`claimed VALUES ($1, $2, $3, $4, $5, $6, $7)`:                               f.claimed,
-		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                              f.sent,
-		`inserted VALUES ($1, $2, $3, $4)`:                                          f.inserted,
-		`owned VALUES ($1::text::uuid)`:                                             f.owned,
-		`firing VALUES ($1, $2, $3, $4, $5, $6)`:                                    f.firings,
-		`tried VALUES ($1, $2)`:                                                     f.tried,
-		`landed VALUES ($1, $2)`:                                                    f.landed,
-		`asked VALUES ($1, $2, $3)`:                                                 f.asked,
+		`outcome VALUES ($1::text::uuid, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`: f.outcomes,
+		`held VALUES ($1, $2, $3, $4)`:                 f.held,
+		`stale VALUES ($1, $2, $3, $4, $5)`:            f.stale,
+		`claimed VALUES ($1, $2, $3, $4, $5, $6, $7)`:  f.claimed,
+		`sent VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`: f.sent,
+		`inserted VALUES ($1, $2, $3, $4)`:             f.inserted,
+		`owned VALUES ($1::text::uuid)`:                f.owned,
+		`firing VALUES ($1, $2, $3, $4, $5, $6)`:       f.firings,
+		`tried VALUES ($1, $2)`:                        f.tried,
+		`landed VALUES ($1, $2)`:                       f.landed,
+		`asked VALUES ($1, $2, $3)`:                    f.asked,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

@@ -273,7 +273,7 @@ var onlyReads = map[string]bool{"settings": true, "claim read": true, "claim inb
 
 // labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
-	{"AS fits", "admit"}, {"SET place = NULL, updated_at", "withdraw"}, {"WITH RECURSIVE lines(k)", "lines"},
+	{"WITH turned AS", "unless"}, {"AS fits", "admit"}, {"SET place = NULL, updated_at", "withdraw"}, {"WITH RECURSIVE lines(k)", "lines"},
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},

@@ -27,6 +27,10 @@ BEGIN
       WHERE g.partition_key = NEW.partition_key AND g.queue = NEW.queue AND g.status = 'runnable' AND NOT g.paused
         AND g.eligible_at <= statement_timestamp() AND (g.priority, g.eligible_at, g.id) < (OLD.priority, OLD.eligible_at, OLD.id) LIMIT 1;
     END IF;
+    IF OLD.status IN ('done', 'failed') AND NEW.status = 'runnable' AND NEW.commit_id = OLD.commit_id THEN
+      UPDATE interleave.change c SET n = NEW WHERE c.xid = pg_current_xact_id() AND (c.n).id = NEW.id AND (c.n).commit_id = NEW.commit_id;
+      IF FOUND THEN RETURN NULL; END IF; -- an end that its own transaction takes back, since a signal waits, is one move
+    END IF;
     INSERT INTO interleave.change (overtook, o, n) VALUES (before, OLD, NEW);
   END IF;
   RETURN NULL;
@@ -84,7 +88,7 @@ CREATE TABLE interleave.reference (instance bigint REFERENCES gendurable.gen_dur
 -- Every attempt to commit: the fence it was sent with, what it was given, and whether it was reported as applied. Kinds are those of the
 -- commit statement and those of facts_test.go. What has no worker is no outcome: a sweep, or an operator's verb, whose mark may be on any row.
 CREATE UNLOGGED TABLE interleave.outcome (mark uuid, actor text, id bigint, worker text, token bigint, visit bigint, kind text,
-  presented bigint[], ignored bigint[], children int, applied boolean);
+  presented bigint[], ignored bigint[], children int, applied boolean, unless text[] DEFAULT '{}');
 CREATE UNLOGGED TABLE interleave.held (actor text, worker text, id bigint, token bigint);
 CREATE UNLOGGED TABLE interleave.stale (actor text, worker text, id bigint, token bigint, visit bigint);
 CREATE UNLOGGED TABLE interleave.claimed (actor text, worker text, id bigint, token bigint, awaited bigint[], fencing bigint, lingers boolean);
@@ -207,12 +211,22 @@ UNION ALL
 SELECT 'signal lost', format('signal %s of %s taken by %s', (l.o).id, (l.o).target_id, l.actor)
 FROM interleave.letter l WHERE (l.o).id IS NOT NULL AND (l.o).consumed_at IS NULL AND ((l.n).id IS NULL OR (l.n).consumed_at IS NOT NULL)
   AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
-    WHERE m.xid = l.xid AND m.id = (l.o).target_id AND m.marked AND (u.kind = 'done' OR u.kind IN ('kept', 'next', 'children') AND (l.o).id = ANY (u.presented)))
+    WHERE m.xid = l.xid AND m.id = (l.o).target_id AND m.marked AND (u.kind = 'done' AND m.is = 'done'
+      OR (u.kind IN ('kept', 'next', 'children') OR m.is = 'runnable' AND u.unless <> '{}') AND (l.o).id = ANY (u.presented)))
   AND NOT EXISTS (SELECT FROM interleave.change c WHERE c.xid = l.xid AND (c.n).id IS NULL AND (c.o).id = (l.o).target_id)
 UNION ALL
 SELECT 'signal not consumed', format('signal %s of %s', s.id, s.target_id)
-FROM gendurable.signals s JOIN interleave.outcome u ON u.id = s.target_id AND u.kind IN ('kept', 'next', 'children') AND s.id = ANY (u.presented)
-JOIN interleave.move m ON m.marked AND m.id = u.id AND (m.n).commit_id = u.mark WHERE s.consumed_at IS NULL
+FROM gendurable.signals s JOIN interleave.outcome u ON u.id = s.target_id AND s.id = ANY (u.presented)
+JOIN interleave.move m ON m.marked AND m.id = u.id AND (m.n).commit_id = u.mark
+WHERE s.consumed_at IS NULL AND (u.kind IN ('kept', 'next', 'children') OR m.is = 'runnable' AND u.unless <> '{}')
+UNION ALL
+SELECT 'ended beside a signal', format('instance %s beside signal %s', m.id, w.id)
+FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id AND m.is IN ('done', 'failed')
+CROSS JOIN LATERAL (
+  SELECT (l.o).id FROM interleave.letter l WHERE l.xid = m.xid AND (l.n).id IS NULL AND (l.o).consumed_at IS NULL
+    AND (l.o).target_id = m.id AND (l.o).name = ANY (u.unless)
+  UNION ALL SELECT s.id FROM gendurable.signals s WHERE s.consumed_at IS NULL AND s.target_id = m.id AND s.name = ANY (u.unless)) w
+WHERE m.marked AND NOT w.id = ANY (u.presented)
 UNION ALL
 SELECT 'told delivered', format('a signal to %s, of which nothing is known', t.target)
 FROM interleave.sent t WHERE t.accepted AND NOT t.duplicate

@@ -73,6 +73,9 @@ var violations = map[string][]string{
 	"signal lost":          {posted(`{"id":21,"target_id":2}`, nobody)},
 	"signal not consumed": {row(subjectID), signal(21, subjectID, "go", ""), intended(step.Next, "{21}", 0, true),
 		moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
+	"ended beside a signal": {
+		fmt.Sprintf(`INSERT INTO interleave.outcome VALUES ('%s', 'A', 2, 'w', 11, 3, 'done', '{}', '{}', 0, true, '{go}')`, aMark),
+		moved(`{"id":2,"status":"executing"}`, `{"id":2,"status":"done","commit_id":"`+aMark+`"}`), row(subjectID), signal(21, subjectID, "go", "")},
 	"told delivered":         {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, true)`},
 	"told undelivered":       {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, false)`, posted(nobody, `{"id":21,"target_id":2}`)},
 	"no target though alive": {row(subjectID), `INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 0, false, false, false)`},

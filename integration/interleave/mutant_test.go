@@ -100,7 +100,8 @@ func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
 	if drop < 0 || update < 0 {
 		return false
 	}
-	queries[drop].SQL = `DELETE FROM gendurable.signals s WHERE s.target_id = ANY($1::bigint[]) AND $2::uuid IS NOT NULL`
+	queries[drop].SQL = `DELETE FROM gendurable.signals s WHERE s.target_id = ANY($1::bigint[]) AND $2::uuid IS NOT NULL AND coalesce($3::bigint[], '{}') IS NOT NULL`
+	queries[update].SQL = strings.Replace(queries[update].SQL, "RETURNING g.id", "RETURNING g.id, '', 0", 1) // for who reads the other's rows
 	queries[drop].SQL, queries[update].SQL = queries[update].SQL, queries[drop].SQL
 	queries[drop].Arguments, queries[update].Arguments = queries[update].Arguments, queries[drop].Arguments
 	return true
@@ -169,6 +170,8 @@ var mutants = []mutant{
 		"FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint AND g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits)")},
 	{"no re-check", "executing/park at itself|signal stop", "lost wake",
 		of("s.id NOT IN (SELECT unnest($3", text("WHERE g.id = ANY($1::bigint[])", "WHERE false AND g.id = ANY($1::bigint[])"))},
+	{"end without a look at the inbox", "executing/done, unless|signal stop", "ended beside a signal",
+		of("WITH turned AS", text("WHERE g.id = u.id AND", "WHERE false AND g.id = u.id AND"))},
 	{"re-check by high-water mark", "reclaimed/park at itself|zombie: beat", "lost wake",
 		text("s.id NOT IN (SELECT unnest($3::bigint[]))", "s.id > (SELECT max(x) FROM unnest($3::bigint[]) x)")},
 	{"delivery without a lock", "executing/done|signal go", "signal of the dead",

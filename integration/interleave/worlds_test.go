@@ -123,6 +123,12 @@ func stopped(c *step.Claim) store.Entry {
 	return entry(c, step.Commit{Kind: step.Stop, Failure: "stopped", Err: "no"})
 }
 
+// unless lets the instance of an ending outcome go on if a signal waits.
+func unless(e store.Entry, name string) store.Entry {
+	e.Commit.Unless = &step.Unless{Names: []string{name}, Step: "t"}
+	return e
+}
+
 func next(c *step.Claim) store.Entry { return entry(c, step.Commit{Kind: step.Next, Step: "t"}) }
 
 func awaits(c *step.Claim, to string, names ...string) store.Entry {
@@ -173,6 +179,10 @@ func outcomes(c *step.Claim) []verb {
 		sole(commits("spawn, keyed", true, spawns(c, spec("c1", ""), spec("c2", "k")))),
 		commits("done", false, done(c)),
 		sole(commits("stop", false, stopped(c))),
+		sole(commits("done, unless", false, unless(done(c), "stop"))),
+		sole(commits("done, unless, slow", true, unless(done(c), "stop"))),
+		sole(commits("stop, unless", false, unless(stopped(c), "stop"))),
+		sole(transacts("own: done, unless", unless(done(c), "stop"))),
 		sole(commits("park, slow", true, awaits(c, "t", "stop"))),
 		sole(commits("done, slow", true, done(c))),
 		sole(commits("batch: done, done", false, done(c), done(siblingClaim))),
@@ -236,7 +246,7 @@ func worlds() []world {
 			claims("claim by another", "default", "w2", 10), inTurn("reap, claim", reaps("", 0), claims("", "default", owner, 10)),
 		})},
 		{name: "orphan", setup: append(orphan, inbox...), only: ends, verbs: join(delivered, started, beside, inserted, shuffled, []verb{
-			commits("done", false, done(orphanClaim)), sole(commits("done, slow", true, done(orphanClaim))), sole(transacts("own: done", done(orphanClaim))),
+			commits("done", false, done(orphanClaim)), sole(commits("done, unless", false, unless(done(orphanClaim), "stop"))), sole(commits("done, slow", true, done(orphanClaim))), sole(transacts("own: done", done(orphanClaim))),
 			sole(commits("batch: done, done", false, done(orphanClaim), done(siblingClaim))),
 			sole(commits("batch: done, kept", false, done(orphanClaim), kept(siblingClaim))),
 			reaps("reap", 0), beats("beat", orphanClaim), releases("release", orphanClaim), claims("claim", "default", owner, 10), promotes(), sweeps(),

@@ -119,6 +119,11 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 	case model.Stop:
 		o.Err, o.Failure = "stopped "+number(h.uid()), "stopped"
 	}
+	if (o.Kind == model.Finish || o.Kind == model.Stop) && h.flip("unless") {
+		if o.Step, o.Unless = one(h, steps, "step"), []string{one(h, names, "name")}; h.flip("with a state") {
+			o.State = h.payload()
+		}
+	}
 	return o, keep
 }
 

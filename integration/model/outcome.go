@@ -33,6 +33,7 @@ type Outcome struct {
 	Children []Spec        // ScheduleChildren
 	Err      string        // Retry, Stop
 	Failure  string        // Stop
+	Unless   []string      // Finish, Stop: if a signal of these names waits, the instance goes on at Step, with State ("": kept)
 }
 
 // Entry is an outcome to commit.
@@ -40,6 +41,8 @@ type Entry struct {
 	Claim   Claim
 	Outcome Outcome
 	Keep    bool // Next without delay only: the claim is kept, and the instance stays executing
+
+	turned bool // it did not end: see Outcome.Unless
 }
 
 // Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not
@@ -68,7 +71,12 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 		ends := e.Outcome.Kind == Finish || e.Outcome.Kind == Stop
 		applied[n] = w.Holds(&e.Claim) && !w.stuck(w.Get(e.Claim.ID), ends)
 	}
-	each(w.decide)
+	each(func(i *Instance, e *Entry) {
+		if w.waits(i, e) {
+			e.turned = true
+		}
+		w.decide(i, e)
+	})
 	each(w.consume)
 	each(w.spawn)
 	each(func(i *Instance, _ *Entry) {
@@ -79,11 +87,27 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 	return applied
 }
 
+// waits reports whether a signal keeps an instance from ending: one that its execution was not
+// given.
+func (w *World) waits(i *Instance, e *Entry) bool {
+	return slices.ContainsFunc(w.Inbox(i.ID), func(s Signal) bool {
+		return slices.Contains(e.Outcome.Unless, s.Name) && !slices.ContainsFunc(e.Claim.Awaited, func(g Signal) bool { return g.ID == s.ID })
+	})
+}
+
 // decide changes the instance itself.
 func (w *World) decide(i *Instance, e *Entry) {
 	o := &e.Outcome
 	if !e.Keep {
 		i.unclaim()
+	}
+	if e.turned {
+		on := *o
+		on.State = cmp.Or(o.State, i.State)
+		i.progress(&on)
+		i.Awaits = o.Unless
+		w.wake(i)
+		return
 	}
 	switch o.Kind {
 	case Next:
@@ -131,7 +155,11 @@ func (i *Instance) progress(o *Outcome) {
 // received, and none that came later. Parking and retrying consume nothing. The end of an instance
 // is the end of its inbox. The signals of a failed one are kept unseen, since it may be redriven.
 func (w *World) consume(i *Instance, e *Entry) {
-	switch e.Outcome.Kind {
+	kind := e.Outcome.Kind
+	if e.turned {
+		kind = Next
+	}
+	switch kind {
 	case Next, ScheduleChildren:
 		for _, given := range e.Claim.Awaited {
 			w.consumeOne(given.ID)

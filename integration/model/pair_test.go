@@ -199,6 +199,10 @@ func realCommit(o *model.Outcome) *step.Commit {
 	if o.State != "" {
 		c.State = []byte(o.State)
 	}
+	if len(o.Unless) > 0 {
+		c.Unless = &step.Unless{Names: o.Unless, Step: o.Step, State: c.State}
+		c.Step, c.State = "", nil
+	}
 	if o.Result != "" {
 		c.Result = []byte(o.Result)
 	}

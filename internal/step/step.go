@@ -247,6 +247,14 @@ type Commit struct {
 	Spawn   []Spec          // Children
 	Err     string          // Retry, Stop: becomes last_error; sanitized
 	Failure string          // Stop: the reason, an fsm.Failure
+	Unless  *Unless         // Done, Stop: what the instance does instead of ending; nil: nothing
+}
+
+// Unless says what becomes of an outcome that ends an instance if signals of these names wait.
+type Unless struct {
+	Names []string        // distinct, at least one
+	Step  string          // the step to go on at
+	State json.RawMessage // nil: unchanged
 }
 
 // Scope says in which statuses a correlation key is occupied. fsm.Scope has the same values.

@@ -37,6 +37,12 @@ func (e *Entry) Bytes() int {
 	for _, name := range o.Names {
 		n += len(name)
 	}
+	if u := o.Unless; u != nil {
+		n += len(u.Step) + len(u.State)
+		for _, name := range u.Names {
+			n += len(name)
+		}
+	}
 	for i := range o.Spawn {
 		n += spawnBytes(&o.Spawn[i])
 	}
@@ -149,6 +155,15 @@ type Committed struct {
 	Queues  []string                 // queues in which a row became runnable, worth a nudge; with repeats
 	Soon    map[string]time.Duration // by queue, how soon the next row becomes due
 	Missed  []string                 // partition keys to promote again soon
+	Turned  map[int64]bool           // instances of applied outcomes that did not end, since a signal waited: see step.Unless
+	Unread  []Unread                 // signals that nobody has consumed, deleted with the inboxes of instances that are done
+}
+
+// Unread is a number of unconsumed signals of one name that were deleted with an inbox.
+type Unread struct {
+	Instance int64
+	Name     string
+	Number   int
 }
 
 // Commit applies a batch of outcomes as one transaction, each whole or not at all, each under its
@@ -233,6 +248,9 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		stmts = append(stmts, s.stmt("commit", commitSQL, applied, b.ids, b.tokens, b.visits, b.worker, b.mark, b.kinds, b.steps, b.states,
 			b.results, b.micros, b.times, b.errs, b.failures, b.lo, b.hi, b.names, b.children, b.parent, gate))
 	}
+	if u := &b.unless; len(u.ids) > 0 {
+		stmts = append(stmts, s.stmt("unless", unlessSQL, readTurned(out), u.ids, b.mark, u.steps, u.states, u.lo, u.hi, u.names, u.presented))
+	}
 	if len(b.consumed) > 0 {
 		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))
 	}
@@ -243,7 +261,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		stmts = append(stmts, s.stmt("recheck", recheckSQL, readQueues(&out.Queues), b.parked, b.mark, b.presented))
 	}
 	if len(b.done) > 0 {
-		stmts = append(stmts, s.stmt("drop inbox", dropInboxSQL, nil, b.done, b.mark))
+		stmts = append(stmts, s.stmt("drop inbox", dropInboxSQL, readUnread(out), b.done, b.mark, b.received))
 	}
 	if b.spawn.len() > 0 && !b.inParts() {
 		stmts = append(stmts, s.stmt("spawn", spawnSQL, nil, b.spawn.args(b.mark)...))
@@ -276,6 +294,29 @@ func readQueues(into *[]string) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var q string
 		_, err := pgx.ForEachRow(rows, []any{&q}, func() error { *into = append(*into, q); return nil })
+		return err
+	}
+}
+
+func readTurned(out *Committed) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var id int64
+		var queue string
+		_, err := pgx.ForEachRow(rows, []any{&id, &queue}, func() error {
+			if out.Turned == nil {
+				out.Turned = map[int64]bool{}
+			}
+			out.Turned[id], out.Queues = true, append(out.Queues, queue)
+			return nil
+		})
+		return err
+	}
+}
+
+func readUnread(out *Committed) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var u Unread
+		_, err := pgx.ForEachRow(rows, []any{&u.Instance, &u.Name, &u.Number}, func() error { out.Unread = append(out.Unread, u); return nil })
 		return err
 	}
 }

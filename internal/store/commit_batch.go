@@ -15,7 +15,7 @@ import (
 type Needs uint16
 
 // NeedsMost is the number of values that Needs can have.
-const NeedsMost = 1 << 10
+const NeedsMost = 1 << 11
 
 // Needs returns the statements that the entry needs. Two entries with the same needs differ in
 // their rows only: if Postgres commits one, the other cannot lack a right or a table.
@@ -27,6 +27,7 @@ func (e *Entry) Needs() (n Needs) {
 		len(e.Commit.Spawn) > 0, e.Keyed(), e.Claim.PartitionKey != "" && !e.Keep,
 		signals && slices.ContainsFunc(e.Claim.Awaited, dedup),
 		signals && slices.ContainsFunc(e.Claim.Awaited, func(s step.Signal) bool { return !dedup(s) }),
+		e.Commit.Unless != nil,
 	} {
 		if needed {
 			n |= 1 << i
@@ -62,6 +63,8 @@ type batch struct {
 	parked     []int64
 	presented  []int64 // signals presented to entries that park towards their own step
 	done       []int64
+	received   []int64 // signals presented to entries that are done
+	unless     unless
 	joiners    []int64  // terminal children
 	keys       []string // partition keys that these outcomes free
 	holders    []int64  // the instance whose claim held each of keys
@@ -90,6 +93,24 @@ type ended struct {
 	results []*string
 }
 
+// unless holds the entries that end only if no signal of some names waits.
+type unless struct {
+	ids           []int64
+	steps, states []*string
+	lo, hi        []int32
+	names         []string
+	presented     []int64
+}
+
+func (u *unless) add(c *step.Claim, o *step.Unless) {
+	u.ids, u.steps, u.states = append(u.ids, c.ID), append(u.steps, &o.Step), append(u.states, jsonText(o.State))
+	u.lo, u.hi = append(u.lo, int32(len(u.names)+1)), append(u.hi, int32(len(u.names)+len(o.Names))) //nolint:gosec // bounded by the limits
+	u.names = append(u.names, o.Names...)
+	for _, s := range c.Awaited {
+		u.presented = append(u.presented, s.ID)
+	}
+}
+
 func (e *Entry) plainEnd() bool { return e.Commit.Kind == step.Done && e.Claim.Parent == 0 }
 
 func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
@@ -114,6 +135,15 @@ func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 // add adds an entry. n is the number of entries that the general statement takes.
 func (b *batch) add(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
+	if o.Unless != nil {
+		b.unless.add(c, o.Unless)
+	}
+	if o.Kind == step.Done {
+		b.done = append(b.done, c.ID)
+		for _, s := range c.Awaited {
+			b.received = append(b.received, s.ID)
+		}
+	}
 	switch {
 	case e.Keep:
 		b.kept.add(c)
@@ -123,7 +153,6 @@ func (b *batch) add(n int, e *Entry) {
 	case e.plainEnd():
 		b.ended.add(c)
 		b.ended.results = append(b.ended.results, jsonText(o.Result))
-		b.done = append(b.done, c.ID)
 	default:
 		b.addAny(n, e)
 	}
@@ -168,9 +197,7 @@ func (b *batch) addAny(n int, e *Entry) {
 		b.consume(c)
 	case step.Next:
 		b.consume(c)
-	case step.Done:
-		b.done = append(b.done, c.ID)
-	case step.Retry, step.Again, step.Stop:
+	case step.Retry, step.Again, step.Done, step.Stop:
 	}
 	if e.Commit.Kind.Terminal() && c.Parent != 0 {
 		b.joiners, b.parents = append(b.joiners, c.ID), append(b.parents, c.Parent)

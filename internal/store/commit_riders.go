@@ -29,11 +29,44 @@ WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid
     AND s.id NOT IN (SELECT unnest($3::bigint[])) LIMIT 1)
 RETURNING g.queue`
 
-// dropInboxSQL deletes the inboxes of instances that are done. It follows the update, so that it
-// sees signals that were delivered before the row was locked (T3). Never add "finished_at IS NOT
-// NULL": the plan would walk that index. $1 ids $2 mark
-const dropInboxSQL = `DELETE FROM {s}.signals s
-WHERE s.target_id = ANY($1::bigint[]) AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id) = $2::uuid`
+// unlessSQL lets instances that this batch has ended go on, at another step, if a signal of certain
+// names waits. It is a separate statement after the end, under the row lock of the end, so it is
+// exact: a delivery locks its target first. If that was before the end, the delivery has committed,
+// since the end has the lock by now, and this snapshot contains its signal. If it comes after, it
+// waits for this transaction, and then finds a live instance, or none and inserts nothing. A row
+// that somebody has locked is not ended at all (SKIP LOCKED), and its outcome comes again.
+//
+// Signals that the execution was given do not count, by their ids (T2): those are consumed here as
+// by a Next. The row becomes what a Next makes of it, except for awaits, by which the claim finds
+// the signals. A join is taken back before the rider that counts it. Ending first and undoing it is
+// what makes the usual case cheap: an end that nothing waits for is written once.
+//
+// $1 ids $2 mark $3 steps $4 states $5, $6 slice of $7 names $8 signals given to these executions
+const unlessSQL = `WITH turned AS (
+  UPDATE {s}.gen_durable g SET status = 'runnable', step = u.step, state = coalesce(u.state::jsonb, g.state), result = NULL, failure = NULL,
+    errors = CASE WHEN g.status = 'failed' THEN nullif(g.errors - (-1), '[]') ELSE g.errors END,
+    last_error = NULL, awaits = ($7::text[])[u.lo:u.hi], timed_out = false, eligible_at = (SELECT clock_timestamp()), attempt = 0, crashes = 0,
+    visit = g.visit + 1, finished_at = NULL, joined = nullif(g.joined, $2::uuid)
+  FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::text[]) AS step, unnest($4::text[]) AS state, unnest($5::int[]) AS lo,
+    unnest($6::int[]) AS hi) u
+  WHERE g.id = u.id AND g.commit_id = $2::uuid AND (SELECT true FROM {s}.signals s WHERE s.target_id = g.id
+    AND s.name = ANY(($7::text[])[u.lo:u.hi]) AND s.consumed_at IS NULL AND s.id NOT IN (SELECT unnest($8::bigint[])) LIMIT 1)
+  RETURNING g.id, g.queue),
+consumed AS (DELETE FROM {s}.signals s WHERE s.id = ANY($8::bigint[]) AND s.dedup_key IS NULL AND s.target_id IN (SELECT id FROM turned)),
+kept AS (UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'
+  WHERE s.id = ANY($8::bigint[]) AND s.dedup_key IS NOT NULL AND s.target_id IN (SELECT id FROM turned))
+SELECT id, queue FROM turned`
+
+// dropInboxSQL deletes the inboxes of instances that are done, and returns how many signals of them
+// nobody has consumed. It follows the update, so that it sees signals that were delivered before
+// the row was locked (T3), and unlessSQL, whose instances are not done. Never add "finished_at IS
+// NOT NULL": the plan would walk that index. $1 ids $2 mark $3 signals given to these executions:
+// the end has consumed them.
+const dropInboxSQL = `WITH d AS (DELETE FROM {s}.signals s
+WHERE s.target_id = ANY($1::bigint[])
+  AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id AND g.status = 'done') = $2::uuid
+RETURNING s.id, s.target_id, s.name, s.consumed_at)
+SELECT d.target_id, d.name, count(*) FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`
 
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in

@@ -26,6 +26,7 @@ type PruneParams struct {
 type Pruned struct {
 	Instances  int
 	Tombstones int
+	Unread     int     // unconsumed signals of the deleted instances
 	Refused    []int64 // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
 
@@ -99,14 +100,16 @@ func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64,
 // pruneSQL is the second step. It repeats the condition under the lock, since a row may have
 // changed meanwhile by an operator's Retry (T80), and leaves locked rows for the next sweep (T6).
 // It deletes leaves only, since otherwise the foreign key would have to write the children, and
-// wait for them (T45). A later call deletes the parents. $3 ids $4 the sweepers' lock
+// wait for them (T45). A later call deletes the parents. The signals go with their targets, by the
+// foreign key; the statement counts those that nobody had consumed. $3 ids $4 the sweepers' lock
 const pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($4::bigint) AS alone),
 l AS MATERIALIZED (
   SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($3::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
     AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)
   ORDER BY g.id FOR UPDATE SKIP LOCKED),
 d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id)
-SELECT c.alone, (SELECT count(*) FROM d) FROM c`
+SELECT c.alone, (SELECT count(*) FROM d),
+  (SELECT count(*) FROM {s}.signals s WHERE s.target_id = ANY(ARRAY(SELECT l.id FROM l)) AND s.consumed_at IS NULL) FROM c`
 
 // deleteDue deletes leaves, then the rows that thereby became leaves, until it finds none. It
 // narrows a failure down to the rows that cannot be deleted, so that these do not keep all the
@@ -114,8 +117,8 @@ SELECT c.alone, (SELECT count(*) FROM d) FROM c`
 func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *Pruned) (alone bool, err error) {
 	alone = true
 	for left := len(ids); left > 0 && alone; {
-		var gone int
-		err := s.sweep(ctx, p, s.stmt("prune", pruneSQL, readSwept(&alone, &gone), micros(p.Done), micros(p.Failed), ids, s.sweepers()))
+		var gone, unread int
+		err := s.sweep(ctx, p, s.stmt("prune", pruneSQL, readSwept(&alone, &gone, &unread), micros(p.Done), micros(p.Failed), ids, s.sweepers()))
 		if err != nil {
 			return s.narrowDown(ctx, p, ids, sum, err)
 		}
@@ -123,7 +126,7 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 			break
 		}
 		left -= gone
-		sum.Instances += gone
+		sum.Instances, sum.Unread = sum.Instances+gone, sum.Unread+unread
 	}
 	return alone, nil
 }
@@ -194,9 +197,9 @@ func (s *Store) sweep(ctx context.Context, p PruneParams, stmt entpgx.Stmt) erro
 	return s.transaction(ctx, fastLock, stmt)
 }
 
-func readSwept(alone *bool, gone *int) func(pgx.Rows) error {
+func readSwept(alone *bool, numbers ...any) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
-		_, err := pgx.ForEachRow(rows, []any{alone, gone}, func() error { return nil })
+		_, err := pgx.ForEachRow(rows, append([]any{alone}, numbers...), func() error { return nil })
 		return err
 	}
 }

@@ -55,7 +55,7 @@ func TestPruneByRetention(t *testing.T) {
 
 	p := aDay
 	p.Failed = 72 * time.Hour
-	require.Equal(t, store.Pruned{Instances: 1}, b.prune(p))
+	require.Equal(t, store.Pruned{Instances: 1, Unread: 1}, b.prune(p))
 	require.Equal(t, stay, b.left())
 	require.Equal(t, len(stay), b.number(`SELECT count(*) FROM gendurable.signals`), "the inbox goes with its instance")
 

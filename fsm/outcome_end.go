@@ -1,0 +1,91 @@
+package fsm
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Ending is the outcome of [Visit.Done] and [Visit.Stop].
+type Ending[S any] struct {
+	exec    *execution
+	failed  bool
+	result  any
+	reason  error
+	unless  bool
+	to      string
+	signals []AnySignal
+	with    bool
+	state   S
+}
+
+// Unless ends the instance only if no signal of these names waits in its inbox, besides those of
+// [Visit.Awaited]. Otherwise the instance goes on at the step to, with the stored state, as after a
+// Next: it consumes the signals of Awaited, and a new visit begins, which gets the waiting signals
+// in its own Awaited. So no such signal is lost: one that was sent before the end is seen, and one
+// that is sent after it gets ErrNoTarget. Both are decided under the lock of the instance's row.
+// Unless needs at least one signal and a step that the running one may lead to.
+func (e *Ending[S]) Unless(to string, signals ...AnySignal) *Ending[S] {
+	e.unless, e.to, e.signals = true, to, signals
+	return e
+}
+
+// With sets the state with which an instance goes on that does not end: see Unless.
+func (e *Ending[S]) With(state S) *Ending[S] {
+	e.with, e.state = true, state
+	return e
+}
+
+// Erase implements [Outcome]. It is for the engine's packages and carries no promise of
+// compatibility.
+func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
+	if e == nil {
+		return nil, errNilOutcome()
+	}
+	if err := e.exec.owns(of); err != nil {
+		return nil, err
+	}
+	var c *step.Commit
+	if e.failed {
+		if e.reason == nil {
+			return nil, outcomeFault("reason", errors.New("nil"))
+		}
+		c = stopped(FailureStopped, e.reason)
+	} else {
+		result, err := encode(e.exec.env, e.result)
+		if err != nil {
+			return nil, outcomeFault("result", err)
+		}
+		c = &step.Commit{Kind: step.Done, Result: result}
+	}
+	var err error
+	c.Unless, err = e.alternative(of)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (e *Ending[S]) alternative(of *step.Claim) (*step.Unless, error) {
+	switch {
+	case !e.unless && e.with:
+		return nil, outcomeFault("state", errors.New("set by With, without Unless"))
+	case !e.unless:
+		return nil, nil
+	}
+	if err := e.exec.leads(of, e.to); err != nil {
+		return nil, err
+	}
+	names, err := e.exec.names(e.signals)
+	if err != nil {
+		return nil, err
+	}
+	var state json.RawMessage
+	if e.with {
+		if state, err = e.exec.store(of, e.state); err != nil {
+			return nil, err
+		}
+	}
+	return &step.Unless{Names: names, Step: e.to, State: state}, nil
+}
