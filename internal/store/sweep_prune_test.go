@@ -60,7 +60,7 @@ func TestPruneByRetention(t *testing.T) {
 	require.Equal(t, len(stay), b.number(`SELECT count(*) FROM gendurable.signals`), "the inbox goes with its instance")
 
 	p.Done, p.Failed = 72*time.Hour, 24*time.Hour
-	require.Equal(t, store.Pruned{Instances: 2}, b.prune(p))
+	require.Equal(t, store.Pruned{Instances: 2, Unread: 2}, b.prune(p))
 	require.Equal(t, []int64{stay[1], stay[3], stay[4]}, b.left())
 	require.Equal(t, store.Pruned{}, b.prune(p))
 }
