@@ -35,6 +35,7 @@ const (
 	CauseDelayed     CauseKind = "delayed"      // Until then
 	CauseNoWorker    CauseKind = "no worker"    // that is live serves its queue
 	CauseNoMachine   CauseKind = "no machine"   // some serve its queue, Count of them; none registers its machine and version
+	CauseNoStep      CauseKind = "no step"      // a worker that met it has no step Names[0] in its version of the machine
 	CauseKeyBusy     CauseKind = "key busy"     // IDs[0] executes under the same partition key
 	CauseKeyBehind   CauseKind = "key behind"   // IDs[0] is before it under the same partition key
 	CauseGate        CauseKind = "gate"         // all Count places of the gate Names[0] are taken, by IDs among others
@@ -92,6 +93,9 @@ func (c Cause) String() string {
 		return "no live worker serves its queue"
 	case CauseNoMachine:
 		return fmt.Sprintf("of the %d live workers of its queue none registers its machine and version", c.Count)
+	case CauseNoStep:
+		return fmt.Sprintf("a worker that met it has no step %q in this version of its machine, and set it aside: a process that has the step runs it",
+			c.Names[0])
 	case CauseKeyBusy:
 		return fmt.Sprintf("instance %d executes under the same partition key", c.IDs[0])
 	case CauseKeyBehind:
@@ -249,6 +253,9 @@ func (w *why) runnable(ctx context.Context) error {
 	slots, err := w.workers(ctx)
 	if err != nil {
 		return err
+	}
+	if w.row.PickLane == 4 {
+		w.add(Cause{Kind: CauseNoStep, Names: []string{w.row.Step}})
 	}
 	if w.row.PartitionKey != nil {
 		if err := w.key(ctx); err != nil {

@@ -93,7 +93,7 @@ type Instance struct {
 	Dropped json.RawMessage `json:"dropped,omitempty"`
 	// nesting below the first ancestor
 	Depth int32 `json:"depth,omitempty"`
-	// hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker, 3 in line at its gate
+	// hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker, 3 in line at its gate, 4 set aside at a step that is unknown to a worker
 	PickLane int16 `json:"pick_lane,omitempty"`
 	// Paused holds the value of the "paused" field.
 	Paused bool `json:"paused,omitempty"`
@@ -107,6 +107,8 @@ type Instance struct {
 	Errors json.RawMessage `json:"errors,omitempty"`
 	// the gate at which it is in line, or of which it has a place: name, or name/value
 	Gate *string `json:"gate,omitempty"`
+	// the step at which it is set aside; as it is, since no index may name step
+	AsideStep *string `json:"aside_step,omitempty"`
 	// the place that it has while it executes
 	Place *int32 `json:"place,omitempty"`
 	// the place that it has while it executes at the gate of its queue
@@ -180,7 +182,7 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(sql.NullBool)
 		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace:
 			values[i] = new(sql.NullInt64)
-		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldRunGate:
+		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldAsideStep, instance.FieldRunGate:
 			values[i] = new(sql.NullString)
 		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline, instance.FieldDeadline:
 			values[i] = new(sql.NullTime)
@@ -490,6 +492,13 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 				_m.Gate = new(string)
 				*_m.Gate = value.String
 			}
+		case instance.FieldAsideStep:
+			if value, ok := values[i].(*sql.NullString); !ok {
+				return fmt.Errorf("unexpected type %T for field aside_step", values[i])
+			} else if value.Valid {
+				_m.AsideStep = new(string)
+				*_m.AsideStep = value.String
+			}
 		case instance.FieldPlace:
 			if value, ok := values[i].(*sql.NullInt64); !ok {
 				return fmt.Errorf("unexpected type %T for field place", values[i])
@@ -721,6 +730,11 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	if v := _m.Gate; v != nil {
 		builder.WriteString("gate=")
+		builder.WriteString(*v)
+	}
+	builder.WriteString(", ")
+	if v := _m.AsideStep; v != nil {
+		builder.WriteString("aside_step=")
 		builder.WriteString(*v)
 	}
 	builder.WriteString(", ")

@@ -395,6 +395,20 @@ func (_c *InstanceCreate) SetNillableGate(v *string) *InstanceCreate {
 	return _c
 }
 
+// SetAsideStep sets the "aside_step" field.
+func (_c *InstanceCreate) SetAsideStep(v string) *InstanceCreate {
+	_c.mutation.SetAsideStep(v)
+	return _c
+}
+
+// SetNillableAsideStep sets the "aside_step" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableAsideStep(v *string) *InstanceCreate {
+	if v != nil {
+		_c.SetAsideStep(*v)
+	}
+	return _c
+}
+
 // SetPlace sets the "place" field.
 func (_c *InstanceCreate) SetPlace(v int32) *InstanceCreate {
 	_c.mutation.SetPlace(v)
@@ -749,6 +763,10 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Gate(); ok {
 		_spec.SetField(instance.FieldGate, field.TypeString, value)
 		_node.Gate = &value
+	}
+	if value, ok := _c.mutation.AsideStep(); ok {
+		_spec.SetField(instance.FieldAsideStep, field.TypeString, value)
+		_node.AsideStep = &value
 	}
 	if value, ok := _c.mutation.Place(); ok {
 		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)

@@ -746,6 +746,26 @@ func (_u *InstanceUpdate) ClearGate() *InstanceUpdate {
 	return _u
 }
 
+// SetAsideStep sets the "aside_step" field.
+func (_u *InstanceUpdate) SetAsideStep(v string) *InstanceUpdate {
+	_u.mutation.SetAsideStep(v)
+	return _u
+}
+
+// SetNillableAsideStep sets the "aside_step" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableAsideStep(v *string) *InstanceUpdate {
+	if v != nil {
+		_u.SetAsideStep(*v)
+	}
+	return _u
+}
+
+// ClearAsideStep clears the value of the "aside_step" field.
+func (_u *InstanceUpdate) ClearAsideStep() *InstanceUpdate {
+	_u.mutation.ClearAsideStep()
+	return _u
+}
+
 // SetPlace sets the "place" field.
 func (_u *InstanceUpdate) SetPlace(v int32) *InstanceUpdate {
 	_u.mutation.ResetPlace()
@@ -1210,6 +1230,12 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.GateCleared() {
 		_spec.ClearField(instance.FieldGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.AsideStep(); ok {
+		_spec.SetField(instance.FieldAsideStep, field.TypeString, value)
+	}
+	if _u.mutation.AsideStepCleared() {
+		_spec.ClearField(instance.FieldAsideStep, field.TypeString)
 	}
 	if value, ok := _u.mutation.Place(); ok {
 		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)
@@ -2104,6 +2130,26 @@ func (_u *InstanceUpdateOne) ClearGate() *InstanceUpdateOne {
 	return _u
 }
 
+// SetAsideStep sets the "aside_step" field.
+func (_u *InstanceUpdateOne) SetAsideStep(v string) *InstanceUpdateOne {
+	_u.mutation.SetAsideStep(v)
+	return _u
+}
+
+// SetNillableAsideStep sets the "aside_step" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableAsideStep(v *string) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetAsideStep(*v)
+	}
+	return _u
+}
+
+// ClearAsideStep clears the value of the "aside_step" field.
+func (_u *InstanceUpdateOne) ClearAsideStep() *InstanceUpdateOne {
+	_u.mutation.ClearAsideStep()
+	return _u
+}
+
 // SetPlace sets the "place" field.
 func (_u *InstanceUpdateOne) SetPlace(v int32) *InstanceUpdateOne {
 	_u.mutation.ResetPlace()
@@ -2598,6 +2644,12 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.GateCleared() {
 		_spec.ClearField(instance.FieldGate, field.TypeString)
+	}
+	if value, ok := _u.mutation.AsideStep(); ok {
+		_spec.SetField(instance.FieldAsideStep, field.TypeString, value)
+	}
+	if _u.mutation.AsideStepCleared() {
+		_spec.ClearField(instance.FieldAsideStep, field.TypeString)
 	}
 	if value, ok := _u.mutation.Place(); ok {
 		_spec.SetField(instance.FieldPlace, field.TypeInt32, value)

@@ -3052,6 +3052,7 @@ type InstanceMutation struct {
 	errors              *json.RawMessage
 	appenderrors        json.RawMessage
 	gate                *string
+	aside_step          *string
 	place               *int32
 	addplace            *int32
 	seat                *int32
@@ -5268,6 +5269,55 @@ func (m *InstanceMutation) ResetGate() {
 	delete(m.clearedFields, instance.FieldGate)
 }
 
+// SetAsideStep sets the "aside_step" field.
+func (m *InstanceMutation) SetAsideStep(s string) {
+	m.aside_step = &s
+}
+
+// AsideStep returns the value of the "aside_step" field in the mutation.
+func (m *InstanceMutation) AsideStep() (r string, exists bool) {
+	v := m.aside_step
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldAsideStep returns the old "aside_step" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldAsideStep(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldAsideStep is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldAsideStep requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldAsideStep: %w", err)
+	}
+	return oldValue.AsideStep, nil
+}
+
+// ClearAsideStep clears the value of the "aside_step" field.
+func (m *InstanceMutation) ClearAsideStep() {
+	m.aside_step = nil
+	m.clearedFields[instance.FieldAsideStep] = struct{}{}
+}
+
+// AsideStepCleared returns if the "aside_step" field was cleared in this mutation.
+func (m *InstanceMutation) AsideStepCleared() bool {
+	_, ok := m.clearedFields[instance.FieldAsideStep]
+	return ok
+}
+
+// ResetAsideStep resets all changes to the "aside_step" field.
+func (m *InstanceMutation) ResetAsideStep() {
+	m.aside_step = nil
+	delete(m.clearedFields, instance.FieldAsideStep)
+}
+
 // SetPlace sets the "place" field.
 func (m *InstanceMutation) SetPlace(i int32) {
 	m.place = &i
@@ -5696,7 +5746,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 47)
+	fields := make([]string, 0, 48)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -5826,6 +5876,9 @@ func (m *InstanceMutation) Fields() []string {
 	if m.gate != nil {
 		fields = append(fields, instance.FieldGate)
 	}
+	if m.aside_step != nil {
+		fields = append(fields, instance.FieldAsideStep)
+	}
 	if m.place != nil {
 		fields = append(fields, instance.FieldPlace)
 	}
@@ -5932,6 +5985,8 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.Errors()
 	case instance.FieldGate:
 		return m.Gate()
+	case instance.FieldAsideStep:
+		return m.AsideStep()
 	case instance.FieldPlace:
 		return m.Place()
 	case instance.FieldSeat:
@@ -6035,6 +6090,8 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldErrors(ctx)
 	case instance.FieldGate:
 		return m.OldGate(ctx)
+	case instance.FieldAsideStep:
+		return m.OldAsideStep(ctx)
 	case instance.FieldPlace:
 		return m.OldPlace(ctx)
 	case instance.FieldSeat:
@@ -6353,6 +6410,13 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetGate(v)
 		return nil
+	case instance.FieldAsideStep:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetAsideStep(v)
+		return nil
 	case instance.FieldPlace:
 		v, ok := value.(int32)
 		if !ok {
@@ -6642,6 +6706,9 @@ func (m *InstanceMutation) ClearedFields() []string {
 	if m.FieldCleared(instance.FieldGate) {
 		fields = append(fields, instance.FieldGate)
 	}
+	if m.FieldCleared(instance.FieldAsideStep) {
+		fields = append(fields, instance.FieldAsideStep)
+	}
 	if m.FieldCleared(instance.FieldPlace) {
 		fields = append(fields, instance.FieldPlace)
 	}
@@ -6727,6 +6794,9 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldGate:
 		m.ClearGate()
+		return nil
+	case instance.FieldAsideStep:
+		m.ClearAsideStep()
 		return nil
 	case instance.FieldPlace:
 		m.ClearPlace()
@@ -6876,6 +6946,9 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldGate:
 		m.ResetGate()
+		return nil
+	case instance.FieldAsideStep:
+		m.ResetAsideStep()
 		return nil
 	case instance.FieldPlace:
 		m.ResetPlace()

@@ -99,7 +99,7 @@ func TestMalformedRowsFailAloneOrWait(t *testing.T) {
 		status          fsm.Status
 		says            string
 	}{
-		{"unknown step", machine, "'plain', 1, 'renamed', '{}'", fsm.StatusFailed, "no step"},
+		{"unknown step", machine, "'plain', 1, 'renamed', '{}'", fsm.StatusRunnable, ""},
 		{"state of another type", machine, "'plain', 1, 'start', '[1, 2]'", fsm.StatusFailed, "decode state"},
 		{"state over its type", machine, "'plain', 1, 'start', '{\"N\": 1e400}'", fsm.StatusFailed, "decode state"},
 		{"deep state", machine, "'plain', 1, 'start', (repeat('[', 6000) || repeat(']', 6000))::jsonb", fsm.StatusFailed, "decode state"},

@@ -112,7 +112,8 @@ var (
 		place integer
 		seat integer
 		run_gate text
-		run_place integer`)
+		run_place integer
+		aside_step text`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone
@@ -135,6 +136,7 @@ var (
 		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
 		CREATE UNIQUE INDEX gen_durable_run ON gen_durable USING btree (run_gate, run_place) WHERE ((run_place IS NOT NULL) AND (finished_at IS NULL))
 		CREATE UNIQUE INDEX gen_durable_seat ON gen_durable USING btree (queue, seat) WHERE (seat IS NOT NULL)
+		CREATE INDEX gen_durable_stray ON gen_durable USING btree (queue, fsm, fsm_version, aside_step, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 4))
 		CREATE INDEX signals_consumed ON signals USING btree (target_id, consumed_at) WHERE (consumed_at IS NOT NULL)
 		CREATE UNIQUE INDEX signals_pkey ON signals USING btree (id)
 		CREATE INDEX signals_target ON signals USING btree (target_id, name)
@@ -259,6 +261,7 @@ func TestChecksRefuseWhatCouldWedgeTheEngine(t *testing.T) {
 		`depth = 101`:                                                     "counts",
 		`pick_lane = 3`:                                                   "lane",
 		`pick_lane = 4`:                                                   "lane",
+		`pick_lane = 5, aside_step = 's'`:                                 "lane",
 		`place = 1`:                                                       "gate",
 		`gate = 'g', place = 0`:                                           "gate",
 		`gate = repeat('g', 1201)`:                                        "gate",

@@ -48,9 +48,9 @@ func (Instance) Annotations() []entschema.Annotation {
 			"gen_durable_counts_check": `children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 ` +
 				`AND depth BETWEEN 0 AND 100`,
 			// An instance without a partition key in lane 1 would never leave it, nor one without a gate
-			// lane 3.
-			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 3 AND (pick_lane <> 1 OR partition_key IS NOT NULL) ` +
-				`AND (pick_lane <> 3 OR gate IS NOT NULL)`,
+			// lane 3, nor one without the name of a step lane 4.
+			"gen_durable_lane_check": `pick_lane BETWEEN 0 AND 4 AND (pick_lane <> 1 OR partition_key IS NOT NULL) ` +
+				`AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)`,
 			"gen_durable_gate_check": `octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)`,
 		}),
 	}
@@ -111,13 +111,14 @@ func instanceEngine() []ent.Field {
 		field.JSON("dropped", json.RawMessage{}).Optional().Comment("children of the round that were not inserted"),
 		field.Int32("depth").Annotations(entsql.DefaultExpr("0")).Comment("nesting below the first ancestor"),
 		field.Int16("pick_lane").Annotations(entsql.DefaultExpr("0")).
-			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker, 3 in line at its gate"),
+			Comment("hint of the pick: 0 visible, 1 behind its partition key, 2 set aside as unknown to a worker, 3 in line at its gate, 4 set aside at a step that is unknown to a worker"),
 		field.Bool("paused").Annotations(entsql.DefaultExpr("false")),
 		field.Time("deadline").Optional().Nillable().Comment("when it fails unless it has ended"),
 		field.JSON("labels", map[string]string{}).Optional().Comment("what the host finds it by"),
 		field.JSON("trace", map[string]string{}).Optional().Comment("the trace that it was inserted in"),
 		field.JSON("errors", json.RawMessage{}).Optional().Comment("its newest errors, oldest first"),
 		field.Text("gate").Optional().Nillable().Comment("the gate at which it is in line, or of which it has a place: name, or name/value"),
+		field.Text("aside_step").Optional().Nillable().Comment("the step at which it is set aside; as it is, since no index may name step"),
 		field.Int32("place").Optional().Nillable().Comment("the place that it has while it executes"),
 		field.Int32("seat").Optional().Nillable().Comment("the place that it has while it executes at the gate of its queue"),
 		field.Text("run_gate").Optional().Nillable().Comment("the gate for whole runs of which it has a place"),
@@ -150,6 +151,7 @@ func (Instance) Indexes() []ent.Index {
 		// would sort them otherwise (T83).
 		partial("gen_durable_ready", visible+"pick_lane = 0", "queue", "priority", "eligible_at", "id"),
 		partial("gen_durable_aside", visible+"pick_lane = 2", "queue", "machine", "version", "priority", "eligible_at", "id"),
+		partial("gen_durable_stray", visible+"pick_lane = 4", "queue", "machine", "version", "aside_step", "priority", "eligible_at", "id"),
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
 		// This one is the last defence of the promise that at most one step of a key executes at a time.
 		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),

@@ -60,11 +60,13 @@ type Config struct {
 // no database.
 type backend interface {
 	Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, error)
+	ClaimStrays(ctx context.Context, p store.ClaimParams, steps []store.StepKey) (store.Claimed, error)
 	Commit(ctx context.Context, worker, mark string, entries []store.Entry, wait time.Duration) (store.Committed, error)
 	Transact(ctx, finish context.Context, worker, mark string, c *step.Claim, tries int, decide func(tx any) (store.Entry, error)) (store.Transacted, error)
 	Resolve(ctx context.Context, worker string, marks [][]string, entries []store.Entry, wait time.Duration) (map[int64]store.Verdict, error)
 	Held(ctx context.Context, worker, queue string) ([]*step.Claim, error)
 	Release(ctx context.Context, worker string, claims []*step.Claim) (int, store.Promotion, error)
+	SetAside(ctx context.Context, worker string, aside []store.Aside) (int, store.Promotion, error)
 	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
 	Uptime(ctx context.Context) (time.Duration, error)
 	Poll(ctx context.Context, queues, machines []string) (store.Polled, error)

@@ -27,6 +27,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Poll
 					due[r.Queue] = time.Until(r.eligible)
 				}
 			}
+			out.Strays = out.Strays || r.due() && r.lane == 4 && !r.paused
 			if r.status == fsm.StatusAwaitingSignal && (!out.Awaits || time.Until(r.deadline) < out.Deadline) {
 				out.Deadline, out.Awaits = time.Until(r.deadline), true
 			}

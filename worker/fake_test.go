@@ -459,6 +459,38 @@ func (db *fake) Held(ctx context.Context, worker, queue string) (held []*step.Cl
 	return held, err
 }
 
+// SetAside gives claims back, and sets their rows aside at their step, or pauses them.
+func (db *fake) SetAside(ctx context.Context, worker string, aside []store.Aside) (n int, p store.Promotion, err error) {
+	err = db.send(ctx, "set aside", fmt.Sprint(len(aside)), func() error {
+		for _, a := range aside {
+			if r := db.rows[a.Claim.ID]; r.fence(a.Claim, worker) {
+				if r.status, r.lane = fsm.StatusRunnable, 4; a.Fault != "" {
+					r.lane, r.paused, r.err = 0, true, a.Fault
+				}
+				db.release(r, &p)
+				n++
+			}
+		}
+		return nil
+	})
+	return n, p, err
+}
+
+// ClaimStrays claims strays at known steps, like the rows in front.
+func (db *fake) ClaimStrays(ctx context.Context, p store.ClaimParams, steps []store.StepKey) (store.Claimed, error) {
+	out := store.Claimed{NextDue: -1}
+	err := db.send(ctx, "claim strays", p.Queue, func() error {
+		for _, r := range db.sorted(func(r *row) bool {
+			return r.Queue == p.Queue && r.due() && r.lane == 4 && !r.paused && slices.Contains(steps, store.StepKey{Machine: r.Machine, Version: r.Version, Step: r.Step})
+		}) {
+			r.lane = 0
+		}
+		db.claim(p, &out)
+		return nil
+	})
+	return out, err
+}
+
 func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim) (n int, p store.Promotion, err error) {
 	ids := make([]int64, len(claims))
 	for i, c := range claims {

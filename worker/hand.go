@@ -22,6 +22,7 @@ type Hand struct {
 	w      *Worker
 	queues map[string]*queue // not the worker's: these have no loop
 
+	strays   bool // some instance is set aside at its step
 	admitted bool // there are no gates, and nobody is in line
 }
 
@@ -46,6 +47,7 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		return nil, err
 	}
 	h.w.gates.obey(polled.Gates)
+	h.strays = polled.Strays
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)
 	}
@@ -104,7 +106,13 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 			return nil, err
 		}
 		sent := h.w.since()
-		got, err := h.w.db.Claim(ctx, p)
+		claim := h.w.db.Claim
+		if h.strays {
+			claim = func(ctx context.Context, p store.ClaimParams) (store.Claimed, error) {
+				return h.w.db.ClaimStrays(ctx, p, h.w.stepKeys())
+			}
+		}
+		got, err := claim(ctx, p)
 		switch {
 		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // the claim collided with another worker's on a partition key
@@ -118,7 +126,15 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		case len(got.Claims) > 0:
 			h.w.reportRefused("claim an instance", got.Refused)
 			t := &Taken{h: h, f: h.w.flights.launch(q, got.Claims, sent)[0]}
+			if !h.w.knows(t.f.beat) {
+				h.w.claims.setAside(h.w.base, []*flight{t.f}, "")
+				h.w.flights.land(t.f)
+				continue
+			}
 			return t, t.unlock(ctx)
+		case h.strays: // there are none that this worker knows
+			h.strays = false
+			continue
 		case got.Moved == 0 && len(got.Refused) == 0:
 			return nil, nil
 		}

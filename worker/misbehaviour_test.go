@@ -163,12 +163,22 @@ func TestClaimsOverTheirLimitsFailUnrun(t *testing.T) {
 	})
 }
 
-func TestAnUnknownStepGoesToTheHandler(t *testing.T) {
+// An instance at an unknown step is set aside, at no attempt's cost and once, and goes on when the
+// process knows its step. Others do not wait for it.
+func TestAnUnknownStepIsSetAside(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
-		r := s.db.insert(func(r *row) { r.Step = "renamed" })
+		r := s.db.insert(func(r *row) { r.Step, r.Attempt = "renamed", 3 })
+		other := s.db.insert()
 		s.start()
-		s.ended(time.Second)
-		require.Contains(t, s.db.look(r.ID).err, `no step "renamed"`)
+		s.pass(time.Minute)
+		require.Equal(t, fsm.StatusDone, s.db.look(other.ID).status)
+		aside := s.db.look(r.ID)
+		require.Equal(t, []any{fsm.StatusRunnable, 4, 3, 0}, []any{aside.status, aside.lane, aside.Attempt, len(aside.outcomes)})
+		require.Len(t, s.sent("set aside"), 1, "it is not claimed again and again")
+		require.LessOrEqual(t, len(s.sent("claim strays")), 61, "once a second")
+		s.db.change(r.ID, func(r *row) { r.Step = "s" })
+		s.ended(10 * time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
 	})
 }
 

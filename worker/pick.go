@@ -27,22 +27,33 @@ const (
 type claimReply struct {
 	store.Claimed
 	after  store.Place
+	strays bool // it was a claim of strays
 	wanted int
 	sent   time.Duration
 	took   time.Duration
 	err    error
 }
 
-// claim sends a claim of n rows. Its answer goes to the loop.
+// claim sends a claim of n rows.
 func (s *scheduler) claim(n int) {
 	p := store.ClaimParams{Queue: s.name, Worker: s.id, Machines: s.machineIDs, Limit: n, Window: n, Lease: s.config.Lease,
 		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked, Gated: s.gates.any()}
 	if s.wide {
 		p.Window = windowMost
 	}
+	if s.strayed = !s.strayed && s.strays.Swap(false); s.strayed {
+		s.send(&p, func(ctx context.Context) (store.Claimed, error) { return s.db.ClaimStrays(ctx, p, s.stepKeys()) })
+		return
+	}
 	if !s.before.Swap(false) && s.since() < s.front {
 		p.After = s.last
 	}
+	s.send(&p, func(ctx context.Context) (store.Claimed, error) { return s.db.Claim(ctx, p) })
+}
+
+// send sends a claim. Its answer goes to the loop.
+func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (store.Claimed, error)) {
+	n, after, strays := p.Limit, p.After, s.strayed
 	doubt := s.doubt
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)
 	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
@@ -61,8 +72,8 @@ func (s *scheduler) claim(n int) {
 				return
 			}
 		}
-		got, err := s.db.Claim(ctx, p)
-		s.results <- claimReply{Claimed: got, after: p.After, wanted: n, sent: sent, took: s.since() - sent, err: err}
+		got, err := claim(ctx)
+		s.results <- claimReply{Claimed: got, after: after, strays: strays, wanted: n, sent: sent, took: s.since() - sent, err: err}
 	}()
 }
 
@@ -77,10 +88,15 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		return
 	}
 	s.failures, s.narrow, s.doubt = 0, 0, false
-	s.admit(s.flights.launch(s.queue, r.Claims, r.sent))
+	s.admit(s.withoutStrays(s.flights.launch(s.queue, r.Claims, r.sent)))
 	s.reportAside(s.name, r.Aside)
 	s.reportRefused("claim an instance", r.Refused)
 	short := len(r.Claims) < r.wanted
+	if r.strays { // the place where claims resume is that of the others, which come next
+		s.ready = true
+		s.strays.CompareAndSwap(false, !short)
+		return
+	}
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
 	s.wide = short && (r.Moved > 0 || s.blocked)
 	s.advance(&r, short)

@@ -25,6 +25,7 @@ type poller struct {
 	next     map[string]time.Duration // when to look there again
 	deadline time.Duration            // when to look for awaits that have timed out, and for instances over their deadline
 	expires  time.Duration            // when to fail instances over their deadline, at the earliest
+	strays   time.Duration            // when to look for strays again
 	asked    bool                     // it is known which queues are paused
 }
 
@@ -104,6 +105,9 @@ func (p *poller) poll(idle []string) error {
 	}
 	p.obey(found.Paused)
 	p.schedules.expect(found)
+	if found.Strays {
+		p.lookForStrays()
+	}
 	now := p.since()
 	for _, name := range idle {
 		q := p.queues[name]

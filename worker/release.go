@@ -7,6 +7,7 @@ import (
 
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // claims gives back claims of this process whose steps do not run.
@@ -20,6 +21,13 @@ type claims struct {
 // giveBack releases claims whose step has no outcome. It retries failures until ctx ends. After
 // that the lease decides.
 func (c *claims) giveBack(ctx context.Context, fs []*flight) {
+	c.back(ctx, fs, func(ctx context.Context, held []*step.Claim) (int, store.Promotion, error) {
+		return c.db.Release(ctx, c.id, held)
+	})
+}
+
+// back gives claims back by a statement.
+func (c *claims) back(ctx context.Context, fs []*flight, give func(context.Context, []*step.Claim) (int, store.Promotion, error)) {
 	for n := 0; pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {
 		var held []*step.Claim
 		for _, f := range fs {
@@ -31,7 +39,7 @@ func (c *claims) giveBack(ctx context.Context, fs []*flight) {
 			return
 		}
 		timed, cancel := context.WithTimeout(ctx, statementTimeout)
-		released, p, err := c.db.Release(timed, c.id, held)
+		released, p, err := give(timed, held)
 		cancel()
 		if err == nil {
 			if released < len(held) { // some were taken away, and the answer does not say which

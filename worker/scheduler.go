@@ -36,6 +36,7 @@ type scheduler struct {
 	picking  bool            // a claim is under way
 	results  chan claimReply // the answer to the claim under way
 	failures int             // claims in a row that failed
+	strayed  bool            // the last claim looked for strays: the next one does not
 	doubt    bool            // one of them got no answer, and may have taken effect
 	ended    int             // steps that ended since the claim under way was sent
 	ahead    int             // how many to claim beyond the free slots, for steps that end while a claim is under way

@@ -121,11 +121,7 @@ func (x *execution) bound() *step.Commit {
 // step runs the step, after loading the values that the claim did not bring.
 func (x *execution) step() (*step.Commit, error) {
 	c := x.f.claim
-	s, ok := x.m.Steps[c.Step]
-	if !ok {
-		return nil, fmt.Errorf("machine %q version %d has no step %q: instances stand at a step that was renamed or removed", c.Machine, c.Version,
-			c.Step)
-	}
+	s := x.m.Steps[c.Step] // it is there: see scheduler.withoutStrays
 	ctx := x.extract(x.f.ctx)
 	if err := x.load(ctx, &s); err != nil {
 		return nil, err

@@ -108,6 +108,7 @@ var checks = []check{
 	{"indexes", true, (*patient).indexes},
 	{"leases", true, (*patient).leases},
 	{"unserved", true, (*patient).unserved},
+	{"steps", true, (*patient).strays},
 	{"paused-queues", true, (*patient).pausedQueues},
 	{"retention", true, (*patient).retention},
 	{"definitions", true, (*patient).definitions},

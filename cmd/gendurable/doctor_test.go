@@ -70,11 +70,13 @@ func TestDoctorOfTheSick(t *testing.T) {
 		('order', 'start', 'default', 'runnable', NULL, NULL, now() - interval '5 minutes', NULL),
 		('order', 'start', 'paused', 'runnable', NULL, NULL, now() - interval '5 minutes', NULL),
 		('order', 'start', 'default', 'done', NULL, NULL, now(), now() - interval '30 days')`)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, aside_step, eligible_at) VALUES
+		('order', 'ship', 'default', 4, 'ship', now() - interval '5 minutes'), ('order', 'ship', 'paused', 4, 'ship', now() - interval '5 minutes')`)
 	h.run("queue", "pause", "paused").is(codeDone)
 	h.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = false)`)
 	found := h.examine(codeUnmet)
 	for name, want := range map[string]grade{
-		"leases": gradeFail, "unserved": gradeFail, "autovacuum": gradeFail, "retention": gradeWarn, "paused-queues": gradeWarn,
+		"leases": gradeFail, "unserved": gradeFail, "steps": gradeFail, "autovacuum": gradeFail, "retention": gradeWarn, "paused-queues": gradeWarn,
 		"horizon": gradeOK, "indexes": gradeOK, "proxy": gradeOK,
 	} {
 		require.Equal(t, want, found[name].Grade, "%v", found[name])
@@ -83,6 +85,8 @@ func TestDoctorOfTheSick(t *testing.T) {
 	require.Contains(t, found["leases"].Seen, "2h")
 	require.Contains(t, found["unserved"].Seen, `1 of order/1 in queue "default", due for 5m: no live worker serves the queue`)
 	require.NotContains(t, found["unserved"].Seen, "paused")
+	require.Contains(t, found["steps"].Seen, `1 of order/1 at step "ship" in queue "default", due for 5m: no worker`)
+	require.NotContains(t, found["steps"].Seen, "paused")
 	require.Contains(t, found["retention"].Seen, "30d")
 	require.Equal(t, gradeOK, h.examine(codeUnmet, "--retention", "1000h")["retention"].Grade)
 	require.Equal(t, gradeOK, h.examine(codeUnmet, "--patience", "3h")["leases"].Grade)

@@ -50,6 +50,50 @@ WHERE g.eligible_at < c.now - $1::float8 * interval '1 second'
     AND w.queues ? g.queue AND g.fsm || '/' || g.fsm_version = ANY(w.machines))
 GROUP BY g.queue, g.fsm, g.fsm_version, c.now ORDER BY 4 DESC LIMIT 5`
 
+// straysSQL finds due instances that are set aside at a step: a worker that knows the step takes
+// them within seconds. It reads each queue as far as $2.
+const straysSQL = lanesSQL + `,
+seen AS (
+  SELECT t.queue, s.fsm, s.fsm_version, s.aside_step, s.eligible_at, count(*) OVER (PARTITION BY t.queue) >= $2 AS more FROM stray t, LATERAL (
+    SELECT fsm, fsm_version, aside_step, eligible_at FROM {s}.gen_durable
+    WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND queue = t.queue
+    ORDER BY fsm, fsm_version, aside_step, priority, eligible_at, id LIMIT $2) s)
+SELECT g.queue, g.fsm, g.fsm_version, g.aside_step, count(*), bool_or(g.more), extract(epoch FROM c.now - min(g.eligible_at))::bigint
+FROM seen g, c
+WHERE g.eligible_at < c.now - $1::float8 * interval '1 second' AND NOT EXISTS (SELECT FROM {s}.paused_queues q WHERE q.queue = g.queue)
+GROUP BY g.queue, g.fsm, g.fsm_version, g.aside_step, c.now ORDER BY 5 DESC LIMIT 5`
+
+func (p *patient) strays(ctx context.Context) (finding, error) {
+	var seen []string
+	err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, walkSQL); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, within(p.schema, straysSQL), p.Patience.Seconds(), p.limits.walk)
+		if err != nil {
+			return err
+		}
+		var queue, name, at string
+		var version int
+		var count, oldest int64
+		var more bool
+		_, err = pgx.ForEachRow(rows, []any{&queue, &name, &version, &at, &count, &more, &oldest}, func() error {
+			number := strconv.FormatInt(count, 10)
+			if more {
+				number += " or more"
+			}
+			seen = append(seen, fmt.Sprintf("%s of %s/%d at step %q in queue %q, due for %s", number, name, version, at, queue, span(seconds(oldest))))
+			return nil
+		})
+		return err
+	})
+	if err != nil || len(seen) == 0 {
+		return ok("nothing is set aside at a step that its workers do not have"), err
+	}
+	return ok("%s: no worker of the queue that met them has the step", strings.Join(seen, "; ")).or(gradeFail,
+		"start a process whose definition of this version has the step: was a deploy rolled back, or a step added without a new version?"), nil
+}
+
 func (p *patient) unserved(ctx context.Context) (finding, error) {
 	var seen []string
 	err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

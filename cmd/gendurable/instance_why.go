@@ -74,6 +74,9 @@ func (s *summary) remedy(c engine.Cause) string {
 	case engine.CauseNoMachine:
 		return fmt.Sprintf("start a process that registers %s/%d and serves queue %q; gendurable worker list shows those that are there",
 			s.Machine, s.Version, s.Queue)
+	case engine.CauseNoStep:
+		return fmt.Sprintf("start a process whose definition of %s/%d has step %s: was a deploy rolled back, or a step added without a new version?",
+			s.Machine, s.Version, word(c.Names[0]))
 	case engine.CauseGate:
 		return "gendurable gate list shows the gate; gendurable gate set gives it more places"
 	case engine.CauseKeyBusy, engine.CauseKeyBehind:

@@ -45,7 +45,8 @@ const walkSQL = `SELECT set_config('enable_seqscan', 'off', true), set_config('e
   set_config('enable_sort', 'off', true), set_config('jit', 'off', true)`
 
 // lanesSQL finds the queues in which instances are visible to the claims, or set aside as unknown
-// to a worker: it goes from one queue to the next by the claims' indexes.
+// to a worker, or at a step that is unknown to one: it goes from one queue to the next by the
+// claims' indexes.
 const lanesSQL = `WITH RECURSIVE c AS (SELECT clock_timestamp() AS now),
 ready AS (
   (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 ORDER BY queue LIMIT 1)
@@ -54,7 +55,11 @@ ready AS (
 aside AS (
   (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 ORDER BY queue LIMIT 1)
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND g.queue > a.queue
-    ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL)`
+    ORDER BY g.queue LIMIT 1) FROM aside a WHERE a.queue IS NOT NULL),
+stray AS (
+  (SELECT queue FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 ORDER BY queue LIMIT 1)
+  UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND g.queue > t.queue
+    ORDER BY g.queue LIMIT 1) FROM stray t WHERE t.queue IS NOT NULL)`
 
 // waitingSQL counts runnable instances, in each queue as far as $1. Those behind their partition
 // key are in an index by key, which all queues share.
@@ -68,6 +73,10 @@ seen AS (
     SELECT eligible_at, row_number() OVER () AS number FROM (
       SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 2 AND queue = a.queue
       ORDER BY fsm, fsm_version, priority, eligible_at, id LIMIT $1) i) s
+  UNION ALL SELECT t.queue, s.eligible_at, s.number FROM stray t, LATERAL (
+    SELECT eligible_at, row_number() OVER () AS number FROM (
+      SELECT eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND queue = t.queue
+      ORDER BY fsm, fsm_version, aside_step, priority, eligible_at, id LIMIT $1) i) s
   UNION ALL SELECT k.queue, k.eligible_at, k.walked FROM (
     SELECT queue, eligible_at, pick_lane, count(*) OVER () AS walked FROM (
       SELECT queue, eligible_at, pick_lane FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL

@@ -101,6 +101,8 @@ const (
 	FieldErrors = "errors"
 	// FieldGate holds the string denoting the gate field in the database.
 	FieldGate = "gate"
+	// FieldAsideStep holds the string denoting the aside_step field in the database.
+	FieldAsideStep = "aside_step"
 	// FieldPlace holds the string denoting the place field in the database.
 	FieldPlace = "place"
 	// FieldSeat holds the string denoting the seat field in the database.
@@ -180,6 +182,7 @@ var Columns = []string{
 	FieldTrace,
 	FieldErrors,
 	FieldGate,
+	FieldAsideStep,
 	FieldPlace,
 	FieldSeat,
 	FieldRunGate,
@@ -397,6 +400,11 @@ func ByDeadline(opts ...sql.OrderTermOption) OrderOption {
 // ByGate orders the results by the gate field.
 func ByGate(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldGate, opts...).ToFunc()
+}
+
+// ByAsideStep orders the results by the aside_step field.
+func ByAsideStep(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldAsideStep, opts...).ToFunc()
 }
 
 // ByPlace orders the results by the place field.

@@ -241,6 +241,11 @@ func Gate(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldGate, v))
 }
 
+// AsideStep applies equality check predicate on the "aside_step" field. It's identical to AsideStepEQ.
+func AsideStep(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldAsideStep, v))
+}
+
 // Place applies equality check predicate on the "place" field. It's identical to PlaceEQ.
 func Place(v int32) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldPlace, v))
@@ -2128,6 +2133,81 @@ func GateEqualFold(v string) predicate.Instance {
 // GateContainsFold applies the ContainsFold predicate on the "gate" field.
 func GateContainsFold(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldContainsFold(FieldGate, v))
+}
+
+// AsideStepEQ applies the EQ predicate on the "aside_step" field.
+func AsideStepEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldAsideStep, v))
+}
+
+// AsideStepNEQ applies the NEQ predicate on the "aside_step" field.
+func AsideStepNEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldAsideStep, v))
+}
+
+// AsideStepIn applies the In predicate on the "aside_step" field.
+func AsideStepIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldAsideStep, vs...))
+}
+
+// AsideStepNotIn applies the NotIn predicate on the "aside_step" field.
+func AsideStepNotIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldAsideStep, vs...))
+}
+
+// AsideStepGT applies the GT predicate on the "aside_step" field.
+func AsideStepGT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldAsideStep, v))
+}
+
+// AsideStepGTE applies the GTE predicate on the "aside_step" field.
+func AsideStepGTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldAsideStep, v))
+}
+
+// AsideStepLT applies the LT predicate on the "aside_step" field.
+func AsideStepLT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldAsideStep, v))
+}
+
+// AsideStepLTE applies the LTE predicate on the "aside_step" field.
+func AsideStepLTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldAsideStep, v))
+}
+
+// AsideStepContains applies the Contains predicate on the "aside_step" field.
+func AsideStepContains(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContains(FieldAsideStep, v))
+}
+
+// AsideStepHasPrefix applies the HasPrefix predicate on the "aside_step" field.
+func AsideStepHasPrefix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasPrefix(FieldAsideStep, v))
+}
+
+// AsideStepHasSuffix applies the HasSuffix predicate on the "aside_step" field.
+func AsideStepHasSuffix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasSuffix(FieldAsideStep, v))
+}
+
+// AsideStepIsNil applies the IsNil predicate on the "aside_step" field.
+func AsideStepIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldAsideStep))
+}
+
+// AsideStepNotNil applies the NotNil predicate on the "aside_step" field.
+func AsideStepNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldAsideStep))
+}
+
+// AsideStepEqualFold applies the EqualFold predicate on the "aside_step" field.
+func AsideStepEqualFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEqualFold(FieldAsideStep, v))
+}
+
+// AsideStepContainsFold applies the ContainsFold predicate on the "aside_step" field.
+func AsideStepContainsFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContainsFold(FieldAsideStep, v))
 }
 
 // PlaceEQ applies the EQ predicate on the "place" field.

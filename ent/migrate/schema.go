@@ -110,6 +110,7 @@ var (
 		{Name: "trace", Type: field.TypeJSON, Nullable: true},
 		{Name: "errors", Type: field.TypeJSON, Nullable: true},
 		{Name: "gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "aside_step", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "place", Type: field.TypeInt32, Nullable: true},
 		{Name: "seat", Type: field.TypeInt32, Nullable: true},
 		{Name: "run_gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
@@ -124,7 +125,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[47]},
+				Columns:    []*schema.Column{GenDurableColumns[48]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -149,7 +150,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[47]},
+				Columns: []*schema.Column{GenDurableColumns[48]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -168,6 +169,14 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 2",
+				},
+			},
+			{
+				Name:    "gen_durable_stray",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[1], GenDurableColumns[2], GenDurableColumns[43], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 4",
 				},
 			},
 			{
@@ -197,7 +206,7 @@ var (
 			{
 				Name:    "gen_durable_place",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[43]},
+				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[44]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "place IS NOT NULL",
 				},
@@ -205,7 +214,7 @@ var (
 			{
 				Name:    "gen_durable_seat",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[44]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[45]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "seat IS NOT NULL",
 				},
@@ -213,7 +222,7 @@ var (
 			{
 				Name:    "gen_durable_run",
 				Unique:  true,
-				Columns: []*schema.Column{GenDurableColumns[45], GenDurableColumns[46]},
+				Columns: []*schema.Column{GenDurableColumns[46], GenDurableColumns[47]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "run_place IS NOT NULL AND finished_at IS NULL",
 				},
@@ -442,7 +451,7 @@ func init() {
 		"gen_durable_finite_check":   "isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)",
 		"gen_durable_gate_check":     "octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)",
 		"gen_durable_labels_check":   "jsonb_typeof(labels) = 'object'::text",
-		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 3 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL)",
+		"gen_durable_lane_check":     "pick_lane BETWEEN 0 AND 4 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)",
 		"gen_durable_lease_check":    "status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)",
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",

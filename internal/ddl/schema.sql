@@ -94,6 +94,7 @@ CREATE TABLE "gen_durable" (
   "trace" jsonb NULL,
   "errors" jsonb NULL,
   "gate" text NULL,
+  "aside_step" text NULL,
   "place" integer NULL,
   "seat" integer NULL,
   "run_gate" text NULL,
@@ -108,7 +109,7 @@ CREATE TABLE "gen_durable" (
   CONSTRAINT "gen_durable_finite_check" CHECK (isfinite(eligible_at) AND isfinite(lease_expires_at) AND isfinite(await_deadline) AND isfinite(finished_at) AND isfinite(deadline)),
   CONSTRAINT "gen_durable_gate_check" CHECK (octet_length(gate) BETWEEN 1 AND 1200 AND (place IS NULL OR place >= 1 AND gate IS NOT NULL)),
   CONSTRAINT "gen_durable_labels_check" CHECK (jsonb_typeof(labels) = 'object'::text),
-  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 3 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL)),
+  CONSTRAINT "gen_durable_lane_check" CHECK (pick_lane BETWEEN 0 AND 4 AND (pick_lane <> 1 OR partition_key IS NOT NULL) AND (pick_lane <> 3 OR gate IS NOT NULL) AND (pick_lane <> 4 OR aside_step IS NOT NULL)),
   CONSTRAINT "gen_durable_lease_check" CHECK (status <> 'executing'::durable_status OR (locked_by IS NOT NULL AND lease_expires_at IS NOT NULL)),
   CONSTRAINT "gen_durable_names_check" CHECK (octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1),
   CONSTRAINT "gen_durable_scope_check" CHECK (correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]),
@@ -124,6 +125,8 @@ CREATE INDEX "gen_durable_parent" ON "gen_durable" ("parent_id") WHERE parent_id
 CREATE INDEX "gen_durable_ready" ON "gen_durable" ("queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 0;
 -- Create index "gen_durable_aside" to table: "gen_durable"
 CREATE INDEX "gen_durable_aside" ON "gen_durable" ("queue", "fsm", "fsm_version", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 2;
+-- Create index "gen_durable_stray" to table: "gen_durable"
+CREATE INDEX "gen_durable_stray" ON "gen_durable" ("queue", "fsm", "fsm_version", "aside_step", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 4;
 -- Create index "gen_durable_key" to table: "gen_durable"
 CREATE INDEX "gen_durable_key" ON "gen_durable" ("partition_key", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND partition_key IS NOT NULL;
 -- Create index "gen_durable_busy" to table: "gen_durable"

@@ -279,10 +279,13 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 	return out, nil
 }
 
-// claimOnce sends the two transactions of one claim, with a statement that claims.
-func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, pick func(*Claimed) entpgx.Stmt) (Claimed, error) {
+// claimOnce sends the two transactions of one claim, with a statement that claims, and others
+// before it.
+func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, pick func(*Claimed) entpgx.Stmt, before ...entpgx.Stmt) (
+	Claimed, error,
+) {
 	out := Claimed{NextDue: -1}
-	claim := s.enclose(fastLock, []entpgx.Stmt{pick(&out)})
+	claim := s.enclose(fastLock, append(before, pick(&out)))
 	err := s.db.PipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
 		if blames(err) {

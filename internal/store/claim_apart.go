@@ -78,12 +78,7 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 		}
 		some := *p
 		some.Limit, some.Window = max(1, left), max(1, len(ids))
-		got, err := s.claimOnce(ctx, conn, &some, func(out *Claimed) entpgx.Stmt {
-			if some.Gated {
-				return s.stmt("claim some gated", gatedSomeSQL, out.readPick, append(some.args(), ids)...)
-			}
-			return s.stmt("claim some", claimSomeSQL, out.readPick, append(some.args(), ids)...)
-		})
+		got, err := s.claimSome(ctx, conn, &some, ids)
 		if collided(err) {
 			return nil // with another claim: no row is at fault
 		}
@@ -96,6 +91,16 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 		err = nil // what was claimed counts, and the next claim meets the error again
 	}
 	return out, err
+}
+
+// claimSome claims some rows by their ids, behind statements of the same transaction.
+func (s *Store) claimSome(ctx context.Context, conn *pgx.Conn, p *ClaimParams, ids []int64, before ...entpgx.Stmt) (Claimed, error) {
+	return s.claimOnce(ctx, conn, p, func(out *Claimed) entpgx.Stmt {
+		if p.Gated {
+			return s.stmt("claim some gated", gatedSomeSQL, out.readPick, append(p.args(), ids)...)
+		}
+		return s.stmt("claim some", claimSomeSQL, out.readPick, append(p.args(), ids)...)
+	}, before...)
 }
 
 // add adds what another claim of the same queue did.

@@ -199,6 +199,15 @@ func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim
 
 // release runs one transaction. promote has the same meaning as for reap.
 func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim, promote bool) (released int, p Promotion, err error) {
+	return s.giveBack(ctx, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
+		return s.stmt("release", releaseSQL, read, ids, tokens, worker)
+	})
+}
+
+// giveBack ends claims by a statement, and promotes their keys.
+func (s *Store) giveBack(ctx context.Context, claims []*step.Claim, promote bool,
+	give func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt,
+) (released int, p Promotion, err error) {
 	ids, tokens := claimColumns(claims)
 	var keys []string
 	for _, c := range claims {
@@ -208,11 +217,11 @@ func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim
 	}
 	stmts := []entpgx.Stmt{
 		s.stmt("release lock", slowSQL, nil, ids), // ascending: all waiters lock in one order
-		s.stmt("release", releaseSQL, func(rows pgx.Rows) error {
+		give(ids, tokens, func(rows pgx.Rows) error {
 			var id int64
 			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { released++; return nil })
 			return err
-		}, ids, tokens, worker),
+		}),
 	}
 	switch {
 	case len(keys) > 0 && promote:

@@ -43,6 +43,16 @@ var matrix = append(outcomes,
 			require.Equal(s.t, 1, n)
 			require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
 		}, makes: all(claimEnds, rules{"status": is("runnable")})},
+		{name: "its step is unknown to its worker", from: "executing", happens: func(s *scene) { s.requireAside("") },
+			makes: all(claimEnds, rules{"status": is("runnable"), "pick_lane": is("4"), "aside_step": of("the step", func(*scene) string { return "here" })})},
+		{name: "its state cannot be converted", from: "executing", happens: func(s *scene) { s.requireAside("no way") },
+			makes: all(claimEnds, rules{"status": is("runnable"), "paused": is("true"), "last_error": is("no way").as("says why"),
+				"aside_step": of("the step", func(*scene) string { return "here" })})},
+		{name: "claim by one who knows its step", from: "runnable", with: columns{"pick_lane": `4`, "aside_step": `'here'`}, happens: func(s *scene) {
+			s.requireStrays(0, store.StepKey{Machine: "machine", Version: 3, Step: "there"}, store.StepKey{Machine: "machine", Version: 2, Step: "here"})
+			s.requireStrays(1, store.StepKey{Machine: "machine", Version: 3, Step: "here"})
+		}, makes: rules{"status": is("executing"), "locked_by": worker, "lease_expires_at": in("now + lease", lease), "claim_token": nextToken,
+			"updated_at": now, "pick_lane": is("0")}},
 		{name: "first reap", from: "expired", with: columns{"crashes": `0`}, happens: func(s *scene) { s.requireReap(1, 0, 0) },
 			makes: all(claimEnds, reaped)},
 		{name: "later reap", from: "expired", happens: func(s *scene) { s.requireReap(1, 0, 4) },
@@ -170,6 +180,23 @@ var (
 func (s *scene) requireClaim(n int, machines ...string) {
 	s.t.Helper()
 	got, err := s.Claim(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: machines, Limit: 10, Window: 100, Lease: lease})
+	require.NoError(s.t, err)
+	require.Len(s.t, got.Claims, n)
+}
+
+// requireAside sets the scene's claim aside.
+func (s *scene) requireAside(fault string) {
+	s.t.Helper()
+	n, p, err := s.SetAside(s.t.Context(), me, []store.Aside{{Claim: s.claim, Fault: fault}})
+	require.NoError(s.t, err)
+	require.Equal(s.t, 1, n)
+	require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
+}
+
+// requireStrays claims the strays of the scene's queue at given steps, and expects n of them.
+func (s *scene) requireStrays(n int, steps ...store.StepKey) {
+	s.t.Helper()
+	got, err := s.ClaimStrays(s.t.Context(), store.ClaimParams{Queue: s.queue(), Worker: me, Machines: []string{"machine/3"}, Limit: 10, Lease: lease}, steps)
 	require.NoError(s.t, err)
 	require.Len(s.t, got.Claims, n)
 }

@@ -96,6 +96,16 @@ var measures = []measured{
 		return nil
 	}},
 	{"claim beside what is set apart", planRows, 45, "gen_durable_ready", claimMeasured("apart"), nil},
+	{"claim of strays", planRows, 60, "gen_durable_stray gen_durable_pkey", func(e explained, _ any) int {
+		got, err := e.ClaimStrays(e.t.Context(), store.ClaimParams{Queue: "strays", Worker: me, Machines: []string{"m/1"}, Limit: planRows, Lease: lease},
+			[]store.StepKey{{Machine: "m", Version: 1, Step: "s2"}})
+		require.NoError(e.t, err)
+		return len(got.Claims)
+	}, func(e explained) any {
+		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, aside_step, eligible_at)
+			SELECT 'm', 's' || n % 5, 'strays', 4, 's' || n % 5, now() - interval '1 hour' FROM generate_series(1, 5 * $1::int) n`, planRows)
+		return nil
+	}},
 	{"claim of an empty queue", 0, 20, "gen_durable_ready", claimMeasured("none"), nil},
 	{"commit, claims kept", planRows, 20, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, true)},
 	{"commit, half of the claims kept", planRows, 25, "gen_durable_pkey", commitMeasured, func(e explained) any {

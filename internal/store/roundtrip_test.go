@@ -104,6 +104,25 @@ var roundTrips = []struct {
 		_, _, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
 		return err
 	}},
+	{"set aside", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
+		var aside []store.Aside
+		for _, c := range claims.([]*step.Claim) {
+			aside = append(aside, store.Aside{Claim: c})
+		}
+		_, _, err := b.SetAside(b.t.Context(), me, aside)
+		return err
+	}},
+	{"claim of strays", 2, func(b bench, n int) any {
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, pick_lane, aside_step) SELECT 'm', 's', 4, 's' FROM generate_series(1, $1)`, n)
+		return n
+	}, func(b bench, n any) error {
+		got, err := b.ClaimStrays(b.t.Context(), store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1000, Lease: lease},
+			[]store.StepKey{{Machine: "m", Version: 1, Step: "s"}})
+		if err == nil && len(got.Claims) != n {
+			return fmt.Errorf("claimed %d of %d", len(got.Claims), n)
+		}
+		return err
+	}},
 	{"reap", 2, func(b bench, n int) any { return b.expired(n, false) }, reapAll},
 	{"reap of keyed rows and children", 3, func(b bench, n int) any { return b.expired(n, true) }, reapAll},
 	{"fail those over their deadline", 2, func(b bench, n int) any { return b.overdue(n, false) }, expireAll},

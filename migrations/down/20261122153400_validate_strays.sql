@@ -1,0 +1,1 @@
+-- Nothing to undo: a check that has been validated is the same check.
