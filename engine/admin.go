@@ -59,8 +59,8 @@ type order struct {
 	times int    // that were given
 }
 
-// Reason is an option of Cancel. It writes "cancelled: " and the text, of at most MaxReasonBytes,
-// to last_error.
+// Reason is an option of all verbs: why, in at most MaxReasonBytes. The audit keeps it; of Cancel,
+// last_error is "cancelled: " and the text. Unless given, it is that of [WithReason].
 func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } }
 
 // Descendants is an option of Cancel. It cancels all live descendants as well, children before
@@ -148,7 +148,7 @@ func (a *Admin) Resume(ctx context.Context, t fsm.Target, options ...VerbOption)
 
 func (a *Admin) one(ctx context.Context, t fsm.Target, verb Verb, options []VerbOption) (changed Changed, err error) {
 	defer a.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(verb, options)
+	o, err := newOrder(ctx, verb, options)
 	if err != nil {
 		return Changed{}, err
 	}
@@ -199,20 +199,16 @@ func (a *Admin) told(verb Verb, id fsm.ID, done store.Operated) (Changed, error)
 	}
 }
 
-func newOrder(verb Verb, options []VerbOption) (*order, error) {
+func newOrder(ctx context.Context, verb Verb, options []VerbOption) (*order, error) {
 	o := &order{}
 	for _, option := range options {
 		option(o)
 	}
+	if err := o.asked(ctx, verb); err != nil {
+		return nil, err
+	}
 	o.Verb, o.Mark, o.Most = store.Verb(verb), uuid.NewString(), MaxFamily
-	switch {
-	case o.Reason != "" && verb != VerbCancel:
-		return nil, &VerbError{verb, "Reason", errors.New("only of Cancel")}
-	case len(o.Reason) > MaxReasonBytes:
-		return nil, &VerbError{verb, "Reason", fmt.Errorf("%d bytes, at most %d", len(o.Reason), MaxReasonBytes)}
-	case o.Reason != "" && checkName(o.Reason, MaxReasonBytes) != nil:
-		return nil, &VerbError{verb, "Reason", fmt.Errorf("%.80q is not a text that Postgres takes", o.Reason)}
-	case o.Descendants && verb != VerbCancel:
+	if o.Descendants && verb != VerbCancel {
 		return nil, &VerbError{verb, "Descendants", errors.New("only of Cancel")}
 	}
 	if err := o.checkTime(); err != nil {

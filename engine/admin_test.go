@@ -176,7 +176,6 @@ func TestAdminRefusesBadInput(t *testing.T) {
 	for field, err := range map[string]error{
 		"Reason: 4097 bytes, at most 4096":        second(a.Cancel(ctx, fsm.ID(1), engine.Reason(strings.Repeat("x", 4097)))),
 		"Reason: \"\\x00\" is not":                second(a.Cancel(ctx, fsm.ID(1), engine.Reason("\x00"))),
-		"Reason: only of Cancel":                  second(a.Pause(ctx, fsm.ID(1), engine.Reason("x"))),
 		"Descendants: only of Cancel":             second(a.Retry(ctx, fsm.ID(1), engine.Descendants())),
 		"IfUnchanged: of instance 7, but":         second(a.Resume(ctx, fsm.ID(1), seen)),
 		"At: no time, or the zero one":            second(a.Reschedule(ctx, fsm.ID(1), time.Time{})),

@@ -136,22 +136,22 @@ func (a *Admin) AllSchedules(ctx context.Context, q ScheduleQuery) iter.Seq2[Sto
 
 // PauseSchedule keeps every process from firing a schedule until ResumeSchedule, across restarts
 // and deploys. It reports whether the schedule was not paused before. Instances of the schedule go
-// on.
+// on. The options of the verbs on schedules are [Actor] and [Reason].
 //
 // Errors: ErrNoSchedule; a *[VerbError]; ErrUnknown where the COMMIT got no answer: call again.
-func (a *Admin) PauseSchedule(ctx context.Context, name string) (changed bool, err error) {
-	return a.pauseSchedule(ctx, VerbPauseSchedule, name)
+func (a *Admin) PauseSchedule(ctx context.Context, name string, options ...VerbOption) (changed bool, err error) {
+	return a.pauseSchedule(ctx, VerbPauseSchedule, name, options)
 }
 
 // ResumeSchedule ends a PauseSchedule, and reports whether there was one. The schedule's CatchUp
 // decides about the occurrences that were missed. Errors: as those of PauseSchedule.
-func (a *Admin) ResumeSchedule(ctx context.Context, name string) (changed bool, err error) {
-	return a.pauseSchedule(ctx, VerbResumeSchedule, name)
+func (a *Admin) ResumeSchedule(ctx context.Context, name string, options ...VerbOption) (changed bool, err error) {
+	return a.pauseSchedule(ctx, VerbResumeSchedule, name, options)
 }
 
-func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string) (changed bool, err error) {
-	err = a.onSchedule(ctx, verb, name, func() (err error) {
-		changed, err = a.engine.store.PauseSchedule(ctx, name, verb == VerbPauseSchedule)
+func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string, options []VerbOption) (changed bool, err error) {
+	err = a.onSchedule(ctx, verb, name, options, func(by store.By) (err error) {
+		changed, err = a.engine.store.PauseSchedule(ctx, name, verb == VerbPauseSchedule, by)
 		return err
 	}, nil)
 	return changed, err
@@ -163,13 +163,13 @@ func (a *Admin) pauseSchedule(ctx context.Context, verb Verb, name string) (chan
 //
 // Errors: ErrNoSchedule; a *[ConflictError] with that instance; a *[VerbError]; a *[SpecError] of
 // middleware; ErrUnknown where the COMMIT got no answer: look at Schedules, and call again.
-func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
+func (a *Admin) RunSchedule(ctx context.Context, name string, options ...VerbOption) (fsm.ID, error) {
 	var fired []store.Inserted
 	var spec *step.Spec
 	var refused error
 	mark := "run:" + uuid.NewString()
-	err := a.onSchedule(ctx, VerbRunSchedule, name, func() (err error) {
-		fired, err = a.engine.store.RunSchedule(ctx, name, func(due store.Due) (store.Firing, error) {
+	err := a.onSchedule(ctx, VerbRunSchedule, name, options, func(by store.By) (err error) {
+		fired, err = a.engine.store.RunSchedule(ctx, name, by, func(due store.Due) (store.Firing, error) {
 			if Overlap(due.Overlap) == OverlapSkip && due.Live.ID != 0 {
 				refused = &ConflictError{Verb: VerbRunSchedule, ID: fsm.ID(due.Live.ID), Status: fsm.Status(due.Live.Status),
 					Err: errors.New("instances of this schedule must not overlap")}
@@ -193,21 +193,25 @@ func (a *Admin) RunSchedule(ctx context.Context, name string) (fsm.ID, error) {
 // DeleteSchedule removes a schedule and leaves its instances. A process that still declares the
 // schedule stores it again when it starts: remove it from the code first. Errors: as those of
 // PauseSchedule.
-func (a *Admin) DeleteSchedule(ctx context.Context, name string) error {
-	return a.onSchedule(ctx, VerbDeleteSchedule, name, func() error { return a.engine.store.DeleteSchedule(ctx, name) }, nil)
+func (a *Admin) DeleteSchedule(ctx context.Context, name string, options ...VerbOption) error {
+	return a.onSchedule(ctx, VerbDeleteSchedule, name, options, func(by store.By) error { return a.engine.store.DeleteSchedule(ctx, name, by) }, nil)
 }
 
 // onSchedule repeats a verb on transient faults until ctx ends, as the other verbs do. It does not
 // repeat what was refused, which is no error of Postgres.
-func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, once func() error, refused *error) (err error) {
+func (a *Admin) onSchedule(ctx context.Context, verb Verb, name string, options []VerbOption, once func(store.By) error, refused *error) (err error) {
 	defer a.engine.explain(ctx, toOperateSchedules, &err)
 	if err := checkName(name, MaxScheduleNameBytes); err != nil {
 		return &VerbError{verb, "name", err}
 	}
+	by, err := a.by(ctx, verb, options)
+	if err != nil {
+		return err
+	}
 	t := task{doing: "carry out a verb on a schedule",
 		attrs: []slog.Attr{slog.String("verb", string(verb)), slog.String("schedule", name)}}
 	failed := a.engine.patiently(ctx, t, func() error {
-		if err := once(); refused == nil || *refused == nil {
+		if err := once(by); refused == nil || *refused == nil {
 			return err
 		}
 		return nil // an answer

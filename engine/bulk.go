@@ -100,7 +100,7 @@ type Applied struct {
 // Errors: a *[VerbError]; a *[DuplicateError] and others, joined.
 func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applied, err error) {
 	defer p.admin.engine.explain(ctx, toOperate, &err)
-	o, err := newOrder(p.Verb, options)
+	o, err := newOrder(ctx, p.Verb, options)
 	if err != nil {
 		return Applied{}, err
 	}

@@ -67,14 +67,18 @@ type GateStatus struct {
 // partition key excludes that.
 //
 // Errors: a *[VerbError] for bad input; ErrUnknown where the COMMIT got no answer: call again.
-func (a *Admin) SetGate(ctx context.Context, g Gate) (changed bool, err error) {
+func (a *Admin) SetGate(ctx context.Context, g Gate, options ...VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toSetGates, &err)
 	if err := g.validate(); err != nil {
 		return false, err
 	}
+	by, err := a.by(ctx, VerbSetGate, options)
+	if err != nil {
+		return false, err
+	}
 	t := task{doing: "set a gate", attrs: []slog.Attr{slog.String("gate", g.Name)}}
 	err = a.engine.patiently(ctx, t, func() error {
-		changed, err = a.engine.store.SetGate(ctx, g.stored())
+		changed, err = a.engine.store.SetGate(ctx, g.stored(), by)
 		return err
 	})
 	return changed, err
@@ -131,14 +135,18 @@ func checkGateName(name string) error {
 
 // DropGate deletes a gate, and reports whether there was one. The instances in line there begin
 // within a few seconds. Errors: as those of SetGate.
-func (a *Admin) DropGate(ctx context.Context, name string) (changed bool, err error) {
+func (a *Admin) DropGate(ctx context.Context, name string, options ...VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toSetGates, &err)
 	if err := checkGateName(name); err != nil {
 		return false, &VerbError{VerbDropGate, "name", err}
 	}
+	by, err := a.by(ctx, VerbDropGate, options)
+	if err != nil {
+		return false, err
+	}
 	t := task{doing: "drop a gate", attrs: []slog.Attr{slog.String("gate", name)}}
 	err = a.engine.patiently(ctx, t, func() error {
-		changed, err = a.engine.store.DropGate(ctx, name)
+		changed, err = a.engine.store.DropGate(ctx, name, by)
 		return err
 	})
 	return changed, err

@@ -24,26 +24,31 @@ type PausedQueue struct {
 // PauseQueue keeps every process from claiming from a queue until ResumeQueue, across restarts. It
 // reports whether the queue was not paused before. Each process obeys with its next poll, within a
 // second. Steps that are running go on; claims that have not begun go back untouched. Inserts and
-// signals are accepted; timeouts and joins wake instances, which then wait.
+// signals are accepted; timeouts and joins wake instances, which then wait. The options are
+// [Actor] and [Reason].
 //
 // Errors: a *[VerbError]; ErrUnknown where the COMMIT got no answer: call again.
-func (a *Admin) PauseQueue(ctx context.Context, queue string) (changed bool, err error) {
-	return a.pauseQueue(ctx, VerbPauseQueue, queue)
+func (a *Admin) PauseQueue(ctx context.Context, queue string, options ...VerbOption) (changed bool, err error) {
+	return a.pauseQueue(ctx, VerbPauseQueue, queue, options)
 }
 
 // ResumeQueue ends a PauseQueue, and reports whether there was one. Errors: as those of PauseQueue.
-func (a *Admin) ResumeQueue(ctx context.Context, queue string) (changed bool, err error) {
-	return a.pauseQueue(ctx, VerbResumeQueue, queue)
+func (a *Admin) ResumeQueue(ctx context.Context, queue string, options ...VerbOption) (changed bool, err error) {
+	return a.pauseQueue(ctx, VerbResumeQueue, queue, options)
 }
 
-func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string) (changed bool, err error) {
+func (a *Admin) pauseQueue(ctx context.Context, verb Verb, queue string, options []VerbOption) (changed bool, err error) {
 	defer a.engine.explain(ctx, toPauseQueues, &err)
 	if err := checkName(queue, fsm.MaxNameBytes); err != nil {
 		return false, &VerbError{verb, "queue", err}
 	}
+	by, err := a.by(ctx, verb, options)
+	if err != nil {
+		return false, err
+	}
 	t := task{doing: "pause or resume a queue", attrs: []slog.Attr{slog.String("queue", queue)}}
 	err = a.engine.patiently(ctx, t, func() error {
-		changed, err = a.engine.store.PauseQueue(ctx, queue, verb == VerbPauseQueue)
+		changed, err = a.engine.store.PauseQueue(ctx, queue, verb == VerbPauseQueue, by)
 		return err
 	})
 	return changed, err

@@ -47,14 +47,14 @@ var (
 		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
-	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"))
+	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"), right("history", "INSERT"))
 
-	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"))
+	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"), right("history", "INSERT"))
 
-	toSetGates = slices.Concat(right("", "USAGE"), right("gates", "SELECT", "INSERT", "UPDATE", "DELETE"))
+	toSetGates = slices.Concat(right("", "USAGE"), right("gates", "SELECT", "INSERT", "UPDATE", "DELETE"), right("history", "INSERT"))
 
 	toOperateSchedules = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT"), right("gen_durable_id_seq", "USAGE"),
-		right("schedules", "SELECT", "UPDATE", "DELETE"))
+		right("schedules", "SELECT", "UPDATE", "DELETE"), right("history", "INSERT"))
 )
 
 // toRead returns the rights to read tables.

@@ -39,12 +39,12 @@ func (t *Tx) RequireEnded(ctx context.Context, ids ...fsm.ID) error {
 // ids. Instances that have ended or are gone are no error. Inside of [InTx] it leaves the instance
 // alone whose step this is: its outcome decides what becomes of it.
 //
-// The options are [Reason] and [Descendants]. Nudge tells the steps in this process after the
-// commit, others learn of it at their next heartbeat; so does everyone inside of InTx.
+// The options are [Reason], [Actor] and [Descendants]. Nudge tells the steps in this process after
+// the commit, others learn of it at their next heartbeat; so does everyone inside of InTx.
 //
 // Errors: a *[VerbError] for bad input.
 func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([]fsm.ID, error) {
-	o, err := newOrder(VerbCancel, options)
+	o, err := newOrder(ctx, VerbCancel, options)
 	if err != nil {
 		return nil, err
 	}

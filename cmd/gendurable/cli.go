@@ -23,6 +23,7 @@ type commands struct {
 	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
+	Audit      auditCommand     `cmd:"" help:"List what operators' verbs have changed, newest first."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work; say what is wrong, and what to do."`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
 	Dev        devCommand       `cmd:"" help:"Run a migrated Postgres from this machine's binaries until ctrl-c; its data stays."`
@@ -34,10 +35,12 @@ type commands struct {
 
 // options are the flags of all commands.
 type options struct {
-	DatabaseURL string        `env:"DATABASE_URL"             help:"The database, as a URL or as key=value."                                                                           name:"database-url"         placeholder:"URL"`
-	Schema      string        `default:"gendurable"           env:"GENDURABLE_SCHEMA"                                                                                                  help:"The engine's schema."`
-	JSON        bool          `help:"Write JSON, errors too." name:"json"`
-	Timeout     time.Duration `default:"30s"                  help:"How long a command may take, unless it waits, watches, measures, migrates or changes many instances; 0: no limit."`
+	DatabaseURL string        `env:"DATABASE_URL"                                                 help:"The database, as a URL or as key=value."                                                                           name:"database-url"         placeholder:"URL"`
+	Schema      string        `default:"gendurable"                                               env:"GENDURABLE_SCHEMA"                                                                                                  help:"The engine's schema."`
+	JSON        bool          `help:"Write JSON, errors too."                                     name:"json"`
+	Actor       string        `env:"GENDURABLE_ACTOR"                                             help:"Who asks, for the audit of what commands change; unless given, the user of this system."                           placeholder:"NAME"`
+	Reason      string        `help:"Why, for the audit; of instance cancel also the last error." placeholder:"TEXT"`
+	Timeout     time.Duration `default:"30s"                                                      help:"How long a command may take, unless it waits, watches, measures, migrates or changes many instances; 0: no limit."`
 }
 
 // app is what a command works with. A command that also takes a *pgxpool.Pool or a *database gets
@@ -90,6 +93,7 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 		limited, cancel = context.WithTimeout(ctx, a.Timeout)
 		defer cancel()
 	}
+	limited = a.asking(limited)
 	parsed.BindTo(limited, (*context.Context)(nil))
 	for _, provider := range []any{
 		func() (*pgxpool.Pool, error) { return a.connect(limited) },

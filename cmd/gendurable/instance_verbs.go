@@ -40,16 +40,12 @@ var (
 
 type instanceCancel struct {
 	selection
-	Reason      string `help:"The reason, kept as the last error." placeholder:"TEXT"`
-	Descendants bool   `help:"Cancel all live descendants, too."`
+	Descendants bool `help:"Cancel all live descendants, too."`
 }
 
 // Run runs the command.
 func (c *instanceCancel) Run(ctx context.Context, a *app, db *database) error {
 	var options []engine.VerbOption
-	if c.Reason != "" {
-		options = append(options, engine.Reason(c.Reason))
-	}
 	if c.Descendants {
 		options = append(options, engine.Descendants())
 	}

@@ -118,7 +118,7 @@ func (c *queueResume) Run(ctx context.Context, a *app, db *database) error {
 	return a.pauseQueue(ctx, db, c.Queue, "resumed", (*engine.Admin).ResumeQueue)
 }
 
-func (a *app) pauseQueue(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
+func (a *app) pauseQueue(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string, ...engine.VerbOption) (bool, error)) error {
 	news, err := how(db.Admin(), ctx, name)
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func (c *scheduleResume) Run(ctx context.Context, a *app, db *database) error {
 	return a.pauseSchedule(ctx, db, c.Schedule, "resumed", (*engine.Admin).ResumeSchedule)
 }
 
-func (a *app) pauseSchedule(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string) (bool, error)) error {
+func (a *app) pauseSchedule(ctx context.Context, db *database, name, did string, how func(*engine.Admin, context.Context, string, ...engine.VerbOption) (bool, error)) error {
 	news, err := how(db.Admin(), ctx, name)
 	if err != nil {
 		return onSchedule(name, err)

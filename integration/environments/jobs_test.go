@@ -104,6 +104,10 @@ func observerTasks() []task {
 			_, err := eng.Admin().Workers(ctx)
 			return err
 		}},
+		{"audit", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Admin().Audit(ctx, engine.AuditQuery{})
+			return err
+		}},
 		{"definitions", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Definitions(ctx)
 			return err

@@ -116,7 +116,7 @@ func runs(name, schedule string) verb {
 	return verb{name: name, family: "fire", touches: rowOf(schedule), run: func(ctx context.Context, s *session) {
 		x := occurrence(schedule, "run:"+uuid.NewString())
 		once := func(ctx context.Context) error {
-			fired, err := s.db.RunSchedule(ctx, schedule, func(due store.Due) (store.Firing, error) {
+			fired, err := s.db.RunSchedule(ctx, schedule, store.By{Actor: "A"}, func(due store.Due) (store.Firing, error) {
 				if schedule == lone && due.Live.ID != 0 {
 					return store.Firing{}, errOverlap
 				}
@@ -143,7 +143,7 @@ func unlessGone(err error) error {
 func pauses(name, schedule string, on bool) verb {
 	return verb{name: name, family: "operator of schedules", touches: rowOf(schedule), run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
-			_, err := s.db.PauseSchedule(ctx, schedule, on)
+			_, err := s.db.PauseSchedule(ctx, schedule, on, store.By{Actor: "A"})
 			return unlessGone(err)
 		}
 		s.insist("pause", once(ctx), once)
@@ -152,7 +152,7 @@ func pauses(name, schedule string, on bool) verb {
 
 func deletes(name string) verb {
 	return verb{name: name, family: "operator of schedules", touches: pulses, run: func(ctx context.Context, s *session) {
-		once := func(ctx context.Context) error { return unlessGone(s.db.DeleteSchedule(ctx, pulse)) }
+		once := func(ctx context.Context) error { return unlessGone(s.db.DeleteSchedule(ctx, pulse, store.By{Actor: "A"})) }
 		s.insist("delete", once(ctx), once)
 	}}
 }

@@ -261,9 +261,9 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // snapshot. The rows that the reads find are hints that are verified later. Statements that
 // consume signals name them by id, and nobody else's statement names them. The note of a lost
 // claim is seen by nobody before its COMMIT. A claim reads its own rows, which only the end of the
-// claim changes, and that may as well come after it has read the inbox. A COMMIT after reads ends
-// nothing.
-var quiet = map[string]bool{"begin": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
+// claim changes, and that may as well come after it has read the inbox. inbox. The audit of a verb
+// reads rows that the verb has locked. A COMMIT after reads ends nothing.
+var quiet = map[string]bool{"begin": true, "audit": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
@@ -277,6 +277,7 @@ var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},
+	{"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},

@@ -184,7 +184,7 @@ func (p *pair) pauseQueue(queue string, on bool) {
 	p.logf("pauseQueue(%q, %t)", queue, on)
 	ctx, cancel := p.context()
 	defer cancel()
-	changed, err := p.PauseQueue(ctx, queue, on)
+	changed, err := p.PauseQueue(ctx, queue, on, store.By{Actor: "model"})
 	require.NoError(p, err)
 	require.Equal(p, p.model.PauseQueue(queue, on), changed)
 	got, err := query.New(p.Store).PausedQueues(ctx)

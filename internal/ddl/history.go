@@ -22,6 +22,8 @@ func history(in *schema.Schema) *schema.Table {
 		schema.NewNullJSONColumn("after", postgres.TypeJSONB))
 	// One instance has few rows, so they are sorted when they are read.
 	table.AddIndexes(schema.NewIndex("history_instance").AddColumns(instance))
+	// Operators' verbs are few among many transitions.
+	table.AddIndexes(schema.NewIndex("history_verbs").AddColumns(moment).AddAttrs(&postgres.IndexPredicate{P: "actor IS NOT NULL"}))
 	table.AddAttrs(&postgres.Partition{T: postgres.PartitionTypeRange, Parts: []*postgres.PartitionPart{{C: moment}}})
 	return table
 }

@@ -236,6 +236,8 @@ CREATE TABLE "history" (
 ) PARTITION BY RANGE ("at");
 -- Create index "history_instance" to table: "history"
 CREATE INDEX "history_instance" ON "history" ("instance");
+-- Create index "history_verbs" to table: "history"
+CREATE INDEX "history_verbs" ON "history" ("at") WHERE actor IS NOT NULL;
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

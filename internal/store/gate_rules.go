@@ -89,7 +89,7 @@ RETURNING r.name`
 
 // SetGate stores a gate, or changes the one of that name, and reports whether that changed
 // anything.
-func (s *Store) SetGate(ctx context.Context, g Gate) (changed bool, err error) {
+func (s *Store) SetGate(ctx context.Context, g Gate, by By) (changed bool, err error) {
 	bound := func(n int) *int {
 		if n < 0 {
 			return nil
@@ -104,16 +104,17 @@ func (s *Store) SetGate(ctx context.Context, g Gate) (changed bool, err error) {
 	}
 	args := slices.Concat([]any{g.Name, optional(g.Queue), optional(g.Machine), optional(g.Step), optional(g.Label), bound(g.Places)},
 		rate(g.Rate), []any{bound(g.Total)}, rate(g.TotalRate), []any{optional(g.CostLabel), g.Adapt, g.Run})
-	return s.changeGate(ctx, g.Name, s.stmt("set gate", setGateSQL, readChanged(&changed), args...), &changed)
+	return s.changeGate(ctx, g.Name, "set_gate", by, s.stmt("set gate", setGateSQL, readChanged(&changed), args...), &changed)
 }
 
 // DropGate deletes a gate, and reports whether there was one.
-func (s *Store) DropGate(ctx context.Context, name string) (changed bool, err error) {
-	return s.changeGate(ctx, name, s.stmt("drop gate", dropGateSQL, readChanged(&changed), name), &changed)
+func (s *Store) DropGate(ctx context.Context, name string, by By) (changed bool, err error) {
+	return s.changeGate(ctx, name, "drop_gate", by, s.stmt("drop gate", dropGateSQL, readChanged(&changed), name), &changed)
 }
 
-func (s *Store) changeGate(ctx context.Context, name string, change entpgx.Stmt, changed *bool) (bool, error) {
-	err := s.transaction(ctx, slowLock, change)
+func (s *Store) changeGate(ctx context.Context, name, verb string, by By, change entpgx.Stmt, changed *bool) (bool, error) {
+	err := s.transaction(ctx, slowLock, s.stmt("seen gate", seenGateSQL, nil, name), change,
+		s.stmt("audit gate", auditGateSQL, nil, name, verb, by.Actor, optional(by.Reason)))
 	if err != nil && unknown(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
 	}

@@ -19,7 +19,7 @@ func gated(p *store.ClaimParams) { p.Gated = true }
 // gate stores a gate.
 func (b bench) gate(g store.Gate) {
 	b.t.Helper()
-	_, err := b.SetGate(b.t.Context(), g)
+	_, err := b.SetGate(b.t.Context(), g, store.By{Actor: "test"})
 	require.NoError(b.t, err)
 }
 
@@ -227,7 +227,7 @@ func TestAGateIsDropped(t *testing.T) {
 	b.admit("per-customer/acme")
 	c := b.claim(gated).Claims[0]
 	require.Equal(t, running, c.ID)
-	changed, err := b.DropGate(t.Context(), g.Name)
+	changed, err := b.DropGate(t.Context(), g.Name, store.By{Actor: "test"})
 	require.NoError(t, err)
 	require.True(t, changed)
 	_, open, err := b.Lines(t.Context(), "", 10, lease)

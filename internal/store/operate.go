@@ -61,7 +61,7 @@ type Seen struct {
 type Order struct {
 	Verb        Verb
 	Mark        string    // of Cancel: the commit_id of the rows that it ends, a UUID
-	Reason      string    // of Cancel: for last_error
+	By                    // for the audit; the reason of a Cancel also for last_error
 	At          time.Time // of Reschedule
 	Descendants bool      // of Cancel: cancels all live descendants, too
 	Most        int       // with Descendants: at most so many instances in all
@@ -167,6 +167,7 @@ type operated struct {
 	child        bool
 	fits, can    bool
 	holds, still bool
+	facts        string // for the audit
 }
 
 // adminSQL locks instances in ascending id, and returns of each locked row the facts that decide
@@ -179,7 +180,8 @@ const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key
   coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
-    AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean
+    AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
+  ` + factsOnly + `::text
 FROM {s}.gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])))
 ORDER BY g.id FOR NO KEY UPDATE OF g`
@@ -218,7 +220,7 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 		return nil
 	}
 	done := map[int64]bool{}
-	if err := send(s.carryOut(todo, o, done, out)...); err != nil {
+	if err := send(append(s.carryOut(todo, o, done, out), s.audited(todo, o))...); err != nil {
 		return err
 	}
 	for _, row := range todo {
@@ -246,7 +248,7 @@ func readOperated(into map[int64]*operated) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r operated
-			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still); err != nil {
+			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still, &r.facts); err != nil {
 				return err
 			}
 			into[r.id] = &r

@@ -56,7 +56,7 @@ func TestCancelWithDescendants(t *testing.T) {
 	middle := b.child(root, 2, waitsFor(1))
 	over := b.child(root, 2, columns{"status": `'failed'`, "failure": `'error'`, "finished_at": `now()`, "joined": `gen_random_uuid()`, "round": `9`})
 	leaf, orphan := b.child(middle, 3, nil), b.child(over, 3, columns{"status": `'awaiting_signal'`, "awaits": `'{go}'`})
-	got := b.operate(store.Order{Verb: store.Cancel, Descendants: true, Most: 6, Reason: "no"}, root)
+	got := b.operate(store.Order{Verb: store.Cancel, Descendants: true, Most: 6, By: store.By{Reason: "no"}}, root)
 	require.Empty(t, got.Refused)
 	require.Equal(t, []store.Change{
 		{ID: root, Was: "awaiting_children", Is: "failed", Asked: true},

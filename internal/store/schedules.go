@@ -229,7 +229,7 @@ type Firing struct {
 // occupied key means that the occurrence was fired before.
 func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
-	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name, optionalTime(at)), func(d Due) (Firing, error) {
+	fired, err = s.fire(ctx, &locked, s.stmt("fire schedule", fireSQL, readSchedules(&locked), name, optionalTime(at)), nil, func(d Due) (Firing, error) {
 		if !at.IsZero() {
 			d.Now = at
 		}
@@ -243,9 +243,9 @@ func (s *Store) Fire(ctx context.Context, name string, at time.Time, decide func
 
 // RunSchedule is Fire for a schedule that need not be due and may be paused. Its errors are
 // ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
-func (s *Store) RunSchedule(ctx context.Context, name string, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+func (s *Store) RunSchedule(ctx context.Context, name string, by By, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	var locked []Due
-	fired, err = s.fire(ctx, &locked, s.stmt("lock schedule", lockScheduleSQL, readSchedules(&locked), name), decide)
+	fired, err = s.fire(ctx, &locked, s.stmt("lock schedule", lockScheduleSQL, readSchedules(&locked), name), &by, decide)
 	switch {
 	case err != nil && unknown(err):
 		return nil, fmt.Errorf("run schedule %q: %w: %w", name, ErrUnknown, err)
@@ -258,8 +258,8 @@ func (s *Store) RunSchedule(ctx context.Context, name string, decide func(Due) (
 }
 
 // fire locks a schedule by a statement that reads it into locked, and fires it if the statement
-// found it.
-func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
+// found it. by is who runs it by hand, or nil.
+func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, by *By, decide func(Due) (Firing, error)) (fired []Inserted, err error) {
 	name := lock.Args[0]
 	err = s.interactive(ctx, slowLock, func(send send) error {
 		var live Live
@@ -286,7 +286,11 @@ func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, decid
 			}
 			newest = &fired[len(fired)-1].ID
 		}
-		return send(s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest))
+		stmts := []entpgx.Stmt{s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest)}
+		if by != nil {
+			stmts = append(stmts, s.stmt("audit run", auditRunSQL, nil, name, by.Actor, optional(by.Reason), newest))
+		}
+		return send(stmts...)
 	})
 	return fired, err
 }
@@ -326,34 +330,40 @@ func orZero[T any](v *T) (zero T) {
 
 // A paused schedule keeps its next occurrence. When it resumes, it catches up with missed ones, or
 // skips them, as after any downtime. Each statement returns whether the schedule exists, and
-// whether anything changed. $1 name
+// whether anything changed. What is deleted is recorded without its spec, which has a state.
+//
+// $1 name $2 actor $3 reason
 const (
 	pauseScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = clock_timestamp(), updated_at = clock_timestamp()
-  WHERE s.name = $1 AND s.paused_at IS NULL RETURNING 1)
+  WHERE s.name = $1 AND s.paused_at IS NULL RETURNING s.name, s.paused_at),
+a AS (` + recordedText + `'admin.pause_schedule', 'schedule ' || p.name, $2::text, $3::text, NULL, jsonb_build_object('paused_at', p.paused_at) FROM p)
 SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`
 	resumeScheduleSQL = `WITH p AS (UPDATE {s}.schedules s SET paused_at = NULL, updated_at = clock_timestamp()
-  WHERE s.name = $1 AND s.paused_at IS NOT NULL RETURNING 1)
+  WHERE s.name = $1 AND s.paused_at IS NOT NULL RETURNING s.name, s.next_at),
+a AS (` + recordedText + `'admin.resume_schedule', 'schedule ' || p.name, $2::text, $3::text, NULL, jsonb_build_object('next_at', p.next_at) FROM p)
 SELECT EXISTS (SELECT FROM {s}.schedules s WHERE s.name = $1), EXISTS (SELECT FROM p)`
-	deleteScheduleSQL = `WITH p AS (DELETE FROM {s}.schedules s WHERE s.name = $1 RETURNING 1)
+	deleteScheduleSQL = `WITH p AS (DELETE FROM {s}.schedules s WHERE s.name = $1 RETURNING s.*),
+a AS (` + recordedText + `'admin.delete_schedule', 'schedule ' || p.name, $2::text, $3::text,
+  jsonb_strip_nulls(to_jsonb(p) - '{spec,updated_at}'::text[]), NULL FROM p)
 SELECT EXISTS (SELECT FROM p), EXISTS (SELECT FROM p)`
 )
 
 // PauseSchedule pauses a schedule if on is true, and resumes it otherwise. Its errors are
 // ErrNoSchedule, and ErrUnknown if the COMMIT got no answer.
-func (s *Store) PauseSchedule(ctx context.Context, name string, on bool) (changed bool, err error) {
+func (s *Store) PauseSchedule(ctx context.Context, name string, on bool, by By) (changed bool, err error) {
 	var found bool
-	change := s.stmt("pause schedule", pauseScheduleSQL, readOne(&found, &changed), name)
+	change := s.stmt("pause schedule", pauseScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
 	if !on {
-		change = s.stmt("resume schedule", resumeScheduleSQL, readOne(&found, &changed), name)
+		change = s.stmt("resume schedule", resumeScheduleSQL, readOne(&found, &changed), name, by.Actor, optional(by.Reason))
 	}
 	err = s.transaction(ctx, slowLock, change)
 	return changed, told("pause schedule, or resume it", name, found, err)
 }
 
 // DeleteSchedule removes a schedule. Its instances stay. Its errors are those of PauseSchedule.
-func (s *Store) DeleteSchedule(ctx context.Context, name string) error {
+func (s *Store) DeleteSchedule(ctx context.Context, name string, by By) error {
 	var found bool
-	err := s.one(ctx, slowLock, "delete schedule", deleteScheduleSQL, readOne(&found, new(bool)), name)
+	err := s.one(ctx, slowLock, "delete schedule", deleteScheduleSQL, readOne(&found, new(bool)), name, by.Actor, optional(by.Reason))
 	return told("delete schedule", name, found, err)
 }
 
