@@ -152,7 +152,9 @@ func pauses(name, schedule string, on bool) verb {
 
 func deletes(name string) verb {
 	return verb{name: name, family: "operator of schedules", touches: pulses, run: func(ctx context.Context, s *session) {
-		once := func(ctx context.Context) error { return unlessGone(s.db.DeleteSchedule(ctx, pulse, store.By{Actor: "A"})) }
+		once := func(ctx context.Context) error {
+			return unlessGone(s.db.DeleteSchedule(ctx, pulse, store.By{Actor: "A"}))
+		}
 		s.insist("delete", once(ctx), once)
 	}}
 }
