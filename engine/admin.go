@@ -280,7 +280,7 @@ func (e *Engine) tell(ctx context.Context, cancelled []int64) {
 	if e.worker != nil {
 		e.worker.Cancelled(cancelled)
 	}
-	e.waiters.ended(cancelled)
+	e.ended(cancelled)
 	e.cancelled(ctx, len(cancelled))
 }
 

@@ -47,7 +47,8 @@ type Engine struct {
 	schedules []declared
 	warnings  []fsm.Warning
 	worker    *worker.Worker // nil for a client
-	waiters   *waiters
+	waiters   *waiters[int64]
+	parks     *waiters[rest]
 	counter   *counter
 
 	surrounded bool        // by middleware: its calls
@@ -101,6 +102,7 @@ func New(c Config) (*Engine, error) {
 	e.env.Child = e.childMiddleware()
 	e.env.Machine = registered(machines)
 	e.waiters = newWaiters(e.store.Ended, c.Logger)
+	e.parks = newWaiters(e.resting, c.Logger)
 	e.counter = &counter{scan: e.store.Count}
 	if len(c.Queues) > 0 {
 		e.worker = worker.New(e.workerConfig())
@@ -122,7 +124,8 @@ func (e *Engine) workerConfig() worker.Config {
 		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
 		Context:  func(ctx context.Context) context.Context { return context.WithValue(ctx, engineKey{}, e) },
 		Fire:     e.fireDue,
-		Terminal: e.waiters.ended,
+		Terminal: e.ended,
+		Parked:   e.parked,
 	}
 }
 
@@ -221,6 +224,7 @@ func (e *Engine) Stop(ctx context.Context) error {
 	e.life.Store(StateDraining)
 	defer e.life.Store(StateStopped)
 	defer e.waiters.stop()
+	defer e.parks.stop()
 	if !running {
 		return nil
 	}

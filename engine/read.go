@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/store"
@@ -51,4 +52,59 @@ func (e *Engine) Wait(ctx context.Context, of fsm.Target) (fsm.RawInstance, erro
 			return fsm.RawInstance{}, fmt.Errorf("wait for instance %d: %w", i.ID, err)
 		}
 	}
+}
+
+// WaitParked is Wait that also returns when the instance is parked: it awaits a signal or its
+// children, at a visit after past (-1: at any visit; that of the instance which the last call has
+// returned: at a later one). So a caller sees each stage of an instance that works between signals,
+// with the state that it has parked with, and does not see again the one that it has acted on;
+// fsm.Machine has the typed form. It notices a park in this process at once, and one elsewhere
+// within a second. An instance that goes on at once, since what it awaits is there already, may
+// have parked unseen.
+//
+// Errors: as Wait.
+func (e *Engine) WaitParked(ctx context.Context, of fsm.Target, past int64) (fsm.RawInstance, error) {
+	for {
+		i, err := e.Get(ctx, of)
+		if err != nil || i.Status.Terminal() || parked(i.Status) && i.Visit > past {
+			return i, err
+		}
+		of = i.ID
+		if err := e.parks.wait(ctx, rest{id: int64(i.ID), past: past}); err != nil {
+			return fsm.RawInstance{}, fmt.Errorf("wait until instance %d is parked: %w", i.ID, err)
+		}
+	}
+}
+
+func parked(s fsm.Status) bool {
+	return s == fsm.StatusAwaitingSignal || s == fsm.StatusAwaitingChildren
+}
+
+// rest is what a caller of WaitParked waits for: that the instance has ended, or is parked at a
+// visit after past.
+type rest struct{ id, past int64 }
+
+// resting returns those of keys that need not wait any longer.
+func (e *Engine) resting(ctx context.Context, keys []rest) (over []rest, err error) {
+	ids, past := make([]int64, len(keys)), make([]int64, len(keys))
+	for i, k := range keys {
+		ids[i], past[i] = k.id, k.past
+	}
+	found, err := e.store.Resting(ctx, ids, past)
+	for _, i := range found {
+		over = append(over, keys[i])
+	}
+	return over, err
+}
+
+// ended wakes the callers that wait for these instances to end.
+func (e *Engine) ended(ids []int64) {
+	e.waiters.ended(ids)
+	e.parked(ids)
+}
+
+// parked wakes the callers that wait for these instances to park or to end. Each looks again, since
+// the outcome may not have parked its instance after all.
+func (e *Engine) parked(ids []int64) {
+	e.parks.some(func(k rest) bool { return slices.Contains(ids, k.id) })
 }

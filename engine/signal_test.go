@@ -89,6 +89,61 @@ func TestDoneUnlessASignalWaits(t *testing.T) {
 	require.Equal(t, map[string]int{"till other": 1}, unread)
 }
 
+// A caller follows an instance from park to park: it never gets one twice that it has acted on, and
+// gets the end. Another process notices by looking.
+func TestWaitParked(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	m := fsm.Declare[int, string]("form")
+	e := working(t, pool, rarely, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{m.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+			answers, err := paid.All(v)
+			if err != nil {
+				return nil, err
+			}
+			if v.State += len(answers); v.State == 3 {
+				return v.Done("filled in"), nil
+			}
+			if len(answers) > 0 {
+				return v.Next("start", v.State), nil
+			}
+			return v.Await("start", v.State, paid), nil
+		}))}
+	})
+	elsewhere := open(t, pool)
+	for _, from := range []*engine.Engine{e, elsewhere} {
+		id, err := e.Insert(t.Context(), m.New(0))
+		require.NoError(t, err)
+		past := int64(-1)
+		for page := range 3 {
+			i, err := m.WaitParked(within(t), from, id, past)
+			require.NoError(t, err)
+			require.Equal(t, fsm.StatusAwaitingSignal, i.Status)
+			require.Equal(t, page, i.State)
+			require.Greater(t, i.Visit, past)
+			past = i.Visit
+			_, err = e.Signal(t.Context(), id, paid.With(page))
+			require.NoError(t, err)
+		}
+		i, err := m.WaitParked(within(t), from, id, past)
+		require.NoError(t, err)
+		require.Equal(t, "filled in", i.Result)
+	}
+	id, err := e.Insert(t.Context(), m.New(0))
+	require.NoError(t, err)
+	i, err := e.WaitParked(within(t), id, -1)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	_, err = e.WaitParked(ctx, id, i.Visit)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = e.WaitParked(t.Context(), fsm.ID(1<<40), -1)
+	require.ErrorIs(t, err, engine.ErrNotFound)
+	require.NoError(t, elsewhere.Stop(within(t)))
+	_, err = elsewhere.WaitParked(within(t), id, i.Visit)
+	require.ErrorIs(t, err, engine.ErrStopped)
+}
+
 // parked blocks until an instance awaits a signal.
 func parked(t *testing.T, e *engine.Engine, id fsm.ID) {
 	t.Helper()

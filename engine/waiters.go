@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// waiters are the callers of Wait. The committer reports instances that end in this process, after
-// the commit. For all others one goroutine looks, as long as somebody waits, with one statement for
-// all that are due.
-type waiters struct {
-	look   func(ctx context.Context, ids []int64) (ended []int64, err error)
+// waiters are the callers of Wait, or of WaitParked; K says what each waits for. The committer
+// reports what happens in this process, after the commit. For all else one goroutine looks, as long
+// as somebody waits, with one statement for all that are due.
+type waiters[K comparable] struct {
+	look   func(ctx context.Context, keys []K) (over []K, err error)
 	logger *slog.Logger
 	quit   chan struct{} // closed by stop
 
 	number  atomic.Int64 // of callers: most commits find nobody waiting, and take no lock
 	mu      sync.Mutex
-	waiting map[int64]*waited
+	waiting map[K]*waited
 	stopped bool
 	cancel  context.CancelFunc // of the goroutine that looks; nil: there is none
 	fresh   chan struct{}      // tells it that somebody new waits
 }
 
-// waited is an instance that someone waits for.
+// waited is what someone waits for.
 type waited struct {
 	callers int
-	over    chan struct{} // closed when it has ended
+	over    chan struct{} // closed when it has happened
 	pause   time.Duration
 	next    time.Time // when to look
 }
@@ -37,12 +37,12 @@ const (
 	lastLook  = time.Second
 )
 
-func newWaiters(look func(context.Context, []int64) ([]int64, error), logger *slog.Logger) *waiters {
-	return &waiters{look: look, logger: logger, quit: make(chan struct{}), waiting: map[int64]*waited{}}
+func newWaiters[K comparable](look func(context.Context, []K) ([]K, error), logger *slog.Logger) *waiters[K] {
+	return &waiters[K]{look: look, logger: logger, quit: make(chan struct{}), waiting: map[K]*waited{}}
 }
 
-// wait returns nil when the instance has ended, or may have.
-func (w *waiters) wait(ctx context.Context, id int64) error {
+// wait returns nil when what id waits for has happened, or may have.
+func (w *waiters[K]) wait(ctx context.Context, id K) error {
 	over, err := w.join(id)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (w *waiters) wait(ctx context.Context, id int64) error {
 	}
 }
 
-func (w *waiters) join(id int64) (over chan struct{}, err error) {
+func (w *waiters[K]) join(id K) (over chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -73,7 +73,7 @@ func (w *waiters) join(id int64) (over chan struct{}, err error) {
 	i.pause, i.next = firstLook, time.Now().Add(firstLook)
 	w.number.Add(1)
 	if w.cancel == nil {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(context.Background()) //nolint:gosec // leave calls it
 		w.cancel, w.fresh = cancel, make(chan struct{}, 1)
 		go w.watch(ctx, w.fresh)
 	}
@@ -85,7 +85,7 @@ func (w *waiters) join(id int64) (over chan struct{}, err error) {
 }
 
 // leave ends a call of wait. The last one ends the goroutine that looks.
-func (w *waiters) leave(id int64, over chan struct{}) {
+func (w *waiters[K]) leave(id K, over chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.number.Add(-1)
@@ -101,7 +101,7 @@ func (w *waiters) leave(id int64, over chan struct{}) {
 }
 
 // ended wakes the callers that wait for these instances. The committer calls it after each commit.
-func (w *waiters) ended(ids []int64) {
+func (w *waiters[K]) ended(ids []K) {
 	if w.number.Load() == 0 {
 		return
 	}
@@ -115,8 +115,24 @@ func (w *waiters) ended(ids []int64) {
 	}
 }
 
+// some wakes the callers whose keys meet a condition, which it asks of each key.
+func (w *waiters[K]) some(of func(K) bool) {
+	if w.number.Load() == 0 {
+		return
+	}
+	var ids []K
+	w.mu.Lock()
+	for id := range w.waiting {
+		if of(id) {
+			ids = append(ids, id)
+		}
+	}
+	w.mu.Unlock()
+	w.ended(ids)
+}
+
 // stop ends all calls of wait, present and future, with ErrStopped.
-func (w *waiters) stop() {
+func (w *waiters[K]) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.stopped {
@@ -126,7 +142,7 @@ func (w *waiters) stop() {
 }
 
 // watch looks for ends until nobody waits any more.
-func (w *waiters) watch(ctx context.Context, fresh <-chan struct{}) {
+func (w *waiters[K]) watch(ctx context.Context, fresh <-chan struct{}) {
 	failed := false
 	for ctx.Err() == nil {
 		ids, sleep := w.due(time.Now())
@@ -152,7 +168,7 @@ func (w *waiters) watch(ctx context.Context, fresh <-chan struct{}) {
 
 // due returns the instances to look after now, and how long until the next one is due. It looks
 // after each ever less often.
-func (w *waiters) due(now time.Time) (ids []int64, sleep time.Duration) {
+func (w *waiters[K]) due(now time.Time) (ids []K, sleep time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	sleep = lastLook

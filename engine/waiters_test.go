@@ -50,7 +50,7 @@ func (t *table) seen() [][]int64 {
 func (t *table) number() int { return len(t.seen()) }
 
 // waiting starts a wait and returns where its result will come.
-func waiting(ctx context.Context, w *waiters, id int64) <-chan error {
+func waiting(ctx context.Context, w *waiters[int64], id int64) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- w.wait(ctx, id) }()
 	synctest.Wait()
@@ -60,7 +60,7 @@ func waiting(ctx context.Context, w *waiters, id int64) <-chan error {
 // pass lets a time of the bubble go by, which takes none.
 func pass(d time.Duration) { <-time.After(d) }
 
-func idle(t *testing.T, w *waiters) {
+func idle(t *testing.T, w *waiters[int64]) {
 	t.Helper()
 	synctest.Wait()
 	w.mu.Lock()

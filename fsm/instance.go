@@ -51,6 +51,14 @@ type Reader interface {
 	Codec() Codec
 }
 
+// ParkedReader is what [Machine.WaitParked] needs of an engine; *engine.Engine implements it.
+type ParkedReader interface {
+	Reader
+	// WaitParked blocks until the instance is parked at a visit after past, or terminal, and returns
+	// it.
+	WaitParked(ctx context.Context, of Target, past int64) (RawInstance, error)
+}
+
 // typed decodes an instance for a version of its machine.
 func typed[S, R any](d *declaration, codec Codec, raw RawInstance) (Instance[S, R], error) {
 	i := Instance[S, R]{

@@ -138,6 +138,19 @@ func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result
 	return resultOf[R](&m.d, from.Codec(), raw)
 }
 
+// WaitParked blocks until the instance is parked at a visit after past, or terminal, and returns it
+// as Get does: see the engine's method of that name.
+func (m Machine[S, R]) WaitParked(ctx context.Context, from ParkedReader, of Target, past int64) (i Instance[S, R], err error) {
+	raw, err := from.WaitParked(ctx, of, past)
+	if err != nil {
+		return i, err
+	}
+	if err := m.owns(raw); err != nil {
+		return i, err
+	}
+	return typed[S, R](&m.d, from.Codec(), raw)
+}
+
 // Get reads the instance. It returns a *[MachineError] if the instance belongs to another machine.
 // If the state or the result does not fit, it returns a [DecodeError], and if they are those of a
 // version that this one does not read, a *[VersionError]; both with all the rest of the instance.

@@ -287,7 +287,7 @@ func (c *committer) woke(done *store.Committed) {
 // settle answers the outcomes that were applied. The others were stale, or were left out because
 // someone held their row or their parent's. It resolves those, and puts the undecided ones aside.
 func (c *committer) settle(batch []*pending, done *store.Committed) {
-	var ended []int64
+	var ended, parked []int64
 	var rest []*pending
 	for _, p := range batch {
 		if !done.Applied[p.entry.Claim.ID] {
@@ -298,10 +298,14 @@ func (c *committer) settle(batch []*pending, done *store.Committed) {
 		if p.terminal() && !turned {
 			ended = append(ended, p.entry.Claim.ID)
 		}
+		if p.entry.Commit.Kind.Parks() {
+			parked = append(parked, p.entry.Claim.ID)
+		}
 		c.worked[p.entry.Needs()].Add(1)
 		c.answer(p, commitReply{turned: turned})
 	}
 	c.ended(ended)
+	c.parked(parked)
 	if len(rest) > 0 {
 		c.held.add(c.resolve(rest, 0), byRow)
 	}

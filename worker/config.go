@@ -54,6 +54,8 @@ type Config struct {
 	Fire func(ctx context.Context, at time.Time, told func(FireEvent)) (wait time.Duration, err error)
 	// Terminal gets the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)
+	// Parked gets the ids of instances that parked here, after the commit. Nil: nobody waits.
+	Parked func(ids []int64)
 }
 
 // backend is the part of package store that a worker needs. It is an interface so that tests need

@@ -111,6 +111,13 @@ func (p *process) ended(ids []int64) {
 	}
 }
 
+// parked tells the host's waiters that an outcome has parked instances.
+func (p *process) parked(ids []int64) {
+	if len(ids) > 0 && p.config.Parked != nil {
+		p.config.Parked(ids)
+	}
+}
+
 // since returns the time since the worker was made, by a monotonic clock.
 func (p *process) since() time.Duration { return time.Since(p.began) }
 

@@ -80,6 +80,9 @@ func (x *execution) transact(o *step.Commit) turn {
 		if t.Entry.Commit.Kind.Terminal() && !turned {
 			x.ended([]int64{x.f.claim.ID})
 		}
+		if t.Entry.Commit.Kind.Parks() {
+			x.parked([]int64{x.f.claim.ID})
+		}
 		return turn{entry: t.Entry, reply: commitReply{turned: turned}}
 	}
 	return turn{kind: turnEnded}

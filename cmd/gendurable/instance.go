@@ -243,8 +243,9 @@ func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 }
 
 type instanceWait struct {
-	Target address       `arg:""                                        help:"An id, or key: and a correlation key."`
+	Target address       `arg:""                                                             help:"An id, or key: and a correlation key."`
 	For    time.Duration `help:"How long to wait at most; 0: no limit."`
+	Parked bool          `help:"Also end when the instance awaits a signal or its children."`
 }
 
 func (*instanceWait) lasts() bool { return true }
@@ -263,7 +264,11 @@ func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 		defer cancel()
 		ctx = limited
 	}
-	found, err := db.Wait(ctx, c.Target.to)
+	wait := db.Wait
+	if c.Parked {
+		wait = func(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) { return db.WaitParked(ctx, of, -1) }
+	}
+	found, err := wait(ctx, c.Target.to)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &exitError{codeTimeout, fmt.Errorf("instance %s has not ended within %v: gendurable instance why %s says what holds it back",
 			c.Target.text, c.For, word(c.Target.text))}
@@ -274,10 +279,12 @@ func (c *instanceWait) Run(ctx context.Context, a *app, db *database) error {
 	out := ended{summarize(&found), found.Result}
 	err = a.show(out, func(w io.Writer) {
 		fmt.Fprintf(w, "%d %s\n", out.ID, out.standing())
-		if out.Status == fsm.StatusDone {
+		switch out.Status {
+		case fsm.StatusDone:
 			fmt.Fprintln(w, indented(out.Result, ""))
-		} else {
+		case fsm.StatusFailed:
 			fmt.Fprintln(w, printable(out.LastError, true))
+		default: // it is parked, and has no end to show
 		}
 	})
 	if err == nil && out.Status == fsm.StatusFailed {

@@ -230,6 +230,9 @@ func (k Kind) String() string { return cmp.Or(string(k), "none") }
 // Terminal reports whether the outcome ends the instance.
 func (k Kind) Terminal() bool { return k == Done || k == Stop }
 
+// Parks reports whether the outcome parks the instance, unless what it waits for is there already.
+func (k Kind) Parks() bool { return k == Await || k == Children }
+
 // Commit is an outcome, validated and encoded; or, with Within, one that is still to be decided.
 type Commit struct {
 	// Within decides the outcome inside the transaction that commits it, a pgx.Tx; all other fields

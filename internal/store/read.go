@@ -33,6 +33,23 @@ func (s *Store) Ended(ctx context.Context, ids []int64) ([]int64, error) {
 	return ended, nil
 }
 
+// restingSQL finds the instances that have ended, or have parked since a visit. It is endedSQL for
+// callers who also want to know of parks. $1 ids $2 visits
+const restingSQL = `
+SELECT u.n - 1 FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS u(id, past, n)
+LEFT JOIN LATERAL (SELECT x.status, x.visit FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g ON true
+WHERE g.status IS NULL OR g.status IN ('done', 'failed') OR g.status IN ('awaiting_signal', 'awaiting_children') AND g.visit > u.past`
+
+// Resting returns the indexes of those ids whose instance is terminal, does not exist, or is parked
+// at a visit after the one at the same index of past.
+func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error) {
+	var resting []int64
+	if err := s.one(ctx, fastLock, "resting", restingSQL, readIDs(&resting), ids, past); err != nil {
+		return nil, fmt.Errorf("look which of %d instances are parked or have ended: %w", len(ids), err)
+	}
+	return resting, nil
+}
+
 // roundSQL has no LIMIT: with one, the planner may walk the primary key in search of the parent's
 // rows.
 const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`

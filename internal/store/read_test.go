@@ -59,6 +59,28 @@ func TestEndedTellsTerminalAndGone(t *testing.T) {
 	require.ElementsMatch(t, want, got)
 }
 
+func TestRestingTellsParkedTerminalAndGone(t *testing.T) {
+	b := newBench(t)
+	var ids, past []int64
+	var want []int64
+	for _, status := range []string{"runnable", "executing", "awaiting_signal", "awaiting_children"} {
+		id := b.row("status, awaits, locked_by, lease_expires_at, visit", "$1, '{go}', 'w', now(), 5", status)
+		for _, visit := range []int64{-1, 4, 5} {
+			if (status == "awaiting_signal" || status == "awaiting_children") && visit < 5 {
+				want = append(want, int64(len(ids)))
+			}
+			ids, past = append(ids, id), append(past, visit)
+		}
+	}
+	for _, id := range []int64{b.row("status, finished_at", "'done', now()"), 1 << 40} {
+		want = append(want, int64(len(ids)))
+		ids, past = append(ids, id), append(past, 9)
+	}
+	got, err := b.Resting(t.Context(), ids, past)
+	require.NoError(t, err)
+	require.ElementsMatch(t, want, got)
+}
+
 func TestInboxHoldsWhatIsNotConsumed(t *testing.T) {
 	b := newBench(t)
 	id, other := b.parked("x"), b.parked("x")
