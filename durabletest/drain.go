@@ -95,7 +95,8 @@ var ErrNotRunnable = errors.New("durabletest: not runnable now")
 // Drain runs everything that can run now, one step after the other, until nothing can. That
 // includes the instances that the steps themselves make runnable, insert, signal or spawn, awaits
 // whose timeout has passed, and the occurrences of schedules that are due. Drain does not wait for
-// delays, a retry's back-off included: [Kit.Advance] does.
+// delays, a retry's back-off included: [Kit.Advance] does. A batch step is called once for all that
+// can run with the most urgent instance now, whatever its Within says; each counts as a step.
 //
 // The order within a queue is production's (priority, time, id; one key's head first). Drain
 // empties the queues one after the other, by name, until all are empty.
@@ -111,7 +112,8 @@ func (k *Kit) Drain(ctx context.Context, opts ...Option) (Drained, error) {
 	return d, errors.Join(err, k.sum(ctx, &d))
 }
 
-// DrainOne runs the step that Drain would run first; ok is false if there is none.
+// DrainOne runs the step that Drain would run first; ok is false if there is none. A batch step runs
+// for one instance alone.
 func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -120,13 +122,13 @@ func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, e
 		return Ran{}, false, err
 	}
 	for _, queue := range queues {
-		taken, err := k.hand.Take(ctx, queue)
+		taken, err := k.hand.Take(ctx, queue, 1)
 		if err != nil {
 			return Ran{}, false, err
 		}
 		if taken != nil {
-			ran, err = k.run(ctx, taken)
-			return ran, true, err
+			all, err := k.run(ctx, taken)
+			return all[0], true, err
 		}
 	}
 	return Ran{}, false, nil
@@ -156,7 +158,8 @@ func (k *Kit) Step(ctx context.Context, of fsm.Target) (Ran, error) {
 		return Ran{}, fmt.Errorf("%w: instance %d at step %q is %s%s, eligible at %s", ErrNotRunnable, at.ID, at.Step, at.Status,
 			map[bool]string{true: " and paused"}[at.Paused], at.EligibleAt.Format(time.RFC3339Nano))
 	}
-	return k.run(ctx, taken)
+	all, err := k.run(ctx, taken)
+	return all[0], err
 }
 
 // single claims one instance. It locks all others: a claim skips locked rows, so it sees this one
@@ -172,7 +175,7 @@ func (k *Kit) single(ctx context.Context, at fsm.RawInstance) (*worker.Taken, er
 	if err != nil {
 		return nil, err
 	}
-	taken, err := k.hand.Take(ctx, at.Queue)
+	taken, err := k.hand.Take(ctx, at.Queue, 1)
 	if err != nil || taken == nil {
 		return nil, err
 	}
@@ -203,7 +206,7 @@ func (k *Kit) drain(ctx context.Context, o options, d *Drained) error {
 
 func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Drained) (ran bool, err error) {
 	for ; ; ran = true {
-		taken, err := k.hand.Take(ctx, queue)
+		taken, err := k.hand.Take(ctx, queue, max(1, limit-d.Steps))
 		if err != nil || taken == nil {
 			return ran, err
 		}
@@ -213,26 +216,32 @@ func (k *Kit) drainQueue(ctx context.Context, queue string, limit int, d *Draine
 			return ran, &StepLimitError{Limit: limit, Ran: slices.Clone(d.Ran[max(0, len(d.Ran)-10):]),
 				Next: fmt.Sprintf("step %s of %s/%d instance %d", next.Step, next.Machine, next.Version, next.ID)}
 		}
-		r, err := k.run(ctx, taken)
-		d.Steps++
-		d.Ran = append(d.Ran, r)
+		all, err := k.run(ctx, taken)
+		d.Steps += len(all)
+		d.Ran = append(d.Ran, all...)
 		if err != nil {
 			return true, err
 		}
 	}
 }
 
-// run runs the step of a claim.
-func (k *Kit) run(ctx context.Context, taken *worker.Taken) (Ran, error) {
+// run runs the step of a claim, or of each claim for which a batch step is called, and returns them
+// in the order of the claims.
+func (k *Kit) run(ctx context.Context, taken *worker.Taken) (all []Ran, err error) {
 	k.noted()
-	ran := Ran{Info: taken.Info(), Outcome: fsm.OutcomeNone}
+	at := map[fsm.ID]int{}
+	for i, info := range taken.Infos() {
+		all, at[info.ID] = append(all, Ran{Info: info, Outcome: fsm.OutcomeNone}), i
+	}
 	if err := taken.Run(ctx); err != nil {
-		return ran, err
+		return all, err
 	}
-	if notes := k.noted(); len(notes) > 0 {
-		ran = notes[len(notes)-1]
+	for _, note := range k.noted() {
+		if i, ok := at[note.Info.ID]; ok {
+			all[i] = note
+		}
 	}
-	return ran, nil
+	return all, nil
 }
 
 // ready fires due schedules, wakes due instances, and returns the queues in which something may run

@@ -127,7 +127,8 @@ func (o Outcome) InTx(ctx context.Context, tx pgx.Tx) (Outcome, error) {
 // [RunOnError] runs the handler. A step's Timeout applies; Visit.Inbox returns the awaited signals;
 // the context holds no engine.
 //
-// The step runs on this goroutine, so a t.FailNow in it ends the test.
+// The step runs on this goroutine, so a t.FailNow in it ends the test. A batch step runs for one
+// instance alone: see [RunBatch].
 func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outcome, error) {
 	m, claim, err := v.claim(d, name)
 	if err != nil {
@@ -140,6 +141,48 @@ func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outco
 		defer cancel()
 	}
 	return settled(claim.Env.Codec, func() (*step.Commit, error) { return s.Run(ctx, claim) })
+}
+
+// RunBatch is [RunStep] for a batch step: one call for several instances. Both results have an
+// element for each visit: the outcome, or the error that the machine's handler would get for it
+// alone. A fault of the definition or of a visit is the error of all. The call gets the instances in
+// this order, however many there are, and whatever their keys are.
+func RunBatch(ctx context.Context, d fsm.Definition, name string, visits []Visit) ([]Outcome, []error) {
+	outcomes, errs := make([]Outcome, len(visits)), make([]error, len(visits))
+	members := make([]step.Member, len(visits))
+	var b step.Step
+	var fault error
+	for i, v := range visits {
+		m, claim, err := v.claim(d, name)
+		if err == nil {
+			b = m.Steps[name]
+		}
+		if err == nil && b.Batch == nil {
+			err = fmt.Errorf("step %q of machine %q version %d is not a batch step", name, m.Name, m.Version)
+		}
+		if err != nil {
+			fault = errors.Join(fault, fmt.Errorf("visit %d: %w", i, err))
+			continue
+		}
+		members[i] = step.Member{Context: fsm.WithClaim(ctx, claim), Claim: claim}
+	}
+	if fault != nil {
+		for i := range errs {
+			errs[i] = fault
+		}
+	}
+	if fault != nil || len(visits) == 0 {
+		return outcomes, errs
+	}
+	if b.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, b.Timeout, fsm.ErrStepTimeout)
+		defer cancel()
+	}
+	for i, decided := range b.Batch.Run(ctx, members) {
+		outcomes[i], errs[i] = settled(members[i].Claim.Env.Codec, func() (*step.Commit, error) { return decided.Commit, decided.Err })
+	}
+	return outcomes, errs
 }
 
 // RunOnError runs the machine's handler, or its retry policy, as after a step that failed with this

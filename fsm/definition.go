@@ -40,6 +40,9 @@ type StepDef[S, R any] struct {
 	timeout time.Duration
 
 	onDemand bool
+
+	batch *batching // nil: not a batch step
+	call  BatchFunc[S, R]
 }
 
 // Step gives a step its durable name: renaming a step that instances stand at needs a new version
@@ -122,7 +125,14 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 		m.CrashLimit = *d.crashLimit
 	}
 	for _, s := range d.steps {
-		m.Steps[s.name] = step.Step{To: slices.Clone(s.to), Timeout: s.timeout, Run: runs(m, s.run), OnDemand: s.onDemand}
+		erased := step.Step{To: slices.Clone(s.to), Timeout: s.timeout, OnDemand: s.onDemand}
+		if s.batch == nil {
+			erased.Run = runs(m, s.run)
+		} else {
+			erased.Batch = batches(m, s.batch, s.call)
+			erased.Run = runsAlone(erased.Batch)
+		}
+		m.Steps[s.name] = erased
 	}
 	switch policy := d.effectivePolicy(); {
 	case d.handler != nil:
@@ -214,8 +224,11 @@ func (d *Defined[S, R]) faults() []error {
 		if err := checkName(s.name); err != nil && !d.job { // a job's step is the declaration's, reported there
 			add(stepField(s.name, ".name"), err)
 		}
-		if s.run == nil {
+		if s.run == nil && s.call == nil {
 			add(stepField(s.name, ""), errors.New("nil function"))
+		}
+		if s.batch != nil {
+			s.batch.faults(func(field string, err error) { add(stepField(s.name, field), err) })
 		}
 		if err := checkDelay(s.timeout); err != nil {
 			add(stepField(s.name, ".timeout"), err)

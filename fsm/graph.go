@@ -23,6 +23,7 @@ type GraphStep struct {
 	Name     string   `json:"name"`
 	To       []string `json:"to,omitempty"`       // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
 	Anywhere bool     `json:"anywhere,omitempty"` // it may lead to any step: it has no To, and is not a job's
+	Batch    int      `json:"batch,omitempty"`    // the most instances of one call; 0: it is not a batch step
 	Note     string   `json:"note,omitempty"`     // a text to write beneath the name; GraphOf leaves it empty
 }
 
@@ -46,7 +47,11 @@ func GraphOf(d Definition) Graph {
 				continue
 			}
 			seen[name] = true
-			g.Steps = append(g.Steps, GraphStep{Name: name, To: s.To, Anywhere: s.To == nil && !m.Job})
+			drawn := GraphStep{Name: name, To: s.To, Anywhere: s.To == nil && !m.Job}
+			if s.Batch != nil {
+				drawn.Batch = s.Batch.Most
+			}
+			g.Steps = append(g.Steps, drawn)
 			next = append(next, s.To...)
 		}
 		if len(next) > 0 {
@@ -96,7 +101,7 @@ type drawing struct {
 func (g Graph) draw(as drawing) string {
 	var nodes, arrows strings.Builder
 	ids := map[string]string{}
-	node := func(name, note string) {
+	node := func(name string, notes ...string) {
 		if ids[name] != "" {
 			return
 		}
@@ -105,17 +110,23 @@ func (g Graph) draw(as drawing) string {
 		if name == g.Initial && name != "" {
 			shape = as.initial
 		}
-		if note != "" {
-			label += as.line + as.escape(note)
+		for _, note := range notes {
+			if note != "" {
+				label += as.line + as.escape(note)
+			}
 		}
 		fmt.Fprintf(&nodes, shape, ids[name], label)
 	}
 	for _, s := range g.Steps {
-		node(s.Name, s.Note)
+		batch := ""
+		if s.Batch > 0 {
+			batch = fmt.Sprintf("up to %d at once", s.Batch)
+		}
+		node(s.Name, batch, s.Note)
 	}
 	for _, s := range g.Steps {
 		for _, to := range s.To {
-			node(to, "")
+			node(to)
 			fmt.Fprintf(&arrows, as.arrow, ids[s.Name], ids[to])
 		}
 		if s.Anywhere {

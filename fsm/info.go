@@ -75,6 +75,7 @@ type running struct {
 	logger *slog.Logger
 
 	outcome OutcomeKind // of the step that middleware surrounds, once the step has returned
+	batch   bool        // a call for several instances; claim has only what they share
 }
 
 // WithClaim returns a context from which [InfoFrom] and [Logger] answer. Steps and handlers get
@@ -85,23 +86,28 @@ func WithClaim(ctx context.Context, c *step.Claim) context.Context {
 	return context.WithValue(ctx, infoKey{}, &running{claim: &own, logger: envOf(c.Env).Logger})
 }
 
-// InfoFrom returns the Info of the step that ctx belongs to; ok is false outside a step.
+// InfoFrom returns the Info of the step that ctx belongs to. ok is false outside a step, and in the
+// context of a batch step's call, which belongs to several instances: see [Visit.Context].
 func InfoFrom(ctx context.Context) (i Info, ok bool) {
 	r, ok := ctx.Value(infoKey{}).(*running)
-	if !ok {
+	if !ok || r.batch {
 		return Info{}, false
 	}
 	return InfoOf(r.claim), true
 }
 
 // Logger returns the engine's logger with the attributes instance, machine, version, step, visit
-// and attempt. Outside a step it returns slog.Default().
+// and attempt; with machine, version and step in a batch step's call. Outside a step it returns
+// slog.Default().
 func Logger(ctx context.Context) *slog.Logger {
 	r, ok := ctx.Value(infoKey{}).(*running)
 	if !ok {
 		return slog.Default()
 	}
 	i := InfoOf(r.claim)
+	if r.batch {
+		return r.logger.With(slog.String("machine", i.Machine), slog.Int("version", i.Version), slog.String("step", i.Step))
+	}
 	return r.logger.With(slog.Int64("instance", int64(i.ID)), slog.String("machine", i.Machine), slog.Int("version", i.Version),
 		slog.String("step", i.Step), slog.Int64("visit", i.Visit), slog.Int("attempt", i.Attempt))
 }

@@ -24,8 +24,8 @@ const (
 
 // RetryPolicy says when to retry and when to give up (spec §3). It retries after min(Max, Base ·
 // 2^attempt) ± 20 %, for at most MaxAttempts runs of a visit. The zero value has the defaults that
-// its fields name. A [Permanent] error is not retried; an error of [RetryAfter] brings its own
-// delay.
+// its fields name. A [Permanent] error is not retried, unless it is that of a whole batch
+// ([BatchError]); an error of [RetryAfter] brings its own delay.
 type RetryPolicy struct {
 	MaxAttempts int           // how many runs, crashes included; 0: 20; or Unlimited
 	Base        time.Duration // the delay before the first retry; 0: 1 s
@@ -81,7 +81,8 @@ func (p RetryPolicy) commit(attempt int, state json.RawMessage, err error) (*ste
 	if err == nil {
 		return nil, outcomeFault("error", errors.New("nil"))
 	}
-	if _, ok := errors.AsType[*permanentError](err); ok {
+	_, shared := errors.AsType[*BatchError](err)
+	if _, ok := errors.AsType[*permanentError](err); ok && !shared {
 		return stopped(FailureError, err), nil
 	}
 	if limit := p.maxAttempts(); limit > 0 && attempt+1 >= limit {

@@ -27,14 +27,15 @@ type Activity struct {
 
 // QueueActivity counts the claims of one queue in this process.
 type QueueActivity struct {
-	Name     string `json:"name"`
-	Running  int    `json:"running"`  // in a slot, until the outcome is durable
-	Buffered int    `json:"buffered"` // waiting for a slot
-	Waiting  int    `json:"waiting"`  // waiting for the lock of their partition key
-	Held     int    `json:"held"`     // out of their slot, since somebody has locked the row that their outcome is for
-	Slots    int    `json:"slots"`
-	Idle     bool   `json:"idle"`   // the last look found nothing to claim
-	Paused   bool   `json:"paused"` // an operator has paused it; also true until the first poll
+	Name      string `json:"name"`
+	Running   int    `json:"running"`   // in a slot, until the outcome is durable
+	Buffered  int    `json:"buffered"`  // waiting for a slot
+	Waiting   int    `json:"waiting"`   // waiting for the lock of their partition key
+	Collected int    `json:"collected"` // waiting for others of their batch step, or for a slot with them
+	Held      int    `json:"held"`      // out of their slot, since somebody has locked the row that their outcome is for
+	Slots     int    `json:"slots"`
+	Idle      bool   `json:"idle"`   // the last look found nothing to claim
+	Paused    bool   `json:"paused"` // an operator has paused it; also true until the first poll
 }
 
 // Activity returns what the process is doing. It does not query the database or hold a contended
@@ -43,7 +44,8 @@ func (w *Worker) Activity() Activity {
 	a := Activity{InFlight: w.flights.number(), LastPoll: w.last.poll.time(w.process), LastHeartbeat: w.last.heartbeat.time(w.process), LastCommit: w.last.commit.time(w.process)}
 	for name, q := range w.queues {
 		a.Queues = append(a.Queues, QueueActivity{
-			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()), Held: int(q.shown.held.Load()),
+			Name: name, Running: int(q.shown.running.Load()), Buffered: int(q.shown.buffered.Load()), Waiting: int(q.shown.waiting.Load()),
+			Collected: int(q.shown.collected.Load()), Held: int(q.shown.held.Load()),
 			Slots: q.conf.Concurrency, Idle: q.idle.Load(), Paused: q.paused.Load(),
 		})
 	}
@@ -69,10 +71,11 @@ func (m *moment) time(p *process) time.Time {
 
 // shown holds the counts of a queue that others may read: those of its scheduler, as of its last
 // turn, and the number of flights that have left their slots.
-type shown struct{ running, buffered, waiting, held atomic.Int64 }
+type shown struct{ running, buffered, waiting, collected, held atomic.Int64 }
 
 func (s *scheduler) show() {
 	s.shown.running.Store(int64(s.running))
 	s.shown.buffered.Store(int64(len(s.buffer)))
 	s.shown.waiting.Store(int64(s.parked))
+	s.shown.collected.Store(int64(s.collector.flights))
 }

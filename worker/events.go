@@ -37,6 +37,19 @@ type ContendedEvent struct {
 	Claims int
 }
 
+// BatchEvent says that the call of a batch step has ended.
+type BatchEvent struct {
+	Machine string
+	Version int
+	Step    string
+	Queue   string
+	Size    int           // instances that the call was for
+	Most    int           // instances that it could have been for: fewer than the step says after a failure
+	Failed  int           // instances whose step failed: their handlers are called
+	Waited  time.Duration // from when the first instance was claimed until there was a slot for all
+	Took    time.Duration // duration of the call
+}
+
 // CommitEvent says that a batch of outcomes was committed.
 type CommitEvent struct {
 	Outcomes int

@@ -31,7 +31,7 @@ func (e *executor) execute(f *flight) {
 	f.started.Store(true)
 	e.flights.started.Add(1)
 	if x := f.resumes; x != nil {
-		f.resumes, f.left = nil, false
+		f.resumes, f.left, f.group = nil, false, nil
 		f.queue.shown.held.Add(-1)
 		e.runners.add(x)
 		return

@@ -32,6 +32,11 @@ type flight struct {
 	paused atomic.Bool // an operator has paused the instance: it does not run ahead
 	taken  atomic.Bool // somebody has taken the claim away, as far as is known
 
+	// These fields belong to a flight at a batch step, once its group has started.
+	group *group // the others with which it shares a slot; nil: it has one of its own
+	place int    // its index among them
+	met   bool   // it has joined the call, or makes none; owned like claim
+
 	// These fields describe the running user code, for the detection of zombies.
 	inside atomic.Bool  // user code runs
 	told   atomic.Int64 // when its context was first seen to have ended, by process.since; 0: not yet

@@ -53,7 +53,7 @@ func (fs *flights) land(f *flight) {
 	case f.left:
 		f.queue.shown.held.Add(-1)
 	case f.started.Load():
-		fs.free(f.queue)
+		fs.vacate(f)
 	}
 	if f.started.Load() {
 		fs.started.Done()
@@ -65,7 +65,14 @@ func (fs *flights) land(f *flight) {
 func (fs *flights) leave(f *flight) {
 	f.left = true
 	f.queue.shown.held.Add(1)
-	fs.free(f.queue)
+	fs.vacate(f)
+}
+
+// vacate frees the slot of a flight, unless others of its group are still in it.
+func (fs *flights) vacate(f *flight) {
+	if f.group.vacate() {
+		fs.free(f.queue)
+	}
 }
 
 // free frees a slot.

@@ -85,21 +85,65 @@ func (h *Hand) Fire(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// Taken is a claim whose step has not run yet.
+// Taken is a claim whose step has not run yet, or several at a batch step.
 type Taken struct {
-	h *Hand
-	f *flight
+	h     *Hand
+	f     *flight
+	group *group // nil: f is not at a batch step
 }
 
-// Take claims the most urgent instance of a queue, or returns nil if nothing there can run.
-func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
+// Take claims the most urgent instance of a queue, or returns nil if nothing there can run. If it
+// is at a batch step, Take also claims the others that may run with it now, in the order of claims,
+// up to most instances together.
+func (h *Hand) Take(ctx context.Context, queue string, most int) (*Taken, error) {
 	q := h.queues[queue]
 	if q == nil {
 		q = newQueue(queue, Queue{Concurrency: 1})
 		q.paused.Store(false)
 		h.queues[queue] = q
 	}
-	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: 1, Window: windowMost, Lease: h.w.config.Lease,
+	fs, err := h.claim(ctx, q, 1)
+	if len(fs) == 0 {
+		return nil, err
+	}
+	t := &Taken{h: h, f: fs[0]}
+	if _, b := h.w.batchOf(t.f.beat); b != nil {
+		t.group = newGroup(h.w.process, t.f)
+		t.group.members = fs
+		return t, t.fill(ctx, min(most, t.group.key.most))
+	}
+	return t, nil
+}
+
+// fill claims further members of a group. Instances that are at other steps, or may not meet these,
+// get back what they were, once it is known that there are no more members.
+func (t *Taken) fill(ctx context.Context, most int) (err error) {
+	var others []*flight
+	for len(t.group.members) < most {
+		fs, claimed := t.h.claim(ctx, t.f.queue, most-len(t.group.members))
+		for _, f := range fs {
+			if _, b := t.h.w.batchOf(f.beat); b != nil && newGroup(t.h.w.process, f).key == t.group.key {
+				t.group.members = append(t.group.members, f)
+			} else {
+				others = append(others, f)
+			}
+		}
+		if err = claimed; err != nil || len(fs) == 0 {
+			break
+		}
+	}
+	if err != nil {
+		others = append(others, t.group.members...)
+	}
+	t.h.giveBack(others)
+	return err
+}
+
+// claim claims up to limit instances of a queue, and waits for the locks of their partition keys.
+// With an error, it holds none.
+func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error) {
+	queue := q.name
+	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: limit, Window: windowMost, Lease: h.w.config.Lease,
 		Awaited: h.w.config.Env.Limits.AwaitedBytes, Gated: h.w.gates.any()}
 	for n := 1; ; n++ {
 		if err := h.admit(ctx, queue); err != nil {
@@ -125,13 +169,14 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 			return nil, err
 		case len(got.Claims) > 0:
 			h.w.reportRefused("claim an instance", got.Refused)
-			t := &Taken{h: h, f: h.w.flights.launch(q, got.Claims, sent)[0]}
-			if !h.w.knows(t.f.beat) {
-				h.w.claims.setAside(h.w.base, []*flight{t.f}, "")
-				h.w.flights.land(t.f)
-				continue
+			for _, c := range got.Claims {
+				h.w.assign(c)
 			}
-			return t, t.unlock(ctx)
+			fs, err := h.known(ctx, h.w.flights.launch(q, got.Claims, sent))
+			if err != nil || len(fs) > 0 {
+				return fs, err
+			}
+			continue
 		case h.strays: // there are none that this worker knows
 			h.strays = false
 			continue
@@ -140,6 +185,26 @@ func (h *Hand) Take(ctx context.Context, queue string) (*Taken, error) {
 		}
 		h.w.reportRefused("claim an instance", got.Refused)
 	}
+}
+
+// known returns the flights at steps that this worker knows, once they have the locks of their
+// partition keys. It sets the others aside. With an error, it gives all back.
+func (h *Hand) known(ctx context.Context, fs []*flight) (known []*flight, err error) {
+	for _, f := range fs {
+		if !h.w.knows(f.beat) {
+			h.w.claims.setAside(h.w.base, []*flight{f}, "")
+			h.w.flights.land(f)
+			continue
+		}
+		known = append(known, f)
+	}
+	for _, f := range known {
+		if err := h.unlock(ctx, f); err != nil {
+			h.giveBack(known)
+			return nil, err
+		}
+	}
+	return known, nil
 }
 
 // admit gives free places of gates to instances of a queue.
@@ -169,46 +234,76 @@ func (h *Hand) admit(ctx context.Context, queue string) error {
 	}
 }
 
-// unlock waits for the lock of the claim's partition key.
-func (t *Taken) unlock(ctx context.Context) error {
-	if t.f.beat.PartitionKey == "" {
+// unlock waits for the lock of a claim's partition key.
+func (h *Hand) unlock(ctx context.Context, f *flight) error {
+	if f.beat.PartitionKey == "" {
 		return nil
 	}
-	if len(t.h.w.keys.acquire([]*flight{t.f})) > 0 {
+	if len(h.w.keys.acquire([]*flight{f})) > 0 {
 		return nil
 	}
 	select {
-	case <-t.f.queue.admitted:
+	case <-f.queue.admitted:
 		return nil
 	case <-ctx.Done():
 	}
-	t.f.cancel(fsm.ErrDraining) // so that the keyring lets go of it
-	t.h.w.keys.signal()
-	<-t.f.queue.admitted
-	t.GiveBack()
-	return fmt.Errorf("wait for partition key %q: %w", t.f.beat.PartitionKey, context.Cause(ctx))
+	f.cancel(fsm.ErrDraining) // so that the keyring lets go of it
+	h.w.keys.signal()
+	<-f.queue.admitted
+	return fmt.Errorf("wait for partition key %q: %w", f.beat.PartitionKey, context.Cause(ctx))
 }
 
-// Info identifies the step that was claimed.
+// giveBack releases claims, with the instances unchanged.
+func (h *Hand) giveBack(fs []*flight) {
+	if len(fs) == 0 {
+		return
+	}
+	h.w.claims.giveBack(h.w.base, fs)
+	for _, f := range fs {
+		h.w.flights.land(f)
+	}
+}
+
+// flights returns what was claimed, in the order in which a batch step gets it.
+func (t *Taken) flights() []*flight {
+	if t.group == nil {
+		return []*flight{t.f}
+	}
+	return t.group.members
+}
+
+// Info identifies the step that was claimed, or the first of them.
 func (t *Taken) Info() fsm.Info { return fsm.InfoOf(t.f.beat) }
 
-// GiveBack releases the claim, with the instance unchanged.
-func (t *Taken) GiveBack() {
-	t.h.w.claims.giveBack(t.h.w.base, []*flight{t.f})
-	t.h.w.flights.land(t.f)
+// Infos identifies all that was claimed, in the order in which a batch step gets it.
+func (t *Taken) Infos() (infos []fsm.Info) {
+	for _, f := range t.flights() {
+		infos = append(infos, fsm.InfoOf(f.beat))
+	}
+	return infos
 }
 
-// Run runs the step and commits its outcome. When ctx ends, Run cancels the step, which has the
-// grace of a drain to return. Then it gives the claim back, with the instance unchanged.
+// GiveBack releases the claims, with the instances unchanged.
+func (t *Taken) GiveBack() { t.h.giveBack(t.flights()) }
+
+// Run runs the step, or the batch step's one call, and commits what was decided. When ctx ends, Run
+// cancels the step, which has the grace of a drain to return. Then it gives the claims back, with
+// the instances unchanged.
 func (t *Taken) Run(ctx context.Context) error {
 	w, f := t.h.w, t.f
-	w.executor.execute(f)
+	if t.group != nil {
+		w.executor.executeGroup(t.group)
+	} else {
+		w.executor.execute(f)
+	}
 	select {
 	case <-f.queue.freed:
 		return nil
 	case <-ctx.Done():
 	}
-	f.cancel(fsm.ErrDraining)
+	for _, f := range t.flights() {
+		f.cancel(fsm.ErrDraining)
+	}
 	grace := time.NewTimer(w.config.DrainGrace)
 	defer grace.Stop()
 	select {

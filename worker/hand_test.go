@@ -22,7 +22,7 @@ func (s *scene) byHand() (*player, *Hand) {
 // take takes an instance that must be there.
 func (s *scene) take(h *Hand) *Taken {
 	s.t.Helper()
-	taken, err := h.Take(s.t.Context(), "q")
+	taken, err := h.Take(s.t.Context(), "q", 1)
 	require.NoError(s.t, err)
 	require.NotNil(s.t, taken)
 	return taken
@@ -70,7 +70,7 @@ func TestAHandTakesTheMostUrgentAndRunsOneStep(t *testing.T) {
 		}
 		require.Equal(t, fsm.StatusDone, s.db.look(urgent.ID).status)
 		require.EqualValues(t, later.ID, s.take(h).Info().ID)
-		none, err := h.Take(t.Context(), "q")
+		none, err := h.Take(t.Context(), "q", 1)
 		require.NoError(t, err)
 		require.Nil(t, none)
 	})
@@ -99,10 +99,10 @@ func TestAHandWaitsForAKey(t *testing.T) {
 		r := s.db.insert(keyed("k"))
 		other := s.haunted("k")
 		_, h := s.byHand()
-		taken, err := h.Take(s.within(10*time.Second), "q")
+		taken, err := h.Take(s.within(10*time.Second), "q", 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, `partition key "k"`)
-		require.NotNil(t, taken)
+		require.Nil(t, taken)
 		require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status, "it went back")
 
 		freed := time.AfterFunc(5*time.Second, func() { other.cut() })
@@ -204,7 +204,7 @@ func TestAHandLeavesNoStrays(t *testing.T) {
 				}
 				r := s.db.insert()
 				_, h := s.byHand()
-				_, err := h.Take(t.Context(), "q")
+				_, err := h.Take(t.Context(), "q", 1)
 				require.Error(t, err)
 				require.True(t, errors.Is(err, errLost) || store.Unknown(err), "%v", err)
 				require.Equal(t, fsm.StatusRunnable, s.db.look(r.ID).status)

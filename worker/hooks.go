@@ -21,6 +21,8 @@ type Hooks struct {
 	Saturation func(ctx context.Context, e SaturationEvent)
 	// Contended is called when claims wait for their partition key, which another process holds.
 	Contended func(ctx context.Context, e ContendedEvent)
+	// Batch is called when the call of a batch step has ended.
+	Batch func(ctx context.Context, e BatchEvent)
 	// Commit is called when a batch of outcomes was committed.
 	Commit func(ctx context.Context, e CommitEvent)
 	// Reap is called after each sweep of expired leases.
@@ -50,6 +52,7 @@ type listeners struct {
 	pick       []func(ctx context.Context, e PickEvent)
 	saturation []func(ctx context.Context, e SaturationEvent)
 	contended  []func(ctx context.Context, e ContendedEvent)
+	batch      []func(ctx context.Context, e BatchEvent)
 	commit     []func(ctx context.Context, e CommitEvent)
 	reap       []func(ctx context.Context, e ReapEvent)
 	expire     []func(ctx context.Context, e ExpireEvent)
@@ -67,6 +70,7 @@ func listen(hooks []Hooks) (l listeners) {
 		add(&l.pick, h.Pick)
 		add(&l.saturation, h.Saturation)
 		add(&l.contended, h.Contended)
+		add(&l.batch, h.Batch)
 		add(&l.commit, h.Commit)
 		add(&l.reap, h.Reap)
 		add(&l.expire, h.Expire)

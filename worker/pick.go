@@ -73,6 +73,11 @@ func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (stor
 			}
 		}
 		got, err := claim(ctx)
+		if s.batches {
+			for _, c := range got.Claims {
+				s.assign(c)
+			}
+		}
 		s.results <- claimReply{Claimed: got, after: after, strays: strays, wanted: n, sent: sent, took: s.since() - sent, err: err}
 	}()
 }
@@ -88,6 +93,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		return
 	}
 	s.failures, s.narrow, s.doubt = 0, 0, false
+	s.claimed(r.Claims)
 	s.admit(s.withoutStrays(s.flights.launch(s.queue, r.Claims, r.sent)))
 	s.reportAside(s.name, r.Aside)
 	s.reportRefused("claim an instance", r.Refused)

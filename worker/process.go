@@ -26,6 +26,7 @@ type process struct {
 	machines   map[machineKey]*step.Machine
 	machineIDs []string
 	queues     map[string]*queue
+	batches    bool // some machine has a batch step
 
 	began   time.Time
 	gates   gates
@@ -68,6 +69,9 @@ func newProcess(c Config, db backend) *process {
 	for _, m := range c.Machines {
 		p.machines[machineKey{m.Name, m.Version}] = m
 		p.machineIDs = append(p.machineIDs, store.MachineID(m.Name, m.Version))
+		for _, s := range m.Steps {
+			p.batches = p.batches || s.Batch != nil
+		}
 	}
 	for name, conf := range c.Queues {
 		p.queues[name] = newQueue(name, conf)

@@ -33,6 +33,8 @@ type scene struct {
 	machine step.Machine
 	timeout time.Duration // of the step
 	run     runFunc
+	// batch is the batch step "b" of the machine, if its Run is set.
+	batch step.Batch
 	// onDemand lets the step read its children itself.
 	onDemand bool
 
@@ -112,6 +114,17 @@ func (s *scene) player() *player {
 		defer s.witness.begin(p, c)()
 		return s.run(ctx, p, c)
 	}}}
+	if s.batch.Run != nil {
+		b := s.batch
+		b.Run = func(ctx context.Context, members []step.Member) []step.Decided {
+			defer s.witness.beginBatch(p, members)()
+			return s.batch.Run(ctx, members)
+		}
+		m.Steps["b"] = step.Step{Timeout: s.timeout, Batch: &b, Run: func(ctx context.Context, c *step.Claim) (*step.Commit, error) {
+			d := b.Run(ctx, []step.Member{{Context: ctx, Claim: c}})[0]
+			return d.Commit, d.Err
+		}}
+	}
 	c := s.config
 	c.Machines = []*step.Machine{&m}
 	p.Worker = assemble(c, s.db, func(worker string) beater {

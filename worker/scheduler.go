@@ -42,6 +42,8 @@ type scheduler struct {
 	ahead    int             // how many to claim beyond the free slots, for steps that end while a claim is under way
 	last     store.Place     // since front, claims have looked at all rows that were due before it
 	front    time.Duration   // when to claim from the front again, by process.since
+
+	collector collector // claimed, waiting for others of their batch step
 }
 
 func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions,
@@ -57,6 +59,9 @@ func (s *scheduler) run() {
 	due := time.NewTimer(time.Hour)
 	due.Stop()
 	defer due.Stop()
+	ripe := time.NewTimer(time.Hour)
+	ripe.Stop()
+	defer ripe.Stop()
 	for {
 		if s.paused.Load() {
 			s.handBack()
@@ -64,7 +69,9 @@ func (s *scheduler) run() {
 		if s.overdue.Swap(false) {
 			s.startOverdue()
 		}
+		s.collector.ripen(s.since())
 		s.feed()
+		s.collector.ring(ripe, s.since())
 		if n := s.demand(); n > 0 {
 			s.claim(n)
 		}
@@ -87,22 +94,33 @@ func (s *scheduler) run() {
 			s.ready = true
 		case <-due.C:
 			s.ready = true
+		case <-ripe.C: // a group is due: see ripen
 		}
 	}
 }
 
-// feed starts buffered flights while there are slots.
+// feed starts buffered flights, and groups of them that are due, while there are slots.
 func (s *scheduler) feed() {
-	for len(s.buffer) > 0 && s.running < s.conf.Concurrency && !s.isDraining() {
+	for s.running < s.conf.Concurrency && !s.isDraining() {
+		if g := s.collector.next(s.buffer); g != nil {
+			s.startGroup(g)
+			continue
+		}
+		if len(s.buffer) == 0 {
+			break
+		}
 		f := s.buffer[0]
 		s.buffer = s.buffer[1:]
 		s.start(f)
 	}
+	urgent := int64(math.MaxInt64)
 	if len(s.buffer) > 0 {
-		s.urgent.Store(int64(s.buffer[0].beat.Priority))
-	} else {
-		s.urgent.Store(math.MaxInt64)
+		urgent = int64(s.buffer[0].beat.Priority)
 	}
+	if len(s.collector.due) > 0 {
+		urgent = min(urgent, int64(s.collector.due[0].priority))
+	}
+	s.urgent.Store(urgent)
 }
 
 // start puts a flight into a slot.
@@ -124,11 +142,14 @@ func (s *scheduler) startOverdue() {
 		s.start(f)
 		return true
 	})
+	for _, f := range s.collector.takeOut((*flight).expired) {
+		s.start(f)
+	}
 }
 
-// handBack releases the buffered claims, since the queue is paused, perhaps for days.
+// handBack releases the buffered and collected claims, since the queue is paused, perhaps for days.
 func (s *scheduler) handBack() {
-	fs := s.buffer
+	fs := append(s.buffer, s.collector.takeOut(func(*flight) bool { return true })...)
 	s.buffer = nil
 	if len(fs) == 0 {
 		return
@@ -144,15 +165,18 @@ func (s *scheduler) handBack() {
 }
 
 // demand returns the number of rows to claim now. It fills a free slot at once, and refills the
-// buffer by halves, so that claims stay large.
+// buffer by halves, so that claims stay large. For a batch step, it wants what fills a group for
+// each free slot, and what completes the next group while the slots are taken.
 func (s *scheduler) demand() int {
 	aside := int(s.aside.Load())
 	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost {
 		return 0
 	}
-	have := s.running + len(s.buffer) + s.parked - aside
+	have := s.running + len(s.buffer) + len(s.collector.due) + s.parked - aside
 	want := s.conf.Concurrency + s.ahead - have
-	if have >= s.conf.Concurrency && want <= s.ahead/2 {
+	if have < s.conf.Concurrency {
+		want = s.collector.wants(want)
+	} else if want += s.collector.lacks(); want <= s.ahead/2 {
 		return 0
 	}
 	if s.narrow > 0 {
@@ -166,22 +190,34 @@ func (s *scheduler) admit(fs []*flight) {
 	var keyed []*flight
 	for _, f := range fs {
 		if f.beat.PartitionKey == "" {
-			s.buffer = append(s.buffer, f)
+			s.put(f)
 		} else {
 			keyed = append(keyed, f)
 		}
 	}
 	if len(keyed) > 0 {
 		granted := s.keys.acquire(keyed)
-		s.buffer = append(s.buffer, granted...)
+		for _, f := range granted {
+			s.put(f)
+		}
 		s.parked += len(keyed) - len(granted)
 	}
 	s.sort()
 }
 
 func (s *scheduler) enqueue(f *flight) {
-	s.buffer = append(s.buffer, f)
+	s.put(f)
 	s.sort()
+}
+
+// put makes a flight wait for a slot, or for others of its batch step. One that has run before, and
+// left its slot, goes on alone.
+func (s *scheduler) put(f *flight) {
+	if _, b := s.batchOf(f.beat); b != nil && f.resumes == nil {
+		s.collect(f)
+		return
+	}
+	s.buffer = append(s.buffer, f)
 }
 
 func (s *scheduler) sort() {

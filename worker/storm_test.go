@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -68,6 +69,12 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	st.machine.CrashLimit = []int{0, 20}[st.rand.IntN(2)]
 	st.machine.OnError = st.handle
 	st.run = st.behave
+	if st.chance(0.4) {
+		st.batch = step.Batch{Most: 1 + st.rand.IntN(8), Within: time.Duration(st.rand.IntN(3)*st.rand.IntN(1500)) * time.Millisecond, Run: st.behaveTogether}
+		if st.chance(0.5) {
+			st.batch.Key = func(c *step.Claim) (string, error) { return fmt.Sprint(c.ID % 3), nil }
+		}
+	}
 	st.witness.lax = st.rough
 	st.brew()
 	return st
@@ -128,6 +135,9 @@ func (st *storm) work() {
 		}
 		if st.chance(0.2) {
 			r.Queue = "slow"
+		}
+		if st.batch.Run != nil && st.chance(0.6) {
+			r.Step = "b"
 		}
 		if st.chance(0.1) {
 			r.Deadline = time.Now().Add(time.Duration(st.rand.IntN(20_000)) * time.Millisecond)
@@ -204,6 +214,9 @@ func (st *storm) behave(ctx context.Context, _ *player, c *step.Claim) (*step.Co
 		return done(), nil
 	}
 	o := next()
+	if st.batch.Run != nil && r.IntN(3) == 0 {
+		o.Step = "b"
+	}
 	switch r.IntN(20) {
 	case 0:
 		o.Delay = time.Duration(r.IntN(5000)) * time.Millisecond
@@ -229,6 +242,50 @@ func (st *storm) behave(ctx context.Context, _ *player, c *step.Claim) (*step.Co
 		return done(), nil
 	}
 	return o, nil
+}
+
+// behaveTogether is a batch step. Each instance behaves as alone, unless the call fails as a whole.
+func (st *storm) behaveTogether(ctx context.Context, members []step.Member) []step.Decided {
+	first := members[0].Claim
+	r := rand.New(rand.NewPCG(st.seed<<32|uint64(first.ID), uint64(len(st.witness.runs(first.ID)))<<16))
+	decided := make([]step.Decided, len(members))
+	failed := fmt.Errorf("an error of %d", len(members))
+	switch r.IntN(12) {
+	case 0:
+		runtime.Goexit()
+	case 1:
+		pace.Sleep(context.WithoutCancel(ctx), 2*time.Second)
+	case 2:
+		for i := range decided {
+			decided[i].Err = failed
+		}
+		return decided
+	}
+	for i, m := range members {
+		out, failed := guard(func() (*step.Commit, error) { return st.behaveQuietly(m.Context, m.Claim) })
+		decided[i].Commit = out
+		if failed != nil {
+			decided[i].Err = failed.safe
+		}
+	}
+	return decided
+}
+
+// behaveQuietly is behave without what ends the goroutine of a whole batch.
+func (st *storm) behaveQuietly(ctx context.Context, c *step.Claim) (out *step.Commit, err error) {
+	err = errors.New("the goroutine has ended")
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		defer func() {
+			if recover() != nil {
+				err = errors.New("a panic")
+			}
+		}()
+		out, err = st.behave(ctx, nil, c)
+	}()
+	<-over
+	return out, err
 }
 
 // handle is the machine's handler: it retries, gives up, fails, or returns an outcome that Postgres

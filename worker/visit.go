@@ -36,9 +36,11 @@ func (x *execution) decide() *step.Commit {
 	}
 	if x.phase == fresh {
 		if x.f.lost() != nil || x.isDraining() { // also between two steps of a kept claim
+			x.f.group.without(x.f)
 			return nil
 		}
 		if out = x.bound(); out != nil {
+			x.f.group.without(x.f)
 			return out
 		}
 		began := x.since()
@@ -118,24 +120,33 @@ func (x *execution) bound() *step.Commit {
 	return nil
 }
 
-// step runs the step, after loading the values that the claim did not bring.
+// step runs the step, after loading the values that the claim did not bring. At a batch step, it
+// joins the call of its group, the first time; the call has the step's timeout then.
 func (x *execution) step() (*step.Commit, error) {
 	c := x.f.claim
-	s := x.m.Steps[c.Step] // it is there: see scheduler.withoutStrays
+	s := x.m.Steps[c.Step]       // it is there: see scheduler.withoutStrays
+	defer x.f.group.without(x.f) // also if code of the host's ends the goroutine
 	ctx := x.extract(x.f.ctx)
 	if err := x.load(ctx, &s); err != nil {
 		return nil, err
 	}
-	if s.Timeout > 0 {
+	if c.Ungrouped != nil {
+		return nil, c.Ungrouped
+	}
+	run, joins := s.Run, x.f.group.awaits(x.f)
+	if joins {
+		run = func(ctx context.Context, c *step.Claim) (*step.Commit, error) { return x.f.group.join(ctx, x.f, c) }
+	}
+	if s.Timeout > 0 && !joins {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
 		defer cancel()
 		defer x.watch(ctx, x.f)()
 	}
 	if len(x.config.Around) == 0 {
-		return s.Run(ctx, c)
+		return run(ctx, c)
 	}
-	return x.surround(ctx, c, s.Run)
+	return x.surround(ctx, c, run)
 }
 
 // extract adds the values that the host has stored with the instance to a context for the host's
@@ -153,7 +164,13 @@ func (x *execution) mayRunAhead(o *step.Commit) bool {
 	return o.Kind == step.Next && x.f.claim.Unread == nil && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
 		!x.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		x.since()+x.config.Lease/4 < time.Duration(x.f.until.Load()) &&
-		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority) && x.gates.keeps(x.f.claim, o.Step)
+		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority) && x.gates.keeps(x.f.claim, o.Step) && !x.batched(o.Step)
+}
+
+// batched reports whether a claim cannot be kept on the way to a step, since this step or that one
+// is a batch step: the flights of a group share a slot, and a new group is collected without one.
+func (x *execution) batched(to string) bool {
+	return x.batches && (x.m.Steps[x.f.claim.Step].Batch != nil || x.m.Steps[to].Batch != nil)
 }
 
 // advance moves a kept claim on to the state that its commit has written.

@@ -53,8 +53,24 @@ func (w *witness) all() []string {
 	return slices.Clone(w.problems)
 }
 
+// beginBatch is begin for the call of a batch step, which takes one slot.
+func (w *witness) beginBatch(p *player, members []step.Member) (end func()) {
+	ends := make([]func(), len(members))
+	for i, m := range members {
+		ends[i] = w.enter(p, m.Claim, i > 0)
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
 // begin is called when a step begins, and the returned end when it returns.
-func (w *witness) begin(p *player, c *step.Claim) (end func()) {
+func (w *witness) begin(p *player, c *step.Claim) (end func()) { return w.enter(p, c, false) }
+
+// enter is begin; beside: the step runs in the slot of another.
+func (w *witness) enter(p *player, c *step.Claim, beside bool) (end func()) {
 	v := &visit{claim: *c, worker: p.id, from: time.Now()}
 	r := w.s.db.look(c.ID)
 	ours := r.fence(c, p.id)
@@ -74,7 +90,9 @@ func (w *witness) begin(p *player, c *step.Claim) (end func()) {
 		}
 		w.inKey[key] = append(w.inKey[key], v)
 	}
-	w.inSlot[slot] = v
+	if !beside {
+		w.inSlot[slot] = v
+	}
 	busy := 0
 	for _, other := range w.inSlot {
 		if other.worker == p.id && other.claim.Queue == c.Queue && other.claim.ID != w.leased {

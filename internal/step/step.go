@@ -162,6 +162,10 @@ type Claim struct {
 	// instance, and neither its state nor what the host has stored with it. No step runs for it: the
 	// error is the step's.
 	Unread error
+	// Group is the key of a batch step's call, and Ungrouped is why there is none: it is the step's
+	// error then. The worker sets them.
+	Group     string
+	Ungrouped error
 	// Omitted: more signals are awaited than Awaited holds, since all together are over
 	// Limits.AwaitedBytes.
 	Omitted bool
@@ -325,4 +329,44 @@ type Step struct {
 	Run func(ctx context.Context, c *Claim) (*Commit, error)
 	// OnDemand: the round that joins at this step is read by the step, in pages, not before it runs.
 	OnDemand bool
+	// Batch is set for a batch step, whose Run calls it for one instance alone; nil for others.
+	Batch *Batch
+}
+
+// Batch is what a batch step has beside a step's Run: one call for several instances.
+type Batch struct {
+	Most   int           // instances of one call
+	Within time.Duration // how long the first of them waits for others; 0: not at all
+	// Key returns a text that two instances share if they may share a call. It runs user code, but
+	// does not panic. Nil: all of the step may.
+	Key func(c *Claim) (string, error)
+	// Run is Step.Run for several instances: it calls the user's code once. It does not panic. ctx is
+	// that of the call. The result has an element for each member, at its index.
+	Run func(ctx context.Context, members []Member) []Decided
+}
+
+// Member is an instance of a batch: its claim, and the context that belongs to it alone.
+type Member struct {
+	Context context.Context //nolint:containedctx // a parameter, one for each claim
+	Claim   *Claim
+}
+
+// Decided is what a step's Run returns, for one member of a batch.
+type Decided struct {
+	Commit *Commit
+	Err    error
+}
+
+// BatchSize returns how many instances may share a call of a batch step with one that is in its nth
+// attempt, from 0. Instances of different sizes do not meet. Each failure, and each crash, divides
+// the size by four, and the last attempt is alone: an instance that fails with its batch, over and
+// over, costs the others none of the attempts on which their end depends.
+func (m *Machine) BatchSize(b *Batch, attempt int) int {
+	switch {
+	case attempt == 0:
+		return b.Most
+	case m.MaxAttempts > 0 && attempt+1 >= m.MaxAttempts, attempt > 15:
+		return 1
+	}
+	return max(1, b.Most>>(2*attempt))
 }
