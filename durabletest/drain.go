@@ -112,8 +112,8 @@ func (k *Kit) Drain(ctx context.Context, opts ...Option) (Drained, error) {
 	return d, errors.Join(err, k.sum(ctx, &d))
 }
 
-// DrainOne runs the step that Drain would run first; ok is false if there is none. A batch step runs
-// for one instance alone.
+// DrainOne runs the step that Drain would run first; ok is false if there is none. A batch step
+// runs for one instance alone.
 func (k *Kit) DrainOne(ctx context.Context, opts ...Option) (ran Ran, ok bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

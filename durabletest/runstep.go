@@ -145,8 +145,8 @@ func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outco
 
 // RunBatch is [RunStep] for a batch step: one call for several instances. Both results have an
 // element for each visit: the outcome, or the error that the machine's handler would get for it
-// alone. A fault of the definition or of a visit is the error of all. The call gets the instances in
-// this order, however many there are, and whatever their keys are.
+// alone. A fault of the definition or of a visit is the error of all. The call gets the instances
+// in this order, however many there are, and whatever their keys are.
 func RunBatch(ctx context.Context, d fsm.Definition, name string, visits []Visit) ([]Outcome, []error) {
 	outcomes, errs := make([]Outcome, len(visits)), make([]error, len(visits))
 	members := make([]step.Member, len(visits))

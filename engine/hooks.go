@@ -20,6 +20,8 @@ type (
 	SaturationEvent = worker.SaturationEvent
 	// ContendedEvent reports claims that wait for their partition key.
 	ContendedEvent = worker.ContendedEvent
+	// BatchEvent reports a call of a batch step that has ended.
+	BatchEvent = worker.BatchEvent
 	// CommitEvent reports a batch of outcomes that was committed.
 	CommitEvent = worker.CommitEvent
 	// ReapEvent reports a sweep of expired leases.

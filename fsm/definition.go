@@ -224,15 +224,7 @@ func (d *Defined[S, R]) faults() []error {
 		if err := checkName(s.name); err != nil && !d.job { // a job's step is the declaration's, reported there
 			add(stepField(s.name, ".name"), err)
 		}
-		if s.run == nil && s.call == nil {
-			add(stepField(s.name, ""), errors.New("nil function"))
-		}
-		if s.batch != nil {
-			s.batch.faults(func(field string, err error) { add(stepField(s.name, field), err) })
-		}
-		if err := checkDelay(s.timeout); err != nil {
-			add(stepField(s.name, ".timeout"), err)
-		}
+		s.faults(func(field string, err error) { add(stepField(s.name, field), err) })
 		for _, to := range s.to {
 			if names[to] == 0 {
 				add(stepField(s.name, ".to"), fmt.Errorf("no step %.80q", to))
@@ -254,6 +246,19 @@ func (d *Defined[S, R]) faults() []error {
 		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))
 	}
 	return faults
+}
+
+// faults adds what is wrong with a step by itself.
+func (d *StepDef[S, R]) faults(add func(field string, err error)) {
+	if d.run == nil && d.call == nil {
+		add("", errors.New("nil function"))
+	}
+	if d.batch != nil {
+		d.batch.faults(add)
+	}
+	if err := checkDelay(d.timeout); err != nil {
+		add(".timeout", err)
+	}
 }
 
 func stepField(name, field string) string { return fmt.Sprintf("steps[%.80q]%s", name, field) }

@@ -110,12 +110,13 @@ func (g Graph) draw(as drawing) string {
 		if name == g.Initial && name != "" {
 			shape = as.initial
 		}
+		lines := []string{label}
 		for _, note := range notes {
 			if note != "" {
-				label += as.line + as.escape(note)
+				lines = append(lines, as.escape(note))
 			}
 		}
-		fmt.Fprintf(&nodes, shape, ids[name], label)
+		fmt.Fprintf(&nodes, shape, ids[name], strings.Join(lines, as.line))
 	}
 	for _, s := range g.Steps {
 		batch := ""

@@ -45,6 +45,9 @@ type metrics struct {
 	stepErrors   metric.Int64Counter
 	stepCrashed  metric.Int64Counter
 
+	batchSize metric.Int64Histogram
+	batchWait metric.Float64Histogram
+
 	commitDuration metric.Float64Histogram
 	commitSize     metric.Int64Histogram
 	commitStale    metric.Int64Counter
@@ -77,9 +80,12 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		faults = append(faults, err)
 		return i
 	}
-	size, err := m.Int64Histogram("gendurable.commit.size", metric.WithUnit("{outcome}"), metric.WithDescription("Outcomes of one commit."),
-		metric.WithExplicitBucketBoundaries(batches...))
-	faults = append(faults, err)
+	size := func(name, unit, description string) metric.Int64Histogram {
+		i, err := m.Int64Histogram("gendurable."+name, metric.WithUnit(unit), metric.WithDescription(description),
+			metric.WithExplicitBucketBoundaries(batches...))
+		faults = append(faults, err)
+		return i
+	}
 	out := &metrics{
 		pickDuration:   duration("pick.duration", "Claims, from the request to the answer, those that failed among them."),
 		pickWanted:     counter("pick.wanted", "{claim}", "Rows that claims asked for."),
@@ -88,8 +94,10 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		stepDuration:   duration("step.duration", "Steps that ran, without their commit."),
 		stepErrors:     counter("step.errors", "{error}", "Steps that failed, so that their handler was called."),
 		stepCrashed:    counter("step.crashed", "{execution}", "Executions of visits that had lost their process before."),
+		batchSize:      size("batch.size", "{instance}", "Instances of one call of a batch step."),
+		batchWait:      duration("batch.wait", "From the claim of a batch's first instance until there was a slot for the call."),
 		commitDuration: duration("commit.duration", "Commits of batches of outcomes."),
-		commitSize:     size,
+		commitSize:     size("commit.size", "{outcome}", "Outcomes of one commit."),
 		commitStale:    counter("commit.stale", "{outcome}", "Outcomes that came too late and changed nothing."),
 		failed:         counter("instance.failed", "{instance}", "Instances that failed, by what this process did: outcomes, sweeps, cancellations."),
 		zombies:        counter("step.zombies", "{step}", "Steps that still ran 10 s after their context had ended."),
@@ -121,6 +129,10 @@ func (m *metrics) hooks() engine.Hooks {
 		},
 		Contended: func(ctx context.Context, e engine.ContendedEvent) {
 			m.contended.Add(ctx, int64(e.Claims), m.plain.of())
+		},
+		Batch: func(ctx context.Context, e engine.BatchEvent) {
+			m.batchSize.Record(ctx, int64(e.Size), m.byStep.of(e.Machine, e.Step))
+			m.batchWait.Record(ctx, e.Waited.Seconds(), m.byStep.of(e.Machine, e.Step))
 		},
 		Commit: func(ctx context.Context, e engine.CommitEvent) {
 			m.commitDuration.Record(ctx, e.Took.Seconds(), m.plain.of())

@@ -65,6 +65,7 @@ func measure(t *testing.T) measured {
 	told, ctx := tel.metrics.hooks(), t.Context()
 	start := fsm.Info{Machine: "checkout", Step: "start", Crashes: 1}
 	told.Contended(ctx, engine.ContendedEvent{Claims: 1})
+	told.Batch(ctx, engine.BatchEvent{Machine: "checkout", Step: "start", Size: 3, Waited: time.Second})
 	told.Reap(ctx, engine.ReapEvent{Released: 2, Failed: 1})
 	told.Expire(ctx, engine.ExpireEvent{Failed: 1})
 	told.Cancel(ctx, engine.CancelEvent{Cancelled: 1})

@@ -19,9 +19,9 @@ type gauges struct {
 	t   *Telemetry
 	eng *engine.Engine
 
-	claims, running, buffered, waiting, held, slots metric.Int64ObservableUpDownCounter
-	paused                                          metric.Int64ObservableGauge
-	lag, pollAge, heartbeatAge                      metric.Float64ObservableGauge
+	claims, running, buffered, waiting, collected, held, slots metric.Int64ObservableUpDownCounter
+	paused                                                     metric.Int64ObservableGauge
+	lag, pollAge, heartbeatAge                                 metric.Float64ObservableGauge
 
 	connections, connectionsMax  metric.Int64ObservableUpDownCounter
 	acquired, waited, unacquired metric.Int64ObservableCounter
@@ -61,6 +61,7 @@ func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
 	upDown(&g.running, "queue.running", "{claim}", "Claims in a slot.")
 	upDown(&g.buffered, "queue.buffered", "{claim}", "Claims that wait for a slot.")
 	upDown(&g.waiting, "queue.waiting", "{claim}", "Claims that wait for the lock of their partition key.")
+	upDown(&g.collected, "queue.collected", "{claim}", "Claims that wait for others of their batch step, or for a slot with them.")
 	upDown(&g.held, "queue.held", "{claim}", "Claims out of their slot: somebody holds the row that their outcome is for.")
 	upDown(&g.slots, "queue.slots", "{slot}", "Steps that may run at once.")
 	age(&g.pollAge, "poll.age", "Since the last poll that succeeded.")
@@ -103,6 +104,7 @@ func (g *gauges) observe(ctx context.Context, o metric.Observer) error {
 		o.ObserveInt64(g.running, int64(q.Running), by)
 		o.ObserveInt64(g.buffered, int64(q.Buffered), by)
 		o.ObserveInt64(g.waiting, int64(q.Waiting), by)
+		o.ObserveInt64(g.collected, int64(q.Collected), by)
 		o.ObserveInt64(g.held, int64(q.Held), by)
 		o.ObserveInt64(g.slots, int64(q.Slots), by)
 		paused := int64(0)

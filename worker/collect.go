@@ -189,8 +189,8 @@ func (c *collector) takeOut(out func(f *flight) bool) (taken []*flight) {
 	return taken
 }
 
-// wants returns how many rows to claim for some free slots: more than one for each, if the last claim
-// has found instances of batch steps.
+// wants returns how many rows to claim for some free slots: more than one for each, if the last
+// claim has found instances of batch steps.
 func (c *collector) wants(slots int) int {
 	if c.rows == 0 {
 		return slots
@@ -239,8 +239,8 @@ func (s *scheduler) startGroup(g *group) {
 	s.executor.executeGroup(g)
 }
 
-// executeGroup runs the flights of a group, whose steps meet in one call. The group has a slot until
-// all of them have landed, or left it.
+// executeGroup runs the flights of a group, whose steps meet in one call. The group has a slot
+// until all of them have landed, or left it.
 func (e *executor) executeGroup(g *group) {
 	g.expected = len(g.members)
 	g.holding.Store(int64(len(g.members)))

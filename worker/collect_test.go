@@ -24,8 +24,8 @@ type batchCall struct {
 	ctx error // the cause for which its context had ended when it returned
 }
 
-// batched gives the scene's machine a batch step "b", and records its calls. decide is its code; nil
-// ends each instance at once.
+// batched gives the scene's machine a batch step "b", and records its calls. decide is its code;
+// nil ends each instance at once.
 func batched(s *scene, most int, within time.Duration, decide func(ctx context.Context, members []step.Member) []step.Decided) *[]batchCall {
 	calls := &[]batchCall{}
 	if decide == nil {
@@ -646,7 +646,7 @@ func TestMiddlewareSurroundsEachInstanceOfABatch(t *testing.T) {
 	})
 }
 
-// An outcome that Postgres refuses, and one with a transaction of its own, are their instances' own.
+// An outcome that Postgres refuses, and one with a transaction of its own, concern one instance.
 func TestEachOutcomeOfABatchIsCommittedByItself(t *testing.T) {
 	play(t, 1, func(t *testing.T, s *scene) {
 		batched(s, 5, time.Second, func(_ context.Context, members []step.Member) []step.Decided {

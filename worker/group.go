@@ -160,11 +160,7 @@ func (g *group) context(js []*joiner) (ctx context.Context, end func()) {
 	left.Store(int64(len(js)))
 	limit := g.machine.Steps[g.key.step].Timeout
 	for _, j := range js {
-		if limit > 0 {
-			timed, stop := context.WithTimeoutCause(j.ctx, limit, fsm.ErrStepTimeout)
-			j.ctx = timed
-			ends = append(ends, stop)
-		}
+		ends = append(ends, j.limit(limit))
 		stop := context.AfterFunc(j.ctx, func() {
 			if left.Add(-1) == 0 {
 				cancel(context.Cause(j.ctx))
@@ -188,6 +184,15 @@ func (g *group) context(js []*joiner) (ctx context.Context, end func()) {
 			end()
 		}
 	}
+}
+
+// limit bounds the context of a flight's step.
+func (j *joiner) limit(timeout time.Duration) (release func()) {
+	if timeout == 0 {
+		return func() {}
+	}
+	j.ctx, release = context.WithTimeoutCause(j.ctx, timeout, fsm.ErrStepTimeout)
+	return release
 }
 
 // report calls the hooks about a call.

@@ -149,7 +149,7 @@ func (s *scheduler) startOverdue() {
 
 // handBack releases the buffered and collected claims, since the queue is paused, perhaps for days.
 func (s *scheduler) handBack() {
-	fs := append(s.buffer, s.collector.takeOut(func(*flight) bool { return true })...)
+	fs := slices.Concat(s.buffer, s.collector.takeOut(func(*flight) bool { return true }))
 	s.buffer = nil
 	if len(fs) == 0 {
 		return
