@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"maps"
 	"runtime"
@@ -29,6 +30,7 @@ const (
 	DefaultHeartbeat     = 20 * time.Second
 	DefaultReap          = 30 * time.Second
 	DefaultRetention     = 24 * time.Hour
+	DefaultHistory       = 90 * 24 * time.Hour
 	DefaultDrainTimeout  = 30 * time.Second
 	DefaultDrainGrace    = 5 * time.Second
 	DefaultRunAheadSteps = 100
@@ -75,6 +77,17 @@ type Config struct {
 	// RetainFailed is how long a failed instance is kept after its end: 24 h. A parent is deleted
 	// after the last of its children.
 	RetainFailed time.Duration
+	// History says what the history keeps of machines whose definition does not say so:
+	// fsm.KeepNothing. Operators' verbs are kept in any case.
+	History fsm.Keep
+	// RetainHistory is how long the history is kept, whatever becomes of its instances: 90 days, at
+	// least one. Whole days go, so up to a day later. The GC of every process removes what is past its
+	// own RetainHistory, so give all the same.
+	RetainHistory time.Duration
+	// Redact returns what the history keeps of a difference of two states, with fsm.KeepStates: an
+	// RFC 7386 merge patch of at most 8 KiB. It may change its argument. Nil, an error of JSON and a
+	// panic keep nothing of it. A Redact that is nil keeps all.
+	Redact func(machine string, diff json.RawMessage) json.RawMessage
 	// DrainTimeout is how long Stop lets running steps finish before it cancels their contexts: 30 s.
 	DrainTimeout time.Duration
 	// DrainGrace is how long steps have to return after Stop has cancelled their contexts: 5 s. A step
@@ -159,6 +172,8 @@ func (c Config) WithDefaults() Config {
 	c.Reap = cmp.Or(c.Reap, min(DefaultReap, c.Lease/2))
 	c.RetainDone = cmp.Or(c.RetainDone, DefaultRetention)
 	c.RetainFailed = cmp.Or(c.RetainFailed, DefaultRetention)
+	c.History = cmp.Or(c.History, fsm.KeepNothing)
+	c.RetainHistory = cmp.Or(c.RetainHistory, DefaultHistory)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.DrainGrace = cmp.Or(c.DrainGrace, DefaultDrainGrace)
 	c.RunAheadSteps = cmp.Or(c.RunAheadSteps, DefaultRunAheadSteps)

@@ -50,6 +50,7 @@ func TestConfigDefaults(t *testing.T) {
 			Concurrency: 10 * runtime.GOMAXPROCS(0), PollMin: 250 * time.Millisecond, PollMax: time.Second,
 		}},
 		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, RetainDone: 24 * time.Hour, RetainFailed: 24 * time.Hour,
+		History: fsm.KeepNothing, RetainHistory: 90 * 24 * time.Hour,
 		DrainTimeout: 30 * time.Second, DrainGrace: 5 * time.Second, RunAheadSteps: 100, RunAheadFor: time.Second,
 		PartitionLock: engine.LockAdvisory,
 		Limits: engine.Limits{PayloadBytes: 1 << 20, OutcomeBytes: 256 << 20, AwaitNames: 1000, Inbox: 10_000, AwaitedBytes: 16 << 20,

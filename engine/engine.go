@@ -120,7 +120,7 @@ func (e *Engine) workerConfig() worker.Config {
 		Store: e.store, Env: e.env, Machines: e.machines, Queues: queues,
 		Lease: c.Lease, Heartbeat: c.Heartbeat, Reap: c.Reap, DrainTimeout: c.DrainTimeout, DrainGrace: c.DrainGrace,
 		RunAheadFor: c.RunAheadFor, RunAheadSteps: c.RunAheadSteps, LockByLease: c.PartitionLock == LockLease,
-		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, NoReaper: c.NoReaper, NoGC: c.NoGC,
+		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, RetainHistory: c.RetainHistory, Redact: c.Redact, NoReaper: c.NoReaper, NoGC: c.NoGC,
 		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
 		Context:  func(ctx context.Context) context.Context { return context.WithValue(ctx, engineKey{}, e) },
 		Fire:     e.fireDue,
@@ -167,6 +167,9 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	}
 	if e.worker != nil {
 		if err := e.storeDefinitions(ctx); err != nil {
+			return err
+		}
+		if err := e.startRecording(ctx); err != nil {
 			return err
 		}
 	}

@@ -39,12 +39,16 @@ var (
 	toCheck            = slices.Concat(right("", "USAGE"), right("atlas_schema_revisions", "SELECT"))
 	toDeclareSchedules = right("schedules", "SELECT", "INSERT", "UPDATE")
 
+	// Nothing here changes a row of the history, or deletes one that is not past its retention.
+	toRecord = slices.Concat(right("history", "INSERT"), right("recorded_machines", "SELECT", "INSERT", "DELETE"),
+		right("gen_durable_roll_history", "EXECUTE"))
+
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
 		right("gen_durable_id_seq", "USAGE"))
 
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
-		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toDeclareSchedules,
+		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord, toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
 	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"), right("history", "INSERT"))
@@ -129,6 +133,8 @@ func (e *Engine) grants(role string, rights []store.Right) []string {
 			on = "SCHEMA " + pgx.Identifier{e.config.Schema}.Sanitize()
 		case privileges[0] == "USAGE":
 			on = "SEQUENCE " + on
+		case privileges[0] == "EXECUTE":
+			on = "FUNCTION " + on
 		}
 		grants = append(grants, fmt.Sprintf("GRANT %s ON %s TO %s", strings.Join(privileges, ", "), on, pgx.Identifier{role}.Sanitize()))
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,6 +29,8 @@ const (
 	clientConns = 1
 	// shortest: below it a duration is most likely a number without its unit.
 	shortest = time.Millisecond
+	// historyLeast is the shortest retention that gen_durable_roll_history takes.
+	historyLeast = 24 * time.Hour
 	// maxDepth of nesting is a CHECK of the table.
 	maxDepth = 100
 )
@@ -92,6 +95,7 @@ func (c Config) validateTimes(f *faults) {
 		{"Reap", c.Reap},
 		{"RetainDone", c.RetainDone},
 		{"RetainFailed", c.RetainFailed},
+		{"RetainHistory", c.RetainHistory},
 		{"DrainTimeout", c.DrainTimeout},
 		{"DrainGrace", c.DrainGrace},
 		{"RunAheadFor", c.RunAheadFor},
@@ -107,6 +111,12 @@ func (c Config) validateTimes(f *faults) {
 	}
 	if c.Lease >= shortest && c.Heartbeat > c.Lease/3 {
 		f.add("Heartbeat", "%v, at most a third of Lease (%v): two beats may be lost before a claim is", c.Heartbeat, c.Lease)
+	}
+	if d := c.RetainHistory; d >= shortest && d < historyLeast {
+		f.add("RetainHistory", "%v, at least %v: whole days are kept", d, historyLeast)
+	}
+	if c.History != fsm.KeepNothing && !c.History.Recorded() {
+		f.add("History", "%.80q, want %q, %q or %q", string(c.History), fsm.KeepNothing, fsm.KeepTransitions, fsm.KeepStates)
 	}
 	if c.RunAheadSteps < 0 {
 		f.add("RunAheadSteps", "%d is negative; 1 is off", c.RunAheadSteps)
@@ -188,6 +198,7 @@ func (c Config) machines(f *faults) []*step.Machine {
 			}
 			f.add(at, "%w", fault)
 		}
+		m.History = cmp.Or(m.History, c.History)
 		id := identity{m.Name, m.Version}
 		if j, taken := first[id]; taken {
 			f.add(field, "machine %.80q version %d is Machines[%d] already", m.Name, m.Version, j)

@@ -87,6 +87,7 @@ type Defined[S, R any] struct {
 	handled    bool // OnError was called, if only with nil
 	policy     *RetryPolicy
 	crashLimit *int
+	history    Keep
 }
 
 // OnError sets the handler of failed steps. A machine with neither OnError nor Retry stops an
@@ -111,6 +112,14 @@ func (d *Defined[S, R]) CrashLimit(n int) *Defined[S, R] {
 	return d
 }
 
+// History says what the history keeps of the machine's instances, in place of what
+// engine.Config.History says for all machines. Each row is written in the transaction of its
+// outcome. Give all versions and processes the same.
+func (d *Defined[S, R]) History(k Keep) *Defined[S, R] {
+	d.history = k
+	return d
+}
+
 // Erase returns the machine without its types. Its Faults say what is wrong with it, each as a
 // *[DefinitionError]. It is for the engine's packages and carries no promise of compatibility.
 func (d *Defined[S, R]) Erase() *step.Machine {
@@ -119,7 +128,8 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 	}
 	m := &step.Machine{
 		Name: d.declared.name, Version: d.declared.version, Queue: d.declared.queue, Initial: d.declared.initial,
-		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, Faults: d.faults(),
+		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history,
+		Faults: d.faults(),
 	}
 	if d.crashLimit != nil {
 		m.CrashLimit = *d.crashLimit
@@ -241,6 +251,9 @@ func (d *Defined[S, R]) faults() []error {
 		if d.handled {
 			add("on_error", errors.New("set beside Retry: use Visit.RetryBy in the handler"))
 		}
+	}
+	if k := d.history; k != "" && k != KeepNothing && !k.Recorded() {
+		add("history", fmt.Errorf("%.80q, want %q, %q or %q", string(k), KeepNothing, KeepTransitions, KeepStates))
 	}
 	if n := d.crashLimit; n != nil && (*n < 0 || *n > math.MaxInt32) {
 		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))

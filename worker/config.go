@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -35,6 +36,7 @@ type Config struct {
 	LockByLease   bool // no liveness lock for partition keys
 	RetainDone    time.Duration
 	RetainFailed  time.Duration
+	RetainHistory time.Duration
 	NoReaper      bool
 	NoGC          bool
 
@@ -52,6 +54,8 @@ type Config struct {
 	// They are due at the given time, or if that is zero, by Postgres' clock. The poller notices a
 	// schedule that is due in two seconds or later. Nil: this worker fires no schedules.
 	Fire func(ctx context.Context, at time.Time, told func(FireEvent)) (wait time.Duration, err error)
+	// Redact returns what the history keeps of a difference of states, nil for nothing. Nil keeps all.
+	Redact func(machine string, diff json.RawMessage) json.RawMessage
 	// Terminal gets the ids of instances that ended here, after the commit. Nil: nobody waits.
 	Terminal func(ids []int64)
 	// Parked gets the ids of instances that parked here, after the commit. Nil: nobody waits.
@@ -81,6 +85,7 @@ type backend interface {
 	Landed(ctx context.Context, worker string, tokens []int64) error
 	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
+	RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error)
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)
 	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)

@@ -113,7 +113,8 @@ func (x *execution) proceed() (over bool) {
 			return true
 		case outcome.Within == nil:
 			x.before, x.phase = x.phase, decided
-			x.sent = pending{flight: x.f, entry: store.Entry{Claim: x.f.claim, Commit: outcome, Keep: x.mayRunAhead(outcome)}, to: x}
+			x.sent = pending{flight: x.f, entry: store.Entry{Claim: x.f.claim, Commit: outcome, Keep: x.mayRunAhead(outcome),
+				Record: x.record(outcome, x.took)}, to: x}
 			x.commits.commit(&x.sent)
 			return false
 		}

@@ -149,6 +149,10 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int, own *store.InFlight)
 	return "", p, err
 }
 
+func (db *fake) RollHistory(context.Context, time.Duration) (made, dropped int, err error) {
+	return 0, 0, nil
+}
+
 func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Pruned, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.Timeout)
 	defer cancel()

@@ -13,9 +13,10 @@ const (
 	pruneEvery     = time.Minute
 	pruneSoon      = 5 * time.Second // pause after a sweep that was full: many small sweeps disturb less than a large one
 	pruneMost      = 1000
-	tombstonesKept = 10_000 // per instance (§4)
-	sweepSlice     = 1000   // partition keys of one statement
-	sweepSlices    = 10     // slices of one sweep
+	rollEvery      = time.Hour // days are made a week ahead
+	tombstonesKept = 10_000    // per instance (§4)
+	sweepSlice     = 1000      // partition keys of one statement
+	sweepSlices    = 10        // slices of one sweep
 )
 
 // pruner deletes terminal instances past their retention.
@@ -24,8 +25,13 @@ type pruner struct{ *process }
 func (g *pruner) run() {
 	p := store.PruneParams{Done: g.config.RetainDone, Failed: g.config.RetainFailed, Tombstones: tombstonesKept, Limit: pruneMost,
 		Timeout: statementTimeout}
+	var rolled time.Duration
 	for wait := pruneEvery; g.pause(pace.Jittered(wait)); {
 		wait = pruneEvery
+		if now := g.since(); rolled == 0 || now-rolled >= rollEvery {
+			rolled = now
+			g.roll()
+		}
 		done, err := g.db.Prune(g.looking, p)
 		if done.Instances >= pruneMost {
 			wait = pruneSoon
@@ -41,6 +47,16 @@ func (g *pruner) run() {
 		if done.Instances > 0 {
 			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances, Unread: done.Unread})
 		}
+	}
+}
+
+// roll makes the history's partitions for the days ahead, and removes the days past their
+// retention. What somebody has locked comes with a later call.
+func (g *pruner) roll() {
+	ctx, cancel := context.WithTimeout(g.looking, statementTimeout)
+	defer cancel()
+	if _, _, err := g.db.RollHistory(ctx, g.config.RetainHistory); err != nil {
+		g.trouble("make the partitions of the history", err)
 	}
 }
 

@@ -90,6 +90,7 @@ func (x *execution) transact(o *step.Commit) turn {
 
 // within calls the function like a step: guarded, and under the step's timeout, which begins anew.
 func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failure, expired error) {
+	called := x.since()
 	ctx := fsm.WithClaim(x.f.ctx, x.f.claim)
 	if limit := x.m.Steps[x.f.claim.Step].Timeout; limit > 0 {
 		var cancel context.CancelFunc
@@ -101,7 +102,8 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failu
 	if failed != nil {
 		return e, failed, context.Cause(ctx)
 	}
-	return store.Entry{Claim: x.f.claim, Commit: out, Keep: x.mayRunAhead(out)}, nil, context.Cause(ctx)
+	return store.Entry{Claim: x.f.claim, Commit: out, Keep: x.mayRunAhead(out), Record: x.record(out, x.took+x.since()-called)}, nil,
+		context.Cause(ctx)
 }
 
 // undecided returns the turn after a function that failed. An error that may be absent the next

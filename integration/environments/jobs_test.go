@@ -124,6 +124,13 @@ func observerTasks() []task {
 			_, err := eng.Admin().Schedules(ctx, engine.ScheduleQuery{})
 			return err
 		}},
+		{"history", func(ctx context.Context, eng *engine.Engine, g given) error {
+			for _, err := range eng.History(ctx, g.live) {
+				return err
+			}
+			_, err := eng.StepTimes(ctx, "patient", engine.HistoryOptions{})
+			return err
+		}},
 		{"signals", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Ent().Signal.Query().All(ctx)
 			return err

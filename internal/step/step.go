@@ -301,6 +301,19 @@ func (s *Spec) Bytes() int {
 		len(s.Labels) + len(s.Trace)
 }
 
+// Keep says what the history keeps of a machine. fsm.Keep is this type.
+type Keep string
+
+// The values of Keep; fsm describes them. Empty: not chosen.
+const (
+	KeepNothing     Keep = "nothing"
+	KeepTransitions Keep = "transitions"
+	KeepStates      Keep = "states"
+)
+
+// Recorded reports whether transitions are kept.
+func (k Keep) Recorded() bool { return k == KeepTransitions || k == KeepStates }
+
 // Machine is a definition with its types erased.
 type Machine struct {
 	Name    string
@@ -314,6 +327,8 @@ type Machine struct {
 	// MaxAttempts bounds the runs of one visit, crashes included, before the step is called; 0:
 	// unlimited.
 	MaxAttempts int
+	// History says what the history keeps; empty: what the engine's Config says.
+	History Keep
 	// OnError turns a step's error into an outcome. It is never nil.
 	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
 	// Faults lists the faults of the definition; engine.New returns them.

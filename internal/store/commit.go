@@ -17,6 +17,8 @@ type Entry struct {
 	Claim  *step.Claim
 	Commit *step.Commit
 	Keep   bool // of Next only: the claim is kept, and the row stays executing
+	// Record makes the history keep the transition. Nil: it is not recorded.
+	Record *Record
 }
 
 // Keyed reports whether a child has a correlation key. The insertion of such a child waits for
@@ -45,6 +47,9 @@ func (e *Entry) Bytes() int {
 	}
 	for i := range o.Spawn {
 		n += spawnBytes(&o.Spawn[i])
+	}
+	if e.Record != nil {
+		n += len(e.Record.Diff)
 	}
 	return n
 }
@@ -235,21 +240,28 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	}
 	applied := noteIDs(out.Applied)
 	if k := &b.kept; len(k.ids) > 0 {
-		stmts = append(stmts, s.stmt("commit kept", keptSQL, applied, k.ids, k.tokens, k.visits, b.worker, b.mark, k.steps, k.states))
+		stmts = append(stmts, s.stmt("commit kept", k.trail.pick(keptSQL, keptRecordedSQL), applied,
+			k.trail.args(k.ids, k.tokens, k.visits, b.worker, b.mark, k.steps, k.states)...))
 	}
 	if e := &b.ended; len(e.ids) > 0 {
-		stmts = append(stmts, s.stmt("commit done", doneSQL, applied, e.ids, e.tokens, e.visits, b.worker, b.mark, e.results))
+		stmts = append(stmts, s.stmt("commit done", e.trail.pick(doneSQL, doneRecordedSQL), applied,
+			e.trail.args(e.ids, e.tokens, e.visits, b.worker, b.mark, e.results)...))
 	}
 	if len(b.ids) > 0 {
 		gate := b.parents
 		if b.slow { // slowSQL has locked them; one may have been deleted
 			gate = nil
 		}
-		stmts = append(stmts, s.stmt("commit", commitSQL, applied, b.ids, b.tokens, b.visits, b.worker, b.mark, b.kinds, b.steps, b.states,
-			b.results, b.micros, b.times, b.errs, b.failures, b.lo, b.hi, b.names, b.children, b.parent, gate))
+		stmts = append(stmts, s.stmt("commit", b.trail.pick(commitSQL, commitRecordedSQL), applied, b.trail.args(b.ids, b.tokens, b.visits,
+			b.worker, b.mark, b.kinds, b.steps, b.states, b.results, b.micros, b.times, b.errs, b.failures, b.lo, b.hi, b.names, b.children,
+			b.parent, gate)...))
 	}
 	if u := &b.unless; len(u.ids) > 0 {
 		stmts = append(stmts, s.stmt("unless", unlessSQL, readTurned(out), u.ids, b.mark, u.steps, u.states, u.lo, u.hi, u.names, u.presented))
+		if d := &b.undecided; len(d.ids) > 0 {
+			stmts = append(stmts, s.stmt("history unless", undecidedSQL, nil, d.ids, b.mark, b.worker, d.visits, d.steps, d.attempts, d.took, d.kinds,
+				d.errs, d.diffs))
+		}
 	}
 	if len(b.consumed) > 0 {
 		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))

@@ -15,7 +15,7 @@ import (
 type Needs uint16
 
 // NeedsMost is the number of values that Needs can have.
-const NeedsMost = 1 << 11
+const NeedsMost = 1 << 12
 
 // Needs returns the statements that the entry needs. Two entries with the same needs differ in
 // their rows only: if Postgres commits one, the other cannot lack a right or a table.
@@ -28,6 +28,7 @@ func (e *Entry) Needs() (n Needs) {
 		signals && slices.ContainsFunc(e.Claim.Awaited, dedup),
 		signals && slices.ContainsFunc(e.Claim.Awaited, func(s step.Signal) bool { return !dedup(s) }),
 		e.Commit.Unless != nil,
+		e.Record != nil,
 	} {
 		if needed {
 			n |= 1 << i
@@ -47,6 +48,7 @@ type batch struct {
 	kept  kept
 	ended ended
 	fences
+	trail trail
 	kinds []string
 
 	// These columns stay nil until an entry needs them.
@@ -65,6 +67,7 @@ type batch struct {
 	done       []int64
 	received   []int64 // signals presented to entries that are done
 	unless     unless
+	undecided  undecided
 	joiners    []int64  // terminal children
 	keys       []string // partition keys that these outcomes free
 	holders    []int64  // the instance whose claim held each of keys
@@ -84,12 +87,14 @@ func (f *fences) add(c *step.Claim) {
 // kept holds the outcomes that keep their claim.
 type kept struct {
 	fences
+	trail         trail
 	steps, states []string
 }
 
 // ended holds the Done outcomes of instances without a parent.
 type ended struct {
 	fences
+	trail   trail
 	results []*string
 }
 
@@ -137,6 +142,7 @@ func (b *batch) add(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
 	if o.Unless != nil {
 		b.unless.add(c, o.Unless)
+		b.undecided.add(e)
 	}
 	if o.Kind == step.Done {
 		b.done = append(b.done, c.ID)
@@ -146,11 +152,13 @@ func (b *batch) add(n int, e *Entry) {
 	}
 	switch {
 	case e.Keep:
+		b.kept.trail.add(len(b.kept.ids), e)
 		b.kept.add(c)
 		b.kept.steps, b.kept.states = append(b.kept.steps, o.Step), append(b.kept.states, string(o.State))
 		b.consume(c)
 		return
 	case e.plainEnd():
+		b.ended.trail.add(len(b.ended.ids), e)
 		b.ended.add(c)
 		b.ended.results = append(b.ended.results, jsonText(o.Result))
 	default:
@@ -166,6 +174,7 @@ func (b *batch) addAny(n int, e *Entry) {
 	c, o := e.Claim, e.Commit
 	i := len(b.ids)
 	b.fences.add(c)
+	b.trail.add(i, e)
 	b.kinds = append(b.kinds, string(o.Kind))
 	set(&b.steps, n, i, optional(o.Step))
 	set(&b.states, n, i, jsonText(o.State))

@@ -17,7 +17,8 @@ import (
 func (b bench) everything() string {
 	b.t.Helper()
 	return b.text(`SELECT coalesce((SELECT jsonb_agg(g ORDER BY g.id) FROM gendurable.gen_durable g), '[]')::text || E'\n' ||
-		coalesce((SELECT jsonb_agg(s ORDER BY s.id) FROM gendurable.signals s), '[]')::text`)
+		coalesce((SELECT jsonb_agg(s ORDER BY s.id) FROM gendurable.signals s), '[]')::text || E'\n' ||
+		coalesce((SELECT jsonb_agg(h ORDER BY h.at, h.instance) FROM gendurable.history h), '[]')::text`)
 }
 
 // staleness is a way in which a claim may have ceased to be current.
@@ -51,7 +52,8 @@ func TestStaleOutcomesChangeNothing(t *testing.T) {
 				b.t = t
 				for _, g := range outcomes {
 					for _, x := range g.transitions {
-						b.requireStale(&x, how, slow)
+						b.requireStale(&x, how, slow, nil)
+						b.requireStale(&x, how, slow, &store.Record{Took: time.Second})
 					}
 				}
 			})
@@ -59,11 +61,12 @@ func TestStaleOutcomesChangeNothing(t *testing.T) {
 	}
 }
 
-func (b bench) requireStale(x *transition, how staleness, slow bool) {
+func (b bench) requireStale(x *transition, how staleness, slow bool, record *store.Record) {
 	b.t.Helper()
 	b.exec(`DELETE FROM gendurable.gen_durable`)
 	s := b.newScene(x)
 	e := s.entry(x)
+	e.Record = record
 	how.stale(s)
 	before := b.everything()
 	got, err := b.Commit(b.t.Context(), how.worker, s.mark, []store.Entry{e}, inLane(slow))

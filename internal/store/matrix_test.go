@@ -81,7 +81,11 @@ func TestEveryTransitionOnEveryColumn(t *testing.T) {
 
 func TestEveryOutcomeOnEveryColumn(t *testing.T) {
 	b := newBench(t)
-	for _, slow := range []bool{false, true} {
+	for _, mode := range []struct {
+		slow   bool
+		record *store.Record
+	}{{slow: false}, {slow: true}, {record: &store.Record{Took: time.Second}}} {
+		slow := mode.slow
 		var all []*transition
 		var scenes []*scene
 		for _, g := range matrix {
@@ -89,17 +93,20 @@ func TestEveryOutcomeOnEveryColumn(t *testing.T) {
 				if x.outcome == nil {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s, slow %t", x.name, slow), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, slow %t, recorded %t", x.name, slow, mode.record != nil), func(t *testing.T) {
 					b.t = t
 					s := b.newScene(&x)
+					s.record = mode.record
 					e := s.entry(&x)
 					s.require(&x, s.run(func() { s.commit(s.mark, slow, e) }))
 				})
 				b.t = t
-				all, scenes = append(all, &x), append(scenes, b.newScene(&x))
+				s := b.newScene(&x)
+				s.record = mode.record
+				all, scenes = append(all, &x), append(scenes, s)
 			}
 		}
-		t.Run(fmt.Sprintf("all in one batch, slow %t", slow), func(t *testing.T) {
+		t.Run(fmt.Sprintf("all in one batch, slow %t, recorded %t", slow, mode.record != nil), func(t *testing.T) {
 			b.t = t
 			b.allInOneBatch(all, scenes, slow)
 		})
@@ -154,7 +161,7 @@ func (b bench) commit(mark string, slow bool, entries ...store.Entry) store.Comm
 }
 
 func (s *scene) entry(x *transition) store.Entry {
-	return store.Entry{Claim: s.claim, Commit: x.outcome(s), Keep: x.keep}
+	return store.Entry{Claim: s.claim, Commit: x.outcome(s), Keep: x.keep, Record: s.record}
 }
 
 // require compares two images of the row under the rules.

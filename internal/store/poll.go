@@ -71,7 +71,7 @@ type Polled struct {
 // that are nearly empty.
 func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
 	var out Polled
-	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)); err != nil {
+	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.orders(&out), s.noteRecording(), s.nextFire(&out)); err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}
 	return out, nil

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 const (
@@ -88,6 +89,7 @@ type scene struct {
 	was                image
 	from, until        time.Time // the server's clock around the transition
 	kids               []*step.Claim
+	record             *store.Record // of the scene's outcome
 }
 
 // newScene builds the scene for a transition.

@@ -17,6 +17,7 @@ import (
 	"math"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,8 +36,10 @@ type Store struct {
 		claim                 aparts
 		timeout, reap, expire apart
 	}
-	own   chan struct{} // one turn for each step's own transaction that may be open at a time
-	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
+	// recording: some process records a machine. Polls keep it current.
+	recording atomic.Bool
+	own       chan struct{} // one turn for each step's own transaction that may be open at a time
+	again     chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.

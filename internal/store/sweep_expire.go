@@ -85,7 +85,7 @@ func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, lim
 			})
 			return err
 		}
-		if err := send(s.stmt("expire", text, read, limit, mark, ids)); err != nil {
+		if err := send(s.stmt("expire", s.swept(text), read, limit, mark, ids)); err != nil {
 			return err
 		}
 		return s.follow(send, joiners, keys, mark, promote, &out.Promotion)

@@ -148,7 +148,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 			})
 			return err
 		}
-		if err := send(s.stmt("reap", text, read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
+		if err := send(s.stmt("reap", s.swept(text), read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
 			return err
 		}
 		return s.follow(send, joiners, keys, mark, promote, &out.Promotion, s.noted(&lost)...)

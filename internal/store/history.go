@@ -1,0 +1,257 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// The history has a row for each transition of a recorded machine. The statement that applies an
+// outcome appends its row: the fenced UPDATE becomes a CTE, and the INSERT takes its rows from what
+// that returns. So the two cannot differ, whatever else happens. A stale outcome updates nothing
+// and appends nothing, one that is left out because somebody holds its row is appended when it is
+// applied, and what is rolled back leaves neither. The INSERT locks no row and waits for nobody.
+//
+// A batch without a recorded entry sends the statements without a history.
+
+// Record makes the history keep an outcome.
+type Record struct {
+	Took  time.Duration   // how long the step ran
+	Ahead bool            // the step ran under a claim that was kept, so it waited for none
+	Diff  json.RawMessage // the merge patch from the state before to the one after; nil: not kept
+}
+
+// errorMost bounds the text of an error in the history. The whole one is in the instance.
+const errorMost = "1024"
+
+// historyInto begins the INSERT of a row. Its SELECT must give these columns.
+const historyInto = `INSERT INTO {s}.history (at, instance, visit, took, waited, attempt, fsm_version, kind, worker, fsm, step, to_step, failure, error, diff)
+  SELECT `
+
+// recorded turns a fenced UPDATE into one that also appends to the history. The arrays take, of
+// each outcome, how long its step ran in µs (NULL: not recorded), whether it ran ahead, and its
+// diff. kind, to, failure and err are SQL expressions for the columns of these names.
+//
+// What the row was before the update comes from the subselect that locks it: the step that was
+// left, its attempt, when it was claimed (updated_at) and when it had been due.
+func recorded(text, took, ahead, diff, kind, to, failure, err string) string {
+	open := "WITH h AS (UPDATE {s}.gen_durable g SET"
+	if strings.HasPrefix(text, "WITH ") {
+		text = strings.Replace(text, ")\nUPDATE {s}.gen_durable g SET", "),\nh AS (UPDATE {s}.gen_durable g SET", 1)
+	} else {
+		text = strings.Replace(text, "UPDATE {s}.gen_durable g SET", open, 1)
+	}
+	arrays := fmt.Sprintf(", unnest(%s::bigint[]) AS took, unnest(%s::boolean[]) AS ahead, unnest(%s::text[]) AS diff", took, ahead, diff)
+	text = strings.NewReplacer(
+		" AS state) u\n", " AS state"+arrays+") u\n",
+		" AS result) u\n", " AS result"+arrays+") u\n",
+		" AS parent) t) u\n", " AS parent"+arrays+") t) u\n",
+		"(SELECT x.ctid AS tid FROM", "(SELECT x.ctid AS tid, x.step, x.attempt, x.updated_at, x.eligible_at FROM",
+		"\nRETURNING g.id", `
+RETURNING g.id, g.updated_at AS at, u.visit, u.took, CASE WHEN coalesce(u.ahead, false) THEN 0
+    ELSE greatest(0, (date_part('epoch', l.updated_at - l.eligible_at) * 1000000)::bigint) END AS waited, l.attempt, g.fsm_version,
+  `+kind+` AS kind, g.fsm, l.step AS from_step, `+to+` AS to_step, `+failure+` AS failure, `+err+` AS err, u.diff),
+w AS (`+historyInto+`at, id, visit, took, waited, attempt, fsm_version, kind, $4::uuid, fsm, from_step, to_step, failure, left(err, `+errorMost+`),
+  diff::jsonb FROM h WHERE took >= 0)
+SELECT id FROM h`).Replace(text)
+	return text
+}
+
+var (
+	keptRecordedSQL = recorded(keptSQL, "$8", "$9", "$10", "'next'", "g.step", "NULL::text", "NULL::text")
+	doneRecordedSQL = recorded(doneSQL, "$7", "$8", "$9", "'done'", "NULL::text", "NULL::text", "NULL::text")
+
+	commitRecordedSQL = recorded(commitSQL, "$20", "$21", "$22", "u.kind",
+		"CASE WHEN u.kind IN ('next', 'await', 'children') THEN g.step END", "u.failure", "u.err")
+)
+
+// trail holds the columns that a part of a batch sends for the history. They may be shorter than
+// the part: unnest pads them.
+type trail struct {
+	took  []int64 // µs; notRecorded
+	ahead []bool
+	diffs []*string
+}
+
+const notRecorded = -1
+
+// add adds the i-th entry of the part. One that unlessSQL decides is not recorded here: see
+// undecidedSQL.
+func (t *trail) add(i int, e *Entry) {
+	r := e.Record
+	if r == nil || e.Commit.Unless != nil {
+		return
+	}
+	t.took = put(t.took, i, max(0, micros(r.Took)), notRecorded)
+	if r.Ahead {
+		t.ahead = put(t.ahead, i, true, false)
+	}
+	if r.Diff != nil {
+		t.diffs = put(t.diffs, i, jsonText(r.Diff), nil)
+	}
+}
+
+// put sets the i-th value of a column, and those that it skips to none.
+func put[T any](column []T, i int, v, none T) []T {
+	for len(column) < i {
+		column = append(column, none)
+	}
+	return append(column, v)
+}
+
+// pick returns the statement that records if an entry asks for it.
+func (t *trail) pick(plain, recording string) string {
+	if t.took == nil {
+		return plain
+	}
+	return recording
+}
+
+// args appends the columns of the history to the arguments of a statement, if it records.
+func (t *trail) args(args ...any) []any {
+	if t.took == nil {
+		return args
+	}
+	return append(args, t.took, t.ahead, t.diffs)
+}
+
+// undecidedSQL appends what became of outcomes that end an instance only if no signal waits. The
+// update has ended them all, and unlessSQL, before this statement, has let some go on. Both left
+// this batch's mark, and hold the rows: so what the rows say now is what is committed. How long
+// the step had waited is not known any more.
+//
+// $1 ids $2 mark $3 worker $4 visits $5 steps $6 attempts $7 took, µs $8 kinds $9 errors $10 diffs
+const undecidedSQL = historyInto + `g.updated_at, u.id, u.visit, u.took, NULL, u.attempt, g.fsm_version,
+  CASE WHEN g.visit > u.visit THEN 'next' ELSE u.kind END, $3::uuid, g.fsm, u.step, CASE WHEN g.visit > u.visit THEN g.step END,
+  g.failure, CASE WHEN g.visit = u.visit THEN left(u.err, ` + errorMost + `) END, u.diff::jsonb
+FROM (SELECT unnest($1::bigint[]) AS id, unnest($4::bigint[]) AS visit, unnest($5::text[]) AS step, unnest($6::int[]) AS attempt,
+  unnest($7::bigint[]) AS took, unnest($8::text[]) AS kind, unnest($9::text[]) AS err, unnest($10::text[]) AS diff) u
+CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
+WHERE g.commit_id = $2::uuid`
+
+// undecided holds the recorded entries that unlessSQL decides.
+type undecided struct {
+	ids, visits, took []int64
+	attempts          []int32
+	steps, kinds      []string
+	errs, diffs       []*string
+}
+
+func (d *undecided) add(e *Entry) {
+	c, o, r := e.Claim, e.Commit, e.Record
+	if r == nil {
+		return
+	}
+	d.ids, d.visits, d.took = append(d.ids, c.ID), append(d.visits, c.Visit), append(d.took, max(0, micros(r.Took)))
+	d.attempts = append(d.attempts, int32(c.Attempt)) //nolint:gosec // as in the row
+	d.steps, d.kinds = append(d.steps, c.Step), append(d.kinds, string(o.Kind))
+	d.errs, d.diffs = append(d.errs, optional(o.Err)), append(d.diffs, jsonText(r.Diff))
+}
+
+// sweptRecorded turns a sweep into one that also appends to the history, for instances of recorded
+// machines. returns are the columns that the sweep returns, in form of a RETURNING list with names,
+// and names are these names. values are the columns of the history from waited on, of h.
+func sweptRecorded(text, returning, named, names, worker, kind, attempt, err string) string {
+	text = strings.Replace(text, ")\nUPDATE {s}.gen_durable g SET", "),\nh AS (UPDATE {s}.gen_durable g SET", 1)
+	return strings.Replace(text, returning, named+`, g.updated_at AS at, g.visit, `+attempt+` AS attempt, g.fsm_version, g.fsm, g.step,
+  `+worker+` AS lost, g.failure, `+err+` AS err),
+w AS (`+historyInto+`h.at, h.id, h.visit, NULL, NULL, h.attempt, h.fsm_version, `+kind+`, CASE WHEN h.lost ~ '^[0-9a-f-]{36}$' THEN h.lost::uuid END,
+    h.fsm, h.step, NULL, h.failure, left(h.err, `+errorMost+`), NULL
+  FROM h JOIN {s}.recorded_machines r ON r.machine = h.fsm)
+SELECT `+names+` FROM h`, 1)
+}
+
+// recordReaped and recordExpired turn a statement of the reaper, or of the sweep of deadlines, into
+// one that records.
+func recordReaped(text string) string {
+	return sweptRecorded(text,
+		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL",
+		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL AS child",
+		"id, queue, partition_key, worker, token, over, child",
+		"e.worker", "'crash'", "g.attempt - 1", "CASE WHEN e.over THEN g.last_error ELSE 'lost its worker' END")
+}
+
+func recordExpired(text string) string {
+	return sweptRecorded(text,
+		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL",
+		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END AS key, e.parent_id IS NOT NULL AS child",
+		"id, key, child", "NULL::text", "'deadline'", "g.attempt", "g.last_error")
+}
+
+var (
+	reapRecordedSQL        = recordReaped(reapSQL)
+	reapTheseRecordedSQL   = recordReaped(reapTheseSQL)
+	expireRecordedSQL      = recordExpired(expireSQL)
+	expireTheseRecordedSQL = recordExpired(expireTheseSQL)
+)
+
+// recordingOf has the sweeps' statements that record, by those that do not.
+var recordingOf = map[string]string{
+	reapSQL: reapRecordedSQL, reapTheseSQL: reapTheseRecordedSQL, expireSQL: expireRecordedSQL, expireTheseSQL: expireTheseRecordedSQL,
+}
+
+// swept returns the text of a sweep: the one that records while some machine is recorded.
+func (s *Store) swept(text string) string {
+	if s.recording.Load() {
+		return recordingOf[text]
+	}
+	return text
+}
+
+// recordingSQL reads whether some machine is recorded.
+const recordingSQL = `SELECT EXISTS (SELECT FROM {s}.recorded_machines)`
+
+// noteRecording notes whether some machine is recorded, in this process or in another.
+func (s *Store) noteRecording() entpgx.Stmt {
+	return s.stmt("recording", recordingSQL, func(rows pgx.Rows) error {
+		var is bool
+		_, err := pgx.ForEachRow(rows, []any{&is}, func() error { s.recording.Store(is); return nil })
+		return err
+	})
+}
+
+const (
+	// recordSQL notes which machines are recorded. $1 their names
+	recordSQL = `INSERT INTO {s}.recorded_machines (machine) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`
+	// unrecordSQL forgets machines. $1 their names
+	unrecordSQL = `DELETE FROM {s}.recorded_machines r WHERE r.machine = ANY($1::text[])`
+)
+
+// SetRecorded notes which of a process' machines are recorded, so that the sweeps of all processes
+// record what they do to their instances.
+func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) error {
+	var stmts []entpgx.Stmt
+	if len(recorded) > 0 {
+		stmts = append(stmts, s.stmt("record machines", recordSQL, nil, recorded))
+	}
+	if len(others) > 0 {
+		stmts = append(stmts, s.stmt("forget machines", unrecordSQL, nil, others))
+	}
+	if err := s.transaction(ctx, slowLock, append(stmts, s.noteRecording())...); err != nil {
+		return fmt.Errorf("note which machines are recorded: %w", err)
+	}
+	return nil
+}
+
+// rollSQL makes the partitions of the days ahead, and drops those of the days past keep. $1 is keep
+// in µs.
+const rollSQL = `SELECT made, dropped FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`
+
+// RollHistory makes the history's partitions for the days ahead, and removes the days that are
+// older than keep. It passes over what somebody else has locked.
+func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
+	err = s.one(ctx, fastLock, "roll history", rollSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&made, &dropped}, func() error { return nil })
+		return err
+	}, micros(keep))
+	if err != nil {
+		return 0, 0, fmt.Errorf("make the partitions of the history: %w", err)
+	}
+	return made, dropped, nil
+}

@@ -1,0 +1,235 @@
+package store_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// recorded lists the rows of the history, in no order of theirs.
+func (b bench) recorded() []string {
+	b.t.Helper()
+	return b.column(`SELECT concat_ws(' ', kind, step || '>' || coalesce(to_step, '-'), attempt, coalesce(failure, '-'), coalesce(error, '-'),
+		coalesce(took::text, '-'), round(waited / 1e6), diff) FROM gendurable.history WHERE fsm = 'm' ORDER BY 1`)
+}
+
+// Each applied outcome of whatever kind is recorded if it asks for it, in both lanes. Stale ones
+// and those without a Record are not.
+func TestHistoryOfEveryKind(t *testing.T) {
+	b := newBench(t)
+	state := json.RawMessage(`{}`)
+	claim := func() *step.Claim {
+		return b.executing(columns{"attempt": `2`, "eligible_at": `now() - interval '5 s'`, "updated_at": `now()`})
+	}
+	for _, slow := range []bool{false, true} {
+		b.exec(`DELETE FROM gendurable.history`)
+		parent := b.joiner(2)
+		took := &store.Record{Took: time.Millisecond}
+		stale, late, signalled := claim(), claim(), claim()
+		_, err := b.Deliver(t.Context(), byID(signalled.ID), named("go"), 10)
+		require.NoError(t, err)
+		stale.Token++
+		late.Visit++
+		unrecorded := []*step.Claim{claim(), claim(), claim()}
+		batch := []store.Entry{
+			{Claim: unrecorded[0], Keep: true, Commit: &step.Commit{Kind: step.Next, Step: "kept", State: state}},
+			{Claim: unrecorded[1], Commit: &step.Commit{Kind: step.Done, Result: state}},
+			{Claim: unrecorded[2], Commit: &step.Commit{Kind: step.Next, Step: "next", State: state}},
+			{Claim: claim(), Keep: true, Record: took, Commit: &step.Commit{Kind: step.Next, Step: "kept", State: state}},
+			{Claim: claim(), Keep: true, Record: &store.Record{Took: time.Second, Ahead: true, Diff: json.RawMessage(`{"a": 1}`)},
+				Commit: &step.Commit{Kind: step.Next, Step: "ahead", State: state}},
+			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Next, Step: "next", State: state}},
+			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Retry, State: state, Err: "again"}},
+			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Await, Step: "await", State: state, Names: []string{"go"}}},
+			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Children, Step: "join", State: state, Spawn: kids(2)}},
+			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Done, Result: state}},
+			{Claim: b.kidOf(parent), Record: &store.Record{Ahead: true}, Commit: &step.Commit{Kind: step.Done, Result: state}},
+			{Claim: b.kidOf(parent), Record: &store.Record{Ahead: true}, Commit: &step.Commit{Kind: step.Stop, Err: "no", Failure: "stopped"}},
+			{Claim: claim(), Record: took, Commit: &step.Commit{Kind: step.Done, Result: state, Unless: &step.Unless{Step: "late", Names: []string{"other"}}}},
+			{Claim: signalled, Record: took, Commit: &step.Commit{Kind: step.Stop, Err: "no", Failure: "stopped",
+				Unless: &step.Unless{Step: "late", State: state, Names: []string{"other", "go"}}}},
+			{Claim: stale, Record: took, Commit: &step.Commit{Kind: step.Next, Step: "stale", State: state}},
+			{Claim: late, Record: took, Commit: &step.Commit{Kind: step.Done, Result: state}},
+		}
+		done, err := b.Commit(t.Context(), me, newMark(), batch, inLane(slow))
+		require.NoError(t, err)
+		require.Len(t, done.Applied, 14)
+		require.ElementsMatch(t, []string{
+			"next s>kept 2 - - 1000 5", `next s>ahead 2 - - 1000000 0 {"a": 1}`, "next s>next 2 - - 1000 5", "retry s>- 2 - again 1000 5",
+			"await s>await 2 - - 1000 5", "children s>join 2 - - 1000 5", "done s>- 2 - - 1000 5", "done s>- 0 - - 0 0", "stop s>- 0 stopped no 0 0",
+			"done s>- 0 - - 1000", "next s>late 0 - - 1000", // waited is not known
+		}, b.recorded())
+		require.Equal(t, 11, b.number(`SELECT count(*) FROM gendurable.history h WHERE worker = $1::uuid AND fsm_version = 1
+			AND instance = ANY($2::bigint[])`, me, idsOf(batch)))
+		require.Equal(t, 9, b.number(`SELECT count(*) FROM gendurable.history h JOIN gendurable.gen_durable g ON g.id = h.instance
+			WHERE h.at = g.updated_at AND h.visit = g.visit - (h.kind IN ('next', 'await', 'children'))::int AND NOT EXISTS (SELECT FROM gendurable.gen_durable
+			k WHERE k.id = g.id AND k.parent_id IS NOT NULL)`), "the time and the visit are the outcome's")
+	}
+}
+
+func idsOf(entries []store.Entry) (ids []int64) {
+	for _, e := range entries {
+		ids = append(ids, e.Claim.ID)
+	}
+	return ids
+}
+
+// What the commit leaves out since somebody holds its row is recorded when it is applied, once; a
+// transaction that is rolled back leaves neither the outcome nor its row.
+func TestHistoryIsTheOutcomes(t *testing.T) {
+	b := newBench(t)
+	held, bad := b.executing(nil), b.executing(nil)
+	entry := store.Entry{Claim: held, Record: &store.Record{}, Commit: &step.Commit{Kind: step.Done, Result: json.RawMessage(`{}`)}}
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held.ID)
+	done, err := b.Commit(t.Context(), me, newMark(), []store.Entry{entry}, 0)
+	require.NoError(t, err)
+	require.Empty(t, done.Applied)
+	require.Empty(t, b.recorded())
+	waits := make(chan error, 1)
+	go func() {
+		_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{entry}, patient)
+		waits <- err
+	}()
+	b.waiting(1)
+	require.Empty(t, b.recorded())
+	require.NoError(t, stranger.Commit(t.Context()))
+	require.NoError(t, <-waits)
+	require.Len(t, b.recorded(), 1)
+
+	_, err = b.Commit(t.Context(), me, newMark(), []store.Entry{
+		{Claim: bad, Record: &store.Record{Diff: json.RawMessage(`{"a": "\u0000"}`)}, Commit: &step.Commit{Kind: step.Done}},
+	}, 0)
+	require.Error(t, err)
+	require.Len(t, b.recorded(), 1)
+	require.Equal(t, "executing", b.status(bad.ID))
+}
+
+// The sweeps record what they do to instances of recorded machines, and nothing else, whichever
+// process recorded the machine. They learn of it by the poll.
+func TestHistoryOfSweeps(t *testing.T) {
+	b := newBench(t)
+	lost := columns{"lease_expires_at": `now() - interval '1 h'`, "locked_by": quote(other)}
+	sweep := func() {
+		t.Helper()
+		limits := store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{1}}
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+		for _, machine := range []string{"m", "n"} {
+			of := columns{"fsm": quote(machine)}
+			b.executing(lost.with(of))
+			b.executing(lost.with(of).with(columns{"crashes": `1`, "attempt": `3`}))
+			b.insert(overdueRow.with(of))
+		}
+		_, err := b.Poll(t.Context(), nil, nil)
+		require.NoError(t, err)
+		got, err := b.Reap(t.Context(), newMark(), limits, 100)
+		require.NoError(t, err)
+		require.Len(t, got.Failed, 1)
+		require.Equal(t, 3, got.Released)
+		require.Len(t, b.sweepOverdue().Failed, 2)
+	}
+	sweep()
+	require.Empty(t, b.recorded())
+	another := b.beside(func(*pgxpool.Config) {})
+	require.NoError(t, another.SetRecorded(t.Context(), []string{"m"}, nil))
+	sweep()
+	rows := b.recorded()
+	require.Len(t, rows, 3)
+	require.Equal(t, []string{"crash s>- 0 - lost its worker -",
+		"crash s>- 3 crashes lost its worker 2 times at step s: over the crash limit -"}, rows[:2])
+	require.Contains(t, rows[2], "deadline s>- 0 deadline over its deadline of ")
+	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.history WHERE worker = $1::uuid AND kind = 'crash'`, other))
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.history WHERE fsm <> 'm'`))
+	require.NoError(t, another.SetRecorded(t.Context(), nil, []string{"m", "n"}))
+	sweep()
+	require.Len(t, b.recorded(), 3)
+}
+
+// T22: a sweep around rows that Postgres refuses to change records those that it changes.
+func TestHistoryOfSweepsAroundARowThatCannotChange(t *testing.T) {
+	b := newBench(t)
+	require.NoError(t, b.SetRecorded(t.Context(), []string{"m"}, nil))
+	var rows []int64
+	for range 3 {
+		rows = append(rows, b.insert(overdueRow), b.executing(columns{"lease_expires_at": `now() - interval '1 h'`}).ID)
+	}
+	b.exec(fmt.Sprintf(`ALTER TABLE gendurable.gen_durable ADD CHECK (id NOT IN (%d, %d) OR status = 'runnable' AND failure IS NULL AND crashes = 0
+		OR status = 'executing')`, rows[2], rows[3]))
+	require.Len(t, b.sweepOverdue().Failed, 2)
+	got, err := b.Reap(t.Context(), newMark(), store.CrashLimits{}, 100)
+	require.NoError(t, err)
+	require.Equal(t, 2, got.Released)
+	recorded := b.column(`SELECT instance::text FROM gendurable.history ORDER BY instance`)
+	require.Equal(t, texts(slices.Concat(rows[:2], rows[4:])), recorded)
+}
+
+// Beside commits and readers the partitions of the days ahead are made, old days go, and days that
+// somebody reads go later; nobody waits for long.
+func TestRollHistory(t *testing.T) {
+	b := newBench(t)
+	roll := func() [2]int {
+		t.Helper()
+		made, dropped, err := b.RollHistory(t.Context(), 30*24*time.Hour)
+		require.NoError(t, err)
+		return [2]int{made, dropped}
+	}
+	day := func(ago int) string {
+		return b.text(`SELECT 'history_' || to_char((now() AT TIME ZONE 'UTC')::date - $1::int, 'YYYYMMDD')`, ago)
+	}
+	partitions := func() int {
+		return b.number(`SELECT count(*) FROM pg_inherits WHERE inhparent = 'gendurable.history'::regclass`)
+	}
+	appended := func(ago int) (into string) {
+		return b.text(`INSERT INTO gendurable.history AS h (at, kind) VALUES (now() - $1::int * interval '1 day', 'k') RETURNING h.tableoid::regclass::text`, ago)
+	}
+	old := func(ago int) {
+		b.exec(fmt.Sprintf(`CREATE TABLE gendurable.%s PARTITION OF gendurable.history
+			FOR VALUES FROM ('%s') TO ('%s')`, day(ago), b.text(`SELECT ((now() AT TIME ZONE 'UTC')::date - $1::int)::timestamp::text || 'Z'`, ago),
+			b.text(`SELECT ((now() AT TIME ZONE 'UTC')::date - $1::int + 1)::timestamp::text || 'Z'`, ago)))
+	}
+
+	writer := b.begin() // as a commit under way
+	b.inTx(writer, `INSERT INTO gendurable.history (at, kind) VALUES (now() + interval '200 days', 'k')`)
+	// It holds history_rest, which ATTACH would lock: the days come later.
+	require.Equal(t, [2]int{0, 0}, roll())
+	require.NoError(t, writer.Rollback(t.Context()))
+	require.Equal(t, [2]int{8, 0}, roll())
+	require.Equal(t, [2]int{0, 0}, roll())
+	require.Equal(t, "gendurable."+day(0), appended(0))
+	require.Equal(t, "gendurable."+day(-7), appended(-7))
+	require.Equal(t, "gendurable.history_rest", appended(-8))
+	require.Equal(t, "gendurable.history_rest", appended(60))
+
+	b.exec(`DROP TABLE gendurable.` + day(-7))
+	old(40)
+	old(29)
+	writer = b.begin() // now in a day of its own
+	b.inTx(writer, `INSERT INTO gendurable.history (kind) VALUES ('k')`)
+	require.Equal(t, [2]int{1, 0}, roll(), "beside a commit")
+	require.Equal(t, "gendurable."+day(40), appended(40))
+	require.Equal(t, "gendurable."+day(29), appended(29))
+	require.Equal(t, [2]int{0, 0}, roll(), "emptied, but it cannot be dropped beside a commit")
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.`+day(40)))
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.history WHERE at < now() - interval '30 days'`), "nor is it in history_rest")
+	require.NoError(t, writer.Commit(t.Context()))
+	was := partitions()
+	require.Equal(t, [2]int{0, 1}, roll())
+	require.Equal(t, was-1, partitions())
+	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.`+day(29)))
+
+	// A day of which rows went to history_rest stays there.
+	require.Equal(t, 1, b.number(`SELECT count(*) FROM gendurable.history_rest`))
+	b.exec(`DROP TABLE gendurable.` + day(0))
+	require.Equal(t, "gendurable.history_rest", appended(0))
+	require.Equal(t, [2]int{0, 0}, roll())
+	_, _, err := b.RollHistory(t.Context(), time.Hour)
+	require.ErrorContains(t, err, "want at least a day")
+}

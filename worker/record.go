@@ -1,0 +1,122 @@
+package worker
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"reflect"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+const (
+	// diffMost bounds the difference of two states that the history keeps, in bytes.
+	diffMost = 8 << 10
+	// diffStates bounds the states that are compared, both together, in bytes: decoding larger ones
+	// would cost a step more than the history is worth.
+	diffStates = 1 << 20
+)
+
+// record returns what the history keeps of an outcome of this visit, whose step ran for some time.
+func (x *execution) record(o *step.Commit, took time.Duration) *store.Record {
+	if !x.m.History.Recorded() {
+		return nil
+	}
+	r := &store.Record{Took: took, Ahead: x.ahead > 0}
+	c := x.f.claim
+	if x.m.History != step.KeepStates || o.State == nil || c.State == nil || len(o.State)+len(c.State) > diffStates {
+		return r
+	}
+	_, failed := x.guarded(func() (*step.Commit, error) { // Redact is the host's code
+		r.Diff = x.diff(c.Machine, c.State, o.State)
+		return o, nil
+	})
+	if failed != nil {
+		r.Diff = nil
+		x.log.Warn("cannot redact the difference of two states: the history does without it", slog.Int64("instance", c.ID),
+			slog.String("machine", c.Machine), slog.String("step", c.Step), slog.Any("error", failed.safe))
+	}
+	return r
+}
+
+// diff returns the redacted difference of two states, or nil if it is not to be kept.
+func (p *process) diff(machine string, from, to json.RawMessage) json.RawMessage {
+	patch := mergePatch(from, to)
+	if patch == nil {
+		return nil
+	}
+	if p.config.Redact != nil {
+		kept := p.config.Redact(machine, bytes.Clone(patch))
+		if !bytes.Equal(kept, patch) && !storable(kept) {
+			return nil
+		}
+		patch = kept
+	}
+	if len(patch) > diffMost {
+		return nil
+	}
+	return patch
+}
+
+// storable reports whether Postgres takes a text as jsonb. What it refuses would fail the outcome.
+func storable(raw json.RawMessage) bool {
+	var v any // a number that no float can hold is an error
+	return json.Unmarshal(raw, &v) == nil && !bytes.Contains(raw, []byte(`\u0000`)) && utf8.Valid(raw)
+}
+
+// mergePatch returns the RFC 7386 merge patch that makes one document the other, or nil if they are
+// equal or no JSON. As in every merge patch, null stands for a member that is gone, so one that
+// became null looks the same.
+func mergePatch(from, to json.RawMessage) json.RawMessage {
+	a, err := decoded(from)
+	if err != nil {
+		return nil
+	}
+	b, err := decoded(to)
+	if err != nil {
+		return nil
+	}
+	patch, changed := difference(a, b)
+	if !changed {
+		return nil
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil
+	}
+	return raw
+}
+
+// decoded decodes a document. It keeps numbers as they are written.
+func decoded(raw json.RawMessage) (v any, err error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	err = d.Decode(&v)
+	return v, err
+}
+
+func difference(from, to any) (patch any, changed bool) {
+	a, ok := from.(map[string]any)
+	b, also := to.(map[string]any)
+	if !ok || !also {
+		return to, !reflect.DeepEqual(from, to)
+	}
+	members := map[string]any{}
+	for name, value := range b {
+		old, had := a[name]
+		if !had {
+			members[name] = value
+		} else if inner, differs := difference(old, value); differs {
+			members[name] = inner
+		}
+	}
+	for name := range a {
+		if _, has := b[name]; !has {
+			members[name] = nil
+		}
+	}
+	return members, len(members) > 0
+}
