@@ -43,6 +43,7 @@ func (d deeds) definitions() []fsm.Definition {
 		deedMachine.Define(fsm.Step("start", d.do)).OnError(d.handled),
 		mortalMachine.Define(fsm.Step("start", d.do)).OnError(d.handled).CrashLimit(mortalLimit),
 		d.bookings(),
+		d.squad(),
 		crowdMachine.Define(fsm.Step("start", d.gather), fsm.Step("join", d.join)).OnError(d.handled),
 	}
 }
@@ -137,6 +138,7 @@ func newScene(t *testing.T, url string) *scene {
 		`deeds (id bigint GENERATED ALWAYS AS IDENTITY, instance bigint, name text, key text, visit bigint, attempt int, crashes int,
 			idempotency text, token bigint, process int, began timestamptz DEFAULT clock_timestamp(), ended timestamptz)`,
 		`gates (name text)`,
+		`calls (process int, size int, attempt int)`,
 		`bookings (instance bigint, what text, attempt int)`,
 		`handled (instance bigint, error text)`,
 	} {
