@@ -3,6 +3,7 @@ package drawings
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +78,7 @@ func TestParsersReadTheDrawings(t *testing.T) {
 	all := fsm.Graph{Machine: "all", Version: 1, Initial: names[0]}
 	for n, name := range names {
 		next := names[(n+1)%len(names)]
-		all.Steps = append(all.Steps, fsm.GraphStep{Name: name, To: []string{next}, Note: "1 runnable", Anywhere: n%2 == 0})
+		all.Steps = append(all.Steps, fsm.GraphStep{Name: name, To: []string{next}, Note: "1 runnable", Anywhere: n%2 == 0, Batch: 7 * (n % 3)})
 		graphs = append(graphs, fsm.Graph{Machine: name, Version: n, Initial: name, Steps: []fsm.GraphStep{
 			{Name: name, To: []string{next, name}, Note: name}, {Name: next, Anywhere: true},
 		}})
@@ -101,7 +102,11 @@ func TestParsersReadTheDrawings(t *testing.T) {
 			for _, s := range g.Steps {
 				if drawn(s.Name) == name {
 					require.Equal(t, s.Note != "", noted, "%s", d.Text)
-					require.Equal(t, drawn(s.Note), note, "%s", d.Text)
+					want := drawn(s.Note)
+					if s.Batch > 0 {
+						want = fmt.Sprintf("up to %d at once\n%s", s.Batch, want)
+					}
+					require.Equal(t, want, note, "%s", d.Text)
 				}
 			}
 		}
