@@ -344,7 +344,7 @@ func (w *why) gate(ctx context.Context) error {
 			places[r.ID] = int(*r.Places)
 		}
 	}
-	of := gates.Of(w.row.Queue, w.row.Machine, w.row.Step, w.row.Labels)
+	of := gates.Of(w.row.Queue, w.row.Machine, w.row.Step, w.row.Labels, w.row.RunGate != nil)
 	if w.row.PickLane == 3 && w.row.Gate != nil {
 		of = *w.row.Gate
 	}

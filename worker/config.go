@@ -37,12 +37,8 @@ type Config struct {
 	RetainDone    time.Duration
 	RetainFailed  time.Duration
 	RetainHistory time.Duration
-	// RetainCancelled is how long cancelled instances are kept; 0: as failed ones.
-	RetainCancelled time.Duration
-	// Archive gets instances before they are deleted; an error keeps them. Nil: there is no archive.
-	Archive  func(ctx context.Context, ids []int64) error
-	NoReaper bool
-	NoGC     bool
+	NoReaper      bool
+	NoGC          bool
 
 	Logger *slog.Logger
 	Hooks  []Hooks
@@ -79,12 +75,10 @@ type backend interface {
 	SetAside(ctx context.Context, worker string, aside []store.Aside) (int, store.Promotion, error)
 	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
 	Uptime(ctx context.Context) (time.Duration, error)
-	Poll(ctx context.Context, queues, machines []string) (store.Polled, error)
+	Poll(ctx context.Context, queues, machines []string, lines bool) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
-	Admit(ctx context.Context, gates []string, pass []bool, queues []string) (store.Promotion, error)
-	Lines(ctx context.Context, after string, limit int, unused time.Duration) (last string, free []string, err error)
 	Lingering(ctx context.Context, worker string, keys []string) ([]string, error)
 	Landed(ctx context.Context, worker string, tokens []int64) error
 	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)

@@ -15,7 +15,7 @@ import (
 // This file has the parts of the fake that maintain rows instead of moving them on: polls and
 // sweeps.
 
-func (db *fake) Poll(ctx context.Context, queues, machines []string) (store.Polled, error) {
+func (db *fake) Poll(ctx context.Context, queues, machines []string, _ bool) (store.Polled, error) {
 	due := map[string]time.Duration{}
 	out := store.Polled{Due: due}
 	queues = slices.Clone(queues)
@@ -160,11 +160,6 @@ func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Prun
 		done.Instances, db.old = db.old, 0
 		return nil
 	})
-	if p.Archive != nil && err == nil {
-		if fault := p.Archive(ctx, "default", []int64{1, 2}); fault != nil {
-			done.Kept = map[string]error{"default": fault}
-		}
-	}
 	return done, err
 }
 
@@ -213,14 +208,4 @@ func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, b
 		return nil
 	})
 	return page, ids[1:], err
-}
-
-func (db *fake) Admit(ctx context.Context, gates []string, pass []bool, queues []string) (p store.Promotion, err error) {
-	err = db.send(ctx, "admit", fmt.Sprint(gates, pass, queues), func() error { p.Queues = queues; return nil })
-	return p, err
-}
-
-func (db *fake) Lines(ctx context.Context, _ string, _ int, _ time.Duration) (last string, free []string, err error) {
-	err = db.send(ctx, "lines", "", func() error { return nil })
-	return "", nil, err
 }

@@ -12,8 +12,7 @@ import (
 // flights holds all claims of this process, by instance. launch adds a claim, and land removes it.
 type flights struct {
 	*process
-	keys  *keyring
-	lines *lines
+	keys *keyring
 
 	started sync.WaitGroup // flights that have a slot, or have left it
 
@@ -21,8 +20,8 @@ type flights struct {
 	byID map[int64]*flight
 }
 
-func newFlights(p *process, keys *keyring, lines *lines) *flights {
-	return &flights{process: p, keys: keys, lines: lines, byID: map[int64]*flight{}}
+func newFlights(p *process, keys *keyring) *flights {
+	return &flights{process: p, keys: keys, byID: map[int64]*flight{}}
 }
 
 // launch makes flights of the claims that a claim statement brought. Their leases count from sent,
@@ -46,7 +45,7 @@ func (fs *flights) launch(q *queue, claims []*step.Claim, sent time.Duration) []
 // the flight has a slot, land frees it.
 func (fs *flights) land(f *flight) {
 	fs.keys.release(f)
-	fs.lines.left(f.beat)
+	fs.left()
 	fs.remove(f)
 	f.cancel(nil)
 	switch {

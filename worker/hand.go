@@ -22,9 +22,12 @@ type Hand struct {
 	w      *Worker
 	queues map[string]*queue // not the worker's: these have no loop
 
-	strays   bool // some instance is set aside at its step
-	admitted bool // there are no gates, and nobody is in line
+	strays bool // some instance is set aside at its step
+	turns  map[string]store.Turn
 }
+
+// handTurns bounds how often Take goes on through lines in which nothing may begin.
+const handTurns = 1000
 
 // ByHand replaces Start. Stop ends the worker as usual.
 func (w *Worker) ByHand() *Hand {
@@ -35,18 +38,18 @@ func (w *Worker) ByHand() *Hand {
 	w.lifelines.Go(func() { w.keys.run(life) })
 	w.lifelines.Go(func() { w.heartbeat.hold(life) })
 	w.commits.run()
-	return &Hand{w: w, queues: map[string]*queue{}}
+	return &Hand{w: w, queues: map[string]*queue{}, turns: map[string]store.Turn{}}
 }
 
 // Wake does the work of the poller and the promotions: it wakes the instances whose await has timed
 // out, fails those over their deadline, brings partition keys forward, and returns the names of
 // paused queues.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
-	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs)
+	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs, h.w.gates.look())
 	if err != nil {
 		return nil, err
 	}
-	h.w.gates.obey(polled.Gates)
+	h.w.gates.obey(polled.Gates, polled.Lines)
 	h.strays = polled.Strays
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)
@@ -144,11 +147,9 @@ func (t *Taken) fill(ctx context.Context, most int) (err error) {
 func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error) {
 	queue := q.name
 	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: limit, Window: windowMost, Lease: h.w.config.Lease,
-		Awaited: h.w.config.Env.Limits.AwaitedBytes, Gated: h.w.gates.any()}
+		Awaited: h.w.config.Env.Limits.AwaitedBytes}
+	p.Gated, p.Seats = h.w.gates.concern(queue)
 	for n := 1; ; n++ {
-		if err := h.admit(ctx, queue); err != nil {
-			return nil, err
-		}
 		sent := h.w.since()
 		claim := h.w.db.Claim
 		if h.strays {
@@ -156,7 +157,9 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 				return h.w.db.ClaimStrays(ctx, p, h.w.stepKeys())
 			}
 		}
+		p.Lines = h.turns[queue]
 		got, err := claim(ctx, p)
+		h.turns[queue] = store.Turn{First: !p.Lines.First, After: got.Turn.After, Used: got.Turn.Used}
 		switch {
 		case store.IsUniqueViolation(err) && pace.Sleep(ctx, pace.Backoff(n, time.Millisecond, 100*time.Millisecond)):
 			continue // the claim collided with another worker's on a partition key
@@ -180,7 +183,9 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		case h.strays: // there are none that this worker knows
 			h.strays = false
 			continue
-		case got.Moved == 0 && len(got.Refused) == 0:
+		case got.Busy && pace.Sleep(ctx, busyAgain):
+			continue // another worker's claim had a gate
+		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut || n > handTurns):
 			return nil, nil
 		}
 		h.w.reportRefused("claim an instance", got.Refused)
@@ -205,33 +210,6 @@ func (h *Hand) known(ctx context.Context, fs []*flight) (known []*flight, err er
 		}
 	}
 	return known, nil
-}
-
-// admit gives free places of gates to instances of a queue.
-func (h *Hand) admit(ctx context.Context, queue string) error {
-	if h.admitted && !h.w.gates.any() {
-		return nil
-	}
-	h.admitted = !h.w.gates.any()
-	for after := ""; ; {
-		last, free, err := h.w.db.Lines(ctx, after, linesSlice, linesUnused)
-		if err != nil {
-			return err
-		}
-		for n := 0; len(free) > 0; n++ {
-			pass := slices.Repeat([]bool{n >= passAfter}, len(free))
-			done, err := h.w.db.Admit(ctx, free, pass, []string{queue})
-			if err != nil {
-				return err
-			}
-			if free = done.Missed; len(free) > 0 && !pace.Sleep(ctx, pace.Backoff(n, promoteSoon, promoteLate)) {
-				return context.Cause(ctx)
-			}
-		}
-		if after = last; after == "" {
-			return nil
-		}
-	}
 }
 
 // unlock waits for the lock of a claim's partition key.

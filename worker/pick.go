@@ -37,7 +37,9 @@ type claimReply struct {
 // claim sends a claim of n rows.
 func (s *scheduler) claim(n int) {
 	p := store.ClaimParams{Queue: s.name, Worker: s.id, Machines: s.machineIDs, Limit: n, Window: n, Lease: s.config.Lease,
-		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked, Gated: s.gates.any()}
+		Awaited: s.config.Env.Limits.AwaitedBytes, MoveBlocked: s.blocked}
+	p.Gated, p.Seats = s.gates.concern(s.name)
+	p.Lines = s.turn
 	if s.wide {
 		p.Window = windowMost
 	}
@@ -86,7 +88,6 @@ func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (stor
 func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.picking = false
 	s.promotions.add(r.Unsettled)
-	s.lines.add(r.Lines)
 	tell(s.base, s.process, s.hooks.pick, PickEvent{Queue: s.name, Wanted: r.wanted, Got: len(r.Claims), Took: r.took, Err: r.err})
 	if r.err != nil {
 		s.failed(r)
@@ -106,13 +107,19 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
 	s.wide = short && (r.Moved > 0 || s.blocked)
 	s.advance(&r, short)
+	s.turn = store.Turn{First: !s.turn.First, After: r.Turn.After, Used: r.Turn.Used}
+	if r.Left > 0 {
+		s.before.Store(true) // they may be before the place where claims resume
+	}
+	s.crowded.Store(short && r.Crowded)
+	again := claimAgain(&r.Claimed)
 	switch {
-	case !short, s.wide, len(r.Refused) > 0:
+	case !short, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0:
 		s.ready = true // a full claim, or one that moved or set apart rows, or will move some: there may be more
-	case r.after != store.Place{}:
+	case r.after != store.Place{} && (again < 0 || s.front-s.since() < again):
 		due.Reset(s.front - s.since()) // then look at the rows before it
-	case r.NextDue >= 0:
-		due.Reset(r.NextDue)
+	case again >= 0:
+		due.Reset(again)
 	}
 	switch {
 	case s.conf.Buffer > 0:

@@ -19,7 +19,6 @@ type poller struct {
 	*process
 	expiry    *expiry
 	schedules *schedules
-	lines     *lines
 
 	empty    map[string]int           // number of polls in a row that found nothing for an idle queue
 	next     map[string]time.Duration // when to look there again
@@ -29,8 +28,8 @@ type poller struct {
 	asked    bool                     // it is known which queues are paused
 }
 
-func newPoller(p *process, expiry *expiry, schedules *schedules, lines *lines) *poller {
-	return &poller{process: p, expiry: expiry, schedules: schedules, lines: lines, empty: map[string]int{}, next: map[string]time.Duration{}}
+func newPoller(p *process, expiry *expiry, schedules *schedules) *poller {
+	return &poller{process: p, expiry: expiry, schedules: schedules, empty: map[string]int{}, next: map[string]time.Duration{}}
 }
 
 func (p *poller) run() {
@@ -95,13 +94,15 @@ func (p *poller) due() (idle []string) {
 func (p *poller) poll(idle []string) error {
 	ctx, cancel := context.WithTimeout(p.looking, statementTimeout)
 	defer cancel()
-	found, err := p.db.Poll(ctx, idle, p.machineIDs)
+	found, err := p.db.Poll(ctx, idle, p.machineIDs, p.gates.look())
 	if err != nil {
 		return err
 	}
 	p.heard()
-	if p.gates.obey(found.Gates) { // before obey, which lets the first claims go
-		p.lines.lookSoon()
+	if p.gates.obey(found.Gates, found.Lines) { // before obey, which lets the first claims go
+		for _, q := range p.queues {
+			q.nudge()
+		}
 	}
 	p.obey(found.Paused)
 	p.schedules.expect(found)
@@ -115,6 +116,8 @@ func (p *poller) poll(idle []string) error {
 		if ok && at <= 0 {
 			q.nudge()
 			p.empty[name] = 0 // a queue with work is likely to get more
+		} else if found.Lines[name] {
+			q.nudge() // a place may have become free in another process
 		}
 		wait := pace.Jittered(min(q.conf.PollMax, q.conf.PollMin<<min(p.empty[name], 16)))
 		if ok && at > 0 {

@@ -15,7 +15,6 @@ type claims struct {
 	*process
 	flights    *flights
 	promotions *promotions
-	lines      *lines
 }
 
 // giveBack releases claims whose step has no outcome. It retries failures until ctx ends. After
@@ -78,8 +77,6 @@ func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	c.reportRefused("give an instance back", p.Refused)
 	c.promotions.add(p.Missed)
 	c.Nudge(p.Queues...)
-	for _, stray := range strays {
-		c.lines.left(stray)
-	}
+	c.left()
 	return nil
 }

@@ -24,7 +24,6 @@ type scheduler struct {
 	keys       *keyring
 	executor   *executor
 	promotions *promotions
-	lines      *lines
 
 	running  int             // slots in use: a slot is free once its outcome is durable, not before
 	buffer   []*flight       // claimed, waiting for a slot; most urgent first
@@ -41,15 +40,15 @@ type scheduler struct {
 	ended    int             // steps that ended since the claim under way was sent
 	ahead    int             // how many to claim beyond the free slots, for steps that end while a claim is under way
 	last     store.Place     // since front, claims have looked at all rows that were due before it
+	turn     store.Turn      // where the next claim goes on through the lines at gates
 	front    time.Duration   // when to claim from the front again, by process.since
 
 	collector collector // claimed, waiting for others of their batch step
 }
 
 func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions,
-	lines *lines,
 ) *scheduler {
-	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions, lines: lines,
+	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions,
 		ready: true, results: make(chan claimReply, 1)}
 }
 
@@ -252,7 +251,6 @@ func (s *scheduler) drain() {
 	}
 	r := <-s.results
 	s.promotions.add(r.Unsettled)
-	s.lines.add(r.Lines)
 	if r.err == nil {
 		s.flights.launch(s.queue, r.Claims, r.sent)
 		return

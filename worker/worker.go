@@ -28,7 +28,6 @@ type Worker struct {
 	commits    *committer
 	keys       *keyring
 	promotions *promotions
-	lines      *lines
 	heartbeat  *heartbeat
 	expiry     *expiry
 	schedules  *schedules
@@ -52,17 +51,16 @@ func assemble(c Config, db backend, line func(worker string) beater) *Worker {
 	p := newProcess(c, db)
 	w := &Worker{process: p}
 	w.keys = newKeyring(p)
-	w.lines = newLines(p)
-	w.flights = newFlights(p, w.keys, w.lines)
+	w.flights = newFlights(p, w.keys)
 	w.promotions = newPromotions(p)
-	w.claims = &claims{process: p, flights: w.flights, promotions: w.promotions, lines: w.lines}
+	w.claims = &claims{process: p, flights: w.flights, promotions: w.promotions}
 	w.commits = newCommitter(p, w.flights, w.promotions)
 	w.executor = newExecutor(p, w.flights, w.claims, w.commits)
 	w.heartbeat = newHeartbeat(p, w.flights, w.keys, line(p.id))
 	w.expiry = &expiry{process: p, promotions: w.promotions}
 	w.schedules = newSchedules(p)
 	for _, q := range p.queues {
-		w.schedulers = append(w.schedulers, newScheduler(p, q, w.flights, w.claims, w.keys, w.executor, w.promotions, w.lines))
+		w.schedulers = append(w.schedulers, newScheduler(p, q, w.flights, w.claims, w.keys, w.executor, w.promotions))
 	}
 	return w
 }
@@ -78,10 +76,8 @@ func (w *Worker) Start() {
 	for _, s := range w.schedulers {
 		w.loops.Go(s.run)
 	}
-	w.loops.Go(newPoller(w.process, w.expiry, w.schedules, w.lines).run)
+	w.loops.Go(newPoller(w.process, w.expiry, w.schedules).run)
 	w.loops.Go(w.promotions.run)
-	w.loops.Go(w.lines.run)
-	w.loops.Go(w.lines.watch)
 	w.loops.Go((&sweeper{process: w.process, keys: w.keys, promotions: w.promotions}).run)
 	if w.config.Fire != nil {
 		w.loops.Go(w.schedules.run)

@@ -196,10 +196,13 @@ var (
 				},
 			},
 			{
-				Name:    "gen_durable_line",
+				Name:    "gen_durable_lines",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[42], GenDurableColumns[8], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
+				Columns: []*schema.Column{GenDurableColumns[8], GenDurableColumns[42], GenDurableColumns[9], GenDurableColumns[11], GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
+					OpClassColumns: map[string]string{
+						GenDurableColumns[42].Name: "text_pattern_ops",
+					},
 					Where: "status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3",
 				},
 			},

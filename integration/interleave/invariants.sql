@@ -384,7 +384,7 @@ SELECT 'claim without a place', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m JOIN gendurable.gates r ON r.machine = (m.n).fsm WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.n).place IS NULL
 UNION ALL
 SELECT 'place kept', format('instance %s is %s', g.id, g.status)
-FROM gendurable.gen_durable g WHERE g.place IS NOT NULL AND g.status NOT IN ('executing', 'runnable')
+FROM gendurable.gen_durable g WHERE g.place IS NOT NULL AND g.status <> 'executing'
 UNION ALL
 SELECT 'line stands still', format('instance %s at %s', g.id, g.gate)
 FROM gendurable.gen_durable g LEFT JOIN gendurable.gates r ON r.name = g.gate

@@ -41,7 +41,7 @@ func (p *pair) poll() {
 	all := worker{machines: machines}
 	ctx, cancel := p.context()
 	defer cancel()
-	found, err := p.Poll(ctx, queues, all.ids())
+	found, err := p.Poll(ctx, queues, all.ids(), false)
 	require.NoError(p, err)
 	next := p.model.NextDeadline()
 	require.Equal(p, next != model.Never, found.Awaits, "a deadline")

@@ -131,8 +131,8 @@ CREATE INDEX "gen_durable_stray" ON "gen_durable" ("queue", "fsm", "fsm_version"
 CREATE INDEX "gen_durable_key" ON "gen_durable" ("partition_key", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND partition_key IS NOT NULL;
 -- Create index "gen_durable_busy" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_busy" ON "gen_durable" ("partition_key") WHERE status = 'executing'::durable_status AND partition_key IS NOT NULL;
--- Create index "gen_durable_line" to table: "gen_durable"
-CREATE INDEX "gen_durable_line" ON "gen_durable" ("gate", "queue", "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3;
+-- Create index "gen_durable_lines" to table: "gen_durable"
+CREATE INDEX "gen_durable_lines" ON "gen_durable" ("queue", "gate" text_pattern_ops, "priority", "eligible_at", "id") WHERE status = 'runnable'::durable_status AND NOT paused AND pick_lane = 3;
 -- Create index "gen_durable_place" to table: "gen_durable"
 CREATE UNIQUE INDEX "gen_durable_place" ON "gen_durable" ("gate", "place") WHERE place IS NOT NULL;
 -- Create index "gen_durable_seat" to table: "gen_durable"

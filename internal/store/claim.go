@@ -176,7 +176,13 @@ type ClaimParams struct {
 	// priority; zero: from the front
 	Awaited     int  // most bytes of the awaited signals of one instance, as for Complete; 0: as many as a claim brings
 	MoveBlocked bool // also move blocked rows out of the front: for a claim that follows one with Blocked
-	Gated       bool // there are gates
+	Gated       bool // there are gates, or rows are in line
+	Seats       bool // the queue has a gate of its own
+	Lines       Turn // where to go on through the lines
+
+	pass []int64 // rows of lines to pass over
+	only []int64 // claim from the lines, among these rows; nil: from the front, too
+	off  bool    // claim from the front only
 }
 
 // Place in the order of a queue.
@@ -207,7 +213,7 @@ type Claimed struct {
 	Moved   int           // rows whose lane changed: a claim that moved some and brought few is worth repeating at once
 	Aside   []string      // MachineIDs that were set aside because this worker does not know them; some, if there are many
 	NextDue time.Duration // until the queue's next row behind After becomes eligible; negative: none is waiting, or the claim was full
-	Last    Place         // the place of the least urgent claim; zero: there is none
+	Last    Place         // the place of the least urgent claim from the front; zero: there is none
 	Took    time.Duration // the time that the server took
 	Blocked int           // rows left in front whose key's head, or executing row, somebody has locked
 	// Refused are rows that Postgres refuses to change, and that claims pass over for a while, and
@@ -216,7 +222,14 @@ type Claimed struct {
 	// Unsettled are the keys of blocked rows that were moved, which the caller has to Promote. If the
 	// answer is lost, the sweep of the keys finds them.
 	Unsettled []string
-	Lines     []string // gates at which rows have got in line, or of which a place has become free: the caller has to Admit them
+
+	// Of a claim at gates:
+	Busy    bool // another claim had a gate locked: claim again soon
+	More    bool // there are more rows in line that may begin
+	Cut     bool // the claim has not visited all lines
+	Crowded bool // all places of some gate are taken at which rows are in line
+	Left    int  // rows that have left their line for the front, or to be set aside
+	Turn    Turn // where the next claim goes on
 
 	placed []placed // Claims with their places
 }
@@ -225,6 +238,7 @@ type Claimed struct {
 type placed struct {
 	place Place
 	claim *step.Claim
+	lined bool // it was in line at a gate
 }
 
 // take adds claims, and puts all of them in order.
@@ -233,7 +247,9 @@ func (c *Claimed) take(more []placed) {
 	slices.SortFunc(c.placed, func(a, b placed) int { return a.place.Compare(b.place) })
 	c.Claims = make([]*step.Claim, len(c.placed))
 	for i, p := range c.placed {
-		c.Claims[i], c.Last = p.claim, p.place
+		if c.Claims[i] = p.claim; !p.lined {
+			c.Last = p.place
+		}
 	}
 }
 
@@ -252,6 +268,7 @@ func (s *Store) Claim(ctx context.Context, p ClaimParams) (out Claimed, err erro
 	apart := s.apart.claim.queue(p.Queue)
 	err = s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		pass := apart.ids()
+		p.pass = pass
 		pick := func(out *Claimed) entpgx.Stmt { return s.stmt("claim", claimSQL, out.readPick, p.args()...) }
 		switch {
 		case len(pass) > 0 && p.Gated:
@@ -285,7 +302,14 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, p
 	Claimed, error,
 ) {
 	out := Claimed{NextDue: -1}
-	claim := s.enclose(fastLock, append(before, pick(&out)))
+	front, body := pick(&out), before
+	if p.Gated {
+		out.Turn = p.Lines
+		body = append(body, s.atGates(p, &out, front)...)
+	} else {
+		body = append(body, front)
+	}
+	claim := s.enclose(fastLock, body)
 	err := s.db.PipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
 		if blames(err) {
@@ -308,11 +332,11 @@ func (p *ClaimParams) args() []any {
 func (c *Claimed) readPick(rows pgx.Rows) error {
 	var due *int64
 	var spent int64
-	_, err := pgx.ForEachRow(rows, []any{nil, &c.Moved, &c.Blocked, &c.Aside, &due, &spent}, func() error {
-		if due != nil {
-			c.NextDue = max(0, duration(*due))
-		}
-		c.Took = duration(spent)
+	var moved int
+	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent}, func() error {
+		c.Moved += moved
+		c.soon(due)
+		c.Took += duration(spent)
 		return nil
 	})
 	return err

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,6 +88,9 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 		}
 		return err
 	}, ofID)
+	if err == nil && p.Gated {
+		err = s.lineApart(ctx, conn, p, &out, began)
+	}
 	if len(out.Claims) > 0 && err != nil && !unknown(err) {
 		err = nil // what was claimed counts, and the next claim meets the error again
 	}
@@ -95,7 +99,9 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 
 // claimSome claims some rows by their ids, behind statements of the same transaction.
 func (s *Store) claimSome(ctx context.Context, conn *pgx.Conn, p *ClaimParams, ids []int64, before ...entpgx.Stmt) (Claimed, error) {
-	return s.claimOnce(ctx, conn, p, func(out *Claimed) entpgx.Stmt {
+	some := *p
+	some.off = true
+	return s.claimOnce(ctx, conn, &some, func(out *Claimed) entpgx.Stmt {
 		if p.Gated {
 			return s.stmt("claim some gated", gatedSomeSQL, out.readPick, append(p.args(), ids)...)
 		}
@@ -110,11 +116,15 @@ func (c *Claimed) add(more *Claimed) {
 	c.Blocked += more.Blocked
 	c.Took += more.Took
 	c.Aside, c.Unsettled = append(c.Aside, more.Aside...), append(c.Unsettled, more.Unsettled...)
-	c.Refused, c.Lines = append(c.Refused, more.Refused...), append(c.Lines, more.Lines...)
+	c.Refused = append(c.Refused, more.Refused...)
+	c.Busy, c.More, c.Cut, c.Crowded = c.Busy || more.Busy, c.More || more.More, c.Cut || more.Cut, c.Crowded || more.Crowded
+	c.Left, c.Turn = c.Left+more.Left, more.Turn
 }
 
-// collided reports whether two claims of one partition key met on its unique index.
+// collided reports whether two claims of one partition key met on its unique index, or somebody who
+// does not heed the lock of a gate has given a place.
 func collided(err error) bool {
 	pg := reported(err)
-	return pg != nil && pg.Code == codeUniqueViolation && pg.ConstraintName == "gen_durable_busy"
+	return pg != nil && pg.Code == codeUniqueViolation &&
+		slices.Contains([]string{"gen_durable_busy", "gen_durable_place", "gen_durable_seat", "gen_durable_run"}, pg.ConstraintName)
 }

@@ -33,7 +33,7 @@ const (
 //
 // before are statements that come before those that read.
 func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entpgx.Stmt {
-	var fencing []int64
+	var fencing, lined []int64
 	most := claimBytes / max(1, p.Limit)
 	awaited := most
 	if p.Awaited > 0 {
@@ -47,11 +47,11 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 	}
 	settings := s.stmt("claim settings", claimSettingsSQL, read(nil, &fencing, &out.Unsettled, nil), statementLimit)
 	if p.Gated {
-		settings = s.stmt("gated settings", gatedSettingsSQL, read(nil, &fencing, &out.Unsettled, &out.Lines, nil), statementLimit)
+		settings = s.stmt("gated settings", gatedSettingsSQL, read(nil, &fencing, &out.Unsettled, &lined, nil), statementLimit)
 	}
 	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt("begin", beginSQL, nil), settings)
 	return append(append(stmts, before...),
-		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing) }, p.Worker, most),
+		s.stmt("claim read", takenSQL, func(rows pgx.Rows) error { return out.readTaken(rows, p.Queue, fencing, lined) }, p.Worker, most),
 		s.stmt("claim inbox", inboxSQL, func(rows pgx.Rows) error { return readAwaited(rows, out.Claims, awaited) }, awaited, awaitedMost+1),
 		s.stmt("commit", `COMMIT`, nil))
 }
@@ -107,8 +107,13 @@ FROM {s}.gen_durable g CROSS JOIN LATERAL (
 WHERE g.id = ANY((SELECT current_setting('gendurable.awaiting')::bigint[])::bigint[]) AND q.through - q.size <= $1::int
 ORDER BY g.id, q.id`
 
-// readTaken reads the rows of takenSQL. fencing has the {id, fencing token} of rows with keys.
-func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) error {
+// readTaken reads the rows of takenSQL. fencing has the {id, fencing token} of rows with keys, and
+// lined the ids of those that were in line at gates.
+func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int64) error {
+	waited := map[int64]bool{}
+	for _, id := range lined {
+		waited[id] = true
+	}
 	tokens := tokensOf(fencing)
 	var (
 		key, partition *string
@@ -141,7 +146,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing []int64) erro
 			c.Life = duration(*life)
 		}
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
-		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &c}) //nolint:gosec // a smallint
+		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &c, waited[c.ID]}) //nolint:gosec // a smallint
 	}
 	out.take(found)
 	return rows.Err()

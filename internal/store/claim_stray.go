@@ -41,7 +41,7 @@ type Aside struct {
 
 // asideSQL gives claims back, as releaseSQL, and sets the rows aside: at their step, or paused with
 // what is wrong. $1 ids $2 tokens $3 worker $4 what is wrong, NULL: the step is unknown
-var asideSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, locked_by = NULL, lease_expires_at = NULL,
+var asideSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
   pick_lane = CASE WHEN u.fault IS NULL THEN 4 ELSE 0 END, aside_step = g.step, paused = g.paused OR u.fault IS NOT NULL,
   last_error = coalesce(u.fault, g.last_error)
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token, unnest($4::text[]) AS fault) u

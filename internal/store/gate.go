@@ -2,47 +2,65 @@ package store
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 )
 
-// A gate bounds how many instances execute at a time, in all processes together. It is a row of the
-// table gates. Its places have the numbers from 1 to gates.places; a gate with a label has so many
-// for each value of the label. The text gate of an instance is the gate's name, or name/value.
+// A gate bounds how many instances execute at a time, and how many begin in a period, in all
+// processes together. It is a row of the table gates. There are three kinds, and of each kind at
+// most one concerns an instance:
 //
-// An instance behind a gate runs like this:
+//   - A gate that says Run holds for whole runs. An instance has its place (run_gate, run_place)
+//     from its first claim to its end, parked or not.
+//   - A gate that names nothing but a queue bounds the claims of that queue: see seatsSQL. A claim
+//     has its place in the column seat.
+//   - Of all others the narrowest counts: that of the step, then of the machine, of a label, of the
+//     queue. A claim has its place in the column place.
 //
-//   - Whatever makes it runnable puts it in front (lane 0), like any other, and knows of no gate.
-//   - A claim of a process that knows of gates meets it there, and puts it in line at its gate
-//     (lane 3) instead of claiming it: see gatedSQL. Rows in line are out of everybody's way.
-//   - Admit gives it a place, the lowest number that is free, and puts it in front again: admitSQL.
-//   - A claim meets it in front with a place, and claims it like any other.
-//   - Whatever ends the claim deletes the place, in the same update.
+// A gate with a label has so many places for each value of it. The text gate of an instance is the
+// gate's name, or name/value: its key. Places have the numbers from 1.
 //
-// So the place is a column of the row that has it, and ends with the row's claim, however that
-// ends: no counter has to be kept in step. The unique index gen_durable_place keeps anyone from
-// giving one number twice, whatever the others did meanwhile.
+// An instance behind a gate of the first or the third kind waits in line there (lane 3), out of
+// everybody's way: whoever inserts it puts it there if he knows the gate, and otherwise a claim
+// that meets it in front does: see gatedSQL. A claim from the lines gives it a place and makes it
+// executing, in one update: see lineSQL. Whatever ends the claim deletes the place, in the same
+// update. So the place is a column of the row that has it, and ends with the row's claim, however
+// that ends: no counter has to be kept in step.
 //
-// A row in line needs somebody to look at its gate after a place has become free. The process whose
-// claim ended does so, and the process that put the row in line, both in a later transaction than
-// the one that ended or filed. Whichever of the two looks last sees the free place and the row: the
-// later one begins after both have committed. If one of them dies before it looks, or was none of
-// the engine's, the sweep of lines looks: see Lines.
+// Only one transaction at a time admits at a gate: that which has its lock, see lockGatesSQL. What
+// it counts it counts in a later statement, whose snapshot has every claim of those that had the
+// lock before. Nobody but a claim takes places, so it cannot count too few, whatever ends
+// meanwhile. The unique indexes gen_durable_place, _seat and _run are there all the same: they
+// refuse a place that is given twice, should a claim be wrong, or foreign SQL give places.
+//
+// A place that becomes free is seen by the next claim. The process whose claim has ended claims
+// again, since it has a free slot; the others, once they poll.
 
-// gateText is the gate of row g, or NULL. Of several gates the narrowest counts: that of the step,
-// then of the machine, of a label, of the queue. Gates.Of decides the same for a worker that goes
-// on to another step.
-const gateText = `(SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
+// seatText is whether a gate r is one of a queue.
+const seatText = `(r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run)`
+
+// gateText is the key of the gate at which row g has to be in line, or NULL. One for whole runs
+// counts first, unless the instance has begun. Gates.Of decides the same for an inserter, and for a
+// worker that goes on to another step.
+var gateText = gateOf(`(r.run AND g.run_gate IS NULL OR NOT r.run AND NOT ` + seatText + `)`)
+
+// stepGateText is gateText of an instance that has begun.
+var stepGateText = gateOf(`NOT r.run AND NOT ` + seatText)
+
+func gateOf(among string) string {
+	return `(SELECT r.name || CASE WHEN r.label IS NULL THEN '' ELSE '/' || left(g.labels ->> r.label, 256) END
       FROM {s}.gates r
-      WHERE coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true) AND coalesce(r.step = g.step, true)
-        AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
-      ORDER BY r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1)`
+      WHERE ` + among + ` AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+        AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+      ORDER BY NOT r.run, r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name COLLATE "C" LIMIT 1)`
+}
 
-// inLine selects the rows that stand in line at a gate. lineOrder is the order of gen_durable_line:
-// with it, a plan made on an empty table takes that index, too.
+// inLine selects the rows that stand in line at a gate. lineOrder is the order of
+// gen_durable_lines: with it, a plan made on an empty table takes that index, too.
 const (
 	inLine    = `g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3`
-	lineOrder = `ORDER BY g.gate, g.queue, g.priority, g.eligible_at, g.id`
+	lineOrder = `ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id`
 )
 
 // Gate is a rule about the instances that match all of Queue, Machine, Step and Label that are not
@@ -78,15 +96,16 @@ type Rate struct {
 // Gates are all gates, in any order.
 type Gates []Gate
 
-// Of returns the gate of an instance at a step, as gateText does; "" if there is none.
-func (gs Gates) Of(queue, machine, step string, labels map[string]string) string {
+// Of returns the key of the gate at which an instance at a step has to be in line, as gateText
+// does; "" if there is none. begun says that it has been claimed before.
+func (gs Gates) Of(queue, machine, step string, labels map[string]string, begun bool) string {
 	matches := func(want, is string) bool { return want == "" || want == is }
 	var found *Gate
 	for i := range gs {
 		g := &gs[i]
 		_, labelled := labels[g.Label]
-		if matches(g.Queue, queue) && matches(g.Machine, machine) && matches(g.Step, step) && (g.Label == "" || labelled) &&
-			(found == nil || g.narrower(found) < 0) {
+		if !g.ofQueue() && (!g.Run || !begun) && matches(g.Queue, queue) && matches(g.Machine, machine) && matches(g.Step, step) &&
+			(g.Label == "" || labelled) && (found == nil || g.narrower(found) < 0) {
 			found = g
 		}
 	}
@@ -100,10 +119,43 @@ func (gs Gates) Of(queue, machine, step string, labels map[string]string) string
 	return found.Name + "/" + string(value[:min(len(value), 256)])
 }
 
+// Concern reports whether any gate may concern instances of a queue.
+func (gs Gates) Concern(queue string) bool {
+	return slices.ContainsFunc(gs, func(g Gate) bool { return g.Queue == "" || g.Queue == queue })
+}
+
+// OfQueue returns the gate of a queue, or nil: the first by name.
+func (gs Gates) OfQueue(queue string) *Gate {
+	var found *Gate
+	for i := range gs {
+		if g := &gs[i]; g.ofQueue() && g.Queue == queue && (found == nil || g.Name < found.Name) {
+			found = g
+		}
+	}
+	return found
+}
+
+// Named returns the gate of a key, or nil.
+func (gs Gates) Named(key string) *Gate {
+	name, _, _ := strings.Cut(key, "/")
+	for i := range gs {
+		if gs[i].Name == name {
+			return &gs[i]
+		}
+	}
+	return nil
+}
+
+// ofQueue is seatText.
+func (g *Gate) ofQueue() bool {
+	return g.Queue != "" && g.Machine == "" && g.Step == "" && g.Label == "" && g.CostLabel == "" && !g.Run
+}
+
 // narrower compares gates in the order in which they count.
 func (g *Gate) narrower(o *Gate) int {
 	none := func(a, b string) int { return cmp.Compare(btoi(a == ""), btoi(b == "")) }
-	return cmp.Or(none(g.Step, o.Step), none(g.Machine, o.Machine), none(g.Label, o.Label), none(g.Queue, o.Queue), strings.Compare(g.Name, o.Name))
+	return cmp.Or(cmp.Compare(btoi(!g.Run), btoi(!o.Run)), none(g.Step, o.Step), none(g.Machine, o.Machine), none(g.Label, o.Label),
+		none(g.Queue, o.Queue), strings.Compare(g.Name, o.Name))
 }
 
 func btoi(b bool) int {

@@ -84,7 +84,9 @@ WHERE (` + gateColumns + `)
     excluded.rate_per, excluded.rate_burst, excluded.total, excluded.total_rate, excluded.total_rate_per, excluded.total_rate_burst,
     excluded.cost_label, excluded.adapt, excluded.run)
 RETURNING r.name`
-	dropGateSQL = `DELETE FROM {s}.gates r WHERE r.name = $1 RETURNING r.name`
+	// awaitGateSQL waits for the lock of lockGatesSQL. $1 name $2 this schema
+	awaitGateSQL = `SELECT pg_advisory_xact_lock(` + gateLock + `) FROM (SELECT $1::text AS name) l`
+	dropGateSQL  = `DELETE FROM {s}.gates r WHERE r.name = $1 RETURNING r.name`
 )
 
 // SetGate stores a gate, or changes the one of that name, and reports whether that changed
@@ -112,8 +114,10 @@ func (s *Store) DropGate(ctx context.Context, name string, by By) (changed bool,
 	return s.changeGate(ctx, name, "drop_gate", by, s.stmt("drop gate", dropGateSQL, readChanged(&changed), name), &changed)
 }
 
+// changeGate changes a gate under its lock: a claim that is under way ends before. So no claim by
+// the old rule commits after the change.
 func (s *Store) changeGate(ctx context.Context, name, verb string, by By, change entpgx.Stmt, changed *bool) (bool, error) {
-	err := s.transaction(ctx, slowLock, s.stmt("seen gate", seenGateSQL, nil, name), change,
+	err := s.transaction(ctx, slowLock, s.stmt("await gate", awaitGateSQL, nil, name, s.schema), s.stmt("seen gate", seenGateSQL, nil, name), change,
 		s.stmt("audit gate", auditGateSQL, nil, name, verb, by.Actor, optional(by.Reason)))
 	if err != nil && unknown(err) {
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)

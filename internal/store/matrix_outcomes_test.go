@@ -13,7 +13,7 @@ import (
 var (
 	progress = rules{"step": given("there"), "state": given(`{"state": "new"}`), "visit": plusOne, "attempt": is("0"), "crashes": is("0"),
 		"awaits": null, "timed_out": is("false"), "last_error": null, "commit_id": mark, "updated_at": now}
-	claimEnds = rules{"locked_by": null, "lease_expires_at": null, "gate": null, "place": null, itsNext: promoted}
+	claimEnds = rules{"locked_by": null, "lease_expires_at": null, "gate": null, "place": null, "seat": null, itsNext: promoted}
 	retried   = rules{"status": is("runnable"), "attempt": plusOne, "eligible_at": in("now + delay", time.Minute), "commit_id": mark, "updated_at": now}
 	parked    = rules{"status": is("awaiting_signal"), "awaits": given(`["never"]`)}
 	awake     = rules{"status": is("runnable"), "eligible_at": now}

@@ -65,24 +65,17 @@ var matrix = append(outcomes,
 				"errors":     remembers("crash", "lost its worker 4 times at step here: over the crash limit")})},
 	}},
 	group{"Gates", "Where a gate concerns it, and a process knows of gates.", []transition{
-		{name: "pick without a place", from: "runnable", with: noPlace, prepare: beGated, happens: func(s *scene) { s.requireGated(0, "machine/3") },
+		{name: "pick in front", from: "runnable", with: noPlace, prepare: beGated, happens: func(s *scene) { s.requireGated(0, "machine/3") },
 			makes: rules{"gate": shown("its gate", "gate"), "pick_lane": is("3")}},
-		{name: "a place becomes free", from: "runnable", with: columns{"gate": `'gate'`, "place": `NULL`, "pick_lane": `3`}, prepare: beGated,
-			happens: func(s *scene) {
-				p, err := s.Admit(s.t.Context(), []string{"gate"}, []bool{false}, []string{s.queue()})
-				require.NoError(s.t, err)
-				require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
-			}, makes: rules{"place": shown("the lowest free one", "1"), "pick_lane": is("0"), "updated_at": now}},
-		{name: "claim with a place", from: "runnable", prepare: beGated, happens: func(s *scene) { s.requireGated(1, "machine/3") },
+		{name: "claim from the line", from: "runnable", with: inLine, prepare: beGated, happens: func(s *scene) { s.requireGated(1, "machine/3") },
 			makes: rules{"status": is("executing"), "locked_by": worker, "lease_expires_at": in("now + lease", lease), "claim_token": nextToken,
-				"updated_at": now}},
-		{name: "pick by one who does not know its machine", from: "runnable", prepare: beGated, happens: func(s *scene) { s.requireGated(0, "other/3") },
-			makes: rules{"pick_lane": is("2"), "gate": null, "place": null}},
-		{name: "the gate is dropped", from: "runnable", with: columns{"gate": `'gate'`, "place": `NULL`, "pick_lane": `3`}, happens: func(s *scene) {
+				"place": shown("the lowest free one", "1"), "pick_lane": is("0"), "updated_at": now}},
+		{name: "pick from the line by one who does not know its machine", from: "runnable", with: inLine, prepare: beGated,
+			happens: func(s *scene) { s.requireGated(0, "other/3") }, makes: rules{"pick_lane": is("2"), "gate": null}},
+		{name: "the gate is dropped", from: "runnable", with: inLine, happens: func(s *scene) {
 			s.exec(`DELETE FROM gendurable.gates`)
-			_, err := s.Admit(s.t.Context(), []string{"gate"}, []bool{false}, []string{s.queue()})
-			require.NoError(s.t, err)
-		}, makes: rules{"pick_lane": is("0"), "gate": null, "updated_at": now}},
+			s.requireGated(0, "machine/3")
+		}, makes: rules{"pick_lane": is("0"), "gate": null}},
 	}},
 	group{"Deadline", "This is about an instance that is not executing. The context of one that executes ends, and it fails with its outcome.", []transition{
 		{name: "runnable", from: "runnable", with: past, happens: expire, makes: all(overdue("runnable"), rules{itsNext: promoted})},
@@ -202,8 +195,10 @@ func (s *scene) requireStrays(n int, steps ...store.StepKey) {
 }
 
 // requireReap sweeps, with a crash limit for the fixtures' machine.
+var inLine = columns{"gate": `'gate'`, "place": `NULL`, "seat": `NULL`, "pick_lane": `3`}
+
 func beGated(s *scene) {
-	s.gate(store.Gate{Name: "gate", Machine: "machine", Places: 1, Total: store.NoBound})
+	s.gate(store.Gate{Name: "gate", Machine: "machine", Places: 9, Total: store.NoBound})
 }
 
 func (s *scene) requireGated(n int, machines ...string) {
@@ -225,7 +220,7 @@ func (s *scene) requireReap(released, failed int, most int32) {
 func overdue(was string) rules {
 	text := "over its deadline of 2026-01-02T03:04:05.678Z at step here, " + was
 	return all(ended, rules{"status": is("failed"), "failure": is("deadline"), "last_error": is(text).as("says so"),
-		"errors": remembers("deadline", text), "gate": null, "place": null})
+		"errors": remembers("deadline", text), "gate": null, "place": null, "seat": null})
 }
 
 // requireExpired sweeps deadlines, and expects the ids of the failed rows.

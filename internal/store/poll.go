@@ -61,6 +61,7 @@ type Polled struct {
 	Strays   bool                     // some instance is set aside at its step, in any queue
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
 	Gates    Gates                    // all gates
+	Lines    map[string]bool          // the idle queues with instances in line at gates, and "" if any queue has some
 	Fires    bool                     // some schedule is not paused,
 	Fire     time.Duration            // and the next occurrence comes after this
 }
@@ -69,9 +70,15 @@ type Polled struct {
 // whether an instance is over its deadline, which queues are paused, which gates there are, and
 // when the next schedule is due. It sends one statement for all queues (§6), and two for tables
 // that are nearly empty.
-func (s *Store) Poll(ctx context.Context, queues, machines []string) (Polled, error) {
+//
+// lines asks also for instances in line at gates: a third statement.
+func (s *Store) Poll(ctx context.Context, queues, machines []string, lines bool) (Polled, error) {
 	var out Polled
-	if err := s.transaction(ctx, fastLock, s.poll(queues, machines, &out), s.orders(&out), s.noteRecording(), s.nextFire(&out)); err != nil {
+	body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.noteRecording(), s.nextFire(&out)}
+	if lines {
+		body = append(body, s.lines(queues, &out))
+	}
+	if err := s.transaction(ctx, fastLock, body...); err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}
 	return out, nil
@@ -105,4 +112,19 @@ func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 		})
 		return err
 	}, queues, machines)
+}
+
+// linesSQL lists those of some queues in which instances are in line, and an empty name if any
+// queue has some. $1 queues
+const linesSQL = `SELECT q.queue FROM unnest($1::text[]) AS q(queue)
+WHERE (SELECT g.id FROM {s}.gen_durable g WHERE g.queue = q.queue AND ` + inLine + ` ` + lineOrder + ` LIMIT 1) IS NOT NULL
+UNION ALL SELECT '' WHERE (SELECT g.id FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT 1) IS NOT NULL`
+
+func (s *Store) lines(queues []string, out *Polled) entpgx.Stmt {
+	out.Lines = map[string]bool{}
+	return s.stmt("lines", linesSQL, func(rows pgx.Rows) error {
+		var queue string
+		_, err := pgx.ForEachRow(rows, []any{&queue}, func() error { out.Lines[queue] = true; return nil })
+		return err
+	}, queues)
 }

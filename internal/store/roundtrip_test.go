@@ -135,7 +135,7 @@ var roundTrips = []struct {
 		}
 		return queues
 	}, func(b bench, queues any) error {
-		_, err := b.Poll(b.t.Context(), queues.([]string), []string{"m/1"})
+		_, err := b.Poll(b.t.Context(), queues.([]string), []string{"m/1"}, false)
 		return err
 	}},
 	{"time out awaits", 1, func(b bench, n int) any {

@@ -56,10 +56,11 @@ var usual = columns{
 	"attempt": `4`, "crashes": `3`, "last_error": `'old error'`, "visit": `11`, "claim_token": `41`, "commit_id": `gen_random_uuid()`,
 	"inserted_at": `now() - interval '1 day'`, "updated_at": `now() - interval '2 hours'`,
 	"round": `9`, "children_pending": `2`, "dropped": `'[{"index": 4, "key": "old", "occupant": 1}]'`, "parent_round": `6`, "depth": `2`,
-	"correlation_scope": liveScope, "errors": `'[{"error": "old error"}]'`, "deadline": `now() + interval '1 day'`, "gate": `'gate/' || gen_random_uuid()`, "place": `4`, "aside_step": `'there'`,
+	"correlation_scope": liveScope, "errors": `'[{"error": "old error"}]'`, "deadline": `now() + interval '1 day'`, "gate": `'gate/' || gen_random_uuid()`, "place": `4`,
+	"seat": `4`, "run_gate": `'run/' || gen_random_uuid()`, "run_place": `4`, "aside_step": `'there'`,
 }
 
-var noPlace = columns{"gate": `NULL`, "place": `NULL`}
+var noPlace = columns{"gate": `NULL`, "place": `NULL`, "seat": `NULL`}
 
 // fixtures are the states from which transitions start, in the form in which the engine leaves
 // them.

@@ -1,0 +1,230 @@
+package store
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Turn is where a process goes on through the lines of a queue. Each process goes round all keys by
+// itself, and in each round a key has as many claims as its weight says. So in any time in which
+// keys have rows in line and places, and none is in its way, they have claims in the ratio of their
+// weights, and a claim cut off in the middle of a turn goes on there.
+type Turn struct {
+	First bool   // claim from the lines before the front
+	After string // the last key that had its turn, or the one in whose turn the last claim was full
+	Used  int    // what that one had of its turn; 0: all
+}
+
+// debtText is what is left of a debt of row b of gate_keys by now, and paceText the part of the
+// rate that counts by now: it doubles in ten periods. The debt is paid off at the pace of before,
+// which is the lower one. A clock that is set back pays nothing off.
+const (
+	debtText = `greatest(0, coalesce(b.debt, 0) - greatest(0, date_part('epoch', c.now - b.at)) * 1000000 * <n>::float8 / <per> * coalesce(b.pace, 1))`
+	paceText = `least(1, b.pace * power(2, least(60, greatest(0, date_part('epoch', c.now - b.at)) * 100000 / <per>)))`
+)
+
+func debtOf(n, per string) string {
+	return strings.NewReplacer("<n>", n, "<per>", per).Replace(`CASE WHEN b.at IS NULL THEN 0 ELSE ` + debtText + ` END`)
+}
+
+// lineSQL claims rows in line at the gates that lockGatesSQL has locked.
+//
+//   - r: the rules, and per gate what all its keys together may still take (total), and what they
+//     owe (owes). Nobody else changes that, under the lock.
+//   - walk: goes from key to key in a loose index scan, behind the place where the last claim of
+//     this process ended ($6), once around at most, until it has met as many free places as are
+//     wanted ($4) in one turn of each key, or has visited $8 keys. A key without a place, without
+//     tokens or closed costs its visit, however many rows wait there. The keys of a gate that is
+//     not locked are jumped over. A key whose gate is gone lets all its rows go.
+//   - key: locks the row of gate_keys of each key with a rate, and takes its debt from there:
+//     whoever throttles or closes the key changes that row, and holds up only this key. If there
+//     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
+//     places.
+//   - line: the first rows of each key, locked as they are scanned. A row that somebody has locked
+//     is passed over.
+//   - act: 0 to claim; 2 if this worker does not know its machine, as for claimSQL; 6 to go in
+//     front, where a claim decides anew: one whose gate is another by now, since an operator has
+//     changed them, and one that is no longer the head of its partition key; 7 at a gate for whole
+//     runs, to go in line at the gate of its step, with its place.
+//   - paid: per key, of the rows in order those whose costs its tokens cover. One that costs more
+//     than the burst begins when nothing is owed, and is paid off.
+//   - picked: of those, in the order of turns, what the totals of the gates leave, and what is
+//     wanted.
+//
+// It counts places with a snapshot that is later than the lock of the gate: see gate.go. All that a
+// row needs it gets in one update, or nothing.
+//
+// A partition key's row is claimed on the same condition as in claimSQL: it is locked, it is the
+// head of its key in the queue, and nothing executes the key. As there, the unique index
+// gen_durable_busy refuses the claim if somebody else has just claimed another of the key.
+//
+// $1 queue $2 worker $3 machines $4 most rows to claim $5 lease, µs $6 $7 the turn $8 most keys to
+// visit $9 ids to pass over
+var lineSQL = strings.NewReplacer(
+	"<allow>", strings.ReplaceAll(allowText, "<limit>", "$4"),
+	"<debt>", debtOf("r.rate", "r.rate_per"), "<locked debt>", debtOf("w.rate", "w.rate_per"),
+	"<owes>", debtOf("r.total_rate", "r.total_rate_per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "w.rate_per"),
+	"<inLine>", inLine, "<gate>", gateText, "<step gate>", stepGateText, "<head>", headOf("x.partition_key", "$1", "c.now"),
+).Replace(`WITH RECURSIVE c AS MATERIALIZED (
+  SELECT a.*, CASE WHEN $6::text = '' OR $7::int > 0 THEN $6::text ELSE $6::text || chr(1) END AS start FROM (<allow>) a),
+r AS MATERIALIZED (
+  SELECT r.name, r.label, r.run, r.places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+    r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
+    e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
+        WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g
+          WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL AND split_part(g.run_gate, '/', 1) = r.name)
+        ELSE r.total - (SELECT count(*) FROM {s}.gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
+      floor(r.total_rate_burst - d.owes))::bigint AS total_free
+  FROM c CROSS JOIN {s}.gates r LEFT JOIN {s}.gate_keys e ON e.key = r.name
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE b.key = r.name FOR NO KEY UPDATE OF b SKIP LOCKED) b ON r.total_rate IS NOT NULL
+  LEFT JOIN LATERAL (SELECT <owes> AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
+walk AS (
+  SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
+    NULL::int AS rate, NULL::bigint AS rate_per, NULL::int AS burst, NULL::text AS cost_label, NULL::bigint AS total_free, NULL::int AS total_rate,
+    NULL::bigint AS total_per, NULL::int AS total_burst, NULL::float8 AS owes, 1 AS weight, 0 AS used, 0::bigint AS free, 0::bigint AS met,
+    NULL::bigint AS wait, false AS crowded FROM c
+  UNION ALL
+  SELECT v.n, v.lo, v.k, v.around, v.name, v.run, v.places, v.taken, v.rate, v.rate_per, v.burst, v.cost_label, v.total_free, v.total_rate,
+    v.total_per, v.total_burst, v.owes, v.weight, v.used, v.free, v.met + least(v.free, v.weight - v.used), v.wait, v.crowded
+  FROM (
+    SELECT w.n + 1 AS n, CASE WHEN r.name IS NULL OR r.mine OR strpos(x.k, '/') = 0 THEN x.k || chr(1) ELSE r.name || '0' END AS lo, x.k, x.around,
+      r.name, coalesce(r.run, false) AS run, r.places, h.taken, r.rate, r.rate_per, r.rate_burst AS burst, r.cost_label, r.total_free, r.total_rate,
+      r.total_rate_per AS total_per, r.total_rate_burst AS total_burst, r.owes, coalesce(b.weight, 1) AS weight,
+      CASE WHEN w.n = 0 AND x.k = $6::text THEN least($7::int, coalesce(b.weight, 1) - 1) ELSE 0 END AS used, w.met,
+      CASE WHEN r.name IS NULL THEN c.want WHEN NOT r.mine OR r.closed > c.now OR b.closed_until > c.now THEN 0
+        ELSE greatest(0, least(c.want, r.places - cardinality(h.taken), r.total_free, floor(r.rate_burst - d.debt))) END::bigint AS free,
+      CASE WHEN NOT r.mine THEN NULL
+        WHEN r.closed > c.now OR b.closed_until > c.now THEN (date_part('epoch', greatest(r.closed, b.closed_until) - c.now) * 1000000)::bigint
+        WHEN d.debt + 1 > r.rate_burst THEN ceil((d.debt + 1 - r.rate_burst) * r.rate_per / r.rate / coalesce(b.pace, 1))::bigint
+        WHEN r.owes + 1 > r.total_rate_burst THEN ceil((r.owes + 1 - r.total_rate_burst) * r.total_rate_per / r.total_rate)::bigint END AS wait,
+      coalesce(r.mine AND (cardinality(h.taken) >= r.places OR r.total_free <= 0), false) AS crowded
+    FROM (SELECT * FROM walk) w CROSS JOIN c
+    CROSS JOIN LATERAL (
+      SELECT coalesce(f.k, CASE WHEN NOT w.around THEN (
+          SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) END) AS k,
+        w.around OR f.k IS NULL AS around
+      FROM (SELECT (SELECT g.gate FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> AND g.gate ~>=~ w.lo
+        ORDER BY g.queue, g.gate USING ~<~ LIMIT 1) AS k OFFSET 0) f OFFSET 0) x
+    LEFT JOIN r ON r.name = split_part(x.k, '/', 1)
+    LEFT JOIN LATERAL (SELECT b.* FROM {s}.gate_keys b WHERE b.key = x.k OFFSET 0) b ON r.mine
+    LEFT JOIN LATERAL (SELECT <debt> AS debt OFFSET 0) d ON r.rate IS NOT NULL
+    LEFT JOIN LATERAL (SELECT CASE WHEN r.run
+      THEN ARRAY(SELECT g.run_place FROM {s}.gen_durable g WHERE g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL)
+      ELSE ARRAY(SELECT g.place FROM {s}.gen_durable g WHERE g.gate = x.k AND g.place IS NOT NULL) END AS taken OFFSET 0) h ON r.mine AND r.places IS NOT NULL
+    WHERE w.met < c.want AND w.n < $8::int AND x.k IS NOT NULL AND NOT (x.around AND x.k ~>=~ c.start)) v),
+met AS MATERIALIZED (
+  SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
+    (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
+key AS MATERIALIZED (
+  SELECT w.n, w.k, w.name, w.run, w.places, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per, w.total_burst, w.owes,
+    w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
+    CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
+      SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
+      EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
+  FROM walk w CROSS JOIN met m CROSS JOIN c
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, <pace> AS pace_now FROM {s}.gate_keys b WHERE b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON w.rate IS NOT NULL
+  LEFT JOIN LATERAL (SELECT <locked debt> AS debt OFFSET 0) d ON w.rate IS NOT NULL
+  WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
+line AS MATERIALIZED (
+  SELECT k.*, x.*, row_number() OVER (PARTITION BY k.n ORDER BY x.priority, x.eligible_at, x.id) AS i
+  FROM key k CROSS JOIN LATERAL (
+    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
+      <gate> AS gate, CASE WHEN k.run THEN <step gate> END AS then_gate,
+      CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
+    FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> AND g.gate = k.k AND g.id <> ALL($9::bigint[])
+    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take FOR NO KEY UPDATE OF g SKIP LOCKED) x),
+act AS MATERIALIZED (
+  SELECT x.*, CASE WHEN x.gate IS DISTINCT FROM x.k THEN 6 WHEN NOT x.known THEN 2
+    WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
+      OR (SELECT h.id FROM <head> h) IS DISTINCT FROM x.id) THEN 6
+    WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act
+  FROM line x CROSS JOIN c),
+paid AS MATERIALIZED (
+  SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent FROM act a WHERE a.act IN (0, 7)),
+sums AS MATERIALIZED (
+  SELECT p.*, row_number() OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS of_gate, sum(p.cost) OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS gate_spent
+  FROM (SELECT p.*, (p.j + p.used + p.weight - 1) / p.weight AS turn FROM paid p) p
+  WHERE p.rate IS NULL OR p.debt + p.spent - p.cost + least(p.cost, p.burst) <= p.burst),
+picked AS MATERIALIZED (
+  SELECT * FROM (SELECT s.*, row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth FROM sums s
+    WHERE (s.total_free IS NULL OR s.of_gate <= s.total_free)
+      AND (s.total_rate IS NULL OR s.owes + s.gate_spent - s.cost + least(s.cost, s.total_burst) <= s.total_burst)) s
+  WHERE s.nth <= (SELECT want FROM c)),
+todo AS MATERIALIZED (
+  SELECT p.tid, p.act, p.partition_key, p.k, p.run, p.then_gate, CASE WHEN p.places IS NOT NULL THEN coalesce(p.numbers[p.j], p.j) END::int AS number,
+    row_number() OVER (PARTITION BY p.act ORDER BY p.nth) AS seat FROM picked p
+  UNION ALL SELECT a.tid, a.act, NULL, NULL, false, NULL, NULL, NULL FROM act a WHERE a.act IN (2, 6)
+  ORDER BY partition_key),
+moved AS (
+  UPDATE {s}.gen_durable g SET
+    status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
+    pick_lane = CASE t.act WHEN 2 THEN 2 WHEN 7 THEN 3 ELSE 0 END,
+    gate = CASE WHEN t.act = 0 AND NOT t.run THEN g.gate WHEN t.act = 7 THEN t.then_gate END,
+    place = CASE WHEN t.act = 0 AND NOT t.run THEN t.number END,
+    run_gate = CASE WHEN t.run THEN t.k ELSE g.run_gate END, run_place = CASE WHEN t.run THEN t.number ELSE g.run_place END,
+    seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM c)[(SELECT had FROM c) + t.seat] END,
+    locked_by = CASE WHEN t.act = 0 THEN $2::text END,
+    lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $5::bigint * interval '1 microsecond' END,
+    claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
+    updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
+  FROM todo t WHERE g.ctid = t.tid
+  RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits,
+    CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') END AS fencing_token),
+pay AS (
+  INSERT INTO {s}.gate_keys AS b (key, debt, at, pace)
+  SELECT p.k, least(1e12, max(p.debt) + sum(p.cost)), (SELECT now FROM c), coalesce(max(p.pace), 1) FROM picked p WHERE p.rate IS NOT NULL GROUP BY p.k
+  UNION ALL
+  SELECT p.name, least(1e12, max(p.owes) + sum(p.cost)), (SELECT now FROM c), 1 FROM picked p WHERE p.total_rate IS NOT NULL AND p.k <> p.name GROUP BY p.name
+  ORDER BY 1
+  ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = excluded.pace),
+sum AS MATERIALIZED (
+  SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved, count(*) FILTER (WHERE act IN (2, 6)) AS left,
+    array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
+    array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing FROM moved),
+last AS (SELECT k, j, used, weight FROM picked ORDER BY nth DESC LIMIT 1)
+SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.claimed')::bigint[] || coalesce(sum.ids, '{}'))::text, false) ||
+    set_config('gendurable.awaiting', (current_setting('gendurable.awaiting')::bigint[] || coalesce(sum.awaiting, '{}'))::text, false) ||
+    set_config('gendurable.fencing', (current_setting('gendurable.fencing')::bigint[] || coalesce(sum.fencing, '{}'))::text, false) ||
+    set_config('gendurable.lined', coalesce(sum.ids, '{}')::text, false)),
+  sum.moved, sum.left,
+  EXISTS (SELECT FROM line x WHERE x.i = x.take AND x.take < x.free),
+  NOT m.around AND m.n >= $8::int,
+  least((SELECT min(w.wait) FROM walk w), (SELECT min(ceil(u.tokens * u.rate_per / u.rate / coalesce(u.pace, 1)))::bigint FROM (
+      SELECT p.rate, p.rate_per, p.pace, p.debt + p.spent - p.burst + CASE WHEN p.debt + p.spent - p.cost + least(p.cost, p.burst) > p.burst
+        THEN least(p.cost, p.burst) - p.cost ELSE 1 END AS tokens FROM paid p WHERE p.rate IS NOT NULL) u WHERE u.tokens > 0),
+    (SELECT min(ceil((u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst) * u.total_per / u.total_rate))::bigint
+      FROM sums u WHERE u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) > u.total_burst)),
+  EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN sum.claimed + sum.moved >= c.want THEN coalesce((SELECT l.k FROM last l), m.last) ELSE m.last END,
+  CASE WHEN sum.claimed + sum.moved >= c.want THEN coalesce((SELECT (l.j + l.used) % l.weight FROM last l), 0) ELSE 0 END,
+  (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
+FROM sum CROSS JOIN c CROSS JOIN met m`)
+
+// readLine reads the one row of lineSQL.
+func (c *Claimed) readLine(rows pgx.Rows) error {
+	var wait *int64
+	var spent int64
+	var moved int
+	var crowded bool
+	var last *string
+	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Left, &c.More, &c.Cut, &wait, &crowded, &last, &c.Turn.Used, &spent}, func() error {
+		c.Crowded = c.Crowded || crowded
+		if c.Moved += moved; last != nil {
+			c.Turn.After = *last
+		}
+		c.soon(wait)
+		c.Took += duration(spent)
+		return nil
+	})
+	return err
+}
+
+// soon notes that something becomes due in so many µs.
+func (c *Claimed) soon(us *int64) {
+	if us == nil {
+		return
+	}
+	if d := max(0, duration(*us)); c.NextDue < 0 || d < c.NextDue {
+		c.NextDue = d
+	}
+}
