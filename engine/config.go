@@ -88,6 +88,15 @@ type Config struct {
 	// RFC 7386 merge patch of at most 8 KiB. It may change its argument. Nil, an error of JSON and a
 	// panic keep nothing of it. A Redact that is nil keeps all.
 	Redact func(machine string, diff json.RawMessage) json.RawMessage
+	// RetainCancelled is how long an instance is kept that was cancelled: as long as RetainFailed.
+	RetainCancelled time.Duration
+	// Archive is called with instances that the GC is about to delete: up to 100 of one queue, each as
+	// Get returns it. If it returns an error, panics, or takes longer than a minute, they stay, the
+	// log says so, and the next sweep tries those of that queue again; other queues go on. It gets
+	// each instance at least once: again where a process dies before it has deleted it, or where
+	// several processes collect at a time. One that an operator's Retry has revived in between goes
+	// on. Nil: the GC deletes without it.
+	Archive func(ctx context.Context, ended []fsm.RawInstance) error
 	// DrainTimeout is how long Stop lets running steps finish before it cancels their contexts: 30 s.
 	DrainTimeout time.Duration
 	// DrainGrace is how long steps have to return after Stop has cancelled their contexts: 5 s. A step
@@ -174,6 +183,7 @@ func (c Config) WithDefaults() Config {
 	c.RetainFailed = cmp.Or(c.RetainFailed, DefaultRetention)
 	c.History = cmp.Or(c.History, fsm.KeepNothing)
 	c.RetainHistory = cmp.Or(c.RetainHistory, DefaultHistory)
+	c.RetainCancelled = cmp.Or(c.RetainCancelled, max(0, c.RetainFailed), DefaultRetention)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
 	c.DrainGrace = cmp.Or(c.DrainGrace, DefaultDrainGrace)
 	c.RunAheadSteps = cmp.Or(c.RunAheadSteps, DefaultRunAheadSteps)

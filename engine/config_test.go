@@ -49,7 +49,7 @@ func TestConfigDefaults(t *testing.T) {
 		Queues: map[string]engine.Queue{"q": {
 			Concurrency: 10 * runtime.GOMAXPROCS(0), PollMin: 250 * time.Millisecond, PollMax: time.Second,
 		}},
-		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, RetainDone: 24 * time.Hour, RetainFailed: 24 * time.Hour,
+		Lease: time.Minute, Heartbeat: 20 * time.Second, Reap: 30 * time.Second, RetainDone: 24 * time.Hour, RetainFailed: 24 * time.Hour, RetainCancelled: 24 * time.Hour,
 		History: fsm.KeepNothing, RetainHistory: 90 * 24 * time.Hour,
 		DrainTimeout: 30 * time.Second, DrainGrace: 5 * time.Second, RunAheadSteps: 100, RunAheadFor: time.Second,
 		PartitionLock: engine.LockAdvisory,
@@ -91,6 +91,7 @@ func TestConfigFaults(t *testing.T) {
 		"slow heartbeat":       {func(c *engine.Config) { c.Heartbeat = 20*time.Second + 1 }, "Heartbeat", "a third of Lease (1m0s)"},
 		"negative reap":        {func(c *engine.Config) { c.Reap = -1 }, "Reap", "negative"},
 		"negative done":        {func(c *engine.Config) { c.RetainDone = -1 }, "RetainDone", "negative"},
+		"negative cancelled":   {func(c *engine.Config) { c.RetainCancelled = -1 }, "RetainCancelled", "negative"},
 		"negative failed":      {func(c *engine.Config) { c.RetainFailed = -1 }, "RetainFailed", "negative"},
 		"negative drain":       {func(c *engine.Config) { c.DrainTimeout = -1 }, "DrainTimeout", "negative"},
 		"negative grace":       {func(c *engine.Config) { c.DrainGrace = -1 }, "DrainGrace", "negative"},

@@ -108,3 +108,18 @@ func (e *Engine) ended(ids []int64) {
 func (e *Engine) parked(ids []int64) {
 	e.parks.some(func(k rest) bool { return slices.Contains(ids, k.id) })
 }
+
+// archive returns the function that reads instances for Config.Archive, or nil without an archive.
+func (e *Engine) archive() func(ctx context.Context, ids []int64) error {
+	take := e.config.Archive
+	if take == nil {
+		return nil
+	}
+	return func(ctx context.Context, ids []int64) error {
+		ended, err := e.reads.GetMany(ctx, ids)
+		if err != nil || len(ended) == 0 {
+			return err
+		}
+		return take(ctx, ended)
+	}
+}

@@ -96,6 +96,7 @@ func (c Config) validateTimes(f *faults) {
 		{"RetainDone", c.RetainDone},
 		{"RetainFailed", c.RetainFailed},
 		{"RetainHistory", c.RetainHistory},
+		{"RetainCancelled", c.RetainCancelled},
 		{"DrainTimeout", c.DrainTimeout},
 		{"DrainGrace", c.DrainGrace},
 		{"RunAheadFor", c.RunAheadFor},

@@ -37,8 +37,12 @@ type Config struct {
 	RetainDone    time.Duration
 	RetainFailed  time.Duration
 	RetainHistory time.Duration
-	NoReaper      bool
-	NoGC          bool
+	// RetainCancelled is how long cancelled instances are kept; 0: as failed ones.
+	RetainCancelled time.Duration
+	// Archive gets instances before they are deleted; an error keeps them. Nil: there is no archive.
+	Archive  func(ctx context.Context, ids []int64) error
+	NoReaper bool
+	NoGC     bool
 
 	Logger *slog.Logger
 	Hooks  []Hooks

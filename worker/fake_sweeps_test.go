@@ -160,6 +160,11 @@ func (db *fake) Prune(ctx context.Context, p store.PruneParams) (done store.Prun
 		done.Instances, db.old = db.old, 0
 		return nil
 	})
+	if p.Archive != nil && err == nil {
+		if fault := p.Archive(ctx, "default", []int64{1, 2}); fault != nil {
+			done.Kept = map[string]error{"default": fault}
+		}
+	}
 	return done, err
 }
 

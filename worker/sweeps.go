@@ -2,10 +2,12 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/pace"
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -23,9 +25,12 @@ const (
 type pruner struct{ *process }
 
 func (g *pruner) run() {
-	p := store.PruneParams{Done: g.config.RetainDone, Failed: g.config.RetainFailed, Tombstones: tombstonesKept, Limit: pruneMost,
-		Timeout: statementTimeout}
 	var rolled time.Duration
+	p := store.PruneParams{Done: g.config.RetainDone, Failed: g.config.RetainFailed, Cancelled: g.config.RetainCancelled,
+		Tombstones: tombstonesKept, Limit: pruneMost, Timeout: statementTimeout}
+	if g.config.Archive != nil {
+		p.Archive = g.archive
+	}
 	for wait := pruneEvery; g.pause(pace.Jittered(wait)); {
 		wait = pruneEvery
 		if now := g.since(); rolled == 0 || now-rolled >= rollEvery {
@@ -35,6 +40,9 @@ func (g *pruner) run() {
 		done, err := g.db.Prune(g.looking, p)
 		if done.Instances >= pruneMost {
 			wait = pruneSoon
+		}
+		for queue, err := range done.Kept {
+			g.log.Warn("instances past their retention stay, since the archive did not take them", slog.String("queue", queue), slog.Any("error", err))
 		}
 		if err != nil {
 			g.trouble("prune", err)
@@ -58,6 +66,23 @@ func (g *pruner) roll() {
 	if _, _, err := g.db.RollHistory(ctx, g.config.RetainHistory); err != nil {
 		g.trouble("make the partitions of the history", err)
 	}
+}
+
+// archiveTimeout is how long one call of the host's archive may take.
+const archiveTimeout = time.Minute
+
+// archive calls the host's archive, which may panic or end its goroutine.
+func (g *pruner) archive(ctx context.Context, _ string, ids []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, archiveTimeout)
+	defer cancel()
+	err := errors.New("the archive panicked, or called runtime.Goexit")
+	g.survive(func() {
+		returned := g.config.Archive(ctx, ids)
+		if err = returned; err != nil {
+			err = errors.New(step.SanitizeError(returned)) // its methods are the host's
+		}
+	})
+	return err
 }
 
 // sweeper looks through partition keys for one that makes no progress, a few thousand keys at a

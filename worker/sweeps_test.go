@@ -2,7 +2,9 @@ package worker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -299,6 +301,33 @@ func TestReaperAndGCCanBeOff(t *testing.T) {
 		require.NotEmpty(t, s.sent("reap"))
 		require.InDelta(t, 70, len(s.sent("prune")), 11)
 	})
+}
+
+// Whatever the archive does, its instances stay, the log says why, and the GC goes on.
+func TestAnArchiveThatFailsKeepsWhatItDidNotTake(t *testing.T) {
+	for says, archive := range map[string]func(ctx context.Context, ids []int64) error{
+		"no space left":            func(context.Context, []int64) error { return errors.New("no space left") },
+		"the archive panicked":     func(context.Context, []int64) error { panic("ouch") },
+		"or called runtime.Goexit": func(context.Context, []int64) error { runtime.Goexit(); return nil },
+		"deadline":                 func(ctx context.Context, _ []int64) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(says, func(t *testing.T) {
+			play(t, 4, func(t *testing.T, s *scene) {
+				var calls atomic.Int32
+				s.config.Archive = func(ctx context.Context, ids []int64) error {
+					require.Equal(t, []int64{1, 2}, ids)
+					calls.Add(1)
+					return archive(ctx, ids)
+				}
+				s.start()
+				s.pass(10 * time.Minute)
+				require.Greater(t, calls.Load(), int32(3))
+				kept := s.journal.saying("the archive did not take them")
+				require.Greater(t, len(kept), 3)
+				require.Contains(t, kept[0], says)
+			})
+		})
+	}
 }
 
 // A network that swallows an answer costs one sweep, and not all the following ones.

@@ -156,7 +156,7 @@ func withoutPredicate(_ string, queries []*pgx.QueuedQuery) bool {
 	for _, q := range queries {
 		from, to := strings.Index(q.SQL, "AND (SELECT alone FROM c) AND"), strings.Index(q.SQL, "\n    AND NOT EXISTS (SELECT FROM \"gendurable\".gen_durable k")
 		if from >= 0 && to > from {
-			q.SQL = q.SQL[:from] + "AND (SELECT alone FROM c) AND $1::bigint IS NOT NULL AND $2::bigint IS NOT NULL" + q.SQL[to:]
+			q.SQL = q.SQL[:from] + "AND (SELECT alone FROM c) AND $1::bigint IS NOT NULL AND $2::bigint IS NOT NULL AND $3::bigint IS NOT NULL" + q.SQL[to:]
 			return true
 		}
 	}

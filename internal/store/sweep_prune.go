@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -15,8 +16,12 @@ import (
 // positive.
 type PruneParams struct {
 	Done, Failed time.Duration // how long an instance is kept after its end; 0: not at all
+	Cancelled    time.Duration // how long one is kept that was cancelled; 0: as Failed
 	Tombstones   int           // how many are kept per instance
 	Limit        int           // most rows of one transaction
+	// Archive, if it is not nil, is called with instances of one queue before they are deleted. If it
+	// returns an error, they stay, and those of that queue are left for the next sweep.
+	Archive func(ctx context.Context, queue string, ids []int64) error
 	// Timeout bounds one transaction on the client's side: the server's own limit does not reach a
 	// client behind a network that swallows its answer. 0: no timeout.
 	Timeout time.Duration
@@ -26,8 +31,9 @@ type PruneParams struct {
 type Pruned struct {
 	Instances  int
 	Tombstones int
-	Unread     int     // unconsumed signals of the deleted instances
-	Refused    []int64 // due instances that Postgres would not delete, probably since a table of the host refers to them
+	Unread     int              // unconsumed signals of the deleted instances
+	Kept       map[string]error // queues whose instances were not archived, and why
+	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
 
 // Prune is one sweep of the GC. It deletes terminal instances that are older than their retention,
@@ -47,7 +53,7 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 			return sum, fmt.Errorf("look for instances to prune: %w", err)
 		}
 		more = len(page) == p.Limit
-		alone, err := s.deleteDue(ctx, p, page, &sum)
+		alone, err := s.deletePage(ctx, p, page, &sum)
 		if err != nil {
 			return sum, fmt.Errorf("prune %d instances: %w", len(page), err)
 		}
@@ -61,25 +67,28 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	return sum, nil
 }
 
+func (p *PruneParams) cancelled() time.Duration { return cmp.Or(p.Cancelled, p.Failed) }
+
 // prunable is the condition that an instance is due, and not spared for its parent's sake. OFFSET 0
 // keeps the subquery from becoming a join over the whole table.
 //
-// $1, $2 retention of done and failed, µs
+// $1, $2, $3 retention of done, failed and cancelled, µs
 const prunable = `
-  g.finished_at < (SELECT now FROM c) - CASE g.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END * interval '1 microsecond'
+  g.finished_at < (SELECT now FROM c) - CASE WHEN g.status = 'done' THEN $1::bigint WHEN g.failure = 'cancelled' THEN $3::bigint
+    ELSE $2::bigint END * interval '1 microsecond'
   AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round = g.parent_round AND NOT coalesce(
-    p.finished_at < (SELECT now FROM c) - CASE p.status WHEN 'done' THEN $1::bigint ELSE $2::bigint END * interval '1 microsecond',
-    false) OFFSET 0)`
+    p.finished_at < (SELECT now FROM c) - CASE WHEN p.status = 'done' THEN $1::bigint WHEN p.failure = 'cancelled' THEN $3::bigint
+      ELSE $2::bigint END * interval '1 microsecond', false) OFFSET 0)`
 
 // pruneDueSQL is the first of two steps. It reads a page of ids from the index of finished rows, in
 // the index's order, after the last row of the page before. least() lets it use that index; the
-// statement passes over rows with the longer retention. $3, $4 end and id of the last page's last
-// row $5 limit
+// statement passes over rows with the longer retention. $4, $5 end and id of the last page's last
+// row $6 limit
 const pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT g.finished_at, g.id FROM {s}.gen_durable g
-WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint) * interval '1 microsecond'
-  AND (g.finished_at, g.id) > ($3::timestamptz, $4::bigint) AND ` + prunable + `
-ORDER BY g.finished_at, g.id LIMIT $5::bigint`
+WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bigint) * interval '1 microsecond'
+  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND ` + prunable + `
+ORDER BY g.finished_at, g.id LIMIT $6::bigint`
 
 // lastDue is the last row of a page.
 type lastDue struct {
@@ -93,7 +102,8 @@ func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64,
 		_, err := pgx.ForEachRow(rows, []any{&last.at, &last.id}, func() error { ids = append(ids, last.id); return nil })
 		return err
 	}
-	err := s.sweep(ctx, p, s.stmt("prune due", pruneDueSQL, read, micros(p.Done), micros(p.Failed), last.at, last.id, p.Limit))
+	err := s.sweep(ctx, p, s.stmt("prune due", pruneDueSQL, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
+		last.at, last.id, p.Limit))
 	return ids, err
 }
 
@@ -101,10 +111,10 @@ func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64,
 // changed meanwhile by an operator's Retry (T80), and leaves locked rows for the next sweep (T6).
 // It deletes leaves only, since otherwise the foreign key would have to write the children, and
 // wait for them (T45). A later call deletes the parents. The signals go with their targets, by the
-// foreign key; the statement counts those that nobody had consumed. $3 ids $4 the sweepers' lock
-const pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($4::bigint) AS alone),
+// foreign key; the statement counts those that nobody had consumed. $4 ids $5 the sweepers' lock
+const pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
 l AS MATERIALIZED (
-  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($3::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
+  SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
     AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)
   ORDER BY g.id FOR UPDATE SKIP LOCKED),
 d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id)
@@ -118,7 +128,8 @@ func (s *Store) deleteDue(ctx context.Context, p PruneParams, ids []int64, sum *
 	alone = true
 	for left := len(ids); left > 0 && alone; {
 		var gone, unread int
-		err := s.sweep(ctx, p, s.stmt("prune", pruneSQL, readSwept(&alone, &gone, &unread), micros(p.Done), micros(p.Failed), ids, s.sweepers()))
+		err := s.sweep(ctx, p, s.stmt("prune", pruneSQL, readSwept(&alone, &gone, &unread), micros(p.Done), micros(p.Failed),
+			micros(p.cancelled()), ids, s.sweepers()))
 		if err != nil {
 			return s.narrowDown(ctx, p, ids, sum, err)
 		}
