@@ -273,7 +273,11 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		stmts = append(stmts, s.stmt("recheck", recheckSQL, readQueues(&out.Queues), b.parked, b.mark, b.presented))
 	}
 	if len(b.done) > 0 {
-		stmts = append(stmts, s.stmt("drop inbox", dropInboxSQL, readUnread(out), b.done, b.mark, b.received))
+		drop, args := dropInboxSQL, []any{b.done, b.mark, b.received}
+		if len(b.doneRecorded) > 0 {
+			drop, args = dropInboxRecordedSQL, append(args, b.doneRecorded, b.worker)
+		}
+		stmts = append(stmts, s.stmt("drop inbox", drop, readUnread(out), args...))
 	}
 	if b.spawn.len() > 0 && !b.inParts() {
 		stmts = append(stmts, s.stmt("spawn", spawnSQL, nil, b.spawn.args(b.mark)...))

@@ -58,23 +58,24 @@ type batch struct {
 	lo, hi, children                       []*int32
 	parent                                 []*int64
 
-	names      []string
-	parents    []int64 // distinct parents of terminal children
-	consumed   []int64 // presented signals without a dedup key
-	tombstones []int64 // presented signals with one
-	parked     []int64
-	presented  []int64 // signals presented to entries that park towards their own step
-	done       []int64
-	received   []int64 // signals presented to entries that are done
-	unless     unless
-	undecided  undecided
-	joiners    []int64  // terminal children
-	keys       []string // partition keys that these outcomes free
-	holders    []int64  // the instance whose claim held each of keys
-	spawn      specs    // children, up to messageBytes
-	spawned    int      // the bytes of spawn
-	later      []part   // further children, more than one message holds
-	kids       []kid    // the children with correlation keys, in spawn and in later
+	names        []string
+	parents      []int64 // distinct parents of terminal children
+	consumed     []int64 // presented signals without a dedup key
+	tombstones   []int64 // presented signals with one
+	parked       []int64
+	presented    []int64 // signals presented to entries that park towards their own step
+	done         []int64
+	received     []int64 // signals presented to entries that are done
+	doneRecorded []int64 // those of done that the history keeps
+	unless       unless
+	undecided    undecided
+	joiners      []int64  // terminal children
+	keys         []string // partition keys that these outcomes free
+	holders      []int64  // the instance whose claim held each of keys
+	spawn        specs    // children, up to messageBytes
+	spawned      int      // the bytes of spawn
+	later        []part   // further children, more than one message holds
+	kids         []kid    // the children with correlation keys, in spawn and in later
 }
 
 // fences holds the values that a row must still have for its outcome to count.
@@ -146,6 +147,9 @@ func (b *batch) add(n int, e *Entry) {
 	}
 	if o.Kind == step.Done {
 		b.done = append(b.done, c.ID)
+		if e.Record != nil {
+			b.doneRecorded = append(b.doneRecorded, c.ID)
+		}
 		for _, s := range c.Awaited {
 			b.received = append(b.received, s.ID)
 		}

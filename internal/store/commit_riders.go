@@ -66,7 +66,7 @@ const dropInboxSQL = `WITH d AS (DELETE FROM {s}.signals s
 WHERE s.target_id = ANY($1::bigint[])
   AND (SELECT g.commit_id FROM {s}.gen_durable g WHERE g.id = s.target_id AND g.status = 'done') = $2::uuid
 RETURNING s.id, s.target_id, s.name, s.consumed_at)
-SELECT d.target_id, d.name, count(*) FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`
+SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`
 
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in

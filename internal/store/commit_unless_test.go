@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/step"
@@ -134,6 +135,31 @@ func TestUnlessCountsWhatTheExecutionWasNotGiven(t *testing.T) {
 			b.exec(`DELETE FROM gendurable.gen_durable WHERE id = $1`, id)
 		}
 	}
+}
+
+// What is deleted unread of a recorded instance is in the history, and nothing of others.
+func TestUnreadSignalsAreRecorded(t *testing.T) {
+	b := newBench(t)
+	for range 2 {
+		id := b.parked("go")
+		for _, name := range []string{"go", "paid", "paid", "late"} {
+			b.deliver(id, named(name))
+		}
+	}
+	var entries []store.Entry
+	for _, c := range b.claim(most(2)).Claims {
+		require.Len(t, c.Awaited, 1, "consumed by its end")
+		entries = append(entries, store.Entry{Claim: c, Commit: ending(step.Done)})
+	}
+	entries[0].Record = &store.Record{}
+	got, err := b.Commit(t.Context(), uuid.NewString(), newMark(), entries, 0)
+	require.NoError(t, err)
+	require.Empty(t, got.Applied, "of another worker")
+	got = b.commit(newMark(), false, entries...)
+	require.Len(t, got.Unread, 4)
+	require.Equal(t, "1 × late, 2 × paid", b.text(`SELECT string_agg(error, ', ' ORDER BY error) FROM gendurable.history
+		WHERE kind = 'signal.unread' AND instance = $1 AND visit = $2 AND worker IS NOT NULL`, entries[0].Claim.ID, entries[0].Claim.Visit))
+	require.Equal(t, 2, b.number(`SELECT count(*) FROM gendurable.history WHERE kind = 'signal.unread'`))
 }
 
 // In one batch each outcome goes by its own names and its own inbox. What is deleted unread is

@@ -121,6 +121,16 @@ func (t *trail) args(args ...any) []any {
 	return append(args, t.took, t.ahead, t.diffs)
 }
 
+// dropInboxRecordedSQL is dropInboxSQL that also appends which signals of recorded instances nobody
+// had consumed, a row for each name. Its kind has a dot, so that the row counts as no run of a
+// step. $4 the recorded instances $5 worker
+var dropInboxRecordedSQL = strings.Replace(dropInboxSQL, "\nSELECT d.target_id", `,
+n AS (SELECT d.target_id`, 1) + `),
+w AS (` + historyInto + `(SELECT clock_timestamp()), g.id, g.visit, NULL, NULL, NULL, g.fsm_version, 'signal.unread', $5::uuid, g.fsm, g.step,
+    NULL, NULL, left(n.number || ' × ' || n.name, ` + errorMost + `), NULL
+  FROM n JOIN {s}.gen_durable g ON g.id = n.target_id WHERE g.id = ANY($4::bigint[]))
+SELECT n.target_id, n.name, n.number FROM n`
+
 // undecidedSQL appends what became of outcomes that end an instance only if no signal waits. The
 // update has ended them all, and unlessSQL, before this statement, has let some go on. Both left
 // this batch's mark, and hold the rows: so what the rows say now is what is committed. How long
