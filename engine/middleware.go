@@ -27,7 +27,8 @@ type Middleware struct {
 	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run once,
 	// with a context that derives from its own, and returns run's error, or another. An error, also
 	// one without a call of run, makes the step fail, and its handler is called as ever. Handlers and
-	// the functions of InTx do not go through it.
+	// the functions of InTx do not go through it. Of a batch step it surrounds each instance: run
+	// returns what the call has decided for that one.
 	Step func(ctx context.Context, i fsm.Info, run func(context.Context) error) error
 }
 

@@ -346,6 +346,31 @@ func TestAPoisonousInstanceFailsAloneInTheEnd(t *testing.T) {
 	}
 }
 
+// A call that asks to run again, since what it needs is away, costs nobody an attempt, and its
+// batches stay as large as they are.
+func TestABatchThatAsksToRunAgainIsNoSmaller(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		retrying(s, 20)
+		away := true
+		calls := batched(s, 20, 2*time.Second, func(_ context.Context, members []step.Member) []step.Decided {
+			if away {
+				away = false
+				return failAll(members, &fsm.BatchError{Size: len(members), Err: fsm.Again(time.Second)})
+			}
+			return each(members, done())
+		})
+		for range 20 {
+			s.db.insert(atBatch)
+		}
+		s.start()
+		s.ended(time.Minute)
+		require.Equal(t, []int{20, 20}, sizes(*calls))
+		for _, r := range s.db.all() {
+			require.Zero(t, r.Attempt)
+		}
+	})
+}
+
 func TestAPanicAndAnEndedGoroutineFailTheWholeBatch(t *testing.T) {
 	for name, fail := range map[string]func(){"goexit": runtime.Goexit, "panic": func() { panic("at the disco") }} {
 		t.Run(name, func(t *testing.T) {
