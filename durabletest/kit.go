@@ -199,5 +199,8 @@ func (k *Kit) noted() []Ran {
 // schedules returns the name of the engine's table in SQL.
 func (k *Kit) schedules() string { return quoted(k.schema) + ".schedules" }
 
+// windows returns the name of the table of windows in SQL.
+func (k *Kit) windows() string { return quoted(k.schema) + ".windows" }
+
 // instances returns the name of the engine's table in SQL.
 func (k *Kit) instances() string { return quoted(k.schema) + ".gen_durable" }

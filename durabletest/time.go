@@ -17,7 +17,7 @@ import (
 //
 // Advance does not move the clock of Postgres. Instead it moves the times of all instances that
 // have not ended nearer, in one transaction each time: eligible_at (delays, back-offs), the
-// deadlines of awaits, and those of the instances. Schedules follow a calendar of the kit's, which
+// deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle). Schedules follow a calendar of the kit's, which
 // begins at Config.Calendar and moves by exactly d: each occurrence in that time fires when its
 // turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no retention
 // passes. Times in the states of machines stay, and so does time.Now: an absolute time (At, Until)
@@ -78,6 +78,11 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 				await_deadline = await_deadline - $1::bigint * interval '1 microsecond',
 				deadline = deadline - $1::bigint * interval '1 microsecond'
 			WHERE status IN ('runnable', 'awaiting_signal', 'awaiting_children')`, by.Microseconds())
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE `+k.windows()+` SET opened_at = opened_at - $1::bigint * interval '1 microsecond',
+			until = until - $1::bigint * interval '1 microsecond'`, by.Microseconds())
 		return err
 	})
 	if err == nil {

@@ -94,7 +94,7 @@ func New(c Config) (*Engine, error) {
 		turn: make(chan struct{}, 1),
 	}
 	e.writer = writer{
-		engine: e, rows: e.insertRows, wake: e.nudge,
+		engine: e, rows: e.insertRows, beside: e.besides, wake: e.nudge,
 		sender: &signal.Sender{Inboxes: e.store, Inbox: c.Limits.Inbox, Logger: c.Logger},
 	}
 	e.life.Store(StateCreated)

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/store"
@@ -13,6 +14,8 @@ var (
 	// ErrDuplicate is returned by Insert and [Admin.Retry], as a *[DuplicateError], when another
 	// instance occupies the correlation key.
 	ErrDuplicate = errors.New("gendurable: key occupied")
+	// ErrThrottled is returned by Insert, as a *[ThrottledError], when the spec's window is taken.
+	ErrThrottled = errors.New("gendurable: window taken")
 	// ErrNoTarget is returned by Signal when no live instance has that address.
 	ErrNoTarget = store.ErrNoTarget
 	// ErrInboxFull is returned by Signal when the instance holds as many unconsumed signals as
@@ -73,6 +76,21 @@ func (e *DuplicateError) Error() string {
 
 // Is reports whether target is ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
+
+// ThrottledError says that another instance has the window of an insert: see [fsm.Spec.Throttle]. It
+// is an [ErrThrottled].
+type ThrottledError struct {
+	Key   fsm.Key // of the window
+	First fsm.ID  // the instance that has it; it may have ended
+	Until time.Time
+}
+
+func (e *ThrottledError) Error() string {
+	return fmt.Sprintf("%v: %.80q by instance %d until %s", ErrThrottled, string(e.Key), e.First, e.Until.UTC().Format(time.RFC3339))
+}
+
+// Is reports whether target is ErrThrottled.
+func (e *ThrottledError) Is(target error) bool { return target == ErrThrottled }
 
 // ConflictError says that an operator's verb was not carried out, since the instance's state does
 // not allow the verb, or no longer matches [IfUnchanged]. It is an [ErrConflict].

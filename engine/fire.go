@@ -200,6 +200,9 @@ func (e *Engine) occurrence(ctx context.Context, s *store.Schedule, mark string,
 	if err != nil {
 		return nil, err
 	}
+	if err := unruled(erased); err != nil { // by middleware: what it is to do here is not decided by a key
+		return nil, err
+	}
 	erased.Key, erased.Scope = key, step.ScopeAll // whatever middleware makes of it: it is what makes an occurrence happen once
 	return erased, nil
 }

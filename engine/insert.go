@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -16,15 +17,23 @@ import (
 // writer has the verbs that an Engine and a Tx share.
 type writer struct {
 	engine *Engine
-	rows   func(ctx context.Context, specs []*step.Spec) ([]store.Inserted, error) // inserts
+	rows   func(ctx context.Context, specs []*step.Spec, by store.By) ([]store.Inserted, store.Effects, error) // inserts
+	beside func(ctx context.Context, effects store.Effects)                                                    // told what an insert did to other instances
 	sender *signal.Sender
 	wake   func(queues ...string) // told where something became runnable
 }
 
-// Inserted is the new instance or, with Duplicate, the occupant of its key.
+// Inserted says what became of a spec. ID is the new instance or, where one of the others is set,
+// the instance that was there.
 type Inserted struct {
 	ID        fsm.ID `json:"id"`
-	Duplicate bool   `json:"duplicate"`
+	Duplicate bool   `json:"duplicate"` // nothing was inserted: ID occupies the key or has the window
+	// Replaced: ID waited, and is now what the spec says; see fsm.ConflictReplace and
+	// [fsm.Spec.Debounce].
+	Replaced bool `json:"replaced,omitempty"`
+	// Throttled: it is a Duplicate because of the spec's window; see [fsm.Spec.Throttle].
+	Throttled bool      `json:"throttled,omitempty"`
+	Until     time.Time `json:"until,omitzero"` // of a Throttled: when the window closes
 }
 
 // Insert inserts an instance and returns its id. Its machine need not be registered here.
@@ -33,8 +42,11 @@ type Inserted struct {
 // Where the connection breaks during the commit, an instance without a key is not inserted again,
 // and the error is ErrUnknown.
 //
-// Errors: a *[DuplicateError] if its key is occupied; a *[SpecError] if the spec is wrong, which
-// wraps ErrTooLarge for a state over the limit.
+// A spec with a policy or a window (see [fsm.Spec.OnConflict], [fsm.Spec.Throttle] and
+// [fsm.Spec.Debounce]) may replace an instance that waits. Then the id is that instance's.
+//
+// Errors: a *[DuplicateError] if its key is occupied; a *[ThrottledError] if its window is taken; a
+// *[SpecError] if the spec is wrong, which wraps ErrTooLarge for a state over the limit.
 func (w writer) Insert(ctx context.Context, spec fsm.Spec) (id fsm.ID, err error) {
 	err = w.around(ctx, describeInsert("insert", spec), func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
@@ -53,6 +65,9 @@ func (w writer) insertOne(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	if err != nil {
 		return 0, err
 	}
+	if done[0].Throttled {
+		return 0, &ThrottledError{Key: fsm.Key(erased.Window.Key), First: done[0].ID, Until: done[0].Until}
+	}
 	if done[0].Duplicate {
 		return 0, &DuplicateError{Key: fsm.Key(erased.Key), Occupant: done[0].ID}
 	}
@@ -61,8 +76,9 @@ func (w writer) insertOne(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 
 // InsertMany inserts any number of instances, of at most Limits.OutcomeBytes together, in one
 // transaction. It returns what became of each, in input order. An occupied key is no error but a
-// Duplicate; of two equal keys the first wins. A wrong spec, or one too many, refuses the whole
-// call with a *[SpecError] before anything is sent.
+// Duplicate, and a window that is taken a Throttled; of two equal keys the first wins, unless the
+// policy of the second says otherwise. A wrong spec, or one too many, refuses the whole call with a
+// *[SpecError] before anything is sent.
 func (w writer) InsertMany(ctx context.Context, specs []fsm.Spec) (done []Inserted, err error) {
 	if len(specs) == 0 {
 		return nil, nil
@@ -148,14 +164,19 @@ func (w writer) erase(ctx context.Context, i int, spec fsm.Spec) (*step.Spec, er
 }
 
 func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, error) {
-	rows, err := w.rows(ctx, specs)
+	by, err := cancelling(ctx, specs)
 	if err != nil {
 		return nil, err
 	}
+	rows, effects, err := w.rows(ctx, specs, by)
+	if err != nil {
+		return nil, err
+	}
+	w.beside(ctx, effects)
 	done := make([]Inserted, len(rows))
 	fresh := map[string]bool{}
 	for i, row := range rows {
-		done[i] = Inserted{ID: fsm.ID(row.ID), Duplicate: row.Duplicate}
+		done[i] = Inserted{ID: fsm.ID(row.ID), Duplicate: row.Duplicate, Replaced: row.Replaced, Throttled: row.Throttled, Until: row.Until}
 		if !row.Duplicate && w.engine.soon(specs[i]) {
 			fresh[specs[i].Queue] = true
 		}
@@ -166,18 +187,42 @@ func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, er
 	return done, nil
 }
 
+// cancelling returns who inserts, and why, for the audit of the instances that a policy cancels.
+func cancelling(ctx context.Context, specs []*step.Spec) (store.By, error) {
+	if !slices.ContainsFunc(specs, func(x *step.Spec) bool { return x.Conflict == step.ConflictNewest }) {
+		return store.By{}, nil
+	}
+	var o order
+	err := o.asked(ctx, VerbCancel)
+	return o.By, err
+}
+
 // insertRows inserts in a transaction of its own.
-func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec) (done []store.Inserted, err error) {
+func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec, by store.By) (done []store.Inserted, effects store.Effects, err error) {
+	if slices.ContainsFunc(specs, func(x *step.Spec) bool { return x.Window.Kind != "" }) {
+		defer e.explain(ctx, toOpenWindows, &err)
+	}
 	insertion := e.store.Insertion(specs)
+	insertion.Ask(by)
 	t := task{doing: "insert", attrs: []slog.Attr{slog.Int("instances", len(specs))}}
 	err = e.patiently(ctx, t, func() error {
 		done, err = insertion.Try(ctx)
 		return err
 	})
 	if err != nil {
-		return nil, insertion.Failed(err)
+		return nil, store.Effects{}, insertion.Failed(err)
 	}
-	return done, nil
+	return done, insertion.Effects(), nil
+}
+
+// besides nudges what an insert made runnable beside its own instances, and tells of those that it
+// cancelled.
+func (e *Engine) besides(ctx context.Context, effects store.Effects) {
+	e.nudge(effects.Queues...)
+	if len(effects.Ended) > 0 {
+		e.tell(ctx, effects.Ended)
+	}
+	e.promote(ctx, effects.Missed)
 }
 
 // soon reports whether an instance is due before the scheduler of its queue would look again by

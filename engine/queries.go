@@ -100,6 +100,8 @@ var instead = map[string]string{
 	"create " + ent.TypeSchedule:   "Config.Schedules declares schedules",
 	ent.TypeDefinition:             "Start stores the definitions of Config.Machines",
 	"create " + ent.TypeDefinition: "Start stores the definitions of Config.Machines",
+	ent.TypeWindow:                 "inserts open windows, and the engine's GC deletes them",
+	"create " + ent.TypeWindow:     "inserts open windows: Spec.Throttle, Spec.OncePer and Spec.Debounce",
 }
 
 func refuse(ent.Mutator) ent.Mutator {

@@ -166,6 +166,8 @@ func (s Schedule) validate(f *faults, field string, env *step.Env) declared {
 		f.add(field+".Spec", "it has a key: each occurrence has its own")
 	case o.Delay != 0 || !o.At.IsZero():
 		f.add(field+".Spec", "it has a delay or a time: the occurrence is its time")
+	case o.Conflict != fsm.ConflictRefuse || o.Window.Kind != "":
+		f.add(field+".Spec", "it has a policy or a window: Overlap says what becomes of an occurrence while the one before is live")
 	}
 	if d.Spec, err = s.spec.Erase(env); err != nil {
 		f.add(field+".Spec", "%w", err)

@@ -60,7 +60,8 @@ func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (Deliver
 // SignalOrInsert repeats transient faults as Signal does. It recognises its new instance where the
 // answer to the insertion was lost.
 //
-// Errors: those of Signal, and a *[SpecError] if the spec is wrong. Where the occupant has ended
+// Errors: those of Signal, and a *[SpecError] if the spec is wrong: a policy or a window is, since
+// the signal goes to the occupant whatever it does. Where the occupant has ended
 // and its scope keeps the key, the error is ErrNoTarget and a *[DuplicateError] in one.
 func (w writer) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) (done Inserted, err error) {
 	call := func() Call {
@@ -82,6 +83,9 @@ func (w writer) sendOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) 
 	if err := addressed(x); err != nil {
 		return Inserted{}, err
 	}
+	if err := unruled(x); err != nil {
+		return Inserted{}, err
+	}
 	erased, err := w.message(ctx, fsm.Key(x.Key), m)
 	if err != nil {
 		return Inserted{}, err
@@ -97,6 +101,17 @@ func (w writer) sendOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Message) 
 		w.wake(d.Queue)
 	}
 	return Inserted{ID: fsm.ID(d.Target), Duplicate: !d.Inserted}, nil
+}
+
+// unruled refuses a spec whose insert depends on more than whether its key is free.
+func unruled(spec *step.Spec) error {
+	switch {
+	case spec.Conflict != step.ConflictRefuse:
+		return &SpecError{Field: "conflict", Err: errors.New("only Insert, InsertMany and GetOrInsert take a policy but ConflictRefuse")}
+	case spec.Window.Kind != "":
+		return &SpecError{Field: "window", Err: errors.New("only Insert, InsertMany and GetOrInsert take a window")}
+	}
+	return nil
 }
 
 // message passes a message through middleware and validation.

@@ -54,6 +54,7 @@ func (e *Engine) WithPgx(tx pgx.Tx) *Tx {
 	if own, ok := tx.(interface{ Step() *store.StepTx }); ok {
 		t.step = own.Step()
 		t.wake = t.step.Note
+		t.hosted.Spare(t.step.Instance)
 	}
 	return t
 }
@@ -103,7 +104,7 @@ func (e *Engine) within(tx store.Transaction) *Tx {
 	rows := e.store.Within(tx)
 	t := &Tx{hosted: rows}
 	t.writer = writer{
-		engine: e, rows: rows.Insert, wake: t.note,
+		engine: e, rows: rows.Insert, beside: t.besides, wake: t.note,
 		sender: &signal.Sender{Inboxes: rows, Inbox: e.config.Limits.Inbox, Once: true, Logger: e.config.Logger},
 	}
 	return t
@@ -116,6 +117,17 @@ func (t *Tx) note(queues ...string) {
 		if !slices.Contains(t.queues, q) {
 			t.queues = append(t.queues, q)
 		}
+	}
+}
+
+// besides keeps for Nudge what an insert did to other instances. Inside of InTx the heartbeats and
+// the sweep of the keys tell of it.
+func (t *Tx) besides(_ context.Context, effects store.Effects) {
+	t.wake(effects.Queues...)
+	if t.step == nil {
+		t.mu.Lock()
+		t.ended, t.missed = append(t.ended, effects.Ended...), append(t.missed, effects.Missed...)
+		t.mu.Unlock()
 	}
 }
 

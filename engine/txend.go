@@ -63,12 +63,7 @@ func (t *Tx) Cancel(ctx context.Context, ids []fsm.ID, options ...VerbOption) ([
 	for i, c := range done.Changed {
 		cancelled[i], out[i] = c.ID, fsm.ID(c.ID)
 	}
-	t.wake(done.Queues...)
-	if t.step == nil {
-		t.mu.Lock()
-		t.ended, t.missed = append(t.ended, cancelled...), append(t.missed, done.Missed...)
-		t.mu.Unlock()
-	}
+	t.besides(ctx, store.Effects{Ended: cancelled, Promotion: done.Promotion})
 	return out, nil
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/window"
 	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/google/uuid"
@@ -52,6 +53,8 @@ type Client struct {
 	Signal *SignalClient
 	// Transition is the client for interacting with the Transition builders.
 	Transition *TransitionClient
+	// Window is the client for interacting with the Window builders.
+	Window *WindowClient
 	// Worker is the client for interacting with the Worker builders.
 	Worker *WorkerClient
 }
@@ -74,6 +77,7 @@ func (c *Client) init() {
 	c.Schedule = NewScheduleClient(c.config)
 	c.Signal = NewSignalClient(c.config)
 	c.Transition = NewTransitionClient(c.config)
+	c.Window = NewWindowClient(c.config)
 	c.Worker = NewWorkerClient(c.config)
 }
 
@@ -179,6 +183,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		Schedule:        NewScheduleClient(cfg),
 		Signal:          NewSignalClient(cfg),
 		Transition:      NewTransitionClient(cfg),
+		Window:          NewWindowClient(cfg),
 		Worker:          NewWorkerClient(cfg),
 	}, nil
 }
@@ -209,6 +214,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		Schedule:        NewScheduleClient(cfg),
 		Signal:          NewSignalClient(cfg),
 		Transition:      NewTransitionClient(cfg),
+		Window:          NewWindowClient(cfg),
 		Worker:          NewWorkerClient(cfg),
 	}, nil
 }
@@ -240,7 +246,7 @@ func (c *Client) Close() error {
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
 		c.Definition, c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue,
-		c.RecordedMachine, c.Schedule, c.Signal, c.Worker,
+		c.RecordedMachine, c.Schedule, c.Signal, c.Window, c.Worker,
 	} {
 		n.Use(hooks...)
 	}
@@ -251,7 +257,7 @@ func (c *Client) Use(hooks ...Hook) {
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
 		c.Definition, c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue,
-		c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Worker,
+		c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Window, c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -278,6 +284,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.Schedule.mutate(ctx, m)
 	case *SignalMutation:
 		return c.Signal.mutate(ctx, m)
+	case *WindowMutation:
+		return c.Window.mutate(ctx, m)
 	case *WorkerMutation:
 		return c.Worker.mutate(ctx, m)
 	default:
@@ -1588,6 +1596,139 @@ func (c *TransitionClient) Interceptors() []Interceptor {
 	return c.inters.Transition
 }
 
+// WindowClient is a client for the Window schema.
+type WindowClient struct {
+	config
+}
+
+// NewWindowClient returns a client for the Window from the given config.
+func NewWindowClient(c config) *WindowClient {
+	return &WindowClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `window.Hooks(f(g(h())))`.
+func (c *WindowClient) Use(hooks ...Hook) {
+	c.hooks.Window = append(c.hooks.Window, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `window.Intercept(f(g(h())))`.
+func (c *WindowClient) Intercept(interceptors ...Interceptor) {
+	c.inters.Window = append(c.inters.Window, interceptors...)
+}
+
+// Create returns a builder for creating a Window entity.
+func (c *WindowClient) Create() *WindowCreate {
+	mutation := newWindowMutation(c.config, OpCreate)
+	return &WindowCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of Window entities.
+func (c *WindowClient) CreateBulk(builders ...*WindowCreate) *WindowCreateBulk {
+	return &WindowCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *WindowClient) MapCreateBulk(slice any, setFunc func(*WindowCreate, int)) *WindowCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &WindowCreateBulk{err: fmt.Errorf("calling to WindowClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*WindowCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &WindowCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for Window.
+func (c *WindowClient) Update() *WindowUpdate {
+	mutation := newWindowMutation(c.config, OpUpdate)
+	return &WindowUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *WindowClient) UpdateOne(_m *Window) *WindowUpdateOne {
+	mutation := newWindowMutation(c.config, OpUpdateOne, withWindow(_m))
+	return &WindowUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *WindowClient) UpdateOneID(id string) *WindowUpdateOne {
+	mutation := newWindowMutation(c.config, OpUpdateOne, withWindowID(id))
+	return &WindowUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for Window.
+func (c *WindowClient) Delete() *WindowDelete {
+	mutation := newWindowMutation(c.config, OpDelete)
+	return &WindowDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *WindowClient) DeleteOne(_m *Window) *WindowDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *WindowClient) DeleteOneID(id string) *WindowDeleteOne {
+	builder := c.Delete().Where(window.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &WindowDeleteOne{builder}
+}
+
+// Query returns a query builder for Window.
+func (c *WindowClient) Query() *WindowQuery {
+	return &WindowQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeWindow},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a Window entity by its id.
+func (c *WindowClient) Get(ctx context.Context, id string) (*Window, error) {
+	return c.Query().Where(window.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *WindowClient) GetX(ctx context.Context, id string) *Window {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *WindowClient) Hooks() []Hook {
+	return c.hooks.Window
+}
+
+// Interceptors returns the client interceptors.
+func (c *WindowClient) Interceptors() []Interceptor {
+	return c.inters.Window
+}
+
+func (c *WindowClient) mutate(ctx context.Context, m *WindowMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&WindowCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&WindowUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&WindowUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&WindowDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown Window mutation op: %q", m.Op())
+	}
+}
+
 // WorkerClient is a client for the Worker schema.
 type WorkerClient struct {
 	config
@@ -1725,11 +1866,11 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 type (
 	hooks struct {
 		Definition, Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine,
-		Schedule, Signal, Worker []ent.Hook
+		Schedule, Signal, Window, Worker []ent.Hook
 	}
 	inters struct {
 		Definition, Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine,
-		Schedule, Signal, Transition, Worker []ent.Interceptor
+		Schedule, Signal, Transition, Window, Worker []ent.Interceptor
 	}
 )
 

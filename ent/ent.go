@@ -22,6 +22,7 @@ import (
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/ent/transition"
+	"github.com/gendurable/gendurable/ent/window"
 	"github.com/gendurable/gendurable/ent/worker"
 )
 
@@ -93,6 +94,7 @@ func checkColumn(t, c string) error {
 			schedule.Table:        schedule.ValidColumn,
 			signal.Table:          signal.ValidColumn,
 			transition.Table:      transition.ValidColumn,
+			window.Table:          window.ValidColumn,
 			worker.Table:          worker.ValidColumn,
 		})
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/gendurable/gendurable/ent/recordedmachine"
 	"github.com/gendurable/gendurable/ent/schedule"
 	"github.com/gendurable/gendurable/ent/signal"
+	"github.com/gendurable/gendurable/ent/window"
 	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/schema"
@@ -47,6 +48,7 @@ const (
 	TypeSchedule        = "Schedule"
 	TypeSignal          = "Signal"
 	TypeTransition      = "Transition"
+	TypeWindow          = "Window"
 	TypeWorker          = "Worker"
 )
 
@@ -10093,6 +10095,536 @@ func (m *SignalMutation) ResetEdge(name string) error {
 		return nil
 	}
 	return fmt.Errorf("unknown Signal edge %s", name)
+}
+
+// WindowMutation represents an operation that mutates the Window nodes in the graph.
+type WindowMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *string
+	uid           *uuid.UUID
+	instance      *fsm.ID
+	addinstance   *fsm.ID
+	opened_at     *time.Time
+	until         *time.Time
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*Window, error)
+	predicates    []predicate.Window
+}
+
+var _ ent.Mutation = (*WindowMutation)(nil)
+
+// windowOption allows management of the mutation configuration using functional options.
+type windowOption func(*WindowMutation)
+
+// newWindowMutation creates new mutation for the Window entity.
+func newWindowMutation(c config, op Op, opts ...windowOption) *WindowMutation {
+	m := &WindowMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeWindow,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withWindowID sets the ID field of the mutation.
+func withWindowID(id string) windowOption {
+	return func(m *WindowMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *Window
+		)
+		m.oldValue = func(ctx context.Context) (*Window, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().Window.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withWindow sets the old Window of the mutation.
+func withWindow(node *Window) windowOption {
+	return func(m *WindowMutation) {
+		m.oldValue = func(context.Context) (*Window, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m WindowMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m WindowMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of Window entities.
+func (m *WindowMutation) SetID(id string) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *WindowMutation) ID() (id string, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *WindowMutation) IDs(ctx context.Context) ([]string, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []string{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().Window.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetUID sets the "uid" field.
+func (m *WindowMutation) SetUID(u uuid.UUID) {
+	m.uid = &u
+}
+
+// UID returns the value of the "uid" field in the mutation.
+func (m *WindowMutation) UID() (r uuid.UUID, exists bool) {
+	v := m.uid
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldUID returns the old "uid" field's value of the Window entity.
+// If the Window object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WindowMutation) OldUID(ctx context.Context) (v uuid.UUID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldUID is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldUID requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldUID: %w", err)
+	}
+	return oldValue.UID, nil
+}
+
+// ResetUID resets all changes to the "uid" field.
+func (m *WindowMutation) ResetUID() {
+	m.uid = nil
+}
+
+// SetInstance sets the "instance" field.
+func (m *WindowMutation) SetInstance(f fsm.ID) {
+	m.instance = &f
+	m.addinstance = nil
+}
+
+// Instance returns the value of the "instance" field in the mutation.
+func (m *WindowMutation) Instance() (r fsm.ID, exists bool) {
+	v := m.instance
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInstance returns the old "instance" field's value of the Window entity.
+// If the Window object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WindowMutation) OldInstance(ctx context.Context) (v fsm.ID, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInstance is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInstance requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInstance: %w", err)
+	}
+	return oldValue.Instance, nil
+}
+
+// AddInstance adds f to the "instance" field.
+func (m *WindowMutation) AddInstance(f fsm.ID) {
+	if m.addinstance != nil {
+		*m.addinstance += f
+	} else {
+		m.addinstance = &f
+	}
+}
+
+// AddedInstance returns the value that was added to the "instance" field in this mutation.
+func (m *WindowMutation) AddedInstance() (r fsm.ID, exists bool) {
+	v := m.addinstance
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ResetInstance resets all changes to the "instance" field.
+func (m *WindowMutation) ResetInstance() {
+	m.instance = nil
+	m.addinstance = nil
+}
+
+// SetOpenedAt sets the "opened_at" field.
+func (m *WindowMutation) SetOpenedAt(t time.Time) {
+	m.opened_at = &t
+}
+
+// OpenedAt returns the value of the "opened_at" field in the mutation.
+func (m *WindowMutation) OpenedAt() (r time.Time, exists bool) {
+	v := m.opened_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldOpenedAt returns the old "opened_at" field's value of the Window entity.
+// If the Window object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WindowMutation) OldOpenedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldOpenedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldOpenedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldOpenedAt: %w", err)
+	}
+	return oldValue.OpenedAt, nil
+}
+
+// ResetOpenedAt resets all changes to the "opened_at" field.
+func (m *WindowMutation) ResetOpenedAt() {
+	m.opened_at = nil
+}
+
+// SetUntil sets the "until" field.
+func (m *WindowMutation) SetUntil(t time.Time) {
+	m.until = &t
+}
+
+// Until returns the value of the "until" field in the mutation.
+func (m *WindowMutation) Until() (r time.Time, exists bool) {
+	v := m.until
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldUntil returns the old "until" field's value of the Window entity.
+// If the Window object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WindowMutation) OldUntil(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldUntil is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldUntil requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldUntil: %w", err)
+	}
+	return oldValue.Until, nil
+}
+
+// ResetUntil resets all changes to the "until" field.
+func (m *WindowMutation) ResetUntil() {
+	m.until = nil
+}
+
+// Where appends a list predicates to the WindowMutation builder.
+func (m *WindowMutation) Where(ps ...predicate.Window) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the WindowMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *WindowMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.Window, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *WindowMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *WindowMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (Window).
+func (m *WindowMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *WindowMutation) Fields() []string {
+	fields := make([]string, 0, 4)
+	if m.uid != nil {
+		fields = append(fields, window.FieldUID)
+	}
+	if m.instance != nil {
+		fields = append(fields, window.FieldInstance)
+	}
+	if m.opened_at != nil {
+		fields = append(fields, window.FieldOpenedAt)
+	}
+	if m.until != nil {
+		fields = append(fields, window.FieldUntil)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *WindowMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case window.FieldUID:
+		return m.UID()
+	case window.FieldInstance:
+		return m.Instance()
+	case window.FieldOpenedAt:
+		return m.OpenedAt()
+	case window.FieldUntil:
+		return m.Until()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *WindowMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case window.FieldUID:
+		return m.OldUID(ctx)
+	case window.FieldInstance:
+		return m.OldInstance(ctx)
+	case window.FieldOpenedAt:
+		return m.OldOpenedAt(ctx)
+	case window.FieldUntil:
+		return m.OldUntil(ctx)
+	}
+	return nil, fmt.Errorf("unknown Window field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *WindowMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case window.FieldUID:
+		v, ok := value.(uuid.UUID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetUID(v)
+		return nil
+	case window.FieldInstance:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInstance(v)
+		return nil
+	case window.FieldOpenedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetOpenedAt(v)
+		return nil
+	case window.FieldUntil:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetUntil(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Window field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *WindowMutation) AddedFields() []string {
+	var fields []string
+	if m.addinstance != nil {
+		fields = append(fields, window.FieldInstance)
+	}
+	return fields
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *WindowMutation) AddedField(name string) (ent.Value, bool) {
+	switch name {
+	case window.FieldInstance:
+		return m.AddedInstance()
+	}
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *WindowMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	case window.FieldInstance:
+		v, ok := value.(fsm.ID)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddInstance(v)
+		return nil
+	}
+	return fmt.Errorf("unknown Window numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *WindowMutation) ClearedFields() []string {
+	return nil
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *WindowMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *WindowMutation) ClearField(name string) error {
+	return fmt.Errorf("unknown Window nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *WindowMutation) ResetField(name string) error {
+	switch name {
+	case window.FieldUID:
+		m.ResetUID()
+		return nil
+	case window.FieldInstance:
+		m.ResetInstance()
+		return nil
+	case window.FieldOpenedAt:
+		m.ResetOpenedAt()
+		return nil
+	case window.FieldUntil:
+		m.ResetUntil()
+		return nil
+	}
+	return fmt.Errorf("unknown Window field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *WindowMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *WindowMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *WindowMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *WindowMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *WindowMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *WindowMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *WindowMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown Window unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *WindowMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown Window edge %s", name)
 }
 
 // WorkerMutation represents an operation that mutates the Worker nodes in the graph.

@@ -32,6 +32,8 @@ type Tx struct {
 	Signal *SignalClient
 	// Transition is the client for interacting with the Transition builders.
 	Transition *TransitionClient
+	// Window is the client for interacting with the Window builders.
+	Window *WindowClient
 	// Worker is the client for interacting with the Worker builders.
 	Worker *WorkerClient
 
@@ -175,6 +177,7 @@ func (tx *Tx) init() {
 	tx.Schedule = NewScheduleClient(tx.config)
 	tx.Signal = NewSignalClient(tx.config)
 	tx.Transition = NewTransitionClient(tx.config)
+	tx.Window = NewWindowClient(tx.config)
 	tx.Worker = NewWorkerClient(tx.config)
 }
 

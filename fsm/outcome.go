@@ -293,6 +293,9 @@ func (s *spawning) erase(child Spec) (*step.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkUnruled(spec, "a child"); err != nil {
+		return nil, err
+	}
 	spec.Trace = s.exec.env.Trace(ctx)
 	return spec, nil
 }

@@ -37,6 +37,7 @@ type Spec struct {
 	keyed                error // why KeyFromState made no key
 	hasKey, hasPartition bool
 	after, when          bool
+	windows              bool // several kinds of windows were given
 	encoded              bool // state is already encoded
 }
 
@@ -54,6 +55,8 @@ type Options struct {
 	At           time.Time         `json:"at,omitzero"`             // zero: after Delay
 	Deadline     time.Duration     `json:"deadline_ns,omitempty"`   // from the insert on; 0: no deadline
 	Labels       map[string]string `json:"labels,omitempty"`
+	Conflict     Conflict          `json:"conflict,omitempty"`
+	Window       Window            `json:"window,omitzero"`
 }
 
 // Options returns the spec's values so far. A change to the labels that it returns does not change
@@ -175,10 +178,15 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make an instance's uid: %w", err)
 	}
+	delay := s.o.Delay
+	if s.o.Window.Kind == WindowDebounce {
+		delay = s.o.Window.For
+	}
 	return &step.Spec{
 		UID: uid, Machine: s.o.Machine, Version: s.o.Version, Step: s.o.Step, Queue: s.o.Queue, Priority: int16(s.o.Priority), //nolint:gosec // checked
-		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: s.o.Delay, At: at,
-		Deadline: s.o.Deadline, Labels: labels,
+		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: delay, At: at,
+		Deadline: s.o.Deadline, Labels: labels, Conflict: step.Conflict(s.o.Conflict),
+		Window: step.Window{Kind: s.o.Window.Kind, Key: string(s.o.Window.Key), For: s.o.Window.For, Most: s.o.Window.Most},
 	}, nil
 }
 
@@ -243,6 +251,12 @@ func (s Spec) check() (at time.Time, err error) {
 		if at, err = checkTime(s.o.At); err != nil {
 			return at, specFault("at", err)
 		}
+	}
+	if err := s.checkConflict(); err != nil {
+		return at, specFault("conflict", err)
+	}
+	if err := s.checkWindow(); err != nil {
+		return at, specFault("window", err)
 	}
 	return at, nil
 }

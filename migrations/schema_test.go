@@ -173,6 +173,8 @@ var (
 		signals_finite_check
 		signals_names_check
 		signals_times_check
+		windows_names_check
+		windows_times_check
 		workers_finite_check`)
 )
 

@@ -1,6 +1,7 @@
 // Package schema declares the tables of the engine as ent schemas: [Instance] (table gen_durable),
 // [Signal] (signals), [Schedule] (schedules), [Worker] (workers), [PausedQueue] (paused_queues),
-// [Gate] (gates), [Transition] (history) and [RecordedMachine] (recorded_machines).
+// [Gate] (gates), [Transition] (history), [RecordedMachine] (recorded_machines) and [Window]
+// (windows).
 //
 // The schemas serve two purposes: ent generates the typed client in package ent from them, and
 // package internal/ddl derives the DDL that the migrations must add up to (make drift compares the

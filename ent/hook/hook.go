@@ -117,6 +117,18 @@ func (f SignalFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, erro
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.SignalMutation", m)
 }
 
+// The WindowFunc type is an adapter to allow the use of ordinary
+// function as Window mutator.
+type WindowFunc func(context.Context, *ent.WindowMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f WindowFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.WindowMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.WindowMutation", m)
+}
+
 // The WorkerFunc type is an adapter to allow the use of ordinary
 // function as Worker mutator.
 type WorkerFunc func(context.Context, *ent.WorkerMutation) (ent.Value, error)

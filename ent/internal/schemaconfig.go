@@ -17,6 +17,7 @@ type SchemaConfig struct {
 	Schedule        string // Schedule table.
 	Signal          string // Signal table.
 	Transition      string // Transition table.
+	Window          string // Window table.
 	Worker          string // Worker table.
 }
 

@@ -385,6 +385,20 @@ var (
 			},
 		},
 	}
+	// WindowsColumns holds the columns for the "windows" table.
+	WindowsColumns = []*schema.Column{
+		{Name: "name", Type: field.TypeString, Size: 2147483647},
+		{Name: "uid", Type: field.TypeUUID},
+		{Name: "instance", Type: field.TypeInt64, Default: schema.Expr("0")},
+		{Name: "opened_at", Type: field.TypeTime},
+		{Name: "until", Type: field.TypeTime},
+	}
+	// WindowsTable holds the schema information for the "windows" table.
+	WindowsTable = &schema.Table{
+		Name:       "windows",
+		Columns:    WindowsColumns,
+		PrimaryKey: []*schema.Column{WindowsColumns[0]},
+	}
 	// WorkersColumns holds the columns for the "workers" table.
 	WorkersColumns = []*schema.Column{
 		{Name: "id", Type: field.TypeUUID},
@@ -415,6 +429,7 @@ var (
 		RecordedMachinesTable,
 		SchedulesTable,
 		SignalsTable,
+		WindowsTable,
 		WorkersTable,
 	}
 )
@@ -496,6 +511,13 @@ func init() {
 		"signals_finite_check": "isfinite(consumed_at)",
 		"signals_names_check":  "octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512",
 		"signals_times_check":  "isfinite(inserted_at)",
+	}
+	WindowsTable.Annotation = &entsql.Annotation{
+		Table: "windows",
+	}
+	WindowsTable.Annotation.Checks = map[string]string{
+		"windows_names_check": "octet_length(name) BETWEEN 3 AND 530",
+		"windows_times_check": "isfinite(opened_at) AND isfinite(until)",
 	}
 	WorkersTable.Annotation = &entsql.Annotation{
 		Table: "workers",

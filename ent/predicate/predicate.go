@@ -36,5 +36,8 @@ type Signal func(*sql.Selector)
 // Transition is the predicate function for transition builders.
 type Transition func(*sql.Selector)
 
+// Window is the predicate function for window builders.
+type Window func(*sql.Selector)
+
 // Worker is the predicate function for worker builders.
 type Worker func(*sql.Selector)

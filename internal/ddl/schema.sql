@@ -1,6 +1,12 @@
 -- Generated from package schema by make generate. DO NOT EDIT.
--- Create enum type "durable_status"
-CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
+-- Create "paused_queues" table
+CREATE TABLE "paused_queues" (
+  "queue" text NOT NULL,
+  "paused_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("queue"),
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
+  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+);
 -- Create "definitions" table
 CREATE TABLE "definitions" (
   "definition" text NOT NULL,
@@ -49,6 +55,8 @@ CREATE TABLE "gate_keys" (
   PRIMARY KEY ("key"),
   CONSTRAINT "gate_keys_check" CHECK (octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until))
 );
+-- Create enum type "durable_status"
+CREATE TYPE "durable_status" AS ENUM ('runnable', 'executing', 'awaiting_signal', 'awaiting_children', 'done', 'failed');
 -- Create "gen_durable" table
 CREATE TABLE "gen_durable" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -159,14 +167,6 @@ CREATE TABLE "lost_claims" (
 );
 -- Create index "lost_claims_key" to table: "lost_claims"
 CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
--- Create "paused_queues" table
-CREATE TABLE "paused_queues" (
-  "queue" text NOT NULL,
-  "paused_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("queue"),
-  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
-  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
-);
 -- Create "recorded_machines" table
 CREATE TABLE "recorded_machines" (
   "machine" text NOT NULL,
@@ -196,6 +196,17 @@ CREATE TABLE "schedules" (
 );
 -- Create index "schedules_due" to table: "schedules"
 CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
+-- Create "windows" table
+CREATE TABLE "windows" (
+  "name" text NOT NULL,
+  "uid" uuid NOT NULL,
+  "instance" bigint NOT NULL DEFAULT 0,
+  "opened_at" timestamptz NOT NULL,
+  "until" timestamptz NOT NULL,
+  PRIMARY KEY ("name"),
+  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
+  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
+);
 -- Create "workers" table
 CREATE TABLE "workers" (
   "id" uuid NOT NULL,

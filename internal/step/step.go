@@ -293,6 +293,8 @@ type Spec struct {
 	Deadline     time.Duration // 0: none
 	Labels       json.RawMessage
 	Trace        json.RawMessage
+	Conflict     Conflict
+	Window       Window // a zero Kind: none
 }
 
 // Bytes returns the size of the spec as it is sent to Postgres.
@@ -313,6 +315,42 @@ const (
 
 // Recorded reports whether transitions are kept.
 func (k Keep) Recorded() bool { return k == KeepTransitions || k == KeepStates }
+
+// Ruled reports whether the insert of the spec depends on more than whether its key is free.
+func (s *Spec) Ruled() bool { return s.Conflict != ConflictRefuse || s.Window.Kind != "" }
+
+// Conflict says what an insert does when a live instance occupies its correlation key. fsm.Conflict
+// has the same values.
+type Conflict uint8
+
+// The policies; fsm describes them.
+const (
+	ConflictRefuse Conflict = iota
+	ConflictReplace
+	ConflictNewest
+)
+
+// WindowKind says what a window makes of the inserts that come while it is open. fsm.WindowKind is
+// this type. The statements use these names, too.
+type WindowKind string
+
+// The kinds of windows; fsm describes them.
+const (
+	WindowThrottle WindowKind = "throttle"
+	WindowOnce     WindowKind = "once"
+	WindowDebounce WindowKind = "debounce"
+)
+
+// Window bounds how often specs with its key are inserted.
+type Window struct {
+	Kind WindowKind
+	Key  string
+	For  time.Duration
+	Most time.Duration // of a debounce, from the first spec on; 0: no bound
+}
+
+// Name returns the name of the window's row.
+func (w Window) Name() string { return string(w.Kind) + ":" + w.Key }
 
 // Machine is a definition with its types erased.
 type Machine struct {

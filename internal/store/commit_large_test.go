@@ -115,7 +115,8 @@ func TestInsertOfManyBytes(t *testing.T) {
 		require.GreaterOrEqual(t, w.count()-before, 4, "three messages and COMMIT")
 		b.exec(`DELETE FROM gendurable.gen_durable`)
 		tx := b.begin()
-		check(b.Within(store.Pgx(tx)).Insert(t.Context(), list))
+		got, _, err := b.Within(store.Pgx(tx)).Insert(t.Context(), list, store.By{})
+		check(got, err)
 		require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
 		require.NoError(t, tx.Rollback(t.Context()))
 	}

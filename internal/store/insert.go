@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -108,8 +109,11 @@ type occupant struct {
 
 // Inserted reports what an insert did with one spec.
 type Inserted struct {
-	ID        int64 // the new instance, or with Duplicate the one that occupies the key
+	ID        int64 // the new instance; with Replaced, Duplicate and Throttled the one that was there
 	Duplicate bool
+	Replaced  bool
+	Throttled bool      // a Duplicate because of the spec's window
+	Until     time.Time // of a Throttled: when the window closes
 }
 
 // insertTries bounds how often insertKeyed inserts again after the occupants of its keys have moved
@@ -123,9 +127,18 @@ type Insertion struct {
 	s            *Store
 	list         []*step.Spec
 	cols         specs
+	ruled        bool // some spec has a policy or a window
 	recognisable bool
 	doubt        [][]Inserted // results of tries whose COMMIT got no answer
+	effects      Effects
+	by           By
 }
+
+// Ask says who inserts, and why, for the audit of the instances that this cancels.
+func (i *Insertion) Ask(by By) { i.by = by }
+
+// Effects returns what the successful Try did to other instances.
+func (i *Insertion) Effects() Effects { return i.effects }
 
 // Insertion returns an Insertion of list. It sends nothing.
 func (s *Store) Insertion(list []*step.Spec) *Insertion {
@@ -135,6 +148,10 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 		i.cols.add(x)
 		i.recognisable = i.recognisable && x.Key != "" && x.Scope != step.ScopeNone
 	}
+	if i.ruled = anyRuled(list); i.ruled { // the caller may have replaced what others replace again
+		i.recognisable = false
+		return i
+	}
 	i.cols.chain()
 	return i
 }
@@ -143,7 +160,12 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 // error of [FaultTransient] the caller may try again. ErrUnknown is final: without a key, Try
 // cannot recognise what an earlier try inserted.
 func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
-	if len(i.doubt) == 0 {
+	if i.ruled {
+		err = i.s.interactive(ctx, slowLock, func(send send) error {
+			out, i.effects, err = i.s.insertRuled(send, i.list, 0, i.by)
+			return err
+		})
+	} else if len(i.doubt) == 0 {
 		out, err = i.s.insertOnce(ctx, &i.cols, i.list)
 	} else {
 		out, err = i.s.insertAgain(ctx, &i.cols, i.list, i.doubt)

@@ -24,6 +24,8 @@ func specsOf(keys ...string) (out []*step.Spec) {
 	return out
 }
 
+func dup(id int64) store.Inserted { return store.Inserted{ID: id, Duplicate: true} }
+
 func (b bench) insertSpecs(list []*step.Spec) []store.Inserted {
 	b.t.Helper()
 	got, err := b.Insert(b.t.Context(), list)
@@ -61,7 +63,7 @@ func TestInsertDuplicates(t *testing.T) {
 	list := specsOf("z", "held", "", "a", "z", "no address", "kept", "a", "ended", "")
 	list[9].Key, list[9].Scope = "held", step.ScopeNone // a key that is no address collides with nothing
 	got := b.insertSpecs(list)
-	for i, want := range []store.Inserted{{}, {held, true}, {}, {}, {got[0].ID, true}, {}, {kept, true}, {got[3].ID, true}, {}, {}} {
+	for i, want := range []store.Inserted{{}, dup(held), {}, {}, dup(got[0].ID), {}, dup(kept), dup(got[3].ID), {}, {}} {
 		require.Equal(t, want.Duplicate, got[i].Duplicate, "place %d", i)
 		if want.Duplicate {
 			require.Equal(t, want.ID, got[i].ID, "place %d", i)

@@ -31,7 +31,8 @@ type PruneParams struct {
 type Pruned struct {
 	Instances  int
 	Tombstones int
-	Unread     int              // unconsumed signals of the deleted instances
+	Unread     int // unconsumed signals of the deleted instances
+	Windows    int
 	Kept       map[string]error // queues whose instances were not archived, and why
 	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
@@ -63,6 +64,9 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	}
 	if err := s.pruneTombstones(ctx, p, &sum); err != nil {
 		return sum, fmt.Errorf("prune tombstones: %w", err)
+	}
+	if err := s.pruneWindows(ctx, p, &sum); err != nil {
+		return sum, fmt.Errorf("prune windows: %w", err)
 	}
 	return sum, nil
 }

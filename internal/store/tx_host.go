@@ -45,26 +45,36 @@ func (nothing) run(context.Context, *entpgx.Driver, ...entpgx.Stmt) error {
 // its plan without our settings. An error of Postgres has aborted the transaction, like an error of
 // the host's own statements. ErrNoTarget, ErrInboxFull and a duplicate have not.
 type Hosted struct {
-	s  *Store
-	tx Transaction
+	s   *Store
+	tx  Transaction
+	own int64
 }
 
 // Within returns the store's writes inside a transaction.
-func (s *Store) Within(tx Transaction) *Hosted { return &Hosted{s, tx} }
+func (s *Store) Within(tx Transaction) *Hosted { return &Hosted{s: s, tx: tx} }
 
-// Insert is [Store.Insert]. It repeats nothing: only the host can repeat its transaction.
-func (h *Hosted) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, error) {
-	var cols specs
-	for _, x := range list {
-		cols.add(x)
-	}
-	cols.chain()
+// Spare keeps inserts from cancelling an instance: the one whose step the transaction belongs to.
+// Its outcome decides what becomes of it.
+func (h *Hosted) Spare(id int64) { h.own = id }
+
+// Insert is [Store.Insert], and returns what it did to other instances. by is for the audit of
+// those that it cancels. It repeats nothing: only the host can repeat its transaction.
+func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []Inserted, effects Effects, err error) {
 	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) }
-	out, err := h.s.insertIn(send, &cols, list)
-	if err != nil {
-		return nil, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
+	if anyRuled(list) {
+		out, effects, err = h.s.insertRuled(send, list, h.own, by)
+	} else {
+		var cols specs
+		for _, x := range list {
+			cols.add(x)
+		}
+		cols.chain()
+		out, err = h.s.insertIn(send, &cols, list)
 	}
-	return out, nil
+	if err != nil {
+		return nil, Effects{}, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
+	}
+	return out, effects, nil
 }
 
 // Deliver is [Store.Deliver]. The target stays locked until the host's transaction ends. Its
