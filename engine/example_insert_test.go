@@ -56,6 +56,44 @@ func ExampleEngine_InsertMany() {
 	// nothing inserted: 1 priority
 }
 
+// Of the inserts in a window the first wins; of those that debounce, the last.
+func ExampleThrottledError() {
+	shop := openShop()
+	defer shop.close()
+	ctx := context.Background()
+
+	spec := checkout.New(order{ID: 42}).Throttle("checkout:42", time.Hour)
+	id, err := shop.eng.Insert(ctx, spec)
+	fmt.Println(err)
+	_, err = shop.eng.Insert(ctx, spec)
+	if taken, ok := errors.AsType[*engine.ThrottledError](err); ok {
+		fmt.Println(taken.Key, "is the first one's:", taken.First == id, errors.Is(err, engine.ErrThrottled))
+	}
+	// Output:
+	// <nil>
+	// checkout:42 is the first one's: true true
+}
+
+// Each spec finds what those before it have done, also in one call.
+func ExampleInserted() {
+	shop := openShop()
+	defer shop.close()
+	ctx := context.Background()
+
+	spec := checkout.New(order{ID: 42}).Key(orderKey(42)).After(time.Hour)
+	done, err := shop.eng.InsertMany(ctx, []fsm.Spec{spec, spec.OnConflict(fsm.ConflictReplace), spec, spec.OnConflict(fsm.ConflictNewest)})
+	for _, one := range done {
+		fmt.Println(one.ID == done[0].ID, one.Duplicate, one.Replaced)
+	}
+	fmt.Println(err)
+	// Output:
+	// true false false
+	// true false true
+	// true true false
+	// false false false
+	// <nil>
+}
+
 func ExampleEngine_GetOrInsert() {
 	shop := openShop()
 	defer shop.close()

@@ -199,8 +199,8 @@ func cancelling(ctx context.Context, specs []*step.Spec) (store.By, error) {
 
 // insertRows inserts in a transaction of its own.
 func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec, by store.By) (done []store.Inserted, effects store.Effects, err error) {
-	if slices.ContainsFunc(specs, func(x *step.Spec) bool { return x.Window.Kind != "" }) {
-		defer e.explain(ctx, toOpenWindows, &err)
+	if slices.ContainsFunc(specs, (*step.Spec).Ruled) {
+		defer e.explain(ctx, slices.Concat(toWrite, toRule), &err)
 	}
 	insertion := e.store.Insertion(specs)
 	insertion.Ask(by)

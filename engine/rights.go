@@ -46,13 +46,14 @@ var (
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
 		right("gen_durable_id_seq", "USAGE"))
 
-	toOpenWindows = right("windows", "SELECT", "INSERT", "UPDATE", "DELETE")
+	// toRule is what inserts by a policy or in a window take beside toWrite.
+	toRule = slices.Concat(right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("lost_claims", "INSERT"))
 
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"),
 		right("gate_keys", "SELECT", "INSERT", "UPDATE"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord,
-		toOpenWindows, toDeclareSchedules,
+		right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
 	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"), right("history", "INSERT"))

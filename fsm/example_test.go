@@ -276,6 +276,44 @@ func ExampleSpec() {
 	// spec: priority: 40000, want -32768 to 32767
 }
 
+// Edits of one document within five seconds of each other are one instance, the last one's.
+func ExampleSpec_Debounce() {
+	w := Checkout.New(Order{ID: 42}).Debounce("order:42", 5*time.Second, time.Minute).Options().Window
+	fmt.Println(w.Kind, w.Key, w.For, w.Most)
+
+	_, err := Checkout.New(Order{ID: 42}).Debounce("order:42", time.Minute, time.Second).Erase(nil) // the engine does this
+	fmt.Println(err)
+	// Output:
+	// debounce order:42 5s 1m0s
+	// spec: window: debounce for at most 1s, want 0 or 1m0s to 100 years
+}
+
+// The first insert wins, and for ten seconds the others are told of it.
+func ExampleSpec_Throttle() {
+	w := Checkout.New(Order{ID: 42}).Throttle("order:42", 10*time.Second).Options().Window
+	fmt.Println(w.Kind, w.Key, w.For)
+	// Output: throttle order:42 10s
+}
+
+// The first insert of each day wins, in UTC.
+func ExampleSpec_OncePer() {
+	w := Checkout.New(Order{ID: 42}).OncePer("report", 24*time.Hour).Options().Window
+	fmt.Println(w.Kind, w.Key, w.For)
+	// Output: once report 24h0m0s
+}
+
+// A policy needs a key that can be occupied.
+func ExampleSpec_OnConflict() {
+	spec := Checkout.New(Order{ID: 42}).OnConflict(fsm.ConflictReplace)
+	_, err := spec.Key("order:42").Erase(nil) // the engine does this
+	fmt.Println(err)
+	_, err = spec.Erase(nil)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// spec: conflict: a policy without a correlation key: nothing can occupy it
+}
+
 // Each named effect has a key of its own, the same whenever the visit runs again.
 func ExampleInfo_IdempotencyKey() {
 	first := fsm.InfoOf(&step.Claim{UID: [16]byte{1}, Visit: 7})

@@ -140,6 +140,8 @@ func TestOutcomeFaults(t *testing.T) {
 		"next unknown":         {func(v *cartVisit) fsm.Outcome { return v.Next("ned", v.State) }, "step", `no step "ned", only ["end" "start"]`},
 		"next without step":    {func(v *cartVisit) fsm.Outcome { return v.Next("", v.State) }, "step", `no step ""`},
 		"await unknown":        {func(v *cartVisit) fsm.Outcome { return v.Await("ned", v.State, paid) }, "step", `no step "ned"`},
+		"child with a policy":  {spawn(good, good.Key("k").OnConflict(fsm.ConflictReplace)), "children[1].conflict", "only verbs take a policy"},
+		"child with a window":  {spawn(good.Throttle("w", time.Second)), "children[0].window", "only verbs take a window"},
 		"children unknown":     {func(v *cartVisit) fsm.Outcome { return v.ScheduleChildren("ned", v.State) }, "step", `no step "ned"`},
 		"next negative":        {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(-1) }, "delay", "negative"},
 		"next over 100 y":      {func(v *cartVisit) fsm.Outcome { return v.Next("end", v.State).After(fsm.MaxDelay + 1) }, "delay", "100 years"},

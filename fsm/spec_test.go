@@ -36,6 +36,31 @@ func TestSpec(t *testing.T) {
 		Deadline: time.Hour}, plain)
 }
 
+func TestSpecRules(t *testing.T) {
+	t.Parallel()
+	spec := cartMachine.New(cart{})
+	for want, s := range map[step.Window]fsm.Spec{
+		{Kind: step.WindowThrottle, Key: "w", For: time.Millisecond}:           spec.Throttle("x", 0).Throttle("w", time.Millisecond),
+		{Kind: step.WindowOnce, Key: "w", For: fsm.MaxDelay}:                   spec.OncePer("w", fsm.MaxDelay),
+		{Kind: step.WindowDebounce, Key: "w", For: time.Hour, Most: time.Hour}: spec.Debounce("w", time.Hour, time.Hour),
+		{Kind: step.WindowDebounce, Key: "w", For: time.Second, Most: 0}:       spec.Key("k").Scope(fsm.ScopeNone).Debounce("w", time.Second, 0),
+		{Kind: step.WindowThrottle, Key: "w", For: time.Second, Most: 0}:       spec.Key("k").Throttle("w", time.Second),
+		{}: spec.Key("k").OnConflict(fsm.ConflictRefuse),
+	} {
+		got, err := s.Erase(nil)
+		require.NoError(t, err)
+		require.Equal(t, want, got.Window)
+		require.Equal(t, want.Kind != "", got.Ruled())
+		if want.Kind == step.WindowDebounce {
+			require.Equal(t, want.For, got.Delay)
+		}
+	}
+	got, err := spec.Key("k").OnConflict(fsm.ConflictNewest).Erase(nil)
+	require.NoError(t, err)
+	require.Equal(t, step.ConflictNewest, got.Conflict)
+	require.True(t, got.Ruled())
+}
+
 // Each insert makes an instance of its own, also two inserts of one spec.
 func TestSpecUIDs(t *testing.T) {
 	t.Parallel()
@@ -117,6 +142,22 @@ func TestSpecFaults(t *testing.T) {
 		"many labels":          {labelled(good, 17), "labels", "17 of them, at most 16"},
 		"state":                {unkeyed, "state", "NaN"},
 		"key from state":       {unkeyed.KeyFromState(), "key", "NaN"},
+		"policy":               {good.Key("k").OnConflict(3), "conflict", "none of the three"},
+		"policy without key":   {good.OnConflict(fsm.ConflictReplace), "conflict", "without a correlation key"},
+		"policy of a mark":     {good.Key("k").Scope(fsm.ScopeNone).OnConflict(fsm.ConflictNewest), "conflict", "ScopeNone"},
+		"window key":           {good.Throttle("", time.Second), "window", "empty"},
+		"long window key":      {good.OncePer(fsm.Key(long(513)), time.Second), "window", "at most 512"},
+		"window key NUL":       {good.Debounce("a\x00", time.Second, 0), "window", "NUL"},
+		"short window":         {good.Throttle("w", time.Millisecond-1), "window", "want 1ms to 100 years"},
+		"negative window":      {good.OncePer("w", -time.Hour), "window", "once for -1h0m0s, want 1ms"},
+		"long window":          {good.Debounce("w", fsm.MaxDelay+1, 0), "window", "100 years"},
+		"two windows":          {good.Throttle("w", time.Second).Debounce("w", time.Second, 0), "window", "one window"},
+		"short most":           {good.Debounce("w", time.Second, time.Millisecond), "window", "at most 1ms, want 0 or 1s"},
+		"negative most":        {good.Debounce("w", time.Second, -1), "window", "want 0 or 1s"},
+		"long most":            {good.Debounce("w", time.Second, fsm.MaxDelay+1), "window", "100 years"},
+		"debounce after":       {good.Debounce("w", time.Second, 0).After(0), "window", "After or At"},
+		"debounce at":          {good.At(time.Now()).Debounce("w", time.Second, 0), "window", "After or At"},
+		"debounce of a key":    {good.Key("k").Debounce("w", time.Second, 0), "window", "ScopeNone"},
 		"key from bad numbers": {cartMachine.New(cart{Extra: json.Number("1e200000")}).KeyFromState(), "key", "numeric"},
 	} {
 		t.Run(name, func(t *testing.T) {

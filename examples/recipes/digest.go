@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -10,18 +11,13 @@ import (
 
 var Digest = fsm.Declare[DigestArgs, fsm.None]("digest", fsm.Queue("mail"))
 
-type DigestArgs struct {
-	Customer string
-	Hour     time.Time
-}
+type DigestArgs struct{ Customer string }
 
 // requestDigest may be called as often as you like: each customer gets one digest an hour.
 func requestDigest(ctx context.Context, eng *engine.Engine, customer string) (first bool, err error) {
-	hour := time.Now().UTC().Truncate(time.Hour)
-	key := fsm.Key("digest:" + customer + ":" + hour.Format(time.RFC3339))
-	in, err := eng.GetOrInsert(ctx, Digest.New(DigestArgs{customer, hour}).Key(key).Scope(fsm.ScopeAll))
-	if err != nil {
-		return false, err
+	_, err = eng.Insert(ctx, Digest.New(DigestArgs{customer}).OncePer(fsm.Key("digest:"+customer), time.Hour))
+	if errors.Is(err, engine.ErrThrottled) {
+		return false, nil
 	}
-	return !in.Duplicate, nil
+	return err == nil, err
 }

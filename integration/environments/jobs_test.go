@@ -2,6 +2,7 @@ package environments
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -48,6 +49,15 @@ func clientTasks() []task {
 		}},
 		{"insert with a key", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.GetOrInsert(ctx, double.New(order{}).Key("k"))
+			return err
+		}},
+		{"insert by a policy", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Insert(ctx, double.New(order{}).Key("running").OnConflict(fsm.ConflictNewest))
+			return err
+		}},
+		{"insert in a window", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			once := double.New(order{}).Throttle("t", time.Hour)
+			_, err := eng.InsertMany(ctx, []fsm.Spec{once.Key("running"), once, once})
 			return err
 		}},
 		{"signal", func(ctx context.Context, eng *engine.Engine, g given) error {
@@ -133,7 +143,8 @@ func observerTasks() []task {
 		}},
 		{"signals", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Ent().Signal.Query().All(ctx)
-			return err
+			_, more := eng.Ent().Window.Query().All(ctx)
+			return errors.Join(err, more)
 		}},
 	}
 }
@@ -225,7 +236,7 @@ func newDesk(t *testing.T, job string) *desk {
 // does makes the role do a task, on fresh instances.
 func (d *desk) does(one task) error {
 	d.t.Helper()
-	execute(d.t, d.admin, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues`)
+	execute(d.t, d.admin, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.windows`)
 	boss, err := engine.New(engine.Config{Pool: d.admin, Logger: quiet, Schedules: []engine.Schedule{engine.Every(scheduled, 24*time.Hour, double.New(order{}))}})
 	require.NoError(d.t, err)
 	require.NoError(d.t, boss.Start(d.t.Context()), "which stores the schedule")
@@ -235,7 +246,7 @@ func (d *desk) does(one task) error {
 		return id
 	}
 	g := given{live: insert(patient.New(order{})), delayed: insert(double.New(order{}).After(time.Hour)), failed: insert(double.New(order{})),
-		running: insert(double.New(order{}).PartitionKey("k")), pool: d.pool}
+		running: insert(double.New(order{}).PartitionKey("k").Key("running")), pool: d.pool}
 	execute(d.t, d.admin, fmt.Sprintf(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'gone', lease_expires_at = now() + interval '1 h'
 		WHERE id = %d`, g.running))
 	_, err = boss.Admin().Cancel(d.t.Context(), g.failed)
@@ -324,7 +335,8 @@ func TestNoJobCanDoAnothers(t *testing.T) {
 		"worker":   queuesAndSchedules,
 		"client":   append(named(operatorTasks(), "workers", "paused queues", "schedules", "pause a schedule", "run a schedule"), queuesAndSchedules...),
 		"operator": named(clientTasks(), "signal", "signal or insert", "SQL functions"),
-		"observer": append(append(named(clientTasks(), "insert", "insert with a key", "signal", "signal or insert", "SQL functions"),
+		"observer": append(append(named(clientTasks(), "insert", "insert with a key", "insert by a policy", "insert in a window", "signal",
+			"signal or insert", "SQL functions"),
 			named(operatorTasks(), "cancel", "pause", "retry", "run now", "reschedule", "in bulk", "pause a schedule", "run a schedule")...), queuesAndSchedules...),
 	}
 	for job, tasks := range refused {
@@ -355,7 +367,7 @@ func TestNoJobCanDoAnothers(t *testing.T) {
 				require.ErrorContains(t, err, "42501", statement)
 			}
 			if job == "observer" {
-				for _, table := range []string{"gen_durable", "signals", "paused_queues", "workers", "schedules", "gates"} {
+				for _, table := range []string{"gen_durable", "signals", "paused_queues", "workers", "schedules", "gates", "windows"} {
 					_, err := d.pool.Exec(t.Context(), "DELETE FROM gendurable."+table)
 					require.ErrorContains(t, err, "42501", table)
 				}

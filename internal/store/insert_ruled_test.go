@@ -109,7 +109,9 @@ func TestThrottleOfAnOccupiedKey(t *testing.T) {
 // than the bound. One that has begun is left alone, and the next window has a bound of its own.
 func TestDebounce(t *testing.T) {
 	b := newBench(t)
-	x := func(n int) *step.Spec { return specWith(n, windowed(step.WindowDebounce, "k", time.Hour, 90*time.Minute)) }
+	x := func(n int) *step.Spec {
+		return specWith(n, windowed(step.WindowDebounce, "k", time.Hour, 90*time.Minute))
+	}
 	due := func(id int64) time.Duration {
 		seconds := b.number(`SELECT extract(epoch FROM eligible_at - clock_timestamp())::int FROM gendurable.gen_durable WHERE id = $1`, id)
 		return time.Duration(seconds) * time.Second
@@ -155,8 +157,8 @@ func TestReplaceWhatWaits(t *testing.T) {
 		"of another machine":         {columns{"fsm": `'other'`}, true},
 		"given back before it began": {columns{"claim_token": `7`}, false},
 		"waits for a retry":          {columns{"claim_token": `7`, "attempt": `1`}, false},
-		"executes": {columns{"status": `'executing'`, "claim_token": `7`, "locked_by": `'w'`, "lease_expires_at": `now() + interval '1 hour'`}, false},
-		"awaits":   {columns{"status": `'awaiting_signal'`, "awaits": `'{go}'`, "claim_token": `7`}, false},
+		"executes":                   {columns{"status": `'executing'`, "claim_token": `7`, "locked_by": `'w'`, "lease_expires_at": `now() + interval '1 hour'`}, false},
+		"awaits":                     {columns{"status": `'awaiting_signal'`, "awaits": `'{go}'`, "claim_token": `7`}, false},
 	} {
 		b.clear()
 		id := b.insert(columns{"fsm": `'m'`, "step": `'s'`, "correlation_key": `'k'`, "correlation_scope": liveScope}.with(c.row))
