@@ -17,9 +17,9 @@ import (
 //
 // Advance does not move the clock of Postgres. Instead it moves the times of all instances that
 // have not ended nearer, in one transaction each time: eligible_at (delays, back-offs), the
-// deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle). Schedules follow a calendar of the kit's, which
-// begins at Config.Calendar and moves by exactly d: each occurrence in that time fires when its
-// turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no retention
+// deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle).
+// Schedules follow a calendar of the kit's, which begins at Config.Calendar and moves by exactly d:
+// each occurrence in that time fires when its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no retention
 // passes. Times in the states of machines stay, and so does time.Now: an absolute time (At, Until)
 // that a step sets after an Advance is as far away as the real clock says. The few milliseconds
 // that the steps take are added to d; two things that are due less than that apart may become due

@@ -77,8 +77,8 @@ func (e *DuplicateError) Error() string {
 // Is reports whether target is ErrDuplicate.
 func (e *DuplicateError) Is(target error) bool { return target == ErrDuplicate }
 
-// ThrottledError says that another instance has the window of an insert: see [fsm.Spec.Throttle]. It
-// is an [ErrThrottled].
+// ThrottledError says that another instance has the window of an insert: see [fsm.Spec.Throttle].
+// It is an [ErrThrottled].
 type ThrottledError struct {
 	Key   fsm.Key // of the window
 	First fsm.ID  // the instance that has it; it may have ended

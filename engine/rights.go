@@ -47,7 +47,8 @@ var (
 		right("gen_durable_id_seq", "USAGE"))
 
 	// toRule is what inserts by a policy or in a window take beside toWrite.
-	toRule = slices.Concat(right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("lost_claims", "INSERT"))
+	toRule = slices.Concat(right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("lost_claims", "INSERT"),
+		right("history", "INSERT"))
 
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"),
 		right("gate_keys", "SELECT", "INSERT", "UPDATE"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),

@@ -44,6 +44,8 @@ func TestScheduleFaults(t *testing.T) {
 		"long jitter":        {engine.Cron("x", "@daily", spec).Jitter(25 * time.Hour), "Schedules[x].Jitter", "25h0m0s"},
 		"key":                {engine.Cron("x", "@daily", spec.Key("k")), "Schedules[x].Spec", "key"},
 		"delay":              {engine.Cron("x", "@daily", spec.After(time.Second)), "Schedules[x].Spec", "delay"},
+		"policy":             {engine.Cron("x", "@daily", spec.OnConflict(fsm.ConflictNewest)), "Schedules[x].Spec", "Overlap"},
+		"window":             {engine.Cron("x", "@daily", spec.Throttle("w", time.Hour)), "Schedules[x].Spec", "Overlap"},
 		"time":               {engine.Cron("x", "@daily", spec.At(time.Now())), "Schedules[x].Spec", "time"},
 		"no machine":         {engine.Cron("x", "@daily", fsm.Spec{}), "Schedules[x].Spec", "machine"},
 		"bad priority":       {engine.Cron("x", "@daily", spec.Priority(1<<20)), "Schedules[x].Spec", "1048576"},

@@ -18,8 +18,8 @@ const (
 	// ConflictReplace makes an occupant that still waits what the spec says: state, step, time and all
 	// else; its id stays. An instance waits until it is first claimed. Later nothing is inserted.
 	ConflictReplace = Conflict(step.ConflictReplace)
-	// ConflictNewest cancels an occupant that has not ended, also while it executes, and inserts. Where
-	// the scope keeps the key of an ended instance, nothing is inserted.
+	// ConflictNewest cancels an occupant that has not ended, also while it executes, and inserts.
+	// Where the scope keeps the key of an ended instance, nothing is inserted.
 	ConflictNewest = Conflict(step.ConflictNewest)
 )
 
@@ -71,11 +71,11 @@ func (s Spec) OncePer(key Key, period time.Duration) Spec {
 	return s.window(Window{Kind: WindowOnce, Key: key, For: period})
 }
 
-// Debounce delays the instance by quiet, and lets later inserts replace it while it waits: an insert
-// that debounces by the same window key makes the waiting instance what its own spec says, and
-// delays it by quiet again, but no longer than most after the first. With a most of 0 there is no
-// such bound. An instance waits until it is first claimed; one that has begun is left alone, and the
-// next insert is a first again. So whatever was inserted last does run.
+// Debounce delays the instance by quiet, and lets later inserts replace it while it waits. An
+// insert that debounces by the same window key makes the waiting instance what its own spec says,
+// and delays it by quiet again, but no longer than most after the first. With a most of 0 there is
+// no such bound. An instance waits until it is first claimed; one that has begun is left alone, and
+// the next insert is a first again. So whatever was inserted last does run.
 //
 // quiet is from 1 ms to 100 years, and most is not less. Debounce excludes After, At and a
 // correlation key that is occupied: use [Spec.PartitionKey] to run one instance at a time. For the

@@ -8,14 +8,14 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-type Document struct{ ID string }
+type Edit struct{ Document string }
 
-var Reindex = fsm.Declare[Document, fsm.None]("reindex")
+var Reindex = fsm.Declare[Edit, fsm.None]("reindex")
 
 // edited is called after each edit.
 func edited(ctx context.Context, eng *engine.Engine, document string) error {
 	key := "reindex:" + document
-	_, err := eng.Insert(ctx, Reindex.New(Document{document}).Debounce(fsm.Key(key), 5*time.Second, time.Minute).PartitionKey(key))
+	_, err := eng.Insert(ctx, Reindex.New(Edit{document}).Debounce(fsm.Key(key), 5*time.Second, time.Minute).PartitionKey(key))
 	return err
 }
 
@@ -24,7 +24,7 @@ type reindex struct {
 }
 
 func (m reindex) definition() fsm.Definition {
-	return Reindex.Job(func(ctx context.Context, d Document) (fsm.None, error) {
-		return fsm.None{}, m.index(ctx, d.ID)
+	return Reindex.Job(func(ctx context.Context, e Edit) (fsm.None, error) {
+		return fsm.None{}, m.index(ctx, e.Document)
 	}).Retry(fsm.RetryPolicy{MaxAttempts: fsm.Unlimited})
 }

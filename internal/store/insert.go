@@ -160,14 +160,15 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 // error of [FaultTransient] the caller may try again. ErrUnknown is final: without a key, Try
 // cannot recognise what an earlier try inserted.
 func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
-	if i.ruled {
+	switch {
+	case i.ruled:
 		err = i.s.interactive(ctx, slowLock, func(send send) error {
 			out, i.effects, err = i.s.insertRuled(send, i.list, 0, i.by)
 			return err
 		})
-	} else if len(i.doubt) == 0 {
+	case len(i.doubt) == 0:
 		out, err = i.s.insertOnce(ctx, &i.cols, i.list)
-	} else {
+	default:
 		out, err = i.s.insertAgain(ctx, &i.cols, i.list, i.doubt)
 	}
 	switch {

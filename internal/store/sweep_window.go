@@ -8,8 +8,9 @@ import (
 
 // pruneWindowsSQL deletes windows that have closed, of a page in the order of names. It keeps a
 // debounce whose instance still waits, however late: the next spec has to replace it. Under the
-// lock Postgres looks at the newest version of a window, but at instances as of the snapshot before.
-// A window that was opened anew in between closes after that snapshot, so the minute keeps it.
+// lock Postgres looks at the newest version of a window, but at instances as of the snapshot
+// before. A window that was opened anew in between closes after that snapshot, so the minute keeps
+// it.
 //
 // $1 the last name of the page before $2 the sweepers' lock $3 limit
 const pruneWindowsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($2::bigint) AS alone),
