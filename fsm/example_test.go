@@ -335,3 +335,20 @@ func ExampleSignal() {
 	fmt.Println(sent.Name, string(sent.Payload), sent.DedupKey, err)
 	// Output: payment_confirmed {"Cents":4200} evt-7 <nil>
 }
+
+// A payment may come while the last step runs. The instance then goes on with it, instead of
+// deleting it.
+func ExampleEnding_Unless() {
+	m := Checkout.Define(
+		fsm.Step("start", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.Stop(errUnpaid).Unless("late", Paid), nil
+		}).To("late"),
+		fsm.Step("late", func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			p, _, err := Paid.First(v)
+			return v.Done(Receipt{Order: v.State.ID, Paid: p.Cents}), err
+		}),
+	).Erase()
+	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{Step: "start", State: json.RawMessage(`{"ID":42}`)})
+	fmt.Println(out.Kind, "unless", out.Unless.Names, "else", out.Unless.Step, err)
+	// Output: stop unless [payment_confirmed] else late <nil>
+}

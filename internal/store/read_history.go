@@ -106,8 +106,8 @@ const stepTimesSQL = selectedText + `SELECT h.step, count(*), count(*) FILTER (W
   coalesce(percentile_disc(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (ORDER BY h.waited), '{0,0,0}'), (SELECT count(*) FROM h)
 FROM h GROUP BY h.step ORDER BY h.step`
 
-// stepFailuresSQL counts what goes wrong at the steps of a machine, the most frequent first, as many
-// as $6.
+// stepFailuresSQL counts what goes wrong at the steps of a machine, the most frequent first, as
+// many as $6.
 const stepFailuresSQL = selectedText + `, o AS (SELECT h.step, count(*) AS n FROM h GROUP BY h.step)
 SELECT h.step, h.kind, coalesce(h.failure, ''), coalesce(left(h.error, 200), ''), count(*), max(h.at), max(o.n), (SELECT sum(n)::bigint FROM o)
 FROM h JOIN o ON o.step = h.step WHERE h.failure IS NOT NULL OR h.kind IN ('retry', 'crash')
