@@ -248,7 +248,7 @@ var mutants = []mutant{
 	{"claim that heeds no gate", "gated/claim|claim again", "claim without a place", text("CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END", "0")},
 	{"end that keeps its place", "gated/done|claim", "place kept", text("gate = NULL, place = NULL, seat = NULL,\n  finished_at", "finished_at")},
 	{"claim that passes the lines by", "gated/done|claim", "line stands still", text("WHERE w.free > 0 AND (w.rate", "WHERE w.free > 9 AND (w.rate")},
-	{"claim that does not count", "gated/claim|claim again", "gate exceeded", text("r.places - cardinality(h.taken)", "r.places + 1", "least(w.places, cardinality", "least(2, cardinality")},
+	{"claim that does not count", "gated/claim|claim again", "gate exceeded", text("r.places - cardinality(h.taken)", "r.places + 1 - cardinality(h.taken)", "least(w.places, cardinality", "least(2, cardinality")},
 
 	{"no promotion", "executing/done|beat", "key stands still", text("WHERE n.pick_lane = 1)", "WHERE n.pick_lane = 9)")},
 	{"behind an anchor that is not held", "followed/done|claim", "key stands still",

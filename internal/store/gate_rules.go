@@ -52,6 +52,7 @@ UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r`
 
 // orders reads the paused queues and the gates into out.
 func (s *Store) orders(out *Polled) entpgx.Stmt {
+	began := time.Now()
 	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {
 		var paused *string
 		var since *time.Time
@@ -66,6 +67,9 @@ func (s *Store) orders(out *Polled) entpgx.Stmt {
 		})
 		slices.SortFunc(out.Paused, func(a, b PausedQueue) int { return strings.Compare(a.Queue, b.Queue) })
 		slices.SortFunc(out.Gates, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
+		if err == nil {
+			s.known.Store(&knownGates{out.Gates, began})
+		}
 		return err
 	})
 }

@@ -153,6 +153,7 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 		return i
 	}
 	i.cols.chain()
+	s.lineUp(&i.cols, list)
 	return i
 }
 
@@ -239,6 +240,9 @@ func (s *Store) insertIn(send send, cols *specs, list []*step.Spec) ([]Inserted,
 }
 
 func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
+	if len(cols.gates) > 0 {
+		return s.stmt("insert lined", insertLinedSQL, readFresh(fresh), append(cols.insertArgs(), cols.gates)...)
+	}
 	return s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)
 }
 

@@ -27,9 +27,10 @@ type specs struct {
 	lanes      []int16
 	labels     []*string
 	traces     []*string
-	lives      []*int64 // µs until the deadline
-	keyed      bool     // some entry has a correlation key
-	ids        []int64  // drawn before the insertion; nil: it draws them
+	lives      []*int64  // µs until the deadline
+	keyed      bool      // some entry has a correlation key
+	ids        []int64   // drawn before the insertion; nil: it draws them
+	gates      []*string // those at which they are in line; nil: none is
 
 	// The following columns are for children only.
 	parents []int64 // the distinct parents
@@ -112,12 +113,18 @@ func (c *specs) between(i, j int) *specs {
 		priorities: c.priorities[i:j], states: c.states[i:j], partitions: c.partitions[i:j], keys: c.keys[i:j], scopes: c.scopes[i:j],
 		micros: c.micros[i:j], times: c.times[i:j], lanes: c.lanes[i:j], labels: c.labels[i:j], traces: c.traces[i:j], lives: c.lives[i:j],
 		keyed: c.keyed, ids: c.ids[min(i, len(c.ids)):min(j, len(c.ids))],
+		gates: c.gates[min(i, len(c.gates)):min(j, len(c.gates))],
 	}
 }
 
 // byKey returns the specs in the order of their keys, those without first. Each has its id, from
-// ids in input order.
+// ids in input order. None is in line: so large an insertion puts all in front.
 func (c *specs) byKey(ids []int64) *specs {
+	for i, gate := range c.gates {
+		if gate != nil {
+			c.lanes[i] = 0
+		}
+	}
 	order := make([]int, c.len())
 	for i := range order {
 		order[i] = i

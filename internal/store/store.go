@@ -38,8 +38,10 @@ type Store struct {
 	}
 	// recording: some process records a machine. Polls keep it current.
 	recording atomic.Bool
-	own       chan struct{} // one turn for each step's own transaction that may be open at a time
-	again     chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
+	// known are the gates that the last poll has found: see Insertion.
+	known atomic.Pointer[knownGates]
+	own   chan struct{} // one turn for each step's own transaction that may be open at a time
+	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
