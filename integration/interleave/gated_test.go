@@ -33,7 +33,7 @@ func gated() world {
 
 // gatedClaims claims as a process that knows of gates: again, if another claim had the gate.
 func gatedClaims(name, worker string) verb {
-	return verb{name: name, family: "claim", touches: subject | key, turns: 9, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
+	return verb{name: name, family: "claim", touches: subject | key, turns: 6, quick: true, mayMeetKey: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error { return s.claimAtGates(ctx, worker) }
 		s.insist("claim", once(ctx), once)
 		s.claimLater(worker)
