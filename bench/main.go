@@ -29,6 +29,8 @@ var targets = []target{
 	{"P12", "fan-out, children, join", fanOut},
 	{"P15", "round trips of a batch of steps", roundTrips},
 	{"P16", "insert in one process, start in another", crossing},
+	{"H1", "no-op jobs with a history", drainRecorded},
+	{"H2", "instances of ten steps with a history", chainRecorded},
 }
 
 // defaultWorkers is as many as River's workers.

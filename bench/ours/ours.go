@@ -73,7 +73,7 @@ func MigrateSchema(ctx context.Context, db *lab.Database, schema string) error {
 
 // Clear empties the tables.
 func Clear(ctx context.Context, db *lab.Database) error {
-	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals RESTART IDENTITY")
+	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.history RESTART IDENTITY")
 }
 
 // Settle brings the table into the state in which autovacuum keeps it in a running system.

@@ -112,6 +112,7 @@ var checks = []check{
 	{"paused-queues", true, (*patient).pausedQueues},
 	{"retention", true, (*patient).retention},
 	{"definitions", true, (*patient).definitions},
+	{"history", true, (*patient).history},
 }
 
 // diagnosis is the result of doctor.

@@ -21,6 +21,7 @@ type instanceCommands struct {
 	Get        instanceGet        `cmd:"" help:"Show all of an instance: state, result, errors, inbox."`
 	Tree       instanceTree       `cmd:"" help:"Show the ancestors and the descendants of an instance."`
 	Why        instanceWhy        `cmd:"" help:"Say what holds an instance back."`
+	History    instanceHistory    `cmd:"" help:"Show what happened to an instance, also to one that is gone."`
 	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`
 	Cancel     instanceCancel     `cmd:"" help:"End live instances as failed."`
 	Retry      instanceRetry      `cmd:"" help:"Make failed instances runnable at the step they failed in."`

@@ -16,8 +16,11 @@ import (
 )
 
 type machineCommands struct {
-	List  machineList  `cmd:"" help:"List the machines that programs have stored, that have instances, or that workers register."`
-	Graph machineGraph `cmd:"" help:"Draw a machine as the program that runs it has stored it, with how many instances stand at each step."`
+	List     machineList     `cmd:"" help:"List the machines that programs have stored, that have instances, or that workers register."`
+	Times    machineTimes    `cmd:"" help:"Show how long the steps of a machine run and wait, from the history."`
+	Failures machineFailures `cmd:"" help:"Show what goes wrong at the steps of a machine, the most frequent first, from the history."`
+	Edges    machineEdges    `cmd:"" help:"Count the ways between the steps of a machine that were really taken, from the history."`
+	Graph    machineGraph    `cmd:"" help:"Draw a machine as the program that runs it has stored it, with how many instances stand at each step."`
 }
 
 type machineList struct {

@@ -115,6 +115,18 @@ var measures = []measured{
 		}
 		return entries
 	}},
+	{"commit that is recorded, claims kept", planRows, 30, "gen_durable_pkey", commitMeasured, recordedOutcomes(outcomesOf("bulk", step.Next, true))},
+	{"commit that is recorded, of Done", planRows, 40, "gen_durable_pkey", commitMeasured, recordedOutcomes(outcomesOf("bulk", step.Done, false))},
+	{"commit that is recorded, of Await", planRows, 50, "gen_durable_pkey", commitMeasured, recordedOutcomes(outcomesOf("bulk", step.Await, false))},
+	{"timeline", planRows, 20, "history_rest_instance_idx", func(e explained, _ any) int {
+		page, err := e.Timeline(e.t.Context(), 77, store.HistoryPlace{}, 500)
+		require.NoError(e.t, err)
+		return len(page)
+	}, func(e explained) any {
+		e.exec(`DELETE FROM gendurable.history`)
+		e.exec(`INSERT INTO gendurable.history (instance, kind) SELECT n % 100, 'next' FROM generate_series(1, 10000) n`)
+		return nil
+	}},
 	{"commit of Next", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, false)},
 	{"commit of Retry", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Retry, false)},
 	{"commit of Again", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Again, false)},
