@@ -40,6 +40,8 @@ const (
 	VerbReschedule = Verb(store.Reschedule)
 	VerbPause      = Verb(store.Pause)
 	VerbResume     = Verb(store.Resume)
+	VerbEdit       = Verb(store.Edits)
+	VerbRewind     = Verb(store.Rewind)
 )
 
 const (
@@ -57,6 +59,11 @@ type order struct {
 	store.Order
 	seen  fsm.ID // of Order.Seen
 	times int    // that were given
+
+	visit  *int64               // of AtVisit
+	change *fsm.Change          // of Edit and Rewind
+	to     *string              // of Rewind
+	graphs map[string]fsm.Graph // of Rewind: the definitions, once read
 }
 
 // Reason is an option of all verbs: why, in at most MaxReasonBytes. The audit keeps it; of Cancel,
@@ -214,7 +221,7 @@ func newOrder(ctx context.Context, verb Verb, options []VerbOption) (*order, err
 	if err := o.checkTime(); err != nil {
 		return nil, &VerbError{verb, "At", err}
 	}
-	return o, nil
+	return o, o.checkEdit()
 }
 
 func (o *order) checkTime() error {

@@ -60,7 +60,7 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 
 // bulkCriteria checks a verb and a filter. some reports whether there is any criterion.
 func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
-	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume}, verb) {
+	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume, VerbEdit, VerbRewind}, verb) {
 		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is none that Bulk knows", string(verb))}
 	}
 	c, some, err = criteria(f)
@@ -95,7 +95,7 @@ type Applied struct {
 // it cannot change (another instance has the key by now, or somebody keeps the row locked for more
 // than 2 s) and reports them at the end. It waits for the end of other faults until ctx ends.
 // Applied counts also where there is an error. Apply may be called again, and does the rest. A plan
-// of VerbReschedule needs the option [At].
+// of VerbReschedule needs the option [At], one of VerbEdit [Changing], one of VerbRewind [ToStep].
 //
 // Errors: a *[VerbError]; a *[DuplicateError] and others, joined.
 func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applied, err error) {
@@ -132,7 +132,7 @@ type bulk struct {
 // itself. Its error ends the whole.
 func (b *bulk) apply(ctx context.Context, ids []int64) error {
 	for n := 1; ; n++ {
-		done, err := b.admin.operate(ctx, ids, b.order)
+		done, err := b.operate(ctx, ids)
 		switch {
 		case err == nil:
 			b.count(done)
@@ -145,10 +145,7 @@ func (b *bulk) apply(ctx context.Context, ids []int64) error {
 			}
 			continue
 		case len(ids) == 1:
-			b.applied.Failed++
-			if len(b.errs) < bulkErrors {
-				b.errs = append(b.errs, fmt.Errorf("instance %d: %w", ids[0], err))
-			}
+			b.failed(fsm.ID(ids[0]), err)
 			return nil
 		}
 		for _, id := range ids {
@@ -157,6 +154,30 @@ func (b *bulk) apply(ctx context.Context, ids []int64) error {
 			}
 		}
 		return nil
+	}
+}
+
+// operate carries the order out on a batch.
+func (b *bulk) operate(ctx context.Context, ids []int64) (done store.Operated, err error) {
+	if b.order.change == nil && b.order.to == nil {
+		return b.admin.operate(ctx, ids, b.order)
+	}
+	counted := b.applied
+	errs := b.errs
+	if ids, err = b.prepare(ctx, ids); err == nil && len(ids) > 0 {
+		done, err = b.admin.operate(ctx, ids, b.order)
+	}
+	if err != nil {
+		b.applied, b.errs = counted, errs // the batch is tried again
+	}
+	return done, err
+}
+
+// failed counts an instance that could not be changed.
+func (b *bulk) failed(id fsm.ID, err error) {
+	b.applied.Failed++
+	if len(b.errs) < bulkErrors {
+		b.errs = append(b.errs, fmt.Errorf("instance %d: %w", id, err))
 	}
 }
 

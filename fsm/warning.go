@@ -83,6 +83,11 @@ func (g Graph) Warnings() []Warning {
 	return out
 }
 
+// Has reports whether there is a step of that name.
+func (g Graph) Has(step string) bool {
+	return slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Name == step })
+}
+
 // Leads reports whether a way leads from one step to another one. A step leads to itself.
 func (g Graph) Leads(from, to string) bool {
 	steps := make(map[string]GraphStep, len(g.Steps))

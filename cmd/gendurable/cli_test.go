@@ -146,7 +146,7 @@ func TestRightsThatLack(t *testing.T) {
 	require.Greater(t, used, 1, "sessions that this role does not see count, too")
 	for name, f := range h.examine(codeUnmet) {
 		switch name {
-		case "leases", "unserved", "steps", "paused-queues", "retention":
+		case "leases", "unserved", "steps", "paused-queues", "retention", "definitions":
 			require.Equal(t, gradeFail, f.Grade, "%v", f)
 			require.Contains(t, f.Seen, "permission denied for table")
 			require.Equal(t, "give this role the right to look, or --skip "+name, f.Do)
@@ -230,8 +230,8 @@ func TestCompletion(t *testing.T) {
 		h.in("completion", shell).is(codeDone).says("gendurable complete --")
 	}
 	for want, words := range map[string][]string{
-		"bench\ncompletion\ndev\ndoctor\ngate\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
-		"reschedule\nresume\nretry\n":          {"instance", "re"},
+		"audit\nbench\ncompletion\ndev\ndoctor\ngate\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
+		"reschedule\nresume\nretry\nrewind\n":  {"instance", "re"},
 		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
 		"crashes\n":                            {"instance", "retry", "--failure", "cr"},
 		"--once\n":                             {"top", "--on"},

@@ -29,6 +29,8 @@ type instanceCommands struct {
 	Resume     instanceResume     `cmd:"" help:"End a pause."`
 	RunNow     instanceRunNow     `cmd:"" help:"Make instances eligible now that wait for a time."`
 	Reschedule instanceReschedule `cmd:"" help:"Make runnable instances eligible at a time."`
+	Edit       instanceEdit       `cmd:"" help:"Change the state of instances that neither execute nor are done."`
+	Rewind     instanceRewind     `cmd:"" help:"Make such instances go on at an earlier step."`
 	Wait       instanceWait       `cmd:"" help:"Wait until an instance has ended; exit code 5 if it has failed."`
 }
 

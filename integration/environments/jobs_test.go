@@ -2,6 +2,7 @@ package environments
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -172,6 +173,17 @@ func operatorTasks() []task {
 		{"run now", on(delayed, (*engine.Admin).RunNow)},
 		{"reschedule", func(ctx context.Context, eng *engine.Engine, g given) error {
 			_, err := eng.Admin().Reschedule(ctx, g.delayed, time.Now().Add(time.Hour))
+			return err
+		}},
+		{"edit", func(ctx context.Context, eng *engine.Engine, g given) error {
+			_, err := eng.Admin().Edit(ctx, g.delayed, fsm.ChangeJSON(func(json.RawMessage) (json.RawMessage, error) { return json.RawMessage(`{}`), nil }))
+			return err
+		}},
+		{"rewind", func(ctx context.Context, eng *engine.Engine, g given) error {
+			i, err := eng.Get(ctx, g.delayed)
+			if err == nil {
+				_, err = eng.Admin().Rewind(ctx, g.delayed, i.Step, fsm.Change{})
+			}
 			return err
 		}},
 		{"in bulk", func(ctx context.Context, eng *engine.Engine, _ given) error {

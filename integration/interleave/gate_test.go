@@ -277,7 +277,7 @@ var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},
-	{"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
+	{"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},

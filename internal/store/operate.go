@@ -24,6 +24,8 @@ const (
 	Reschedule Verb = "reschedule"
 	Pause      Verb = "pause"
 	Resume     Verb = "resume"
+	Edits      Verb = "edit"
+	Rewind     Verb = "rewind"
 )
 
 // Applies describes the rows to which a verb applies.
@@ -35,6 +37,10 @@ type Applies struct {
 
 var live = []string{"runnable", "executing", "awaiting_signal", "awaiting_children"}
 
+// still are the statuses in which a state may be edited: no step is about to overwrite it, and
+// nobody has read a result of it.
+var still = []string{"runnable", "awaiting_signal", "awaiting_children", "failed"}
+
 var verbs = map[Verb]Applies{
 	Cancel:     {Statuses: live},
 	Retry:      {Statuses: []string{"failed"}},
@@ -42,6 +48,8 @@ var verbs = map[Verb]Applies{
 	Reschedule: {Statuses: []string{"runnable"}},
 	Pause:      {Statuses: live, Paused: new(false)},
 	Resume:     {Statuses: live, Paused: new(true)},
+	Edits:      {Statuses: still},
+	Rewind:     {Statuses: still},
 }
 
 // Applies returns the rows to which the verb applies.
@@ -68,6 +76,8 @@ type Order struct {
 	Filter      Filter
 	Key         string // "" or the correlation key that the instance must still occupy
 	Seen        *Seen
+	Edits       map[int64]Edit // of Edits and Rewind: by id, for each instance
+	NewKeys     bool           // of Edits: ends the visit, and so its idempotency keys
 }
 
 // Change reports what Operate did to an instance.
@@ -167,6 +177,7 @@ type operated struct {
 	child        bool
 	fits, can    bool
 	holds, still bool
+	joins        bool   // its children join at this visit
 	facts        string // for the audit
 }
 
@@ -181,7 +192,7 @@ const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
-  ` + factsOnly + `::text
+  ` + factsOnly + `::text, g.round > 0 AND g.round = g.visit
 FROM {s}.gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])))
 ORDER BY g.id FOR NO KEY UPDATE OF g`
@@ -220,10 +231,14 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 		return nil
 	}
 	done := map[int64]bool{}
-	if err := send(append(s.carryOut(todo, o, done, out), s.audited(todo, o))...); err != nil {
+	if err := send(s.carryOut(todo, o, done, out)...); err != nil {
 		return err
 	}
 	for _, row := range todo {
+		if !done[row.id] && (o.Verb == Edits || o.Verb == Rewind) { // visit or state are others than those of the copy
+			out.Refused = append(out.Refused, Refusal{ID: row.id, Status: row.status, Why: ErrChanged})
+			continue
+		}
 		if !done[row.id] {
 			return fmt.Errorf("instance %d is locked, %s, and was not changed", row.id, row.status)
 		}
@@ -248,7 +263,7 @@ func readOperated(into map[int64]*operated) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r operated
-			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still, &r.facts); err != nil {
+			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still, &r.facts, &r.joins); err != nil {
 				return err
 			}
 			into[r.id] = &r
@@ -271,15 +286,26 @@ func (o *Order) refuses(r *operated, asked bool) error {
 		return ErrUnmatched
 	case !r.can:
 		return ErrApplies
+	case o.NewKeys && r.joins:
+		return ErrJoins
+	case o.unprepared(r.id):
+		return ErrChanged
 	}
 	return nil
+}
+
+// unprepared reports whether nobody has decided what an edit makes of an instance: it executed when
+// it was read.
+func (o *Order) unprepared(id int64) bool {
+	_, prepared := o.Edits[id]
+	return (o.Verb == Edits || o.Verb == Rewind) && !prepared
 }
 
 func (o *Order) becomes(was string) string {
 	switch o.Verb { //nolint:exhaustive // the others leave the status alone
 	case Cancel:
 		return "failed"
-	case Retry:
+	case Retry, Rewind:
 		return "runnable"
 	}
 	return was
@@ -293,16 +319,16 @@ func (s *Store) carryOut(todo []*operated, o *Order, done map[int64]bool, out *O
 		return err
 	}
 	if o.Verb == Cancel {
-		return s.cancelAll(todo, o, read, out)
+		return append(s.cancelAll(todo, o, read, out), s.audited(todo, o))
 	}
 	ids := make([]int64, len(todo))
 	var keys []string
 	for i, r := range todo {
 		ids[i] = r.id
-		if r.key != "" && r.status == "runnable" && (o.Verb == Pause || o.Verb == Reschedule) { // it may have been the head of its key
+		if r.key != "" && r.status == "runnable" && (o.Verb == Pause || o.Verb == Reschedule || o.Verb == Rewind) { // it may have been the head of its key
 			keys = append(keys, r.key)
 		}
-		if o.Verb != Pause && r.status == "runnable" || o.Verb == Retry {
+		if o.Verb != Pause && r.status == "runnable" || o.Verb == Retry || o.Verb == Rewind {
 			out.Queues = append(out.Queues, r.queue)
 		}
 	}
@@ -318,8 +344,10 @@ func (s *Store) carryOut(todo []*operated, o *Order, done map[int64]bool, out *O
 		stmts = append(stmts, s.stmt("pause", pauseSQL, read, ids))
 	case Resume:
 		stmts = append(stmts, s.stmt("resume", resumeSQL, read, ids))
+	case Edits, Rewind: // they record themselves
+		return append(append(stmts, s.edits(todo, o, read)), s.promotion(keys, out)...)
 	}
-	return append(stmts, s.promotion(keys, out)...)
+	return append(append(stmts, s.promotion(keys, out)...), s.audited(todo, o))
 }
 
 // promotion brings the next row of each key forward, since the order has taken a row from the key.
