@@ -101,7 +101,7 @@ func TestStartPassesOverADefinitionThatSomebodyHolds(t *testing.T) {
 	t.Parallel()
 	ctx := within(t)
 	console, pool := client(t)
-	require.NoError(t, open(t, pool, declares("a")).Start(ctx))
+	working(t, pool, declares("a"))
 	tx, err := pool.Begin(ctx)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, tx.Rollback(context.Background())) }()
