@@ -25,15 +25,8 @@ const (
 // someone had locked their next row when it should have come forward, or a claim has moved a row
 // aside behind one that someone had locked. It promotes each again until store.Promote no longer
 // misses it. If this process dies, the sweep of the keys finds them.
-//
-// Another one of these holds gates: see lines.
 type promotions struct {
 	*process
-	// bring brings the next rows of keys forward, and returns the keys that it has missed. tried says
-	// how often each was tried before.
-	bring func(ctx context.Context, keys []string, tried map[string]int) (missed []string, err error)
-	doing string        // what bring does, for the log
-	soon  time.Duration // the pause before the first try
 
 	mu   sync.Mutex
 	keys map[string]retry
@@ -48,17 +41,7 @@ type retry struct {
 }
 
 func newPromotions(p *process) *promotions {
-	out := &promotions{process: p, doing: "promote partition keys", soon: promoteSoon, keys: map[string]retry{}, wake: make(chan struct{}, 1)}
-	out.bring = func(ctx context.Context, keys []string, _ map[string]int) ([]string, error) {
-		done, err := p.db.Promote(ctx, keys)
-		if err != nil {
-			return nil, err
-		}
-		p.reportRefused("bring a partition key's next instance forward", done.Refused)
-		p.Nudge(done.Queues...)
-		return done.Missed, nil
-	}
-	return out
+	return &promotions{process: p, keys: map[string]retry{}, wake: make(chan struct{}, 1)}
 }
 
 // add adds keys. A key that is here already keeps its pace, however often it is missed.
@@ -75,10 +58,7 @@ func (p *promotions) addAfter(keys []string, tried map[string]int) {
 	for _, k := range keys {
 		if _, here := p.keys[k]; !here {
 			n := tried[k] + 1
-			pause := p.soon
-			if n > 1 || pause > 0 {
-				pause = pace.Backoff(n, promoteSoon, late)
-			}
+			pause := pace.Backoff(n, promoteSoon, late)
 			p.keys[k] = retry{tries: n, pause: pause, at: now + pause}
 		}
 	}
@@ -134,12 +114,14 @@ func (p *promotions) again(ctx context.Context) (in time.Duration, some bool) {
 func (p *promotions) promote(ctx context.Context, keys []string, tried map[string]int) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	missed, err := p.bring(ctx, keys, tried)
+	done, err := p.db.Promote(ctx, keys)
 	if err != nil {
-		p.trouble(p.doing, err)
-		missed = keys
+		p.trouble("promote partition keys", err)
+		done.Missed = keys
 	}
-	p.addAfter(missed, tried)
+	p.reportRefused("bring a partition key's next instance forward", done.Refused)
+	p.Nudge(done.Queues...)
+	p.addAfter(done.Missed, tried)
 }
 
 // next returns in how long the next key is due.
