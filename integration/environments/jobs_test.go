@@ -249,6 +249,8 @@ func newDesk(t *testing.T, job string) *desk {
 func (d *desk) does(one task) error {
 	d.t.Helper()
 	execute(d.t, d.admin, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.windows`)
+	execute(d.t, d.admin, `INSERT INTO gendurable.definitions (definition, machine, version, graph)
+		VALUES ('double/1', 'double', 1, '{"steps": [{"name": "start"}]}') ON CONFLICT DO NOTHING`)
 	boss, err := engine.New(engine.Config{Pool: d.admin, Logger: quiet, Schedules: []engine.Schedule{engine.Every(scheduled, 24*time.Hour, double.New(order{}))}})
 	require.NoError(d.t, err)
 	require.NoError(d.t, boss.Start(d.t.Context()), "which stores the schedule")
