@@ -29,6 +29,8 @@ var targets = []target{
 	{"P12", "fan-out, children, join", fanOut},
 	{"P15", "round trips of a batch of steps", roundTrips},
 	{"P16", "insert in one process, start in another", crossing},
+	{"P17", "drain behind a gate that hardly bounds it, beside none", limits},
+	{"P18", "a full tenant's backlog ahead of other tenants", exhausted},
 	{"H1", "no-op jobs with a history", drainRecorded},
 	{"H2", "instances of ten steps with a history", chainRecorded},
 }

@@ -16,7 +16,7 @@ func TestDrainHeedsGates(t *testing.T) {
 	kit := newShop(t)
 	admin := kit.Engine.Admin()
 	set := func(places int) {
-		_, err := admin.SetGate(t.Context(), engine.Gate{Name: "shops", Label: "shop", Places: places})
+		_, err := admin.SetGate(t.Context(), engine.Gate{Name: "shops", Label: "shop", Places: places, Closed: places == 0})
 		require.NoError(t, err)
 	}
 	set(0)

@@ -202,5 +202,7 @@ func (k *Kit) schedules() string { return quoted(k.schema) + ".schedules" }
 // windows returns the name of the table of windows in SQL.
 func (k *Kit) windows() string { return quoted(k.schema) + ".windows" }
 
+func (k *Kit) gateKeys() string { return quoted(k.schema) + ".gate_keys" }
+
 // instances returns the name of the engine's table in SQL.
 func (k *Kit) instances() string { return quoted(k.schema) + ".gen_durable" }

@@ -17,13 +17,14 @@ import (
 //
 // Advance does not move the clock of Postgres. Instead it moves the times of all instances that
 // have not ended nearer, in one transaction each time: eligible_at (delays, back-offs), the
-// deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle).
-// Schedules follow a calendar of the kit's, which begins at Config.Calendar and moves by exactly d:
-// each occurrence in that time fires when its turn comes. Nothing else moves. inserted_at,
-// updated_at and finished_at stay, so no retention passes. Times in the states of machines stay,
-// and so does time.Now: an absolute time (At, Until) that a step sets after an Advance is as far
-// away as the real clock says. The few milliseconds that the steps take are added to d; two things
-// that are due less than that apart may become due together.
+// deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle),
+// with the rates of gates, and with what is closed for a time. Schedules follow a calendar of the kit's,
+// which begins at Config.Calendar and moves by exactly d: each occurrence in that time fires when
+// its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no retention
+// passes. Times in the states of machines stay, and so does time.Now: an absolute time (At, Until)
+// that a step sets after an Advance is as far away as the real clock says. The few milliseconds
+// that the steps take are added to d; two things that are due less than that apart may become due
+// together.
 //
 // d is at most 100 years, as any delay. The errors are those of [Kit.Drain]; the limit counts all
 // steps of the Advance.
@@ -65,6 +66,7 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 				SELECT eligible_at AS at FROM `+k.instances()+` WHERE status = 'runnable' AND NOT paused
 				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status = 'awaiting_signal'
 				UNION ALL SELECT deadline FROM `+k.instances()+` WHERE finished_at IS NULL
+				UNION ALL SELECT closed_until FROM `+k.gateKeys()+` WHERE closed_until < '9999-01-01'
 				UNION ALL SELECT c.now + (next_at - $1::timestamptz) FROM `+k.schedules()+`, c WHERE paused_at IS NULL) g
 			WHERE g.at > c.now`, k.today)
 		if err := row.Scan(&next); err != nil {
@@ -73,6 +75,9 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 		by = most
 		if next != nil {
 			by = min(by, time.Duration(*next)*time.Microsecond)
+		}
+		if due := k.hand.NextDue(); due > 0 { // what waits for a rate has no time of its own
+			by = min(by, due)
 		}
 		_, err := tx.Exec(ctx, `UPDATE `+k.instances()+` SET eligible_at = eligible_at - $1::bigint * interval '1 microsecond',
 				await_deadline = await_deadline - $1::bigint * interval '1 microsecond',
@@ -83,6 +88,12 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 		}
 		_, err = tx.Exec(ctx, `UPDATE `+k.windows()+` SET opened_at = opened_at - $1::bigint * interval '1 microsecond',
 			until = until - $1::bigint * interval '1 microsecond'`, by.Microseconds())
+		if err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE `+k.gateKeys()+` SET at = at - $1::bigint * interval '1 microsecond',
+				closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until - $1::bigint * interval '1 microsecond' ELSE closed_until END`,
+			by.Microseconds())
 		return err
 	})
 	if err == nil {

@@ -1,44 +1,129 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// A *[VerbError] of SetGate and DropGate names the verb by one of these.
+// A *[VerbError] of the verbs for gates names the verb by one of these.
 const (
-	VerbSetGate  Verb = "set_gate"
-	VerbDropGate Verb = "drop_gate"
+	VerbSetGate       Verb = "set_gate"
+	VerbDropGate      Verb = "drop_gate"
+	VerbCloseGate     Verb = "close_gate"
+	VerbOpenGate      Verb = "open_gate"
+	VerbSetGateWeight Verb = "set_gate_weight"
 )
 
-// MaxGateNameBytes and MaxGatePlaces bound a [Gate].
+// These bound a [Gate] and its keys.
 const (
 	MaxGateNameBytes = 64
-	MaxGatePlaces    = 10_000
+	MaxGatePlaces    = 10_000               // of Places and of Total
+	MaxGateRate      = 1_000_000            // of Rate.N, and of Rate.Burst
+	MaxGatePer       = 365 * 24 * time.Hour // of Rate.Per
+	MaxGateWeight    = 100
 )
 
-// Gate bounds how many instances execute a step at a time, in all processes together. It concerns
-// the instances that match all of Queue, Machine, Step and Label that are not empty: without any,
-// all instances.
+// Gate bounds how many instances execute a step at a time, how many begin in a period, or both, in
+// all processes together. It concerns the instances that match all of Queue, Machine, Step and
+// Label that are not empty: without any, all instances.
 //
-// An instance goes through one gate at a time. If it matches several, the narrowest counts: one
-// with a Step, else with a Machine, else with a Label, else with a Queue; of equals the first by
-// name.
+// An instance goes through at most three gates: one with Run, one of which only Queue is set, and
+// one of the others. If it matches several of a kind, the narrowest counts: one with a Step, else
+// with a Machine, else with a Label, else with a Queue; of equals the first by name.
 type Gate struct {
 	Name    string `json:"name"`
 	Queue   string `json:"queue,omitempty"`
 	Machine string `json:"machine,omitempty"`
 	Step    string `json:"step,omitempty"` // of Machine
-	// Label is the name of a label. The gate then has Places for each value of it, such as 3 for each
-	// customer. Instances without the label do not go through this gate.
+	// Label is the name of a label. The gate then has Places and a Rate for each value of it, such as 3
+	// for each customer. Each value is a key of the gate. Instances without the label do not go through
+	// this gate. Without a Label, the gate has one key, which is its name.
 	Label string `json:"label,omitempty"`
-	// Places is how many execute at a time, at most MaxGatePlaces. With 0, none begins any more.
-	Places int `json:"places"`
+
+	// Places is how many execute at a time, at most MaxGatePlaces; 0: any number.
+	Places int `json:"places,omitempty"`
+	// Rate is how many begin in a period. The zero value bounds nothing.
+	Rate Rate `json:"rate,omitzero"`
+	// Total and TotalRate bound all values of the Label together, as Places and Rate bound each.
+	Total     int  `json:"total,omitempty"`
+	TotalRate Rate `json:"total_rate,omitzero"`
+	// CostLabel is the name of a label that says, as a whole number from 1 to 1,000,000, what a run of
+	// the instance costs of Rate and TotalRate. Instances without it, or with another text, cost 1; so
+	// do all if it is empty.
+	CostLabel string `json:"cost_label,omitempty"`
+	// Adapt makes fsm.Throttled without a time halve the pace of a key, which recovers by itself. It
+	// needs a Rate.
+	Adapt bool `json:"adapt,omitempty"`
+	// Run makes an instance take its place for the whole run: from its first claim to its end, also
+	// while it waits for signals, children or a retry. Only Places count then.
+	Run bool `json:"run,omitempty"`
+	// Closed lets none begin, whatever the others say. It is for gates without Places: CloseGate closes
+	// any gate, or one key of it, also for a time.
+	Closed bool `json:"closed,omitempty"`
+	// Fair says that the gate bounds nothing: values of the Label only take turns. A gate that bounds
+	// something does that, too, and needs no Fair.
+	Fair bool `json:"fair,omitempty"`
+}
+
+// Rate is how many instances begin in a period: N in each Per, evenly spaced, and up to Burst at
+// once after a pause. In any interval t, at most Burst + t·N/Per begin. Retries, and runs after a
+// crash, count as well.
+type Rate struct {
+	N     int           `json:"n"`               // 1 to MaxGateRate; 0: any number
+	Per   time.Duration `json:"per_ns"`          // 1 ms to MaxGatePer; 0: a second
+	Burst int           `json:"burst,omitempty"` // 1 to MaxGateRate; 0: 1
+}
+
+// String returns the rate as "10/s, burst 5", or "" if it bounds nothing.
+func (r Rate) String() string {
+	if r.N == 0 {
+		return ""
+	}
+	per := "s"
+	switch r.Per {
+	case 0, time.Second:
+	case time.Minute:
+		per = "m"
+	case time.Hour:
+		per = "h"
+	default:
+		per = r.Per.String()
+	}
+	if r.Burst > 1 {
+		return fmt.Sprintf("%d/%s, burst %d", r.N, per, r.Burst)
+	}
+	return fmt.Sprintf("%d/%s", r.N, per)
+}
+
+// normal returns the rate with its defaults.
+func (r Rate) normal() Rate {
+	if r.N == 0 {
+		return Rate{}
+	}
+	return Rate{r.N, cmp.Or(r.Per, time.Second), cmp.Or(r.Burst, 1)}
+}
+
+// fault returns how the rate is out of bounds.
+func (r Rate) fault() error {
+	switch {
+	case r.N == 0 && r != Rate{}:
+		return errors.New("n is 0, but per or burst is not")
+	case r.N < 0 || r.N > MaxGateRate:
+		return fmt.Errorf("n is %d, from 1 to %d", r.N, MaxGateRate)
+	case r.Per != 0 && (r.Per < time.Millisecond || r.Per > MaxGatePer):
+		return fmt.Errorf("per is %v, from 1ms to %v", r.Per, MaxGatePer)
+	case r.Burst < 0 || r.Burst > MaxGateRate:
+		return fmt.Errorf("burst is %d, from 1 to %d", r.Burst, MaxGateRate)
+	}
+	return nil
 }
 
 // GateStatus is a gate, and how it is used at the moment.
@@ -54,6 +139,37 @@ type GateStatus struct {
 	// Waiting is how many instances are due and in line. Of all gates together, at most 100,000 are
 	// counted.
 	Waiting int `json:"waiting"`
+	// Lag is for how long the oldest of those that were counted has been due.
+	Lag time.Duration `json:"lag_ns"`
+}
+
+// rule is the gate as package store has it.
+func (g *Gate) rule() store.Gate {
+	bound := func(n int) int {
+		if n == 0 {
+			return store.NoBound
+		}
+		return n
+	}
+	r := store.Gate{
+		Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Label: g.Label, Places: bound(g.Places), Rate: store.Rate(g.Rate.normal()),
+		Total: bound(g.Total), TotalRate: store.Rate(g.TotalRate.normal()), CostLabel: g.CostLabel, Adapt: g.Adapt, Run: g.Run,
+	}
+	if g.Closed {
+		r.Places = 0
+	}
+	return r
+}
+
+// gateOf is the inverse of rule.
+func gateOf(r *store.Gate) Gate {
+	g := Gate{
+		Name: r.Name, Queue: r.Queue, Machine: r.Machine, Step: r.Step, Label: r.Label, Places: max(r.Places, 0), Rate: Rate(r.Rate),
+		Total: max(r.Total, 0), TotalRate: Rate(r.TotalRate), CostLabel: r.CostLabel, Adapt: r.Adapt, Run: r.Run,
+		Closed: r.Places == 0 || r.Total == 0,
+	}
+	g.Fair = g.Places == 0 && g.Total == 0 && g.Rate.N == 0 && g.TotalRate.N == 0 && !g.Closed
+	return g
 }
 
 // SetGate stores a gate, or changes the one of that name, and reports whether that changed
@@ -78,18 +194,10 @@ func (a *Admin) SetGate(ctx context.Context, g Gate, options ...VerbOption) (cha
 	}
 	t := task{doing: "set a gate", attrs: []slog.Attr{slog.String("gate", g.Name)}}
 	err = a.engine.patiently(ctx, t, func() error {
-		changed, err = a.engine.store.SetGate(ctx, g.stored(), by)
+		changed, err = a.engine.store.SetGate(ctx, g.rule(), by)
 		return err
 	})
 	return changed, err
-}
-
-func (g *Gate) stored() store.Gate {
-	return store.Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Label: g.Label, Places: g.Places, Total: store.NoBound}
-}
-
-func gateOf(g store.Gate) Gate {
-	return Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Label: g.Label, Places: g.Places}
 }
 
 // validate returns a *[VerbError].
@@ -106,6 +214,7 @@ func (g *Gate) validate() error {
 		{"machine", g.Machine, fsm.MaxNameBytes},
 		{"step", g.Step, fsm.MaxNameBytes},
 		{"label", g.Label, fsm.MaxLabelNameBytes},
+		{"cost_label", g.CostLabel, fsm.MaxLabelNameBytes},
 	} {
 		if f.value == "" {
 			continue
@@ -114,13 +223,52 @@ func (g *Gate) validate() error {
 			return wrong(f.field, err)
 		}
 	}
-	switch {
-	case g.Step != "" && g.Machine == "":
-		return wrong("machine", fmt.Errorf("empty, but step is %q: a step is one of a machine", g.Step))
-	case g.Places < 0 || g.Places > MaxGatePlaces:
-		return wrong("places", fmt.Errorf("%d, from 0 to %d", g.Places, MaxGatePlaces))
+	for _, r := range []struct {
+		field string
+		rate  Rate
+	}{{"rate", g.Rate}, {"total_rate", g.TotalRate}} {
+		if err := r.rate.fault(); err != nil {
+			return wrong(r.field, err)
+		}
+	}
+	if field, err := g.fault(); err != nil {
+		return wrong(field, err)
 	}
 	return nil
+}
+
+// fault returns the first field that is out of bounds, or that does not go with the others.
+func (g *Gate) fault() (field string, err error) {
+	rated := g.Rate.N > 0 || g.TotalRate.N > 0
+	switch {
+	case g.Step != "" && g.Machine == "":
+		return "machine", fmt.Errorf("empty, but step is %q: a step is one of a machine", g.Step)
+	case g.Places < 0 || g.Places > MaxGatePlaces:
+		return "places", fmt.Errorf("%d, from 0 to %d", g.Places, MaxGatePlaces)
+	case g.Total < 0 || g.Total > MaxGatePlaces:
+		return "total", fmt.Errorf("%d, from 0 to %d", g.Total, MaxGatePlaces)
+	case g.Label == "" && g.Total > 0:
+		return "total", errors.New("set, but no label: without one, places bound all together")
+	case g.Label == "" && g.TotalRate.N > 0:
+		return "total_rate", errors.New("set, but no label: without one, rate bounds all together")
+	case g.CostLabel != "" && !rated:
+		return "cost_label", errors.New("set, but there is no rate that it could count for")
+	case g.Adapt && g.Rate.N == 0:
+		return "adapt", errors.New("set, but there is no rate that it could slow down")
+	case g.Closed && g.Places > 0:
+		return "closed", fmt.Errorf("set, but places is %d: a closed gate has none; CloseGate keeps the gate as it is", g.Places)
+	case g.Run && g.Places == 0 && !g.Closed:
+		return "places", errors.New("0, but run is set: a whole run takes a place")
+	case g.Run && (rated || g.Total > 0 || g.Fair):
+		return "run", errors.New("set, together with another bound than places")
+	case g.Run && g.Step != "":
+		return "run", errors.New("set, but a run goes through all steps of the machine")
+	case g.Fair && (g.Label == "" || g.Places > 0 || g.Total > 0 || rated):
+		return "fair", errors.New("set, but there is no label, or the gate bounds something")
+	case g.Places == 0 && g.Total == 0 && !rated && !g.Closed && !g.Fair:
+		return "places", errors.New("0, and the gate bounds nothing else: if none may begin, set closed")
+	}
+	return "", nil
 }
 
 func checkGateName(name string) error {
@@ -165,7 +313,7 @@ func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
 	}
 	gates = make([]GateStatus, len(rows))
 	for i, r := range rows {
-		gates[i] = GateStatus{Gate: gateOf(r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting}
+		gates[i] = GateStatus{Gate: gateOf(&r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting, Lag: r.Lag}
 	}
 	return gates, nil
 }

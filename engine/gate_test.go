@@ -124,7 +124,7 @@ func TestAGateIsObeyedAtOnce(t *testing.T) {
 	w := newWard(t)
 	ctx, admin := within(t), w.e.Admin()
 	set := func(places int) {
-		_, err := admin.SetGate(ctx, engine.Gate{Name: "kids", Label: "house", Places: places})
+		_, err := admin.SetGate(ctx, engine.Gate{Name: "kids", Label: "house", Places: places, Closed: places == 0})
 		require.NoError(t, err)
 	}
 	set(0)
@@ -158,36 +158,130 @@ func TestAGateIsObeyedAtOnce(t *testing.T) {
 func TestGatesThatAreWrong(t *testing.T) {
 	t.Parallel()
 	e, _ := client(t)
+	rate := func(n int, per time.Duration, burst int) engine.Rate {
+		return engine.Rate{N: n, Per: per, Burst: burst}
+	}
 	for field, gates := range map[string][]engine.Gate{
-		"name":    {{}, {Name: "a/b"}, {Name: strings.Repeat("x", 65)}, {Name: "\xff"}},
-		"queue":   {{Name: "g", Queue: strings.Repeat("x", 513)}},
-		"machine": {{Name: "g", Machine: "\x00"}, {Name: "g", Step: "s"}},
-		"step":    {{Name: "g", Machine: "m", Step: strings.Repeat("x", 513)}},
-		"label":   {{Name: "g", Label: strings.Repeat("x", 65)}},
-		"places":  {{Name: "g", Places: -1}, {Name: "g", Places: 10_001}},
+		"name":       {{}, {Name: "a/b"}, {Name: strings.Repeat("x", 65)}, {Name: "\xff"}},
+		"queue":      {{Name: "g", Queue: strings.Repeat("x", 513)}},
+		"machine":    {{Name: "g", Machine: "\x00"}, {Name: "g", Step: "s", Places: 1}},
+		"step":       {{Name: "g", Machine: "m", Step: strings.Repeat("x", 513)}},
+		"label":      {{Name: "g", Label: strings.Repeat("x", 65)}},
+		"places":     {{Name: "g"}, {Name: "g", Places: -1}, {Name: "g", Places: 10_001}, {Name: "g", Run: true}},
+		"closed":     {{Name: "g", Places: 1, Closed: true}},
+		"total":      {{Name: "g", Total: 1}, {Name: "g", Label: "l", Total: -1}, {Name: "g", Label: "l", Total: 10_001}},
+		"rate":       {{Name: "g", Rate: rate(-1, 0, 0)}, {Name: "g", Rate: rate(1, 1, 0)}, {Name: "g", Rate: rate(1, 9000*time.Hour, 0)}, {Name: "g", Rate: rate(1, 0, -1)}, {Name: "g", Rate: rate(0, 1, 0)}, {Name: "g", Rate: rate(1_000_001, 0, 0)}},
+		"total_rate": {{Name: "g", TotalRate: rate(1, 0, 0)}, {Name: "g", Label: "l", TotalRate: rate(1, 0, 1_000_001)}},
+		"cost_label": {{Name: "g", Places: 1, CostLabel: "c"}, {Name: "g", Rate: rate(1, 0, 0), CostLabel: strings.Repeat("x", 65)}},
+		"adapt":      {{Name: "g", Places: 1, Adapt: true}},
+		"run":        {{Name: "g", Places: 1, Run: true, Rate: rate(1, 0, 0)}, {Name: "g", Places: 1, Run: true, Machine: "m", Step: "s"}},
+		"fair":       {{Name: "g", Fair: true}, {Name: "g", Label: "l", Places: 1, Fair: true}},
 	} {
 		for _, g := range gates {
 			_, err := e.Admin().SetGate(t.Context(), g)
 			wrong, ok := errors.AsType[*engine.VerbError](err)
 			require.True(t, ok, "%+v", g)
-			require.Equal(t, field, wrong.Field)
+			require.Equal(t, engine.VerbSetGate, wrong.Verb)
+			require.Equal(t, field, wrong.Field, "%+v", g)
 		}
 	}
 	_, err := e.Admin().DropGate(t.Context(), "a/b")
 	require.ErrorContains(t, err, "slash")
-	ctx := t.Context()
-	g := engine.Gate{Name: "g", Queue: "q", Machine: "m", Step: "s", Label: "l", Places: 10_000}
-	for _, want := range []bool{true, false} {
-		changed, err := e.Admin().SetGate(ctx, g)
+}
+
+// What is set is listed as it was set, with its defaults, and setting it again changes nothing.
+func TestGatesAreKeptAsTheyAre(t *testing.T) {
+	t.Parallel()
+	e, _ := client(t)
+	ctx, minute := t.Context(), engine.Rate{N: 7, Per: time.Minute, Burst: 3}
+	for _, g := range []engine.Gate{
+		{Name: "g", Queue: "q", Machine: "m", Step: "s", Label: "l", Places: 10_000},
+		{Name: "g", Label: "l", Places: 3, Rate: minute, Total: 5, TotalRate: engine.Rate{N: 100}, CostLabel: "tokens", Adapt: true},
+		{Name: "g", Rate: engine.Rate{N: 1}},
+		{Name: "g", Label: "customer", Places: 1, Run: true},
+		{Name: "g", Label: "tenant", Fair: true},
+		{Name: "g", Closed: true},
+		{Name: "g", Rate: minute, Closed: true},
+	} {
+		for _, want := range []bool{true, false} {
+			changed, err := e.Admin().SetGate(ctx, g)
+			require.NoError(t, err)
+			require.Equal(t, want, changed, "%+v", g)
+		}
+		for _, r := range []*engine.Rate{&g.Rate, &g.TotalRate} {
+			if r.N > 0 && r.Per == 0 {
+				r.Per, r.Burst = time.Second, 1
+			}
+		}
+		gates, err := e.Admin().Gates(ctx)
 		require.NoError(t, err)
-		require.Equal(t, want, changed)
+		require.Equal(t, []engine.GateStatus{{Gate: g}}, gates)
 	}
-	gates, err := e.Admin().Gates(ctx)
+	lag, err := e.GateLag(ctx, "g", "none")
 	require.NoError(t, err)
-	require.Equal(t, []engine.GateStatus{{Gate: g}}, gates)
+	require.Equal(t, map[string]time.Duration{"g": 0, "none": 0}, lag)
 	for _, want := range []bool{true, false} {
 		changed, err := e.Admin().DropGate(ctx, "g")
 		require.NoError(t, err)
 		require.Equal(t, want, changed)
 	}
+}
+
+func TestKeysOfGates(t *testing.T) {
+	t.Parallel()
+	e, _ := client(t)
+	ctx, a := t.Context(), e.Admin()
+	_, err := a.SetGate(ctx, engine.Gate{Name: "each", Label: "customer", Places: 1})
+	require.NoError(t, err)
+	_, err = a.SetGate(ctx, engine.Gate{Name: "all", Places: 1})
+	require.NoError(t, err)
+	long := strings.Repeat("é", 300)
+	tomorrow := time.Now().Add(24 * time.Hour).UTC().Truncate(time.Millisecond)
+	for i, c := range []struct {
+		change func() (bool, error)
+		want   bool
+	}{
+		{func() (bool, error) { return a.CloseGate(ctx, "each/acme", tomorrow) }, true},
+		{func() (bool, error) { return a.CloseGate(ctx, "each/acme", tomorrow) }, false},
+		{func() (bool, error) { return a.CloseGate(ctx, "each/"+long, time.Time{}) }, true},
+		{func() (bool, error) { return a.CloseGate(ctx, "each/"+long[:600], time.Time{}) }, false},
+		{func() (bool, error) { return a.CloseGate(ctx, "all", time.Time{}) }, true},
+		{func() (bool, error) { return a.OpenGate(ctx, "all") }, true},
+		{func() (bool, error) { return a.OpenGate(ctx, "all") }, false},
+		{func() (bool, error) { return a.OpenGate(ctx, "each") }, false},
+		{func() (bool, error) { return a.SetGateWeight(ctx, "each/zoo", 1) }, false},
+		{func() (bool, error) { return a.SetGateWeight(ctx, "each/zoo", 7) }, true},
+		{func() (bool, error) { return a.SetGateWeight(ctx, "each/zoo", 7) }, false},
+		{func() (bool, error) { return a.CloseGate(ctx, "each/past", time.Unix(1, 0)) }, true},
+	} {
+		changed, err := c.change()
+		require.NoError(t, err, i)
+		require.Equal(t, c.want, changed, i)
+	}
+	keys, err := a.GateKeys(ctx, "each")
+	require.NoError(t, err)
+	require.ElementsMatch(t, []engine.GateKey{
+		{Key: "each/acme", Weight: 1, Pace: 1, ClosedUntil: tomorrow},
+		{Key: "each/" + strings.Repeat("é", 256), Weight: 1, Pace: 1, ClosedUntil: engine.GateForGood},
+		{Key: "each/zoo", Weight: 7, Pace: 1},
+	}, keys)
+	keys, err = a.GateKeys(ctx, "all")
+	require.NoError(t, err)
+	require.Empty(t, keys)
+	for want, do := range map[string]func() error{
+		"close_gate: key":          func() error { _, err := a.CloseGate(ctx, "all/acme", tomorrow); return err },
+		"close_gate: until":        func() error { _, err := a.CloseGate(ctx, "all", engine.GateForGood.Add(1)); return err },
+		"open_gate: key":           func() error { _, err := a.OpenGate(ctx, "a\x00/b"); return err },
+		"set_gate_weight: key":     func() error { _, err := a.SetGateWeight(ctx, "each", 5); return err },
+		"set_gate_weight: weight":  func() error { _, err := a.SetGateWeight(ctx, "each/zoo", 0); return err },
+		"set_gate_weight: weight ": func() error { _, err := a.SetGateWeight(ctx, "each/zoo", 101); return err },
+	} {
+		wrong, ok := errors.AsType[*engine.VerbError](do())
+		require.True(t, ok, want)
+		require.Equal(t, strings.TrimSpace(want), fmt.Sprintf("%s: %s", wrong.Verb, wrong.Field))
+	}
+	_, err = a.CloseGate(ctx, "other/acme", tomorrow)
+	require.ErrorIs(t, err, engine.ErrNotFound)
+	_, err = a.GateKeys(ctx, "a/b")
+	require.Error(t, err)
 }

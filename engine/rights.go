@@ -61,7 +61,8 @@ var (
 
 	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"), right("history", "INSERT"))
 
-	toSetGates = slices.Concat(right("", "USAGE"), right("gates", "SELECT", "INSERT", "UPDATE", "DELETE"), right("history", "INSERT"))
+	toSetGates = slices.Concat(right("", "USAGE"), right("gates", "SELECT", "INSERT", "UPDATE", "DELETE"),
+		right("gate_keys", "SELECT", "INSERT", "UPDATE"), right("history", "INSERT"))
 
 	toOperateSchedules = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT"), right("gen_durable_id_seq", "USAGE"),
 		right("schedules", "SELECT", "UPDATE", "DELETE"), right("history", "INSERT"))

@@ -23,6 +23,7 @@ const (
 	keyResult    = attribute.Key("gendurable.result")
 	keySchedule  = attribute.Key("gendurable.schedule")
 	keyPoolState = attribute.Key("gendurable.pool.state")
+	keyGate      = attribute.Key("gendurable.gate")
 	keyFailure   = attribute.Key("gendurable.failure")
 	keyErrorType = attribute.Key("error.type")
 )

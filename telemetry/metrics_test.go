@@ -50,6 +50,8 @@ func measure(t *testing.T) measured {
 	})
 	m.eng = eng
 	require.Eventually(t, func() bool { return fired.Load() > 1 }, time.Minute, time.Millisecond)
+	_, err = eng.Admin().SetGate(t.Context(), engine.Gate{Name: "calm", Queue: "calm", Places: 2})
+	require.NoError(t, err)
 	stop, err := tel.Observe(eng)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, stop()) })
@@ -377,7 +379,7 @@ func TestLagIsCached(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	away := errors.New("away")
-	l := lateness{every: time.Hour, ask: func(ctx context.Context, _ ...string) (map[string]time.Duration, error) {
+	l := kept[map[string]time.Duration]{every: time.Hour, ask: func(ctx context.Context) (map[string]time.Duration, error) {
 		asked++
 		_, bounded := ctx.Deadline()
 		require.True(t, bounded)

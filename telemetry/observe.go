@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// lagTimeout bounds the one statement that a collection of metrics may run.
+// lagTimeout bounds each of the two statements that a collection of metrics may run.
 const lagTimeout = 5 * time.Second
 
 // gauges are the instruments that are read when metrics are collected.
@@ -21,21 +21,25 @@ type gauges struct {
 
 	claims, running, buffered, waiting, collected, held, slots metric.Int64ObservableUpDownCounter
 	paused                                                     metric.Int64ObservableGauge
-	lag, pollAge, heartbeatAge                                 metric.Float64ObservableGauge
+	lag, pollAge, heartbeatAge, gateLag                        metric.Float64ObservableGauge
+	gateTaken, gateWaiting                                     metric.Int64ObservableUpDownCounter
 
 	connections, connectionsMax  metric.Int64ObservableUpDownCounter
 	acquired, waited, unacquired metric.Int64ObservableCounter
 	waitTime                     metric.Float64ObservableCounter
 
-	byState *labels
-	late    lateness
+	byState, byGate *labels
+	late            kept[map[string]time.Duration]
+	limits          kept[[]engine.GateStatus]
 }
 
 // Observe adds the metrics that are read at each collection: the claims and queues of an engine,
 // and its pool. stop removes them; call it after the engine's Stop. The errors are those of the
 // meter provider.
 func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
-	g := &gauges{t: t, eng: eng, byState: newLabels(t.config.Attributes, keyPoolState), late: lateness{every: t.config.LagEvery, ask: eng.Lag}}
+	g := &gauges{t: t, eng: eng, byState: newLabels(t.config.Attributes, keyPoolState), byGate: newLabels(t.config.Attributes, keyGate),
+		late:   kept[map[string]time.Duration]{every: t.config.LagEvery, ask: func(ctx context.Context) (map[string]time.Duration, error) { return eng.Lag(ctx) }},
+		limits: kept[[]engine.GateStatus]{every: t.config.LagEvery, ask: eng.Admin().Gates}}
 	var all []metric.Observable
 	var faults []error
 	add := func(o metric.Observable, err error) {
@@ -68,6 +72,9 @@ func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
 	age(&g.heartbeatAge, "heartbeat.age", "Since the last heartbeat that succeeded.")
 	if t.config.LagEvery > 0 {
 		age(&g.lag, "queue.lag", "For how long the oldest runnable instance has been due.")
+		age(&g.gateLag, "gate.lag", "For how long the oldest instance that waits in line at the gate has been due.")
+		upDown(&g.gateTaken, "gate.taken", "{place}", "Places of the gate that are taken, in all processes.")
+		upDown(&g.gateWaiting, "gate.waiting", "{instance}", "Instances that are due and wait in line at the gate, in all processes.")
 	}
 	paused, err := t.meter.Int64ObservableGauge("gendurable.queue.paused", metric.WithDescription("1 where an operator has paused the queue."))
 	g.paused = paused
@@ -126,7 +133,14 @@ func (g *gauges) observe(ctx context.Context, o metric.Observer) error {
 	for queue, d := range lag {
 		o.ObserveFloat64(g.lag, d.Seconds(), g.t.metrics.byQueue.of(queue))
 	}
-	return err
+	limits, failed := g.limits.now(ctx)
+	for _, limit := range limits {
+		by := g.byGate.of(limit.Name)
+		o.ObserveFloat64(g.gateLag, limit.Lag.Seconds(), by)
+		o.ObserveInt64(g.gateTaken, int64(limit.Taken), by)
+		o.ObserveInt64(g.gateWaiting, int64(limit.Waiting), by)
+	}
+	return errors.Join(err, failed)
 }
 
 func (g *gauges) observePool(o metric.Observer) {
@@ -141,26 +155,27 @@ func (g *gauges) observePool(o metric.Observer) {
 	o.ObserveFloat64(g.waitTime, s.EmptyAcquireWaitTime().Seconds(), plain)
 }
 
-// lateness reads the lag of queues at most once every so long, however many collectors ask.
-type lateness struct {
+// kept is an answer of the database that is asked for at most once every so long, however many
+// collectors ask.
+type kept[T any] struct {
 	every time.Duration
-	ask   func(ctx context.Context, queues ...string) (map[string]time.Duration, error)
+	ask   func(ctx context.Context) (T, error)
 
 	mu     sync.Mutex
-	newest map[string]time.Duration // nil: the last try failed
+	newest T // the zero value: the last try failed
 	at     time.Time
 }
 
-func (l *lateness) now(ctx context.Context) (map[string]time.Duration, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.at.IsZero() && time.Since(l.at) < l.every {
-		return l.newest, nil
+func (k *kept[T]) now(ctx context.Context) (T, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.at.IsZero() && time.Since(k.at) < k.every {
+		return k.newest, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
 	defer cancel()
 	var err error
-	l.newest, err = l.ask(ctx)
-	l.at = time.Now()
-	return l.newest, err
+	k.newest, err = k.ask(ctx)
+	k.at = time.Now()
+	return k.newest, err
 }

@@ -45,9 +45,9 @@ type Config struct {
 	// default it begins a trace of its own that links to that span: an instance may live for weeks,
 	// and have thousands of steps.
 	ChildSpans bool
-	// LagEvery is how old the metric gendurable.queue.lag may be. If metrics are collected and it is
-	// older, one statement reads the lag of the engine's queues. With 0, the default, the metric does
-	// not exist.
+	// LagEvery is how old the metrics gendurable.queue.lag, and those of gates, may be. If metrics are
+	// collected and they are older, one statement reads the lag of the engine's queues, and one what is
+	// in line at gates. With 0, the default, these metrics do not exist.
 	LagEvery time.Duration
 }
 

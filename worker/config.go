@@ -83,6 +83,7 @@ type backend interface {
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
+	Throttle(ctx context.Context, key string, after time.Duration) error
 	Lingering(ctx context.Context, worker string, keys []string) ([]string, error)
 	Landed(ctx context.Context, worker string, tokens []int64) error
 	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)

@@ -32,7 +32,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines []string, _ bool) (st
 				out.Deadline, out.Awaits = time.Until(r.deadline), true
 			}
 		}
-		out.Paused = slices.Clone(db.paused)
+		out.Paused, out.Gates = slices.Clone(db.paused), slices.Clone(db.gates)
 		out.Overdue = len(db.overdue()) > 0
 		out.Fires, out.Fire = !db.scheduled.IsZero(), time.Until(db.scheduled)
 		return nil
@@ -213,4 +213,11 @@ func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, b
 		return nil
 	})
 	return page, ids[1:], err
+}
+
+func (db *fake) Throttle(ctx context.Context, key string, after time.Duration) error {
+	return db.send(ctx, "throttle", key, func() error {
+		db.throttled = append(db.throttled, fmt.Sprint(key, " ", after))
+		return nil
+	})
 }

@@ -32,6 +32,8 @@ type fake struct {
 	lines     map[*fakeLine]bool // that hold a liveness lock
 	lost      []lostClaim
 	paused    []store.PausedQueue
+	gates     store.Gates
+	throttled []string  // what Throttle was called with
 	scheduled time.Time // when the next schedule is due; zero: there is none
 	// poisoned is a row that Postgres refuses to fail at its deadline.
 	poisoned int64

@@ -19,7 +19,8 @@ type failure struct {
 	passes bool          // it is an error of Postgres that may be absent the next time
 	locked bool          // it waited in vain for somebody's lock
 	again  bool          // it asks for another run
-	after  time.Duration // this long from now
+	turned bool          // it asks for another run, since a provider has turned the step away
+	after  time.Duration // this long from now; 0 if turned and the provider does not say
 }
 
 // known makes a failure of an error of the engine's own, which is safe.
@@ -34,8 +35,12 @@ func look(err error) (f *failure) {
 		}
 	}()
 	after, again := fsm.Snoozed(err)
+	turned := false
+	if !again {
+		after, turned = fsm.ThrottledFor(err)
+	}
 	return &failure{err: err, safe: errors.New(step.SanitizeError(err)), passes: store.MayPass(err),
-		locked: store.IsLockTimeout(err), again: again, after: after}
+		locked: store.IsLockTimeout(err), again: again, turned: turned, after: after}
 }
 
 func panicked(value any) *failure {

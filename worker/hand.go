@@ -24,6 +24,7 @@ type Hand struct {
 
 	strays bool // some instance is set aside at its step
 	turns  map[string]store.Turn
+	due    map[string]time.Duration // by queue, what the last claim that found nothing has said of the next row
 }
 
 // handTurns bounds how often Take goes on through lines in which nothing may begin.
@@ -38,7 +39,7 @@ func (w *Worker) ByHand() *Hand {
 	w.lifelines.Go(func() { w.keys.run(life) })
 	w.lifelines.Go(func() { w.heartbeat.hold(life) })
 	w.commits.run()
-	return &Hand{w: w, queues: map[string]*queue{}, turns: map[string]store.Turn{}}
+	return &Hand{w: w, queues: map[string]*queue{}, turns: map[string]store.Turn{}, due: map[string]time.Duration{}}
 }
 
 // Wake does the work of the poller and the promotions: it wakes the instances whose await has timed
@@ -50,7 +51,7 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		return nil, err
 	}
 	h.w.gates.obey(polled.Gates, polled.Lines)
-	h.strays = polled.Strays
+	h.strays, h.due = polled.Strays, map[string]time.Duration{}
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)
 	}
@@ -186,6 +187,9 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		case got.Busy && pace.Sleep(ctx, busyAgain):
 			continue // another worker's claim had a gate
 		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut || n > handTurns):
+			if got.NextDue > 0 {
+				h.due[queue] = got.NextDue
+			}
 			return nil, nil
 		}
 		h.w.reportRefused("claim an instance", got.Refused)
@@ -210,6 +214,18 @@ func (h *Hand) known(ctx context.Context, fs []*flight) (known []*flight, err er
 		}
 	}
 	return known, nil
+}
+
+// NextDue returns how soon something becomes claimable that the claims since the last Wake have
+// found waiting: for its time, or for the rate of its gate. It returns 0 if they have found
+// nothing.
+func (h *Hand) NextDue() (next time.Duration) {
+	for _, d := range h.due {
+		if next == 0 || d < next {
+			next = d
+		}
+	}
+	return next
 }
 
 // unlock waits for the lock of a claim's partition key.

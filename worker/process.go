@@ -28,11 +28,12 @@ type process struct {
 	queues     map[string]*queue
 	batches    bool // some machine has a batch step
 
-	began   time.Time
-	gates   gates
-	outages outages
-	last    last
-	quiet   quiet
+	began     time.Time
+	gates     gates
+	throttles throttles
+	outages   outages
+	last      last
+	quiet     quiet
 
 	// base ends everything. The other contexts derive from it, and end before it.
 	base  context.Context //nolint:containedctx // the worker's own life

@@ -61,6 +61,11 @@ func (x *execution) decide() *step.Commit {
 	if x.f.lost() != nil {
 		return nil
 	}
+	if x.phase == failing && x.failed.turned && !x.f.expired() {
+		out = x.throttled(x.failed)
+		x.failed = nil
+		return x.inTime(out)
+	}
 	if x.phase == failing && !x.f.expired() {
 		x.phase = inHandler
 		var failed *failure

@@ -73,7 +73,25 @@ func MigrateSchema(ctx context.Context, db *lab.Database, schema string) error {
 
 // Clear empties the tables.
 func Clear(ctx context.Context, db *lab.Database) error {
-	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.history RESTART IDENTITY")
+	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.history, gendurable.gates, gendurable.gate_keys RESTART IDENTITY")
+}
+
+// SetGates sets gates. The next engine knows them when it starts.
+func SetGates(ctx context.Context, db *lab.Database, gates ...engine.Gate) error {
+	if len(gates) == 0 {
+		return nil
+	}
+	e, err := Client(ctx, db, nil)
+	if err != nil {
+		return err
+	}
+	defer e.pool.Close()
+	for _, g := range gates {
+		if _, err := e.Admin().SetGate(ctx, g); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Settle brings the table into the state in which autovacuum keeps it in a running system.

@@ -110,6 +110,7 @@ var checks = []check{
 	{"unserved", true, (*patient).unserved},
 	{"steps", true, (*patient).strays},
 	{"paused-queues", true, (*patient).pausedQueues},
+	{"gates", true, (*patient).gates},
 	{"retention", true, (*patient).retention},
 	{"definitions", true, (*patient).definitions},
 	{"history", true, (*patient).history},

@@ -1,18 +1,71 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+)
 
 func TestGates(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	h.run("gate", "set", "each", "3", "--machine", "charge", "--label", "customer").is(codeDone).
-		says(`3 places of "each", of machine charge, each customer`)
+		says(`3 places for "each", of machine charge, each customer`)
 	h.run("gate", "set", "each", "3", "--machine", "charge", "--label", "customer").is(codeDone).says("was that already")
-	h.run("gate", "set", "all", "0").is(codeDone).says("of all")
-	h.run("gate", "list").is(codeDone).says("machine charge, each customer")
+	h.run("gate", "set", "all", "0").is(codeDone).says("closed", "of all")
+	h.run("gate", "list").is(codeDone).says("machine charge, each customer", "3 places")
 	h.run("gate", "list", "--json").is(codeDone).says(`"places": 3`)
 	h.run("gate", "set", "a/b", "1").complains("slash")
 	h.run("gate", "set", "each", "many").is(codeUsage)
+	h.run("gate", "set", "nothing").complains("bounds nothing")
 	h.run("gate", "drop", "each").is(codeDone).says("dropped")
 	h.run("gate", "drop", "each").is(codeDone).says("there is no gate")
+}
+
+// What a gate bounds is shown as it was set.
+func TestGatesOfAllKinds(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	for bounds, flags := range map[string][]string{
+		"10/s, burst 5":                        {"--rate", "10/s", "--burst", "5"},
+		"500/m":                                {"--rate", "500/1m"},
+		"7/12h0m0s, cost tokens, adapts":       {"--rate", "7/12h", "--cost-label", "tokens", "--adapt"},
+		"3 places, 10/s, 9 in all, 1/h in all": {"3", "--rate", "10/s", "--label", "x", "--total", "9", "--total-rate", "1/h"},
+		"1 whole runs":                         {"1", "--run", "--label", "customer"},
+		"turns only":                           {"--fair", "--label", "tenant"},
+		"closed":                               {"0"},
+	} {
+		h.run(append([]string{"gate", "set", "g"}, flags...)...).is(codeDone).says(bounds + " for")
+		h.run("gate", "list").is(codeDone).says(bounds)
+		h.run(append([]string{"gate", "set", "g"}, flags...)...).is(codeDone).says("was that already")
+	}
+	for _, wrong := range []string{"10", "x/s", "10/x", "10/", "/s"} {
+		h.run("gate", "set", "g", "--rate", wrong).is(codeUsage)
+	}
+}
+
+func TestKeysOfGates(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.run("gate", "set", "each", "3", "--label", "customer").is(codeDone)
+	h.run("gate", "close", "each/acme", "--until", "10m").is(codeDone).says(`closed "each/acme" until`)
+	h.run("gate", "close", "each").is(codeDone).says("gendurable gate open each")
+	h.run("gate", "close", "each").is(codeDone).says("for as long already")
+	h.run("gate", "weight", "each/zoo", "5").is(codeDone).says("5 turns")
+	h.run("gate", "weight", "each/zoo", "5").is(codeDone).says("already")
+	h.run("gate", "weight", "each/kiosk", "1").is(codeDone).says("already")
+	h.run("gate", "keys", "each").is(codeDone).says("opened by hand", "each/acme", "each/zoo")
+	keys := read[struct{ Keys []engine.GateKey }](h.run("gate", "keys", "each", "--json").is(codeDone)).Keys
+	require.Len(t, keys, 3)
+	require.Equal(t, engine.GateKey{Key: "each", Weight: 1, Pace: 1, ClosedUntil: engine.GateForGood}, keys[0])
+	require.Equal(t, 5, keys[2].Weight)
+	h.run("gate", "open", "each/acme").is(codeDone).says("opened")
+	h.run("gate", "open", "each/acme").is(codeDone).says("was open already")
+	h.run("gate", "close", "other/acme").complains("no such gate")
+	h.run("gate", "weight", "each", "5").complains("not a key")
+	h.run("gate", "weight", "each/zoo", "101").complains("from 1 to 100")
+	h.run("gate", "set", "all", "1").is(codeDone)
+	h.run("gate", "close", "all/acme").complains("no label")
 }

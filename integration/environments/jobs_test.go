@@ -204,7 +204,22 @@ func operatorTasks() []task {
 		}},
 		{"set a gate", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			for places := range 2 {
-				if _, err := eng.Admin().SetGate(ctx, engine.Gate{Name: "g", Queue: "nobody's", Places: places}); err != nil {
+				if _, err := eng.Admin().SetGate(ctx, engine.Gate{Name: "g", Queue: "nobody's", Places: 1 + places}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"close a key of a gate", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			if _, err := eng.Admin().SetGate(ctx, engine.Gate{Name: "g", Label: "nobody's", Places: 1}); err != nil {
+				return err
+			}
+			for _, change := range []func() (bool, error){
+				func() (bool, error) { return eng.Admin().CloseGate(ctx, "g/x", time.Time{}) },
+				func() (bool, error) { return eng.Admin().OpenGate(ctx, "g/x") },
+				func() (bool, error) { return eng.Admin().SetGateWeight(ctx, "g/x", 2) },
+			} {
+				if _, err := change(); err != nil {
 					return err
 				}
 			}

@@ -143,9 +143,10 @@ func readChanged(changed *bool) func(pgx.Rows) error {
 // GateCount is a gate and what it does at the moment.
 type GateCount struct {
 	Gate
-	Taken   int // places that are taken, of all values of the label together
-	Waiting int // instances in line, of at most gateCountMost that are counted in all
-	Values  int // values of the label of which places are taken
+	Taken   int           // places that are taken, of all values of the label together
+	Waiting int           // instances in line, of at most gateCountMost that are counted in all
+	Values  int           // values of the label of which places are taken
+	Lag     time.Duration // for how long the oldest of those in line that were counted has been due
 }
 
 // gateCountMost bounds how many rows in line are counted.
@@ -156,9 +157,10 @@ const gatesSQL = `WITH p AS MATERIALIZED (
   SELECT split_part(g.gate, '/', 1) AS name, count(*)::int AS taken, count(DISTINCT g.gate)::int AS kinds
   FROM {s}.gen_durable g WHERE g.place IS NOT NULL GROUP BY 1),
 w AS MATERIALIZED (
-  SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting
-  FROM (SELECT g.gate FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)
-SELECT ` + gateColumns + `, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0)
+  SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
+  FROM (SELECT g.gate, g.eligible_at FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)
+SELECT ` + gateColumns + `, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0),
+  coalesce(greatest(extract(epoch FROM clock_timestamp() - w.oldest) * 1000000, 0), 0)::bigint
 FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name ORDER BY r.name COLLATE "C"`
 
 // Gates lists the gates by name.
@@ -167,10 +169,11 @@ func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
 		for rows.Next() {
 			var row gateRow
 			var g GateCount
-			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values)...); err != nil {
+			var lag int64
+			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values, &lag)...); err != nil {
 				return err
 			}
-			g.Gate = row.gate()
+			g.Gate, g.Lag = row.gate(), duration(lag)
 			gates = append(gates, g)
 		}
 		return rows.Err()

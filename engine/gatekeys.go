@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// These bound a key of a gate, and a list of keys.
+const (
+	// MaxGateKeyRunes is how many characters of a label's value count: longer values that begin alike
+	// share a key.
+	MaxGateKeyRunes = 256
+	// MaxGateKeys is how many keys [Admin.GateKeys] lists.
+	MaxGateKeys = 1000
+)
+
+// GateForGood is the ClosedUntil of a [GateKey] that only OpenGate opens.
+var GateForGood = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+
+// GateKey is what is special about one key of a gate.
+type GateKey struct {
+	Key string `json:"key"` // such as per-customer/acme; of all values together the gate's name
+	// Weight is how many turns the key gets where others get one: 1 unless SetGateWeight has set it.
+	Weight int `json:"weight"`
+	// Pace is the part of the gate's Rate that counts: 1 unless a provider has slowed the key down.
+	Pace float64 `json:"pace"`
+	// ClosedUntil is when the key opens; GateForGood if only OpenGate opens it, zero if it is open.
+	ClosedUntil time.Time `json:"closed_until,omitzero"`
+}
+
+// CloseGate lets none begin behind a key of a gate before a time, or before OpenGate if that is
+// zero, and reports whether that changed anything. What executes goes on. The key of one value of
+// the gate's label is the name of the gate, a slash and the value, such as per-customer/acme; the
+// name alone closes the gate for all. A second CloseGate replaces the time of the first.
+//
+// Each process obeys with its next claim. Errors: ErrNotFound if there is no such gate; else as
+// those of SetGate.
+func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, options ...VerbOption) (changed bool, err error) {
+	switch {
+	case until.IsZero():
+		until = GateForGood
+	case until.After(GateForGood):
+		return false, &VerbError{VerbCloseGate, "until", fmt.Errorf("%v is after %v", until, GateForGood)}
+	}
+	return a.changeKey(ctx, VerbCloseGate, key, options, func(key string, by store.By) (bool, error) {
+		return a.engine.store.CloseGateKey(ctx, key, until, by)
+	})
+}
+
+// OpenGate ends a CloseGate of the same key, or what fsm.Throttled has closed, and reports whether
+// the key was closed. Errors: as those of CloseGate.
+func (a *Admin) OpenGate(ctx context.Context, key string, options ...VerbOption) (changed bool, err error) {
+	return a.changeKey(ctx, VerbOpenGate, key, options, func(key string, by store.By) (bool, error) {
+		return a.engine.store.CloseGateKey(ctx, key, time.Time{}, by)
+	})
+}
+
+// SetGateWeight sets how many turns a key of a gate with a label gets where others get one, from 1,
+// which all keys have at first, to MaxGateWeight, and reports whether that changed anything.
+// Errors: as those of CloseGate.
+func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...VerbOption) (changed bool, err error) {
+	switch {
+	case weight < 1 || weight > MaxGateWeight:
+		return false, &VerbError{VerbSetGateWeight, "weight", fmt.Errorf("%d, from 1 to %d", weight, MaxGateWeight)}
+	case !strings.Contains(key, "/"):
+		return false, &VerbError{VerbSetGateWeight, "key", fmt.Errorf("%.80q is a gate, not a key of it, such as per-customer/acme", key)}
+	}
+	return a.changeKey(ctx, VerbSetGateWeight, key, options, func(key string, by store.By) (bool, error) {
+		return a.engine.store.WeighGateKey(ctx, key, weight, by)
+	})
+}
+
+func (a *Admin) changeKey(ctx context.Context, verb Verb, key string, options []VerbOption,
+	change func(key string, by store.By) (bool, error),
+) (changed bool, err error) {
+	defer a.engine.explain(ctx, toSetGates, &err)
+	key, err = gateKey(key)
+	if err != nil {
+		return false, &VerbError{verb, "key", err}
+	}
+	by, err := a.by(ctx, verb, options)
+	if err != nil {
+		return false, err
+	}
+	t := task{doing: "change a key of a gate", attrs: []slog.Attr{slog.String("gate", key)}}
+	err = a.engine.patiently(ctx, t, func() error {
+		changed, err = change(key, by)
+		return err
+	})
+	switch {
+	case errors.Is(err, store.ErrNoKey):
+		return false, &VerbError{verb, "key", store.ErrNoKey}
+	case errors.Is(err, store.ErrNoGate):
+		return false, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return changed, err
+}
+
+// gateKey checks a key, and shortens its value as that of an instance's label is shortened.
+func gateKey(key string) (string, error) {
+	name, value, some := strings.Cut(key, "/")
+	if err := checkGateName(name); err != nil {
+		return "", err
+	}
+	if !some {
+		return name, nil
+	}
+	if value != "" {
+		if err := checkName(value, 4*MaxGateKeyRunes); err != nil {
+			return "", err
+		}
+	}
+	runes := []rune(value)
+	return name + "/" + string(runes[:min(len(runes), MaxGateKeyRunes)]), nil
+}
+
+// GateKeys lists the keys of a gate that are closed, slowed down or have a weight, by key: at most
+// MaxGateKeys of them. Errors: as those of SetGate.
+func (a *Admin) GateKeys(ctx context.Context, gate string) (keys []GateKey, err error) {
+	defer a.engine.explain(ctx, toRead("gate_keys"), &err)
+	if err := checkGateName(gate); err != nil {
+		return nil, badQuery("gate", "%w", err)
+	}
+	var rows []*ent.GateKey
+	var now time.Time
+	err = a.engine.patiently(ctx, task{doing: "list keys of a gate"}, func() error {
+		if now, err = a.engine.store.Now(ctx); err != nil {
+			return err
+		}
+		rows, err = a.engine.reads.GateKeys(ctx, gate, now, MaxGateKeys)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	keys = make([]GateKey, len(rows))
+	for i, r := range rows {
+		keys[i] = GateKey{Key: r.ID, Weight: int(r.Weight), Pace: r.Pace}
+		if r.ClosedUntil != nil && r.ClosedUntil.After(now) {
+			keys[i].ClosedUntil = r.ClosedUntil.UTC()
+		}
+	}
+	return keys, nil
+}
+
+// GateLag returns, per gate, how long the oldest instance that waits in line there has been due; 0
+// where none waits. [Engine.Lag] does not count these. Without names it returns all gates. It reads
+// as much as [Admin.Gates].
+func (e *Engine) GateLag(ctx context.Context, names ...string) (lag map[string]time.Duration, err error) {
+	gates, err := e.Admin().Gates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lag = map[string]time.Duration{}
+	for _, name := range names {
+		lag[name] = 0
+	}
+	for _, g := range gates {
+		if _, wanted := lag[g.Name]; wanted || len(names) == 0 {
+			lag[g.Name] = g.Lag
+		}
+	}
+	return lag, nil
+}
