@@ -43,9 +43,9 @@ type Gate struct {
 	Queue   string `json:"queue,omitempty"`
 	Machine string `json:"machine,omitempty"`
 	Step    string `json:"step,omitempty"` // of Machine
-	// Label is the name of a label. The gate then has Places and a Rate for each value of it, such as 3
-	// for each customer. Each value is a key of the gate. Instances without the label do not go through
-	// this gate. Without a Label, the gate has one key, which is its name.
+	// Label is the name of a label. The gate then has Places and a Rate for each value of it, such as
+	// 3 for each customer. Each value is a key of the gate. Instances without the label do not go
+	// through this gate. Without a Label, the gate has one key, which is its name.
 	Label string `json:"label,omitempty"`
 
 	// Places is how many execute at a time, at most MaxGatePlaces; 0: any number.
@@ -65,8 +65,8 @@ type Gate struct {
 	// Run makes an instance take its place for the whole run: from its first claim to its end, also
 	// while it waits for signals, children or a retry. Only Places count then.
 	Run bool `json:"run,omitempty"`
-	// Closed lets none begin, whatever the others say. It is for gates without Places: CloseGate closes
-	// any gate, or one key of it, also for a time.
+	// Closed lets none begin, whatever the others say. It is for gates without Places: CloseGate
+	// closes any gate, or one key of it, also for a time.
 	Closed bool `json:"closed,omitempty"`
 	// Fair says that the gate bounds nothing: values of the Label only take turns. A gate that bounds
 	// something does that, too, and needs no Fair.
@@ -240,33 +240,28 @@ func (g *Gate) validate() error {
 // fault returns the first field that is out of bounds, or that does not go with the others.
 func (g *Gate) fault() (field string, err error) {
 	rated := g.Rate.N > 0 || g.TotalRate.N > 0
-	switch {
-	case g.Step != "" && g.Machine == "":
-		return "machine", fmt.Errorf("empty, but step is %q: a step is one of a machine", g.Step)
-	case g.Places < 0 || g.Places > MaxGatePlaces:
-		return "places", fmt.Errorf("%d, from 0 to %d", g.Places, MaxGatePlaces)
-	case g.Total < 0 || g.Total > MaxGatePlaces:
-		return "total", fmt.Errorf("%d, from 0 to %d", g.Total, MaxGatePlaces)
-	case g.Label == "" && g.Total > 0:
-		return "total", errors.New("set, but no label: without one, places bound all together")
-	case g.Label == "" && g.TotalRate.N > 0:
-		return "total_rate", errors.New("set, but no label: without one, rate bounds all together")
-	case g.CostLabel != "" && !rated:
-		return "cost_label", errors.New("set, but there is no rate that it could count for")
-	case g.Adapt && g.Rate.N == 0:
-		return "adapt", errors.New("set, but there is no rate that it could slow down")
-	case g.Closed && g.Places > 0:
-		return "closed", fmt.Errorf("set, but places is %d: a closed gate has none; CloseGate keeps the gate as it is", g.Places)
-	case g.Run && g.Places == 0 && !g.Closed:
-		return "places", errors.New("0, but run is set: a whole run takes a place")
-	case g.Run && (rated || g.Total > 0 || g.Fair):
-		return "run", errors.New("set, together with another bound than places")
-	case g.Run && g.Step != "":
-		return "run", errors.New("set, but a run goes through all steps of the machine")
-	case g.Fair && (g.Label == "" || g.Places > 0 || g.Total > 0 || rated):
-		return "fair", errors.New("set, but there is no label, or the gate bounds something")
-	case g.Places == 0 && g.Total == 0 && !rated && !g.Closed && !g.Fair:
-		return "places", errors.New("0, and the gate bounds nothing else: if none may begin, set closed")
+	for _, rule := range []struct {
+		broken bool
+		field  string
+		why    string
+	}{
+		{g.Step != "" && g.Machine == "", "machine", fmt.Sprintf("empty, but step is %q: a step is one of a machine", g.Step)},
+		{g.Places < 0 || g.Places > MaxGatePlaces, "places", fmt.Sprintf("%d, from 0 to %d", g.Places, MaxGatePlaces)},
+		{g.Total < 0 || g.Total > MaxGatePlaces, "total", fmt.Sprintf("%d, from 0 to %d", g.Total, MaxGatePlaces)},
+		{g.Label == "" && g.Total > 0, "total", "set, but no label: without one, places bound all together"},
+		{g.Label == "" && g.TotalRate.N > 0, "total_rate", "set, but no label: without one, rate bounds all together"},
+		{g.CostLabel != "" && !rated, "cost_label", "set, but there is no rate that it could count for"},
+		{g.Adapt && g.Rate.N == 0, "adapt", "set, but there is no rate that it could slow down"},
+		{g.Closed && g.Places > 0, "closed", fmt.Sprintf("set, but places is %d: CloseGate closes a gate and keeps what it bounds", g.Places)},
+		{g.Run && g.Places == 0 && !g.Closed, "places", "0, but run is set: a whole run takes a place"},
+		{g.Run && (rated || g.Total > 0 || g.Fair), "run", "set, together with another bound than places"},
+		{g.Run && g.Step != "", "run", "set, but a run goes through all steps of the machine"},
+		{g.Fair && (g.Label == "" || g.Places > 0 || g.Total > 0 || rated), "fair", "set, but there is no label, or the gate bounds something"},
+		{g.Places == 0 && g.Total == 0 && !rated && !g.Closed && !g.Fair, "places", "0, and the gate bounds nothing else: if none may begin, set closed"},
+	} {
+		if rule.broken {
+			return rule.field, errors.New(rule.why)
+		}
 	}
 	return "", nil
 }

@@ -11,8 +11,8 @@ import (
 // gateFaultsSQL returns what may be wrong with gates, and for how many seconds, at most 20 of each
 // kind:
 //
-//   - unreached: there are live workers, and none serves the gate's queue, or registers its machine.
-//     So nobody goes through the gate.
+//   - unreached: there are live workers, and none serves the gate's queue, or registers its
+//     machine. So nobody goes through the gate.
 //   - dead: instances that have places of a gate, and whose lease is over for longer than $1.
 //   - unserved: instances that stand in line for longer than $1, in a queue that no live worker
 //     serves. Of each queue one instance is looked at.

@@ -73,20 +73,20 @@ func bounds(g *engine.Gate) string {
 }
 
 type gateSet struct {
-	Gate       string `arg:""                                                                              help:"The name of the gate."`
-	Places     *int   `arg:""                                                                              help:"How many execute at a time; 0: none, not given: any number." optional:""`
-	Queue      string `help:"Only instances of this queue."                                                placeholder:"NAME"`
-	Machine    string `help:"Only instances of this machine."                                              placeholder:"NAME"`
-	Step       string `help:"Only at this step of the machine."                                            placeholder:"NAME"`
-	Label      string `help:"The bounds are for each value of this label, not for all together."           placeholder:"NAME"`
-	Rate       string `help:"How many begin in a period, such as 10/s, 500/m or 100/12h."                  placeholder:"N/PERIOD"`
-	Burst      int    `help:"How many may begin at once after a pause."                                    placeholder:"N"`
-	Total      int    `help:"How many of all values of the label together execute at a time."              placeholder:"N"`
-	TotalRate  string `help:"How many of all values of the label together begin in a period."              placeholder:"N/PERIOD"`
-	TotalBurst int    `help:"How many of these may begin at once after a pause."                           placeholder:"N"`
-	CostLabel  string `help:"A label whose whole number is what a run costs of the rates."                 placeholder:"NAME"`
+	Gate       string `arg:""                                                                    help:"The name of the gate."`
+	Places     *int   `arg:""                                                                    help:"How many execute at a time; 0: none, not given: any number." optional:""`
+	Queue      string `help:"Only instances of this queue."                                      placeholder:"NAME"`
+	Machine    string `help:"Only instances of this machine."                                    placeholder:"NAME"`
+	Step       string `help:"Only at this step of the machine."                                  placeholder:"NAME"`
+	Label      string `help:"The bounds are for each value of this label, not for all together." placeholder:"NAME"`
+	Rate       string `help:"How many begin in a period, such as 10/s, 500/m or 100/12h."        placeholder:"N/PERIOD"`
+	Burst      int    `help:"How many may begin at once after a pause."                          placeholder:"N"`
+	Total      int    `help:"How many of all values of the label together execute at a time."    placeholder:"N"`
+	TotalRate  string `help:"How many of all values of the label together begin in a period."    placeholder:"N/PERIOD"`
+	TotalBurst int    `help:"How many of these may begin at once after a pause."                 placeholder:"N"`
+	CostLabel  string `help:"A label whose whole number is what a run costs of the rates."       placeholder:"NAME"`
 	Adapt      bool   `help:"Halve the pace of a key while a provider turns its steps away."`
-	WholeRun   bool   `name:"run" help:"An instance keeps its place from its first claim to its end."`
+	WholeRun   bool   `help:"An instance keeps its place from its first claim to its end."       name:"run"`
 	Fair       bool   `help:"Bound nothing: values of the label only take turns."`
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
 // These statements change what is known of a key of a gate: a row of gate_keys. A key without a row
@@ -63,21 +65,25 @@ func (s *Store) CloseGateKey(ctx context.Context, key string, until time.Time, b
 	if !until.IsZero() {
 		at = &until
 	}
-	return s.changeKey(ctx, "close key", closeKeySQL, key, by, at)
+	return s.changeKey(ctx, key, func(read func(pgx.Rows) error) entpgx.Stmt {
+		return s.stmt("close gate", closeKeySQL, read, key, by.Actor, optional(by.Reason), at)
+	})
 }
 
 // WeighGateKey sets the share of a key beside other keys in line, and reports whether that changed
 // anything. The weight is from 1 to MaxGateWeight, and 1 unless it is set.
 func (s *Store) WeighGateKey(ctx context.Context, key string, weight int, by By) (changed bool, err error) {
-	return s.changeKey(ctx, "weigh key", weighKeySQL, key, by, weight)
+	return s.changeKey(ctx, key, func(read func(pgx.Rows) error) entpgx.Stmt {
+		return s.stmt("weigh gate", weighKeySQL, read, key, by.Actor, optional(by.Reason), weight)
+	})
 }
 
-func (s *Store) changeKey(ctx context.Context, name, sql, key string, by By, arg any) (changed bool, err error) {
+func (s *Store) changeKey(ctx context.Context, key string, change func(read func(pgx.Rows) error) entpgx.Stmt) (changed bool, err error) {
 	found, labelled := false, false
-	err = s.transaction(ctx, slowLock, s.stmt(name, sql, func(rows pgx.Rows) error {
+	err = s.transaction(ctx, slowLock, change(func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&labelled, &changed}, func() error { found = true; return nil })
 		return err
-	}, key, by.Actor, optional(by.Reason), arg))
+	}))
 	switch {
 	case err != nil && unknown(err):
 		err = fmt.Errorf("%w: %w", ErrUnknown, err)
