@@ -101,11 +101,11 @@ func TestAKeyIsThrottled(t *testing.T) {
 	b.pass(time.Minute)
 	require.Equal(t, map[string]int{"acme": 3}, b.begun())
 
-	_, err := b.CloseGateKey(t.Context(), "per-customer", time.Now().Add(time.Hour))
+	_, err := b.CloseGateKey(t.Context(), "per-customer", time.Now().Add(time.Hour), store.By{Actor: "test"})
 	require.NoError(t, err)
 	b.lineUp("acme", 1, nil)
 	require.Empty(t, b.begun(), "the gate with all its keys")
-	_, err = b.CloseGateKey(t.Context(), "per-customer", time.Time{})
+	_, err = b.CloseGateKey(t.Context(), "per-customer", time.Time{}, store.By{Actor: "test"})
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"acme": 1}, b.begun())
 
@@ -151,7 +151,7 @@ func TestKeysTakeTurns(t *testing.T) {
 	for _, c := range []string{"a", "b", "c"} {
 		b.lineUp(c, 70, nil)
 	}
-	changed, err := b.WeighGateKey(t.Context(), "per-customer/b", 3)
+	changed, err := b.WeighGateKey(t.Context(), "per-customer/b", 3, store.By{Actor: "test"})
 	require.NoError(t, err)
 	require.True(t, changed)
 	n, turn := map[string]int{}, store.Turn{}
