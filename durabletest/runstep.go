@@ -33,6 +33,10 @@ type Visit struct {
 	Children []Child       // of the round that joins here, in spawn order
 	Dropped  []fsm.Dropped // the children of that round that were not inserted
 
+	// From is the version that State is of, where a migration of the definition is to convert it (the
+	// step is then one of that version); 0: the definition's own.
+	From int
+
 	Attempt      int   // from 0
 	Crashes      int   // how often this visit lost its process
 	Number       int64 // of the visit; idempotency keys depend on it and on ID
@@ -134,7 +138,7 @@ func RunStep(ctx context.Context, d fsm.Definition, name string, v Visit) (Outco
 	if err != nil {
 		return Outcome{}, err
 	}
-	s := m.Steps[name]
+	s := m.Steps[claim.Step] // where a migration has brought it
 	if s.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, s.Timeout, fsm.ErrStepTimeout)
@@ -155,7 +159,7 @@ func RunBatch(ctx context.Context, d fsm.Definition, name string, visits []Visit
 	for i, v := range visits {
 		m, claim, err := v.claim(d, name)
 		if err == nil {
-			b = m.Steps[name]
+			b = m.Steps[claim.Step]
 		}
 		if err == nil && b.Batch == nil {
 			err = fmt.Errorf("step %q of machine %q version %d is not a batch step", name, m.Name, m.Version)
@@ -234,6 +238,14 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 	if len(m.Faults) > 0 {
 		return nil, nil, errors.Join(m.Faults...)
 	}
+	chain := m.Chain(v.From)
+	if v.From != 0 && v.From != m.Version {
+		to, ok := step.Arrives(chain, name)
+		if !ok {
+			return nil, nil, fmt.Errorf("machine %q version %d has no migration from version %d at step %q", m.Name, m.Version, v.From, name)
+		}
+		name = to
+	}
 	if _, ok := m.Steps[name]; !ok {
 		return nil, nil, fmt.Errorf("machine %q version %d has no step %q, only %q", m.Name, m.Version, name, slices.Sorted(maps.Keys(m.Steps)))
 	}
@@ -251,7 +263,19 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 		c.Visit = max(1, c.Visit) // no instance has children that join at its first visit
 		c.Round = c.Visit
 	}
-	return m, c, errors.Join(v.fill(c), v.receive(c))
+	return m, c, errors.Join(v.fill(c), convert(c, chain), v.receive(c))
+}
+
+// convert converts the state of an older version.
+func convert(c *step.Claim, chain []*step.Migration) error {
+	for _, one := range chain {
+		state, err := one.Convert(c.Env, c.State)
+		if err != nil {
+			return fmt.Errorf("convert the state from version %d to %d: %w", one.From, one.To, err)
+		}
+		c.State, c.Migrated = state, cmp.Or(c.Migrated, one.From)
+	}
+	return nil
 }
 
 // fill encodes the state and the children.

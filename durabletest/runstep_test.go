@@ -142,3 +142,26 @@ func TestRunOnError(t *testing.T) {
 	_, err = durabletest.RunOnError(t.Context(), shop{}.Definition(), "sip", durabletest.Visit{}, broke)
 	require.ErrorContains(t, err, "no step")
 }
+
+func TestRunStepOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	type older struct{ Cents int }
+	one := fsm.Declare[older, int]("fare")
+	two := fsm.Declare[int, int]("fare", fsm.Version(2))
+	d := two.Define(fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, int]) (fsm.Outcome, error) { return v.Done(v.State + 1), nil })).
+		From(fsm.Migrate(one, two, func(o older) (int, error) {
+			if o.Cents < 0 {
+				return 0, errors.New("a debt")
+			}
+			return o.Cents, nil
+		}, fsm.Steps{"begin": "start"}))
+	out, err := durabletest.RunStep(t.Context(), d, "begin", durabletest.Visit{From: 1, State: older{5}})
+	require.NoError(t, err)
+	var sum int
+	require.NoError(t, out.DecodeResult(&sum))
+	require.Equal(t, 6, sum)
+	_, err = durabletest.RunStep(t.Context(), d, "begin", durabletest.Visit{From: 1, State: older{-5}})
+	require.ErrorContains(t, err, "convert the state from version 1 to 2: a debt")
+	_, err = durabletest.RunStep(t.Context(), d, "pay", durabletest.Visit{From: 1, State: older{5}})
+	require.ErrorContains(t, err, `no migration from version 1 at step "pay"`)
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
@@ -123,3 +124,20 @@ func (e *Engine) archive() func(ctx context.Context, ids []int64) error {
 		return take(ctx, ended)
 	}
 }
+
+// Definition returns a definition of Config.Machines, and nil if there is none of this name and
+// version. Typed reads convert older states by it.
+func (e *Engine) Definition(machine string, version int) fsm.Definition {
+	if m := e.env.Machine(machine, version); m != nil {
+		return defined{m}
+	}
+	return nil
+}
+
+// defined is a definition that has been erased already.
+type defined struct{ machine *step.Machine }
+
+// Erase returns the machine.
+func (d defined) Erase() *step.Machine { return d.machine }
+
+var _ fsm.Definer = (*Engine)(nil)

@@ -88,6 +88,7 @@ type Defined[S, R any] struct {
 	policy     *RetryPolicy
 	crashLimit *int
 	history    Keep
+	from       []Migration
 }
 
 // OnError sets the handler of failed steps. A machine with neither OnError nor Retry stops an
@@ -128,7 +129,7 @@ func (d *Defined[S, R]) Erase() *step.Machine {
 	}
 	m := &step.Machine{
 		Name: d.declared.name, Version: d.declared.version, Queue: d.declared.queue, Initial: d.declared.initial,
-		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history,
+		Job: d.job, Steps: make(map[string]step.Step, len(d.steps)), CrashLimit: DefaultCrashLimit, History: d.history, From: d.migrations(),
 		Faults: d.faults(),
 	}
 	if d.crashLimit != nil {
@@ -258,6 +259,7 @@ func (d *Defined[S, R]) faults() []error {
 	if n := d.crashLimit; n != nil && (*n < 0 || *n > math.MaxInt32) {
 		add("crash_limit", fmt.Errorf("%d, want 0 (unlimited) to %d", *n, math.MaxInt32))
 	}
+	d.fromFaults(func(name string) bool { return names[name] > 0 }, add)
 	return faults
 }
 

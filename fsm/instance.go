@@ -59,8 +59,9 @@ type ParkedReader interface {
 	WaitParked(ctx context.Context, of Target, past int64) (RawInstance, error)
 }
 
-// typed decodes an instance for a version of its machine.
-func typed[S, R any](d *declaration, codec Codec, raw RawInstance) (Instance[S, R], error) {
+// typed decodes an instance for a version of its machine. m is that version's definition, which may
+// convert older states; nil: it is not known.
+func typed[S, R any](d *declaration, m *step.Machine, codec Codec, raw RawInstance) (Instance[S, R], error) {
 	i := Instance[S, R]{
 		ID: raw.ID, Machine: raw.Machine, Version: raw.Version, Step: raw.Step, Queue: raw.Queue, Priority: raw.Priority,
 		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
@@ -68,9 +69,9 @@ func typed[S, R any](d *declaration, codec Codec, raw RawInstance) (Instance[S, 
 		EligibleAt: raw.EligibleAt, InsertedAt: raw.InsertedAt, FinishedAt: raw.FinishedAt,
 		Deadline: raw.Deadline, Labels: raw.Labels,
 	}
-	err := d.readsState(raw.ID, raw.Version)
+	state, err := d.stateOf(m, codec, raw.ID, raw.Version, raw.State)
 	if err == nil {
-		if i.State, err = decode[S](codec, raw.State, "state"); err != nil {
+		if i.State, err = decode[S](codec, state, "state"); err != nil {
 			return i, fmt.Errorf("instance %d: %w", i.ID, err)
 		}
 	}
@@ -78,14 +79,14 @@ func typed[S, R any](d *declaration, codec Codec, raw RawInstance) (Instance[S, 
 		return i, err
 	}
 	var unread error
-	i.Result, unread = resultOf[R](d, codec, raw)
+	i.Result, unread = resultOf[R](d, m, codec, raw)
 	return i, cmp.Or(err, unread)
 }
 
-func resultOf[R any](d *declaration, codec Codec, raw RawInstance) (result R, err error) {
+func resultOf[R any](d *declaration, m *step.Machine, codec Codec, raw RawInstance) (result R, err error) {
 	switch raw.Status { //nolint:exhaustive // the others have no result
 	case StatusDone:
-		if err := d.readsResult(raw.ID, raw.Version); err != nil {
+		if err := d.readsResult(m, raw.ID, raw.Version); err != nil {
 			return result, err
 		}
 		if result, err = decode[R](codec, raw.Result, "result"); err != nil {
@@ -109,14 +110,15 @@ type Child[R any] struct {
 
 	raw   step.Child
 	codec Codec
-	as    *declaration // the version that reads it; nil: whichever it is of
+	as    *declaration  // the version that reads it; nil: whichever it is of
+	with  *step.Machine // its definition; nil: it is not known
 }
 
 // Result returns the result of the child. It returns a *[FailedError] if the child failed,
 // [ErrNotTerminal] if an operator has retried it since, a *[VersionError] if it is of a version
 // that the reading machine does not read, and a [DecodeError] if the result does not fit R.
 func (c Child[R]) Result() (R, error) {
-	return resultOf[R](c.as, c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,
+	return resultOf[R](c.as, c.with, c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,
 		Failure: c.Failure, LastError: c.LastError})
 }
 
@@ -127,10 +129,11 @@ func (c Child[R]) DecodeState(v any) error {
 	if c.codec == nil {
 		return &DecodeError{Field: "state", Err: ErrNotTerminal}
 	}
-	if err := c.as.readsState(c.ID, c.Version); err != nil {
+	state, err := c.as.stateOf(c.with, c.codec, c.ID, c.Version, c.raw.State)
+	if err != nil {
 		return err
 	}
-	if err := c.codec.Decode(c.raw.State, v); err != nil {
+	if err := c.codec.Decode(state, v); err != nil {
 		return fmt.Errorf("instance %d: %w", c.ID, &DecodeError{Field: "state", Err: err})
 	}
 	return nil
@@ -149,7 +152,11 @@ func children[R any](v AnyVisit, d *declaration) []Child[R] {
 }
 
 func childOf[R any](x *execution, c *step.Child, d *declaration) Child[R] {
-	return Child[R]{as: d, ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
+	var m *step.Machine
+	if d != nil && x.env.Machine != nil && c.Version < d.version {
+		m = x.env.Machine(d.name, d.version)
+	}
+	return Child[R]{as: d, with: m, ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
 		Failure: Failure(c.Failure), LastError: c.LastError, raw: *c, codec: x.env.Codec}
 }
 

@@ -135,7 +135,7 @@ func (m Machine[S, R]) Wait(ctx context.Context, from Reader, of Target) (result
 	if err := m.owns(raw); err != nil {
 		return result, err
 	}
-	return resultOf[R](&m.d, from.Codec(), raw)
+	return resultOf[R](&m.d, definition(from, &m.d), from.Codec(), raw)
 }
 
 // WaitParked blocks until the instance is parked at a visit after past, or terminal, and returns it
@@ -148,7 +148,7 @@ func (m Machine[S, R]) WaitParked(ctx context.Context, from ParkedReader, of Tar
 	if err := m.owns(raw); err != nil {
 		return i, err
 	}
-	return typed[S, R](&m.d, from.Codec(), raw)
+	return typed[S, R](&m.d, definition(from, &m.d), from.Codec(), raw)
 }
 
 // Get reads the instance. It returns a *[MachineError] if the instance belongs to another machine.
@@ -162,7 +162,7 @@ func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Insta
 	if err := m.owns(raw); err != nil {
 		return i, err
 	}
-	return typed[S, R](&m.d, from.Codec(), raw)
+	return typed[S, R](&m.d, definition(from, &m.d), from.Codec(), raw)
 }
 
 func (m Machine[S, R]) owns(i RawInstance) error {

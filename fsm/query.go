@@ -93,8 +93,9 @@ func (m Machine[S, R]) List(ctx context.Context, from Lister, q Query) (page Pag
 	}
 	page.Next = raw.Next
 	var wrong []error
+	known := definition(from, &m.d)
 	for _, r := range raw.Instances {
-		i, err := typed[S, R](&m.d, from.Codec(), r)
+		i, err := typed[S, R](&m.d, known, from.Codec(), r)
 		page.Instances = append(page.Instances, i)
 		if err != nil {
 			wrong = append(wrong, err)
@@ -114,10 +115,11 @@ func (m Machine[S, R]) All(ctx context.Context, from Lister, q Query) iter.Seq2[
 			yield(Instance[S, R]{}, err)
 			return
 		}
+		known := definition(from, &m.d)
 		for raw, err := range from.All(ctx, q) {
 			var i Instance[S, R]
 			if err == nil {
-				i, err = typed[S, R](&m.d, from.Codec(), raw)
+				i, err = typed[S, R](&m.d, known, from.Codec(), raw)
 			}
 			if !yield(i, err) {
 				return

@@ -2,7 +2,9 @@ package fsm
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
@@ -55,8 +57,7 @@ func (d *declaration) sinceFaults() (faults []error) {
 	return faults
 }
 
-// readsState returns an error unless the states of a version are of the declared S. A nil
-// declaration reads every version.
+// readsState returns an error unless the states of a version are of the declared S as they are.
 func (d *declaration) readsState(id ID, version int) error {
 	if d == nil || d.covers(version, d.stateSince) {
 		return nil
@@ -64,9 +65,31 @@ func (d *declaration) readsState(id ID, version int) error {
 	return &VersionError{ID: id, Machine: d.name, Field: "state", Got: version, Want: d.version}
 }
 
-// readsResult is readsState for the results.
-func (d *declaration) readsResult(id ID, version int) error {
+// stateOf returns a state of a version in the form of the declared one: as it is, or converted by
+// a migration of the definition m. A nil declaration reads every version.
+func (d *declaration) stateOf(m *step.Machine, codec Codec, id ID, version int, raw json.RawMessage) (json.RawMessage, error) {
+	unread := d.readsState(id, version)
+	if unread == nil {
+		return raw, nil
+	}
+	raw, ok, err := converted(m, codec, version, raw)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("instance %d: %w", id, err)
+	case !ok:
+		return nil, unread
+	}
+	return raw, nil
+}
+
+// readsResult returns an error unless the results of a version are of the declared R, by the
+// declaration or by the migrations of the definition m.
+func (d *declaration) readsResult(m *step.Machine, id ID, version int) error {
 	if d == nil || d.covers(version, d.resultSince) {
+		return nil
+	}
+	chain := m.Chain(version)
+	if len(chain) > 0 && !slices.ContainsFunc(chain, func(one *step.Migration) bool { return !one.SameResult }) {
 		return nil
 	}
 	return &VersionError{ID: id, Machine: d.name, Field: "result", Got: version, Want: d.version}

@@ -31,22 +31,23 @@ type collector struct {
 
 // groupKey says which flights may share a call.
 type groupKey struct {
-	machine machineKey
+	machine *step.Machine
 	step    string
 	group   string
 	most    int // see step.Machine.BatchSize
 }
 
-// batchOf returns the batch step at which a claim is, and its machine; nil if it is at another.
+// batchOf returns the batch step at which a claim is, or to which a migration brings it, and its
+// machine; nil if it is at another.
 func (p *process) batchOf(c *step.Claim) (*step.Machine, *step.Batch) {
 	if !p.batches {
 		return nil, nil
 	}
-	m := p.machines[machineKey{c.Machine, c.Version}]
-	if m == nil {
+	r := p.route(c)
+	if r == nil {
 		return nil, nil
 	}
-	return m, m.Steps[c.Step].Batch
+	return r.machine, r.machine.Steps[r.step].Batch
 }
 
 var errGroupless = errors.New("the function of a batch step's ByState called runtime.Goexit")
@@ -55,7 +56,7 @@ var errGroupless = errors.New("the function of a batch step's ByState called run
 // outside of the scheduler's loop, and on a goroutine of its own, which that code may end.
 func (p *process) assign(c *step.Claim) {
 	_, b := p.batchOf(c)
-	if b == nil || b.Key == nil || c.Partial || c.Unread != nil {
+	if b == nil || b.Key == nil || c.Partial || c.Unread != nil || len(p.route(c).chain) > 0 {
 		return
 	}
 	c.Env = p.config.Env
@@ -74,10 +75,11 @@ func newGroup(p *process, f *flight) *group {
 	c := f.beat
 	m, b := p.batchOf(c)
 	most := m.BatchSize(b, c.Attempt)
-	if c.Unread != nil || c.Ungrouped != nil || c.Partial && b.Key != nil {
-		most = 1
+	r := p.route(c)
+	if c.Unread != nil || c.Ungrouped != nil || (c.Partial || len(r.chain) > 0) && b.Key != nil {
+		most = 1 // the state of an older version is converted only when it runs
 	}
-	return &group{process: p, machine: m, def: b, key: groupKey{machineKey{c.Machine, c.Version}, c.Step, c.Group, most}}
+	return &group{process: p, machine: m, def: b, key: groupKey{m, r.step, c.Group, most}}
 }
 
 // collect takes in a flight of a batch step.
@@ -252,6 +254,6 @@ func (e *executor) executeGroup(g *group) {
 	now := e.since()
 	g.waited = now - g.began
 	for _, f := range slices.Clone(g.members) {
-		e.runners.add(&execution{executor: e, f: f, m: g.machine, begun: now})
+		e.runners.add(&execution{executor: e, f: f, m: g.machine, route: e.route(f.claim), begun: now})
 	}
 }

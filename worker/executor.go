@@ -8,7 +8,6 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
-	"github.com/gendurable/gendurable/internal/store"
 )
 
 // executor runs flights in slots.
@@ -36,8 +35,8 @@ func (e *executor) execute(f *flight) {
 		e.runners.add(x)
 		return
 	}
-	m := e.machines[machineKey{f.claim.Machine, f.claim.Version}]
-	e.runners.add(&execution{executor: e, f: f, m: m, begun: e.since()})
+	r := e.route(f.claim) // it has one: see scheduler.withoutStrays
+	e.runners.add(&execution{executor: e, f: f, m: r.machine, route: r, begun: e.since()})
 }
 
 // execution is one flight in a slot. It runs the claimed step, has its outcome committed and, if
@@ -45,8 +44,9 @@ func (e *executor) execute(f *flight) {
 // while the committer has an outcome, only the committer's answer continues the execution.
 type execution struct {
 	*executor
-	f *flight
-	m *step.Machine
+	f     *flight
+	m     *step.Machine
+	route *route // by which the instance came to the machine
 
 	begun time.Duration // when the flight began
 	ahead int           // steps that it has run ahead so far
@@ -54,6 +54,7 @@ type execution struct {
 	// The following fields belong to the visit under way.
 	phase   phase
 	failed  *failure // the failure for which the handler is called
+	fault   string   // why the state cannot be converted: the instance is to be paused
 	refused bool     // Postgres has already refused an outcome of this visit
 	final   bool     // the outcome under way is the last resort, which fails with a safe text
 	took    time.Duration
@@ -113,8 +114,7 @@ func (x *execution) proceed() (over bool) {
 			return true
 		case outcome.Within == nil:
 			x.before, x.phase = x.phase, decided
-			x.sent = pending{flight: x.f, entry: store.Entry{Claim: x.f.claim, Commit: outcome, Keep: x.mayRunAhead(outcome),
-				Record: x.record(outcome, x.took)}, to: x}
+			x.sent = pending{flight: x.f, entry: x.entry(outcome, x.took), to: x}
 			x.commits.commit(&x.sent)
 			return false
 		}
@@ -225,6 +225,10 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 // no longer ours, it does nothing.
 func (x *execution) release() {
 	x.report(nil)
+	if x.fault != "" {
+		x.claims.setAside(x.base, []*flight{x.f}, x.fault)
+		return
+	}
 	x.claims.giveBack(x.base, []*flight{x.f}) // may take long: meanwhile the heartbeat extends its lease
 }
 

@@ -339,6 +339,9 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 	}
 	out.Applied[r.ID] = true
 	r.mark, r.outcomes = mark, append(r.outcomes, o.Kind)
+	if o.Version != 0 {
+		r.Version, r.Step, r.State = o.Version, o.Step, o.State
+	}
 	if o.Kind == step.Retry {
 		r.Attempt++
 	} else if !ends && o.Kind != step.Again {

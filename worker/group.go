@@ -200,7 +200,7 @@ func (g *group) report(js []*joiner, took time.Duration) {
 	if len(g.hooks.batch) == 0 {
 		return
 	}
-	e := BatchEvent{Machine: g.key.machine.name, Version: g.key.machine.version, Step: g.key.step, Queue: js[0].claim.Queue,
+	e := BatchEvent{Machine: g.key.machine.Name, Version: g.key.machine.Version, Step: g.key.step, Queue: js[0].claim.Queue,
 		Size: len(js), Most: g.key.most, Waited: g.waited, Took: took}
 	for _, j := range js {
 		if j.decided.Err != nil {

@@ -56,6 +56,17 @@ func (fs *flights) round(ctx context.Context, parent, round int64) (next func() 
 
 // load reads the values that the step needs and the claim did not bring.
 func (x *execution) load(ctx context.Context, s *step.Step) error {
+	if err := x.complete(ctx); err != nil {
+		return err
+	}
+	if c := x.f.claim; c.Joins() && c.Children == nil && !s.OnDemand {
+		return x.loadChildren(ctx)
+	}
+	return nil
+}
+
+// complete reads the rest of a claim that came without all of its state or signals.
+func (x *execution) complete(ctx context.Context) error {
 	c := x.f.claim
 	if c.Unread != nil {
 		return c.Unread
@@ -72,9 +83,6 @@ func (x *execution) load(ctx context.Context, s *step.Step) error {
 			x.f.cancel(fsm.ErrLeaseLost)
 			return fsm.ErrLeaseLost
 		}
-	}
-	if c.Joins() && c.Children == nil && !s.OnDemand {
-		return x.loadChildren(ctx)
 	}
 	return nil
 }

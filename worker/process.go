@@ -3,13 +3,13 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/gendurable/gendurable/internal/pace"
-	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -23,8 +23,8 @@ type process struct {
 	db     backend
 	hooks  listeners
 
-	machines   map[machineKey]*step.Machine
-	machineIDs []string
+	routes     map[store.StepKey]*route
+	machineIDs []string // of the versions that run here, converted ones among them
 	queues     map[string]*queue
 	batches    bool // some machine has a batch step
 
@@ -53,27 +53,24 @@ type process struct {
 	loops    sync.WaitGroup // the loops that draining ends
 }
 
-// machineKey is the identity of a machine.
-type machineKey struct {
-	name    string
-	version int
-}
-
 func newProcess(c Config, db backend) *process {
 	p := &process{
-		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), machines: map[machineKey]*step.Machine{},
+		config: c, id: uuid.NewString(), db: db, hooks: listen(c.Hooks), routes: routes(c.Machines),
 		queues: map[string]*queue{}, began: time.Now(), draining: make(chan struct{}),
 	}
 	p.log = c.Logger.With(slog.String("worker", p.id))
 	p.quiet.last = map[string]time.Time{}
 	p.outages.over = -24 * time.Hour
 	for _, m := range c.Machines {
-		p.machines[machineKey{m.Name, m.Version}] = m
-		p.machineIDs = append(p.machineIDs, store.MachineID(m.Name, m.Version))
 		for _, s := range m.Steps {
 			p.batches = p.batches || s.Batch != nil
 		}
 	}
+	for at := range p.routes {
+		p.machineIDs = append(p.machineIDs, store.MachineID(at.Machine, at.Version))
+	}
+	slices.Sort(p.machineIDs)
+	p.machineIDs = slices.Compact(p.machineIDs)
 	for name, conf := range c.Queues {
 		p.queues[name] = newQueue(name, conf)
 	}

@@ -25,8 +25,8 @@ type reaper struct {
 
 func newReaper(p *process, promotions *promotions) *reaper {
 	r := &reaper{process: p, promotions: promotions}
-	for key, m := range p.machines {
-		r.limits.Machines = append(r.limits.Machines, store.MachineID(key.name, key.version))
+	for _, m := range p.config.Machines {
+		r.limits.Machines = append(r.limits.Machines, store.MachineID(m.Name, m.Version))
 		r.limits.Limits = append(r.limits.Limits, int32(min(m.CrashLimit, 1<<30))) //nolint:gosec // bounded here
 	}
 	return r

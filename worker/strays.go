@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,25 +22,48 @@ import (
 // any, in whatever queue.
 const strayPoll = time.Second
 
-// knows reports whether this process can run the step of a claim.
-func (p *process) knows(c *step.Claim) bool {
-	m := p.machines[machineKey{c.Machine, c.Version}]
-	if m == nil {
-		return false
-	}
-	_, ok := m.Steps[c.Step]
-	return ok
+// route is how the instances that stand at a step of some version run here.
+type route struct {
+	machine *step.Machine
+	step    string            // of the machine
+	chain   []*step.Migration // which convert the state; none: the version is the machine's
 }
 
-// stepKeys lists the steps that this process knows.
-func (p *process) stepKeys() (keys []store.StepKey) {
-	for _, m := range p.config.Machines {
-		for name := range m.Steps {
-			keys = append(keys, store.StepKey{Machine: m.Name, Version: m.Version, Step: name})
+// routes returns the routes of all steps that this process knows. Where several registered versions
+// take an instance, the newest does.
+func routes(machines []*step.Machine) map[store.StepKey]*route {
+	all := map[store.StepKey]*route{}
+	add := func(at store.StepKey, r *route) {
+		if known := all[at]; known == nil || known.machine.Version < r.machine.Version {
+			all[at] = r
 		}
 	}
-	return keys
+	for _, m := range machines {
+		for name := range m.Steps {
+			add(store.StepKey{Machine: m.Name, Version: m.Version, Step: name}, &route{machine: m, step: name})
+		}
+		for _, first := range m.From {
+			chain := m.Chain(first.From)
+			for name := range first.Steps {
+				if to, ok := step.Arrives(chain, name); ok {
+					add(store.StepKey{Machine: m.Name, Version: first.From, Step: name}, &route{machine: m, step: to, chain: chain})
+				}
+			}
+		}
+	}
+	return all
 }
+
+// route returns how a claim runs here, or nil if this process does not know its step.
+func (p *process) route(c *step.Claim) *route {
+	return p.routes[store.StepKey{Machine: c.Machine, Version: c.Version, Step: c.Step}]
+}
+
+// knows reports whether this process can run the step of a claim.
+func (p *process) knows(c *step.Claim) bool { return p.route(c) != nil }
+
+// stepKeys lists the steps that this process knows.
+func (p *process) stepKeys() []store.StepKey { return slices.Collect(maps.Keys(p.routes)) }
 
 // withoutStrays returns the flights whose step this process knows, and gives the others back aside.
 func (s *scheduler) withoutStrays(fs []*flight) []*flight {

@@ -102,8 +102,7 @@ func (x *execution) within(o *step.Commit, tx any) (e store.Entry, failed *failu
 	if failed != nil {
 		return e, failed, context.Cause(ctx)
 	}
-	return store.Entry{Claim: x.f.claim, Commit: out, Keep: x.mayRunAhead(out), Record: x.record(out, x.took+x.since()-called)}, nil,
-		context.Cause(ctx)
+	return x.entry(out, x.took+x.since()-called), nil, context.Cause(ctx)
 }
 
 // undecided returns the turn after a function that failed. An error that may be absent the next

@@ -16,7 +16,8 @@ import (
 type phase int
 
 const (
-	fresh phase = iota
+	fresh      phase = iota
+	converting       // an older version's state
 	inStep
 	failing // the step has failed; the handler has not been called
 	inHandler
@@ -28,6 +29,11 @@ const (
 // since the engine cancelled the step or does not begin any.
 func (x *execution) decide() *step.Commit {
 	var out *step.Commit
+	if x.phase == converting { // continued after runtime.Goexit
+		x.f.group.without(x.f)
+		x.unconverted(goexit())
+		return nil
+	}
 	if x.phase == inStep { // continued after runtime.Goexit
 		x.phase, x.failed = failing, goexit()
 	}
@@ -42,6 +48,10 @@ func (x *execution) decide() *step.Commit {
 		if out = x.bound(); out != nil {
 			x.f.group.without(x.f)
 			return out
+		}
+		if !x.converted() {
+			x.f.group.without(x.f)
+			return nil
 		}
 		began := x.since()
 		x.phase = inStep
@@ -166,7 +176,7 @@ func (x *execution) extract(ctx context.Context) context.Context {
 // mayRunAhead reports whether the claim may be kept after an outcome: after a plain Next, up to the
 // bounds of steps and time, and unless there is a reason to stop (§6).
 func (x *execution) mayRunAhead(o *step.Commit) bool {
-	return o.Kind == step.Next && x.f.claim.Unread == nil && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
+	return o.Kind == step.Next && x.f.claim.Unread == nil && x.f.claim.Migrated == 0 && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
 		!x.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		x.since()+x.config.Lease/4 < time.Duration(x.f.until.Load()) &&
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority) && x.gates.keeps(x.f.claim, o.Step) && !x.batched(o.Step)

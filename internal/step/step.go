@@ -147,6 +147,10 @@ type Claim struct {
 
 	Gate string // the gate of which the instance has a place; "": none
 
+	// Migrated is the version of the row, where the claim was converted from an older one: Version,
+	// Step and State are those of the newer. 0: it was not.
+	Migrated int
+
 	// Lingers: a step of another worker may still run under the partition key, though its claim was
 	// taken away.
 	Lingers bool
@@ -247,6 +251,7 @@ type Commit struct {
 	Step    string          // Next, Await, Children: the step to go on at
 	State   json.RawMessage // nil: unchanged (Done, Stop, and Again without a state)
 	Result  json.RawMessage // Done
+	Version int             // of a converted claim: the row becomes one of it; Step and State are set. 0: unchanged
 	Delay   time.Duration   // Next, Retry, Again
 	At      time.Time       // Next: not before it; Await: wake no later. Zero: none
 	Timeout time.Duration   // Await; 0: none
@@ -369,6 +374,8 @@ type Machine struct {
 	History Keep
 	// OnError turns a step's error into an outcome. It is never nil.
 	OnError func(ctx context.Context, c *Claim, failed error) (*Commit, error)
+	// From lists the migrations by which instances of older versions become ones of this.
+	From []*Migration
 	// Faults lists the faults of the definition; engine.New returns them.
 	Faults []error
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -149,6 +150,20 @@ WHERE g.ctid = l.tid AND ` + visitFence("u.token", "u.visit") + `
   AND (u.parent = ANY(ARRAY(SELECT id FROM p)) OR u.parent IS NULL)
 RETURNING g.id`
 
+// migratedSQL is commitSQL for a batch with outcomes of converted claims: it writes their version,
+// too. It is a statement of its own, so that commitSQL costs others nothing. TestMigratedSQL holds
+// it to commitSQL. $20 versions; with the history's columns before them, $23
+var (
+	migratedSQL         = migrated(commitSQL, "$20")
+	migratedRecordedSQL = migrated(commitRecordedSQL, "$23")
+)
+
+func migrated(commit, versions string) string {
+	return strings.NewReplacer(
+		"step = coalesce(u.step, g.step),", "step = coalesce(u.step, g.step), fsm_version = coalesce(u.version, g.fsm_version),",
+		"unnest($18::bigint[]) AS parent", "unnest($18::bigint[]) AS parent, unnest("+versions+"::int[]) AS version").Replace(commit)
+}
+
 // slowSQL leads a transaction of the slow lane. It locks the outcomes' own rows together with the
 // parents to join, in id order, and waits for their holders up to the lock timeout. All waiters
 // lock in this one order, so they cannot deadlock (T43). $1 ids
@@ -252,9 +267,14 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		if b.slow { // slowSQL has locked them; one may have been deleted
 			gate = nil
 		}
-		stmts = append(stmts, s.stmt("commit", b.trail.pick(commitSQL, commitRecordedSQL), applied, b.trail.args(b.ids, b.tokens, b.visits,
+		args := b.trail.args(b.ids, b.tokens, b.visits,
 			b.worker, b.mark, b.kinds, b.steps, b.states, b.results, b.micros, b.times, b.errs, b.failures, b.lo, b.hi, b.names, b.children,
-			b.parent, gate)...))
+			b.parent, gate)
+		if b.versions == nil {
+			stmts = append(stmts, s.stmt("commit", b.trail.pick(commitSQL, commitRecordedSQL), applied, args...))
+		} else {
+			stmts = append(stmts, s.stmt("commit migrated", b.trail.pick(migratedSQL, migratedRecordedSQL), applied, append(args, b.versions)...))
+		}
 	}
 	if u := &b.unless; len(u.ids) > 0 {
 		stmts = append(stmts, s.stmt("unless", unlessSQL, readTurned(out), u.ids, b.mark, u.steps, u.states, u.lo, u.hi, u.names, u.presented))

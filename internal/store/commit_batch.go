@@ -55,7 +55,7 @@ type batch struct {
 	steps, states, results, errs, failures []*string
 	micros                                 []*int64
 	times                                  []*time.Time
-	lo, hi, children                       []*int32
+	lo, hi, children, versions             []*int32
 	parent                                 []*int64
 
 	names        []string
@@ -117,7 +117,11 @@ func (u *unless) add(c *step.Claim, o *step.Unless) {
 	}
 }
 
-func (e *Entry) plainEnd() bool { return e.Commit.Kind == step.Done && e.Claim.Parent == 0 }
+// plainEnd reports whether the narrow statement for instances that are done may end it: that one
+// writes no version.
+func (e *Entry) plainEnd() bool {
+	return e.Commit.Kind == step.Done && e.Claim.Parent == 0 && e.Commit.Version == 0
+}
 
 func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	entries = slices.Clone(entries)
@@ -185,6 +189,10 @@ func (b *batch) addAny(n int, e *Entry) {
 	set(&b.results, n, i, jsonText(o.Result))
 	set(&b.errs, n, i, optional(o.Err))
 	set(&b.failures, n, i, optional(o.Failure))
+	if o.Version != 0 {
+		version := int32(o.Version) //nolint:gosec // a version fits the column
+		set(&b.versions, n, i, &version)
+	}
 	if d := o.Delay + o.Timeout; d > 0 {
 		us := micros(d)
 		set(&b.micros, n, i, &us)

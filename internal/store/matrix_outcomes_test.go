@@ -42,6 +42,8 @@ func to(kind step.Kind, change ...func(*step.Commit)) func(*scene) *step.Commit 
 	}
 }
 
+func newer(c *step.Commit) { c.Version = 4 }
+
 func awaiting(names ...string) func(*step.Commit) { return func(c *step.Commit) { c.Names = names } }
 func hither(c *step.Commit)                       { c.Step = "here" }
 func atTime(t time.Time) func(*step.Commit)       { return func(c *step.Commit) { c.At = t } }
@@ -71,6 +73,16 @@ var outcomes = []group{
 		{name: "Again with a state", from: "executing",
 			outcome: just(step.Commit{Kind: step.Again, State: json.RawMessage(`{"state": "new"}`), Delay: time.Minute}),
 			makes:   all(retried, claimEnds, rules{"attempt": unchanged, "state": given(`{"state": "new"}`)})},
+	}},
+	{"The first outcome of a converted claim", "A migration has brought the instance to a newer version. Other kinds are as without one, with these columns.", []transition{
+		{name: "Next", from: "executing", outcome: to(step.Next, newer), makes: all(progress, claimEnds, awake, rules{itsInbox: consumed, "fsm_version": is("4")})},
+		{name: "Retry", from: "executing", outcome: just(step.Commit{Kind: step.Retry, Version: 4, Step: "there",
+			State: json.RawMessage(`{"state": "new"}`), Delay: time.Minute}),
+			makes: all(retried, claimEnds, rules{"fsm_version": is("4"), "step": given("there"), "state": given(`{"state": "new"}`)})},
+		{name: "Done", from: "executing", outcome: just(step.Commit{Kind: step.Done, Version: 4, Step: "there",
+			State: json.RawMessage(`{"state": "new"}`), Result: json.RawMessage(`{"result": "new"}`)}),
+			makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null, "timed_out": is("false"),
+				"last_error": null, itsInbox: emptied, "fsm_version": is("4"), "step": given("there"), "state": given(`{"state": "new"}`)})},
 	}},
 	{"Await", "A re-check in the same transaction wakes an instance that has parked although a signal that it awaits is there already.", []transition{
 		{name: "nothing there", from: "executing", outcome: to(step.Await, awaiting("never")),

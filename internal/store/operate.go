@@ -50,6 +50,7 @@ var verbs = map[Verb]Applies{
 	Resume:     {Statuses: live, Paused: new(true)},
 	Edits:      {Statuses: still},
 	Rewind:     {Statuses: still},
+	Migrate:    {Statuses: live},
 }
 
 // Applies returns the rows to which the verb applies.

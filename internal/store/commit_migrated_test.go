@@ -1,0 +1,34 @@
+package store
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// The statement for converted claims is the general one, and writes the version.
+func TestMigratedSQL(t *testing.T) {
+	t.Parallel()
+	for text, versions := range map[string]string{migratedSQL: "$20", migratedRecordedSQL: "$23"} {
+		require.Equal(t, 1, strings.Count(text, "fsm_version = coalesce(u.version, g.fsm_version)"))
+		require.Equal(t, 1, strings.Count(text, "unnest("+versions+"::int[]) AS version"))
+	}
+	require.NotContains(t, commitSQL, "$20")
+	require.NotContains(t, commitRecordedSQL, "$23")
+}
+
+// Only the general statement writes a version, so the others take no outcome of a converted claim
+// (T132).
+func TestAConvertedClaimGoesByTheGeneralStatement(t *testing.T) {
+	t.Parallel()
+	done := Entry{Claim: &step.Claim{ID: 1}, Commit: &step.Commit{Kind: step.Done}}
+	require.Len(t, newBatch("w", "m", []Entry{done}, false).ended.ids, 1)
+	done.Commit.Version = 2
+	b := newBatch("w", "m", []Entry{done}, false)
+	require.Empty(t, b.ended.ids)
+	require.Equal(t, []int64{1}, b.ids)
+	require.EqualValues(t, 2, *b.versions[0])
+}
