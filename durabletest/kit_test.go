@@ -198,7 +198,7 @@ func TestAdvanceKnowsEveryTime(t *testing.T) {
 		"gate_keys.at", "gate_keys.closed_until", // moved
 		"gen_durable.inserted_at", "gen_durable.updated_at", "gen_durable.finished_at", "gen_durable.lease_expires_at",
 		"signals.inserted_at", "signals.consumed_at", "paused_queues.paused_at",
-		"lost_claims.lost_at", "gates.updated_at", "gate_keys.at", "gate_keys.closed_until",
+		"lost_claims.lost_at", "gates.updated_at",
 		"history.at", "history_rest.at", "recorded_machines.since", "workers.started_at", "workers.beat_at", "workers.expires_at",
 		"definitions.declared_at", "definitions.updated_at",
 		"schedules.next_at", "schedules.last_at", "schedules.paused_at", "schedules.updated_at", // by the kit's calendar
