@@ -12,6 +12,7 @@ import (
 	entsql "entgo.io/ent/dialect/sql"
 
 	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/worker"
@@ -39,6 +40,8 @@ const (
 	CauseKeyBusy     CauseKind = "key busy"     // IDs[0] executes under the same partition key
 	CauseKeyBehind   CauseKind = "key behind"   // IDs[0] is before it under the same partition key
 	CauseGate        CauseKind = "gate"         // all Count places of the gate Names[0] are taken, by IDs among others
+	CauseGateClosed  CauseKind = "gate closed"  // the gate Names[0] is closed Until then, or GateForGood
+	CauseGateRate    CauseKind = "gate rate"    // it waits for its turn at the gate Names[0], which has a rate
 	CauseSlots       CauseKind = "slots"        // all Count slots of its queue are taken
 	CauseBehind      CauseKind = "behind"       // Count others of its queue are before it, or more
 	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
@@ -102,6 +105,13 @@ func (c Cause) String() string {
 		return fmt.Sprintf("instance %d is before it under the same partition key", c.IDs[0])
 	case CauseGate:
 		return fmt.Sprintf("all %d places of gate %s are taken: %v", c.Count, c.Names[0], c.IDs)
+	case CauseGateClosed:
+		if c.Until.Equal(GateForGood) {
+			return fmt.Sprintf("gate %s is closed until somebody opens it", c.Names[0])
+		}
+		return fmt.Sprintf("gate %s is closed until %s", c.Names[0], at(c.Until))
+	case CauseGateRate:
+		return fmt.Sprintf("it waits for its turn at gate %s, which has a rate", c.Names[0])
 	case CauseSlots:
 		return fmt.Sprintf("all %d slots of its queue are taken", c.Count)
 	case CauseBehind:
@@ -128,7 +138,7 @@ func (c Cause) who() string {
 //
 // Errors: ErrNotFound.
 func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err error) {
-	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "gates", "workers"), &err)
+	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "gates", "gate_keys", "workers"), &err)
 	address, err := signal.Resolve(of)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
@@ -336,8 +346,9 @@ func (w *why) gate(ctx context.Context) error {
 		return err
 	}
 	gates := make(store.Gates, len(rows))
-	places := map[string]int{}
+	places, rated := map[string]int{}, map[string]bool{}
 	for i, r := range rows {
+		rated[r.ID] = r.Rate != nil || r.TotalRate != nil
 		gates[i] = store.Gate{Name: r.ID, Queue: text(r.Queue), Machine: text(r.Machine), Step: text(r.Step), Label: text(r.Label)}
 		places[r.ID] = store.NoBound
 		if r.Places != nil {
@@ -350,7 +361,20 @@ func (w *why) gate(ctx context.Context) error {
 	}
 	name, _, _ := strings.Cut(of, "/")
 	most, exists := places[name]
-	if !exists || most < 0 {
+	if !exists {
+		return nil
+	}
+	closed, err := w.tx.GateKey.Query().Where(gatekey.IDIn(of, name), gatekey.ClosedUntilGT(w.now)).Order(gatekey.ByClosedUntil()).All(ctx)
+	if err != nil {
+		return err
+	}
+	for _, k := range closed {
+		w.add(Cause{Kind: CauseGateClosed, Names: []string{k.ID}, Until: k.ClosedUntil.UTC()})
+	}
+	if most < 0 {
+		if rated[name] && len(closed) == 0 {
+			w.add(Cause{Kind: CauseGateRate, Names: []string{of}})
+		}
 		return nil
 	}
 	taken, err := w.tx.Instance.Query().Where(instance.Gate(of), instance.PlaceNotNil()).Order(instance.ByPlace()).Limit(most).IDs(ctx)
