@@ -18,13 +18,13 @@ import (
 // Advance does not move the clock of Postgres. Instead it moves the times of all instances that
 // have not ended nearer, in one transaction each time: eligible_at (delays, back-offs), the
 // deadlines of awaits, and those of the instances. So it does with windows (fsm.Spec.Throttle),
-// with the rates of gates, and with what is closed for a time. Schedules follow a calendar of the kit's,
-// which begins at Config.Calendar and moves by exactly d: each occurrence in that time fires when
-// its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no retention
-// passes. Times in the states of machines stay, and so does time.Now: an absolute time (At, Until)
-// that a step sets after an Advance is as far away as the real clock says. The few milliseconds
-// that the steps take are added to d; two things that are due less than that apart may become due
-// together.
+// with the rates of gates, and with what is closed for a time. Schedules follow a calendar of the
+// kit's, which begins at Config.Calendar and moves by exactly d: each occurrence in that time fires
+// when its turn comes. Nothing else moves. inserted_at, updated_at and finished_at stay, so no
+// retention passes. Times in the states of machines stay, and so does time.Now: an absolute time
+// (At, Until) that a step sets after an Advance is as far away as the real clock says. The few
+// milliseconds that the steps take are added to d; two things that are due less than that apart may
+// become due together.
 //
 // d is at most 100 years, as any delay. The errors are those of [Kit.Drain]; the limit counts all
 // steps of the Advance.

@@ -155,8 +155,8 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_key", visible+"partition_key IS NOT NULL", "partition_key", "queue", "priority", "eligible_at", "id"),
 		// This one is the last defence of the promise that at most one step of a key executes at a time.
 		partial("gen_durable_busy", "status = 'executing'::durable_status AND partition_key IS NOT NULL", "partition_key").Unique(),
-		// These serve gates. The first is in the order of bytes, so that the keys of a gate are a range of
-		// it. The others keep anyone from giving a place twice.
+		// These serve gates. The first is in the order of bytes, so that the keys of a gate are a range
+		// of it. The others keep anyone from giving a place twice.
 		partial("gen_durable_lines", visible+"pick_lane = 3", "queue", "gate", "priority", "eligible_at", "id").
 			Annotations(entsql.OpClassColumn("gate", "text_pattern_ops")),
 		partial("gen_durable_place", "place IS NOT NULL", "gate", "place").Unique(),

@@ -46,8 +46,8 @@ type Config struct {
 	// and have thousands of steps.
 	ChildSpans bool
 	// LagEvery is how old the metrics gendurable.queue.lag, and those of gates, may be. If metrics are
-	// collected and they are older, one statement reads the lag of the engine's queues, and one what is
-	// in line at gates. With 0, the default, these metrics do not exist.
+	// collected and they are older, one statement reads the lag of the engine's queues, and one what
+	// is in line at gates. With 0, the default, these metrics do not exist.
 	LagEvery time.Duration
 }
 

@@ -65,8 +65,8 @@ func (x *execution) unconverted(failed *failure) {
 		slog.Any("error", failed.safe))
 }
 
-// entry returns an outcome to commit, and how long its step took. That of a converted claim takes the row along to the newer
-// version, whatever its kind.
+// entry returns an outcome to commit, and how long its step took. That of a converted claim takes
+// the row along to the newer version, whatever its kind.
 func (x *execution) entry(o *step.Commit, took time.Duration) store.Entry {
 	if c := x.f.claim; c.Migrated != 0 && o.Version == 0 {
 		own := *o
