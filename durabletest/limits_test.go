@@ -20,12 +20,16 @@ func TestAdvanceHeedsRates(t *testing.T) {
 	kit := newShop(t)
 	_, err := kit.Engine.Admin().SetGate(t.Context(), engine.Gate{Name: "shops", Label: "shop", Rate: engine.Rate{N: 6, Per: time.Hour, Burst: 2}})
 	require.NoError(t, err)
-	for range 20 {
+	for range 19 {
 		insert(t, kit, checkout.New(order{}).Label("shop", "north"))
 	}
+	last := insert(t, kit, checkout.New(order{}).Label("shop", "north"))
 	free := insert(t, kit, checkout.New(order{}).Label("shop", "south"))
 	require.Equal(t, 3, durabletest.RequireDrain(t, kit).Steps, "the burst of each")
 	durabletest.RequireParked(t, kit, free)
+	causes, err := kit.Engine.Admin().Why(t.Context(), last)
+	require.NoError(t, err)
+	require.Contains(t, kinds(causes), engine.CauseGateRate)
 	require.Equal(t, 6, durabletest.RequireAdvance(t, kit, time.Hour+time.Minute).Steps)
 	require.Equal(t, 12, durabletest.RequireAdvance(t, kit, 10*time.Hour).Steps, "all that are left")
 }
@@ -48,8 +52,9 @@ func TestAThrottledStepClosesItsGate(t *testing.T) {
 	admin := kit.Engine.Admin()
 	_, err := admin.SetGate(t.Context(), engine.Gate{Name: "api", Machine: "call", Label: "tenant", Places: 1})
 	require.NoError(t, err)
+	var second fsm.ID
 	for range 3 {
-		insert(t, kit, call.New("acme").Label("tenant", "acme"))
+		second = insert(t, kit, call.New("acme").Label("tenant", "acme"))
 	}
 	insert(t, kit, call.New("zoo").Label("tenant", "zoo"))
 	durabletest.RequireDrain(t, kit)
@@ -58,8 +63,20 @@ func TestAThrottledStepClosesItsGate(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, keys, 1)
 	require.Equal(t, "api/acme", keys[0].Key)
+	causes, err := admin.Why(t.Context(), second)
+	require.NoError(t, err)
+	require.Equal(t, []engine.CauseKind{engine.CauseNoWorker, engine.CauseGateClosed}, kinds(causes), "a kit is no worker")
+	require.Equal(t, []string{"api/acme"}, causes[1].Names)
+	require.Equal(t, keys[0].ClosedUntil, causes[1].Until)
 	durabletest.RequireAdvance(t, kit, 9*time.Minute)
 	require.Equal(t, 2, runs)
 	durabletest.RequireAdvance(t, kit, 2*time.Minute)
 	require.Equal(t, 5, runs)
+}
+
+func kinds(causes []engine.Cause) (kinds []engine.CauseKind) {
+	for _, c := range causes {
+		kinds = append(kinds, c.Kind)
+	}
+	return kinds
 }

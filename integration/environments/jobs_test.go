@@ -131,6 +131,10 @@ func observerTasks() []task {
 			_, err := eng.Admin().Gates(ctx)
 			return err
 		}},
+		{"keys of a gate", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Admin().GateKeys(ctx, "g")
+			return err
+		}},
 		{"schedules", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Admin().Schedules(ctx, engine.ScheduleQuery{})
 			return err
