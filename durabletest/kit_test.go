@@ -184,6 +184,15 @@ func TestAdvanceCountsPeriods(t *testing.T) {
 	require.ErrorContains(t, err, "advance by -1ns")
 }
 
+// What becomes due by itself while Advance looks for the next time takes none of the time with it.
+func TestAdvanceMissesNothingThatBecomesDueMeanwhile(t *testing.T) {
+	t.Parallel()
+	var d diary
+	kit := newKit(t, d.ticking())
+	insert(t, kit, ticker.New(tick{Every: 3 * time.Millisecond, Left: 200}))
+	require.Equal(t, 201, durabletest.RequireAdvance(t, kit, time.Hour).Steps)
+}
+
 // The test lists every column with a time, and whether Advance moves it.
 func TestAdvanceKnowsEveryTime(t *testing.T) {
 	t.Parallel()

@@ -41,13 +41,17 @@ func (k *Kit) Advance(ctx context.Context, d time.Duration, opts ...Option) (Dra
 
 func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *Drained) error {
 	for {
+		var since time.Time
+		if err := k.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&since); err != nil {
+			return fmt.Errorf("advance: %w", err)
+		}
 		if err := k.drain(ctx, o, all); err != nil {
 			return err
 		}
 		if left <= 0 {
 			return nil
 		}
-		by, err := k.shift(ctx, left)
+		by, err := k.shift(ctx, since, left)
 		if err != nil {
 			return fmt.Errorf("advance: %w", err)
 		}
@@ -55,11 +59,13 @@ func (k *Kit) advance(ctx context.Context, left time.Duration, o options, all *D
 	}
 }
 
-// shift moves all times nearer until the next instance is due, by at most most.
-func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, err error) {
+// shift moves all times nearer until the next instance is due, by at most most. since is when the
+// last drain began: it may have missed what has become due after that, for which nothing has to
+// move.
+func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (by time.Duration, err error) {
 	err = pgx.BeginFunc(ctx, k.Pool, func(tx pgx.Tx) error {
-		// The next instance is one that the drain did not run, since its time has not come. A time that
-		// is NULL drops out, since no comparison with it is true.
+		// The next instance is one whose time had not come when the drain began. What was due by then
+		// cannot run. A time that is NULL drops out, since no comparison with it is true.
 		var next *int64
 		row := tx.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
@@ -67,14 +73,14 @@ func (k *Kit) shift(ctx context.Context, most time.Duration) (by time.Duration, 
 				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status = 'awaiting_signal'
 				UNION ALL SELECT deadline FROM `+k.instances()+` WHERE finished_at IS NULL
 				UNION ALL SELECT closed_until FROM `+k.gateKeys()+` WHERE closed_until < '9999-01-01'
-				UNION ALL SELECT c.now + (next_at - $1::timestamptz) FROM `+k.schedules()+`, c WHERE paused_at IS NULL) g
-			WHERE g.at > c.now`, k.today)
+				UNION ALL SELECT c.now + (next_at - $1::timestamptz) FROM `+k.schedules()+`, c WHERE paused_at IS NULL AND next_at > $1) g
+			WHERE g.at > $2`, k.today, since)
 		if err := row.Scan(&next); err != nil {
 			return err
 		}
 		by = most
 		if next != nil {
-			by = min(by, time.Duration(*next)*time.Microsecond)
+			by = min(by, max(0, time.Duration(*next)*time.Microsecond))
 		}
 		if due := k.hand.NextDue(); due > 0 { // what waits for a rate has no time of its own
 			by = min(by, due)
