@@ -104,12 +104,12 @@ func TestWhatAStepsTransactionHoldsStopsNoOtherQueue(t *testing.T) {
 			}), nil
 		})))
 	c.Queues["keyed"] = quick(2)
+	sender := client(t, c.Pool)
+	_, err := sender.Admin().PauseQueue(t.Context(), "keyed") // before a worker is there that could claim until it knows
+	require.NoError(t, err)
 	eng := start(t, c)
 	open := sync.OnceFunc(func() { close(gate) })
 	t.Cleanup(open)
-	sender := client(t, c.Pool)
-	_, err := sender.Admin().PauseQueue(t.Context(), "keyed")
-	require.NoError(t, err)
 	var specs []fsm.Spec
 	for n := range 10 {
 		specs = append(specs, keyed.New(n).PartitionKey(fmt.Sprint("key ", n%5)))
