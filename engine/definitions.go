@@ -162,7 +162,7 @@ func (c Config) warned() (all []fsm.Warning) {
 }
 
 // storeDefinitions stores the machines of the Config. Who holds one of the rows keeps nothing but
-// that row from being stored: a drawing is not worth a start that fails.
+// that row from being stored.
 func (e *Engine) storeDefinitions(ctx context.Context) error {
 	var list []store.Definition
 	for _, d := range e.config.Machines {
@@ -173,10 +173,5 @@ func (e *Engine) storeDefinitions(ctx context.Context) error {
 		}
 		list = append(list, store.Definition{Machine: g.Machine, Version: g.Version, Graph: string(text)})
 	}
-	err := e.store.StoreDefinitions(ctx, list)
-	if err != nil && ctx.Err() == nil && store.IsLockTimeout(err) {
-		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "definitions are not stored: somebody holds them", slog.Any("error", err))
-		return nil
-	}
-	return err
+	return e.store.StoreDefinitions(ctx, list)
 }

@@ -122,7 +122,7 @@ func TestStartPassesOverADefinitionThatSomebodyHolds(t *testing.T) {
 		c.Queues = map[string]engine.Queue{"default": {}}
 		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
-	require.Contains(t, log.String(), "somebody holds them")
+	require.Contains(t, log.String(), "cannot store definitions and schedules yet")
 }
 
 func TestNewWarnsOfOddDefinitions(t *testing.T) {

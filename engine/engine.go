@@ -52,7 +52,7 @@ type Engine struct {
 	counter   *counter
 
 	surrounded bool        // by middleware: its calls
-	unstored   atomic.Bool // Start could not store the schedules: somebody holds one
+	unstored   atomic.Bool // Start could not store all that the Config declares
 
 	turn chan struct{} // held by the one Start or Stop that is at work, which alone changes life
 	life atomic.Value  // a State
@@ -166,20 +166,12 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.warn(ctx); err != nil {
 		return err
 	}
-	if e.worker != nil {
-		if err := e.storeDefinitions(ctx); err != nil {
-			return err
-		}
-		if err := e.startRecording(ctx); err != nil {
-			return err
-		}
-	}
-	if err := e.storeSchedules(ctx, time.Time{}); err != nil {
+	if err := e.storeDeclared(ctx, time.Time{}); err != nil {
 		if e.worker == nil || !repeatable(err) || ctx.Err() != nil {
 			return err
 		}
-		// Somebody holds a schedule that has changed: what does not need it goes on.
-		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot store schedules yet, trying again", slog.Any("error", err))
+		// Somebody holds a row that has changed, or this is a standby: what does not need it goes on.
+		e.config.Logger.LogAttrs(ctx, slog.LevelWarn, "cannot store definitions and schedules yet, trying again", slog.Any("error", err))
 		e.unstored.Store(true)
 	}
 	if e.worker != nil {
@@ -187,6 +179,17 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	}
 	e.life.Store(StateStarted)
 	return nil
+}
+
+// storeDeclared stores what the Config declares: schedules as of a time, by Postgres' clock where
+// it is zero, and of an engine with queues its definitions, and which of them are recorded. What
+// cannot be stored keeps nothing else from being stored.
+func (e *Engine) storeDeclared(ctx context.Context, at time.Time) error {
+	schedules := e.storeSchedules(ctx, at)
+	if e.worker == nil {
+		return schedules
+	}
+	return errors.Join(schedules, e.storeDefinitions(ctx), e.startRecording(ctx))
 }
 
 // warn logs what is no fault but may surprise.

@@ -60,7 +60,7 @@ func (e *Engine) storeSchedules(ctx context.Context, at time.Time) error {
 func (e *Engine) fireDue(ctx context.Context, at time.Time, told func(worker.FireEvent)) (wait time.Duration, err error) {
 	wait, err = e.fireAll(ctx, at, told)
 	if e.unstored.Load() {
-		if late := e.storeSchedules(ctx, at); late != nil {
+		if late := e.storeDeclared(ctx, at); late != nil {
 			return 0, errors.Join(err, late)
 		}
 		e.unstored.Store(false)

@@ -275,8 +275,7 @@ func (o HistoryOptions) filter(machine string) (*store.HistoryFilter, error) {
 }
 
 // startRecording notes which machines are recorded here, and makes the history's partitions, so
-// that the first transition does not go to the one for days without. Only what is recorded is worth
-// a start that fails.
+// that the first transition does not go to the one for days without.
 func (e *Engine) startRecording(ctx context.Context) error {
 	var recorded, others []string
 	for _, m := range e.machines {
@@ -292,9 +291,6 @@ func (e *Engine) startRecording(ctx context.Context) error {
 	slices.Sort(recorded)
 	slices.Sort(others)
 	if err := e.store.SetRecorded(ctx, slices.Compact(recorded), slices.Compact(others)); err != nil {
-		if len(recorded) == 0 && ctx.Err() == nil && store.IsLockTimeout(err) {
-			return nil
-		}
 		return err
 	}
 	if len(recorded) == 0 {
