@@ -72,7 +72,7 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				c.Logger = log.logger()
 				// The engine reads from the row whether the commit took effect, before a poll finds the row:
 				// the next step's commit would leave its own mark.
-				c.Queues = map[string]engine.Queue{"default": {PollMin: 500 * time.Millisecond}}
+				c.Queues = map[string]engine.Queue{"default": {PollMin: 3 * time.Second, PollMax: 3 * time.Second}}
 				c.Hooks = []engine.Hooks{{Stale: func(_ context.Context, e engine.StaleEvent) { stale <- e.Instance }}}
 				cutting := p.cut(marker, after)
 				start(t, c)
