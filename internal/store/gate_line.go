@@ -31,7 +31,8 @@ func debtOf(n, per string) string {
 // lineSQL claims rows in line at the gates that lockGatesSQL has locked.
 //
 //   - r: the rules, and per gate what all its keys together may still take (total), and what they
-//     owe (owes). Nobody else changes that, under the lock.
+//     owe (owes). Nobody else changes that, under the lock. A total counts the rows that have a
+//     place, so a gate that bounds all keys together gives as many places to each.
 //   - walk: goes from key to key in a loose index scan, behind the place where the last claim of
 //     this process ended ($6), once around at most, until it has met as many free places as are
 //     wanted ($4) in one turn of each key, or has visited $8 keys. A key without a place, without
@@ -69,7 +70,7 @@ var lineSQL = strings.NewReplacer(
 ).Replace(`WITH RECURSIVE c AS MATERIALIZED (
   SELECT a.*, CASE WHEN $6::text = '' OR $7::int > 0 THEN $6::text ELSE $6::text || chr(1) END AS start FROM (<allow>) a),
 r AS MATERIALIZED (
-  SELECT r.name, r.label, r.run, r.places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
+  SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
     r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
     e.closed_until AS closed, d.owes, least(CASE WHEN r.total IS NULL THEN NULL
         WHEN r.run THEN r.total - (SELECT count(*) FROM {s}.gen_durable g

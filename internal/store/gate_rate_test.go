@@ -270,3 +270,20 @@ func TestARateIsNotExceededByMany(t *testing.T) {
 	b.begun()
 	require.Equal(t, 10, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'executing'`))
 }
+
+// A total bounds all values of a label also where nothing else bounds each of them.
+func TestATotalWithoutPlaces(t *testing.T) {
+	b := newBench(t)
+	b.gate(store.Gate{Name: perCustomer.Name, Label: "customer", Places: store.NoBound, Total: 3})
+	b.lineUp("acme", 4, nil)
+	b.lineUp("zoo", 4, nil)
+	got := b.claim(gated, most(100), window(100))
+	require.Len(t, got.Claims, 3)
+	require.True(t, got.Crowded)
+	require.Empty(t, b.begun())
+	b.finish(got.Claims[0])
+	require.Len(t, b.claim(gated, most(100), window(100)).Claims, 1)
+	counts, err := b.Gates(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 3, counts[0].Taken)
+}
