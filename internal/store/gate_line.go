@@ -52,6 +52,8 @@ func debtOf(n, per string) string {
 //     than the burst begins when nothing is owed, and is paid off.
 //   - picked: of those, in the order of turns, what the totals of the gates leave, and what is
 //     wanted.
+//   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
+//     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
 //
 // It counts places with a snapshot that is later than the lock of the gate: see gate.go. All that a
 // row needs it gets in one update, or nothing.
@@ -178,7 +180,7 @@ pay AS (
   UNION ALL
   SELECT p.name, least(1e12, max(p.owes) + sum(p.cost)), (SELECT now FROM c), 1 FROM picked p WHERE p.total_rate IS NOT NULL AND p.k <> p.name GROUP BY p.name
   ORDER BY 1
-  ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = excluded.pace),
+  ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN b.debt = 0 THEN b.pace ELSE excluded.pace END),
 sum AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved, count(*) FILTER (WHERE act IN (2, 6)) AS left,
     array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,

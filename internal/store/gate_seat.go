@@ -43,7 +43,7 @@ r AS MATERIALIZED (SELECT r.* FROM {s}.gates r WHERE r.queue = $1 AND ` + seatTe
 INSERT INTO {s}.gate_keys AS o (key, debt, at, pace)
 SELECT r.name, least(1e12, <debt> + c.count), c.now, coalesce(<pace>, 1)
 FROM c CROSS JOIN r LEFT JOIN {s}.gate_keys b ON b.key = r.name WHERE r.rate IS NOT NULL AND c.count > 0
-ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = excluded.pace`)
+ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN o.debt = 0 THEN o.pace ELSE excluded.pace END`)
 
 // readSeats reads the one row of seatsSQL.
 func (c *Claimed) readSeats(rows pgx.Rows) error {
