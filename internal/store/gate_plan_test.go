@@ -32,8 +32,8 @@ var gateMeasures = []measured{
 }
 
 // lineUp makes the gates, and the long lines, where they are not there any more. What another
-// measure has put at the gates goes; the long line stays, since the entries of deleted rows would be
-// met by the claims, and make what they touch depend on how often a measure has been tried.
+// measure has put at the gates goes. The long line stays: claims would meet the entries of deleted
+// rows, and what they touch would depend on how often a measure has been tried.
 func lineUp(e explained) any {
 	e.exec(`DELETE FROM gendurable.gen_durable WHERE gate LIKE 'each/%' OR queue = 'to gates'`)
 	if e.number(`SELECT count(*) FROM gendurable.gen_durable WHERE gate = 'full/x' AND (pick_lane = 3 OR status = 'executing')`) == lineLong+100 {
