@@ -61,13 +61,15 @@ func (g *gates) behind(c *step.Claim) string {
 	return ""
 }
 
-// close closes a gate for a time. With a time of 0, it slows the gate down. A failure is only
+// close closes a gate for a time. With a time of 0, it slows the gate down, unless it has closed it
+// or slowed it down within throttlePause/2: calls that were under way together come back one after
+// the other, and are one piece of news. A failure is only
 // logged: the next step that is turned away tries again.
 func (t *throttles) close(ctx context.Context, p *process, key string, after time.Duration) {
 	t.mu.Lock()
 	now := p.since()
 	until := now + max(after, throttlePause/2)
-	if c := t.closed[key]; c != nil && c.until >= until-throttleSlack {
+	if c := t.closed[key]; c != nil && (c.until >= until-throttleSlack || after == 0 && c.until > now) {
 		t.mu.Unlock()
 		select {
 		case <-c.over:

@@ -60,6 +60,27 @@ func TestThrottledStepsCloseTheirGateOnce(t *testing.T) {
 	})
 }
 
+// Calls that were under way together come back one after the other. Their gate slows down once in
+// half a second for them, not once for each.
+func TestCallsThatComeBackOneByOneSlowTheirGateDownOnce(t *testing.T) {
+	play(t, 20, func(t *testing.T, s *scene) {
+		s.db.gates = store.Gates{{Name: "api", Machine: "m", Places: 100}}
+		runs := turnedAway(s, fsm.Throttled(errTooMany, 0))
+		turned := s.run
+		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
+			time.Sleep(time.Duration(c.ID%20) * 20 * time.Millisecond)
+			return turned(ctx, p, c)
+		}
+		for range 20 {
+			s.db.insert()
+		}
+		s.start()
+		s.ended(time.Minute)
+		require.Len(t, runs, 20)
+		require.Equal(t, []string{"api 0s"}, s.db.throttled)
+	})
+}
+
 // Whatever becomes of the statement that closes the gate, the step runs again, and so it does
 // without a gate, or without a time.
 func TestAThrottledStepRunsAgain(t *testing.T) {

@@ -56,7 +56,9 @@ func debtOf(n, per string) string {
 //     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
 //
 // It counts places with a snapshot that is later than the lock of the gate: see gate.go. All that a
-// row needs it gets in one update, or nothing.
+// claim needs it gets in one update, or nothing. The place of a run is no part of that: act 7 keeps
+// it for an instance that goes on to wait at the gate of its step. Nobody waits the other way
+// round, so no two wait for each other.
 //
 // A partition key's row is claimed on the same condition as in claimSQL: it is locked, it is the
 // head of its key in the queue, and nothing executes the key. As there, the unique index
