@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -68,7 +69,7 @@ func TestCallsThatComeBackOneByOneSlowTheirGateDownOnce(t *testing.T) {
 		runs := turnedAway(s, fsm.Throttled(errTooMany, 0))
 		turned := s.run
 		s.run = func(ctx context.Context, p *player, c *step.Claim) (*step.Commit, error) {
-			time.Sleep(time.Duration(c.ID%20) * 20 * time.Millisecond)
+			pace.Sleep(ctx, time.Duration(c.ID%20)*20*time.Millisecond)
 			return turned(ctx, p, c)
 		}
 		for range 20 {
