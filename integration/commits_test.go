@@ -70,9 +70,6 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				stale := make(chan fsm.Info, 10)
 				c := configOn(t, url, def, leaf.Job(func(context.Context, string) (string, error) { leaves.Add(1); return "", nil }))
 				c.Logger = log.logger()
-				// The engine reads from the row whether the commit took effect, before a poll finds the row:
-				// the next step's commit would leave its own mark.
-				c.Queues = map[string]engine.Queue{"default": {PollMin: 3 * time.Second, PollMax: 3 * time.Second}}
 				c.Hooks = []engine.Hooks{{Stale: func(_ context.Context, e engine.StaleEvent) { stale <- e.Instance }}}
 				cutting := p.cut(marker, after)
 				start(t, c)
@@ -84,7 +81,12 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				require.EqualValues(t, 1, starts.Load(), "the step ran again")
 				require.Equal(t, outcome.visit, i.Visit)
 				require.LessOrEqual(t, ends.Load(), int64(1))
-				require.Empty(t, stale)
+				// The engine reads from the row whether the commit took effect. If a claim has found the row first, the
+				// next step's commit may have left its own mark there, and the engine says that it cannot tell.
+				late := len(stale) // read first: a doubt is logged before its hook is called
+				doubts := log.lines("level=WARN", "cannot be told from a stale one")
+				require.LessOrEqual(t, late, len(doubts))
+				require.True(t, after || len(doubts) == 0, "a commit that Postgres never got is in doubt")
 				require.Zero(t, i.Crashes)
 				switch outcome.name {
 				case "children":
