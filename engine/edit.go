@@ -102,7 +102,7 @@ func (a *Admin) prepare(ctx context.Context, o *order, row fsm.RawInstance) (sto
 	if o.visit != nil && *o.visit != row.Visit {
 		return store.Edit{}, &ConflictError{Verb: verb, ID: row.ID, Status: row.Status, Err: fmt.Errorf("it is at visit %d, not at %d", row.Visit, *o.visit)}
 	}
-	e := store.Edit{Visit: row.Visit, Old: row.State, New: row.State}
+	e := store.Edit{Version: row.Version, Visit: row.Visit, Old: row.State, New: row.State}
 	if o.to != nil {
 		e.To = *o.to
 		if err := a.earlier(ctx, o, row); err != nil {

@@ -17,7 +17,7 @@ func (b bench) copied(verb store.Verb, id int64) store.Order {
 	row, err := b.Get(b.t.Context(), byID(id))
 	require.NoError(b.t, err)
 	return store.Order{Verb: verb, By: store.By{Actor: "ada", Reason: "why"},
-		Edits: map[int64]store.Edit{id: {Visit: row.Visit, Old: row.State, New: []byte(`{"new": true}`), To: "t"}}}
+		Edits: map[int64]store.Edit{id: {Version: row.Version, Visit: row.Visit, Old: row.State, New: []byte(`{"new": true}`), To: "t"}}}
 }
 
 // beside is what runs beside an edit, in a session of its own, and may wait for the row. Its answer
@@ -96,11 +96,25 @@ var beside = map[string]besides{
 		second: map[string]string{"edit": `awaiting_signal s visit 0 state {"new": true} awaits go pending 0 signals 0`,
 			"rewind": `runnable t visit 1 state {"new": true} awaits pending 0 signals 0`},
 	},
+	"a migration that leaves the state": {
+		make: func(b bench) int64 { return b.parked("go") },
+		act: func(b bench, id int64) func() bool {
+			found, err := b.Unmoved(b.t.Context(), []int64{id}, "m", 1)
+			require.NoError(b.t, err)
+			n, _, err := b.Move(b.t.Context(), "m", 1, 2, []store.Moved{{Unmoved: found[0], Step: "s2", State: found[0].State}}, store.By{Actor: "deploy"})
+			return answered(err == nil && n == 1)
+		},
+		refused: true,
+		first: map[string]string{"edit": `awaiting_signal s2 visit 0 state {} awaits go pending 0 signals 0`,
+			"rewind": `awaiting_signal s2 visit 0 state {} awaits go pending 0 signals 0`},
+		second: map[string]string{"edit": `awaiting_signal s visit 0 state {"new": true} awaits go pending 0 signals 0`,
+			"rewind": `runnable t visit 1 state {"new": true} awaits pending 0 signals 0`},
+	},
 	"another edit": {
 		make: func(b bench) int64 { return b.parked("go") },
 		act: func(b bench, id int64) func() bool {
 			o := b.copied(store.Edits, id)
-			o.Edits[id] = store.Edit{Visit: 0, Old: []byte(`{}`), New: []byte(`{"other": 1}`)}
+			o.Edits[id] = store.Edit{Version: 1, Visit: 0, Old: []byte(`{}`), New: []byte(`{"other": 1}`)}
 			got := b.operating(o, id)
 			return func() bool { return len((<-got).Changed) == 1 }
 		},

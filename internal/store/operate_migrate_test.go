@@ -37,8 +37,9 @@ func TestMoveComparesAndSets(t *testing.T) {
 			require.NoError(t, err)
 		}, 0, `{"old": 1}`, 1},
 		"another's edit": {func(id int64) {
-			b.exec(`UPDATE gendurable.gen_durable SET state = '{"old": 3}', commit_id = gen_random_uuid() WHERE id = $1`, id)
-		}, 0, `{"old": 3}`, 1},
+			o := b.copied(store.Edits, id)
+			require.Len(t, b.operate(o, id).Changed, 1)
+		}, 0, `{"new": true}`, 1},
 		"another's migration": {func(id int64) {
 			b.exec(`UPDATE gendurable.gen_durable SET state = '{"newest": 1}', fsm_version = 3 WHERE id = $1`, id)
 		}, 0, `{"newest": 1}`, 3},
