@@ -12,7 +12,6 @@ import (
 	entsql "entgo.io/ent/dialect/sql"
 
 	"github.com/gendurable/gendurable/ent"
-	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/worker"
@@ -39,9 +38,10 @@ const (
 	CauseNoStep      CauseKind = "no step"      // a worker that met it has no step Names[0] in its version of the machine
 	CauseKeyBusy     CauseKind = "key busy"     // IDs[0] executes under the same partition key
 	CauseKeyBehind   CauseKind = "key behind"   // IDs[0] is before it under the same partition key
-	CauseGate        CauseKind = "gate"         // all Count places of the gate Names[0] are taken, by IDs among others
-	CauseGateClosed  CauseKind = "gate closed"  // the gate Names[0] is closed Until then, or GateForGood
-	CauseGateRate    CauseKind = "gate rate"    // it waits for its turn at the gate Names[0], which has a rate
+	CauseGate        CauseKind = "gate"         // all Count places of Names[0] are taken, by IDs among others: of a gate's key, or a whole gate
+	CauseGateRun     CauseKind = "gate run"     // the same of places of whole runs; IDs[0] has the status Names[1], and is at step Names[2]
+	CauseGateClosed  CauseKind = "gate closed"  // the gate, or its key, Names[0] is closed Until then, or GateForGood; zero: by SetGate
+	CauseGateRate    CauseKind = "gate rate"    // the rate of Names[0] lets the next begin Until; Count others are in line before it, or more
 	CauseSlots       CauseKind = "slots"        // all Count slots of its queue are taken
 	CauseBehind      CauseKind = "behind"       // Count others of its queue are before it, or more
 	CauseSoon        CauseKind = "soon"         // nothing: whoever serves its queue finds it when it looks next
@@ -105,13 +105,22 @@ func (c Cause) String() string {
 		return fmt.Sprintf("instance %d is before it under the same partition key", c.IDs[0])
 	case CauseGate:
 		return fmt.Sprintf("all %d places of gate %s are taken: %v", c.Count, c.Names[0], c.IDs)
+	case CauseGateRun:
+		if c.Count == 1 {
+			return fmt.Sprintf("it is behind run %d at gate %s, which is %s at step %s", c.IDs[0], c.Names[0], c.Names[1], c.Names[2])
+		}
+		return fmt.Sprintf("all %d places of gate %s are taken by whole runs: %v; run %d is %s at step %s",
+			c.Count, c.Names[0], c.IDs, c.IDs[0], c.Names[1], c.Names[2])
 	case CauseGateClosed:
-		if c.Until.Equal(GateForGood) {
+		switch {
+		case c.Until.IsZero():
+			return fmt.Sprintf("gate %s is set to let none begin", c.Names[0])
+		case c.Until.Equal(GateForGood):
 			return fmt.Sprintf("gate %s is closed until somebody opens it", c.Names[0])
 		}
 		return fmt.Sprintf("gate %s is closed until %s", c.Names[0], at(c.Until))
 	case CauseGateRate:
-		return fmt.Sprintf("it waits for its turn at gate %s, which has a rate", c.Names[0])
+		return fmt.Sprintf("the rate of gate %s lets the next begin at %s; %d are in line before it", c.Names[0], at(c.Until), c.Count)
 	case CauseSlots:
 		return fmt.Sprintf("all %d slots of its queue are taken", c.Count)
 	case CauseBehind:
@@ -273,7 +282,7 @@ func (w *why) runnable(ctx context.Context) error {
 		}
 	}
 	if due {
-		if err := w.gate(ctx); err != nil {
+		if err := w.gates(ctx); err != nil {
 			return err
 		}
 	}
@@ -335,66 +344,13 @@ func (w *why) key(ctx context.Context) error {
 	return nil
 }
 
-// gate looks who has the places of its gate. An instance that has one waits for its claim only, and
-// one that nobody has put in line yet waits for its gate as well.
-func (w *why) gate(ctx context.Context) error {
-	if w.row.Place != nil {
-		return nil
-	}
-	rows, err := w.tx.Gate.Query().All(ctx)
-	if err != nil {
-		return err
-	}
-	gates := make(store.Gates, len(rows))
-	places, rated := map[string]int{}, map[string]bool{}
-	for i, r := range rows {
-		rated[r.ID] = r.Rate != nil || r.TotalRate != nil
-		gates[i] = store.Gate{Name: r.ID, Queue: text(r.Queue), Machine: text(r.Machine), Step: text(r.Step), Label: text(r.Label)}
-		places[r.ID] = store.NoBound
-		if r.Places != nil {
-			places[r.ID] = int(*r.Places)
-		}
-	}
-	of := gates.Of(w.row.Queue, w.row.Machine, w.row.Step, w.row.Labels, w.row.RunGate != nil)
-	if w.row.PickLane == 3 && w.row.Gate != nil {
-		of = *w.row.Gate
-	}
-	name, _, _ := strings.Cut(of, "/")
-	most, exists := places[name]
-	if !exists {
-		return nil
-	}
-	closed, err := w.tx.GateKey.Query().Where(gatekey.IDIn(of, name), gatekey.ClosedUntilGT(w.now)).Order(gatekey.ByClosedUntil()).All(ctx)
-	if err != nil {
-		return err
-	}
-	for _, k := range closed {
-		w.add(Cause{Kind: CauseGateClosed, Names: []string{k.ID}, Until: k.ClosedUntil.UTC()})
-	}
-	if most < 0 {
-		if rated[name] && len(closed) == 0 {
-			w.add(Cause{Kind: CauseGateRate, Names: []string{of}})
-		}
-		return nil
-	}
-	taken, err := w.tx.Instance.Query().Where(instance.Gate(of), instance.PlaceNotNil()).Order(instance.ByPlace()).Limit(most).IDs(ctx)
-	if err != nil || len(taken) < most {
-		return err
-	}
-	w.add(Cause{Kind: CauseGate, Names: []string{of}, IDs: taken[:min(len(taken), whyList)], Count: most})
-	return nil
-}
-
-func text(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
-
 // queue counts what is before it in its queue.
 func (w *why) queue(ctx context.Context, slots int) error {
-	ahead, err := w.tx.Instance.Query().Where(instance.PickLane(0), w.before()).Limit(whyMost).IDs(ctx)
+	among := instance.PickLane(0)
+	if w.row.PickLane == lineLane {
+		among = instance.And(instance.PickLane(lineLane), instance.Gate(text(w.row.Gate)))
+	}
+	ahead, err := w.tx.Instance.Query().Where(among, w.before()).Limit(whyMost).IDs(ctx)
 	if err != nil {
 		return err
 	}

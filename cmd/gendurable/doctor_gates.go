@@ -12,11 +12,16 @@ import (
 // kind:
 //
 //   - unreached: there are live workers, and none serves the gate's queue, or registers its
-//     machine. So nobody goes through the gate.
-//   - dead: instances that have places of a gate, and whose lease is over for longer than $1.
+//     machine, or no version of the machine has its step. So nobody goes through the gate.
+//   - above: a bound that nobody reaches, since there are fewer slots, or since the ceiling of the
+//     queue or the total of the gate is lower.
+//   - dead: instances that have places of a gate, seats of a queue or places of whole runs, and
+//     whose lease is over for longer than $1.
 //   - unserved: instances that stand in line for longer than $1, in a queue that no live worker
 //     serves. Of each queue one instance is looked at.
 //   - closed: gates without places, and keys that are closed for another hour or more.
+//   - stray: keys with a weight, or closed, that no gate gives to anybody: there is no such gate,
+//     or it has no label.
 const gateFaultsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::float8 * interval '1 second' AS patience),
 w AS MATERIALIZED (SELECT w.queues, w.machines FROM {s}.workers w, c WHERE w.expires_at > c.now AND NOT w.draining),
 line AS MATERIALIZED (
@@ -27,16 +32,35 @@ line AS MATERIALIZED (
     SELECT n.queue, n.gate, n.eligible_at FROM q CROSS JOIN LATERAL (
       SELECT g.queue, g.gate, g.eligible_at FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3 AND g.queue > q.queue
       ORDER BY g.queue LIMIT 1) n)
-  SELECT * FROM q)
+  SELECT * FROM q),
+o AS MATERIALIZED (SELECT DISTINCT ON (r.queue) r.queue, r.name, r.places FROM {s}.gates r
+  WHERE r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL AND r.cost_label IS NULL AND NOT r.run
+  ORDER BY r.queue, r.name COLLATE "C")
 (SELECT 'unreached', r.name, CASE WHEN r.queue IS NOT NULL AND NOT EXISTS (SELECT FROM w WHERE w.queues ? r.queue)
-    THEN 'no live worker serves queue ' || r.queue ELSE 'no live worker registers machine ' || r.machine END, 0::bigint
+    THEN 'no live worker serves queue ' || r.queue
+    WHEN NOT EXISTS (SELECT FROM w, unnest(w.machines) AS m(name) WHERE starts_with(m.name, r.machine || '/'))
+    THEN 'no live worker registers machine ' || r.machine ELSE 'no version of machine ' || r.machine || ' has a step ' || r.step END, 0::bigint
   FROM {s}.gates r
   WHERE EXISTS (SELECT FROM w) AND (r.queue IS NOT NULL AND NOT EXISTS (SELECT FROM w WHERE w.queues ? r.queue)
-    OR r.machine IS NOT NULL AND NOT EXISTS (SELECT FROM w, unnest(w.machines) AS m(name) WHERE m.name LIKE replace(replace(r.machine, '%', '\%'), '_', '\_') || '/%'))
+    OR r.machine IS NOT NULL AND NOT EXISTS (SELECT FROM w, unnest(w.machines) AS m(name) WHERE starts_with(m.name, r.machine || '/'))
+    OR EXISTS (SELECT FROM {s}.definitions d WHERE d.machine = r.machine) AND r.step IS NOT NULL AND NOT EXISTS (
+      SELECT FROM {s}.definitions d WHERE d.machine = r.machine AND d.graph -> 'steps' @> jsonb_build_array(jsonb_build_object('name', r.step))))
   ORDER BY 2 LIMIT 20)
 UNION ALL
-(SELECT 'dead', split_part(g.gate, '/', 1), count(*) || ' places', max(extract(epoch FROM c.now - g.lease_expires_at))::bigint
-  FROM {s}.gen_durable g, c WHERE g.status = 'executing' AND g.gate IS NOT NULL AND g.lease_expires_at < c.now - c.patience
+(SELECT 'above', r.name, CASE
+    WHEN r.places > r.total THEN r.places || ' places, but ' || r.total || ' in all'
+    WHEN greatest(r.places, r.total) > o.places AND o.name <> r.name THEN greatest(r.places, r.total) || ' places, but gate ' || o.name || ' has ' || o.places || ' for all of queue ' || r.queue
+    ELSE r.places || ' places, but its workers have ' || n.slots || ' slots' END, 0::bigint
+  FROM {s}.gates r LEFT JOIN o ON o.queue = r.queue AND NOT r.run
+  CROSS JOIN LATERAL (SELECT sum(q.slots::bigint) AS slots FROM w, jsonb_each_text(w.queues) AS q(name, slots) WHERE coalesce(q.name = r.queue, true)) n
+  WHERE r.places > r.total OR greatest(r.places, r.total) > o.places AND o.name <> r.name OR r.places > n.slots AND NOT r.run
+  ORDER BY 2 LIMIT 20)
+UNION ALL
+(SELECT 'dead', x.name, count(*) || ' places', max(extract(epoch FROM x.now - x.lease_expires_at))::bigint
+  FROM (SELECT k.name, g.lease_expires_at, c.now FROM {s}.gen_durable g CROSS JOIN c CROSS JOIN LATERAL (VALUES
+      (CASE WHEN g.place IS NOT NULL THEN split_part(g.gate, '/', 1) END), (CASE WHEN g.run_place IS NOT NULL THEN split_part(g.run_gate, '/', 1) END),
+      (CASE WHEN g.seat IS NOT NULL THEN (SELECT o.name FROM o WHERE o.queue = g.queue) END)) AS k(name)
+    WHERE g.status = 'executing' AND g.lease_expires_at < c.now - c.patience AND k.name IS NOT NULL) x
   GROUP BY 2 ORDER BY 2 LIMIT 20)
 UNION ALL
 (SELECT 'unserved', l.gate, 'no live worker serves queue ' || l.queue, extract(epoch FROM c.now - l.at)::bigint
@@ -47,7 +71,11 @@ UNION ALL
 (SELECT 'closed', r.name, 'has no places', extract(epoch FROM c.now - r.updated_at)::bigint FROM {s}.gates r, c WHERE r.places = 0 OR r.total = 0 ORDER BY 2 LIMIT 20)
 UNION ALL
 (SELECT 'closed', k.key, CASE WHEN k.closed_until > c.now + interval '1000 years' THEN 'until somebody opens it' ELSE 'until ' || to_char(k.closed_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC' END, 0
-  FROM {s}.gate_keys k, c WHERE k.closed_until > c.now + interval '1 hour' ORDER BY 2 LIMIT 20)`
+  FROM {s}.gate_keys k, c WHERE k.closed_until > c.now + interval '1 hour' ORDER BY 2 LIMIT 20)
+UNION ALL
+(SELECT 'stray', k.key, CASE WHEN r.name IS NULL THEN 'there is no gate ' || split_part(k.key, '/', 1) ELSE 'gate ' || r.name || ' has no label' END, 0
+  FROM {s}.gate_keys k CROSS JOIN c LEFT JOIN {s}.gates r ON r.name = split_part(k.key, '/', 1)
+  WHERE (k.weight <> 1 OR k.closed_until > c.now) AND (r.name IS NULL OR r.label IS NULL AND k.key <> r.name) ORDER BY 2 LIMIT 20)`
 
 // gates looks for limits that hold work back though nobody means them to.
 func (p *patient) gates(ctx context.Context) (finding, error) {
@@ -71,6 +99,10 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 		switch kind {
 		case "unreached":
 			note(gradeWarn, "gendurable gate drop, if nobody means the gate any more", "nobody goes through %q: %s", gate, what)
+		case "above":
+			note(gradeWarn, "gendurable gate set, with a bound that can be reached, or none", "nobody reaches the bound of %q: %s", gate, what)
+		case "stray":
+			note(gradeWarn, "gendurable gate set the gate again; then gate open and gate weight 1 forget the key", "nobody has the key %q: %s", gate, what)
 		case "dead":
 			note(gradeFail, "nobody reaps: start an engine with queues and without NoReaper", "%s of %q are held by the dead, for %s", what, gate, span(seconds(age)))
 		case "unserved":

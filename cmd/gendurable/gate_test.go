@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
 )
 
 func TestGates(t *testing.T) {
@@ -68,4 +70,30 @@ func TestKeysOfGates(t *testing.T) {
 	h.run("gate", "weight", "each/zoo", "101").complains("from 1 to 100")
 	h.run("gate", "set", "all", "1").is(codeDone)
 	h.run("gate", "close", "all/acme").complains("no label")
+}
+
+// An instance behind a gate says who has the places, when the rate lets the next begin, and which
+// command helps.
+func TestWhyBehindAGate(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, expires_at)
+		VALUES (gen_random_uuid(), 'here', 1, '', '{"default": 4}', '{order/1}', now() + interval '1 hour')`)
+	h.run("gate", "set", "one", "1", "--label", "customer", "--run").is(codeDone)
+	h.run("gate", "set", "calls", "--rate", "1/h", "--queue", "default").is(codeDone)
+	first, second := h.insert(1), h.insert(2, func(s fsm.Spec) fsm.Spec { return s.Label("customer", "acme") })
+	h.exec(`UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{paid}', run_gate = 'one/acme', run_place = 1 WHERE id = $1`, first)
+	h.exec(`INSERT INTO gendurable.gate_keys (key, debt) VALUES ('calls', 1)`)
+	id := fmt.Sprint(second)
+	h.run("instance", "why", id).is(codeDone).says(fmt.Sprintf("gate run: it is behind run %d at gate one/acme, which is awaiting_signal at step start", first),
+		fmt.Sprintf("→ gendurable instance why %d", first), "gate rate: the rate of gate calls lets the next begin at ", "→ gendurable gate list")
+	found := read[struct {
+		ID     fsm.ID  `json:"id"`
+		Causes []cause `json:"causes"`
+	}](h.run("instance", "why", id, "--json").is(codeDone))
+	require.Equal(t, []fsm.ID{first}, found.Causes[0].IDs)
+	require.NotNil(t, found.Causes[1].Until)
+	h.run("gate", "set", "calls", "0", "--queue", "default").is(codeDone)
+	h.run("instance", "why", id).is(codeDone).says("gate closed: gate calls is set to let none begin", "→ gendurable gate set")
+	h.run("gate", "list", "--json").is(codeDone).says(`"name": "one"`, `"taken": 1`)
 }

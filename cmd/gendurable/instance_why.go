@@ -79,7 +79,12 @@ func (s *summary) remedy(c engine.Cause) string {
 			s.Machine, s.Version, word(c.Names[0]))
 	case engine.CauseGate:
 		return "gendurable gate list shows the gate; gendurable gate set gives it more places"
+	case engine.CauseGateRun:
+		return fmt.Sprintf("gendurable instance why %d", c.IDs[0])
 	case engine.CauseGateClosed:
+		if c.Until.IsZero() {
+			return "gendurable gate set gives it places"
+		}
 		return "gendurable gate open " + word(c.Names[0]) + ", if it should not wait"
 	case engine.CauseGateRate:
 		return "gendurable gate list shows the rate; gendurable gate set changes it"

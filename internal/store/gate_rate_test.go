@@ -24,6 +24,16 @@ func (b bench) pass(d time.Duration) {
 		d.Microseconds())
 }
 
+// taken returns, of each gate, its name, how many places are taken, and of how many values.
+func (b bench) taken() (gates []string) {
+	counts, err := b.Gates(b.t.Context())
+	require.NoError(b.t, err)
+	for _, c := range counts {
+		gates = append(gates, fmt.Sprintf("%s %d %d", c.Name, c.Taken, c.Values))
+	}
+	return gates
+}
+
 // begun claims at the gates until nothing more may begin, and returns how many did, by customer.
 func (b bench) begun() map[string]int {
 	n, turn := map[string]int{}, store.Turn{}
@@ -204,6 +214,7 @@ func TestAGateOfAQueue(t *testing.T) {
 	require.Len(t, first, 3)
 	require.Equal(t, []int64{other}, ids(b.claim(gated, queue("other")).Claims))
 	require.Equal(t, 3, b.number(`SELECT count(DISTINCT seat) FROM gendurable.gen_durable WHERE seat BETWEEN 1 AND 3`))
+	require.Equal(t, []string{"ceiling 3 1", "per-customer 0 0"}, b.taken())
 	got := b.claim(gated)
 	require.Empty(t, got.Claims)
 	require.True(t, got.Crowded)
@@ -233,6 +244,7 @@ func TestAGateForWholeRuns(t *testing.T) {
 	require.Equal(t, "- - run/acme", runs(first))
 	b.claim(gated)
 	require.Equal(t, "run/acme 1 step", runs(first), "it has its run, and waits for its step")
+	require.Equal(t, []string{"run 2 2", "step 0 0"}, b.taken())
 	claims := b.claim(gated).Claims
 	require.Equal(t, []int64{first, zoo}, ids(claims))
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{go}', locked_by = NULL, lease_expires_at = NULL, gate = NULL, place = NULL

@@ -143,7 +143,7 @@ func readChanged(changed *bool) func(pgx.Rows) error {
 // GateCount is a gate and what it does at the moment.
 type GateCount struct {
 	Gate
-	Taken   int           // places that are taken, of all values of the label together
+	Taken   int           // places that are taken, of all values of the label together; of the gate of a queue, its seats
 	Waiting int           // instances in line, of at most gateCountMost that are counted in all
 	Values  int           // values of the label of which places are taken
 	Lag     time.Duration // for how long the oldest of those in line that were counted has been due
@@ -152,10 +152,16 @@ type GateCount struct {
 // gateCountMost bounds how many rows in line are counted.
 const gateCountMost = 100_000
 
-// gatesSQL lists the gates. It reads the places that are taken, and at most $1 rows in line.
+// gatesSQL lists the gates. It reads the places that are taken, of all three kinds, and at most $1
+// rows in line.
 const gatesSQL = `WITH p AS MATERIALIZED (
-  SELECT split_part(g.gate, '/', 1) AS name, count(*)::int AS taken, count(DISTINCT g.gate)::int AS kinds
-  FROM {s}.gen_durable g WHERE g.place IS NOT NULL GROUP BY 1),
+  SELECT x.name, count(*)::int AS taken, count(DISTINCT x.key)::int AS kinds FROM (
+    SELECT split_part(g.gate, '/', 1) AS name, g.gate AS key FROM {s}.gen_durable g WHERE g.place IS NOT NULL
+    UNION ALL SELECT split_part(g.run_gate, '/', 1), g.run_gate FROM {s}.gen_durable g WHERE g.run_place IS NOT NULL AND g.finished_at IS NULL
+    UNION ALL SELECT o.name, o.name FROM (
+      SELECT DISTINCT ON (r.queue) r.queue, r.name FROM {s}.gates r WHERE ` + seatText + ` ORDER BY r.queue, r.name COLLATE "C") o
+    JOIN {s}.gen_durable g ON g.queue = o.queue AND g.seat IS NOT NULL) x
+  GROUP BY x.name),
 w AS MATERIALIZED (
   SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
   FROM (SELECT g.gate, g.eligible_at FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)

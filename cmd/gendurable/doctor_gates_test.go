@@ -1,0 +1,82 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Each finding about gates, alone.
+func TestDoctorOfGates(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.patient()
+	p.doctorCommand = &doctorCommand{Patience: time.Minute}
+	const executing = `INSERT INTO gendurable.gen_durable (fsm, step, queue, status, locked_by, lease_expires_at, gate, place, run_gate, run_place, seat)
+		VALUES ('order', 'start', 'default', 'executing', 'w', now() + $1 * interval '1 min', $2, $3, $4, $5, $6)`
+	gate := func(args ...string) func() {
+		return func() { h.run(append([]string{"gate", "set"}, args...)...).is(codeDone) }
+	}
+	executes := func(minutes int, columns ...any) func() {
+		return func() { h.exec(executing, append([]any{minutes}, columns...)...) }
+	}
+	for _, c := range []struct {
+		name  string
+		do    []func()
+		grade grade
+		says  string // "": nothing
+	}{
+		{"none", nil, gradeOK, ""},
+		{"in order", []func(){gate("g", "4", "--queue", "default", "--machine", "order", "--step", "start"), executes(1, "g", 1, nil, nil, nil)}, gradeOK, ""},
+		{"no such queue", []func(){gate("g", "1", "--queue", "nobody's")}, gradeWarn, `nobody goes through "g": no live worker serves queue nobody's`},
+		{"no such machine", []func(){gate("g", "1", "--machine", "ord_r")}, gradeWarn, `nobody goes through "g": no live worker registers machine ord_r`},
+		{"no such step", []func(){gate("g", "1", "--machine", "order", "--step", "gone")}, gradeWarn, `"g": no version of machine order has a step gone`},
+		{"more places than slots", []func(){gate("g", "6", "--queue", "default", "--machine", "order")}, gradeWarn,
+			`nobody reaches the bound of "g": 6 places, but its workers have 4 slots`},
+		{"as many as slots of all queues", []func(){gate("g", "6")}, gradeOK, ""},
+		{"whole runs are no slots", []func(){gate("g", "600", "--run")}, gradeOK, ""},
+		{"more places than in all", []func(){gate("g", "3", "--label", "customer", "--total", "2")}, gradeWarn, `"g": 3 places, but 2 in all`},
+		{"the ceiling of the queue is lower", []func(){gate("g", "3", "--machine", "order", "--queue", "default"), gate("top", "2", "--queue", "default")}, gradeWarn,
+			`nobody reaches the bound of "g": 3 places, but gate top has 2 for all of queue default`},
+		{"the dead have a place", []func(){gate("g", "2"), executes(-10, "g", 1, nil, nil, nil), executes(-9, "g", 2, nil, nil, nil)}, gradeFail,
+			`2 places of "g" are held by the dead, for 10m`},
+		{"the dead have a seat", []func(){gate("top", "2", "--queue", "default"), executes(-10, nil, nil, nil, nil, 1)}, gradeFail,
+			`1 places of "top" are held by the dead, for 10m`},
+		{"the dead have the place of a run", []func(){gate("g", "2", "--run"), executes(-10, nil, nil, "g", 1, nil)}, gradeFail,
+			`1 places of "g" are held by the dead, for 10m`},
+		{"the patient wait", []func(){gate("g", "2"), executes(0, "g", 1, nil, nil, nil)}, gradeOK, ""},
+		{"in line where nobody serves", []func(){gate("g", "2"), func() {
+			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, pick_lane, eligible_at) VALUES ('order', 'start', 'other''s', 'g', 3, now() - interval '10 min')`)
+		}}, gradeFail, `in line at "g" for 10m: no live worker serves queue other's`},
+		{"closed", []func(){gate("g", "0")}, gradeWarn, `"g" is closed: has no places`},
+		{"a key is closed", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "close", "g/acme").is(codeDone) }}, gradeWarn, `"g/acme" is closed: until somebody opens it`},
+		{"a key is closed for a while", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "close", "g/acme", "--until", "2m").is(codeDone) }}, gradeOK, ""},
+		{"a key of no gate", []func(){gate("g", "2", "--label", "customer"), func() {
+			h.run("gate", "weight", "g/acme", "5").is(codeDone)
+			h.run("gate", "drop", "g").is(codeDone)
+		}}, gradeWarn, `nobody has the key "g/acme": there is no gate g`},
+		{"a key of a gate without a label", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "weight", "g/acme", "5").is(codeDone) }, gate("g", "2")}, gradeWarn,
+			`nobody has the key "g/acme": gate g has no label`},
+	} {
+		h.exec(`DELETE FROM gendurable.gen_durable`)
+		h.exec(`DELETE FROM gendurable.gates`)
+		h.exec(`DELETE FROM gendurable.gate_keys`)
+		h.exec(`DELETE FROM gendurable.workers`)
+		h.exec(`INSERT INTO gendurable.definitions (definition, machine, version, graph) VALUES
+			('order/1', 'order', 1, '{"machine": "order", "version": 1, "steps": [{"name": "start"}]}') ON CONFLICT DO NOTHING`)
+		h.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, expires_at)
+			VALUES (gen_random_uuid(), 'here', 1, '', '{"default": 4, "slow": 2}', '{order/1}', now() + interval '1 hour')`)
+		for _, do := range c.do {
+			do()
+		}
+		found := h.ask(p, (*patient).gates)
+		require.Equal(t, c.grade, found.Grade, "%s: %v", c.name, found)
+		if c.says == "" {
+			require.Equal(t, "none holds back what could run", found.Seen, c.name)
+			continue
+		}
+		require.Contains(t, found.Seen, c.says, c.name)
+		require.NotEmpty(t, found.Do, c.name)
+	}
+}
