@@ -161,15 +161,15 @@ func (c Config) warned() (all []fsm.Warning) {
 	return all
 }
 
-// storeDefinitions stores the machines of the Config. Who holds one of the rows keeps nothing but
-// that row from being stored.
-func (e *Engine) storeDefinitions(ctx context.Context) error {
+// storeDefinitions stores the machines of the Config, and returns which machines are noted as
+// recorded. Who holds one of the rows keeps nothing but that row from being stored.
+func (e *Engine) storeDefinitions(ctx context.Context) (recorded []string, err error) {
 	var list []store.Definition
 	for _, d := range e.config.Machines {
 		g := fsm.GraphOf(d)
 		text, err := json.Marshal(g)
 		if err != nil {
-			return fmt.Errorf("store the definition of %s/%d: %w", g.Machine, g.Version, err)
+			return nil, fmt.Errorf("store the definition of %s/%d: %w", g.Machine, g.Version, err)
 		}
 		list = append(list, store.Definition{Machine: g.Machine, Version: g.Version, Graph: string(text)})
 	}

@@ -189,7 +189,8 @@ func (e *Engine) storeDeclared(ctx context.Context, at time.Time) error {
 	if e.worker == nil {
 		return schedules
 	}
-	return errors.Join(schedules, e.storeDefinitions(ctx), e.startRecording(ctx))
+	noted, err := e.storeDefinitions(ctx)
+	return errors.Join(schedules, err, e.startRecording(ctx, noted, err == nil))
 }
 
 // warn logs what is no fault but may surprise.

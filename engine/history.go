@@ -275,23 +275,30 @@ func (o HistoryOptions) filter(machine string) (*store.HistoryFilter, error) {
 }
 
 // startRecording notes which machines are recorded here, and makes the history's partitions, so
-// that the first transition does not go to the one for days without.
-func (e *Engine) startRecording(ctx context.Context) error {
-	var recorded, others []string
+// that the first transition does not go to the one for days without. It sends nothing if no machine
+// is recorded, here or by a program before. noted are the machines that are noted already; known is
+// whether that could be read.
+func (e *Engine) startRecording(ctx context.Context, noted []string, known bool) error {
+	keeps := map[string]bool{} // whether some version of the machine is recorded
 	for _, m := range e.machines {
-		if m.History.Recorded() {
-			recorded = append(recorded, m.Name)
-		}
+		keeps[m.Name] = keeps[m.Name] || m.History.Recorded()
 	}
-	for _, m := range e.machines {
-		if !slices.Contains(recorded, m.Name) {
-			others = append(others, m.Name)
+	var recorded, others []string
+	changed := !known
+	for name, keep := range keeps {
+		if keep {
+			recorded = append(recorded, name)
+		} else {
+			others = append(others, name)
 		}
+		changed = changed || keep != slices.Contains(noted, name)
 	}
 	slices.Sort(recorded)
 	slices.Sort(others)
-	if err := e.store.SetRecorded(ctx, slices.Compact(recorded), slices.Compact(others)); err != nil {
-		return err
+	if changed {
+		if err := e.store.SetRecorded(ctx, recorded, others); err != nil {
+			return err
+		}
 	}
 	if len(recorded) == 0 {
 		return nil

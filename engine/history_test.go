@@ -215,16 +215,31 @@ func TestStartNotesWhatIsRecorded(t *testing.T) {
 		return n
 	}
 	const recorded, days = `SELECT count(*) FROM gendurable.recorded_machines`, `SELECT count(*) FROM pg_inherits WHERE inhparent = 'gendurable.history'::regclass`
+	// A start changes what is noted only if that is something else.
+	_, err := pool.Exec(ctx, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''noted again''; END';
+		CREATE TRIGGER refuse BEFORE INSERT OR DELETE ON gendurable.recorded_machines EXECUTE FUNCTION refuse()`)
+	require.NoError(t, err)
 	e := open(t, pool, rarely)
 	require.NoError(t, e.Start(ctx))
 	require.NoError(t, e.Stop(ctx))
 	require.Zero(t, count(recorded))
 	require.Equal(t, 1, count(days))
 	e = open(t, pool, rarely, func(c *engine.Config) { c.History = fsm.KeepTransitions })
+	require.ErrorContains(t, e.Start(ctx), "noted again")
+	_, err = pool.Exec(ctx, `ALTER TABLE gendurable.recorded_machines DISABLE TRIGGER refuse`)
+	require.NoError(t, err)
+	e = open(t, pool, rarely, func(c *engine.Config) { c.History = fsm.KeepTransitions })
 	require.NoError(t, e.Start(ctx))
 	require.NoError(t, e.Stop(ctx))
 	require.Equal(t, 2, count(recorded))
 	require.Equal(t, 9, count(days))
+	_, err = pool.Exec(ctx, `ALTER TABLE gendurable.recorded_machines ENABLE TRIGGER refuse`)
+	require.NoError(t, err)
+	e = open(t, pool, rarely, func(c *engine.Config) { c.History = fsm.KeepTransitions })
+	require.NoError(t, e.Start(ctx))
+	require.NoError(t, e.Stop(ctx))
+	_, err = pool.Exec(ctx, `DROP TRIGGER refuse ON gendurable.recorded_machines`)
+	require.NoError(t, err)
 	e = open(t, pool, rarely)
 	require.NoError(t, e.Start(ctx))
 	require.NoError(t, e.Stop(ctx))

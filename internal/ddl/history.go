@@ -22,8 +22,18 @@ func history(in *schema.Schema) *schema.Table {
 		schema.NewNullJSONColumn("after", postgres.TypeJSONB))
 	// One instance has few rows, so they are sorted when they are read.
 	table.AddIndexes(schema.NewIndex("history_instance").AddColumns(instance))
-	// Operators' verbs are few among many transitions.
-	table.AddIndexes(schema.NewIndex("history_verbs").AddColumns(moment).AddAttrs(&postgres.IndexPredicate{P: "actor IS NOT NULL"}))
+	// Operators' verbs are few among many transitions, which are in none of these indexes.
+	table.AddIndexes(
+		schema.NewIndex("history_verbs").AddColumns(moment).AddAttrs(&postgres.IndexPredicate{P: "actor IS NOT NULL"}),
+		schema.NewIndex("history_actor").AddColumns(column(table, "actor"), moment).AddAttrs(&postgres.IndexPredicate{P: "actor IS NOT NULL"}),
+		schema.NewIndex("history_kind").AddColumns(column(table, "kind"), moment).AddAttrs(&postgres.IndexPredicate{P: "actor IS NOT NULL"}),
+		schema.NewIndex("history_subject").AddColumns(column(table, "subject"), moment).AddAttrs(&postgres.IndexPredicate{P: "subject IS NOT NULL"}))
 	table.AddAttrs(&postgres.Partition{T: postgres.PartitionTypeRange, Parts: []*postgres.PartitionPart{{C: moment}}})
 	return table
+}
+
+// column returns a column of a table that has it.
+func column(of *schema.Table, name string) *schema.Column {
+	c, _ := of.Column(name)
+	return c
 }

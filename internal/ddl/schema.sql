@@ -249,6 +249,12 @@ CREATE TABLE "history" (
 CREATE INDEX "history_instance" ON "history" ("instance");
 -- Create index "history_verbs" to table: "history"
 CREATE INDEX "history_verbs" ON "history" ("at") WHERE actor IS NOT NULL;
+-- Create index "history_actor" to table: "history"
+CREATE INDEX "history_actor" ON "history" ("actor", "at") WHERE actor IS NOT NULL;
+-- Create index "history_kind" to table: "history"
+CREATE INDEX "history_kind" ON "history" ("kind", "at") WHERE actor IS NOT NULL;
+-- Create index "history_subject" to table: "history"
+CREATE INDEX "history_subject" ON "history" ("subject", "at") WHERE subject IS NOT NULL;
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

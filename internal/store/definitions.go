@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Definition is what a program declares of one version of a machine: its graph, as JSON.
@@ -31,21 +33,31 @@ changed AS (
   UPDATE {s}.definitions d SET graph = u.graph, updated_at = clock_timestamp()
   FROM u CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.definitions x
     WHERE x.definition = u.definition AND x.graph <> u.graph FOR NO KEY UPDATE SKIP LOCKED) l
-  WHERE d.ctid = l.tid)
-INSERT INTO {s}.definitions (definition, machine, version, graph)
-SELECT u.definition, u.machine, u.version, u.graph FROM u
-WHERE NOT EXISTS (SELECT FROM {s}.definitions x WHERE x.definition = u.definition)
-ORDER BY u.definition COLLATE "C"
-ON CONFLICT (definition) DO NOTHING`
+  WHERE d.ctid = l.tid),
+missing AS (
+  INSERT INTO {s}.definitions (definition, machine, version, graph)
+  SELECT u.definition, u.machine, u.version, u.graph FROM u
+  WHERE NOT EXISTS (SELECT FROM {s}.definitions x WHERE x.definition = u.definition)
+  ORDER BY u.definition COLLATE "C"
+  ON CONFLICT (definition) DO NOTHING)
+SELECT r.machine FROM {s}.recorded_machines r`
 
-// StoreDefinitions stores what a program declares, in one round trip.
-func (s *Store) StoreDefinitions(ctx context.Context, list []Definition) error {
+// StoreDefinitions stores what a program declares, in one round trip. It returns the machines that
+// are noted as recorded, of all programs: see SetRecorded.
+func (s *Store) StoreDefinitions(ctx context.Context, list []Definition) (recorded []string, err error) {
 	machines, versions, graphs := make([]string, len(list)), make([]int32, len(list)), make([]string, len(list))
 	for i, d := range list {
 		machines[i], versions[i], graphs[i] = d.Machine, int32(d.Version), d.Graph //nolint:gosec // a definition's version is checked
 	}
-	if err := s.one(ctx, fastLock, "store definitions", storeDefinitionsSQL, nil, machines, versions, graphs); err != nil {
-		return fmt.Errorf("store %d definitions: %w", len(list), err)
+	err = s.one(ctx, fastLock, "store definitions", storeDefinitionsSQL, func(rows pgx.Rows) error {
+		recorded, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		if err == nil {
+			s.recording.Store(len(recorded) > 0)
+		}
+		return err
+	}, machines, versions, graphs)
+	if err != nil {
+		return nil, fmt.Errorf("store %d definitions: %w", len(list), err)
 	}
-	return nil
+	return recorded, nil
 }

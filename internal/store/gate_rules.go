@@ -45,23 +45,31 @@ func (r *gateRow) gate() Gate {
 		CostLabel: value(r.cost), Adapt: value(r.adapt), Run: value(r.run)}
 }
 
-// ordersSQL reads what operators have ordered: the paused queues, and the gates.
+// ordersSQL reads what operators and other processes want: the paused queues, and the gates. A row
+// of nothing but NULL says that some process records a machine.
 const ordersSQL = `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
   NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::int, NULL::text, NULL::bool, NULL::bool FROM {s}.paused_queues p
-UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r`
+UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r
+UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+WHERE EXISTS (SELECT FROM {s}.recorded_machines)`
 
-// orders reads the paused queues and the gates into out.
+// orders reads the paused queues and the gates into out, and notes whether some machine is recorded,
+// in this process or in another.
 func (s *Store) orders(out *Polled) entpgx.Stmt {
 	began := time.Now()
 	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {
 		var paused *string
 		var since *time.Time
 		var gate gateRow
+		recording := false
 		_, err := pgx.ForEachRow(rows, append([]any{&paused, &since}, gate.into()...), func() error {
-			if paused != nil {
+			switch {
+			case paused != nil:
 				out.Paused = append(out.Paused, PausedQueue{*paused, value(since)})
-			} else {
+			case gate.name != nil:
 				out.Gates = append(out.Gates, gate.gate())
+			default:
+				recording = true
 			}
 			return nil
 		})
@@ -69,6 +77,7 @@ func (s *Store) orders(out *Polled) entpgx.Stmt {
 		slices.SortFunc(out.Gates, func(a, b Gate) int { return strings.Compare(a.Name, b.Name) })
 		if err == nil {
 			s.known.Store(&knownGates{out.Gates, began})
+			s.recording.Store(recording)
 		}
 		return err
 	})

@@ -214,18 +214,6 @@ func (s *Store) swept(text string) string {
 	return text
 }
 
-// recordingSQL reads whether some machine is recorded.
-const recordingSQL = `SELECT EXISTS (SELECT FROM {s}.recorded_machines)`
-
-// noteRecording notes whether some machine is recorded, in this process or in another.
-func (s *Store) noteRecording() entpgx.Stmt {
-	return s.stmt("recording", recordingSQL, func(rows pgx.Rows) error {
-		var is bool
-		_, err := pgx.ForEachRow(rows, []any{&is}, func() error { s.recording.Store(is); return nil })
-		return err
-	})
-}
-
 const (
 	// recordSQL notes which machines are recorded. $1 their names
 	recordSQL = `INSERT INTO {s}.recorded_machines (machine) SELECT unnest($1::text[]) ON CONFLICT DO NOTHING`
@@ -234,7 +222,8 @@ const (
 )
 
 // SetRecorded notes which of a process' machines are recorded, so that the sweeps of all processes
-// record what they do to their instances.
+// record what they do to their instances. They learn of it by their polls. StoreDefinitions says
+// which are noted.
 func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) error {
 	var stmts []entpgx.Stmt
 	if len(recorded) > 0 {
@@ -243,8 +232,11 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 	if len(others) > 0 {
 		stmts = append(stmts, s.stmt("forget machines", unrecordSQL, nil, others))
 	}
-	if err := s.transaction(ctx, slowLock, append(stmts, s.noteRecording())...); err != nil {
+	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
 		return fmt.Errorf("note which machines are recorded: %w", err)
+	}
+	if len(recorded) > 0 {
+		s.recording.Store(true)
 	}
 	return nil
 }

@@ -1,6 +1,12 @@
 package store_test
 
-import "github.com/gendurable/gendurable/internal/store"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/store"
+)
 
 // recordedOutcomes makes the history keep outcomes that prepare returns.
 func recordedOutcomes(prepare func(explained) any) func(explained) any {
@@ -10,5 +16,69 @@ func recordedOutcomes(prepare func(explained) any) func(explained) any {
 			entries[i].Record = &store.Record{}
 		}
 		return entries
+	}
+}
+
+// A history that nobody asked for sends nothing: whether some machine is recorded is read by the
+// statements of every poll and every start. Nor does a recorded outcome send a statement more.
+func TestAHistoryAddsNoStatement(t *testing.T) {
+	b := newBench(t)
+	wired, w := b.wired()
+	sends := func(want int, do func() error) {
+		t.Helper()
+		require.Equal(t, want, w.statements(func() { require.NoError(t, do()) }))
+	}
+	const around = 3 // begin, settings, COMMIT
+	for _, recorded := range [][]string{nil, {"m", "n"}} {
+		if recorded != nil {
+			require.NoError(t, b.SetRecorded(t.Context(), recorded, nil))
+		}
+		sends(around+len([]string{"poll", "orders", "next schedule"}), func() error {
+			_, err := wired.Poll(t.Context(), []string{"default"}, []string{"m/1"}, false)
+			return err
+		})
+		sends(around+len([]string{"store definitions"}), func() error {
+			noted, err := wired.StoreDefinitions(t.Context(), []store.Definition{{Machine: "m", Version: 1, Graph: `{}`}})
+			require.ElementsMatch(t, recorded, noted)
+			return err
+		})
+		for kept, statements := range map[bool][]string{true: {"commit kept", "consume"}, false: {"commit", "consume", "promote"}} {
+			b.exec(`DELETE FROM gendurable.gen_durable`)
+			entries := b.entries(3, kept)
+			for i := range entries {
+				if recorded != nil {
+					entries[i].Record = &store.Record{}
+				}
+			}
+			sends(around+len(statements), func() error { return commitAll(wired, entries) })
+		}
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+		b.expired(2, false)
+		sends(around+len([]string{"reap"}), func() error {
+			_, err := wired.Reap(t.Context(), newMark(), store.CrashLimits{}, 10)
+			return err
+		})
+	}
+	require.Equal(t, 8, b.number(`SELECT count(*) FROM gendurable.history`))
+}
+
+// verbsRecorded fills the audit with many verbs of a bulk, and few of others.
+func verbsRecorded(e explained) any {
+	e.exec(`DELETE FROM gendurable.history`)
+	e.exec(`INSERT INTO gendurable.history (at, instance, kind, fsm, step, actor)
+		SELECT now() - n * interval '1 ms', n % 100, CASE WHEN n % 200 = 7 THEN 'admin.rewind' ELSE 'admin.cancel' END, 'm', 's',
+			CASE WHEN n % 200 = 3 THEN 'ada' ELSE 'bulk' END FROM generate_series(1, 20000) n`)
+	e.exec(`INSERT INTO gendurable.history (at, kind, subject, actor)
+		SELECT now() - n * interval '1 s', 'admin.set_gate', 'gate ' || n % 2, 'bulk' FROM generate_series(1, 200) n`)
+	e.exec(`INSERT INTO gendurable.history (at, instance, kind) SELECT now() - n * interval '1 ms', n, 'next' FROM generate_series(1, 20000) n`)
+	return nil
+}
+
+func verbsMeasured(f store.AuditFilter) func(explained, any) int {
+	return func(e explained, _ any) int {
+		f.Limit = planRows
+		list, err := e.Verbs(e.t.Context(), f)
+		require.NoError(e.t, err)
+		return len(list)
 	}
 }

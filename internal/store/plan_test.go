@@ -127,6 +127,11 @@ var measures = []measured{
 		e.exec(`INSERT INTO gendurable.history (instance, kind) SELECT n % 100, 'next' FROM generate_series(1, 10000) n`)
 		return nil
 	}},
+	{"audit", planRows, 10, "history_rest_at_idx", verbsMeasured(store.AuditFilter{}), verbsRecorded},
+	{"audit by actor", planRows, 10, "history_rest_actor_at_idx", verbsMeasured(store.AuditFilter{Actor: "ada"}), verbsRecorded},
+	{"audit by verb", planRows, 10, "history_rest_kind_at_idx", verbsMeasured(store.AuditFilter{Verb: "rewind"}), verbsRecorded},
+	{"audit by subject", planRows, 10, "history_rest_subject_at_idx", verbsMeasured(store.AuditFilter{Subject: "gate 1", Actor: "bulk"}), verbsRecorded},
+	{"audit of an instance", planRows, 20, "history_rest_instance_idx", verbsMeasured(store.AuditFilter{Instance: 77, Actor: "bulk"}), verbsRecorded},
 	{"commit of Next", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Next, false)},
 	{"commit of Retry", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Retry, false)},
 	{"commit of Again", planRows, 30, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Again, false)},

@@ -74,7 +74,7 @@ type Polled struct {
 // lines asks also for instances in line at gates: a third statement.
 func (s *Store) Poll(ctx context.Context, queues, machines []string, lines bool) (Polled, error) {
 	var out Polled
-	body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.noteRecording(), s.nextFire(&out)}
+	body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)}
 	if lines {
 		body = append(body, s.lines(queues, &out))
 	}

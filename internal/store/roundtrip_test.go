@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -17,17 +18,50 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// wire counts round trips: how often its traffic turns from sending to receiving.
+// wire counts round trips: how often its traffic turns from sending to receiving. It also counts the
+// statements that are sent, by Execute messages.
 type wire struct {
-	mu     sync.Mutex
-	asking bool
-	turns  int
+	mu       sync.Mutex
+	asking   bool
+	turns    int
+	executed int
+	started  bool
+	rest     []byte // the begin of a message
 }
 
-func (w *wire) sent() {
+func (w *wire) sent(p []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asking = true
+	w.rest = append(w.rest, p...)
+	for {
+		head := 1 // the type; the first message has none
+		if !w.started {
+			head = 0
+		}
+		if len(w.rest) < head+4 {
+			return
+		}
+		size := head + int(binary.BigEndian.Uint32(w.rest[head:]))
+		if len(w.rest) < size {
+			return
+		}
+		if w.started && w.rest[0] == 'E' {
+			w.executed++
+		}
+		w.started, w.rest = true, w.rest[size:]
+	}
+}
+
+// statements returns how many statements do sends.
+func (w *wire) statements(do func()) int {
+	w.mu.Lock()
+	before := w.executed
+	w.mu.Unlock()
+	do()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.executed - before
 }
 
 func (w *wire) received() {
@@ -51,7 +85,7 @@ type wireEnd struct {
 }
 
 func (e wireEnd) Write(p []byte) (int, error) {
-	e.wire.sent()
+	e.wire.sent(p)
 	return e.Conn.Write(p)
 }
 
