@@ -53,8 +53,8 @@ UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
 WHERE EXISTS (SELECT FROM {s}.recorded_machines)`
 
-// orders reads the paused queues and the gates into out, and notes whether some machine is recorded,
-// in this process or in another.
+// orders reads the paused queues and the gates into out, and notes whether some machine is
+// recorded, in this process or in another.
 func (s *Store) orders(out *Polled) entpgx.Stmt {
 	began := time.Now()
 	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {

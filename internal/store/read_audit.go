@@ -33,8 +33,8 @@ type Audited struct {
 	After    []byte
 }
 
-// verbsText lists what verbs have changed, newest first. Rows of the same moment stay together (WITH
-// TIES), so that the moment of the last one is where the next page goes on.
+// verbsText lists what verbs have changed, newest first. Rows of the same moment stay together
+// (WITH TIES), so that the moment of the last one is where the next page goes on.
 //
 // A condition that may be absent ("$2 IS NULL OR …") leads into no index, since a plan has to hold
 // for any arguments. So one condition more stands for the criterion that is given and finds the

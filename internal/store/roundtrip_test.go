@@ -18,8 +18,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// wire counts round trips: how often its traffic turns from sending to receiving. It also counts the
-// statements that are sent, by Execute messages.
+// wire counts round trips: how often its traffic turns from sending to receiving. It also counts
+// the statements that are sent, by Execute messages.
 type wire struct {
 	mu       sync.Mutex
 	asking   bool
