@@ -50,6 +50,7 @@ proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories
 	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'Interleaving|Stranger|Mutant' ./integration/interleave
 	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
 	SEEDS=5000 go test -count=1 -timeout 60m -run TestStorm ./worker
+	ROLLOUT_ROUNDS=5 bin/withpg go test -count=1 -timeout 30m -v -run OfVersions ./integration/rollout
 	CYCLES=1000 bin/withpg go test -count=1 -timeout 60m -v -run TestStartingAndStopping ./integration
 	N=60 bin/withpg go test -tags mutants -count=1 -timeout 120m -v -run TestMutants ./integration/model
 

@@ -17,6 +17,8 @@ const (
 	Old = "old"
 	New = "new"
 	All = "all" // those of the new one, and the one that it lacks
+	One = "one" // version 1 of the machines of versions.go
+	Two = "two" // version 2 of them, which takes instances from version 1
 )
 
 // Order is the state of all machines.
@@ -55,6 +57,10 @@ func Machines(build string, t Traces) []fsm.Definition {
 		return append(first, t.item(Retired))
 	case New:
 		return append(first, second...)
+	case One:
+		return []fsm.Definition{t.tripOne(), t.errand(false)}
+	case Two:
+		return []fsm.Definition{t.tripTwo(), t.errand(true)}
 	default:
 		return append(append(first, second...), t.item(Retired))
 	}
@@ -103,8 +109,12 @@ func (t Traces) item(m fsm.Machine[Order, string]) fsm.Definition {
 
 // traced records every run of a step.
 func (t Traces) traced(f fsm.StepFunc[Order, string]) fsm.StepFunc[Order, string] {
-	return func(ctx context.Context, v *visit) (fsm.Outcome, error) {
-		if err := t.write(ctx, v, nil); err != nil {
+	return traced(t, f)
+}
+
+func traced[S any](t Traces, f fsm.StepFunc[S, string]) fsm.StepFunc[S, string] {
+	return func(ctx context.Context, v *fsm.Visit[S, string]) (fsm.Outcome, error) {
+		if err := t.write(ctx, v.Info, nil); err != nil {
 			return nil, err
 		}
 		return f(ctx, v)
@@ -113,16 +123,16 @@ func (t Traces) traced(f fsm.StepFunc[Order, string]) fsm.StepFunc[Order, string
 
 // failed records every error, too: there must be none.
 func (t Traces) failed(ctx context.Context, v *visit, err error) (fsm.Outcome, error) {
-	return v.Stop(err), t.write(context.WithoutCancel(ctx), v, err)
+	return v.Stop(err), t.write(context.WithoutCancel(ctx), v.Info, err)
 }
 
-func (t Traces) write(ctx context.Context, v *visit, failed error) error {
+func (t Traces) write(ctx context.Context, i fsm.Info, failed error) error {
 	var text *string
 	if failed != nil {
 		said := failed.Error()
 		text = &said
 	}
 	_, err := t.Pool.Exec(ctx, `INSERT INTO traces (instance, machine, version, attempt, crashes, error, process) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
-		int64(v.ID), v.Machine, v.Version, v.Attempt, v.Crashes, text, os.Getpid())
+		int64(i.ID), i.Machine, i.Version, i.Attempt, i.Crashes, text, os.Getpid())
 	return err
 }

@@ -72,6 +72,13 @@ func (p *program) stop() {
 	<-p.exited
 }
 
+// kill ends the program as a crash does.
+func (p *program) kill() {
+	p.t.Helper()
+	require.NoError(p.t, p.cmd.Process.Kill())
+	<-p.exited
+}
+
 func (p *program) pid() int { return p.cmd.Process.Pid }
 
 // transcript is the log of a program.

@@ -28,10 +28,11 @@ var beforeText = strings.ReplaceAll(factsState, "g.", "x.")
 
 // editText is the shape of both statements. It is a compare-and-set: it changes an instance only if
 // version, visit and state are those of the copy: an eager migration leaves the visit, and may
-// leave the state, whose type is another all the same. An instance that executes is left alone, since the outcome
-// of its step would overwrite the state. The caller has locked the rows by an earlier statement, so
-// SKIP LOCKED skips none, and the join by ctid is right, as in cancelSQL. What it changes it
-// records in the same statement, from its own RETURNING: what was left alone is not recorded.
+// leave the state, whose type is another all the same. An instance that executes is left alone,
+// since the outcome of its step would overwrite the state. The caller has locked the rows by an
+// earlier statement, so SKIP LOCKED skips none, and the join by ctid is right, as in cancelSQL.
+// What it changes it records in the same statement, from its own RETURNING: what was left alone is
+// not recorded.
 //
 // $1 ids $2 visits $3 states of the copies $4 new states $5 steps $6 actor $7 reason $8
 // versions, and of an edit $9 new keys

@@ -1,6 +1,6 @@
 // Command cmd is the program that is deployed: a worker until SIGTERM.
 //
-//	cmd -url postgres://… -machines old|new|all [-migrate]
+//	cmd -url postgres://… -machines old|new|all|one|two [-migrate] [-lease 30s]
 //
 // It says "ready", and in the end "stopped: " and what Stop returned.
 package main
@@ -34,6 +34,7 @@ func run() error {
 	url := flag.String("url", "", "of the database")
 	machines := flag.String("machines", rollout.Old, "which are registered")
 	first := flag.Bool("migrate", false, "migrate first")
+	lease := flag.Duration("lease", 30*time.Second, "of claims; by default longer than a test takes: whoever needed a reaper would be found")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
@@ -54,7 +55,7 @@ func run() error {
 	eng, err := engine.New(engine.Config{
 		Pool: pool, Machines: rollout.Machines(*machines, rollout.Traces{Pool: pool}),
 		Queues:       map[string]engine.Queue{"default": {Concurrency: 10, PollMin: 20 * time.Millisecond, PollMax: 200 * time.Millisecond}},
-		Lease:        30 * time.Second, // longer than the test takes: whoever needed a reaper would be found
+		Lease:        *lease,
 		DrainTimeout: 500 * time.Millisecond, DrainGrace: 10 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
