@@ -15,7 +15,7 @@ import (
 // facts are the intentions and the results of a schedule's verbs, as rows of the tables that the
 // invariants read.
 type facts struct {
-	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked [][]any
+	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked, throttled [][]any
 }
 
 // These kinds of marks exist besides the kinds of outcomes.
@@ -118,6 +118,7 @@ func (f *facts) save(b *pgx.Batch) {
 		`tried VALUES ($1, $2)`:                        f.tried,
 		`landed VALUES ($1, $2)`:                       f.landed,
 		`asked VALUES ($1, $2, $3)`:                    f.asked,
+		`throttled VALUES ($1)`:                        f.throttled,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

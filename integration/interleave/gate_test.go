@@ -261,10 +261,11 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // snapshot. The rows that the reads find are hints that are verified later. Statements that
 // consume signals name them by id, and nobody else's statement names them. The note of a lost
 // claim is seen by nobody before its COMMIT. A claim reads its own rows, which only the end of the
-// claim changes, and that may as well come after it has read the inbox. inbox. The audit of a verb
-// reads rows that the verb has locked. A COMMIT after reads ends nothing.
+// claim changes, and that may as well come after it has read the inbox. The audit of a verb
+// reads rows that the verb has locked. A claim counts seats, and pays, under the lock of a gate. A
+// COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "audit": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
-	"consume": true, "note lost": true, "claim read": true, commitOfReads: true}
+	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
 
@@ -273,7 +274,10 @@ var onlyReads = map[string]bool{"settings": true, "claim read": true, "claim inb
 
 // labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
-	{"WITH turned AS", "unless"}, {"AS fits", "admit"}, {"SET place = NULL, updated_at", "withdraw"}, {"WITH RECURSIVE lines(k)", "lines"},
+	{"WITH turned AS", "unless"}, {"set_config('gendurable.gates'", "lock gates"}, {"r.name = ANY(current_setting('gendurable.gates')::text[]) AS mine\n", "seats"},
+	{".gate_keys AS o (key", "pay"}, {"AS around", "claim lined"}, {"SELECT pg_advisory_xact_lock(", "await gate"}, {".gates AS r (name", "set gate"},
+	{".gates r WHERE r.name = $1 RETURNING", "drop gate"}, {"'gendurable.before'", "seen gate"}, {"'admin.' || $2::text, 'gate '", "audit"},
+	{".gate_keys AS b (key, closed_until", "throttle"}, {".gate_keys AS k (key, closed_until)", "close gate"},
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},

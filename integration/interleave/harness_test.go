@@ -81,7 +81,8 @@ func TestWorldsAreSound(t *testing.T) {
 	r := newRig(t, nil)
 	for _, w := range worlds() {
 		require.NoError(t, r.reset(t.Context(), &w))
-		rows, err := r.monitor.Query(t.Context(), `SELECT name || ': ' || detail FROM interleave.broken`)
+		rows, err := r.monitor.Query(t.Context(), `SELECT name || ': ' || detail FROM interleave.broken
+			WHERE NOT ($1 AND name = 'line stands still')`, w.heeds) // nobody has claimed yet
 		require.NoError(t, err)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		require.NoError(t, err)

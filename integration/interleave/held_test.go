@@ -20,16 +20,20 @@ import (
 // holdings are the sets of rows that a stranger may hold, by name, and the things that they are.
 var holdings = map[string]struct {
 	rows []int64
+	sql  string // what is held beside these rows, of worlds that heed gates only
 	are  things
 }{
-	"subject held":  {[]int64{subjectID}, subject | key},
-	"follower held": {[]int64{followerID}, key},
-	"parent held":   {[]int64{parentID}, parent},
-	"key held":      {[]int64{subjectID, followerID, abroadID}, subject | key},
-	"family held":   {[]int64{parentID, subjectID, siblingID}, subject | key | parent},
+	"subject held":  {[]int64{subjectID}, "", subject | key},
+	"follower held": {[]int64{followerID}, "", key},
+	"parent held":   {[]int64{parentID}, "", parent},
+	"key held":      {[]int64{subjectID, followerID, abroadID}, "", subject | key},
+	"family held":   {[]int64{parentID, subjectID, siblingID}, "", subject | key | parent},
+	"gates held":    {nil, `SELECT FROM gendurable.gates FOR UPDATE`, rule},
+	"rates held":    {nil, `SELECT FROM gendurable.gate_keys FOR UPDATE`, rule},
 }
 
-// The bystanders. They come after all others in the order of the queue.
+// The bystanders. They come after all others in the order of the queue, and are at a step that no
+// gate is for.
 const (
 	plainID  = 101 // and the next one
 	keyedID  = 103 // the head of a key, with one behind it
@@ -42,9 +46,10 @@ var bystanders = []string{
 	row(keyedID, "partition_key", "'z'"), row(keyedID+1, "partition_key", "'z'", "pick_lane", "1"),
 	row(asideID, "pick_lane", "2"),
 	row(beginsID, with(executing, "claim_token", "16", "visit", "1")...),
+	fmt.Sprintf(`UPDATE gendurable.gen_durable SET step = 'b' WHERE id BETWEEN %d AND %d`, plainID, beginsID),
 }
 
-var bystanderClaim = &step.Claim{ID: beginsID, Token: 16, Visit: 1, Step: "s", Queue: "default"}
+var bystanderClaim = &step.Claim{ID: beginsID, Token: 16, Visit: 1, Step: "b", Queue: "default"}
 
 // waitingSQL finds bystanders that have not gone on.
 const waitingSQL = `SELECT format('bystander waits: %s is %s', g.id, g.status) FROM gendurable.gen_durable g
@@ -67,8 +72,11 @@ func (p *play) hold(ctx context.Context) error {
 			return fmt.Errorf("hold: %w", err)
 		}
 	}
-	_, err := p.rig.holder.Exec(ctx, `SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`,
-		holdings[p.schedule.held].rows)
+	held := holdings[p.schedule.held]
+	if _, err := p.rig.holder.Exec(ctx, `SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, held.rows); err != nil {
+		return fmt.Errorf("hold: %w", err)
+	}
+	_, err := p.rig.holder.Exec(ctx, held.sql)
 	return err
 }
 
@@ -114,7 +122,8 @@ func drains() verb {
 // behind its last claim, looks further where rows were in the way, and then from the front. It
 // keeps what it has claimed.
 func (s *session) drain(ctx context.Context) {
-	p := store.ClaimParams{Queue: "default", Worker: "w3", Machines: []string{"m/1"}, Limit: 1, Window: 1, Lease: time.Minute}
+	p := store.ClaimParams{Queue: "default", Worker: "w3", Machines: []string{"m/1"}, Limit: 1, Window: 1, Lease: time.Minute,
+		Gated: s.heeds}
 	for range 50 {
 		got, err := s.db.Claim(ctx, p)
 		if err != nil {
@@ -127,7 +136,7 @@ func (s *session) drain(ctx context.Context) {
 		s.promoteMissed(got.Unsettled)
 		short := len(got.Claims) < p.Limit
 		p.MoveBlocked = short && got.Blocked+len(got.Unsettled) > 0
-		p.Window = 1
+		p.Window, p.Lines = 1, got.Turn
 		switch {
 		case !short:
 			p.After = got.Last
@@ -142,9 +151,9 @@ func (s *session) drain(ctx context.Context) {
 	s.fault("a scheduler claims without end")
 }
 
-// mayRun reports whether a verb has nothing to wait for while something is held.
-func mayRun(v verb, held string) bool {
-	return !foreign(v) && (v.quick || v.touches&holdings[held].are == 0)
+// mayRun reports whether a verb has nothing to wait for while something is held that is there.
+func mayRun(w *world, v verb, held string) bool {
+	return !foreign(v) && (w.heeds || holdings[held].sql == "") && (v.quick || v.touches&holdings[held].are == 0)
 }
 
 // heldOrders returns orders of a verb and a scheduler: one after the other, and some at random.

@@ -110,6 +110,17 @@ CREATE UNLOGGED TABLE interleave.alive (worker text);
 CREATE UNLOGGED TABLE interleave.landed (worker text, token bigint);
 CREATE UNLOGGED TABLE interleave.asked (worker text, key text, lingers boolean);
 
+-- Changes of gates; what keys owe at first; keys that were told of too many requests.
+CREATE UNLOGGED TABLE interleave.ruled (seq bigint NOT NULL DEFAULT nextval('interleave.clock'), o gendurable.gates, n gendurable.gates);
+CREATE FUNCTION interleave.note_ruled() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO interleave.ruled (o, n) VALUES (OLD, NEW);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.gates FOR EACH ROW EXECUTE FUNCTION interleave.note_ruled();
+CREATE UNLOGGED TABLE interleave.owed (key text, debt float8);
+CREATE UNLOGGED TABLE interleave.throttled (key text);
+
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
 SELECT seq, xid, actor, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
@@ -374,22 +385,96 @@ JOIN interleave.move m ON (m.n).partition_key = (p.n).partition_key AND m.was = 
 JOIN interleave.claimed c ON c.id = m.id AND c.token = (m.n).claim_token AND c.actor = m.actor
 WHERE b.actor = p.actor AND c.fencing <= b.fencing;
 
--- Gates: so many claims at a time as there are places, and nobody is in line beside a free one.
+-- Gates: the rule in force is the last one that was stored before. A change of a rule and a claim under it exclude each other.
+CREATE VIEW interleave.rule AS
+SELECT v.since, v.until, (v.r).* FROM (
+  SELECT n AS r, seq AS since, lead(seq, 1, 9223372036854775807) OVER (PARTITION BY coalesce((n).name, (o).name) ORDER BY seq) AS until FROM interleave.ruled
+  UNION ALL
+  SELECT o, 0, seq FROM (SELECT *, row_number() OVER (PARTITION BY coalesce((n).name, (o).name) ORDER BY seq) AS k FROM interleave.ruled) f WHERE k = 1
+  UNION ALL
+  SELECT r, 0, 9223372036854775807 FROM gendurable.gates r WHERE NOT EXISTS (SELECT FROM interleave.ruled x WHERE coalesce((x.n).name, (x.o).name) = r.name)) v
+WHERE (v.r).name IS NOT NULL;
+
+-- Places, of all kinds: who takes one, and who no longer has one. The key of a seat is its queue.
+CREATE VIEW interleave.holding AS
+SELECT c.seq, (c.n).id, k.kind, k.key, k.delta, k.delta > 0 AND NOT coalesce(k.had, false) AS takes
+FROM interleave.change c CROSS JOIN LATERAL (
+  SELECT text 'place', (c.o).gate, -1, NULL WHERE (c.o).place IS NOT NULL
+  UNION ALL SELECT text 'place', (c.n).gate, 1, (c.o).place IS NOT NULL AND (c.o).gate = (c.n).gate WHERE (c.n).place IS NOT NULL
+  UNION ALL SELECT text 'run', (c.o).run_gate, -1, NULL WHERE (c.o).run_place IS NOT NULL AND (c.o).finished_at IS NULL
+  UNION ALL SELECT text 'run', (c.n).run_gate, 1, (c.o).run_place IS NOT NULL AND (c.o).run_gate = (c.n).run_gate
+    WHERE (c.n).run_place IS NOT NULL AND (c.n).finished_at IS NULL
+  UNION ALL SELECT text 'seat', (c.o).queue, -1, NULL WHERE (c.o).seat IS NOT NULL
+  UNION ALL SELECT text 'seat', (c.n).queue, 1, (c.o).seat IS NOT NULL WHERE (c.n).seat IS NOT NULL) AS k(kind, key, delta, had);
+CREATE VIEW interleave.holds_now AS
+SELECT text 'place' AS kind, gate AS key FROM gendurable.gen_durable WHERE place IS NOT NULL
+UNION ALL SELECT text 'run', run_gate FROM gendurable.gen_durable WHERE run_place IS NOT NULL AND finished_at IS NULL
+UNION ALL SELECT text 'seat', queue FROM gendurable.gen_durable WHERE seat IS NOT NULL;
+
+-- Claims that a rule of each kind concerns.
+CREATE VIEW interleave.passage AS
+SELECT m.seq, m.id, m.actor, m.n, r AS rule, r.name, r.since,
+  CASE WHEN r.run THEN 'run' WHEN r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL AND r.label IS NULL THEN 'seat' ELSE 'place' END AS kind,
+  r.places, r.total, r.rate, r.rate_burst, r.total_rate, r.total_rate_burst, r.name || coalesce('/' || ((m.n).labels ->> r.label), '') AS key
+FROM interleave.move m JOIN interleave.rule r ON m.seq > r.since AND m.seq < r.until
+  AND coalesce(r.queue = (m.n).queue, true) AND coalesce(r.machine = (m.n).fsm, true) AND coalesce(r.step = (m.n).step, true)
+  AND (r.label IS NULL OR (m.n).labels ->> r.label IS NOT NULL)
+WHERE m.was = 'runnable' AND m.is = 'executing';
+
+-- Nobody takes more places than there are, or begins more often than a rate says; and nobody is in line that may begin.
 CREATE VIEW interleave.broken_gate AS
-SELECT 'gate exceeded' AS name, format('%s has %s of %s places taken', p.gate, p.n, r.places) AS detail
-FROM (SELECT gate, count(*) AS n, max(place) AS last FROM gendurable.gen_durable WHERE place IS NOT NULL GROUP BY gate) p
-JOIN gendurable.gates r ON r.name = p.gate WHERE p.n > greatest(r.places, 1) OR p.last > greatest(r.places, 1)
+SELECT 'gate exceeded' AS name, format('%s %s has %s of %s places taken', t.kind, t.key, t.n, r.places) AS detail
+FROM (SELECT h.*, (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = h.kind AND x.key = h.key)
+    - (SELECT coalesce(sum(y.delta), 0) FROM interleave.holding y WHERE y.kind = h.kind AND y.key = h.key AND y.seq > h.seq) AS n
+  FROM interleave.holding h WHERE h.takes) t
+JOIN interleave.rule r ON t.seq > r.since AND t.seq < r.until
+  AND CASE WHEN t.kind = 'seat' THEN r.queue = t.key AND r.label IS NULL ELSE r.name = split_part(t.key, '/', 1) END
+WHERE t.n > r.places
 UNION ALL
-SELECT 'claim without a place', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m JOIN gendurable.gates r ON r.machine = (m.n).fsm WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.n).place IS NULL
+SELECT 'total exceeded', format('%s has %s of %s', t.name, t.n, r.total)
+FROM (SELECT h.seq, split_part(h.key, '/', 1) AS name, (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = 'place' AND split_part(x.key, '/', 1) = split_part(h.key, '/', 1))
+    - (SELECT coalesce(sum(y.delta), 0) FROM interleave.holding y WHERE y.kind = 'place' AND split_part(y.key, '/', 1) = split_part(h.key, '/', 1) AND y.seq > h.seq) AS n
+  FROM interleave.holding h WHERE h.takes AND h.kind = 'place') t
+JOIN interleave.rule r ON r.name = t.name AND t.seq > r.since AND t.seq < r.until
+WHERE t.n > r.total
+UNION ALL
+SELECT 'rate exceeded', format('claim %s at %s, which owes %s, of %s', c.nth, c.key, c.owed, c.rate_burst)
+FROM (SELECT p.*, row_number() OVER (PARTITION BY p.key ORDER BY p.seq) AS nth, coalesce((SELECT w.debt FROM interleave.owed w WHERE w.key = p.key), 0) AS owed
+  FROM interleave.passage p WHERE p.rate IS NOT NULL) c
+WHERE c.nth + c.owed > c.rate_burst
+UNION ALL
+SELECT 'rate exceeded', format('claim %s of all of %s, of %s', c.nth, c.name, c.total_rate_burst)
+FROM (SELECT p.*, row_number() OVER (PARTITION BY p.name ORDER BY p.seq) AS nth FROM interleave.passage p WHERE p.total_rate IS NOT NULL) c
+WHERE c.nth > c.total_rate_burst
+UNION ALL
+SELECT 'rate not paid', format('%s owes %s after %s claims', c.key, k.debt, c.n)
+FROM (SELECT p.key, count(*) + coalesce(max(w.debt), 0) AS n FROM interleave.passage p LEFT JOIN interleave.owed w ON w.key = p.key
+  WHERE p.rate IS NOT NULL GROUP BY p.key) c
+LEFT JOIN gendurable.gate_keys k ON k.key = c.key WHERE coalesce(k.debt, 0) < c.n - 0.1
+UNION ALL
+SELECT 'throttled for nothing', format('%s goes at %s', t.key, k.pace)
+FROM interleave.throttled t LEFT JOIN gendurable.gate_keys k ON k.key = t.key WHERE coalesce(k.pace, 1) > 0.6
+UNION ALL
+SELECT 'claim without a place', format('instance %s by %s at %s', p.id, p.actor, p.key)
+FROM interleave.passage p
+WHERE CASE p.kind WHEN 'run' THEN (p.n).run_gate IS DISTINCT FROM p.key OR (p.n).run_place IS NULL AND p.places IS NOT NULL
+  WHEN 'seat' THEN (p.n).seat IS NULL AND p.places IS NOT NULL
+  ELSE (p.n).gate IS DISTINCT FROM p.key OR (p.n).place IS NULL AND coalesce(p.places, p.total) IS NOT NULL END
 UNION ALL
 SELECT 'place kept', format('instance %s is %s', g.id, g.status)
-FROM gendurable.gen_durable g WHERE g.place IS NOT NULL AND g.status <> 'executing'
+FROM gendurable.gen_durable g WHERE (g.place IS NOT NULL OR g.seat IS NOT NULL) AND g.status <> 'executing'
 UNION ALL
 SELECT 'line stands still', format('instance %s at %s', g.id, g.gate)
-FROM gendurable.gen_durable g LEFT JOIN gendurable.gates r ON r.name = g.gate
-WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 3
-  AND (SELECT count(*) FROM gendurable.gen_durable p WHERE p.gate = g.gate AND p.place IS NOT NULL) < coalesce(r.places, 1000);
+FROM gendurable.gen_durable g LEFT JOIN gendurable.gates r ON r.name = split_part(g.gate, '/', 1)
+LEFT JOIN gendurable.gates q ON q.queue = g.queue AND q.label IS NULL AND q.machine IS NULL
+LEFT JOIN gendurable.gate_keys k ON k.key = g.gate LEFT JOIN gendurable.gate_keys n ON n.key = r.name LEFT JOIN gendurable.gate_keys w ON w.key = q.name
+WHERE g.status = 'runnable' AND NOT g.paused AND g.eligible_at <= clock_timestamp() AND (g.pick_lane = 3 OR g.pick_lane = 0 AND q.name IS NOT NULL)
+  AND NOT coalesce(k.closed_until > clock_timestamp(), false) AND NOT coalesce(n.closed_until > clock_timestamp(), false)
+  AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = CASE WHEN r.run THEN 'run' ELSE 'place' END AND x.key = g.gate) < coalesce(r.places, 1000)
+  AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = 'place' AND split_part(x.key, '/', 1) = r.name) < coalesce(r.total, 1000)
+  AND (SELECT count(*) FROM interleave.holds_now x WHERE x.kind = 'seat' AND x.key = g.queue) < coalesce(q.places, 1000)
+  AND coalesce(coalesce(k.debt, 0) + 1 <= r.rate_burst, true) AND coalesce(coalesce(n.debt, 0) + 1 <= r.total_rate_burst, true)
+  AND coalesce(coalesce(w.debt, 0) + 1 <= q.rate_burst, true);
 
 -- Schedules: each moves from where whoever fires it has found it, not while it is paused, with its occurrences, and past all that are due.
 CREATE VIEW interleave.broken_schedule AS

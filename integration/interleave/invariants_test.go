@@ -43,6 +43,10 @@ func intended(kind step.Kind, presented string, children int, applied bool) stri
 	return fmt.Sprintf(`INSERT INTO interleave.outcome VALUES ('%s', 'A', 2, 'w', 11, 3, '%s', '%s', '{}', %d, %t)`, aMark, kind, presented, children, applied)
 }
 
+const rated1 = `INSERT INTO gendurable.gates (name, rate, rate_per, rate_burst) VALUES ('g', 1, 1000000, 1)`
+
+var begins1 = moved(`{"id":2,"fsm":"m","status":"runnable"}`, `{"id":2,"fsm":"m","gate":"g","status":"executing"}`)
+
 // violations break each invariant once.
 var violations = map[string][]string{
 	"unfenced outcome": {intended(step.Next, "{}", 0, true), moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":13,"visit":3}`,
@@ -123,14 +127,18 @@ var violations = map[string][]string{
 	"left due": {`INSERT INTO gendurable.schedules (name, spec, expression, next_at) VALUES ('s', '{}', 'x', now())`,
 		`INSERT INTO interleave.tried VALUES ('s', now())`},
 
-	"gate exceeded": {`INSERT INTO gendurable.gates (name, places) VALUES ('g', 1)`, row(subjectID, "gate", "'g'", "place", "1"),
-		row(followerID, "gate", "'g'", "place", "2")},
-	"claim without a place": {`INSERT INTO gendurable.gates (name, machine, places) VALUES ('g', 'm', 1)`,
-		moved(`{"id":2,"fsm":"m","status":"runnable"}`, `{"id":2,"fsm":"m","status":"executing"}`)},
-	"place kept":        {row(subjectID, "gate", "'g'", "place", "1", "status", "'done'", "finished_at", "now()")},
-	"line stands still": {row(subjectID, "gate", "'g'", "pick_lane", "3")},
-	"key stands still":  {row(subjectID, "partition_key", "'k'", "pick_lane", "1")},
-	"overtook":          {moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing"}`), `UPDATE interleave.change SET overtook = 2`},
+	"gate exceeded": {`INSERT INTO gendurable.gates (name, places) VALUES ('g', 0)`, moved(`{"id":2}`, `{"id":2,"gate":"g","place":1}`),
+		row(subjectID, "gate", "'g'", "place", "1")},
+	"total exceeded": {`INSERT INTO gendurable.gates (name, label, total) VALUES ('g', 'c', 0)`, moved(`{"id":2}`, `{"id":2,"gate":"g/a","place":1}`),
+		row(subjectID, "gate", "'g/a'", "place", "1")},
+	"rate exceeded":         {rated1, `INSERT INTO interleave.owed VALUES ('g', 1)`, begins1},
+	"rate not paid":         {rated1, begins1},
+	"throttled for nothing": {`INSERT INTO interleave.throttled VALUES ('g/a')`},
+	"claim without a place": {`INSERT INTO gendurable.gates (name, machine, places) VALUES ('g', 'm', 1)`, begins1},
+	"place kept":            {row(subjectID, "gate", "'g'", "place", "1", "status", "'done'", "finished_at", "now()")},
+	"line stands still":     {row(subjectID, "gate", "'g'", "pick_lane", "3")},
+	"key stands still":      {row(subjectID, "partition_key", "'k'", "pick_lane", "1")},
+	"overtook":              {moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing"}`), `UPDATE interleave.change SET overtook = 2`},
 	"two of a key": {`DROP INDEX gendurable.gen_durable_busy`, row(subjectID, with(executing, "partition_key", "'k'")...),
 		row(followerID, with(executing, "partition_key", "'k'")...)},
 	"two guards":          {`DROP INDEX gendurable.gen_durable_correlation`, row(subjectID, addressed...), row(followerID, addressed...)},

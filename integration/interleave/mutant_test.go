@@ -94,6 +94,13 @@ var anyStatus = []string{
 	"WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)", "WHERE g.ctid = l.tid",
 }
 
+// lockApart locks gates in the statement that counts, which so has a snapshot from before.
+var lockApart = []string{
+	"pg_try_advisory_xact_lock(", "NULL IS NULL OR pg_try_advisory_xact_lock(",
+	"r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate", `(SELECT count(*) FROM (SELECT pg_advisory_xact_lock(
+		hashtextextended('gendurable gate ' || r.name || ' of gendurable', 0))) l) = 1 AND (r.total_rate`,
+}
+
 // deleteBeforeUpdate moves the deletion of the inbox before the terminal update.
 func deleteBeforeUpdate(_ string, queries []*pgx.QueuedQuery) bool {
 	drop, update := find(queries, dropInbox), find(queries, fencedUpdate)
@@ -249,6 +256,22 @@ var mutants = []mutant{
 	{"end that keeps its place", "gated/done|claim", "place kept", text("gate = NULL, place = NULL, seat = NULL,\n  finished_at", "finished_at")},
 	{"claim that passes the lines by", "gated/done|claim", "line stands still", text("WHERE w.free > 0 AND (w.rate", "WHERE w.free > 9 AND (w.rate")},
 	{"claim that does not count", "gated/claim|claim again", "gate exceeded", text("r.places - cardinality(h.taken)", "r.places + 1 - cardinality(h.taken)", "least(w.places, cardinality", "least(2, cardinality")},
+	{"claim that does not count all", "shared/claim|claim again", "total exceeded", text("r.total - (SELECT count(*)", "r.total - (SELECT 0 * count(*)")},
+	{"one snapshot for the lock and the count of all", "shared/done|claim|claim again", "total exceeded", text(lockApart...)},
+	{"one snapshot for the lock and a debt", "rated/claim|claim again", "rate exceeded", text(lockApart...)},
+	{"claim without the lock", "rated/claim|claim again", "rate exceeded", text("pg_try_advisory_xact_lock(", "NULL IS NULL OR pg_try_advisory_xact_lock(")},
+	{"claim that does not look at the debt", "rated/claim|claim again", "rate exceeded", text("floor(r.rate_burst - d.debt)", "r.rate_burst",
+		"p.debt + p.spent - p.cost + least(p.cost, p.burst) <= p.burst", "true")},
+	{"claim that does not pay", "rated/claim|claim again", "rate not paid", of("AS around", text("debt = excluded.debt", "debt = b.debt"))},
+	{"seats that nobody counts", "seated/claim|claim again", "gate exceeded", text("r.places - cardinality(h.taken), floor", "r.places, floor",
+		"least(n.places, cardinality(n.taken) + n.free)", "cardinality(n.taken) + n.free")},
+	{"seats that nobody pays", "seated/claim|claim again", "rate exceeded", of(".gate_keys AS o (key", text("c.count > 0", "c.count < 0"))},
+	{"end that keeps its seat", "seated/done|claim", "place kept", text("gate = NULL, place = NULL, seat = NULL,\n  finished_at", "gate = NULL, place = NULL,\n  finished_at")},
+	{"run that begins beside the gate", "running/claim|claim again", "claim without a place", text("(r.run AND g.run_gate IS NULL OR NOT r.run AND NOT", "(NOT r.run AND NOT")},
+	{"run that nobody counts", "running/claim|claim again", "gate exceeded", text("THEN ARRAY(SELECT g.run_place FROM", "THEN ARRAY(SELECT g.run_place + 9 FROM",
+		"r.places - cardinality(h.taken)", "r.places")},
+	{"run that ends and keeps its place", "running/done|claim", "line stands still", text("g.run_place IS NOT NULL AND g.finished_at IS NULL) ELSE", "g.run_place IS NOT NULL) ELSE",
+		"g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL", "g.run_gate = x.k AND g.run_place IS NOT NULL")},
 
 	{"no promotion", "executing/done|beat", "key stands still", text("WHERE n.pick_lane = 1)", "WHERE n.pick_lane = 9)")},
 	{"behind an anchor that is not held", "followed/done|claim", "key stands still",

@@ -63,7 +63,7 @@ var resetSQL = []string{
 	`DELETE FROM interleave.booked`, `DELETE FROM interleave.owned`, `DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
 	`DELETE FROM gendurable.lost_claims`, `DELETE FROM interleave.taken`, `DELETE FROM interleave.alive`, `DELETE FROM interleave.landed`, `DELETE FROM interleave.asked`,
 	`SELECT pg_advisory_unlock_all()`,
-	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
+	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
 	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
 	  setval('gendurable.gen_durable_token', 1000), setval('interleave.clock', 1)`,
 }
@@ -109,6 +109,11 @@ func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 	if err := r.reset(ctx, s.world); err != nil {
 		return nil, err
 	}
+	for i := range s.verbs {
+		if err := r.cast[i].learn(ctx, s.world.heeds); err != nil {
+			return nil, fmt.Errorf("learn of the gates: %w", err)
+		}
+	}
 	p := &play{rig: r, schedule: s, verdict: &verdict{counts: make([]int, len(s.verbs))}, credit: make([]int, len(s.verbs))}
 	if err := p.hold(ctx); err != nil {
 		return nil, err
@@ -129,6 +134,11 @@ func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 			}
 		}
 		p.slowed += actor.leftOut
+	}
+	if s.world.heeds {
+		if err := r.cast[0].claimsOn(ctx); err != nil {
+			return nil, fmt.Errorf("%s: claim after all: %w", s, err)
+		}
 	}
 	return p.verdict, p.judge(ctx)
 }

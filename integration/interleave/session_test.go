@@ -32,6 +32,7 @@ type session struct {
 	gates     []*gate
 	flying    *flight
 	over      bool // the verb has returned
+	heeds     bool // its worker heeds gates
 	deadlocks int  // number that the server reported, whoever repeats the transaction then
 
 	// The verb writes these fields, and the rig reads them when the verb is over.
@@ -88,6 +89,18 @@ func (s *session) begin(ctx context.Context, v verb) {
 		s.mu.Unlock()
 		s.poke()
 	}()
+}
+
+// learn polls, if the worker heeds gates in this world, or did so in the one before: who inserts
+// knows of gates by that.
+func (s *session) learn(ctx context.Context, heeds bool) error {
+	knew := s.heeds
+	if s.heeds = heeds; !heeds && !knew {
+		return nil
+	}
+	s.open()
+	_, err := s.db.Poll(ctx, []string{"default"}, []string{"m/1"}, false)
+	return err
 }
 
 // open lets all statements pass from now on.

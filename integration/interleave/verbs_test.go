@@ -28,6 +28,7 @@ const (
 	second                     // another parent's row
 	pulses                     // the row of a schedule
 	loner                      // the row of another schedule
+	rule                       // the rows of gates and of their keys
 )
 
 // verb is the operation of one session in a schedule.

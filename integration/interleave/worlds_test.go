@@ -19,6 +19,7 @@ type world struct {
 	setup     []string
 	verbs     []verb
 	claimable bool            // the subject is runnable, so a claim finds something
+	heeds     bool            // workers heed gates here
 	only      func(verb) bool // if not nil, only pairs with such a verb run here: another world has the others
 }
 
@@ -232,13 +233,13 @@ func worlds() []world {
 	ends := func(v verb) bool { return strings.Contains(v.name, "done") }
 	swept := func(v verb) bool { return v.family == "reap" }
 	asleepOnly := func(v verb) bool { return v.family != "promote, sweep" }
-	return []world{
+	return append([]world{
 		{name: "executing", setup: overdue(append(family, inbox...), subjectID), verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered, started, beside, inserted, shuffled, []verb{
 			beats("beat", subjectClaim), insists("beat alone", subjectClaim), releases("release", subjectClaim),
 			claims("claim", "default", owner, 10), clears("clear", "default", "w2", 10), promotes(), sweeps(), timesOut(),
 			commits("sibling done", false, done(siblingClaim)), commits("sibling done, slow", true, done(siblingClaim)),
 			holds("hold parent", parent, parentID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
-			strays("give strays back", siblingClaim), reads(),
+			strays("give strays back", siblingClaim, bystanderClaim), reads(),
 			inTurn("pause, resume follower", operates("", store.Pause, followerID), operates("", store.Resume, followerID)),
 		})},
 		{name: "lost", setup: overdue(append(lost, inbox...), subjectID), only: swept, verbs: join([]verb{expires()}, outcomes(subjectClaim), delivered[:1], beside, inserted, []verb{
@@ -285,8 +286,8 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
-		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), gated(), scheduled(), fired(),
-	}
+		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), scheduled(), fired(),
+	}, gatedWorlds()...)
 }
 
 // unanswered is the world of commits whose answer does not come. They take effect at any time, or
