@@ -144,7 +144,7 @@ func (s *soak) verify(ctx context.Context) error {
 // process to the beginning of the next run. It leaves out steps that had other reasons to wait: a
 // second loss of one visit, which the reaper delays; times in which Postgres was away, refused to
 // write or held the reapers off; acts of an operator on the instance or its queue; instances
-// that a stranger held; and keyed instances while a stopped process or a stranger may have held the
+// that a stranger held; instances that wait for a place; and keyed instances while a stopped process or a stranger may have held the
 // key.
 const recoverySQL = `
 WITH lost AS (
@@ -165,7 +165,7 @@ away(since, until, detail, queue, ids) AS MATERIALIZED (
 SELECT count(*), coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY s), 0), coalesce(percentile_cont(0.99) WITHIN GROUP (ORDER BY s), 0),
   coalesce(max(s), 0)
 FROM (SELECT extract(epoch FROM a.at - a.died_at)::float8 AS s FROM again a
-  WHERE a.old_crashes = 0 AND a.id NOT IN (SELECT o.id FROM soak.operation o) AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
+  WHERE a.old_crashes = 0 AND a.id NOT IN (SELECT o.id FROM soak.operation o) AND a.id NOT IN (SELECT h.id FROM soak.holding h WHERE h.kind <> 'begins') AND NOT EXISTS (SELECT FROM away w WHERE w.since < a.at AND w.until + $1 > a.died_at
     AND (w.detail IN ('restart of Postgres', 'read-only') OR w.queue = a.queue OR a.id = ANY(w.ids)
       OR (w.detail LIKE 'SIGSTOP%' OR w.ids IS NOT NULL) AND a.key IS NOT NULL))) t`
 

@@ -12,7 +12,9 @@ CREATE INDEX ON soak.signal (target, dedup);
 CREATE INDEX ON soak.signal (tag);
 CREATE INDEX ON soak.lost (key);
 CREATE INDEX ON soak.lost (xid);
-ANALYZE soak.event, soak.change, soak.signal, soak.lost, soak.booking, soak.hosted, gendurable.gen_durable, gendurable.signals;
+CREATE INDEX ON soak.holding (xid);
+CREATE INDEX ON soak.holding (id, seq);
+ANALYZE soak.holding, soak.payment, soak.rule, soak.event, soak.change, soak.signal, soak.lost, soak.booking, soak.hosted, gendurable.gen_durable, gendurable.signals;
 
 -- A step's execution by a process: up to its return, or to the end of the process. One with a transaction of its own may run several times
 -- under one claim.
@@ -100,6 +102,23 @@ CROSS JOIN LATERAL generate_series(to_timestamp(ceil(extract(epoch FROM f.old_ne
 WHERE f.op = 'U' AND f.next > f.old_next;
 CREATE INDEX ON soak.due (name, due);
 ANALYZE soak.occurrence, soak.due;
+
+-- The rule of a gate that was in force from one change to the next. A change of a rule and a claim under it exclude each other.
+CREATE MATERIALIZED VIEW soak.ruled AS
+SELECT v.name, v.since, v.until, v.at, (v.rule).places, (v.rule).total, (v.rule).rate::float8 / (v.rule).rate_per * 1000000 AS rate, (v.rule).rate_burst,
+  (v.rule).total_rate::float8 / (v.rule).total_rate_per * 1000000 AS total_rate, (v.rule).total_rate_burst, (v.rule).queue, (v.rule).machine, (v.rule).label, (v.rule).run
+FROM (SELECT r.*, seq AS since, lead(seq, 1, 9223372036854775807) OVER (PARTITION BY name ORDER BY seq) AS until FROM soak.rule r) v
+WHERE (v.rule).name IS NOT NULL;
+CREATE INDEX ON soak.ruled (name, since);
+
+-- How many begin at once, by key and by gate, when by the claim's clock, and what has begun there so far.
+CREATE MATERIALIZED VIEW soak.beginning AS
+SELECT p.key, p.seq, p.at, n.n, sum(n.n) OVER (PARTITION BY p.key ORDER BY p.seq) AS total
+FROM (SELECT key, xid, max(at) AS at, min(seq) AS seq FROM soak.payment GROUP BY key, xid) p
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM soak.holding h WHERE h.xid = p.xid AND h.kind = 'begins'
+  AND (h.key = p.key OR strpos(p.key, '/') = 0 AND (split_part(h.key, '/', 1) = p.key OR h.key = 'queue ' || p.key))) n;
+CREATE INDEX ON soak.beginning (key, seq);
+ANALYZE soak.ruled, soak.beginning;
 
 -- Accepted ⇒ terminal, and as it was meant to end.
 
@@ -574,3 +593,54 @@ SELECT format('%s was run by hand %s times, %s were ordered', r.name, count(*), 
 FROM (SELECT split_part(guard, ':', 2) AS name FROM soak.change WHERE op = 'I' AND guard LIKE 'schedule:%:run:%') r
 CROSS JOIN LATERAL (SELECT count(*) AS n FROM soak.event e WHERE e.kind = 'ordered' AND e.detail = 'run_schedule' AND e.label = r.name) o
 GROUP BY r.name, o.n HAVING count(*) > o.n;
+
+-- Gates: nobody takes a place beyond those that there are, of a key, of a whole run, of a queue, and of all keys of a gate.
+CREATE VIEW soak.check_places AS
+SELECT format('%s %s: %s takes place %s of %s', t.kind, t.key, t.id, t.held, r.places) AS violation
+FROM (SELECT h.*, sum(delta) OVER (PARTITION BY kind, key ORDER BY seq, delta) AS held FROM soak.holding h WHERE kind <> 'begins') t
+JOIN soak.ruled r ON t.seq > r.since AND t.seq < r.until
+  AND CASE WHEN t.kind = 'seat' THEN r.queue = t.key AND r.label IS NULL ELSE r.name = split_part(t.key, '/', 1) AND r.run = (t.kind = 'run') END
+WHERE t.delta = 1 AND t.held > r.places
+UNION ALL
+SELECT format('%s: %s takes place %s of %s of all', t.name, t.id, t.held, r.total)
+FROM (SELECT h.*, split_part(key, '/', 1) AS name, sum(delta) OVER (PARTITION BY split_part(key, '/', 1) ORDER BY seq, delta) AS held
+  FROM soak.holding h WHERE kind = 'place') t
+JOIN soak.ruled r ON r.name = t.name AND t.seq > r.since AND t.seq < r.until
+WHERE t.delta = 1 AND t.held > r.total;
+
+-- Whoever begins behind a gate has its place, or has paid. A front claim looks at the gates a moment before it claims, so a gate counts once it
+-- is a few seconds old.
+CREATE VIEW soak.check_unplaced AS
+SELECT format('%s %s began beside gate %s', c.fsm, c.id, r.name) AS violation
+FROM soak.change c JOIN gendurable.gen_durable g ON g.id = c.id
+JOIN soak.ruled r ON c.seq > r.since AND c.seq < r.until AND r.at < c.at - interval '10 s'
+  AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+WHERE c.op = 'U' AND c.old_status = 'runnable' AND c.status = 'executing'
+  AND NOT CASE WHEN r.run THEN (SELECT coalesce(sum(h.delta), 0) FROM soak.holding h WHERE h.id = c.id AND h.kind = 'run' AND (h.seq < c.seq OR h.xid = c.xid)) > 0
+    WHEN r.queue IS NOT NULL THEN EXISTS (SELECT FROM soak.holding h WHERE h.xid = c.xid AND h.id = c.id AND h.kind = 'seat')
+    ELSE EXISTS (SELECT FROM soak.holding h WHERE h.xid = c.xid AND h.id = c.id AND h.kind = 'begins' AND split_part(h.key, '/', 1) = r.name)
+      AND (coalesce(r.places, r.total) IS NULL OR EXISTS (SELECT FROM soak.holding h WHERE h.xid = c.xid AND h.id = c.id AND h.kind = 'place')) END
+  AND NOT EXISTS (SELECT FROM soak.ruled x WHERE r.label IS NOT NULL AND NOT r.run AND x.machine = g.fsm AND c.seq > x.since AND c.seq < x.until);
+
+-- In any interval t at most burst + t · rate begin, of a key and of all keys of a gate, by the clocks of the claims, to the microsecond.
+CREATE VIEW soak.check_rates AS
+SELECT format('%s: %s more than its rate and its burst allow had begun by %s', key, round((over - burst)::numeric, 3), at) AS violation
+FROM (SELECT b.key, b.at, r.burst, b.total - e.t * r.rate
+    - min(b.total - b.n - e.t * r.rate) OVER (PARTITION BY b.key ORDER BY b.seq) AS over
+  FROM soak.beginning b CROSS JOIN LATERAL (SELECT date_part('epoch', b.at - '2026-01-01') AS t) e
+  CROSS JOIN LATERAL (SELECT CASE WHEN strpos(b.key, '/') > 0 OR x.queue IS NOT NULL THEN x.rate ELSE x.total_rate END AS rate,
+    CASE WHEN strpos(b.key, '/') > 0 OR x.queue IS NOT NULL THEN x.rate_burst ELSE x.total_rate_burst END AS burst
+    FROM soak.ruled x WHERE x.name = split_part(b.key, '/', 1) ORDER BY x.since LIMIT 1) r) o
+WHERE over > burst + 0.01
+UNION ALL
+SELECT format('%s began at %s and has not paid', h.id, h.key)
+FROM soak.holding h JOIN soak.ruled r ON r.rate IS NOT NULL AND h.seq > r.since AND h.seq < r.until
+  AND (split_part(h.key, '/', 1) = r.name OR h.key = 'queue ' || r.queue)
+WHERE h.kind = 'begins' AND NOT EXISTS (SELECT FROM soak.payment p WHERE p.xid = h.xid AND p.key = CASE WHEN h.key LIKE 'queue %' THEN r.name ELSE h.key END);
+
+-- Nothing is left of places when everything has ended.
+CREATE VIEW soak.check_places_left AS
+SELECT format('%s %s: %s places are taken at the end', kind, key, sum(delta)) AS violation
+FROM soak.holding GROUP BY kind, key HAVING sum(delta) <> 0
+UNION ALL
+SELECT format('%s is %s and has a place', id, status) FROM gendurable.gen_durable WHERE place IS NOT NULL OR seat IS NOT NULL;

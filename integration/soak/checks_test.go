@@ -208,6 +208,24 @@ var breaches = map[string][]string{
 		`UPDATE soak.event SET id = -1 WHERE kind = 'meddled' AND detail = 'run_schedule'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'run_schedule'`,
 	},
+	"places": {
+		`UPDATE soak.rule SET rule.places = 0`,
+		`UPDATE soak.rule SET rule.total = 0`,
+	},
+	"unplaced": {
+		`DELETE FROM soak.holding WHERE kind = 'run'`,
+		`DELETE FROM soak.holding WHERE kind = 'seat'`,
+		`UPDATE soak.rule SET at = at - interval '1 h'; DELETE FROM soak.holding WHERE kind = 'place'`,
+	},
+	"rates": {
+		`UPDATE soak.payment SET at = '2026-01-01'`,
+		`UPDATE soak.rule SET rule.total_rate_per = 3600000000`,
+		`DELETE FROM soak.payment WHERE key LIKE 'callers/%'`,
+	},
+	"places_left": {
+		`DELETE FROM soak.holding WHERE seq = (SELECT max(seq) FROM soak.holding WHERE delta = -1)`,
+		`UPDATE gendurable.gen_durable SET seat = 1 WHERE id = (SELECT min(id) FROM gendurable.gen_durable)`,
+	},
 	"cancelled": {`INSERT INTO soak.event (seq, at, process, kind, id, detail) VALUES (1000000, now(), 'worker0', 'handled', 1, 'gendurable: lease lost')`},
 }
 
@@ -302,6 +320,7 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	path := filepath.Join(t.TempDir(), "log.jsonl")
 	slog.SetDefault(slog.New(slog.DiscardHandler))
 	require.NoError(t, neglect(t.Context(), db))
+	require.NoError(t, bound(t.Context(), db))
 
 	play := func(ctx context.Context, r role) error {
 		log, err := openJournal(path, r.Name)

@@ -110,6 +110,7 @@ func (r role) playOperator(ctx context.Context, pool *pgxpool.Pool, log *journal
 	var running sync.WaitGroup
 	running.Go(func() { o.pauseQueues(ctx, life) })
 	running.Go(func() { o.meddle(ctx, life) })
+	running.Go(func() { o.changeGates(ctx, life) })
 	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
 	defer tick.Stop()
 	random := rand.New(rand.NewPCG(r.Seed, 2)) //nolint:gosec // repeatable

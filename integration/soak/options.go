@@ -80,6 +80,8 @@ var floors = map[string]int{
 	schedulesRun:     9,
 	schedulesPaused:  9,
 	schedulesDeleted: 5,
+
+	gatesChanged: 60,
 }
 
 // Operators and hosts act in these ways. An act counts where it is known to have taken effect.
@@ -99,6 +101,8 @@ const (
 	schedulesRun     = "schedules run by hand"
 	schedulesPaused  = "paused schedules"
 	schedulesDeleted = "deleted schedules"
+
+	gatesChanged = "changed gates"
 )
 
 // The kinds of faults.

@@ -100,6 +100,57 @@ END $$;
 CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.schedules
   FOR EACH ROW EXECUTE FUNCTION soak.record_schedule();
 
+-- Places at gates, of all kinds: who takes one (delta 1), who has it no longer (-1), and who begins at a gate with a rate (0). The key of a
+-- seat is its queue. Who takes a place has the lock of its gate, and sees whatever gave one up before: so the sum of the changes up to his own
+-- is at least what he has counted, and he is the last whose number is in it.
+CREATE TABLE soak.holding (seq bigint NOT NULL, xid bigint NOT NULL, at timestamptz NOT NULL, id bigint NOT NULL, kind text NOT NULL, key text NOT NULL,
+  delta int NOT NULL);
+
+CREATE FUNCTION soak.record_holding() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  n bigint := nextval('soak.seq');
+BEGIN
+  INSERT INTO soak.holding
+  SELECT n, pg_current_xact_id()::text::bigint, clock_timestamp(), NEW.id, k.kind, k.key, k.delta FROM (
+    SELECT 'place', OLD.gate, -1 WHERE OLD.place IS NOT NULL AND (OLD.place, OLD.gate) IS DISTINCT FROM (NEW.place, NEW.gate)
+    UNION ALL SELECT 'place', NEW.gate, 1 WHERE NEW.place IS NOT NULL AND (OLD.place, OLD.gate) IS DISTINCT FROM (NEW.place, NEW.gate)
+    UNION ALL SELECT 'run', OLD.run_gate, -1 WHERE OLD.run_place IS NOT NULL AND OLD.finished_at IS NULL
+      AND (NEW.run_place IS NULL OR NEW.finished_at IS NOT NULL OR NEW.run_gate <> OLD.run_gate)
+    UNION ALL SELECT 'run', NEW.run_gate, 1 WHERE NEW.run_place IS NOT NULL AND NEW.finished_at IS NULL
+      AND (OLD.run_place IS NULL OR OLD.finished_at IS NOT NULL OR NEW.run_gate <> OLD.run_gate)
+    UNION ALL SELECT 'seat', OLD.queue, -1 WHERE OLD.seat IS NOT NULL AND NEW.seat IS NULL
+    UNION ALL SELECT 'seat', NEW.queue, 1 WHERE NEW.seat IS NOT NULL AND OLD.seat IS NULL
+    UNION ALL SELECT 'begins', NEW.gate, 0 WHERE OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.gate IS NOT NULL
+    UNION ALL SELECT 'begins', 'queue ' || NEW.queue, 0 WHERE OLD.status = 'runnable' AND NEW.status = 'executing') AS k(kind, key, delta);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_hold AFTER UPDATE ON gendurable.gen_durable FOR EACH ROW
+  WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.place IS DISTINCT FROM NEW.place OR OLD.run_place IS DISTINCT FROM NEW.run_place)
+  EXECUTE FUNCTION soak.record_holding();
+
+CREATE TABLE soak.rule (seq bigint NOT NULL, at timestamptz NOT NULL, name text NOT NULL, rule gendurable.gates);
+
+CREATE FUNCTION soak.record_rule() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO soak.rule VALUES (nextval('soak.seq'), clock_timestamp(), coalesce(NEW.name, OLD.name), NEW);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_record AFTER INSERT OR UPDATE OR DELETE ON gendurable.gates FOR EACH ROW EXECUTE FUNCTION soak.record_rule();
+
+-- What was paid for claims, and when by the clock of the claim.
+CREATE TABLE soak.payment (seq bigint NOT NULL, xid bigint NOT NULL, key text NOT NULL, at timestamptz NOT NULL);
+
+CREATE FUNCTION soak.record_payment() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO soak.payment VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, NEW.key, NEW.at);
+  RETURN NULL;
+END $$;
+
+CREATE TRIGGER soak_paid AFTER UPDATE OF debt ON gendurable.gate_keys FOR EACH ROW EXECUTE FUNCTION soak.record_payment();
+CREATE TRIGGER soak_paid_first AFTER INSERT ON gendurable.gate_keys FOR EACH ROW WHEN (NEW.debt > 0) EXECUTE FUNCTION soak.record_payment();
+
 -- The hosts' own tables. Nothing keeps a row from being written twice: that is for the engine to see to.
 CREATE TABLE soak.hosted (name text NOT NULL, xid bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint);
 CREATE TABLE soak.booking (id bigint NOT NULL, visit bigint NOT NULL, token bigint NOT NULL, letter text,

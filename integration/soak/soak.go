@@ -95,6 +95,9 @@ func (s *soak) setUp(ctx context.Context) error {
 	if err := neglect(ctx, c.admin); err != nil {
 		return err
 	}
+	if err := bound(ctx, c.admin); err != nil {
+		return err
+	}
 	address := net.JoinHostPort(config.ConnConfig.Host, fmt.Sprint(config.ConnConfig.Port))
 	if c.proxy, err = startProxy(ctx, address); err != nil {
 		return err

@@ -15,6 +15,14 @@ const holdSQL = `SELECT id FROM gendurable.gen_durable WHERE id = ANY(ARRAY(
 	SELECT id FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed') ORDER BY random() LIMIT $1))
 	ORDER BY id FOR NO KEY UPDATE SKIP LOCKED`
 
+// holdLineSQL locks some instances that are the next in line at gates. $1 how many
+const holdLineSQL = `SELECT id FROM gendurable.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 3
+	ORDER BY priority, eligible_at, id LIMIT $1 FOR NO KEY UPDATE SKIP LOCKED`
+
+// holdGatesSQL locks the rows of gates, and those of one key in two.
+const holdGatesSQL = `WITH k AS (SELECT FROM gendurable.gate_keys WHERE random() < 0.5 FOR NO KEY UPDATE SKIP LOCKED),
+r AS (SELECT FROM gendurable.gates FOR NO KEY UPDATE SKIP LOCKED) SELECT (SELECT count(*) FROM k) + (SELECT count(*) FROM r)`
+
 // wentOnSQL reports whether an instance that is newer than others, and needs nothing of them, has
 // ended. $1 the newest of the others
 const wentOnSQL = `SELECT EXISTS (SELECT FROM gendurable.gen_durable
@@ -34,7 +42,14 @@ func (c *chaos) hold(ctx context.Context, r *rand.Rand) error {
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx)) //nolint:errcheck // it has changed nothing
 	var newest int64
-	ids, err := lockSome(ctx, tx, 1+r.IntN(30))
+	ids, err := lockSome(ctx, tx, holdSQL, 1+r.IntN(30))
+	if err == nil && r.IntN(3) == 0 { // whoever is first in a line, the rule that it waits for, and what a key of it owes
+		var first []int64
+		if first, err = lockSome(ctx, tx, holdLineSQL, 1+r.IntN(5)); err == nil {
+			ids = append(ids, first...)
+			_, err = tx.Exec(ctx, holdGatesSQL)
+		}
+	}
 	if err == nil {
 		err = tx.QueryRow(ctx, `SELECT max(id) FROM gendurable.gen_durable`).Scan(&newest)
 	}
@@ -62,8 +77,8 @@ func (c *chaos) hold(ctx context.Context, r *rand.Rand) error {
 	return nil
 }
 
-func lockSome(ctx context.Context, tx pgx.Tx, most int) ([]int64, error) {
-	rows, err := tx.Query(ctx, holdSQL, most)
+func lockSome(ctx context.Context, tx pgx.Tx, sql string, most int) ([]int64, error) {
+	rows, err := tx.Query(ctx, sql, most)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func acted(e *event) string {
 	case evMeddled:
 		return map[string]string{
 			string(engine.VerbRunSchedule): schedulesRun, string(engine.VerbPauseSchedule): schedulesPaused,
-			string(engine.VerbDeleteSchedule): schedulesDeleted,
+			string(engine.VerbDeleteSchedule): schedulesDeleted, string(engine.VerbSetGate): gatesChanged,
 		}[e.Detail]
 	case evPaused:
 		return queuesPaused
