@@ -12,6 +12,10 @@ import (
 // gatedWorlds are the worlds of gates. After each schedule a worker claims what it can. No time passes in a schedule that would count for a rate.
 func gatedWorlds() []world { return []world{gated(), shared(), rated(), seated(), running()} }
 
+// claiming reports whether a verb is a claim. Where no claim takes part, nothing happens at a gate
+// that the world "gated" does not have.
+func claiming(v verb) bool { return v.family == "claim" }
+
 // by is the operator of these worlds.
 var by = store.By{Actor: "interleave"}
 
@@ -64,7 +68,7 @@ func shared() world {
 		row(secondID, with(with(executing, "claim_token", "12", "gate", "'g/d'", "place", "1"), labelled("d")...)...),
 		inLine(followerID, "g/a", 1, labelled("a")...), inLine(abroadID, "g/b", 2, labelled("b")...), inLine(freedID, "g/d", 3, labelled("d")...),
 	}
-	return world{name: "shared", setup: setup, heeds: true, verbs: join(ends(&c), []verb{
+	return world{name: "shared", setup: setup, heeds: true, only: claiming, verbs: join(ends(&c), []verb{
 		gatedClaims("claim", "w2", "default"), gatedClaims("claim again", "w3", "default"), holds("hold one", key, abroadID),
 		inTurn("raise, claim", changes("", g, func(g *store.Gate) { g.Total = 3 }), gatedClaims("", "w4", "default")),
 		inTurn("lower, claim", changes("", g, func(g *store.Gate) { g.Total = 1 }), gatedClaims("", "w4", "default")),
@@ -88,7 +92,7 @@ func rated() world {
 	for i, value := range []string{"a", "a", "a", "b", "b", "b", "b"} {
 		setup = append(setup, inLine(int64(200+i), "g/"+value, i, labelled(value)...))
 	}
-	return world{name: "rated", setup: setup, heeds: true, verbs: []verb{
+	return world{name: "rated", setup: setup, heeds: true, only: claiming, verbs: []verb{
 		gatedClaims("claim", "w2", "default"), gatedClaims("claim again", "w3", "default"), gatedClaims("claim one", "w4", "default", few),
 		leaves("next", commits("", false, next(&c))), leaves("retry", commits("", false, entry(&c, step.Commit{Kind: step.Retry, Step: "s"}))),
 		inTurn("raise, claim", changes("", g, func(g *store.Gate) { g.Rate.Burst, g.TotalRate.Burst = 4, 5 }), gatedClaims("", "w4", "default")),
@@ -111,7 +115,7 @@ func seated() world {
 		row(subjectID, with(placed("seat", "1"), there...)...),
 		inLine(followerID, "g/a", 1, with(there, labelled("a")...)...), row(abroadID, there...), row(freedID, there...), row(secondID, there...),
 	}
-	return world{name: "seated", setup: setup, heeds: true, verbs: join(ends(&c), []verb{
+	return world{name: "seated", setup: setup, heeds: true, only: claiming, verbs: join(ends(&c), []verb{
 		gatedClaims("claim", "w2", "other"), gatedClaims("claim again", "w3", "other"), gatedClaims("claim one", "w4", "other", few),
 		holds("hold one", key, abroadID), cancels("cancel one", abroadID),
 		inTurn("raise, claim", changes("", g, func(g *store.Gate) { g.Places, g.Rate.Burst = 3, 9 }), gatedClaims("", "w4", "other")),
@@ -130,7 +134,7 @@ func running() world {
 		row(subjectID, with(placed("run_gate", "'g/a'", "run_place", "1"), labelled("a")...)...),
 		inLine(followerID, "g/a", 1, labelled("a")...), row(abroadID, labelled("a")...),
 	}
-	return world{name: "running", setup: setup, heeds: true, verbs: join(ends(&c), []verb{
+	return world{name: "running", setup: setup, heeds: true, only: claiming, verbs: join(ends(&c), []verb{
 		gatedClaims("claim", "w2", "default"), gatedClaims("claim again", "w3", "default"), leaves("next", commits("", false, next(&c))),
 		leaves("park", commits("", false, awaits(&c, "t", "go"))), leaves("stop", commits("", false, stopped(&c))), holds("hold the first", key, followerID),
 		inTurn("cancel, retry, claim", cancels("", subjectID), revives("", subjectID), gatedClaims("", "w4", "default")),

@@ -70,7 +70,7 @@ func TestEveryInterleaving(t *testing.T) {
 			if only := os.Getenv(familyVariable); only != "" && pair[0].family != only && pair[1].family != only {
 				continue
 			}
-			if !proof.picked(w.name+strconv.Itoa(n), max(1, proof.share/sparse)) {
+			if !proof.picked(w.name+strconv.Itoa(n), max(1, proof.share/w.sparse())) {
 				continue
 			}
 			work <- func(r *rig) { proof.pair(r, &w, pair) }
@@ -195,7 +195,7 @@ func (p *proof) pair(r *rig, w *world, verbs []verb) {
 	orders(p.turns(r, w, verbs), func(order string) {
 		s := schedule{world: w, verbs: verbs, order: order}
 		p.all.Add(1)
-		if !p.picked(s.String(), min(p.share, sparse)) || begins(order, dead) {
+		if !p.picked(s.String(), min(p.share, w.sparse())) || begins(order, dead) {
 			return
 		}
 		p.two.Add(1)
@@ -221,6 +221,14 @@ func begins(order string, prefixes map[string]bool) bool {
 // sparse is the share up to which every pair runs, in some of its orders. A smaller share leaves
 // out pairs, since a pair costs two schedules before the first of its orders is known.
 const sparse = 3
+
+// sparse is likewise the share of a world. Claims at gates have many orders.
+func (w *world) sparse() uint64 {
+	if w.heeds {
+		return 8
+	}
+	return sparse
+}
 
 // picked reports whether something is in a share of this run.
 func (p *proof) picked(what string, share uint64) bool {

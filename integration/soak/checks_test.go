@@ -213,9 +213,9 @@ var breaches = map[string][]string{
 		`UPDATE soak.rule SET rule.total = 0`,
 	},
 	"unplaced": {
-		`DELETE FROM soak.holding WHERE kind = 'run'`,
-		`DELETE FROM soak.holding WHERE kind = 'seat'`,
-		`UPDATE soak.rule SET at = at - interval '1 h'; DELETE FROM soak.holding WHERE kind = 'place'`,
+		`WITH old AS (UPDATE soak.rule SET at = at - interval '1 h') DELETE FROM soak.holding WHERE kind = 'run'`,
+		`WITH old AS (UPDATE soak.rule SET at = at - interval '1 h') DELETE FROM soak.holding WHERE kind = 'seat'`,
+		`WITH old AS (UPDATE soak.rule SET at = at - interval '1 h') DELETE FROM soak.holding WHERE kind = 'place'`,
 	},
 	"rates": {
 		`UPDATE soak.payment SET at = '2026-01-01'`,
@@ -303,7 +303,7 @@ func rewrite(t *testing.T, tx pgx.Tx, statements ...string) {
 		require.NoError(t, err)
 		require.NotZero(t, done.RowsAffected(), "the history has nothing to change here: %s", sql)
 	}
-	for _, view := range []string{"run", "outcome", "claim", "operation", "consumption", "identity", "occurrence", "due"} {
+	for _, view := range []string{"run", "outcome", "claim", "operation", "consumption", "identity", "occurrence", "due", "ruled", "beginning"} {
 		_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
 		require.NoError(t, err)
 	}
