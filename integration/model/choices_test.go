@@ -19,6 +19,7 @@ var (
 	steps      = []string{"first", "second"}
 	dedupKeys  = []string{"", "", "x", "y", "z"}
 	delays     = []time.Duration{0, 0, 0, time.Second, time.Second, time.Minute, time.Hour}
+	labels     = []string{"", "x", "x", "y"}
 	lives      = []time.Duration{time.Microsecond, time.Second, 10 * time.Second, time.Minute, time.Hour}
 	retention  = model.Retention{Done: time.Minute, Failed: time.Hour, Tombstones: 1}
 )
@@ -48,6 +49,9 @@ func (h *history) spec() model.Spec {
 		s.Delay = one(h, delays, "delay")
 	} else if h.rarely("timed") {
 		s.At = h.time()
+	}
+	if h.gated {
+		s.Label = one(h, labels, "label")
 	}
 	if h.rarely("mortal") {
 		s.Life = one(h, lives, "life")

@@ -40,6 +40,7 @@ func (w *World) ClaimOnly(id ID, worker, queue string, knows func(Machine) bool,
 
 func (w *World) claim(i *Instance, worker string, lease time.Duration) Claim {
 	w.lastToken++
+	w.enter(i)
 	i.Status, i.Worker, i.Token, i.Lease = Executing, worker, w.lastToken, w.after(lease)
 	return Claim{Instance: *i, Lingers: w.lingers(i.PartitionKey, worker), Awaited: w.Signals(func(s *Signal) bool {
 		return s.Target == i.ID && s.Consumed == Never && slices.Contains(i.Awaits, s.Name)
@@ -61,12 +62,15 @@ func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 				continue
 			}
 		}
-		if knows(i.Machine) && !w.held[i.ID] {
+		if knows(i.Machine) && !w.held[i.ID] && w.May(i, tolerance) {
 			out = append(out, i)
 		}
 	}
 	return out
 }
+
+// tolerance is what two computations of one debt may differ by.
+const tolerance = 1e-9
 
 // ready lists the runnable instances of a queue that are due, in the order of the pick: by
 // priority, of which lower is more urgent, then by how long they have been eligible, and then by
@@ -151,4 +155,5 @@ func (w *World) Release(claims []Claim) (released int) {
 }
 
 // unclaim ends a claim, whatever happens to the instance. The token stays: it only grows.
-func (i *Instance) unclaim() { i.Worker, i.Lease = "", Never }
+// A place for the whole run stays as well.
+func (i *Instance) unclaim() { i.Worker, i.Lease, i.Place, i.Seat = "", Never, "", false }

@@ -29,7 +29,7 @@ func (w *World) insert(s *Spec, parent *Instance) Inserted {
 	i := &Instance{
 		ID: w.lastID, UID: s.UID, Machine: s.Machine, Queue: s.Queue, Priority: s.Priority, PartitionKey: s.PartitionKey,
 		Key: s.Key, Scope: s.Scope, Status: Runnable, Step: s.Step, State: s.State,
-		EligibleAt: w.due(s.Delay, s.At), FinishedAt: Never, Lease: Never, Deadline: Never, Expiry: Never,
+		EligibleAt: w.due(s.Delay, s.At), FinishedAt: Never, Lease: Never, Deadline: Never, Expiry: Never, Label: s.Label,
 	}
 	if s.Life > 0 {
 		i.Expiry = w.after(s.Life)

@@ -71,6 +71,8 @@ func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 	if as == wide {
 		params.Window = 1000
 	}
+	params.Gated = p.gated
+	params.Seats = slices.ContainsFunc(p.model.Gates(), func(g model.Gate) bool { return g.Name == seats && g.Queue == queue })
 	if as == behind {
 		params.After = p.last[queue]
 	}
@@ -87,7 +89,7 @@ func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 			require.Greater(p, c.Token, before, "claim tokens grow")
 			require.GreaterOrEqual(p, c.FencingToken, c.Token)
 			p.newest = max(p.newest, c.FencingToken)
-			claims = append(claims, p.claimed(w, queue, c, as == wide))
+			claims = append(claims, p.claimed(w, queue, c, as == wide && !p.gated))
 		}
 		for _, c := range claims[len(claims)-len(got.Claims):] {
 			p.compareChildren(&c)
@@ -100,9 +102,11 @@ func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 			return claims
 		}
 		params.Limit = limit - len(claims)
+		p.lines = got.Turn
+		params.Lines = p.lines
 		params.MoveBlocked = got.Blocked+len(got.Unsettled) > 0
 		switch {
-		case got.Moved > 0 || params.MoveBlocked:
+		case got.Moved > 0 || got.Left > 0 || got.More || got.Cut || params.MoveBlocked:
 			params.Window = 1000
 		case !settled && len(p.missed) > 0:
 			settled = true
@@ -111,6 +115,9 @@ func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
 			params.After = store.Place{}
 		default:
 			require.Empty(p, p.left(w, queue), "claimable, but not claimed")
+			if p.gated { // a rate may be due before
+				return claims
+			}
 			require.Equal(p, p.model.NextDue(queue), model.Moment(max(got.NextDue, time.Duration(model.Never))), "next due")
 			return claims
 		}

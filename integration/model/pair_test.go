@@ -107,6 +107,8 @@ type pair struct {
 	alive   map[string]bool        // workers whose liveness lock somebody holds
 	missed  map[string]bool        // partition keys whose head was held when it should have come forward
 	pulse   model.Moment           // when the schedule is due next
+	gated   bool                   // there are gates, or were
+	lines   store.Turn
 
 	logf func(format string, args ...any) // logs the operations of the history
 }
@@ -126,7 +128,8 @@ func newPair(t logger, w *world) *pair {
 	p := &pair{TestingT: t, logf: t.Logf, world: w, ids: map[model.ID]int64{}, models: map[int64]model.ID{}, tokens: map[int64]int64{0: 0},
 		missed: map[string]bool{}, alive: map[string]bool{}, last: map[string]store.Place{}}
 	p.rollBack()
-	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.lost_claims`)
+	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.lost_claims, gendurable.gates,
+		gendurable.gate_keys`)
 	p.setClock()
 	p.declare()
 	ctx, cancel := p.context()
@@ -185,8 +188,12 @@ func (p *pair) met(id model.ID, row int64) {
 }
 
 func realSpec(s *model.Spec) *step.Spec {
+	var labels []byte
+	if s.Label != "" {
+		labels = []byte(`{"c": "` + s.Label + `"}`)
+	}
 	return &step.Spec{
-		UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue,
+		Labels: labels, UID: realUID(s.UID), Machine: s.Machine.Name, Version: s.Machine.Version, Step: s.Step, Queue: s.Queue,
 		Priority: int16(s.Priority), State: []byte(s.State), Key: s.Key, Scope: step.Scope(s.Scope), PartitionKey: s.PartitionKey,
 		Delay: s.Delay, At: at(s.At), Deadline: s.Life,
 	}

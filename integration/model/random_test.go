@@ -60,6 +60,9 @@ func check(t *testing.T, workers ...worker) {
 		for n := range workers {
 			h.actors = append(h.actors, &actor{worker: workers[n]})
 		}
+		if h.gated = h.flip("gates"); h.gated {
+			h.setGates()
+		}
 		h.inserts()
 		t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { h.compare() }, "operation": func(t *rapid.T) { h.t = t; h.operate() }})
 		h.end()
@@ -121,6 +124,7 @@ var possible = []struct {
 	{"transact", 3, (*history).transacts},
 	{"read", 1, (*history).reads},
 	{"hold", 3, (*history).holds},
+	{"gate", 2, (*history).setGates},
 	{"linger", 2, (*history).lingers},
 }
 

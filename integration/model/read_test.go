@@ -41,7 +41,7 @@ func (p *pair) poll() {
 	all := worker{machines: machines}
 	ctx, cancel := p.context()
 	defer cancel()
-	found, err := p.Poll(ctx, queues, all.ids(), false)
+	found, err := p.Poll(ctx, queues, all.ids(), p.gated)
 	require.NoError(p, err)
 	next := p.model.NextDeadline()
 	require.Equal(p, next != model.Never, found.Awaits, "a deadline")
@@ -50,6 +50,9 @@ func (p *pair) poll() {
 	}
 	require.Equal(p, p.model.Overdue(), found.Overdue, "over a deadline")
 	for _, q := range queues {
+		if found.Lines[q] { // whether they may begin, a claim finds out
+			continue
+		}
 		if len(p.left(&all, q)) > 0 {
 			require.Contains(p, found.Due, q, "something is claimable")
 			require.LessOrEqual(p, found.Due[q], time.Duration(0))

@@ -89,6 +89,7 @@ type Spec struct {
 	Delay        time.Duration // of the first step
 	At           Moment        // of the first step; Never: at once, or after Delay
 	Life         time.Duration // time until it fails unless it has ended; 0: for ever
+	Label        string        // the value of its label; "": it has none
 }
 
 // Instance is one instance. The zero values of its columns, except the times, are those of a new
@@ -131,6 +132,11 @@ type Instance struct {
 	ParentRound int64 // the round of the parent that this child belongs to
 	Depth       int
 	Joined      bool // it has been counted at its parent's barrier
+
+	Label    string
+	Place    string // the key of the gate at which its claim has a place; "": none
+	Seat     bool   // its claim has a place of its queue
+	RunPlace string // the key of the gate at which its run has a place, until it ends
 
 	Round   int64 // the visit at which the newest children join
 	Pending int   // the barrier: children of the round that have not ended
@@ -186,6 +192,8 @@ type World struct {
 	lost      []Lost      // in the order in which they were lost
 	paused    []string    // queues
 	held      map[ID]bool // rows that a stranger's transaction has locked
+	gates     []Gate
+	debts     map[string]debt // by key of a gate
 }
 
 // Advance lets time pass.

@@ -211,10 +211,11 @@ func (s *soak) settle(ctx context.Context) error {
 	if err := s.fleet.stop(ctx); err != nil {
 		return err
 	}
-	var locks int
-	err := s.chaos.admin.QueryRow(ctx, `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'`).Scan(&locks)
-	if err == nil && locks > 0 {
-		err = fmt.Errorf("%d advisory locks are left", locks)
+	var locks []string
+	err := s.chaos.admin.QueryRow(ctx, `SELECT coalesce(array_agg(format('%s of %s, which is %s since %s: %s', l.mode, a.application_name, a.state, a.state_change,
+		left(a.query, 60))), '{}') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'advisory'`).Scan(&locks)
+	if err == nil && len(locks) > 0 {
+		err = fmt.Errorf("%d advisory locks are left: %s", len(locks), strings.Join(locks, "; "))
 	}
 	return err
 }
