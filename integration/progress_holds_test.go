@@ -102,6 +102,18 @@ var holds = []hold{
 		s.within(`SELECT FROM gendurable.gates FOR UPDATE`)
 		s.beside = append(s.beside, s.insert(of("held"), of("another"), of("another"))...)
 	}},
+	{name: "what a key of a gate owes", slots: 3, begin: func(s *stage) {
+		s.customers(engine.Gate{Rate: engine.Rate{N: 1000, Burst: 1000}})
+		execute(s.T, s.pool, `INSERT INTO gendurable.gate_keys (key, debt) VALUES ('customers/held', 1)`)
+		s.within(`SELECT FROM gendurable.gate_keys FOR UPDATE`)
+		s.held = s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "held"))
+		s.beside = append(s.beside, s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "another"))...)
+	}},
+	{name: "the lock of a gate", slots: 3, begin: func(s *stage) {
+		s.customers(engine.Gate{Places: 1})
+		s.within(`SELECT pg_advisory_xact_lock(hashtextextended('gendurable gate customers of gendurable', 0))`)
+		s.held = s.insert(errandMachine.New(errand{Kind: "job"}).Label("customer", "held"))
+	}},
 	// These rows cannot be read, or Postgres refuses to change them.
 	{name: "a row that cannot be read", slots: 3, begin: func(s *stage) {
 		execute(s.T, s.pool, `ALTER TABLE gendurable.gen_durable DROP CONSTRAINT gen_durable_times_check`)
@@ -245,6 +257,14 @@ func outcomes(n int, kind string) func(*stage) {
 		s.hold(s.held...)
 		s.crew.open("")
 	}
+}
+
+// customers stores a gate with bounds for each customer.
+func (s *stage) customers(g engine.Gate) {
+	s.Helper()
+	g.Name, g.Label = "customers", "customer"
+	_, err := s.host.Admin().SetGate(s.Context(), g)
+	require.NoError(s, err)
 }
 
 // parent inserts a parent with gated children, all of which run.
