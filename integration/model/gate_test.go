@@ -68,14 +68,14 @@ var operator = store.By{Actor: "model"}
 func (p *pair) setGate(g model.Gate) {
 	p.logf("setGate(%s)", brief(g))
 	rate := func(r model.Rate) store.Rate { return store.Rate{N: r.N, Per: r.Per, Burst: r.Burst} }
-	real := store.Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Places: g.Places, Total: g.Total, Rate: rate(g.Rate),
+	stored := store.Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Places: g.Places, Total: g.Total, Rate: rate(g.Rate),
 		TotalRate: rate(g.All), Run: g.Run}
 	if g.Labelled {
 		real.Label = "c"
 	}
 	ctx, cancel := p.context()
 	defer cancel()
-	_, err := p.SetGate(ctx, real, operator)
+	_, err := p.SetGate(ctx, stored, operator)
 	require.NoError(p, err)
 	p.model.SetGate(g)
 }

@@ -82,7 +82,7 @@ func (o *operator) changeGates(ctx, life context.Context) {
 		}
 		g := all[random.IntN(len(all))]
 		key := fmt.Sprintf("%s/%d", g.Name, random.IntN(values))
-		call := func(context.Context) (bool, error) { return false, nil }
+		var call func(context.Context) (bool, error)
 		switch {
 		case n%4 == 0:
 			call = func(ctx context.Context) (bool, error) { return a.DropGate(ctx, extra) }
