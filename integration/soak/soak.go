@@ -211,13 +211,24 @@ func (s *soak) settle(ctx context.Context) error {
 	if err := s.fleet.stop(ctx); err != nil {
 		return err
 	}
-	var locks []string
-	err := s.chaos.admin.QueryRow(ctx, `SELECT coalesce(array_agg(format('%s of %s, which is %s since %s: %s', l.mode, a.application_name, a.state, a.state_change,
-		left(a.query, 60))), '{}') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'advisory'`).Scan(&locks)
-	if err == nil && len(locks) > 0 {
-		err = fmt.Errorf("%d advisory locks are left: %s", len(locks), strings.Join(locks, "; "))
+	return s.unlocked(ctx)
+}
+
+// unlocked requires that nobody holds an advisory lock. A session ends some time after its process:
+// the proxy has to pass on that the connection is closed, and the server to notice.
+func (s *soak) unlocked(ctx context.Context) error {
+	const within = 20 * time.Second
+	for began := time.Now(); ; pause(ctx, 50*time.Millisecond) {
+		var locks []string
+		err := s.chaos.admin.QueryRow(ctx, `SELECT coalesce(array_agg(format('%s of %s, which is %s (%s) since %s: %s', l.mode, a.application_name, a.state, a.wait_event,
+			a.state_change, left(a.query, 60))), '{}') FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype = 'advisory'`).Scan(&locks)
+		if err != nil || len(locks) == 0 {
+			return err
+		}
+		if time.Since(began) > within {
+			return fmt.Errorf("%d advisory locks are left: %s", len(locks), strings.Join(locks, "; "))
+		}
 	}
-	return err
 }
 
 // judge checks the history, the floors and the effects.
