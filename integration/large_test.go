@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -20,6 +21,7 @@ import (
 type freezer struct {
 	left   atomic.Int64 // bytes that are read until then, once it is armed
 	armed  atomic.Bool
+	texts  atomic.Pointer[[2]string] // see cutOff
 	once   sync.Once
 	frozen chan struct{}
 	thawed chan struct{}
@@ -33,6 +35,10 @@ func (f *freezer) arm(bytes int64) {
 	f.left.Store(bytes)
 	f.armed.Store(true)
 }
+
+// cutOff freezes in the middle of a write that has two texts, one after the other: before the
+// second.
+func (f *freezer) cutOff(after, before string) { f.texts.Store(&[2]string{after, before}) }
 
 func (f *freezer) through(c *pgxpool.Config) {
 	dial := c.ConnConfig.DialFunc
@@ -63,6 +69,26 @@ func (c *freezing) Read(p []byte) (int, error) {
 		c.f.left.Add(-int64(n))
 	}
 	return n, err
+}
+
+func (c *freezing) Write(p []byte) (int, error) {
+	texts := c.f.texts.Load()
+	if texts == nil {
+		return c.Conn.Write(p)
+	}
+	after := bytes.Index(p, []byte(texts[0]))
+	if after < 0 {
+		return c.Conn.Write(p)
+	}
+	before := bytes.Index(p[after:], []byte(texts[1]))
+	if before < 0 {
+		return c.Conn.Write(p)
+	}
+	n, err := c.Conn.Write(p[:after+before])
+	c.f.arm(0)
+	c.f.once.Do(func() { close(c.f.frozen) })
+	<-c.f.thawed
+	return n, errors.Join(err, c.Conn.Close(), net.ErrClosed)
 }
 
 // A process freezes while what it has claimed comes in, several megabytes. The server waits for it

@@ -100,6 +100,9 @@ var gatedSettingsSQL = strings.Replace(claimSettingsSQL, `current_setting('gendu
 func (s *Store) atGates(p *ClaimParams, out *Claimed, front entpgx.Stmt) []entpgx.Stmt {
 	stmts := append(make([]entpgx.Stmt, 0, 5), s.stmt("lock gates", lockGatesSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{nil, &out.Busy}, func() error { return nil })
+		if out.Busy {
+			s.busy.Store(true)
+		}
 		return err
 	}, p.Queue, s.schema))
 	if p.Seats {

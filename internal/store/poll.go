@@ -71,7 +71,8 @@ type Polled struct {
 // when the next schedule is due. It sends one statement for all queues (§6), and two for tables
 // that are nearly empty.
 //
-// lines asks also for instances in line at gates: a third statement.
+// lines asks also for instances in line at gates: a third statement. If a claim has found a gate
+// locked since the last poll, it sees to it that this ends: see freeGates.
 func (s *Store) Poll(ctx context.Context, queues, machines []string, lines bool) (Polled, error) {
 	var out Polled
 	body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)}
@@ -81,6 +82,7 @@ func (s *Store) Poll(ctx context.Context, queues, machines []string, lines bool)
 	if err := s.transaction(ctx, fastLock, body...); err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}
+	s.freeGates(ctx)
 	return out, nil
 }
 

@@ -40,6 +40,8 @@ type Store struct {
 	recording atomic.Bool
 	// known are the gates that the last poll has found: see Insertion.
 	known atomic.Pointer[knownGates]
+	// busy: some claim has found a gate locked since the last poll.
+	busy  atomic.Bool
 	own   chan struct{} // one turn for each step's own transaction that may be open at a time
 	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
 }

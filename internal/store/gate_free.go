@@ -1,0 +1,36 @@
+package store
+
+import "context"
+
+// freeGatesSQL ends sessions that have had the lock of a gate, and have been silent, for three
+// seconds.
+//
+// A claim holds that lock for the milliseconds of its pipeline, unless the rest of the pipeline
+// does not come: its process has been stopped in the middle of a write, or is cut off. Such a
+// session waits for its client inside an extended query. There the server has no limit of time
+// before Postgres 17: statement_timeout has ended with the statement before, and
+// idle_in_transaction_session_timeout begins with the end of the query. So the session would keep
+// the lock until the server finds out that the connection is dead, by default in two hours, and
+// nobody would go through the gate.
+//
+// Who is silent has not sent its COMMIT, so to end the session takes nothing back that somebody
+// relies on. If the client lives, it finds the connection closed, and claims again. A stranger who
+// took the lock by hand is idle in his transaction, and is left alone.
+//
+// The sessions that are seen here are those of this role, and of roles of which it is a member: it
+// may end them.
+// $1 this schema
+const freeGatesSQL = `SELECT count(*) FILTER (WHERE pg_terminate_backend(a.pid)) FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.xact_start IS NOT NULL AND a.state = 'active' AND a.wait_event = 'ClientRead'
+  AND a.state_change < clock_timestamp() - interval '3 s' AND EXISTS (
+    SELECT FROM pg_locks k JOIN {s}.gates r ON (k.classid::bigint << 32 | k.objid::bigint) = hashtextextended('gendurable gate ' || r.name || ' of ' || $1::text, 0)
+    WHERE k.pid = a.pid AND k.locktype = 'advisory' AND k.objsubid = 1 AND k.granted)`
+
+// freeGates lets the gates go that a claim has locked which was cut off. Polls call it if a claim
+// has found a gate locked since the poll before. An error, as where the role lacks a right, leaves
+// things as they are.
+func (s *Store) freeGates(ctx context.Context) {
+	if s.busy.Swap(false) {
+		_ = s.one(ctx, fastLock, "free gates", freeGatesSQL, nil, s.schema)
+	}
+}
