@@ -71,7 +71,7 @@ func (p *pair) setGate(g model.Gate) {
 	stored := store.Gate{Name: g.Name, Queue: g.Queue, Machine: g.Machine, Step: g.Step, Places: g.Places, Total: g.Total, Rate: rate(g.Rate),
 		TotalRate: rate(g.All), Run: g.Run}
 	if g.Labelled {
-		real.Label = "c"
+		stored.Label = "c"
 	}
 	ctx, cancel := p.context()
 	defer cancel()
