@@ -101,6 +101,16 @@ var mutants = []struct{ name, file, from, to string }{
 	{"a claim is told of its own lost claims", "claim_read.go", "AND l.worker <> $1)", "AND $1 <> '')"},
 	{"a note outlives its step", "key_lost.go", "x.claim_token = ANY($2::bigint[])", "x.claim_token <> ALL($2::bigint[])"},
 	{"who lives is taken for gone", "key_lost.go", "AS gone FROM (SELECT DISTINCT worker FROM l) d)", "OR true AS gone FROM (SELECT DISTINCT worker FROM l) d)"},
+	{"nobody gets in line", "gate_claim.go", "THEN CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END", "THEN 0"},
+	{"a line counts no places", "gate_line.go", "least(c.want, r.places - cardinality(h.taken)", "least(c.want, r.places"},
+	{"a total counts nothing", "gate_line.go", "ELSE r.total - (SELECT count(*)", "ELSE r.total - (SELECT 0 * count(*)"},
+	{"a key owes nothing", "gate_line.go", "max(p.debt) + sum(p.cost)", "max(p.debt) + 0 * sum(p.cost)"},
+	{"all keys owe nothing", "gate_line.go", "max(p.owes) + sum(p.cost)", "max(p.owes) + 0 * sum(p.cost)"},
+	{"no debt is paid off", "gate_line.go", "* 1000000 * <n>::float8", "* 0 * <n>::float8"},
+	{"seats that nobody counts", "gate_seat.go", "r.places - cardinality(h.taken), floor", "r.places, floor"},
+	{"seats that nobody pays", "gate_seat.go", "<debt> + c.count)", "<debt> + 0 * c.count)"},
+	{"a run begins beside its gate", "gate.go", "(r.run AND g.run_gate IS NULL OR NOT r.run AND NOT", "(NOT r.run AND NOT"},
+	{"a run that has ended keeps its place", "gate_line.go", "g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL", "g.run_gate = x.k AND g.run_place IS NOT NULL"},
 	{"lease of the claim only", "lease.go", "SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'", "SET lease_expires_at = g.lease_expires_at + 0 * $4::bigint * interval '1 microsecond'"},
 }
 
