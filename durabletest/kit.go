@@ -204,5 +204,8 @@ func (k *Kit) windows() string { return quoted(k.schema) + ".windows" }
 
 func (k *Kit) gateKeys() string { return quoted(k.schema) + ".gate_keys" }
 
+// kept returns the name of the table of kept signals in SQL.
+func (k *Kit) kept() string { return quoted(k.schema) + ".kept_signals" }
+
 // instances returns the name of the engine's table in SQL.
 func (k *Kit) instances() string { return quoted(k.schema) + ".gen_durable" }

@@ -97,9 +97,12 @@ func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (b
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec(ctx, `UPDATE `+k.gateKeys()+` SET at = at - $1::bigint * interval '1 microsecond',
+		if _, err = tx.Exec(ctx, `UPDATE `+k.gateKeys()+` SET at = at - $1::bigint * interval '1 microsecond',
 				closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until - $1::bigint * interval '1 microsecond' ELSE closed_until END`,
-			by.Microseconds())
+			by.Microseconds()); err != nil {
+			return err
+		}
+		_, err = tx.Exec(ctx, `UPDATE `+k.kept()+` SET expires_at = expires_at - $1::bigint * interval '1 microsecond'`, by.Microseconds())
 		return err
 	})
 	if err == nil {

@@ -102,6 +102,8 @@ var instead = map[string]string{
 	"create " + ent.TypeDefinition: "Start stores the definitions of Config.Machines",
 	ent.TypeWindow:                 "inserts open windows, and the engine's GC deletes them",
 	"create " + ent.TypeWindow:     "inserts open windows: Spec.Throttle, Spec.OncePer and Spec.Debounce",
+	ent.TypeKeptSignal:             "inserts of their keys take kept signals, and the engine's GC deletes them",
+	"create " + ent.TypeKeptSignal: "Engine.Signal keeps messages with KeepFor",
 }
 
 func refuse(ent.Mutator) ent.Mutator {

@@ -46,6 +46,9 @@ var (
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
 		right("gen_durable_id_seq", "USAGE"))
 
+	// toKeep is what a message that is to be kept takes beside toWrite, and an insert that takes it.
+	toKeep = slices.Concat(right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("gen_durable", "DELETE"))
+
 	// toRule is what inserts by a policy or in a window take beside toWrite.
 	toRule = slices.Concat(right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("lost_claims", "INSERT"),
 		right("history", "INSERT"))
@@ -54,7 +57,7 @@ var (
 		right("gate_keys", "SELECT", "INSERT", "UPDATE"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord,
-		right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
+		right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
 	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"), right("history", "INSERT"))

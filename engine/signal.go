@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
@@ -14,6 +15,9 @@ import (
 type Delivery struct {
 	To        fsm.ID `json:"to"`
 	Duplicate bool   `json:"duplicate"`
+	// Kept says that nobody occupies the key, and that the message waits for who will: see
+	// fsm.Message.KeepFor. To is 0 then, and Duplicate says that the message was kept before.
+	Kept bool `json:"kept,omitempty"`
 }
 
 // Signal puts a message into the inbox of a live instance, by id or by the correlation key that it
@@ -25,22 +29,32 @@ type Delivery struct {
 // breaks during the commit, Signal does not repeat a message without a dedup key, and returns
 // ErrUnknown. It repeats a message with one, and may then report it as the duplicate of itself.
 //
-// Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull; ErrTooLarge for a
-// payload over the limit; ErrUnknown.
+// A message with KeepFor to a key that nobody occupies is kept for the first who does, whose insert
+// puts it into the inbox before a step can run. At most 1,000 are kept for a key, and no more than
+// Limits.Inbox. They are no longer Duplicates of each other once they have expired.
+//
+// Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull, also where too many
+// are kept; ErrTooLarge for a payload over the limit; ErrUnknown.
 func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (d Delivery, err error) {
 	call := func() Call { return Call{Verb: "signal", Signal: m.Name(), To: to} }
 	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {
 		var err error
 		d, err = w.send(ctx, to, m)
+		if d.Kept {
+			return nil, err
+		}
 		return []fsm.ID{d.To}, err
 	})
 	return d, err
 }
 
-func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (Delivery, error) {
+func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (_ Delivery, err error) {
 	erased, err := w.message(ctx, to, m)
 	if err != nil {
 		return Delivery{}, err
+	}
+	if erased.Keep > 0 && !w.sender.Once {
+		defer w.engine.explain(ctx, slices.Concat(toWrite, toKeep), &err)
 	}
 	d, err := w.sender.Send(ctx, to, erased)
 	if err != nil {
@@ -49,7 +63,7 @@ func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (Deliver
 	if d.Runnable {
 		w.wake(d.Queue)
 	}
-	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate}, nil
+	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate, Kept: d.Kept}, nil
 }
 
 // SignalOrInsert delivers a message to the live instance that occupies the spec's key, as Signal

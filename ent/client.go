@@ -17,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/keptsignal"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/recordedmachine"
@@ -41,6 +42,8 @@ type Client struct {
 	GateKey *GateKeyClient
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
+	// KeptSignal is the client for interacting with the KeptSignal builders.
+	KeptSignal *KeptSignalClient
 	// LostClaim is the client for interacting with the LostClaim builders.
 	LostClaim *LostClaimClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
@@ -71,6 +74,7 @@ func (c *Client) init() {
 	c.Gate = NewGateClient(c.config)
 	c.GateKey = NewGateKeyClient(c.config)
 	c.Instance = NewInstanceClient(c.config)
+	c.KeptSignal = NewKeptSignalClient(c.config)
 	c.LostClaim = NewLostClaimClient(c.config)
 	c.PausedQueue = NewPausedQueueClient(c.config)
 	c.RecordedMachine = NewRecordedMachineClient(c.config)
@@ -177,6 +181,7 @@ func (c *Client) Tx(ctx context.Context) (*Tx, error) {
 		Gate:            NewGateClient(cfg),
 		GateKey:         NewGateKeyClient(cfg),
 		Instance:        NewInstanceClient(cfg),
+		KeptSignal:      NewKeptSignalClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
 		RecordedMachine: NewRecordedMachineClient(cfg),
@@ -208,6 +213,7 @@ func (c *Client) BeginTx(ctx context.Context, opts *sql.TxOptions) (*Tx, error) 
 		Gate:            NewGateClient(cfg),
 		GateKey:         NewGateKeyClient(cfg),
 		Instance:        NewInstanceClient(cfg),
+		KeptSignal:      NewKeptSignalClient(cfg),
 		LostClaim:       NewLostClaimClient(cfg),
 		PausedQueue:     NewPausedQueueClient(cfg),
 		RecordedMachine: NewRecordedMachineClient(cfg),
@@ -245,8 +251,8 @@ func (c *Client) Close() error {
 // In order to add hooks to a specific client, call: `client.Node.Use(...)`.
 func (c *Client) Use(hooks ...Hook) {
 	for _, n := range []interface{ Use(...Hook) }{
-		c.Definition, c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue,
-		c.RecordedMachine, c.Schedule, c.Signal, c.Window, c.Worker,
+		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.LostClaim,
+		c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal, c.Window, c.Worker,
 	} {
 		n.Use(hooks...)
 	}
@@ -256,8 +262,9 @@ func (c *Client) Use(hooks ...Hook) {
 // In order to add interceptors to a specific client, call: `client.Node.Intercept(...)`.
 func (c *Client) Intercept(interceptors ...Interceptor) {
 	for _, n := range []interface{ Intercept(...Interceptor) }{
-		c.Definition, c.Gate, c.GateKey, c.Instance, c.LostClaim, c.PausedQueue,
-		c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Window, c.Worker,
+		c.Definition, c.Gate, c.GateKey, c.Instance, c.KeptSignal, c.LostClaim,
+		c.PausedQueue, c.RecordedMachine, c.Schedule, c.Signal, c.Transition, c.Window,
+		c.Worker,
 	} {
 		n.Intercept(interceptors...)
 	}
@@ -274,6 +281,8 @@ func (c *Client) Mutate(ctx context.Context, m Mutation) (Value, error) {
 		return c.GateKey.mutate(ctx, m)
 	case *InstanceMutation:
 		return c.Instance.mutate(ctx, m)
+	case *KeptSignalMutation:
+		return c.KeptSignal.mutate(ctx, m)
 	case *LostClaimMutation:
 		return c.LostClaim.mutate(ctx, m)
 	case *PausedQueueMutation:
@@ -879,6 +888,139 @@ func (c *InstanceClient) mutate(ctx context.Context, m *InstanceMutation) (Value
 		return (&InstanceDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
 	default:
 		return nil, fmt.Errorf("ent: unknown Instance mutation op: %q", m.Op())
+	}
+}
+
+// KeptSignalClient is a client for the KeptSignal schema.
+type KeptSignalClient struct {
+	config
+}
+
+// NewKeptSignalClient returns a client for the KeptSignal from the given config.
+func NewKeptSignalClient(c config) *KeptSignalClient {
+	return &KeptSignalClient{config: c}
+}
+
+// Use adds a list of mutation hooks to the hooks stack.
+// A call to `Use(f, g, h)` equals to `keptsignal.Hooks(f(g(h())))`.
+func (c *KeptSignalClient) Use(hooks ...Hook) {
+	c.hooks.KeptSignal = append(c.hooks.KeptSignal, hooks...)
+}
+
+// Intercept adds a list of query interceptors to the interceptors stack.
+// A call to `Intercept(f, g, h)` equals to `keptsignal.Intercept(f(g(h())))`.
+func (c *KeptSignalClient) Intercept(interceptors ...Interceptor) {
+	c.inters.KeptSignal = append(c.inters.KeptSignal, interceptors...)
+}
+
+// Create returns a builder for creating a KeptSignal entity.
+func (c *KeptSignalClient) Create() *KeptSignalCreate {
+	mutation := newKeptSignalMutation(c.config, OpCreate)
+	return &KeptSignalCreate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// CreateBulk returns a builder for creating a bulk of KeptSignal entities.
+func (c *KeptSignalClient) CreateBulk(builders ...*KeptSignalCreate) *KeptSignalCreateBulk {
+	return &KeptSignalCreateBulk{config: c.config, builders: builders}
+}
+
+// MapCreateBulk creates a bulk creation builder from the given slice. For each item in the slice, the function creates
+// a builder and applies setFunc on it.
+func (c *KeptSignalClient) MapCreateBulk(slice any, setFunc func(*KeptSignalCreate, int)) *KeptSignalCreateBulk {
+	rv := reflect.ValueOf(slice)
+	if rv.Kind() != reflect.Slice {
+		return &KeptSignalCreateBulk{err: fmt.Errorf("calling to KeptSignalClient.MapCreateBulk with wrong type %T, need slice", slice)}
+	}
+	builders := make([]*KeptSignalCreate, rv.Len())
+	for i := 0; i < rv.Len(); i++ {
+		builders[i] = c.Create()
+		setFunc(builders[i], i)
+	}
+	return &KeptSignalCreateBulk{config: c.config, builders: builders}
+}
+
+// Update returns an update builder for KeptSignal.
+func (c *KeptSignalClient) Update() *KeptSignalUpdate {
+	mutation := newKeptSignalMutation(c.config, OpUpdate)
+	return &KeptSignalUpdate{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOne returns an update builder for the given entity.
+func (c *KeptSignalClient) UpdateOne(_m *KeptSignal) *KeptSignalUpdateOne {
+	mutation := newKeptSignalMutation(c.config, OpUpdateOne, withKeptSignal(_m))
+	return &KeptSignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// UpdateOneID returns an update builder for the given id.
+func (c *KeptSignalClient) UpdateOneID(id int64) *KeptSignalUpdateOne {
+	mutation := newKeptSignalMutation(c.config, OpUpdateOne, withKeptSignalID(id))
+	return &KeptSignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// Delete returns a delete builder for KeptSignal.
+func (c *KeptSignalClient) Delete() *KeptSignalDelete {
+	mutation := newKeptSignalMutation(c.config, OpDelete)
+	return &KeptSignalDelete{config: c.config, hooks: c.Hooks(), mutation: mutation}
+}
+
+// DeleteOne returns a builder for deleting the given entity.
+func (c *KeptSignalClient) DeleteOne(_m *KeptSignal) *KeptSignalDeleteOne {
+	return c.DeleteOneID(_m.ID)
+}
+
+// DeleteOneID returns a builder for deleting the given entity by its id.
+func (c *KeptSignalClient) DeleteOneID(id int64) *KeptSignalDeleteOne {
+	builder := c.Delete().Where(keptsignal.ID(id))
+	builder.mutation.id = &id
+	builder.mutation.op = OpDeleteOne
+	return &KeptSignalDeleteOne{builder}
+}
+
+// Query returns a query builder for KeptSignal.
+func (c *KeptSignalClient) Query() *KeptSignalQuery {
+	return &KeptSignalQuery{
+		config: c.config,
+		ctx:    &QueryContext{Type: TypeKeptSignal},
+		inters: c.Interceptors(),
+	}
+}
+
+// Get returns a KeptSignal entity by its id.
+func (c *KeptSignalClient) Get(ctx context.Context, id int64) (*KeptSignal, error) {
+	return c.Query().Where(keptsignal.ID(id)).Only(ctx)
+}
+
+// GetX is like Get, but panics if an error occurs.
+func (c *KeptSignalClient) GetX(ctx context.Context, id int64) *KeptSignal {
+	obj, err := c.Get(ctx, id)
+	if err != nil {
+		panic(err)
+	}
+	return obj
+}
+
+// Hooks returns the client hooks.
+func (c *KeptSignalClient) Hooks() []Hook {
+	return c.hooks.KeptSignal
+}
+
+// Interceptors returns the client interceptors.
+func (c *KeptSignalClient) Interceptors() []Interceptor {
+	return c.inters.KeptSignal
+}
+
+func (c *KeptSignalClient) mutate(ctx context.Context, m *KeptSignalMutation) (Value, error) {
+	switch m.Op() {
+	case OpCreate:
+		return (&KeptSignalCreate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdate:
+		return (&KeptSignalUpdate{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpUpdateOne:
+		return (&KeptSignalUpdateOne{config: c.config, hooks: c.Hooks(), mutation: m}).Save(ctx)
+	case OpDelete, OpDeleteOne:
+		return (&KeptSignalDelete{config: c.config, hooks: c.Hooks(), mutation: m}).Exec(ctx)
+	default:
+		return nil, fmt.Errorf("ent: unknown KeptSignal mutation op: %q", m.Op())
 	}
 }
 
@@ -1865,12 +2007,12 @@ func (c *WorkerClient) mutate(ctx context.Context, m *WorkerMutation) (Value, er
 // hooks and interceptors per client, for fast access.
 type (
 	hooks struct {
-		Definition, Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine,
-		Schedule, Signal, Window, Worker []ent.Hook
+		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, PausedQueue,
+		RecordedMachine, Schedule, Signal, Window, Worker []ent.Hook
 	}
 	inters struct {
-		Definition, Gate, GateKey, Instance, LostClaim, PausedQueue, RecordedMachine,
-		Schedule, Signal, Transition, Window, Worker []ent.Interceptor
+		Definition, Gate, GateKey, Instance, KeptSignal, LostClaim, PausedQueue,
+		RecordedMachine, Schedule, Signal, Transition, Window, Worker []ent.Interceptor
 	}
 )
 

@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/keptsignal"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/recordedmachine"
@@ -88,6 +89,7 @@ func checkColumn(t, c string) error {
 			gate.Table:            gate.ValidColumn,
 			gatekey.Table:         gatekey.ValidColumn,
 			instance.Table:        instance.ValidColumn,
+			keptsignal.Table:      keptsignal.ValidColumn,
 			lostclaim.Table:       lostclaim.ValidColumn,
 			pausedqueue.Table:     pausedqueue.ValidColumn,
 			recordedmachine.Table: recordedmachine.ValidColumn,

@@ -117,6 +117,10 @@ type Instance struct {
 	RunGate *string `json:"run_gate,omitempty"`
 	// the place that it has from its first claim to its end
 	RunPlace *int32 `json:"run_place,omitempty"`
+	// µs that it is kept after its end if it is done, has failed, was cancelled; negative, or NULL: as the engine's Config says
+	Retain schema.Micros `json:"retain,omitempty"`
+	// what its steps have published last
+	Progress json.RawMessage `json:"progress,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -172,8 +176,10 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 		switch columns[i] {
 		case instance.FieldCommitID, instance.FieldJoined:
 			values[i] = &sql.NullScanner{S: new(uuid.UUID)}
-		case instance.FieldState, instance.FieldResult, instance.FieldDropped, instance.FieldLabels, instance.FieldTrace, instance.FieldErrors:
+		case instance.FieldState, instance.FieldResult, instance.FieldDropped, instance.FieldLabels, instance.FieldTrace, instance.FieldErrors, instance.FieldProgress:
 			values[i] = new([]byte)
+		case instance.FieldRetain:
+			values[i] = new(schema.Micros)
 		case instance.FieldAwaits:
 			values[i] = new(schema.Names)
 		case instance.FieldCorrelationScope:
@@ -527,6 +533,20 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 				_m.RunPlace = new(int32)
 				*_m.RunPlace = int32(value.Int64)
 			}
+		case instance.FieldRetain:
+			if value, ok := values[i].(*schema.Micros); !ok {
+				return fmt.Errorf("unexpected type %T for field retain", values[i])
+			} else if value != nil {
+				_m.Retain = *value
+			}
+		case instance.FieldProgress:
+			if value, ok := values[i].(*[]byte); !ok {
+				return fmt.Errorf("unexpected type %T for field progress", values[i])
+			} else if value != nil && len(*value) > 0 {
+				if err := json.Unmarshal(*value, &_m.Progress); err != nil {
+					return fmt.Errorf("unmarshal field progress: %w", err)
+				}
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -757,6 +777,12 @@ func (_m *Instance) String() string {
 		builder.WriteString("run_place=")
 		builder.WriteString(fmt.Sprintf("%v", *v))
 	}
+	builder.WriteString(", ")
+	builder.WriteString("retain=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Retain))
+	builder.WriteString(", ")
+	builder.WriteString("progress=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Progress))
 	builder.WriteByte(')')
 	return builder.String()
 }

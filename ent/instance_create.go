@@ -465,6 +465,18 @@ func (_c *InstanceCreate) SetNillableRunPlace(v *int32) *InstanceCreate {
 	return _c
 }
 
+// SetRetain sets the "retain" field.
+func (_c *InstanceCreate) SetRetain(v schema.Micros) *InstanceCreate {
+	_c.mutation.SetRetain(v)
+	return _c
+}
+
+// SetProgress sets the "progress" field.
+func (_c *InstanceCreate) SetProgress(v json.RawMessage) *InstanceCreate {
+	_c.mutation.SetProgress(v)
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -783,6 +795,14 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.RunPlace(); ok {
 		_spec.SetField(instance.FieldRunPlace, field.TypeInt32, value)
 		_node.RunPlace = &value
+	}
+	if value, ok := _c.mutation.Retain(); ok {
+		_spec.SetField(instance.FieldRetain, field.TypeOther, value)
+		_node.Retain = value
+	}
+	if value, ok := _c.mutation.Progress(); ok {
+		_spec.SetField(instance.FieldProgress, field.TypeJSON, value)
+		_node.Progress = value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{

@@ -867,6 +867,36 @@ func (_u *InstanceUpdate) ClearRunPlace() *InstanceUpdate {
 	return _u
 }
 
+// SetRetain sets the "retain" field.
+func (_u *InstanceUpdate) SetRetain(v schema.Micros) *InstanceUpdate {
+	_u.mutation.SetRetain(v)
+	return _u
+}
+
+// ClearRetain clears the value of the "retain" field.
+func (_u *InstanceUpdate) ClearRetain() *InstanceUpdate {
+	_u.mutation.ClearRetain()
+	return _u
+}
+
+// SetProgress sets the "progress" field.
+func (_u *InstanceUpdate) SetProgress(v json.RawMessage) *InstanceUpdate {
+	_u.mutation.SetProgress(v)
+	return _u
+}
+
+// AppendProgress appends value to the "progress" field.
+func (_u *InstanceUpdate) AppendProgress(v json.RawMessage) *InstanceUpdate {
+	_u.mutation.AppendProgress(v)
+	return _u
+}
+
+// ClearProgress clears the value of the "progress" field.
+func (_u *InstanceUpdate) ClearProgress() *InstanceUpdate {
+	_u.mutation.ClearProgress()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -1269,6 +1299,23 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.RunPlaceCleared() {
 		_spec.ClearField(instance.FieldRunPlace, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Retain(); ok {
+		_spec.SetField(instance.FieldRetain, field.TypeOther, value)
+	}
+	if _u.mutation.RetainCleared() {
+		_spec.ClearField(instance.FieldRetain, field.TypeOther)
+	}
+	if value, ok := _u.mutation.Progress(); ok {
+		_spec.SetField(instance.FieldProgress, field.TypeJSON, value)
+	}
+	if value, ok := _u.mutation.AppendedProgress(); ok {
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			sqljson.Append(u, instance.FieldProgress, value)
+		})
+	}
+	if _u.mutation.ProgressCleared() {
+		_spec.ClearField(instance.FieldProgress, field.TypeJSON)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -2251,6 +2298,36 @@ func (_u *InstanceUpdateOne) ClearRunPlace() *InstanceUpdateOne {
 	return _u
 }
 
+// SetRetain sets the "retain" field.
+func (_u *InstanceUpdateOne) SetRetain(v schema.Micros) *InstanceUpdateOne {
+	_u.mutation.SetRetain(v)
+	return _u
+}
+
+// ClearRetain clears the value of the "retain" field.
+func (_u *InstanceUpdateOne) ClearRetain() *InstanceUpdateOne {
+	_u.mutation.ClearRetain()
+	return _u
+}
+
+// SetProgress sets the "progress" field.
+func (_u *InstanceUpdateOne) SetProgress(v json.RawMessage) *InstanceUpdateOne {
+	_u.mutation.SetProgress(v)
+	return _u
+}
+
+// AppendProgress appends value to the "progress" field.
+func (_u *InstanceUpdateOne) AppendProgress(v json.RawMessage) *InstanceUpdateOne {
+	_u.mutation.AppendProgress(v)
+	return _u
+}
+
+// ClearProgress clears the value of the "progress" field.
+func (_u *InstanceUpdateOne) ClearProgress() *InstanceUpdateOne {
+	_u.mutation.ClearProgress()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -2683,6 +2760,23 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.RunPlaceCleared() {
 		_spec.ClearField(instance.FieldRunPlace, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Retain(); ok {
+		_spec.SetField(instance.FieldRetain, field.TypeOther, value)
+	}
+	if _u.mutation.RetainCleared() {
+		_spec.ClearField(instance.FieldRetain, field.TypeOther)
+	}
+	if value, ok := _u.mutation.Progress(); ok {
+		_spec.SetField(instance.FieldProgress, field.TypeJSON, value)
+	}
+	if value, ok := _u.mutation.AppendedProgress(); ok {
+		_spec.AddModifier(func(u *sql.UpdateBuilder) {
+			sqljson.Append(u, instance.FieldProgress, value)
+		})
+	}
+	if _u.mutation.ProgressCleared() {
+		_spec.ClearField(instance.FieldProgress, field.TypeJSON)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/ent/gate"
 	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
+	"github.com/gendurable/gendurable/ent/keptsignal"
 	"github.com/gendurable/gendurable/ent/lostclaim"
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/predicate"
@@ -42,6 +43,7 @@ const (
 	TypeGate            = "Gate"
 	TypeGateKey         = "GateKey"
 	TypeInstance        = "Instance"
+	TypeKeptSignal      = "KeptSignal"
 	TypeLostClaim       = "LostClaim"
 	TypePausedQueue     = "PausedQueue"
 	TypeRecordedMachine = "RecordedMachine"
@@ -3062,6 +3064,9 @@ type InstanceMutation struct {
 	run_gate            *string
 	run_place           *int32
 	addrun_place        *int32
+	retain              *schema.Micros
+	progress            *json.RawMessage
+	appendprogress      json.RawMessage
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -5579,6 +5584,120 @@ func (m *InstanceMutation) ResetRunPlace() {
 	delete(m.clearedFields, instance.FieldRunPlace)
 }
 
+// SetRetain sets the "retain" field.
+func (m *InstanceMutation) SetRetain(s schema.Micros) {
+	m.retain = &s
+}
+
+// Retain returns the value of the "retain" field in the mutation.
+func (m *InstanceMutation) Retain() (r schema.Micros, exists bool) {
+	v := m.retain
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldRetain returns the old "retain" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldRetain(ctx context.Context) (v schema.Micros, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldRetain is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldRetain requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldRetain: %w", err)
+	}
+	return oldValue.Retain, nil
+}
+
+// ClearRetain clears the value of the "retain" field.
+func (m *InstanceMutation) ClearRetain() {
+	m.retain = nil
+	m.clearedFields[instance.FieldRetain] = struct{}{}
+}
+
+// RetainCleared returns if the "retain" field was cleared in this mutation.
+func (m *InstanceMutation) RetainCleared() bool {
+	_, ok := m.clearedFields[instance.FieldRetain]
+	return ok
+}
+
+// ResetRetain resets all changes to the "retain" field.
+func (m *InstanceMutation) ResetRetain() {
+	m.retain = nil
+	delete(m.clearedFields, instance.FieldRetain)
+}
+
+// SetProgress sets the "progress" field.
+func (m *InstanceMutation) SetProgress(jm json.RawMessage) {
+	m.progress = &jm
+	m.appendprogress = nil
+}
+
+// Progress returns the value of the "progress" field in the mutation.
+func (m *InstanceMutation) Progress() (r json.RawMessage, exists bool) {
+	v := m.progress
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldProgress returns the old "progress" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldProgress(ctx context.Context) (v json.RawMessage, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldProgress is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldProgress requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldProgress: %w", err)
+	}
+	return oldValue.Progress, nil
+}
+
+// AppendProgress adds jm to the "progress" field.
+func (m *InstanceMutation) AppendProgress(jm json.RawMessage) {
+	m.appendprogress = append(m.appendprogress, jm...)
+}
+
+// AppendedProgress returns the list of values that were appended to the "progress" field in this mutation.
+func (m *InstanceMutation) AppendedProgress() (json.RawMessage, bool) {
+	if len(m.appendprogress) == 0 {
+		return nil, false
+	}
+	return m.appendprogress, true
+}
+
+// ClearProgress clears the value of the "progress" field.
+func (m *InstanceMutation) ClearProgress() {
+	m.progress = nil
+	m.appendprogress = nil
+	m.clearedFields[instance.FieldProgress] = struct{}{}
+}
+
+// ProgressCleared returns if the "progress" field was cleared in this mutation.
+func (m *InstanceMutation) ProgressCleared() bool {
+	_, ok := m.clearedFields[instance.FieldProgress]
+	return ok
+}
+
+// ResetProgress resets all changes to the "progress" field.
+func (m *InstanceMutation) ResetProgress() {
+	m.progress = nil
+	m.appendprogress = nil
+	delete(m.clearedFields, instance.FieldProgress)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -5748,7 +5867,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 48)
+	fields := make([]string, 0, 50)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -5893,6 +6012,12 @@ func (m *InstanceMutation) Fields() []string {
 	if m.run_place != nil {
 		fields = append(fields, instance.FieldRunPlace)
 	}
+	if m.retain != nil {
+		fields = append(fields, instance.FieldRetain)
+	}
+	if m.progress != nil {
+		fields = append(fields, instance.FieldProgress)
+	}
 	return fields
 }
 
@@ -5997,6 +6122,10 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.RunGate()
 	case instance.FieldRunPlace:
 		return m.RunPlace()
+	case instance.FieldRetain:
+		return m.Retain()
+	case instance.FieldProgress:
+		return m.Progress()
 	}
 	return nil, false
 }
@@ -6102,6 +6231,10 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldRunGate(ctx)
 	case instance.FieldRunPlace:
 		return m.OldRunPlace(ctx)
+	case instance.FieldRetain:
+		return m.OldRetain(ctx)
+	case instance.FieldProgress:
+		return m.OldProgress(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -6447,6 +6580,20 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetRunPlace(v)
 		return nil
+	case instance.FieldRetain:
+		v, ok := value.(schema.Micros)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetRetain(v)
+		return nil
+	case instance.FieldProgress:
+		v, ok := value.(json.RawMessage)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetProgress(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -6723,6 +6870,12 @@ func (m *InstanceMutation) ClearedFields() []string {
 	if m.FieldCleared(instance.FieldRunPlace) {
 		fields = append(fields, instance.FieldRunPlace)
 	}
+	if m.FieldCleared(instance.FieldRetain) {
+		fields = append(fields, instance.FieldRetain)
+	}
+	if m.FieldCleared(instance.FieldProgress) {
+		fields = append(fields, instance.FieldProgress)
+	}
 	return fields
 }
 
@@ -6811,6 +6964,12 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldRunPlace:
 		m.ClearRunPlace()
+		return nil
+	case instance.FieldRetain:
+		m.ClearRetain()
+		return nil
+	case instance.FieldProgress:
+		m.ClearProgress()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -6964,6 +7123,12 @@ func (m *InstanceMutation) ResetField(name string) error {
 	case instance.FieldRunPlace:
 		m.ResetRunPlace()
 		return nil
+	case instance.FieldRetain:
+		m.ResetRetain()
+		return nil
+	case instance.FieldProgress:
+		m.ResetProgress()
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -7094,6 +7259,719 @@ func (m *InstanceMutation) ResetEdge(name string) error {
 		return nil
 	}
 	return fmt.Errorf("unknown Instance edge %s", name)
+}
+
+// KeptSignalMutation represents an operation that mutates the KeptSignal nodes in the graph.
+type KeptSignalMutation struct {
+	config
+	op            Op
+	typ           string
+	id            *int64
+	key           *string
+	name          *string
+	payload       *json.RawMessage
+	appendpayload json.RawMessage
+	dedup_key     *string
+	inserted_at   *time.Time
+	expires_at    *time.Time
+	trace         *map[string]string
+	clearedFields map[string]struct{}
+	done          bool
+	oldValue      func(context.Context) (*KeptSignal, error)
+	predicates    []predicate.KeptSignal
+}
+
+var _ ent.Mutation = (*KeptSignalMutation)(nil)
+
+// keptsignalOption allows management of the mutation configuration using functional options.
+type keptsignalOption func(*KeptSignalMutation)
+
+// newKeptSignalMutation creates new mutation for the KeptSignal entity.
+func newKeptSignalMutation(c config, op Op, opts ...keptsignalOption) *KeptSignalMutation {
+	m := &KeptSignalMutation{
+		config:        c,
+		op:            op,
+		typ:           TypeKeptSignal,
+		clearedFields: make(map[string]struct{}),
+	}
+	for _, opt := range opts {
+		opt(m)
+	}
+	return m
+}
+
+// withKeptSignalID sets the ID field of the mutation.
+func withKeptSignalID(id int64) keptsignalOption {
+	return func(m *KeptSignalMutation) {
+		var (
+			err   error
+			once  sync.Once
+			value *KeptSignal
+		)
+		m.oldValue = func(ctx context.Context) (*KeptSignal, error) {
+			once.Do(func() {
+				if m.done {
+					err = errors.New("querying old values post mutation is not allowed")
+				} else {
+					value, err = m.Client().KeptSignal.Get(ctx, id)
+				}
+			})
+			return value, err
+		}
+		m.id = &id
+	}
+}
+
+// withKeptSignal sets the old KeptSignal of the mutation.
+func withKeptSignal(node *KeptSignal) keptsignalOption {
+	return func(m *KeptSignalMutation) {
+		m.oldValue = func(context.Context) (*KeptSignal, error) {
+			return node, nil
+		}
+		m.id = &node.ID
+	}
+}
+
+// Client returns a new `ent.Client` from the mutation. If the mutation was
+// executed in a transaction (ent.Tx), a transactional client is returned.
+func (m KeptSignalMutation) Client() *Client {
+	client := &Client{config: m.config}
+	client.init()
+	return client
+}
+
+// Tx returns an `ent.Tx` for mutations that were executed in transactions;
+// it returns an error otherwise.
+func (m KeptSignalMutation) Tx() (*Tx, error) {
+	if _, ok := m.driver.(*txDriver); !ok {
+		return nil, errors.New("ent: mutation is not running in a transaction")
+	}
+	tx := &Tx{config: m.config}
+	tx.init()
+	return tx, nil
+}
+
+// SetID sets the value of the id field. Note that this
+// operation is only accepted on creation of KeptSignal entities.
+func (m *KeptSignalMutation) SetID(id int64) {
+	m.id = &id
+}
+
+// ID returns the ID value in the mutation. Note that the ID is only available
+// if it was provided to the builder or after it was returned from the database.
+func (m *KeptSignalMutation) ID() (id int64, exists bool) {
+	if m.id == nil {
+		return
+	}
+	return *m.id, true
+}
+
+// IDs queries the database and returns the entity ids that match the mutation's predicate.
+// That means, if the mutation is applied within a transaction with an isolation level such
+// as sql.LevelSerializable, the returned ids match the ids of the rows that will be updated
+// or updated by the mutation.
+func (m *KeptSignalMutation) IDs(ctx context.Context) ([]int64, error) {
+	switch {
+	case m.op.Is(OpUpdateOne | OpDeleteOne):
+		id, exists := m.ID()
+		if exists {
+			return []int64{id}, nil
+		}
+		fallthrough
+	case m.op.Is(OpUpdate | OpDelete):
+		return m.Client().KeptSignal.Query().Where(m.predicates...).IDs(ctx)
+	default:
+		return nil, fmt.Errorf("IDs is not allowed on %s operations", m.op)
+	}
+}
+
+// SetKey sets the "key" field.
+func (m *KeptSignalMutation) SetKey(s string) {
+	m.key = &s
+}
+
+// Key returns the value of the "key" field in the mutation.
+func (m *KeptSignalMutation) Key() (r string, exists bool) {
+	v := m.key
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldKey returns the old "key" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldKey(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldKey is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldKey requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldKey: %w", err)
+	}
+	return oldValue.Key, nil
+}
+
+// ResetKey resets all changes to the "key" field.
+func (m *KeptSignalMutation) ResetKey() {
+	m.key = nil
+}
+
+// SetName sets the "name" field.
+func (m *KeptSignalMutation) SetName(s string) {
+	m.name = &s
+}
+
+// Name returns the value of the "name" field in the mutation.
+func (m *KeptSignalMutation) Name() (r string, exists bool) {
+	v := m.name
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldName returns the old "name" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldName(ctx context.Context) (v string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldName is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldName requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldName: %w", err)
+	}
+	return oldValue.Name, nil
+}
+
+// ResetName resets all changes to the "name" field.
+func (m *KeptSignalMutation) ResetName() {
+	m.name = nil
+}
+
+// SetPayload sets the "payload" field.
+func (m *KeptSignalMutation) SetPayload(jm json.RawMessage) {
+	m.payload = &jm
+	m.appendpayload = nil
+}
+
+// Payload returns the value of the "payload" field in the mutation.
+func (m *KeptSignalMutation) Payload() (r json.RawMessage, exists bool) {
+	v := m.payload
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldPayload returns the old "payload" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldPayload(ctx context.Context) (v json.RawMessage, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldPayload is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldPayload requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldPayload: %w", err)
+	}
+	return oldValue.Payload, nil
+}
+
+// AppendPayload adds jm to the "payload" field.
+func (m *KeptSignalMutation) AppendPayload(jm json.RawMessage) {
+	m.appendpayload = append(m.appendpayload, jm...)
+}
+
+// AppendedPayload returns the list of values that were appended to the "payload" field in this mutation.
+func (m *KeptSignalMutation) AppendedPayload() (json.RawMessage, bool) {
+	if len(m.appendpayload) == 0 {
+		return nil, false
+	}
+	return m.appendpayload, true
+}
+
+// ResetPayload resets all changes to the "payload" field.
+func (m *KeptSignalMutation) ResetPayload() {
+	m.payload = nil
+	m.appendpayload = nil
+}
+
+// SetDedupKey sets the "dedup_key" field.
+func (m *KeptSignalMutation) SetDedupKey(s string) {
+	m.dedup_key = &s
+}
+
+// DedupKey returns the value of the "dedup_key" field in the mutation.
+func (m *KeptSignalMutation) DedupKey() (r string, exists bool) {
+	v := m.dedup_key
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldDedupKey returns the old "dedup_key" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldDedupKey(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldDedupKey is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldDedupKey requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldDedupKey: %w", err)
+	}
+	return oldValue.DedupKey, nil
+}
+
+// ClearDedupKey clears the value of the "dedup_key" field.
+func (m *KeptSignalMutation) ClearDedupKey() {
+	m.dedup_key = nil
+	m.clearedFields[keptsignal.FieldDedupKey] = struct{}{}
+}
+
+// DedupKeyCleared returns if the "dedup_key" field was cleared in this mutation.
+func (m *KeptSignalMutation) DedupKeyCleared() bool {
+	_, ok := m.clearedFields[keptsignal.FieldDedupKey]
+	return ok
+}
+
+// ResetDedupKey resets all changes to the "dedup_key" field.
+func (m *KeptSignalMutation) ResetDedupKey() {
+	m.dedup_key = nil
+	delete(m.clearedFields, keptsignal.FieldDedupKey)
+}
+
+// SetInsertedAt sets the "inserted_at" field.
+func (m *KeptSignalMutation) SetInsertedAt(t time.Time) {
+	m.inserted_at = &t
+}
+
+// InsertedAt returns the value of the "inserted_at" field in the mutation.
+func (m *KeptSignalMutation) InsertedAt() (r time.Time, exists bool) {
+	v := m.inserted_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldInsertedAt returns the old "inserted_at" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldInsertedAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldInsertedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldInsertedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldInsertedAt: %w", err)
+	}
+	return oldValue.InsertedAt, nil
+}
+
+// ResetInsertedAt resets all changes to the "inserted_at" field.
+func (m *KeptSignalMutation) ResetInsertedAt() {
+	m.inserted_at = nil
+}
+
+// SetExpiresAt sets the "expires_at" field.
+func (m *KeptSignalMutation) SetExpiresAt(t time.Time) {
+	m.expires_at = &t
+}
+
+// ExpiresAt returns the value of the "expires_at" field in the mutation.
+func (m *KeptSignalMutation) ExpiresAt() (r time.Time, exists bool) {
+	v := m.expires_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldExpiresAt returns the old "expires_at" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldExpiresAt(ctx context.Context) (v time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldExpiresAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldExpiresAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldExpiresAt: %w", err)
+	}
+	return oldValue.ExpiresAt, nil
+}
+
+// ResetExpiresAt resets all changes to the "expires_at" field.
+func (m *KeptSignalMutation) ResetExpiresAt() {
+	m.expires_at = nil
+}
+
+// SetTrace sets the "trace" field.
+func (m *KeptSignalMutation) SetTrace(value map[string]string) {
+	m.trace = &value
+}
+
+// Trace returns the value of the "trace" field in the mutation.
+func (m *KeptSignalMutation) Trace() (r map[string]string, exists bool) {
+	v := m.trace
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldTrace returns the old "trace" field's value of the KeptSignal entity.
+// If the KeptSignal object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *KeptSignalMutation) OldTrace(ctx context.Context) (v map[string]string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldTrace is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldTrace requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldTrace: %w", err)
+	}
+	return oldValue.Trace, nil
+}
+
+// ClearTrace clears the value of the "trace" field.
+func (m *KeptSignalMutation) ClearTrace() {
+	m.trace = nil
+	m.clearedFields[keptsignal.FieldTrace] = struct{}{}
+}
+
+// TraceCleared returns if the "trace" field was cleared in this mutation.
+func (m *KeptSignalMutation) TraceCleared() bool {
+	_, ok := m.clearedFields[keptsignal.FieldTrace]
+	return ok
+}
+
+// ResetTrace resets all changes to the "trace" field.
+func (m *KeptSignalMutation) ResetTrace() {
+	m.trace = nil
+	delete(m.clearedFields, keptsignal.FieldTrace)
+}
+
+// Where appends a list predicates to the KeptSignalMutation builder.
+func (m *KeptSignalMutation) Where(ps ...predicate.KeptSignal) {
+	m.predicates = append(m.predicates, ps...)
+}
+
+// WhereP appends storage-level predicates to the KeptSignalMutation builder. Using this method,
+// users can use type-assertion to append predicates that do not depend on any generated package.
+func (m *KeptSignalMutation) WhereP(ps ...func(*sql.Selector)) {
+	p := make([]predicate.KeptSignal, len(ps))
+	for i := range ps {
+		p[i] = ps[i]
+	}
+	m.Where(p...)
+}
+
+// Op returns the operation name.
+func (m *KeptSignalMutation) Op() Op {
+	return m.op
+}
+
+// SetOp allows setting the mutation operation.
+func (m *KeptSignalMutation) SetOp(op Op) {
+	m.op = op
+}
+
+// Type returns the node type of this mutation (KeptSignal).
+func (m *KeptSignalMutation) Type() string {
+	return m.typ
+}
+
+// Fields returns all fields that were changed during this mutation. Note that in
+// order to get all numeric fields that were incremented/decremented, call
+// AddedFields().
+func (m *KeptSignalMutation) Fields() []string {
+	fields := make([]string, 0, 7)
+	if m.key != nil {
+		fields = append(fields, keptsignal.FieldKey)
+	}
+	if m.name != nil {
+		fields = append(fields, keptsignal.FieldName)
+	}
+	if m.payload != nil {
+		fields = append(fields, keptsignal.FieldPayload)
+	}
+	if m.dedup_key != nil {
+		fields = append(fields, keptsignal.FieldDedupKey)
+	}
+	if m.inserted_at != nil {
+		fields = append(fields, keptsignal.FieldInsertedAt)
+	}
+	if m.expires_at != nil {
+		fields = append(fields, keptsignal.FieldExpiresAt)
+	}
+	if m.trace != nil {
+		fields = append(fields, keptsignal.FieldTrace)
+	}
+	return fields
+}
+
+// Field returns the value of a field with the given name. The second boolean
+// return value indicates that this field was not set, or was not defined in the
+// schema.
+func (m *KeptSignalMutation) Field(name string) (ent.Value, bool) {
+	switch name {
+	case keptsignal.FieldKey:
+		return m.Key()
+	case keptsignal.FieldName:
+		return m.Name()
+	case keptsignal.FieldPayload:
+		return m.Payload()
+	case keptsignal.FieldDedupKey:
+		return m.DedupKey()
+	case keptsignal.FieldInsertedAt:
+		return m.InsertedAt()
+	case keptsignal.FieldExpiresAt:
+		return m.ExpiresAt()
+	case keptsignal.FieldTrace:
+		return m.Trace()
+	}
+	return nil, false
+}
+
+// OldField returns the old value of the field from the database. An error is
+// returned if the mutation operation is not UpdateOne, or the query to the
+// database failed.
+func (m *KeptSignalMutation) OldField(ctx context.Context, name string) (ent.Value, error) {
+	switch name {
+	case keptsignal.FieldKey:
+		return m.OldKey(ctx)
+	case keptsignal.FieldName:
+		return m.OldName(ctx)
+	case keptsignal.FieldPayload:
+		return m.OldPayload(ctx)
+	case keptsignal.FieldDedupKey:
+		return m.OldDedupKey(ctx)
+	case keptsignal.FieldInsertedAt:
+		return m.OldInsertedAt(ctx)
+	case keptsignal.FieldExpiresAt:
+		return m.OldExpiresAt(ctx)
+	case keptsignal.FieldTrace:
+		return m.OldTrace(ctx)
+	}
+	return nil, fmt.Errorf("unknown KeptSignal field %s", name)
+}
+
+// SetField sets the value of a field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *KeptSignalMutation) SetField(name string, value ent.Value) error {
+	switch name {
+	case keptsignal.FieldKey:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetKey(v)
+		return nil
+	case keptsignal.FieldName:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetName(v)
+		return nil
+	case keptsignal.FieldPayload:
+		v, ok := value.(json.RawMessage)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetPayload(v)
+		return nil
+	case keptsignal.FieldDedupKey:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetDedupKey(v)
+		return nil
+	case keptsignal.FieldInsertedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetInsertedAt(v)
+		return nil
+	case keptsignal.FieldExpiresAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetExpiresAt(v)
+		return nil
+	case keptsignal.FieldTrace:
+		v, ok := value.(map[string]string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetTrace(v)
+		return nil
+	}
+	return fmt.Errorf("unknown KeptSignal field %s", name)
+}
+
+// AddedFields returns all numeric fields that were incremented/decremented during
+// this mutation.
+func (m *KeptSignalMutation) AddedFields() []string {
+	return nil
+}
+
+// AddedField returns the numeric value that was incremented/decremented on a field
+// with the given name. The second boolean return value indicates that this field
+// was not set, or was not defined in the schema.
+func (m *KeptSignalMutation) AddedField(name string) (ent.Value, bool) {
+	return nil, false
+}
+
+// AddField adds the value to the field with the given name. It returns an error if
+// the field is not defined in the schema, or if the type mismatched the field
+// type.
+func (m *KeptSignalMutation) AddField(name string, value ent.Value) error {
+	switch name {
+	}
+	return fmt.Errorf("unknown KeptSignal numeric field %s", name)
+}
+
+// ClearedFields returns all nullable fields that were cleared during this
+// mutation.
+func (m *KeptSignalMutation) ClearedFields() []string {
+	var fields []string
+	if m.FieldCleared(keptsignal.FieldDedupKey) {
+		fields = append(fields, keptsignal.FieldDedupKey)
+	}
+	if m.FieldCleared(keptsignal.FieldTrace) {
+		fields = append(fields, keptsignal.FieldTrace)
+	}
+	return fields
+}
+
+// FieldCleared returns a boolean indicating if a field with the given name was
+// cleared in this mutation.
+func (m *KeptSignalMutation) FieldCleared(name string) bool {
+	_, ok := m.clearedFields[name]
+	return ok
+}
+
+// ClearField clears the value of the field with the given name. It returns an
+// error if the field is not defined in the schema.
+func (m *KeptSignalMutation) ClearField(name string) error {
+	switch name {
+	case keptsignal.FieldDedupKey:
+		m.ClearDedupKey()
+		return nil
+	case keptsignal.FieldTrace:
+		m.ClearTrace()
+		return nil
+	}
+	return fmt.Errorf("unknown KeptSignal nullable field %s", name)
+}
+
+// ResetField resets all changes in the mutation for the field with the given name.
+// It returns an error if the field is not defined in the schema.
+func (m *KeptSignalMutation) ResetField(name string) error {
+	switch name {
+	case keptsignal.FieldKey:
+		m.ResetKey()
+		return nil
+	case keptsignal.FieldName:
+		m.ResetName()
+		return nil
+	case keptsignal.FieldPayload:
+		m.ResetPayload()
+		return nil
+	case keptsignal.FieldDedupKey:
+		m.ResetDedupKey()
+		return nil
+	case keptsignal.FieldInsertedAt:
+		m.ResetInsertedAt()
+		return nil
+	case keptsignal.FieldExpiresAt:
+		m.ResetExpiresAt()
+		return nil
+	case keptsignal.FieldTrace:
+		m.ResetTrace()
+		return nil
+	}
+	return fmt.Errorf("unknown KeptSignal field %s", name)
+}
+
+// AddedEdges returns all edge names that were set/added in this mutation.
+func (m *KeptSignalMutation) AddedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// AddedIDs returns all IDs (to other nodes) that were added for the given edge
+// name in this mutation.
+func (m *KeptSignalMutation) AddedIDs(name string) []ent.Value {
+	return nil
+}
+
+// RemovedEdges returns all edge names that were removed in this mutation.
+func (m *KeptSignalMutation) RemovedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// RemovedIDs returns all IDs (to other nodes) that were removed for the edge with
+// the given name in this mutation.
+func (m *KeptSignalMutation) RemovedIDs(name string) []ent.Value {
+	return nil
+}
+
+// ClearedEdges returns all edge names that were cleared in this mutation.
+func (m *KeptSignalMutation) ClearedEdges() []string {
+	edges := make([]string, 0, 0)
+	return edges
+}
+
+// EdgeCleared returns a boolean which indicates if the edge with the given name
+// was cleared in this mutation.
+func (m *KeptSignalMutation) EdgeCleared(name string) bool {
+	return false
+}
+
+// ClearEdge clears the value of the edge with the given name. It returns an error
+// if that edge is not defined in the schema.
+func (m *KeptSignalMutation) ClearEdge(name string) error {
+	return fmt.Errorf("unknown KeptSignal unique edge %s", name)
+}
+
+// ResetEdge resets all changes to the edge with the given name in this mutation.
+// It returns an error if the edge is not defined in the schema.
+func (m *KeptSignalMutation) ResetEdge(name string) error {
+	return fmt.Errorf("unknown KeptSignal edge %s", name)
 }
 
 // LostClaimMutation represents an operation that mutates the LostClaim nodes in the graph.

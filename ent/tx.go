@@ -20,6 +20,8 @@ type Tx struct {
 	GateKey *GateKeyClient
 	// Instance is the client for interacting with the Instance builders.
 	Instance *InstanceClient
+	// KeptSignal is the client for interacting with the KeptSignal builders.
+	KeptSignal *KeptSignalClient
 	// LostClaim is the client for interacting with the LostClaim builders.
 	LostClaim *LostClaimClient
 	// PausedQueue is the client for interacting with the PausedQueue builders.
@@ -171,6 +173,7 @@ func (tx *Tx) init() {
 	tx.Gate = NewGateClient(tx.config)
 	tx.GateKey = NewGateKeyClient(tx.config)
 	tx.Instance = NewInstanceClient(tx.config)
+	tx.KeptSignal = NewKeptSignalClient(tx.config)
 	tx.LostClaim = NewLostClaimClient(tx.config)
 	tx.PausedQueue = NewPausedQueueClient(tx.config)
 	tx.RecordedMachine = NewRecordedMachineClient(tx.config)

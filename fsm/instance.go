@@ -35,6 +35,8 @@ type Instance[S, R any] struct {
 	FinishedAt   time.Time         `json:"finished_at,omitzero"` // zero unless terminal
 	Deadline     time.Time         `json:"deadline,omitzero"`    // the instance fails if it has not ended by then; zero: no deadline
 	Labels       map[string]string `json:"labels,omitempty"`
+	// Progress is what its steps have published last, as JSON; nil: nothing. See [Visit.Publish].
+	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
 // RawInstance is an instance whose machine is not known at compile time. Its state and result are
@@ -67,7 +69,7 @@ func typed[S, R any](d *declaration, m *step.Machine, codec Codec, raw RawInstan
 		Status: raw.Status, Attempt: raw.Attempt, Crashes: raw.Crashes, Visit: raw.Visit, Failure: raw.Failure,
 		LastError: raw.LastError, Key: raw.Key, PartitionKey: raw.PartitionKey, Paused: raw.Paused,
 		EligibleAt: raw.EligibleAt, InsertedAt: raw.InsertedAt, FinishedAt: raw.FinishedAt,
-		Deadline: raw.Deadline, Labels: raw.Labels,
+		Deadline: raw.Deadline, Labels: raw.Labels, Progress: raw.Progress,
 	}
 	state, err := d.stateOf(m, codec, raw.ID, raw.Version, raw.State)
 	if err == nil {

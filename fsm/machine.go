@@ -19,13 +19,14 @@ type declaration struct {
 	name, queue, initial string
 	version              int
 	deadline             time.Duration
+	retain               Retention
 	stateSince           int // 0: since this version
 	resultSince          int // likewise
 	nilOption            bool
 }
 
 // DeclareOption sets a property of a declaration that inserters need to know, too: [Version],
-// [Queue], [Initial], [Deadline], [StateSince], [ResultSince].
+// [Queue], [Initial], [Deadline], [Retain], [StateSince], [ResultSince].
 type DeclareOption func(*declaration)
 
 // Version sets the version of the machine; 1 unless given. Versions run side by side, each with its
@@ -78,6 +79,9 @@ func (d *declaration) faults() []error {
 	if err := checkDelay(d.deadline); err != nil {
 		faults = append(faults, d.fault("deadline", err))
 	}
+	if field, err := d.retain.fault(); err != nil {
+		faults = append(faults, d.fault("retain."+field, err))
+	}
 	faults = append(faults, d.sinceFaults()...)
 	if d.nilOption {
 		faults = append(faults, d.fault("options", errors.New("nil option")))
@@ -94,7 +98,8 @@ func (m Machine[S, R]) Version() int { return m.d.version }
 // New describes an instance to insert or to spawn. It begins at the initial step, with this state.
 func (m Machine[S, R]) New(state S) Spec {
 	return Spec{
-		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline},
+		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline,
+			Retain: m.d.retain},
 		state:    state,
 		declared: errors.Join(m.d.faults()...),
 	}

@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
@@ -75,12 +76,25 @@ type Message struct {
 	name, dedupKey string
 	deduped        bool
 	payload        any
+	keep           time.Duration
 }
 
 // DedupKey makes delivery idempotent until the target ends. The key has 1 to 512 bytes, e.g. the id
 // of a webhook's event.
 func (m Message) DedupKey(key string) Message {
 	m.dedupKey, m.deduped = key, true
+	return m
+}
+
+// KeepFor keeps the message for d if nobody occupies the [Key] that it is sent to: the first instance
+// that occupies the key within d has it in its inbox. An instance that has ended, and whose scope
+// keeps the key, occupies it, and takes no messages. d is over 0 and at most 100 years. A message
+// that is sent to an id is not kept.
+func (m Message) KeepFor(d time.Duration) Message {
+	m.keep = d
+	if d == 0 {
+		m.keep = -1 // 0 is the message without KeepFor
+	}
 	return m
 }
 
@@ -101,9 +115,12 @@ func (m Message) Erase(env *step.Env) (*step.Signal, error) {
 			return nil, &MessageError{Field: "dedup_key", Err: err}
 		}
 	}
+	if m.keep < 0 || m.keep > MaxDelay {
+		return nil, &MessageError{Field: "keep_for", Err: fmt.Errorf("%v, want over 0 and at most 100 years", m.keep)}
+	}
 	payload, err := encode(envOf(env), m.payload)
 	if err != nil {
 		return nil, &MessageError{Field: "payload", Err: err}
 	}
-	return &step.Signal{Name: m.name, Payload: payload, DedupKey: m.dedupKey}, nil
+	return &step.Signal{Name: m.name, Payload: payload, DedupKey: m.dedupKey, Keep: m.keep}, nil
 }

@@ -57,6 +57,7 @@ type Options struct {
 	Labels       map[string]string `json:"labels,omitempty"`
 	Conflict     Conflict          `json:"conflict,omitempty"`
 	Window       Window            `json:"window,omitzero"`
+	Retain       Retention         `json:"retain,omitzero"` // zero: as engine.Config says
 }
 
 // Options returns the spec's values so far. A change to the labels that it returns does not change
@@ -187,6 +188,7 @@ func (s Spec) Erase(env *step.Env) (*step.Spec, error) {
 		State: state, Key: string(s.o.Key), Scope: step.Scope(s.o.Scope), PartitionKey: s.o.PartitionKey, Delay: delay, At: at,
 		Deadline: s.o.Deadline, Labels: labels, Conflict: step.Conflict(s.o.Conflict),
 		Window: step.Window{Kind: s.o.Window.Kind, Key: string(s.o.Window.Key), For: s.o.Window.For, Most: s.o.Window.Most},
+		Retain: s.o.Retain.erase(),
 	}, nil
 }
 
@@ -202,7 +204,8 @@ func (s Spec) encode(env *step.Env) (json.RawMessage, error) {
 func Restore(stored *step.Spec) (Spec, error) {
 	s := Spec{
 		o: Options{Machine: stored.Machine, Version: stored.Version, Step: stored.Step, Queue: stored.Queue, Priority: int(stored.Priority),
-			PartitionKey: stored.PartitionKey, Deadline: stored.Deadline},
+			PartitionKey: stored.PartitionKey, Deadline: stored.Deadline,
+			Retain: Retention{Done: stored.Retain.Done, Failed: stored.Retain.Failed, Cancelled: stored.Retain.Cancelled}},
 		state: stored.State, encoded: true, hasPartition: stored.PartitionKey != "",
 	}
 	if len(stored.Labels) > 0 {
@@ -257,6 +260,9 @@ func (s Spec) check() (at time.Time, err error) {
 	}
 	if err := s.checkWindow(); err != nil {
 		return at, specFault("window", err)
+	}
+	if field, err := s.checkRetention(); err != nil {
+		return at, specFault(field, err)
 	}
 	return at, nil
 }

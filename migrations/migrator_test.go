@@ -236,7 +236,7 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 			require.ElementsMatch(t, []string{
 				"host atlas_schema_revisions", "host gen_durable", "host signals",
 				schema + " atlas_schema_revisions", schema + " definitions", schema + " gate_keys", schema + " gates", schema + " gen_durable", schema + " history_rest",
-				schema + " lost_claims", schema + " paused_queues", schema + " recorded_machines", schema + " schedules", schema + " signals", schema + " windows",
+				schema + " kept_signals", schema + " lost_claims", schema + " paused_queues", schema + " recorded_machines", schema + " schedules", schema + " signals", schema + " windows",
 				schema + " workers",
 			}, tables)
 			_, err = m.To(t.Context(), migrations.Empty)

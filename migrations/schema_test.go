@@ -113,7 +113,9 @@ var (
 		seat integer
 		run_gate text
 		run_place integer
-		aside_step text`)
+		aside_step text
+		retain bigint[]
+		progress jsonb`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone
@@ -134,6 +136,7 @@ var (
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
 		CREATE UNIQUE INDEX gen_durable_place ON gen_durable USING btree (gate, place) WHERE (place IS NOT NULL)
 		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
+		CREATE INDEX gen_durable_retained ON gen_durable USING btree (finished_at) WHERE ((retain IS NOT NULL) AND (finished_at IS NOT NULL))
 		CREATE UNIQUE INDEX gen_durable_run ON gen_durable USING btree (run_gate, run_place) WHERE ((run_place IS NOT NULL) AND (finished_at IS NULL))
 		CREATE UNIQUE INDEX gen_durable_seat ON gen_durable USING btree (queue, seat) WHERE (seat IS NOT NULL)
 		CREATE INDEX gen_durable_stray ON gen_durable USING btree (queue, fsm, fsm_version, aside_step, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 4))
@@ -162,6 +165,8 @@ var (
 		gen_durable_names_check
 		gen_durable_scope_check
 		gen_durable_times_check
+		kept_signals_names_check
+		kept_signals_times_check
 		lost_claims_finite_check
 		paused_queues_names_check
 		paused_queues_times_check

@@ -3,6 +3,7 @@ package schema
 import (
 	"database/sql/driver"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -54,6 +55,45 @@ func (s Statuses) Value() (driver.Value, error) {
 	elements := make([]string, len(s))
 	for i, status := range s {
 		elements[i] = string(status)
+	}
+	return formatArray(elements), nil
+}
+
+// Micros is a bigint[] column: durations in microseconds. Nil is NULL. A negative element stands for
+// none, and so does a NULL element.
+type Micros []int64
+
+// Scan reads the text form of a one-dimensional array.
+func (m *Micros) Scan(src any) error {
+	elements, err := parseArray(src)
+	if err != nil {
+		return fmt.Errorf("scan bigint[]: %w", err)
+	}
+	if elements == nil {
+		*m = nil
+		return nil
+	}
+	*m = make(Micros, len(elements))
+	for i, element := range elements {
+		(*m)[i] = -1
+		if element == "" {
+			continue
+		}
+		if (*m)[i], err = strconv.ParseInt(element, 10, 64); err != nil {
+			return fmt.Errorf("scan bigint[]: %w", err)
+		}
+	}
+	return nil
+}
+
+// Value returns the text form of the array.
+func (m Micros) Value() (driver.Value, error) {
+	if m == nil {
+		return nil, nil
+	}
+	elements := make([]string, len(m))
+	for i, n := range m {
+		elements[i] = strconv.FormatInt(n, 10)
 	}
 	return formatArray(elements), nil
 }

@@ -123,6 +123,9 @@ func instanceEngine() []ent.Field {
 		field.Int32("seat").Optional().Nillable().Comment("the place that it has while it executes at the gate of its queue"),
 		field.Text("run_gate").Optional().Nillable().Comment("the gate for whole runs of which it has a place"),
 		field.Int32("run_place").Optional().Nillable().Comment("the place that it has from its first claim to its end"),
+		field.Other("retain", Micros{}).SchemaType(postgres("bigint[]")).Optional().
+			Comment("µs that it is kept after its end if it is done, has failed, was cancelled; negative, or NULL: as the engine's Config says"),
+		field.JSON("progress", json.RawMessage{}).Optional().Comment("what its steps have published last"),
 	}
 }
 
@@ -164,6 +167,7 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_run", "run_place IS NOT NULL AND finished_at IS NULL", "run_gate", "run_place").Unique(),
 		// These serve GC and await timeouts.
 		partial("gen_durable_finished", "finished_at IS NOT NULL", "finished_at"),
+		partial("gen_durable_retained", "retain IS NOT NULL AND finished_at IS NOT NULL", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
 		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),
 		index.Fields("labels").StorageKey("gen_durable_labels").

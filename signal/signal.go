@@ -28,6 +28,7 @@ import (
 // delivers in the transaction of its host.
 type Inboxes interface {
 	Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
+	Keep(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error)
 	DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error)
 }
 
@@ -48,27 +49,36 @@ type Sender struct {
 // it twice. A message with a dedup key is repeated, and may turn out to be its own duplicate. If
 // the repetition finds no target, the target may have ended by this very signal: that is an
 // ErrUnknown, too.
+//
+// A message to a key that is to be kept is kept if there is no target, unless that may be so since an
+// attempt before has delivered it.
 func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store.Delivery, error) {
 	address, err := Resolve(to)
 	if err != nil {
 		return store.Delivery{}, fmt.Errorf("%w: %w", store.ErrNoTarget, err)
 	}
-	return s.repeat(ctx, address, m, func() (store.Delivery, error) { return s.Inboxes.Deliver(ctx, address, m, s.Inbox) })
+	return s.repeat(ctx, address, m, func(doubt bool) (store.Delivery, error) {
+		d, err := s.Inboxes.Deliver(ctx, address, m, s.Inbox)
+		if m.Keep > 0 && address.Key != "" && !doubt && errors.Is(err, store.ErrNoTarget) {
+			return s.Inboxes.Keep(ctx, address, m, s.Inbox)
+		}
+		return d, err
+	})
 }
 
 // SendOrInsert delivers m to the instance that occupies the spec's key, or inserts the spec with m
 // in its inbox. It returns the errors of Send, and a store.EndedError if the instance that has the
 // key has ended and keeps the key.
 func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal) (store.Delivery, error) {
-	return s.repeat(ctx, store.Address{Key: x.Key}, m, func() (store.Delivery, error) {
+	return s.repeat(ctx, store.Address{Key: x.Key}, m, func(bool) (store.Delivery, error) {
 		return s.Inboxes.DeliverOrInsert(ctx, x, m, s.Inbox)
 	})
 }
 
-func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func() (store.Delivery, error)) (store.Delivery, error) {
+func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func(doubt bool) (store.Delivery, error)) (store.Delivery, error) {
 	doubt := false
 	for n := 1; ; n++ {
-		d, err := send()
+		d, err := send(doubt)
 		if doubt && errors.Is(err, store.ErrNoTarget) {
 			return d, fmt.Errorf("%w: an attempt before got no answer, and now: %s", store.ErrUnknown, err) //nolint:errorlint // not an ErrNoTarget
 		}

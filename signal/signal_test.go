@@ -32,6 +32,11 @@ func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, in
 	return store.Delivery{Target: 7, Queue: fmt.Sprint("inbox ", inbox), Woken: true, Runnable: true}, nil
 }
 
+func (s *script) Keep(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error) {
+	_, err := s.Deliver(ctx, to, m, inbox)
+	return store.Delivery{Kept: true}, err
+}
+
 func (s *script) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (store.Delivery, error) {
 	d, err := s.Deliver(ctx, store.Address{Key: x.Key}, m, inbox)
 	d.Inserted = true
@@ -83,6 +88,30 @@ type lost struct{}
 
 func (lost) Error() string { return "connection reset" }
 func (lost) Unknown() bool { return true }
+
+// A message is kept only if no attempt before may have delivered it.
+func TestSendKeepsWhatHasNoTarget(t *testing.T) {
+	t.Parallel()
+	for _, try := range []struct {
+		errs []error
+		to   fsm.Target
+		keep time.Duration
+		kept bool
+		err  error
+	}{
+		{errs: []error{store.ErrNoTarget}, to: fsm.Key("k"), keep: time.Hour, kept: true},
+		{errs: []error{store.ErrNoTarget, refused("40P01"), store.ErrNoTarget}, to: fsm.Key("k"), keep: time.Hour, kept: true},
+		{errs: []error{store.ErrNoTarget}, to: fsm.Key("k"), err: store.ErrNoTarget},
+		{errs: []error{store.ErrNoTarget}, to: fsm.ID(7), keep: time.Hour, err: store.ErrNoTarget},
+		{errs: []error{lost{}, store.ErrNoTarget}, to: fsm.Key("k"), keep: time.Hour, err: store.ErrUnknown},
+	} {
+		s := &script{errs: try.errs}
+		sender := signal.Sender{Inboxes: s, Inbox: 10, Logger: slog.New(slog.DiscardHandler)}
+		d, err := sender.Send(t.Context(), try.to, &step.Signal{Name: "go", DedupKey: "d", Keep: try.keep})
+		require.ErrorIs(t, err, try.err)
+		require.Equal(t, try.kept, d.Kept)
+	}
+}
 
 // Before the attempt that finds no target, the target may have consumed the signal and ended.
 func TestSendDoubtsThatThereWasNoTarget(t *testing.T) {

@@ -92,6 +92,7 @@ type backend interface {
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)
 	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)
+	Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error)
 	Round(ctx context.Context, parent, round int64) ([]int64, error)
 	Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error)
 }

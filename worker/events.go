@@ -94,6 +94,7 @@ type DrainEvent struct {
 type PruneEvent struct {
 	Deleted int
 	Unread  int // signals that nobody had consumed, deleted with instances that had failed
+	Expired int // kept signals whose keys nobody occupied in time
 }
 
 // UnreadEvent says that signals were deleted that nobody had consumed, since their instance is

@@ -115,6 +115,7 @@ func (x *execution) proceed() (over bool) {
 		case outcome.Within == nil:
 			x.before, x.phase = x.phase, decided
 			x.sent = pending{flight: x.f, entry: x.entry(outcome, x.took), to: x}
+			x.sent.entry.Drop = x.f.claim.Fleeting && x.config.Archive == nil
 			x.commits.commit(&x.sent)
 			return false
 		}

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -12,7 +13,8 @@ import (
 // that run at a time bounds their memory, with Limits.AwaitedBytes and Limits.ChildrenBytes for
 // each step.
 
-// lend lets a claim's step read its inbox, and the round of children that joins.
+// lend lets a claim's step read its inbox, and the round of children that joins, and publish its
+// progress.
 func (fs *flights) lend(c *step.Claim) {
 	id, round := c.ID, c.Round
 	c.Inbox = func(ctx context.Context, after int64) (page []step.Signal, more bool, err error) {
@@ -21,6 +23,16 @@ func (fs *flights) lend(c *step.Claim) {
 			return err
 		})
 		return page, more, err
+	}
+	token := c.Token
+	c.Publish = func(ctx context.Context, progress json.RawMessage) error {
+		return fs.patiently(ctx, "publish progress", func(ctx context.Context) error {
+			held, err := fs.db.Publish(ctx, fs.id, id, token, progress)
+			if err == nil && !held {
+				err = fsm.ErrLeaseLost
+			}
+			return err
+		})
 	}
 	if c.Joins() {
 		c.ReadRound = func(ctx context.Context) func() ([]step.Child, error) { return fs.round(ctx, id, round) }

@@ -38,6 +38,7 @@ func (g *pruner) run() {
 			g.roll()
 		}
 		done, err := g.db.Prune(g.looking, p)
+		g.Nudge(done.Queues...)
 		if done.Instances >= pruneMost {
 			wait = pruneSoon
 		}
@@ -52,8 +53,11 @@ func (g *pruner) run() {
 			g.log.Warn("Postgres refuses to delete instances past their retention: does a table of yours refer to them?",
 				slog.Any("refused", done.Refused))
 		}
-		if done.Instances > 0 {
-			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances, Unread: done.Unread})
+		if done.Expired > 0 {
+			g.log.Warn("kept signals have expired: nobody occupied their keys in time", slog.Int("expired", done.Expired))
+		}
+		if done.Instances > 0 || done.Expired > 0 {
+			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances, Unread: done.Unread, Expired: done.Expired})
 		}
 	}
 }

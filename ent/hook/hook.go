@@ -57,6 +57,18 @@ func (f InstanceFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, er
 	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.InstanceMutation", m)
 }
 
+// The KeptSignalFunc type is an adapter to allow the use of ordinary
+// function as KeptSignal mutator.
+type KeptSignalFunc func(context.Context, *ent.KeptSignalMutation) (ent.Value, error)
+
+// Mutate calls f(ctx, m).
+func (f KeptSignalFunc) Mutate(ctx context.Context, m ent.Mutation) (ent.Value, error) {
+	if mv, ok := m.(*ent.KeptSignalMutation); ok {
+		return f(ctx, mv)
+	}
+	return nil, fmt.Errorf("unexpected mutation type %T. expect *ent.KeptSignalMutation", m)
+}
+
 // The LostClaimFunc type is an adapter to allow the use of ordinary
 // function as LostClaim mutator.
 type LostClaimFunc func(context.Context, *ent.LostClaimMutation) (ent.Value, error)

@@ -111,6 +111,10 @@ const (
 	FieldRunGate = "run_gate"
 	// FieldRunPlace holds the string denoting the run_place field in the database.
 	FieldRunPlace = "run_place"
+	// FieldRetain holds the string denoting the retain field in the database.
+	FieldRetain = "retain"
+	// FieldProgress holds the string denoting the progress field in the database.
+	FieldProgress = "progress"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -187,6 +191,8 @@ var Columns = []string{
 	FieldSeat,
 	FieldRunGate,
 	FieldRunPlace,
+	FieldRetain,
+	FieldProgress,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -425,6 +431,11 @@ func ByRunGate(opts ...sql.OrderTermOption) OrderOption {
 // ByRunPlace orders the results by the run_place field.
 func ByRunPlace(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldRunPlace, opts...).ToFunc()
+}
+
+// ByRetain orders the results by the retain field.
+func ByRetain(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldRetain, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

@@ -266,6 +266,11 @@ func RunPlace(v int32) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldRunPlace, v))
 }
 
+// Retain applies equality check predicate on the "retain" field. It's identical to RetainEQ.
+func Retain(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldRetain, v))
+}
+
 // MachineEQ applies the EQ predicate on the "machine" field.
 func MachineEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
@@ -2433,6 +2438,66 @@ func RunPlaceIsNil() predicate.Instance {
 // RunPlaceNotNil applies the NotNil predicate on the "run_place" field.
 func RunPlaceNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldRunPlace))
+}
+
+// RetainEQ applies the EQ predicate on the "retain" field.
+func RetainEQ(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldRetain, v))
+}
+
+// RetainNEQ applies the NEQ predicate on the "retain" field.
+func RetainNEQ(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldRetain, v))
+}
+
+// RetainIn applies the In predicate on the "retain" field.
+func RetainIn(vs ...schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldRetain, vs...))
+}
+
+// RetainNotIn applies the NotIn predicate on the "retain" field.
+func RetainNotIn(vs ...schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldRetain, vs...))
+}
+
+// RetainGT applies the GT predicate on the "retain" field.
+func RetainGT(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldRetain, v))
+}
+
+// RetainGTE applies the GTE predicate on the "retain" field.
+func RetainGTE(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldRetain, v))
+}
+
+// RetainLT applies the LT predicate on the "retain" field.
+func RetainLT(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldRetain, v))
+}
+
+// RetainLTE applies the LTE predicate on the "retain" field.
+func RetainLTE(v schema.Micros) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldRetain, v))
+}
+
+// RetainIsNil applies the IsNil predicate on the "retain" field.
+func RetainIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldRetain))
+}
+
+// RetainNotNil applies the NotNil predicate on the "retain" field.
+func RetainNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldRetain))
+}
+
+// ProgressIsNil applies the IsNil predicate on the "progress" field.
+func ProgressIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldProgress))
+}
+
+// ProgressNotNil applies the NotNil predicate on the "progress" field.
+func ProgressNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldProgress))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

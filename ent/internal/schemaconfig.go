@@ -11,6 +11,7 @@ type SchemaConfig struct {
 	Gate            string // Gate table.
 	GateKey         string // GateKey table.
 	Instance        string // Instance table.
+	KeptSignal      string // KeptSignal table.
 	LostClaim       string // LostClaim table.
 	PausedQueue     string // PausedQueue table.
 	RecordedMachine string // RecordedMachine table.

@@ -115,6 +115,8 @@ var (
 		{Name: "seat", Type: field.TypeInt32, Nullable: true},
 		{Name: "run_gate", Type: field.TypeString, Nullable: true, Size: 2147483647},
 		{Name: "run_place", Type: field.TypeInt32, Nullable: true},
+		{Name: "retain", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "bigint[]"}},
+		{Name: "progress", Type: field.TypeJSON, Nullable: true},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -125,7 +127,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[48]},
+				Columns:    []*schema.Column{GenDurableColumns[50]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -150,7 +152,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[48]},
+				Columns: []*schema.Column{GenDurableColumns[50]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -239,6 +241,14 @@ var (
 				},
 			},
 			{
+				Name:    "gen_durable_retained",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[28]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "retain IS NOT NULL AND finished_at IS NOT NULL",
+				},
+			},
+			{
 				Name:    "gen_durable_deadline",
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[29]},
@@ -263,6 +273,35 @@ var (
 					Type:    "GIN",
 					Where:   "labels IS NOT NULL",
 				},
+			},
+		},
+	}
+	// KeptSignalsColumns holds the columns for the "kept_signals" table.
+	KeptSignalsColumns = []*schema.Column{
+		{Name: "id", Type: field.TypeInt64, Increment: true},
+		{Name: "key", Type: field.TypeString, Size: 2147483647},
+		{Name: "name", Type: field.TypeString, Size: 2147483647},
+		{Name: "payload", Type: field.TypeJSON, Default: "{}"},
+		{Name: "dedup_key", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "inserted_at", Type: field.TypeTime, Default: schema.Expr("now()")},
+		{Name: "expires_at", Type: field.TypeTime},
+		{Name: "trace", Type: field.TypeJSON, Nullable: true},
+	}
+	// KeptSignalsTable holds the schema information for the "kept_signals" table.
+	KeptSignalsTable = &schema.Table{
+		Name:       "kept_signals",
+		Columns:    KeptSignalsColumns,
+		PrimaryKey: []*schema.Column{KeptSignalsColumns[0]},
+		Indexes: []*schema.Index{
+			{
+				Name:    "kept_signals_key",
+				Unique:  true,
+				Columns: []*schema.Column{KeptSignalsColumns[1], KeptSignalsColumns[4]},
+			},
+			{
+				Name:    "kept_signals_expiry",
+				Unique:  false,
+				Columns: []*schema.Column{KeptSignalsColumns[6]},
 			},
 		},
 	}
@@ -424,6 +463,7 @@ var (
 		GatesTable,
 		GateKeysTable,
 		GenDurableTable,
+		KeptSignalsTable,
 		LostClaimsTable,
 		PausedQueuesTable,
 		RecordedMachinesTable,
@@ -474,6 +514,13 @@ func init() {
 		"gen_durable_names_check":    "octet_length(fsm) BETWEEN 1 AND 512 AND octet_length(step) BETWEEN 1 AND 512 AND octet_length(queue) BETWEEN 1 AND 512 AND octet_length(partition_key) BETWEEN 1 AND 512 AND octet_length(correlation_key) BETWEEN 1 AND 512 AND fsm_version >= 1",
 		"gen_durable_scope_check":    "correlation_scope = '{}'::durable_status[] OR correlation_scope @> '{runnable,executing,awaiting_signal,awaiting_children}'::durable_status[]",
 		"gen_durable_times_check":    "isfinite(inserted_at) AND isfinite(updated_at)",
+	}
+	KeptSignalsTable.Annotation = &entsql.Annotation{
+		Table: "kept_signals",
+	}
+	KeptSignalsTable.Annotation.Checks = map[string]string{
+		"kept_signals_names_check": "octet_length(key) BETWEEN 1 AND 512 AND octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512",
+		"kept_signals_times_check": "isfinite(inserted_at) AND isfinite(expires_at)",
 	}
 	LostClaimsTable.Annotation = &entsql.Annotation{
 		Table: "lost_claims",

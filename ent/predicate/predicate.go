@@ -18,6 +18,9 @@ type GateKey func(*sql.Selector)
 // Instance is the predicate function for instance builders.
 type Instance func(*sql.Selector)
 
+// KeptSignal is the predicate function for keptsignal builders.
+type KeptSignal func(*sql.Selector)
+
 // LostClaim is the predicate function for lostclaim builders.
 type LostClaim func(*sql.Selector)
 

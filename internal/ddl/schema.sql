@@ -1,23 +1,30 @@
 -- Generated from package schema by make generate. DO NOT EDIT.
--- Create "paused_queues" table
-CREATE TABLE "paused_queues" (
-  "queue" text NOT NULL,
-  "paused_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("queue"),
-  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
-  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+-- Create "lost_claims" table
+CREATE TABLE "lost_claims" (
+  "id" uuid NOT NULL DEFAULT (gen_random_uuid()),
+  "partition_key" text NOT NULL,
+  "worker" text NOT NULL,
+  "claim_token" bigint NOT NULL,
+  "lost_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("id"),
+  CONSTRAINT "lost_claims_finite_check" CHECK (isfinite(lost_at))
 );
--- Create "definitions" table
-CREATE TABLE "definitions" (
-  "definition" text NOT NULL,
-  "machine" text NOT NULL,
-  "version" integer NOT NULL,
-  "graph" jsonb NOT NULL,
-  "declared_at" timestamptz NOT NULL DEFAULT (now()),
-  "updated_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("definition"),
-  CONSTRAINT "definitions_graph_check" CHECK (jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)),
-  CONSTRAINT "definitions_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text)
+-- Create index "lost_claims_key" to table: "lost_claims"
+CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
+-- Create "workers" table
+CREATE TABLE "workers" (
+  "id" uuid NOT NULL,
+  "host" text NOT NULL,
+  "pid" integer NOT NULL,
+  "version" text NOT NULL,
+  "queues" jsonb NOT NULL,
+  "machines" text[] NOT NULL,
+  "draining" boolean NOT NULL DEFAULT (false),
+  "started_at" timestamptz NOT NULL DEFAULT (now()),
+  "beat_at" timestamptz NOT NULL DEFAULT (now()),
+  "expires_at" timestamptz NOT NULL,
+  PRIMARY KEY ("id"),
+  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
 );
 -- Create "gates" table
 CREATE TABLE "gates" (
@@ -107,6 +114,8 @@ CREATE TABLE "gen_durable" (
   "seat" integer NULL,
   "run_gate" text NULL,
   "run_place" integer NULL,
+  "retain" bigint[] NULL,
+  "progress" jsonb NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
@@ -149,30 +158,50 @@ CREATE UNIQUE INDEX "gen_durable_seat" ON "gen_durable" ("queue", "seat") WHERE 
 CREATE UNIQUE INDEX "gen_durable_run" ON "gen_durable" ("run_gate", "run_place") WHERE run_place IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_finished" to table: "gen_durable"
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
+-- Create index "gen_durable_retained" to table: "gen_durable"
+CREATE INDEX "gen_durable_retained" ON "gen_durable" ("finished_at") WHERE retain IS NOT NULL AND finished_at IS NOT NULL;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
 -- Create index "gen_durable_expiry" to table: "gen_durable"
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_labels" to table: "gen_durable"
 CREATE INDEX "gen_durable_labels" ON "gen_durable" USING GIN ("labels" jsonb_path_ops) WHERE labels IS NOT NULL;
--- Create "lost_claims" table
-CREATE TABLE "lost_claims" (
-  "id" uuid NOT NULL DEFAULT (gen_random_uuid()),
-  "partition_key" text NOT NULL,
-  "worker" text NOT NULL,
-  "claim_token" bigint NOT NULL,
-  "lost_at" timestamptz NOT NULL DEFAULT (now()),
+-- Create "kept_signals" table
+CREATE TABLE "kept_signals" (
+  "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  "key" text NOT NULL,
+  "name" text NOT NULL,
+  "payload" jsonb NOT NULL DEFAULT '{}',
+  "dedup_key" text NULL,
+  "inserted_at" timestamptz NOT NULL DEFAULT (now()),
+  "expires_at" timestamptz NOT NULL,
+  "trace" jsonb NULL,
   PRIMARY KEY ("id"),
-  CONSTRAINT "lost_claims_finite_check" CHECK (isfinite(lost_at))
+  CONSTRAINT "kept_signals_names_check" CHECK (octet_length(key) BETWEEN 1 AND 512 AND octet_length(name) BETWEEN 1 AND 512 AND octet_length(dedup_key) BETWEEN 1 AND 512),
+  CONSTRAINT "kept_signals_times_check" CHECK (isfinite(inserted_at) AND isfinite(expires_at))
 );
--- Create index "lost_claims_key" to table: "lost_claims"
-CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
+-- Create index "kept_signals_key" to table: "kept_signals"
+CREATE UNIQUE INDEX "kept_signals_key" ON "kept_signals" ("key", "dedup_key");
+-- Create index "kept_signals_expiry" to table: "kept_signals"
+CREATE INDEX "kept_signals_expiry" ON "kept_signals" ("expires_at");
 -- Create "recorded_machines" table
 CREATE TABLE "recorded_machines" (
   "machine" text NOT NULL,
   "since" timestamptz NOT NULL DEFAULT (now()),
   PRIMARY KEY ("machine"),
   CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
+);
+-- Create "definitions" table
+CREATE TABLE "definitions" (
+  "definition" text NOT NULL,
+  "machine" text NOT NULL,
+  "version" integer NOT NULL,
+  "graph" jsonb NOT NULL,
+  "declared_at" timestamptz NOT NULL DEFAULT (now()),
+  "updated_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("definition"),
+  CONSTRAINT "definitions_graph_check" CHECK (jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)),
+  CONSTRAINT "definitions_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text)
 );
 -- Create "schedules" table
 CREATE TABLE "schedules" (
@@ -196,32 +225,6 @@ CREATE TABLE "schedules" (
 );
 -- Create index "schedules_due" to table: "schedules"
 CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
--- Create "windows" table
-CREATE TABLE "windows" (
-  "name" text NOT NULL,
-  "uid" uuid NOT NULL,
-  "instance" bigint NOT NULL DEFAULT 0,
-  "opened_at" timestamptz NOT NULL,
-  "until" timestamptz NOT NULL,
-  PRIMARY KEY ("name"),
-  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
-  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
-);
--- Create "workers" table
-CREATE TABLE "workers" (
-  "id" uuid NOT NULL,
-  "host" text NOT NULL,
-  "pid" integer NOT NULL,
-  "version" text NOT NULL,
-  "queues" jsonb NOT NULL,
-  "machines" text[] NOT NULL,
-  "draining" boolean NOT NULL DEFAULT (false),
-  "started_at" timestamptz NOT NULL DEFAULT (now()),
-  "beat_at" timestamptz NOT NULL DEFAULT (now()),
-  "expires_at" timestamptz NOT NULL,
-  PRIMARY KEY ("id"),
-  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
-);
 -- Create "history" table
 CREATE TABLE "history" (
   "at" timestamptz NOT NULL DEFAULT now(),
@@ -255,6 +258,25 @@ CREATE INDEX "history_actor" ON "history" ("actor", "at") WHERE actor IS NOT NUL
 CREATE INDEX "history_kind" ON "history" ("kind", "at") WHERE actor IS NOT NULL;
 -- Create index "history_subject" to table: "history"
 CREATE INDEX "history_subject" ON "history" ("subject", "at") WHERE subject IS NOT NULL;
+-- Create "windows" table
+CREATE TABLE "windows" (
+  "name" text NOT NULL,
+  "uid" uuid NOT NULL,
+  "instance" bigint NOT NULL DEFAULT 0,
+  "opened_at" timestamptz NOT NULL,
+  "until" timestamptz NOT NULL,
+  PRIMARY KEY ("name"),
+  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
+  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
+);
+-- Create "paused_queues" table
+CREATE TABLE "paused_queues" (
+  "queue" text NOT NULL,
+  "paused_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("queue"),
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
+  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
+);
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

@@ -48,7 +48,7 @@ func Quoted(schema string) string { return pgx.Identifier{schema}.Sanitize() }
 func Tables(schema string) ent.SchemaConfig {
 	schema = Quoted(schema)
 	return ent.SchemaConfig{Instance: schema, Signal: schema, PausedQueue: schema, Worker: schema, Schedule: schema, LostClaim: schema, Gate: schema, GateKey: schema,
-		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema}
+		Transition: schema, RecordedMachine: schema, Definition: schema, Window: schema, KeptSignal: schema}
 }
 
 // fields are those of an instance that hosts read.
@@ -57,6 +57,7 @@ var fields = []string{
 	instance.FieldStatus, instance.FieldState, instance.FieldResult, instance.FieldAttempt, instance.FieldCrashes, instance.FieldVisit,
 	instance.FieldFailure, instance.FieldLastError, instance.FieldCorrelationKey, instance.FieldPartitionKey, instance.FieldPaused,
 	instance.FieldEligibleAt, instance.FieldInsertedAt, instance.FieldFinishedAt, instance.FieldDeadline, instance.FieldLabels,
+	instance.FieldProgress,
 }
 
 // whole selects the columns of fields, and then what more writes. Their text is made once.
@@ -76,13 +77,13 @@ func (r *Reader) whole(more ...func(b *sql.Builder)) predicate.Instance {
 // put something else there than the engine would, and one row must not keep a page from being
 // read.
 func scan(rows pgx.Rows, more ...any) (i fsm.RawInstance, err error) {
-	var state, result, labels []byte
+	var state, result, labels, progress []byte
 	var failure, lastError, correlation, partition *string
 	var finished, deadline *time.Time
 	err = rows.Scan(append([]any{&i.ID, &i.Machine, &i.Version, &i.Step, &i.Queue, &i.Priority, &i.Status, &state, &result, &i.Attempt,
 		&i.Crashes, &i.Visit, &failure, &lastError, &correlation, &partition, &i.Paused, &i.EligibleAt, &i.InsertedAt, &finished, &deadline,
-		&labels}, more...)...)
-	i.State, i.Result, i.Labels = state, result, own[map[string]string](labels)
+		&labels, &progress}, more...)...)
+	i.State, i.Result, i.Progress, i.Labels = state, result, progress, own[map[string]string](labels)
 	i.Failure, i.LastError = fsm.Failure(value(failure)), value(lastError)
 	i.Key, i.PartitionKey = fsm.Key(value(correlation)), value(partition)
 	i.FinishedAt, i.Deadline = value(finished), value(deadline)

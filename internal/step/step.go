@@ -159,6 +159,9 @@ type Claim struct {
 	Children []Child   // of this round, in spawn order; empty unless Joins
 	Dropped  []Dropped // children of this round that were not inserted; empty unless Joins
 
+	// Fleeting: the row goes with its Done.
+	Fleeting bool
+
 	// Partial: the state, the dropped children or the awaited signals were too large to come with the
 	// claim, and are yet to be read.
 	Partial bool
@@ -177,6 +180,9 @@ type Claim struct {
 	// Inbox reads a page of the unconsumed signals of the instance now, oldest first, behind an id,
 	// and says whether there are more. Nil where there is no database.
 	Inbox func(ctx context.Context, after int64) (page []Signal, more bool, err error)
+	// Publish stores the progress of the instance, for all to read, while the claim holds. Nil where
+	// there is no database.
+	Publish func(ctx context.Context, progress json.RawMessage) error
 	// ReadRound reads the round that joins, in spawn order: each call of next reads a page, an empty
 	// one is the end. Nil where there is no database, or nothing joins.
 	ReadRound func(ctx context.Context) (next func() ([]Child, error))
@@ -193,6 +199,7 @@ type Signal struct {
 	DedupKey string // "": none
 	At       time.Time
 	Trace    json.RawMessage // of the sender; nil: none
+	Keep     time.Duration   // how long it is kept if nobody occupies the key that it is sent to; 0: not at all
 }
 
 // Child is a child as its parent's joining step sees it.
@@ -300,7 +307,15 @@ type Spec struct {
 	Trace        json.RawMessage
 	Conflict     Conflict
 	Window       Window // a zero Kind: none
+	Retain       Retain
 }
+
+// Retain says how long an instance is kept after its end, by how it ends. A zero field is no say;
+// RetainNone is not at all.
+type Retain struct{ Done, Failed, Cancelled time.Duration }
+
+// RetainNone keeps an ended instance not at all.
+const RetainNone time.Duration = -1
 
 // Bytes returns the size of the spec as it is sent to Postgres.
 func (s *Spec) Bytes() int {

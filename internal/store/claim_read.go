@@ -83,13 +83,13 @@ const takenSQL = `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN oc
   g.inserted_at, CASE WHEN octet_length(g.dropped) <= $2::int THEN g.dropped END, g.has_dropped, g.deadline,
   (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels, g.trace, g.eligible_at,
   g.partition_key IS NOT NULL AND EXISTS (SELECT FROM {s}.lost_claims l WHERE l.partition_key = g.partition_key AND l.worker <> $1),
-  CASE WHEN g.place IS NOT NULL THEN g.gate END
+  CASE WHEN g.place IS NOT NULL THEN g.gate END, coalesce(g.retain[1] = 0, false)
 FROM (
   SELECT x.id, x.uid, x.fsm, x.fsm_version, x.step, CASE WHEN pg_column_size(x.state) <= $2::int THEN x.state::text END AS state, x.attempt,
     x.crashes, x.visit, x.claim_token, x.priority, x.correlation_key, x.partition_key, x.parent_id, x.parent_round, x.depth, x.round,
     x.timed_out, x.inserted_at, x.round = x.visit AND x.dropped IS NOT NULL AS has_dropped,
     CASE WHEN x.round = x.visit AND pg_column_size(x.dropped) <= $2::int THEN x.dropped::text END AS dropped, x.deadline, x.labels, x.trace,
-    x.eligible_at, x.status, x.locked_by, x.gate, x.place
+    x.eligible_at, x.status, x.locked_by, x.gate, x.place, x.retain
   FROM {s}.gen_durable x WHERE x.id = ANY((SELECT current_setting('gendurable.claimed')::bigint[])::bigint[]) OFFSET 0) g
 WHERE g.status = 'executing' AND g.locked_by = $1`
 
@@ -131,7 +131,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 		c, state := step.Claim{Queue: queue}, []byte(nil)
 		if err := rows.Scan(&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
-			&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate); err != nil {
+			&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate, &c.Fleeting); err != nil {
 			return err
 		}
 		c.State, c.FencingToken = state, cmp.Or(tokens[c.ID], c.Token)

@@ -18,6 +18,9 @@ type Entry struct {
 	Claim  *step.Claim
 	Commit *step.Commit
 	Keep   bool // of Next only: the claim is kept, and the row stays executing
+	// Drop deletes the row with its Done. A child stays for its parent, and a parent stays for its
+	// children: the GC deletes these.
+	Drop bool
 	// Record makes the history keep the transition. Nil: it is not recorded.
 	Record *Record
 }
@@ -216,6 +219,12 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 		lock = briefLock
 	}
 	out, err := s.commitBatch(ctx, b, lock)
+	if len(entries) == 1 && len(b.dropped) > 0 && (blames(err) || IsLockTimeout(err)) {
+		// A row of the host's may refer to the instance, and keep it from being deleted, or be locked.
+		// The outcome does not depend on that: the GC deletes the instance, or reports it.
+		b.dropped = nil
+		out, err = s.commitBatch(ctx, b, lock)
+	}
 	if len(entries) == 1 && len(b.keys) > 0 && blames(err) {
 		// Postgres may refuse to change the next row of the key, not the outcome's own. Then the outcome
 		// is committed without the promotion, and Promote deals with that row.
@@ -300,7 +309,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		stmts = append(stmts, s.stmt("drop inbox", drop, readUnread(out), args...))
 	}
 	if b.spawn.len() > 0 && !b.inParts() {
-		stmts = append(stmts, s.stmt("spawn", spawnSQL, nil, b.spawn.args(b.mark)...))
+		stmts = append(stmts, s.spawn(&b.spawn, b.mark, nil))
 	}
 	return stmts
 }
@@ -322,6 +331,9 @@ func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 			out.Queues, out.Missed = append(out.Queues, p.Queues...), p.Missed
 			return err
 		}, b.keys, b.holders, b.mark))
+	}
+	if len(b.dropped) > 0 { // after all that goes by the row
+		stmts = append(stmts, s.stmt("drop instances", dropInstancesSQL, nil, b.dropped, b.mark))
 	}
 	return stmts
 }

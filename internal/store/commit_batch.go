@@ -15,7 +15,7 @@ import (
 type Needs uint16
 
 // NeedsMost is the number of values that Needs can have.
-const NeedsMost = 1 << 12
+const NeedsMost = 1 << 13
 
 // Needs returns the statements that the entry needs. Two entries with the same needs differ in
 // their rows only: if Postgres commits one, the other cannot lack a right or a table.
@@ -29,6 +29,7 @@ func (e *Entry) Needs() (n Needs) {
 		signals && slices.ContainsFunc(e.Claim.Awaited, func(s step.Signal) bool { return !dedup(s) }),
 		e.Commit.Unless != nil,
 		e.Record != nil,
+		e.drops(),
 	} {
 		if needed {
 			n |= 1 << i
@@ -69,6 +70,7 @@ type batch struct {
 	doneRecorded []int64 // those of done that the history keeps
 	unless       unless
 	undecided    undecided
+	dropped      []int64  // instances whose rows go with their Done
 	joiners      []int64  // terminal children
 	keys         []string // partition keys that these outcomes free
 	holders      []int64  // the instance whose claim held each of keys
@@ -116,6 +118,10 @@ func (u *unless) add(c *step.Claim, o *step.Unless) {
 		u.presented = append(u.presented, s.ID)
 	}
 }
+
+// drops reports whether the row goes with the outcome. A child's result is its parent's to read, and
+// a parent goes after its children, whose rows the deletion would have to write.
+func (e *Entry) drops() bool { return e.Drop && e.plainEnd() && e.Claim.Round == 0 }
 
 // plainEnd reports whether the narrow statement for instances that are done may end it: that one
 // writes no version.
@@ -166,6 +172,9 @@ func (b *batch) add(n int, e *Entry) {
 		b.consume(c)
 		return
 	case e.plainEnd():
+		if e.drops() {
+			b.dropped = append(b.dropped, c.ID)
+		}
 		b.ended.trail.add(len(b.ended.ids), e)
 		b.ended.add(c)
 		b.ended.results = append(b.ended.results, jsonText(o.Result))

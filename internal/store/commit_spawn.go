@@ -86,7 +86,7 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 	if len(b.kids) > 0 {
 		note = readFresh(fresh)
 	}
-	spawn := func(c *specs) entpgx.Stmt { return s.stmt("spawn", spawnSQL, note, c.args(b.mark)...) }
+	spawn := func(c *specs) entpgx.Stmt { return s.spawn(c, b.mark, note) }
 	stmts := append(s.outcomes(b, out), spawn(&b.spawn))
 	for _, p := range b.later {
 		if err := send(stmts...); err != nil {
@@ -109,6 +109,15 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 		stmts = nil
 	}
 	stmts = append(stmts, s.settle(b, out)...)
+	if len(b.kids) > 0 && s.keeping.Load() {
+		var keys []string
+		for _, k := range b.kids {
+			if _, ok := fresh[k.uid]; ok {
+				keys = append(keys, k.key)
+			}
+		}
+		stmts = append(stmts, s.stmt("take kept", takeKeptSQL, nil, keys))
+	}
 	dropped, err := s.dropped(b, fresh, held, out)
 	if err != nil {
 		return err
@@ -117,6 +126,12 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 		return nil
 	}
 	return send(stmts...)
+}
+
+// spawn returns the statement that inserts children.
+func (s *Store) spawn(c *specs, mark string, note func(pgx.Rows) error) entpgx.Stmt {
+	text, args := c.retain(spawnSQL, spawnRetainedSQL, c.args(mark)...)
+	return s.stmt("spawn", text, note, args...)
 }
 
 // dropped returns the statements that correct the barriers of parents some of whose children were

@@ -219,9 +219,11 @@ func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) 
 		return out, nil
 	}
 	var out []Inserted
-	err := s.interactive(ctx, slowLock, func(send send) (err error) {
-		out, err = s.insertIn(send, cols, list)
-		return err
+	err := s.interactiveThen(ctx, slowLock, func(send send) (last []entpgx.Stmt, err error) {
+		if out, err = s.insertIn(send, cols, list); err != nil {
+			return nil, err
+		}
+		return s.takeKept(list, out), nil
 	})
 	return out, err
 }
@@ -241,9 +243,11 @@ func (s *Store) insertIn(send send, cols *specs, list []*step.Spec) ([]Inserted,
 
 func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
 	if len(cols.gates) > 0 {
-		return s.stmt("insert lined", insertLinedSQL, readFresh(fresh), append(cols.insertArgs(), cols.gates)...)
+		text, args := cols.retain(insertLinedSQL, insertLinedRetainedSQL, append(cols.insertArgs(), cols.gates)...)
+		return s.stmt("insert lined", text, readFresh(fresh), args...)
 	}
-	return s.stmt("insert", insertSQL, readFresh(fresh), cols.insertArgs()...)
+	text, args := cols.retain(insertSQL, insertRetainedSQL, cols.insertArgs()...)
+	return s.stmt("insert", text, readFresh(fresh), args...)
 }
 
 // insertParts inserts specs in as many messages as they need, and notes the ids. Keys are inserted
@@ -260,7 +264,8 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 	for _, part := range parts {
 		stmt := s.insertion(part, fresh)
 		if part.ids != nil {
-			stmt = s.stmt("insert", insertDrawnSQL, readFresh(fresh), append(part.insertArgs(), part.ids)...)
+			text, args := part.retain(insertDrawnSQL, insertDrawnRetainedSQL, append(part.insertArgs(), part.ids)...)
+			stmt = s.stmt("insert", text, readFresh(fresh), args...)
 		}
 		if err := send(stmt); err != nil {
 			return err
@@ -353,14 +358,23 @@ type send func(stmts ...entpgx.Stmt) error
 // interactive runs a transaction that needs an answer before it knows its next statement. BEGIN
 // goes in the round trip of the first statements.
 func (s *Store) interactive(ctx context.Context, lock string, body func(send) error) error {
+	return s.interactiveThen(ctx, lock, func(send send) ([]entpgx.Stmt, error) { return nil, body(send) })
+}
+
+// interactiveThen is interactive for a body that ends with statements whose answers it does not
+// need: they go in the round trip of the COMMIT.
+func (s *Store) interactiveThen(ctx context.Context, lock string, body func(send) (last []entpgx.Stmt, err error)) error {
 	return s.db.Pool().AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit)}
-		err := body(func(stmts ...entpgx.Stmt) error {
+		last, err := body(func(stmts ...entpgx.Stmt) error {
 			stmts, begin = append(begin, stmts...), nil
 			return s.db.PipelineOn(ctx, conn.Conn(), stmts...)
 		})
 		if err == nil {
-			return s.db.PipelineOn(ctx, conn.Conn(), s.stmt("commit", `COMMIT`, nil))
+			err = s.db.PipelineOn(ctx, conn.Conn(), append(last, s.stmt("commit", `COMMIT`, nil))...)
+			if err == nil || len(last) == 0 {
+				return err
+			}
 		}
 		if conn.Conn().PgConn().TxStatus() != 'I' {
 			ctx := context.WithoutCancel(ctx)

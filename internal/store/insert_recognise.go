@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/step"
 )
 
@@ -48,15 +49,15 @@ func (s *Store) recognise(send send, list []*step.Spec, doubt [][]Inserted) ([]I
 
 // insertAgain is insertOnce after attempts whose COMMIT got no answer.
 func (s *Store) insertAgain(ctx context.Context, cols *specs, list []*step.Spec, doubt [][]Inserted) (out []Inserted, err error) {
-	err = s.interactive(ctx, slowLock, func(send send) error {
+	err = s.interactiveThen(ctx, slowLock, func(send send) ([]entpgx.Stmt, error) {
 		if out, err = s.insertKeyed(send, cols, list); err != nil {
-			return err
+			return nil, err
 		}
 		before, err := s.recognise(send, list, doubt)
 		if before != nil {
 			out, err = before, errIsIn
 		}
-		return err
+		return s.takeKept(list, out), err
 	})
 	if errors.Is(err, errIsIn) {
 		return out, nil

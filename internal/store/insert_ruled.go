@@ -163,8 +163,8 @@ func (r *ruling) insertRest(todo []int) (again []int, err error) {
 			left = append(left, i)
 		}
 	}
-	if len(left) == 0 {
-		return nil, nil
+	if err := r.takeKept(todo, fresh); err != nil || len(left) == 0 {
+		return nil, err
 	}
 	if err := r.send(r.s.stmt("runs", runsSQL, readRuns(held), r.keys(left, nil))); err != nil {
 		return nil, err
@@ -179,6 +179,21 @@ func (r *ruling) insertRest(todo []int) (again []int, err error) {
 		}
 	}
 	return again, nil
+}
+
+// takeKept takes the signals that are kept for the keys of specs that were inserted.
+func (r *ruling) takeKept(todo []int, fresh map[uuid.UUID]int64) error {
+	var list []*step.Spec
+	var out []Inserted
+	for _, i := range todo {
+		if id, ok := fresh[r.list[i].UID]; ok {
+			list, out = append(list, r.list[i]), append(out, Inserted{ID: id})
+		}
+	}
+	if last := r.s.takeKept(list, out); len(last) > 0 {
+		return r.send(last...)
+	}
+	return nil
 }
 
 // runsSQL finds what occupies keys, and whether it still waits. $1 keys
@@ -214,14 +229,16 @@ ORDER BY g.id FOR NO KEY UPDATE`
 // claims them does so before, and then nothing is replaced, or after. Each keeps its id, its uid,
 // its parent and whether it is paused.
 //
-// $1 … $16 as insertRowsSQL $17 ids $18 due no later than
+// $1 … $16 as insertRowsSQL $17 ids $18 due no later than $19 retentions
 const replaceSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 UPDATE {s}.gen_durable g SET fsm = r.fsm, fsm_version = r.ver, step = r.step, queue = r.queue, priority = r.prio, state = r.state::jsonb,
   partition_key = r.part, correlation_key = r.key, correlation_scope = ` + scopeText + `,
   eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), pick_lane = 0, gate = NULL, place = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',
+  retain = r.retain::bigint[],
   updated_at = (SELECT now FROM c)
-FROM (` + specRows + `, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest) r
+FROM (` + specRows + `, unnest($17::bigint[]) AS target, unnest($18::timestamptz[]) AS latest,
+  unnest($19::text[]) AS retain) r
 WHERE g.id = r.target AND ` + waitsText + `
 RETURNING g.id`
 
@@ -253,7 +270,7 @@ func (r *ruling) replace(todo []int) (left []int, err error) {
 		return err
 	}
 	if err := r.send(r.s.stmt("lock runs", lockRunsSQL, readKeys, ids),
-		r.s.stmt("replace", replaceSQL, readIDs(&done), append(cols.insertArgs(), ids, latest)...)); err != nil {
+		r.s.stmt("replace", replaceSQL, readIDs(&done), append(cols.insertArgs(), ids, latest, cols.retains)...)); err != nil {
 		return nil, err
 	}
 	for _, i := range todo {

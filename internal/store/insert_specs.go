@@ -31,6 +31,7 @@ type specs struct {
 	keyed      bool      // some entry has a correlation key
 	ids        []int64   // drawn before the insertion; nil: it draws them
 	gates      []*string // those at which they are in line; nil: none is
+	retains    []*string // their own retentions; nil: none has one
 
 	// The following columns are for children only.
 	parents []int64 // the distinct parents
@@ -79,6 +80,12 @@ func (c *specs) add(x *step.Spec) {
 		life = &n
 	}
 	c.lives = append(c.lives, life)
+	if x.Retain != (step.Retain{}) {
+		for len(c.retains) < c.len()-1 {
+			c.retains = append(c.retains, nil)
+		}
+		c.retains = append(c.retains, new(retainText(x.Retain)))
+	}
 }
 
 // addChild adds a child. The children of one parent must follow each other.
@@ -113,7 +120,7 @@ func (c *specs) between(i, j int) *specs {
 		priorities: c.priorities[i:j], states: c.states[i:j], partitions: c.partitions[i:j], keys: c.keys[i:j], scopes: c.scopes[i:j],
 		micros: c.micros[i:j], times: c.times[i:j], lanes: c.lanes[i:j], labels: c.labels[i:j], traces: c.traces[i:j], lives: c.lives[i:j],
 		keyed: c.keyed, ids: c.ids[min(i, len(c.ids)):min(j, len(c.ids))],
-		gates: c.gates[min(i, len(c.gates)):min(j, len(c.gates))],
+		gates: c.gates[min(i, len(c.gates)):min(j, len(c.gates))], retains: c.retains[min(i, len(c.retains)):min(j, len(c.retains))],
 	}
 }
 
@@ -124,6 +131,9 @@ func (c *specs) byKey(ids []int64) *specs {
 		if gate != nil {
 			c.lanes[i] = 0
 		}
+	}
+	if c.retains != nil {
+		c.retains = append(c.retains, make([]*string, c.len()-len(c.retains))...)
 	}
 	order := make([]int, c.len())
 	for i := range order {
@@ -136,7 +146,7 @@ func (c *specs) byKey(ids []int64) *specs {
 		states: permuted(c.states, order), partitions: permuted(c.partitions, order), keys: permuted(c.keys, order),
 		scopes: permuted(c.scopes, order), micros: permuted(c.micros, order), times: permuted(c.times, order),
 		lanes: permuted(c.lanes, order), labels: permuted(c.labels, order), traces: permuted(c.traces, order),
-		lives: permuted(c.lives, order), keyed: c.keyed, ids: permuted(ids, order),
+		lives: permuted(c.lives, order), keyed: c.keyed, ids: permuted(ids, order), retains: permutedSome(c.retains, order),
 	}
 }
 
@@ -146,6 +156,14 @@ func permuted[T any](column []T, order []int) []T {
 		out[i] = column[from]
 	}
 	return out
+}
+
+// permutedSome is permuted, for a column that may be missing.
+func permutedSome[T any](column []T, order []int) []T {
+	if column == nil {
+		return nil
+	}
+	return permuted(column, order)
 }
 
 func text(s *string) string {

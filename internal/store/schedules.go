@@ -44,10 +44,15 @@ type scheduled struct {
 	PartitionKey string          `json:"partition_key,omitempty"`
 	Deadline     int64           `json:"deadline,omitempty"` // µs
 	Labels       json.RawMessage `json:"labels,omitempty"`
+	Retain       *step.Retain    `json:"retain,omitempty"`
 }
 
 func encodeSpec(x *step.Spec) (string, error) {
-	text, err := json.Marshal(scheduled{Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority,
+	var retain *step.Retain
+	if x.Retain != (step.Retain{}) {
+		retain = &x.Retain
+	}
+	text, err := json.Marshal(scheduled{Retain: retain, Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority,
 		State: x.State, PartitionKey: x.PartitionKey, Deadline: micros(x.Deadline), Labels: x.Labels})
 	return string(text), err
 }
@@ -58,7 +63,7 @@ func DecodeSpec(text []byte) (*step.Spec, error) {
 	if err := json.Unmarshal(text, &x); err != nil {
 		return nil, fmt.Errorf("the spec: %w", err)
 	}
-	return &step.Spec{Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority, State: x.State,
+	return &step.Spec{Retain: value(x.Retain), Machine: x.Machine, Version: x.Version, Step: x.Step, Queue: x.Queue, Priority: x.Priority, State: x.State,
 		PartitionKey: x.PartitionKey, Deadline: duration(x.Deadline), Labels: x.Labels}, nil
 }
 
@@ -286,7 +291,7 @@ func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, by *B
 			}
 			newest = &fired[len(fired)-1].ID
 		}
-		stmts := []entpgx.Stmt{s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest)}
+		stmts := append(s.takeKept(firing.Specs, fired), s.stmt("advance schedule", advanceSQL, nil, name, optionalTime(firing.Next), optionalTime(firing.Last), newest))
 		if by != nil {
 			stmts = append(stmts, s.stmt("audit run", auditRunSQL, nil, name, by.Actor, optional(by.Reason), newest))
 		}

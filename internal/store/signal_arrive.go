@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -63,7 +64,9 @@ func (a *arrival) attempt(s *Store) []entpgx.Stmt {
 		_, err := pgx.ForEachRow(rows, []any{&id, &uid, nil}, func() error { a.fresh[uid], a.target = id, id; return nil })
 		return err
 	}
-	return []entpgx.Stmt{a.lock(s), s.stmt("insert unless", insertUnlessSQL, read, a.cols.insertArgs()...), a.insert(s), a.flip(s)}
+	text, args := a.cols.retain(insertUnlessSQL, insertUnlessRetainedSQL, a.cols.insertArgs()...)
+	stmts := []entpgx.Stmt{a.lock(s), s.stmt("insert unless", text, read, args...), a.insert(s), a.flip(s)}
+	return slices.Insert(stmts, 2, s.takeKept([]*step.Spec{a.spec}, []Inserted{{}})...) // what is kept came before
 }
 
 func (a *arrival) verdict() (Delivery, error) {

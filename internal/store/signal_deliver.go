@@ -43,6 +43,7 @@ type Delivery struct {
 	Runnable  bool   // the target was woken now, or was runnable before: a claim may have skipped the row while this delivery held its lock
 	Duplicate bool
 	Inserted  bool // DeliverOrInsert has inserted the target
+	Kept      bool // Keep has kept the signal: there is no target
 }
 
 // deliverAgain bounds how often Deliver looks anew because the key moved from one instance to

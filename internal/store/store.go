@@ -38,6 +38,8 @@ type Store struct {
 	}
 	// recording: some process records a machine. Polls keep it current.
 	recording atomic.Bool
+	// keeping: there have been kept signals. See signal_keep.go.
+	keeping atomic.Bool
 	// known are the gates that the last poll has found: see Insertion.
 	known atomic.Pointer[knownGates]
 	// busy: some claim has found a gate locked since the last poll.

@@ -33,6 +33,8 @@ type Pruned struct {
 	Tombstones int
 	Unread     int // unconsumed signals of the deleted instances
 	Windows    int
+	Expired    int      // kept signals that nobody took in time
+	Queues     []string // in which an instance was woken by a kept signal
 	Kept       map[string]error // queues whose instances were not archived, and why
 	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
@@ -47,20 +49,25 @@ type Pruned struct {
 // (T88).
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
-	var last lastDue
-	for more := true; more; {
-		page, err := s.due(ctx, p, &last)
-		if err != nil {
-			return sum, fmt.Errorf("look for instances to prune: %w", err)
+	for _, text := range []string{pruneDueSQL, pruneRetainedSQL} {
+		var last lastDue
+		for more := true; more; {
+			page, err := s.due(ctx, p, text, &last)
+			if err != nil {
+				return sum, fmt.Errorf("look for instances to prune: %w", err)
+			}
+			more = len(page) == p.Limit
+			alone, err := s.deletePage(ctx, p, page, &sum)
+			if err != nil {
+				return sum, fmt.Errorf("prune %d instances: %w", len(page), err)
+			}
+			if !alone {
+				return sum, nil
+			}
 		}
-		more = len(page) == p.Limit
-		alone, err := s.deletePage(ctx, p, page, &sum)
-		if err != nil {
-			return sum, fmt.Errorf("prune %d instances: %w", len(page), err)
-		}
-		if !alone {
-			return sum, nil
-		}
+	}
+	if err := s.sweepKept(ctx, p, &sum); err != nil {
+		return sum, fmt.Errorf("sweep kept signals: %w", err)
 	}
 	if err := s.pruneTombstones(ctx, p, &sum); err != nil {
 		return sum, fmt.Errorf("prune tombstones: %w", err)
@@ -77,21 +84,26 @@ func (p *PruneParams) cancelled() time.Duration { return cmp.Or(p.Cancelled, p.F
 // keeps the subquery from becoming a join over the whole table.
 //
 // $1, $2, $3 retention of done, failed and cancelled, µs
-const prunable = `
-  g.finished_at < (SELECT now FROM c) - CASE WHEN g.status = 'done' THEN $1::bigint WHEN g.failure = 'cancelled' THEN $3::bigint
-    ELSE $2::bigint END * interval '1 microsecond'
+var prunable = `
+  g.finished_at < (SELECT now FROM c) - ` + retainedFor("g") + ` * interval '1 microsecond'
   AND NOT EXISTS (SELECT FROM {s}.gen_durable p WHERE p.id = g.parent_id AND p.round = g.parent_round AND NOT coalesce(
-    p.finished_at < (SELECT now FROM c) - CASE WHEN p.status = 'done' THEN $1::bigint WHEN p.failure = 'cancelled' THEN $3::bigint
-      ELSE $2::bigint END * interval '1 microsecond', false) OFFSET 0)`
+    p.finished_at < (SELECT now FROM c) - ` + retainedFor("p") + ` * interval '1 microsecond', false) OFFSET 0)`
 
 // pruneDueSQL is the first of two steps. It reads a page of ids from the index of finished rows, in
 // the index's order, after the last row of the page before. least() lets it use that index; the
 // statement passes over rows with the longer retention. $4, $5 end and id of the last page's last
 // row $6 limit
-const pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+var pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT g.finished_at, g.id FROM {s}.gen_durable g
 WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bigint) * interval '1 microsecond'
-  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND ` + prunable + `
+  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND g.retain IS NULL AND ` + prunable + `
+ORDER BY g.finished_at, g.id LIMIT $6::bigint`
+
+// pruneRetainedSQL is pruneDueSQL for rows with a retention of their own, from their own index. It
+// passes over those that are not due yet. $4, $5 end and id of the last page's last row $6 limit
+var pruneRetainedSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
+SELECT g.finished_at, g.id FROM {s}.gen_durable g
+WHERE g.finished_at IS NOT NULL AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND g.retain IS NOT NULL AND ` + prunable + `
 ORDER BY g.finished_at, g.id LIMIT $6::bigint`
 
 // lastDue is the last row of a page.
@@ -100,13 +112,13 @@ type lastDue struct {
 	id int64
 }
 
-func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64, error) {
+func (s *Store) due(ctx context.Context, p PruneParams, text string, last *lastDue) ([]int64, error) {
 	var ids []int64
 	read := func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&last.at, &last.id}, func() error { ids = append(ids, last.id); return nil })
 		return err
 	}
-	err := s.sweep(ctx, p, s.stmt("prune due", pruneDueSQL, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
+	err := s.sweep(ctx, p, s.stmt("prune due", text, read, micros(p.Done), micros(p.Failed), micros(p.cancelled()),
 		last.at, last.id, p.Limit))
 	return ids, err
 }
@@ -116,7 +128,7 @@ func (s *Store) due(ctx context.Context, p PruneParams, last *lastDue) ([]int64,
 // It deletes leaves only, since otherwise the foreign key would have to write the children, and
 // wait for them (T45). A later call deletes the parents. The signals go with their targets, by the
 // foreign key; the statement counts those that nobody had consumed. $4 ids $5 the sweepers' lock
-const pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
+var pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
 l AS MATERIALIZED (
   SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
     AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)

@@ -70,6 +70,11 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 		}
 		cols.chain()
 		out, err = h.s.insertIn(send, &cols, list)
+		if err == nil {
+			if last := h.s.takeKept(list, out); len(last) > 0 {
+				err = send(last...)
+			}
+		}
 	}
 	if err != nil {
 		return nil, Effects{}, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)

@@ -1,0 +1,44 @@
+package fsm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// MaxProgressBytes bounds what [Visit.Publish] stores.
+const MaxProgressBytes = 8 << 10
+
+// Publish stores the progress of the instance, for Get, Wait, WaitParked and lists to return with
+// it: any small value that encodes as JSON, of at most [MaxProgressBytes]. It is there at once,
+// while the step runs, and stays, whatever becomes of the step, until a step of the instance
+// publishes again. It is for people to watch: a step should not decide by it.
+//
+// Each call is an update of the row, so publish a few times a second at most. Errors:
+// [ErrLeaseLost] if the instance is no longer the step's, that of the
+// codec, an [ErrTooLarge]. Transient faults of Postgres are repeated until ctx ends.
+// Without a database, as in unit tests, it only checks the value.
+func (v *Visit[S, R]) Publish(ctx context.Context, progress any) error {
+	x := v.execution()
+	text, err := encode(x.env, progress)
+	if err != nil {
+		return fmt.Errorf("publish the progress of instance %d: %w", x.claim.ID, err)
+	}
+	if len(text) > MaxProgressBytes {
+		return fmt.Errorf("publish the progress of instance %d: %d bytes, at most %d: %w", x.claim.ID, len(text), MaxProgressBytes, ErrTooLarge)
+	}
+	if x.claim.Publish == nil {
+		return nil
+	}
+	return x.claim.Publish(ctx, text)
+}
+
+// ProgressOf decodes what the steps of an instance have published last. ok is false if they have
+// published nothing. It returns a [DecodeError] if that does not fit P.
+func ProgressOf[P, S, R any](from Reader, of Instance[S, R]) (progress P, ok bool, err error) {
+	if len(of.Progress) == 0 {
+		return progress, false, nil
+	}
+	progress, err = decode[P](from.Codec(), json.RawMessage(of.Progress), "progress")
+	return progress, err == nil, err
+}

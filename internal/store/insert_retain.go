@@ -1,0 +1,66 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// The retention of an instance is its own if the column retain has one: µs for one that is done,
+// that has failed, and that was cancelled. A negative one is that of the GC's process. It is the
+// insert that sets it. An insertion none of whose specs has one sends the statement without it.
+
+// retaining turns an insertion, or the replacement of an instance, into one that sets retain, from
+// the parameter of that number. unnest pads the array.
+func retaining(text string, parameter int) string {
+	return strings.NewReplacer(
+		"trace, deadline)", "trace, deadline, retain)",
+		"trace, deadline, parent_id,", "trace, deadline, retain, parent_id,",
+		"+ r.life * interval '1 microsecond'", "+ r.life * interval '1 microsecond', r.retain::bigint[]",
+		"unnest($16::bigint[]) AS life", fmt.Sprintf("unnest($16::bigint[]) AS life, unnest($%d::text[]) AS retain", parameter),
+	).Replace(text)
+}
+
+var (
+	insertRetainedSQL       = retaining(insertSQL, 17)
+	insertDrawnRetainedSQL  = retaining(insertDrawnSQL, 18)
+	insertLinedRetainedSQL  = retaining(insertLinedSQL, 18)
+	insertUnlessRetainedSQL = retaining(insertUnlessSQL, 17)
+	spawnRetainedSQL        = retaining(spawnSQL, 21)
+)
+
+// retain returns the statement that sets retentions, and its arguments, if a spec has one.
+func (c *specs) retain(plain, retaining string, args ...any) (text string, all []any) {
+	if c.retains == nil {
+		return plain, args
+	}
+	return retaining, append(args, c.retains)
+}
+
+// retainText returns a retention as the array that is stored.
+func retainText(r step.Retain) string {
+	us := func(d time.Duration) int64 {
+		switch {
+		case d == 0:
+			return -1
+		case d < 0:
+			return 0
+		}
+		return max(1, micros(d))
+	}
+	return fmt.Sprintf("{%d,%d,%d}", us(r.Done), us(r.Failed), us(r.Cancelled))
+}
+
+// retainedFor is the retention of an instance, in µs. g stands for its row. An instance that was
+// cancelled has that of failed ones if its own says nothing else. The bound keeps what foreign SQL
+// may have written from being more than Postgres can subtract.
+//
+// $1, $2, $3 the process' retention of done, failed and cancelled, µs
+func retainedFor(g string) string {
+	return strings.ReplaceAll(`least(100 * 366 * 86400000000::bigint, CASE
+    WHEN g.status = 'done' THEN CASE WHEN g.retain[1] >= 0 THEN g.retain[1] ELSE $1::bigint END
+    WHEN g.failure = 'cancelled' THEN CASE WHEN g.retain[3] >= 0 THEN g.retain[3] WHEN g.retain[2] >= 0 THEN g.retain[2] ELSE $3::bigint END
+    ELSE CASE WHEN g.retain[2] >= 0 THEN g.retain[2] ELSE $2::bigint END END)`, "g.", g+".")
+}
