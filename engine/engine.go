@@ -166,6 +166,10 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 	if err := e.warn(ctx); err != nil {
 		return err
 	}
+	if err := e.store.NoteKeeping(ctx); err != nil {
+		// The GC notes it later, and gives to instances what their inserts have not taken.
+		e.config.Logger.LogAttrs(ctx, slog.LevelDebug, "cannot look whether signals are kept", slog.Any("error", err))
+	}
 	if err := e.storeDeclared(ctx, time.Time{}); err != nil {
 		if e.worker == nil || !repeatable(err) || ctx.Err() != nil {
 			return err

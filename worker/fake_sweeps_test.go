@@ -192,6 +192,15 @@ func (db *fake) Inbox(ctx context.Context, _, _ int64) ([]step.Signal, bool, err
 	return nil, false, db.send(ctx, "inbox", "", func() error { return nil })
 }
 
+func (db *fake) Publish(ctx context.Context, worker string, id, token int64, _ []byte) (held bool, err error) {
+	err = db.send(ctx, "publish", fmt.Sprint(id), func() error {
+		r := db.rows[id]
+		held = r.fence(&step.Claim{ID: id, Token: token}, worker)
+		return nil
+	})
+	return held, err
+}
+
 func (db *fake) Round(ctx context.Context, parent, _ int64) (ids []int64, err error) {
 	err = db.send(ctx, "round", fmt.Sprint(parent), func() error {
 		for _, r := range db.rows {

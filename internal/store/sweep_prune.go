@@ -33,8 +33,8 @@ type Pruned struct {
 	Tombstones int
 	Unread     int // unconsumed signals of the deleted instances
 	Windows    int
-	Expired    int      // kept signals that nobody took in time
-	Queues     []string // in which an instance was woken by a kept signal
+	Expired    int              // kept signals that nobody took in time
+	Queues     []string         // in which an instance was woken by a kept signal
 	Kept       map[string]error // queues whose instances were not archived, and why
 	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
