@@ -125,7 +125,9 @@ func TestDoneOfARowThatIsNotKept(t *testing.T) {
 	require.True(t, b.commit(newMark(), false, unless).Turned[turned.ID])
 	stale := b.executing(nil)
 	stale.Token++
-	require.Empty(t, b.commit(newMark(), false, done(stale)).Applied)
+	left, err := b.Commit(t.Context(), me, newMark(), []store.Entry{done(stale)}, 0)
+	require.NoError(t, err)
+	require.Empty(t, left.Applied)
 	referred := b.executing(nil)
 	b.exec(`CREATE TABLE hosts (id bigint REFERENCES gendurable.gen_durable)`)
 	b.exec(`INSERT INTO hosts VALUES ($1)`, referred.ID)

@@ -41,7 +41,7 @@ var known = []string{
 	"locked_by", "lease_expires_at", "claim_token", "commit_id", "queue", "priority", "partition_key", "pick_lane", "paused",
 	"correlation_key", "correlation_scope", "correlation_guard",
 	"round", "children_pending", "dropped", "parent_id", "parent_round", "joined", "depth", "inserted_at", "updated_at",
-	"deadline", "labels", "trace", "gate", "place", "seat", "run_gate", "run_place", "aside_step",
+	"deadline", "labels", "trace", "gate", "place", "seat", "run_gate", "run_place", "aside_step", "retain", "progress",
 }
 
 var around = []string{itsInbox, itsChildren, itsBarrier, itsNext}

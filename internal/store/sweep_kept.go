@@ -34,6 +34,9 @@ func (s *Store) sweepKept(ctx context.Context, p PruneParams, sum *Pruned) error
 				return err
 			}
 		}
+		if len(keys) == 0 && after == "" {
+			return nil
+		}
 		if len(keys) < p.Limit {
 			break
 		}

@@ -153,7 +153,8 @@ func TestPruneNarrowsALockDown(t *testing.T) {
 }
 
 // T6: the sweep leaves locked instances for later. It neither waits nor narrows down: it sends a
-// look, a delete, and the statements of the tombstones and of the windows.
+// look, a delete, a look for rows with a retention of their own, and the statements of the kept
+// signals, the tombstones and the windows.
 func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
@@ -162,7 +163,7 @@ func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	stranger := b.begin()
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable FOR NO KEY UPDATE`)
 	require.Equal(t, store.Pruned{}, sweeper.prune(aDay))
-	require.EqualValues(t, 4, count.sent.Load())
+	require.EqualValues(t, 6, count.sent.Load())
 
 	b.ended("done", 30, "", "")
 	require.Equal(t, store.Pruned{Instances: 1}, sweeper.prune(aDay))
