@@ -31,7 +31,7 @@ func full() fsm.RawInstance {
 		ID: 7, Machine: "cart", Version: 2, Step: "end", Queue: "q", Priority: 1, Status: fsm.StatusDone, State: json.RawMessage(`{"id":1}`),
 		Result: json.RawMessage(`"r"`), Attempt: 2, Crashes: 3, Visit: 4, Failure: "f", LastError: "e", Key: "k", PartitionKey: "p", Paused: true,
 		EligibleAt: at, InsertedAt: at, FinishedAt: at,
-		Deadline: at, Labels: map[string]string{"customer": "7"},
+		Deadline: at, Labels: map[string]string{"customer": "7"}, Progress: json.RawMessage(`{"pages":3}`),
 	}
 }
 
@@ -44,7 +44,7 @@ func TestInstanceAsJSON(t *testing.T) {
 	require.JSONEq(t, `{"instances": [{"id": 7, "machine": "cart", "version": 2, "step": "end", "queue": "q", "priority": 1, "status": "done",
 		"state": {"id": 1}, "result": "r", "attempt": 2, "crashes": 3, "visit": 4, "failure": "f", "last_error": "e", "key": "k",
 		"partition_key": "p", "paused": true, "eligible_at": "1970-01-01T00:00:01Z", "inserted_at": "1970-01-01T00:00:01Z",
-		"finished_at": "1970-01-01T00:00:01Z", "deadline": "1970-01-01T00:00:01Z", "labels": {"customer": "7"}}], "next": "c"}`, string(text))
+		"finished_at": "1970-01-01T00:00:01Z", "deadline": "1970-01-01T00:00:01Z", "labels": {"customer": "7"}, "progress": {"pages": 3}}], "next": "c"}`, string(text))
 	text, err = json.Marshal(fsm.RawInstance{ID: 1})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"id": 1, "machine": "", "version": 0, "step": "", "queue": "", "priority": 0, "status": "", "state": null, "result": null,

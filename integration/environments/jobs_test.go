@@ -65,6 +65,13 @@ func clientTasks() []task {
 			_, err := eng.Signal(ctx, g.live, paid.With(order{}).DedupKey("d"))
 			return err
 		}},
+		{"keep a signal", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			if _, err := eng.Signal(ctx, fsm.Key("nobody"), paid.With(order{}).KeepFor(time.Hour)); err != nil {
+				return err
+			}
+			_, err := eng.Insert(ctx, patient.New(order{}).Key("nobody"))
+			return err
+		}},
 		{"signal or insert", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			for range 2 {
 				if _, err := eng.SignalOrInsert(ctx, patient.New(order{}).Key("s"), paid.With(order{})); err != nil {
@@ -149,6 +156,9 @@ func observerTasks() []task {
 		{"signals", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Ent().Signal.Query().All(ctx)
 			_, more := eng.Ent().Window.Query().All(ctx)
+			if more == nil {
+				_, more = eng.Ent().KeptSignal.Query().All(ctx)
+			}
 			return errors.Join(err, more)
 		}},
 	}
@@ -267,7 +277,7 @@ func newDesk(t *testing.T, job string) *desk {
 // does makes the role do a task, on fresh instances.
 func (d *desk) does(one task) error {
 	d.t.Helper()
-	execute(d.t, d.admin, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.windows`)
+	execute(d.t, d.admin, `TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.windows, gendurable.kept_signals`)
 	execute(d.t, d.admin, `INSERT INTO gendurable.definitions (definition, machine, version, graph)
 		VALUES ('double/1', 'double', 1, '{"steps": [{"name": "start"}]}') ON CONFLICT DO NOTHING`)
 	boss, err := engine.New(engine.Config{Pool: d.admin, Logger: quiet, Schedules: []engine.Schedule{engine.Every(scheduled, 24*time.Hour, double.New(order{}))}})
@@ -404,7 +414,7 @@ func TestNoJobCanDoAnothers(t *testing.T) {
 				require.ErrorContains(t, err, "42501", statement)
 			}
 			if job == "observer" {
-				for _, table := range []string{"gen_durable", "signals", "paused_queues", "workers", "schedules", "gates", "windows"} {
+				for _, table := range []string{"gen_durable", "signals", "paused_queues", "workers", "schedules", "gates", "windows", "kept_signals"} {
 					_, err := d.pool.Exec(t.Context(), "DELETE FROM gendurable."+table)
 					require.ErrorContains(t, err, "42501", table)
 				}
