@@ -1,0 +1,85 @@
+package engine_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+type exported struct{ Pages int }
+
+// A signal comes before its instance, which publishes what it has come to, and goes with its Done.
+// Engines that never start keep and take signals, too, in transactions of the host as well.
+func TestKeptSignalProgressAndRetention(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	m := fsm.Declare[int, string]("export", fsm.Retain(fsm.Retention{Done: fsm.RetainNone}))
+	published := make(chan error, 1)
+	e := working(t, pool, rarely, func(c *engine.Config) {
+		c.Machines = []fsm.Definition{m.Define(
+			fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				if err := v.Publish(ctx, exported{Pages: v.State}); err != nil {
+					return nil, err
+				}
+				published <- v.Publish(ctx, strings.Repeat("x", fsm.MaxProgressBytes))
+				return v.Await("paid", v.State, paid), nil
+			}),
+			fsm.Step("paid", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				if n, ok, err := paid.First(v); err != nil || !ok || n < 0 {
+					return v.Await("paid", v.State, paid), err
+				}
+				return v.Done("paid"), nil
+			}))}
+	})
+	client := open(t, pool)
+	key := fsm.Key("export:1")
+	d, err := client.Signal(t.Context(), key, paid.With(1).DedupKey("d").KeepFor(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, engine.Delivery{Kept: true}, d)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	d, err = client.WithPgx(tx).Signal(t.Context(), key, paid.With(1).DedupKey("d").KeepFor(time.Hour))
+	require.NoError(t, err)
+	require.Equal(t, engine.Delivery{Kept: true, Duplicate: true}, d)
+	require.NoError(t, tx.Commit(t.Context()))
+	for field, bad := range map[string]fsm.Message{"keep_for": paid.With(1).KeepFor(0), "100 years": paid.With(1).KeepFor(fsm.MaxDelay + 1)} {
+		_, err := client.Signal(t.Context(), key, bad)
+		require.ErrorContains(t, err, field)
+	}
+	_, err = client.Signal(t.Context(), key, paid.With(1))
+	require.ErrorIs(t, err, engine.ErrNoTarget)
+
+	id, err := client.Insert(t.Context(), m.New(7).Key(key))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-published, fsm.ErrTooLarge)
+	_, err = e.Wait(within(t), id)
+	require.ErrorIs(t, err, engine.ErrNotFound, "the row has gone with its Done")
+
+	stays, err := client.Insert(t.Context(), m.New(8).Key(key).Retain(fsm.Retention{Done: time.Hour}))
+	require.NoError(t, err)
+	require.ErrorIs(t, <-published, fsm.ErrTooLarge)
+	i, err := m.WaitParked(within(t), client, stays, -1)
+	require.NoError(t, err)
+	progress, ok, err := fsm.ProgressOf[exported](client, i)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, exported{Pages: 8}, progress)
+	_, err = client.Signal(t.Context(), key, paid.With(1).KeepFor(time.Hour))
+	require.NoError(t, err)
+	ended, err := e.Wait(within(t), stays)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"Pages": 8}`, string(ended.Progress))
+	_, ok, err = fsm.ProgressOf[exported](client, fsm.RawInstance{})
+	require.NoError(t, err)
+	require.False(t, ok)
+	_, _, err = fsm.ProgressOf[int](client, ended)
+	var wrong *fsm.DecodeError
+	require.ErrorAs(t, err, &wrong)
+}
