@@ -202,6 +202,9 @@ func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec, by store.By
 	if slices.ContainsFunc(specs, (*step.Spec).Ruled) {
 		defer e.explain(ctx, slices.Concat(toWrite, toRule), &err)
 	}
+	if e.store.Keeping() {
+		defer e.explain(ctx, slices.Concat(toWrite, toTake), &err)
+	}
 	insertion := e.store.Insertion(specs)
 	insertion.Ask(by)
 	t := task{doing: "insert", attrs: []slog.Attr{slog.Int("instances", len(specs))}}

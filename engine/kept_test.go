@@ -16,13 +16,13 @@ import (
 type exported struct{ Pages int }
 
 // A signal comes before its instance, which publishes what it has come to, and goes with its Done.
-// Engines that never start keep and take signals, too, in transactions of the host as well.
+// An engine that never starts keeps signals, too, in transactions of the host as well.
 func TestKeptSignalProgressAndRetention(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
 	m := fsm.Declare[int, string]("export", fsm.Retain(fsm.Retention{Done: fsm.RetainNone}))
 	published := make(chan error, 1)
-	e := working(t, pool, rarely, func(c *engine.Config) {
+	e := open(t, pool, rarely, func(c *engine.Config) {
 		c.Machines = []fsm.Definition{m.Define(
 			fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
 				if err := v.Publish(ctx, exported{Pages: v.State}); err != nil {
@@ -56,13 +56,15 @@ func TestKeptSignalProgressAndRetention(t *testing.T) {
 	_, err = client.Signal(t.Context(), key, paid.With(1))
 	require.ErrorIs(t, err, engine.ErrNoTarget)
 
-	id, err := client.Insert(t.Context(), m.New(7).Key(key))
+	require.NoError(t, e.Start(t.Context()), "which notes that signals are kept")
+	defer func() { require.NoError(t, e.Stop(context.Background())) }()
+	id, err := e.Insert(t.Context(), m.New(7).Key(key))
 	require.NoError(t, err)
 	require.ErrorIs(t, <-published, fsm.ErrTooLarge)
 	_, err = e.Wait(within(t), id)
 	require.ErrorIs(t, err, engine.ErrNotFound, "the row has gone with its Done")
 
-	stays, err := client.Insert(t.Context(), m.New(8).Key(key).Retain(fsm.Retention{Done: time.Hour}))
+	stays, err := e.Insert(t.Context(), m.New(8).Key(key).Retain(fsm.Retention{Done: time.Hour}))
 	require.NoError(t, err)
 	require.ErrorIs(t, <-published, fsm.ErrTooLarge)
 	i, err := m.WaitParked(within(t), client, stays, -1)
@@ -71,7 +73,7 @@ func TestKeptSignalProgressAndRetention(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, exported{Pages: 8}, progress)
-	_, err = client.Signal(t.Context(), key, paid.With(1).KeepFor(time.Hour))
+	_, err = e.Signal(t.Context(), key, paid.With(1).KeepFor(time.Hour))
 	require.NoError(t, err)
 	ended, err := e.Wait(within(t), stays)
 	require.NoError(t, err)

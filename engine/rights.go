@@ -46,7 +46,9 @@ var (
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
 		right("gen_durable_id_seq", "USAGE"))
 
-	// toKeep is what a message that is to be kept takes beside toWrite, and an insert that takes it.
+	// toTake is what an insert takes beside toWrite that takes kept messages, and toKeep what a message
+	// takes that is to be kept.
+	toTake = right("kept_signals", "SELECT", "DELETE")
 	toKeep = slices.Concat(right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("gen_durable", "DELETE"))
 
 	// toRule is what inserts by a policy or in a window take beside toWrite.

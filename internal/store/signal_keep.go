@@ -182,6 +182,9 @@ func (s *Store) takeKept(list []*step.Spec, out []Inserted) []entpgx.Stmt {
 // keepingSQL reads whether signals are kept.
 const keepingSQL = `SELECT EXISTS (SELECT FROM {s}.kept_signals)`
 
+// Keeping reports whether the process' inserts take kept signals.
+func (s *Store) Keeping() bool { return s.keeping.Load() }
+
 // NoteKeeping notes whether signals are kept, so that the process' inserts take them. Once noted it
 // stays.
 func (s *Store) NoteKeeping(ctx context.Context) error {
