@@ -46,8 +46,8 @@ var (
 	toWrite = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "INSERT", "UPDATE"), right("signals", "SELECT", "INSERT"),
 		right("gen_durable_id_seq", "USAGE"))
 
-	// toTake is what an insert takes beside toWrite that takes kept messages, and toKeep what a message
-	// takes that is to be kept.
+	// toTake is what an insert takes beside toWrite that takes kept messages, and toKeep what a
+	// message takes that is to be kept.
 	toTake = right("kept_signals", "SELECT", "DELETE")
 	toKeep = slices.Concat(right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("gen_durable", "DELETE"))
 

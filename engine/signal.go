@@ -33,8 +33,8 @@ type Delivery struct {
 // puts it into the inbox before a step can run. At most 1,000 are kept for a key, and no more than
 // Limits.Inbox. They are no longer Duplicates of each other once they have expired.
 //
-// Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull, also where too many
-// are kept; ErrTooLarge for a payload over the limit; ErrUnknown.
+// Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull, also where too
+// many are kept; ErrTooLarge for a payload over the limit; ErrUnknown.
 func (w writer) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (d Delivery, err error) {
 	call := func() Call { return Call{Verb: "signal", Signal: m.Name(), To: to} }
 	err = w.around(ctx, call, func(ctx context.Context) ([]fsm.ID, error) {

@@ -98,7 +98,7 @@ func (m Machine[S, R]) Version() int { return m.d.version }
 // New describes an instance to insert or to spawn. It begins at the initial step, with this state.
 func (m Machine[S, R]) New(state S) Spec {
 	return Spec{
-		o:        Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline,
+		o: Options{Machine: m.d.name, Version: m.d.version, Step: m.d.initial, Queue: m.d.queue, Deadline: m.d.deadline,
 			Retain: m.d.retain},
 		state:    state,
 		declared: errors.Join(m.d.faults()...),

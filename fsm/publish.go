@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 )
 
@@ -39,6 +38,6 @@ func ProgressOf[P, S, R any](from Reader, of Instance[S, R]) (progress P, ok boo
 	if len(of.Progress) == 0 {
 		return progress, false, nil
 	}
-	progress, err = decode[P](from.Codec(), json.RawMessage(of.Progress), "progress")
+	progress, err = decode[P](from.Codec(), of.Progress, "progress")
 	return progress, err == nil, err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// RetainNone, in a [Retention], keeps an instance not at all.
+// RetainNone keeps an instance not at all, in a field of a [Retention].
 const RetainNone = step.RetainNone
 
 // Retention says how long an instance is kept after its end, by how it ends. A zero field is what

@@ -59,8 +59,8 @@ func (s Statuses) Value() (driver.Value, error) {
 	return formatArray(elements), nil
 }
 
-// Micros is a bigint[] column: durations in microseconds. Nil is NULL. A negative element stands for
-// none, and so does a NULL element.
+// Micros is a bigint[] column: durations in microseconds. Nil is NULL. A negative element stands
+// for none, and so does a NULL element.
 type Micros []int64
 
 // Scan reads the text form of a one-dimensional array.

@@ -50,8 +50,8 @@ type Sender struct {
 // the repetition finds no target, the target may have ended by this very signal: that is an
 // ErrUnknown, too.
 //
-// A message to a key that is to be kept is kept if there is no target, unless that may be so since an
-// attempt before has delivered it.
+// A message to a key that is to be kept is kept if there is no target, unless that may be so since
+// an attempt before has delivered it.
 func (s *Sender) Send(ctx context.Context, to fsm.Target, m *step.Signal) (store.Delivery, error) {
 	address, err := Resolve(to)
 	if err != nil {

@@ -312,7 +312,11 @@ type Spec struct {
 
 // Retain says how long an instance is kept after its end, by how it ends. A zero field is no say;
 // RetainNone is not at all.
-type Retain struct{ Done, Failed, Cancelled time.Duration }
+type Retain struct {
+	Done      time.Duration `json:"done,omitempty"`
+	Failed    time.Duration `json:"failed,omitempty"`
+	Cancelled time.Duration `json:"cancelled,omitempty"`
+}
 
 // RetainNone keeps an ended instance not at all.
 const RetainNone time.Duration = -1

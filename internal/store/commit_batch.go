@@ -119,8 +119,8 @@ func (u *unless) add(c *step.Claim, o *step.Unless) {
 	}
 }
 
-// drops reports whether the row goes with the outcome. A child's result is its parent's to read, and
-// a parent goes after its children, whose rows the deletion would have to write.
+// drops reports whether the row goes with the outcome. A child's result is its parent's to read,
+// and a parent goes after its children, whose rows the deletion would have to write.
 func (e *Entry) drops() bool { return e.Drop && e.plainEnd() && e.Claim.Round == 0 }
 
 // plainEnd reports whether the narrow statement for instances that are done may end it: that one

@@ -68,9 +68,9 @@ WHERE s.target_id = ANY($1::bigint[])
 RETURNING s.id, s.target_id, s.name, s.consumed_at)
 SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`
 
-// dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider, so
-// that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator) finds
-// no row then, and no target. One that unlessSQL lets go on is not done. $1 ids $2 mark
+// dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider,
+// so that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator)
+// finds no row then, and no target. One that unlessSQL lets go on is not done. $1 ids $2 mark
 const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid AND g.status = 'done'`
 
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It

@@ -66,7 +66,9 @@ func TestInsertionsStoreRetentions(t *testing.T) {
 func TestPruneByOwnRetention(t *testing.T) {
 	b := newBench(t)
 	const hours = 3600_000_000
-	kept := func(done, failed, cancelled int) string { return "'{" + number(done) + "," + number(failed) + "," + number(cancelled) + "}'" }
+	kept := func(done, failed, cancelled int) string {
+		return "'{" + number(done) + "," + number(failed) + "," + number(cancelled) + "}'"
+	}
 	b.ended("done", 2, "retain", kept(1*hours, -1, -1))
 	b.ended("failed", 2, "retain", kept(-1, 1*hours, -1))
 	b.ended("done", 1, "retain", kept(0, -1, -1))

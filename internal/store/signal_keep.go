@@ -15,15 +15,15 @@ import (
 // A signal to a correlation key that nobody occupies can be kept for the key's first occupant. The
 // insert of that instance takes it, in its own transaction, before anybody can claim the instance.
 //
-// Keeping and inserting meet in the unique index of the keys. The keeper inserts an instance of the
-// key, which it deletes in the same transaction: nobody ever sees it, but until the commit the entry
-// is there, and whoever inserts the key waits for it.
+// Keeping and inserting meet in the unique index of the keys. The keeper inserts an instance of
+// the key, which it deletes in the same transaction: nobody ever sees it, but until the commit the
+// entry is there, and whoever inserts the key waits for it.
 //
 //   - If the keeper has the entry first, the insertion waits for its commit. The statement by which
 //     the insertion takes kept signals follows it, so its snapshot has the signal.
-//   - If the insertion has the entry first, the keeper waits for its commit, then inserts nothing and
-//     keeps nothing. It looks again, finds the occupant, and delivers. If the insertion rolls back,
-//     the keeper goes on and keeps.
+//   - If the insertion has the entry first, the keeper waits for its commit, then inserts nothing
+//     and keeps nothing. It looks again, finds the occupant, and delivers. If the insertion rolls
+//     back, the keeper goes on and keeps.
 //   - Two keepers of one key follow each other likewise, so duplicates and the number of kept
 //     signals are exact.
 //
@@ -116,8 +116,8 @@ func (s *Store) keep(to Address, m *step.Signal, inbox int, send send) (Delivery
 	return Delivery{}, errors.New("the correlation key was taken and freed again at every attempt: try again")
 }
 
-// Keep delivers a signal to the live instance that occupies a key, as Deliver does, or else keeps it
-// for the first that does, for at most m.Keep. It takes one transaction and one round trip. Its
+// Keep delivers a signal to the live instance that occupies a key, as Deliver does, or else keeps
+// it for the first that does, for at most m.Keep. It takes one transaction and one round trip. Its
 // errors are those of Deliver, and an *EndedError.
 func (s *Store) Keep(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
 	got, err := s.keep(to, m, inbox, func(stmts ...entpgx.Stmt) error { return s.transaction(ctx, slowLock, stmts...) })
@@ -141,9 +141,9 @@ func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int
 
 // takeKeptSQL moves the kept signals of keys into the inboxes of the live instances that occupy
 // them, and wakes those that await one. It locks the instances first, as a delivery does (T1), but
-// waits for none: the sweep comes again. An insertion sends it after its rows, which nobody else can
-// have locked. A signal whose dedup key the inbox knows is dropped, as a duplicate. The inbox may
-// hold more than its bound by what was kept. It returns the queues of instances that it woke.
+// waits for none: the sweep comes again. An insertion sends it after its rows, which nobody else
+// can have locked. A signal whose dedup key the inbox knows is dropped, as a duplicate. The inbox
+// may hold more than its bound by what was kept. It returns the queues of instances that it woke.
 // $1 keys
 const takeKeptSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 t AS MATERIALIZED (
