@@ -1,9 +1,12 @@
 -- atlas:txmode none
 
--- By it the GC finds instances that have a retention of their own.
+-- By it the GC finds instances whose own retention has ended.
 CREATE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_retained"
-  ON "gen_durable" ("finished_at")
-  WHERE (retain IS NOT NULL AND finished_at IS NOT NULL);
+  ON "gen_durable" ((timezone('UTC', finished_at)
+    + least(CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000)
+    * interval '00:00:00.000001'))
+  WHERE (finished_at IS NOT NULL
+    AND CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0);
 
 -- A build that was cut off leaves an invalid index behind, which IF NOT EXISTS takes for a finished one. The rest replaces such a
 -- one, and has nothing to do otherwise.
@@ -17,8 +20,11 @@ END $$;
 DROP INDEX CONCURRENTLY IF EXISTS "gen_durable_retained_cut_off";
 
 CREATE INDEX CONCURRENTLY IF NOT EXISTS "gen_durable_retained"
-  ON "gen_durable" ("finished_at")
-  WHERE (retain IS NOT NULL AND finished_at IS NOT NULL);
+  ON "gen_durable" ((timezone('UTC', finished_at)
+    + least(CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000)
+    * interval '00:00:00.000001'))
+  WHERE (finished_at IS NOT NULL
+    AND CASE WHEN status = 'done' THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0);
 
 DO $$ BEGIN
   IF EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('gen_durable_retained') AND NOT indisvalid) THEN

@@ -245,7 +245,7 @@ var (
 				Unique:  false,
 				Columns: []*schema.Column{GenDurableColumns[28]},
 				Annotation: &entsql.IndexAnnotation{
-					Where: "retain IS NOT NULL AND finished_at IS NOT NULL",
+					Where: "finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0",
 				},
 			},
 			{

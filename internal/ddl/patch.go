@@ -6,6 +6,8 @@ import (
 	"ariga.io/atlas/sql/postgres"
 	"ariga.io/atlas/sql/schema"
 	entschema "entgo.io/ent/dialect/sql/schema"
+
+	gschema "github.com/gendurable/gendurable/schema"
 )
 
 // patcher adds to ent's tables what ent cannot express.
@@ -26,6 +28,10 @@ func (p *patcher) table(table *schema.Table) error {
 		// catalogs differ.
 		if index.Name == "signals_target_id_dedup_key_key" {
 			index.AddAttrs(postgres.UniqueConstraint(index.Name))
+		}
+		if index.Name == "gen_durable_retained" { // ent knows indexes of columns only
+			index.Parts = nil
+			index.AddExprs(&schema.RawExpr{X: "(" + gschema.RetainedUntil + ")"})
 		}
 	}
 	return nil

@@ -159,7 +159,7 @@ CREATE UNIQUE INDEX "gen_durable_run" ON "gen_durable" ("run_gate", "run_place")
 -- Create index "gen_durable_finished" to table: "gen_durable"
 CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finished_at IS NOT NULL;
 -- Create index "gen_durable_retained" to table: "gen_durable"
-CREATE INDEX "gen_durable_retained" ON "gen_durable" ("finished_at") WHERE retain IS NOT NULL AND finished_at IS NOT NULL;
+CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
 -- Create index "gen_durable_expiry" to table: "gen_durable"

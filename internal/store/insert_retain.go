@@ -53,14 +53,21 @@ func retainText(r step.Retain) string {
 	return fmt.Sprintf("{%d,%d,%d}", us(r.Done), us(r.Failed), us(r.Cancelled))
 }
 
-// retainedFor is the retention of an instance, in µs. g stands for its row. An instance that was
-// cancelled has that of failed ones if its own says nothing else. The bound keeps what foreign SQL
-// may have written from being more than Postgres can subtract.
+// ownRetention is how long an instance that has ended is kept by its own retention, in µs: negative
+// or NULL if it has none for how it ended. One that was cancelled is kept as one that failed, if its
+// own retention says nothing else. untilText is when that ends, as a time in UTC. The texts are
+// those of the index gen_durable_retained.
+const (
+	ownRetention = `CASE WHEN g.status = 'done'::{s}.durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ` +
+		`ELSE g.retain[2] END`
+	untilText = `(timezone('UTC', g.finished_at) + least(` + ownRetention + `, 3162240000000000) * interval '00:00:00.000001')`
+)
+
+// retainedFor is the retention of an instance that has ended, in µs. g stands for its row. The bound
+// keeps what foreign SQL may have written from being more than Postgres can subtract.
 //
 // $1, $2, $3 the process' retention of done, failed and cancelled, µs
 func retainedFor(g string) string {
-	return strings.ReplaceAll(`least(100 * 366 * 86400000000::bigint, CASE
-    WHEN g.status = 'done' THEN CASE WHEN g.retain[1] >= 0 THEN g.retain[1] ELSE $1::bigint END
-    WHEN g.failure = 'cancelled' THEN CASE WHEN g.retain[3] >= 0 THEN g.retain[3] WHEN g.retain[2] >= 0 THEN g.retain[2] ELSE $3::bigint END
-    ELSE CASE WHEN g.retain[2] >= 0 THEN g.retain[2] ELSE $2::bigint END END)`, "g.", g+".")
+	return strings.ReplaceAll(`CASE WHEN coalesce(`+ownRetention+`, -1) >= 0 THEN least(`+ownRetention+`, 3162240000000000)
+    WHEN g.status = 'done' THEN $1::bigint WHEN g.failure = 'cancelled' THEN $3::bigint ELSE $2::bigint END`, "g.", g+".")
 }

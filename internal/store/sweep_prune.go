@@ -50,7 +50,7 @@ type Pruned struct {
 func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	var sum Pruned
 	for _, text := range []string{pruneDueSQL, pruneRetainedSQL} {
-		var last lastDue
+		var last lastDue // of each of the two, in the order of its index
 		for more := true; more; {
 			page, err := s.due(ctx, p, text, &last)
 			if err != nil {
@@ -96,15 +96,17 @@ var prunable = `
 var pruneDueSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT g.finished_at, g.id FROM {s}.gen_durable g
 WHERE g.finished_at < (SELECT now FROM c) - least($1::bigint, $2::bigint, $3::bigint) * interval '1 microsecond'
-  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND g.retain IS NULL AND ` + prunable + `
+  AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND coalesce(` + ownRetention + `, -1) < 0 AND ` + prunable + `
 ORDER BY g.finished_at, g.id LIMIT $6::bigint`
 
-// pruneRetainedSQL is pruneDueSQL for rows with a retention of their own, from their own index. It
-// passes over those that are not due yet. $4, $5 end and id of the last page's last row $6 limit
+// pruneRetainedSQL is pruneDueSQL for rows with a retention of their own. It reads them from an
+// index of when that ends, so it visits only rows that are due, however many others are kept, and
+// for however long. $4, $5 when the retention of the last page's last row ended, and its id $6 limit
 var pruneRetainedSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT g.finished_at, g.id FROM {s}.gen_durable g
-WHERE g.finished_at IS NOT NULL AND (g.finished_at, g.id) > ($4::timestamptz, $5::bigint) AND g.retain IS NOT NULL AND ` + prunable + `
-ORDER BY g.finished_at, g.id LIMIT $6::bigint`
+SELECT ` + untilText + ` AT TIME ZONE 'UTC', g.id FROM {s}.gen_durable g
+WHERE g.finished_at IS NOT NULL AND ` + ownRetention + ` >= 0 AND ` + untilText + ` < timezone('UTC', (SELECT now FROM c))
+  AND (` + untilText + `, g.id) > (timezone('UTC', $4::timestamptz), $5::bigint) AND ` + prunable + `
+ORDER BY ` + untilText + `, g.id LIMIT $6::bigint`
 
 // lastDue is the last row of a page.
 type lastDue struct {
