@@ -26,7 +26,7 @@ const (
 
 func (d database) indexes(t *testing.T) []string {
 	t.Helper()
-	return column[string](t, d, `SELECT replace(indexdef, 'gendurable.', '') FROM pg_indexes
+	return column[string](t, d, `SELECT regexp_replace(replace(indexdef, 'gendurable.', ''), '\s+', ' ', 'g') FROM pg_indexes
 		WHERE schemaname = 'gendurable' AND tablename IN ('gen_durable', 'signals') ORDER BY indexname`)
 }
 
@@ -136,7 +136,7 @@ var (
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
 		CREATE UNIQUE INDEX gen_durable_place ON gen_durable USING btree (gate, place) WHERE (place IS NOT NULL)
 		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
-		CREATE INDEX gen_durable_retained ON gen_durable USING btree (finished_at) WHERE ((retain IS NOT NULL) AND (finished_at IS NOT NULL))
+		CREATE INDEX gen_durable_retained ON gen_durable USING btree (((timezone('UTC'::text, finished_at) + ((LEAST( CASE WHEN (status = 'done'::durable_status) THEN retain[1] WHEN ((failure = 'cancelled'::text) AND (retain[3] >= 0)) THEN retain[3] ELSE retain[2] END, '3162240000000000'::bigint))::double precision * '00:00:00.000001'::interval)))) WHERE ((finished_at IS NOT NULL) AND ( CASE WHEN (status = 'done'::durable_status) THEN retain[1] WHEN ((failure = 'cancelled'::text) AND (retain[3] >= 0)) THEN retain[3] ELSE retain[2] END >= 0))
 		CREATE UNIQUE INDEX gen_durable_run ON gen_durable USING btree (run_gate, run_place) WHERE ((run_place IS NOT NULL) AND (finished_at IS NULL))
 		CREATE UNIQUE INDEX gen_durable_seat ON gen_durable USING btree (queue, seat) WHERE (seat IS NOT NULL)
 		CREATE INDEX gen_durable_stray ON gen_durable USING btree (queue, fsm, fsm_version, aside_step, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 4))
