@@ -54,8 +54,8 @@ func retainText(r step.Retain) string {
 }
 
 // ownRetention is how long an instance that has ended is kept by its own retention, in µs: negative
-// or NULL if it has none for how it ended. One that was cancelled is kept as one that failed, if its
-// own retention says nothing else. untilText is when that ends, as a time in UTC. The texts are
+// or NULL if it has none for how it ended. One that was cancelled is kept as one that failed, if
+// its own retention says nothing else. untilText is when that ends, as a time in UTC. The texts are
 // those of the index gen_durable_retained.
 const (
 	ownRetention = `CASE WHEN g.status = 'done'::{s}.durable_status THEN g.retain[1] WHEN g.failure = 'cancelled' AND g.retain[3] >= 0 THEN g.retain[3] ` +
@@ -63,8 +63,8 @@ const (
 	untilText = `(timezone('UTC', g.finished_at) + least(` + ownRetention + `, 3162240000000000) * interval '00:00:00.000001')`
 )
 
-// retainedFor is the retention of an instance that has ended, in µs. g stands for its row. The bound
-// keeps what foreign SQL may have written from being more than Postgres can subtract.
+// retainedFor is the retention of an instance that has ended, in µs. g stands for its row. The
+// bound keeps what foreign SQL may have written from being more than Postgres can subtract.
 //
 // $1, $2, $3 the process' retention of done, failed and cancelled, µs
 func retainedFor(g string) string {
