@@ -52,6 +52,12 @@ func debtOf(n, per string) string {
 //     than the burst begins when nothing is owed, and is paid off.
 //   - picked: of those, in the order of turns, what the totals of the gates leave, and what is
 //     wanted.
+//   - turn: where the next claim goes on. Behind the last row that was picked, within its key's turn:
+//     what comes after it may have been met, and has had nothing, as where a total was used up. If
+//     nothing was picked and all keys were met, or nothing was wanted, where this claim began: or
+//     else a key would lose the rest of its turn, or have another, whenever places are scarce. If
+//     somebody has rows locked that were met, or there are too many keys without a place, behind the
+//     last key that was met, so that no key is always met in vain.
 //   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
 //     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
 //
@@ -187,7 +193,11 @@ sum AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved, count(*) FILTER (WHERE act IN (2, 6)) AS left,
     array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
     array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing FROM moved),
-last AS (SELECT k, j, used, weight FROM picked ORDER BY nth DESC LIMIT 1)
+last AS (SELECT k, j, used, weight FROM picked ORDER BY nth DESC LIMIT 1),
+turn AS (
+  SELECT c.want = 0 OR l.k IS NULL AND m.met < c.want AND m.n < $8::int AS stays,
+    l.k IS NOT NULL AND (sum.claimed + sum.moved >= c.want OR m.around OR m.n < $8::int) AS ends, l.k, (l.j + l.used) % l.weight AS used, m.last
+  FROM sum CROSS JOIN c CROSS JOIN met m LEFT JOIN last l ON true)
 SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.claimed')::bigint[] || coalesce(sum.ids, '{}'))::text, false) ||
     set_config('gendurable.awaiting', (current_setting('gendurable.awaiting')::bigint[] || coalesce(sum.awaiting, '{}'))::text, false) ||
     set_config('gendurable.fencing', (current_setting('gendurable.fencing')::bigint[] || coalesce(sum.fencing, '{}'))::text, false) ||
@@ -200,10 +210,10 @@ SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.clai
         THEN least(p.cost, p.burst) - p.cost ELSE 1 END AS tokens FROM paid p WHERE p.rate IS NOT NULL) u WHERE u.tokens > 0),
     (SELECT min(ceil((u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) - u.total_burst) * u.total_per / u.total_rate))::bigint
       FROM sums u WHERE u.owes + u.gate_spent - u.cost + least(u.cost, u.total_burst) > u.total_burst)),
-  EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN sum.claimed + sum.moved >= c.want THEN coalesce((SELECT l.k FROM last l), m.last) ELSE m.last END,
-  CASE WHEN sum.claimed + sum.moved >= c.want THEN coalesce((SELECT (l.j + l.used) % l.weight FROM last l), 0) ELSE 0 END,
+  EXISTS (SELECT FROM walk w WHERE w.crowded), CASE WHEN t.stays THEN $6::text WHEN t.ends THEN t.k ELSE t.last END,
+  CASE WHEN t.stays THEN $7::int WHEN t.ends THEN t.used ELSE 0 END,
   (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM sum CROSS JOIN c CROSS JOIN met m`)
+FROM sum CROSS JOIN c CROSS JOIN met m CROSS JOIN turn t`)
 
 // readLine reads the one row of lineSQL.
 func (c *Claimed) readLine(rows pgx.Rows) error {
