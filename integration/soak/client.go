@@ -94,10 +94,11 @@ var kinds = []struct {
 	share  int
 	pursue func(*undertaking, context.Context)
 }{
-	{8, (*undertaking).single},
-	{7, (*undertaking).queueUp},
+	{7, (*undertaking).single},
+	{6, (*undertaking).queueUp},
 	{6, (*undertaking).reserve},
-	{8, (*undertaking).chain},
+	{7, (*undertaking).chain},
+	{3, (*undertaking).muster},
 	{27, (*undertaking).correspond},
 	{5, (*undertaking).crowd},
 	{17, (*undertaking).collect},

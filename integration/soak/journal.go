@@ -52,6 +52,7 @@ const (
 	evHandled   = "handled"   // its handler returns
 	evCommitted = "committed" // the engine says that an outcome is durable
 	evStale     = "stale"     // or that it came too late
+	evTogether  = "together"  // a batch step is called for several
 	evJoined    = "joined"    // a step has got its children
 	evAccepted  = "accepted"  // an insert is acknowledged
 	evDuplicate = "duplicate" // or its key is occupied

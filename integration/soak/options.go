@@ -82,6 +82,7 @@ var floors = map[string]int{
 	schedulesDeleted: 5,
 
 	gatesChanged: 60,
+	togethers:    60,
 }
 
 // Operators and hosts act in these ways. An act counts where it is known to have taken effect.
@@ -103,6 +104,7 @@ const (
 	schedulesDeleted = "deleted schedules"
 
 	gatesChanged = "changed gates"
+	togethers    = "calls of batch steps for several"
 )
 
 // The kinds of faults.

@@ -28,6 +28,8 @@ func acted(e *event) string {
 		}[e.Detail]
 	case evFired:
 		return firings
+	case evTogether:
+		return togethers
 	case evMeddled:
 		return map[string]string{
 			string(engine.VerbRunSchedule): schedulesRun, string(engine.VerbPauseSchedule): schedulesPaused,

@@ -91,6 +91,7 @@ func (p player) definitions(old bool) []fsm.Definition {
 		collector.Define(p.step("start", p.park("gather")), p.step("gather", p.gather), p.step("sum", p.finish)).OnError(p.handle),
 		timer.Define(p.step("start", p.park("rang")), p.step("rang", p.rang)).OnError(p.handle),
 		teller.Define(p.step("start", p.advance("book")), p.step("book", p.book)).OnError(p.handle),
+		p.squad(),
 		family.Define(p.step("start", p.found), p.step("spawn", p.spawn), p.step("join", p.join)).OnError(p.handle),
 	}
 	if old {
