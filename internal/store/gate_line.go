@@ -52,12 +52,12 @@ func debtOf(n, per string) string {
 //     than the burst begins when nothing is owed, and is paid off.
 //   - picked: of those, in the order of turns, what the totals of the gates leave, and what is
 //     wanted.
-//   - turn: where the next claim goes on. Behind the last row that was picked, within its key's turn:
-//     what comes after it may have been met, and has had nothing, as where a total was used up. If
-//     nothing was picked and all keys were met, or nothing was wanted, where this claim began: or
-//     else a key would lose the rest of its turn, or have another, whenever places are scarce. If
-//     somebody has rows locked that were met, or there are too many keys without a place, behind the
-//     last key that was met, so that no key is always met in vain.
+//   - turn: where the next claim goes on. Behind the last row that was picked, within its key's
+//     turn: what comes after it may have been met, and has had nothing, as where a total was used
+//     up. If nothing was picked and all keys were met, or nothing was wanted, where this claim
+//     began: or else a key would lose the rest of its turn, or have another, whenever places are
+//     scarce. If somebody has rows locked that were met, or there are too many keys without a place,
+//     behind the last key that was met, so that no key is always met in vain.
 //   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
 //     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
 //
