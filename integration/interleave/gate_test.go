@@ -270,7 +270,7 @@ var quiet = map[string]bool{"begin": true, "audit": true, "settings": true, "pru
 const commitOfReads = "commit of reads"
 
 // onlyReads are statements that lock nothing and write nothing.
-var onlyReads = map[string]bool{"settings": true, "claim read": true, "claim inbox": true, "get": true, "children": true}
+var onlyReads = map[string]bool{"settings": true, "claim read": true, "claim inbox": true, "get": true, "children": true, "unmoved": true, "strays": true}
 
 // labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
@@ -281,7 +281,8 @@ var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},
-	{"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
+	{"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.migrate'", "migrate"}, {"g.state::text, g.xmin::text", "unmoved"},
+	{"THEN 4 ELSE 0 END, aside_step", "set aside"}, {"WITH RECURSIVE aside(f, v, s)", "strays"}, {"SET pick_lane = 0\nFROM (SELECT unnest($1", "recall"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
 	{"status = 'runnable', failure = NULL", "retry"}, {"SET paused = true", "pause"}, {"SET paused = false", "resume"},
 	{"least(g.eligible_at", "run now"}, {"greatest($2::timestamptz", "reschedule"},

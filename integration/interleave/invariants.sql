@@ -121,12 +121,24 @@ CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.gates F
 CREATE UNLOGGED TABLE interleave.owed (key text, debt float8);
 CREATE UNLOGGED TABLE interleave.throttled (key text);
 
+-- Edits, rewinds and migrations: the copy that each was decided from (NULL: it compares no visit), what it writes, and what it was told.
+CREATE UNLOGGED TABLE interleave.edited (actor text, id bigint, verb text, version int, visit bigint, step text, was jsonb, new jsonb,
+  to_version int, to_step text, told boolean);
+
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
 SELECT seq, xid, actor, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
   (o).locked_by AS worker, (o).claim_token AS token, (o).visit AS visit,
   (n).commit_id IS DISTINCT FROM (o).commit_id AS marked
 FROM interleave.change WHERE (o).id IS NOT NULL AND (n).id IS NOT NULL AND o IS DISTINCT FROM n;
+
+-- The moves that are edits, rewinds and migrations, as those were told.
+CREATE VIEW interleave.edit AS
+SELECT m.seq, m.id, m.actor, e.verb FROM interleave.move m JOIN interleave.edited e ON e.actor = m.actor AND e.id = m.id AND e.told
+WHERE NOT m.marked AND m.was NOT IN ('executing', 'done') AND m.is <> 'executing' AND (m.o).state = e.was AND (m.o).step = e.step AND (m.o).fsm_version = e.version
+  AND m.visit = coalesce(e.visit, m.visit) AND (m.n).state = e.new AND (m.n).step = e.to_step AND (m.n).fsm_version = e.to_version
+  AND (e.verb <> 'rewind' OR m.is = 'runnable' AND (m.n).visit = m.visit + 1);
+CREATE VIEW interleave.rewound AS SELECT seq FROM interleave.edit WHERE verb = 'rewind';
 
 -- The fences. One outcome per claim and visit; a stale one changes nothing; who is told "applied" or "stale" is told the truth.
 CREATE VIEW interleave.broken_fence AS
@@ -175,11 +187,11 @@ FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o
   AND NOT EXISTS (SELECT FROM interleave.held h WHERE h.actor = m.actor AND h.worker = m.worker AND h.id = m.id AND h.token = m.token)
 UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was IN ('done', 'failed')
-  AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator retry'))
+FROM interleave.move m WHERE m.was IN ('done', 'failed') AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
+  AND NOT (m.was = 'failed' AND m.is = 'failed' AND m.seq IN (SELECT seq FROM interleave.edit)) AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator retry'))
 UNION ALL
 SELECT 'retried as another', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable'
+FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
   AND ((m.n).step, (m.n).state, (m.n).visit, (m.n).awaits, (m.n).timed_out, (m.n).round, (m.n).correlation_key, (m.n).correlation_scope)
     IS DISTINCT FROM ((m.o).step, (m.o).state, (m.o).visit, (m.o).awaits, (m.o).timed_out, (m.o).round, (m.o).correlation_key, (m.o).correlation_scope)
 UNION ALL
@@ -206,7 +218,7 @@ WHERE g.status = 'awaiting_signal'
   AND NOT EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = g.commit_id AND u.id = g.id AND s.id = ANY (u.ignored))
 UNION ALL
 SELECT 'woken by nothing', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was = 'awaiting_signal' AND m.is = 'runnable'
+FROM interleave.move m WHERE m.was = 'awaiting_signal' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
   AND NOT coalesce((m.n).timed_out AND (m.o).await_deadline <= (m.n).eligible_at, false)
   AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.xid = m.xid AND (l.o).id IS NULL AND (l.n).target_id = m.id AND (l.n).name = ANY ((m.o).awaits))
   AND NOT EXISTS (SELECT FROM interleave.move p JOIN interleave.outcome u ON u.mark = (p.n).commit_id AND u.id = p.id
@@ -270,11 +282,11 @@ FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND (g.childr
 UNION ALL
 SELECT 'woke early', format('parent %s before child %s', m.id, c.id)
 FROM interleave.move m JOIN gendurable.gen_durable c ON c.parent_id = m.id AND c.parent_round = (m.n).round
-WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND (c.joined IS NULL
+WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound) AND (c.joined IS NULL
   OR EXISTS (SELECT FROM interleave.move j WHERE j.id = c.id AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.seq > m.seq))
 UNION ALL
 SELECT 'woke twice', format('parent %s in round %s', m.id, (m.n).round)
-FROM interleave.move m WHERE m.was = 'awaiting_children' AND m.is = 'runnable' GROUP BY m.id, (m.n).round HAVING count(*) > 1
+FROM interleave.move m WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound) GROUP BY m.id, (m.n).round HAVING count(*) > 1
 UNION ALL
 SELECT 'joined twice', format('child %s', m.id) FROM interleave.move m WHERE (m.o).joined IS NOT NULL AND (m.n).joined IS DISTINCT FROM (m.o).joined
 UNION ALL
@@ -282,7 +294,7 @@ SELECT 'not joined', format('child %s', g.id)
 FROM gendurable.gen_durable g WHERE g.parent_id IS NOT NULL AND g.status IN ('done', 'failed') AND g.joined IS NULL
 UNION ALL
 SELECT 'miscounted', format('parent %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was = 'awaiting_children' AND NOT m.marked
+FROM interleave.move m WHERE m.was = 'awaiting_children' AND NOT m.marked AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
   AND NOT EXISTS (SELECT FROM interleave.move p WHERE p.xid = m.xid AND p.id = m.id AND p.marked)
   AND (m.o).children_pending - (m.n).children_pending <> (SELECT count(*) FROM interleave.move j WHERE j.xid = m.xid
     AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND (j.n).parent_id = m.id AND (j.n).parent_round = (m.o).round)
@@ -503,7 +515,29 @@ UNION ALL
 SELECT 'left due', format('%s at %s', s.name, s.next_at)
 FROM gendurable.schedules s JOIN interleave.tried t ON t.name = s.name AND t.at >= s.next_at WHERE s.paused_at IS NULL;
 
+-- What is changed from outside of a step: from the very copy that it was decided from, with its audit, or not at all. What stands aside
+-- does so at its step, and comes to the front before it is claimed.
+CREATE VIEW interleave.broken_edit AS
+SELECT 'written over' AS name, format('instance %s at %s by %s', m.id, m.was, m.actor) AS detail
+FROM interleave.move m WHERE NOT m.marked
+  AND ((m.o).state, (m.o).step, (m.o).fsm_version) IS DISTINCT FROM ((m.n).state, (m.n).step, (m.n).fsm_version)
+  AND m.seq NOT IN (SELECT seq FROM interleave.edit)
+UNION ALL
+SELECT 'edit untold', format('%s of instance %s by %s', e.verb, e.id, e.actor)
+FROM interleave.edited e WHERE e.told AND NOT EXISTS (SELECT FROM interleave.edit m WHERE m.actor = e.actor AND m.id = e.id AND m.verb = e.verb)
+UNION ALL
+SELECT 'edit not recorded', format('%s of instance %s by %s, told %s', e.verb, e.id, e.actor, e.told)
+FROM interleave.edited e WHERE (SELECT count(*) FROM gendurable.history h WHERE h.instance = e.id AND h.actor = e.actor AND h.kind = 'admin.' || e.verb)
+  <> (SELECT count(*) FROM interleave.edited x WHERE x.id = e.id AND x.actor = e.actor AND x.verb = e.verb AND x.told)
+UNION ALL
+SELECT 'stray out of shape', format('instance %s at %s, aside at %s', g.id, g.step, g.aside_step)
+FROM gendurable.gen_durable g WHERE g.pick_lane = 4 AND g.status = 'runnable' AND g.aside_step IS DISTINCT FROM g.step
+UNION ALL
+SELECT 'claimed from aside', format('instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.o).pick_lane = 4;
+
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
-UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate;
+UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate
+UNION ALL SELECT * FROM interleave.broken_edit;

@@ -340,7 +340,7 @@ const enough = 300
 
 func TestEveryMutantIsFound(t *testing.T) {
 	t.Parallel()
-	for _, m := range mutants {
+	for _, m := range slices.Concat(mutants, versionMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			r := newRig(t, &m)
 			if !strings.Contains(m.scenario, "//") {

@@ -3,6 +3,7 @@ package interleave
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -287,7 +288,7 @@ func worlds() []world {
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
 		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), scheduled(), fired(),
-	}, gatedWorlds()...)
+	}, slices.Concat(gatedWorlds(), versioned())...)
 }
 
 // unanswered is the world of commits whose answer does not come. They take effect at any time, or

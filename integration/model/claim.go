@@ -62,7 +62,7 @@ func (w *World) Claimable(queue string, knows func(Machine) bool) []*Instance {
 				continue
 			}
 		}
-		if knows(i.Machine) && !w.held[i.ID] && w.May(i, tolerance) {
+		if knows(i.Machine) && !w.held[i.ID] && !i.Stray && w.May(i, tolerance) {
 			out = append(out, i)
 		}
 	}

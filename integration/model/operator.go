@@ -32,7 +32,7 @@ func (w *World) Cancel(id ID) bool {
 	w.lose(i)
 	i.unclaim()
 	w.remember(i, "cancel", "cancelled", "")
-	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline = Failed, "cancelled", w.Now, "cancelled", Never
+	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "cancelled", w.Now, "cancelled", Never, false
 	w.join(i)
 	return true
 }
@@ -73,7 +73,7 @@ func (w *World) Resume(id ID) bool {
 	if !i.Paused || i.Status.Terminal() {
 		return false
 	}
-	i.Paused = false
+	i.Paused, i.Stray = false, false
 	return true
 }
 
@@ -83,7 +83,7 @@ func (w *World) RunNow(id ID) bool {
 	if i.Status != Runnable || i.EligibleAt <= w.Now {
 		return false
 	}
-	i.EligibleAt = w.Now
+	i.EligibleAt, i.Stray = w.Now, false
 	return true
 }
 
@@ -93,7 +93,7 @@ func (w *World) Reschedule(id ID, at Moment) bool {
 	if i.Status != Runnable {
 		return false
 	}
-	i.EligibleAt = max(at, w.Now)
+	i.EligibleAt, i.Stray = max(at, w.Now), false
 	return true
 }
 

@@ -126,6 +126,11 @@ var possible = []struct {
 	{"hold", 3, (*history).holds},
 	{"gate", 2, (*history).setGates},
 	{"linger", 2, (*history).lingers},
+	{"edit", 1, (*history).edits},
+	{"rewind", 1, (*history).rewinds},
+	{"migrate", 1, (*history).migrates},
+	{"set aside", 2, (*history).setsAside},
+	{"recall", 2, (*history).recalls},
 }
 
 var weighted = func() (all []int) {
@@ -161,6 +166,7 @@ func (h *history) end() {
 	h.timeOut(1000)
 	h.expire(1000)
 	for _, q := range queues {
+		h.recall(&h.actors[0].worker, q, steps)
 		h.claim(&h.actors[0].worker, q, 1000, wide)
 	}
 	h.compareTables()

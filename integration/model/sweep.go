@@ -85,7 +85,7 @@ func (w *World) Expire(say func(Moment) string) (failed []ID) {
 			text += ", paused"
 		}
 		w.remember(i, "deadline", text, "")
-		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline = Failed, "deadline", w.Now, text, Never
+		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
 		failed = append(failed, i.ID)
 	}
 	for _, i := range late {

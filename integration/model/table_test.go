@@ -19,7 +19,8 @@ const instancesSQL = `SELECT id, uid, fsm, fsm_version, queue, priority, coalesc
   finished_at, coalesce(failure, ''), coalesce(last_error, ''), attempt, crashes, visit, coalesce(locked_by, ''), claim_token,
   lease_expires_at, awaits, await_deadline, timed_out, coalesce(parent_id, 0), parent_round, depth, joined IS NOT NULL, round,
   children_pending, dropped::text, paused, deadline, errors::text, coalesce(labels ->> 'c', ''),
-  CASE WHEN place IS NULL THEN '' ELSE gate END, seat IS NOT NULL, CASE WHEN run_place IS NULL THEN '' ELSE run_gate END
+  CASE WHEN place IS NULL THEN '' ELSE gate END, seat IS NOT NULL, CASE WHEN run_place IS NULL THEN '' ELSE run_gate END,
+  pick_lane = 4 AND aside_step = step
 FROM gendurable.gen_durable ORDER BY id`
 
 const signalsSQL = `SELECT target_id, name, payload::text, coalesce(dedup_key, ''), consumed_at FROM gendurable.signals ORDER BY id`
@@ -80,7 +81,7 @@ func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
 		require.NoError(p, rows.Scan(&id, &uid, &i.Machine.Name, &i.Machine.Version, &i.Queue, &i.Priority, &i.PartitionKey, &i.Key, &scope,
 			&guard, &status, &i.Step, &i.State, &i.Result, &eligible, &finished, &i.Failure, &i.LastError, &i.Attempt, &i.Crashes, &i.Visit,
 			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round,
-			&i.Pending, &dropped, &i.Paused, &expiry, &errors, &i.Label, &i.Place, &i.Seat, &i.RunPlace))
+			&i.Pending, &dropped, &i.Paused, &expiry, &errors, &i.Label, &i.Place, &i.Seat, &i.RunPlace, &i.Stray))
 		i.UID = modelUID(uid)
 		require.Contains(p, byUID, i.UID, "row %d should not be", id)
 		i.ID = byUID[i.UID]

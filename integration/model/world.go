@@ -112,6 +112,7 @@ type Instance struct {
 	FinishedAt Moment // Never, if and only if live
 	Failure    string // why it failed; "" unless failed
 	Paused     bool   // by an operator: it must not be claimed
+	Stray      bool   // set aside: only a worker that knows its step may claim it
 	LastError  string
 	Errors     []Error // of its attempts, the newest last
 	Expiry     Moment  // when it fails unless it has ended
