@@ -204,7 +204,7 @@ func TestAdvanceKnowsEveryTime(t *testing.T) {
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{
 		"gen_durable.eligible_at", "gen_durable.await_deadline", "gen_durable.deadline", "windows.opened_at", "windows.until", "kept_signals.expires_at", // moved
-		"gate_keys.at", "gate_keys.closed_until", // moved
+		"gate_keys.at", "gate_keys.closed_until", "gate_keys.slowed_at", // moved
 		"gen_durable.inserted_at", "gen_durable.updated_at", "gen_durable.finished_at", "gen_durable.lease_expires_at",
 		"signals.inserted_at", "signals.consumed_at", "kept_signals.inserted_at", "paused_queues.paused_at",
 		"lost_claims.lost_at", "gates.updated_at",

@@ -98,7 +98,8 @@ func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (b
 			return err
 		}
 		if _, err = tx.Exec(ctx, `UPDATE `+k.gateKeys()+` SET at = at - $1::bigint * interval '1 microsecond',
-				closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until - $1::bigint * interval '1 microsecond' ELSE closed_until END`,
+				closed_until = CASE WHEN closed_until < '9999-01-01' THEN closed_until - $1::bigint * interval '1 microsecond' ELSE closed_until END,
+				slowed_at = slowed_at - $1::bigint * interval '1 microsecond'`,
 			by.Microseconds()); err != nil {
 			return err
 		}

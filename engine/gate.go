@@ -131,8 +131,8 @@ type GateStatus struct {
 	Gate
 
 	// Taken is how many places are taken, those of all values of the label together. A place is taken
-	// from the claim to its end; at a gate with Run, from the first claim to the instance's end. A gate
-	// that has only rates has no places.
+	// from the claim to its end; at a gate with Run, from the first claim to the instance's end. A
+	// gate that has only rates has no places.
 	Taken int `json:"taken"`
 	// Values is the number of values of the label of which a place is taken; of a gate without a label
 	// it is 1 if any place is taken.

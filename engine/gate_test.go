@@ -136,7 +136,7 @@ func TestAGateIsObeyedAtOnce(t *testing.T) {
 		return err == nil && gates[0].Waiting > 0
 	}, testPatience, testGlance)
 	first := kid()
-	w.becomes(first, engine.CauseGate)
+	w.becomes(first, engine.CauseGateClosed)
 	set(1)
 	w.becomes(first, engine.CauseRunning)
 	second := kid()
@@ -284,4 +284,38 @@ func TestKeysOfGates(t *testing.T) {
 	require.ErrorIs(t, err, engine.ErrNotFound)
 	_, err = a.GateKeys(ctx, "a/b")
 	require.Error(t, err)
+}
+
+// An instance in line at a closed gate goes on as soon as a narrower gate comes to concern it, or
+// its own does not any more, although the closed one never lets it be looked at.
+func TestInstancesFollowTheGates(t *testing.T) {
+	w := newWard(t)
+	close(w.free)
+	ctx, admin := within(t), w.e.Admin()
+	set := func(g engine.Gate) {
+		_, err := admin.SetGate(ctx, g)
+		require.NoError(t, err)
+	}
+	lined := func(id fsm.ID) {
+		require.Eventually(t, func() bool {
+			row, err := w.e.Ent().Instance.Get(ctx, id)
+			return err == nil && row.PickLane == 3 && *row.Gate == "all/red"
+		}, testPatience, testGlance)
+	}
+	set(engine.Gate{Name: "all", Label: "house", Closed: true})
+	require.Eventually(t, func() bool { // the process knows of the gate once it has put somebody in line
+		w.insert(ticket.New("probe").Label("house", "blue"))
+		gates, err := admin.Gates(ctx)
+		require.NoError(t, err)
+		return gates[0].Waiting > 0
+	}, testPatience, testGlance)
+	kid, other := w.insert(children.New("x").Label("house", "red")), w.insert(ticket.New("A1").Label("house", "red"))
+	lined(kid)
+	lined(other)
+	set(engine.Gate{Name: "kids", Machine: "child", Label: "house", Places: 1})
+	_, err := children.Wait(ctx, w.e, kid)
+	require.NoError(t, err)
+	lined(other)
+	set(engine.Gate{Name: "all", Machine: "nobody", Label: "house", Closed: true})
+	w.becomes(other, engine.CauseSignals)
 }

@@ -56,7 +56,7 @@ var (
 		right("history", "INSERT"))
 
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"),
-		right("gate_keys", "SELECT", "INSERT", "UPDATE"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
+		right("gate_keys", "SELECT", "INSERT", "UPDATE", "DELETE"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord,
 		right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,

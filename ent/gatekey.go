@@ -27,7 +27,9 @@ type GateKey struct {
 	// none begins before
 	ClosedUntil *time.Time `json:"closed_until,omitempty"`
 	// its share beside other keys of the queue
-	Weight       int32 `json:"weight,omitempty"`
+	Weight int32 `json:"weight,omitempty"`
+	// when the pace was last halved
+	SlowedAt     *time.Time `json:"slowed_at,omitempty"`
 	selectValues sql.SelectValues
 }
 
@@ -42,7 +44,7 @@ func (*GateKey) scanValues(columns []string) ([]any, error) {
 			values[i] = new(sql.NullInt64)
 		case gatekey.FieldID:
 			values[i] = new(sql.NullString)
-		case gatekey.FieldAt, gatekey.FieldClosedUntil:
+		case gatekey.FieldAt, gatekey.FieldClosedUntil, gatekey.FieldSlowedAt:
 			values[i] = new(sql.NullTime)
 		default:
 			values[i] = new(sql.UnknownType)
@@ -96,6 +98,13 @@ func (_m *GateKey) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.Weight = int32(value.Int64)
 			}
+		case gatekey.FieldSlowedAt:
+			if value, ok := values[i].(*sql.NullTime); !ok {
+				return fmt.Errorf("unexpected type %T for field slowed_at", values[i])
+			} else if value.Valid {
+				_m.SlowedAt = new(time.Time)
+				*_m.SlowedAt = value.Time
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -148,6 +157,11 @@ func (_m *GateKey) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("weight=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Weight))
+	builder.WriteString(", ")
+	if v := _m.SlowedAt; v != nil {
+		builder.WriteString("slowed_at=")
+		builder.WriteString(v.Format(time.ANSIC))
+	}
 	builder.WriteByte(')')
 	return builder.String()
 }

@@ -57,6 +57,20 @@ func (_c *GateKeyCreate) SetWeight(v int32) *GateKeyCreate {
 	return _c
 }
 
+// SetSlowedAt sets the "slowed_at" field.
+func (_c *GateKeyCreate) SetSlowedAt(v time.Time) *GateKeyCreate {
+	_c.mutation.SetSlowedAt(v)
+	return _c
+}
+
+// SetNillableSlowedAt sets the "slowed_at" field if the given value is not nil.
+func (_c *GateKeyCreate) SetNillableSlowedAt(v *time.Time) *GateKeyCreate {
+	if v != nil {
+		_c.SetSlowedAt(*v)
+	}
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *GateKeyCreate) SetID(v string) *GateKeyCreate {
 	_c.mutation.SetID(v)
@@ -152,6 +166,10 @@ func (_c *GateKeyCreate) createSpec() (*GateKey, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Weight(); ok {
 		_spec.SetField(gatekey.FieldWeight, field.TypeInt32, value)
 		_node.Weight = value
+	}
+	if value, ok := _c.mutation.SlowedAt(); ok {
+		_spec.SetField(gatekey.FieldSlowedAt, field.TypeTime, value)
+		_node.SlowedAt = &value
 	}
 	return _node, _spec
 }

@@ -126,6 +126,26 @@ func (_u *GateKeyUpdate) AddWeight(v int32) *GateKeyUpdate {
 	return _u
 }
 
+// SetSlowedAt sets the "slowed_at" field.
+func (_u *GateKeyUpdate) SetSlowedAt(v time.Time) *GateKeyUpdate {
+	_u.mutation.SetSlowedAt(v)
+	return _u
+}
+
+// SetNillableSlowedAt sets the "slowed_at" field if the given value is not nil.
+func (_u *GateKeyUpdate) SetNillableSlowedAt(v *time.Time) *GateKeyUpdate {
+	if v != nil {
+		_u.SetSlowedAt(*v)
+	}
+	return _u
+}
+
+// ClearSlowedAt clears the value of the "slowed_at" field.
+func (_u *GateKeyUpdate) ClearSlowedAt() *GateKeyUpdate {
+	_u.mutation.ClearSlowedAt()
+	return _u
+}
+
 // Mutation returns the GateKeyMutation object of the builder.
 func (_u *GateKeyUpdate) Mutation() *GateKeyMutation {
 	return _u.mutation
@@ -193,6 +213,12 @@ func (_u *GateKeyUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if value, ok := _u.mutation.AddedWeight(); ok {
 		_spec.AddField(gatekey.FieldWeight, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.SlowedAt(); ok {
+		_spec.SetField(gatekey.FieldSlowedAt, field.TypeTime, value)
+	}
+	if _u.mutation.SlowedAtCleared() {
+		_spec.ClearField(gatekey.FieldSlowedAt, field.TypeTime)
 	}
 	_spec.Node.Schema = _u.schemaConfig.GateKey
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
@@ -313,6 +339,26 @@ func (_u *GateKeyUpdateOne) AddWeight(v int32) *GateKeyUpdateOne {
 	return _u
 }
 
+// SetSlowedAt sets the "slowed_at" field.
+func (_u *GateKeyUpdateOne) SetSlowedAt(v time.Time) *GateKeyUpdateOne {
+	_u.mutation.SetSlowedAt(v)
+	return _u
+}
+
+// SetNillableSlowedAt sets the "slowed_at" field if the given value is not nil.
+func (_u *GateKeyUpdateOne) SetNillableSlowedAt(v *time.Time) *GateKeyUpdateOne {
+	if v != nil {
+		_u.SetSlowedAt(*v)
+	}
+	return _u
+}
+
+// ClearSlowedAt clears the value of the "slowed_at" field.
+func (_u *GateKeyUpdateOne) ClearSlowedAt() *GateKeyUpdateOne {
+	_u.mutation.ClearSlowedAt()
+	return _u
+}
+
 // Mutation returns the GateKeyMutation object of the builder.
 func (_u *GateKeyUpdateOne) Mutation() *GateKeyMutation {
 	return _u.mutation
@@ -410,6 +456,12 @@ func (_u *GateKeyUpdateOne) sqlSave(ctx context.Context) (_node *GateKey, err er
 	}
 	if value, ok := _u.mutation.AddedWeight(); ok {
 		_spec.AddField(gatekey.FieldWeight, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.SlowedAt(); ok {
+		_spec.SetField(gatekey.FieldSlowedAt, field.TypeTime, value)
+	}
+	if _u.mutation.SlowedAtCleared() {
+		_spec.ClearField(gatekey.FieldSlowedAt, field.TypeTime)
 	}
 	_spec.Node.Schema = _u.schemaConfig.GateKey
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)

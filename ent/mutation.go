@@ -2335,6 +2335,7 @@ type GateKeyMutation struct {
 	closed_until  *time.Time
 	weight        *int32
 	addweight     *int32
+	slowed_at     *time.Time
 	clearedFields map[string]struct{}
 	done          bool
 	oldValue      func(context.Context) (*GateKey, error)
@@ -2698,6 +2699,55 @@ func (m *GateKeyMutation) ResetWeight() {
 	m.addweight = nil
 }
 
+// SetSlowedAt sets the "slowed_at" field.
+func (m *GateKeyMutation) SetSlowedAt(t time.Time) {
+	m.slowed_at = &t
+}
+
+// SlowedAt returns the value of the "slowed_at" field in the mutation.
+func (m *GateKeyMutation) SlowedAt() (r time.Time, exists bool) {
+	v := m.slowed_at
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldSlowedAt returns the old "slowed_at" field's value of the GateKey entity.
+// If the GateKey object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *GateKeyMutation) OldSlowedAt(ctx context.Context) (v *time.Time, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldSlowedAt is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldSlowedAt requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldSlowedAt: %w", err)
+	}
+	return oldValue.SlowedAt, nil
+}
+
+// ClearSlowedAt clears the value of the "slowed_at" field.
+func (m *GateKeyMutation) ClearSlowedAt() {
+	m.slowed_at = nil
+	m.clearedFields[gatekey.FieldSlowedAt] = struct{}{}
+}
+
+// SlowedAtCleared returns if the "slowed_at" field was cleared in this mutation.
+func (m *GateKeyMutation) SlowedAtCleared() bool {
+	_, ok := m.clearedFields[gatekey.FieldSlowedAt]
+	return ok
+}
+
+// ResetSlowedAt resets all changes to the "slowed_at" field.
+func (m *GateKeyMutation) ResetSlowedAt() {
+	m.slowed_at = nil
+	delete(m.clearedFields, gatekey.FieldSlowedAt)
+}
+
 // Where appends a list predicates to the GateKeyMutation builder.
 func (m *GateKeyMutation) Where(ps ...predicate.GateKey) {
 	m.predicates = append(m.predicates, ps...)
@@ -2732,7 +2782,7 @@ func (m *GateKeyMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *GateKeyMutation) Fields() []string {
-	fields := make([]string, 0, 5)
+	fields := make([]string, 0, 6)
 	if m.debt != nil {
 		fields = append(fields, gatekey.FieldDebt)
 	}
@@ -2747,6 +2797,9 @@ func (m *GateKeyMutation) Fields() []string {
 	}
 	if m.weight != nil {
 		fields = append(fields, gatekey.FieldWeight)
+	}
+	if m.slowed_at != nil {
+		fields = append(fields, gatekey.FieldSlowedAt)
 	}
 	return fields
 }
@@ -2766,6 +2819,8 @@ func (m *GateKeyMutation) Field(name string) (ent.Value, bool) {
 		return m.ClosedUntil()
 	case gatekey.FieldWeight:
 		return m.Weight()
+	case gatekey.FieldSlowedAt:
+		return m.SlowedAt()
 	}
 	return nil, false
 }
@@ -2785,6 +2840,8 @@ func (m *GateKeyMutation) OldField(ctx context.Context, name string) (ent.Value,
 		return m.OldClosedUntil(ctx)
 	case gatekey.FieldWeight:
 		return m.OldWeight(ctx)
+	case gatekey.FieldSlowedAt:
+		return m.OldSlowedAt(ctx)
 	}
 	return nil, fmt.Errorf("unknown GateKey field %s", name)
 }
@@ -2828,6 +2885,13 @@ func (m *GateKeyMutation) SetField(name string, value ent.Value) error {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
 		m.SetWeight(v)
+		return nil
+	case gatekey.FieldSlowedAt:
+		v, ok := value.(time.Time)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetSlowedAt(v)
 		return nil
 	}
 	return fmt.Errorf("unknown GateKey field %s", name)
@@ -2901,6 +2965,9 @@ func (m *GateKeyMutation) ClearedFields() []string {
 	if m.FieldCleared(gatekey.FieldClosedUntil) {
 		fields = append(fields, gatekey.FieldClosedUntil)
 	}
+	if m.FieldCleared(gatekey.FieldSlowedAt) {
+		fields = append(fields, gatekey.FieldSlowedAt)
+	}
 	return fields
 }
 
@@ -2917,6 +2984,9 @@ func (m *GateKeyMutation) ClearField(name string) error {
 	switch name {
 	case gatekey.FieldClosedUntil:
 		m.ClearClosedUntil()
+		return nil
+	case gatekey.FieldSlowedAt:
+		m.ClearSlowedAt()
 		return nil
 	}
 	return fmt.Errorf("unknown GateKey nullable field %s", name)
@@ -2940,6 +3010,9 @@ func (m *GateKeyMutation) ResetField(name string) error {
 		return nil
 	case gatekey.FieldWeight:
 		m.ResetWeight()
+		return nil
+	case gatekey.FieldSlowedAt:
+		m.ResetSlowedAt()
 		return nil
 	}
 	return fmt.Errorf("unknown GateKey field %s", name)

@@ -76,5 +76,6 @@ func (GateKey) Fields() []ent.Field {
 		field.Float("pace").Annotations(entsql.DefaultExpr("1")).Comment("the part of the rate that counts, at the time at"),
 		field.Time("closed_until").Optional().Nillable().Comment("none begins before"),
 		field.Int32("weight").Annotations(entsql.DefaultExpr("1")).Comment("its share beside other keys of the queue"),
+		field.Time("slowed_at").Optional().Nillable().Comment("when the pace was last halved"),
 	}
 }

@@ -230,3 +230,12 @@ func (db *fake) Throttle(ctx context.Context, key string, after time.Duration) e
 		return nil
 	})
 }
+
+func (db *fake) Refile(ctx context.Context, _ *store.Filed, _ int) (queues []string, more bool, err error) {
+	err = db.send(ctx, "refile", "", func() error {
+		db.refiled++
+		queues, more = []string{"default"}, db.refiled == 1
+		return nil
+	})
+	return queues, more, err
+}

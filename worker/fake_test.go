@@ -34,6 +34,7 @@ type fake struct {
 	paused    []store.PausedQueue
 	gates     store.Gates
 	throttled []string  // what Throttle was called with
+	refiled   int       // how often Refile was called; the first page is full
 	scheduled time.Time // when the next schedule is due; zero: there is none
 	// poisoned is a row that Postgres refuses to fail at its deadline.
 	poisoned int64

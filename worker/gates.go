@@ -22,15 +22,32 @@ const (
 // gates holds the gates that the last poll has found. Until the first poll all queues of a worker
 // are paused, so it claims nothing before it knows of them.
 type gates struct {
-	found atomic.Pointer[store.Gates]
-	none  atomic.Bool // there are no gates, and the last poll found nobody in line
+	found   atomic.Pointer[store.Gates]
+	none    atomic.Bool   // there are no gates, and the last poll found nobody in line
+	regroup chan struct{} // the gates may concern others than before: see refiler; nil without a loop
 }
 
 // obey takes over what a poll has found, and reports whether the gates have changed.
 func (g *gates) obey(found store.Gates, lines map[string]bool) (changed bool) {
 	old := g.found.Swap(&found)
+	if old == nil && len(found) > 0 || old != nil && found.Regroups(*old) {
+		select {
+		case g.regroup <- struct{}{}:
+		default: // it is noted already
+		}
+	}
 	g.none.Store(len(found) == 0 && len(lines) == 0)
 	return old == nil || !slices.Equal(*old, found)
+}
+
+// regrouped reports, once, whether the gates may concern others than before.
+func (g *gates) regrouped() bool {
+	select {
+	case <-g.regroup:
+		return true
+	default:
+		return false
+	}
 }
 
 // look reports whether a poll has to look for instances in line: while there are gates, and after

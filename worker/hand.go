@@ -51,6 +51,11 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		return nil, err
 	}
 	h.w.gates.obey(polled.Gates, polled.Lines)
+	if h.w.gates.regrouped() {
+		if err := h.w.refile(ctx, nil); err != nil {
+			return nil, err
+		}
+	}
 	h.strays, h.due = polled.Strays, map[string]time.Duration{}
 	for _, q := range polled.Paused {
 		paused = append(paused, q.Queue)

@@ -60,6 +60,7 @@ func newProcess(c Config, db backend) *process {
 	}
 	p.log = c.Logger.With(slog.String("worker", p.id))
 	p.quiet.last = map[string]time.Time{}
+	p.gates.regroup = make(chan struct{}, 1)
 	p.outages.over = -24 * time.Hour
 	for _, m := range c.Machines {
 		for _, s := range m.Steps {

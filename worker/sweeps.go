@@ -33,9 +33,11 @@ func (g *pruner) run() {
 	}
 	for wait := pruneEvery; g.pause(pace.Jittered(wait)); {
 		wait = pruneEvery
+		p.Gates = g.gates.look()
 		if now := g.since(); rolled == 0 || now-rolled >= rollEvery {
 			rolled = now
 			g.roll()
+			p.Gates = true // those of gates that are gone
 		}
 		done, err := g.db.Prune(g.looking, p)
 		g.Nudge(done.Queues...)

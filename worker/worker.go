@@ -78,6 +78,7 @@ func (w *Worker) Start() {
 	}
 	w.loops.Go(newPoller(w.process, w.expiry, w.schedules).run)
 	w.loops.Go(w.promotions.run)
+	w.loops.Go((&refiler{w.process}).run)
 	w.loops.Go((&sweeper{process: w.process, keys: w.keys, promotions: w.promotions}).run)
 	if w.config.Fire != nil {
 		w.loops.Go(w.schedules.run)

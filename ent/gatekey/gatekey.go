@@ -21,6 +21,8 @@ const (
 	FieldClosedUntil = "closed_until"
 	// FieldWeight holds the string denoting the weight field in the database.
 	FieldWeight = "weight"
+	// FieldSlowedAt holds the string denoting the slowed_at field in the database.
+	FieldSlowedAt = "slowed_at"
 	// Table holds the table name of the gatekey in the database.
 	Table = "gate_keys"
 )
@@ -33,6 +35,7 @@ var Columns = []string{
 	FieldPace,
 	FieldClosedUntil,
 	FieldWeight,
+	FieldSlowedAt,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -76,4 +79,9 @@ func ByClosedUntil(opts ...sql.OrderTermOption) OrderOption {
 // ByWeight orders the results by the weight field.
 func ByWeight(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldWeight, opts...).ToFunc()
+}
+
+// BySlowedAt orders the results by the slowed_at field.
+func BySlowedAt(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldSlowedAt, opts...).ToFunc()
 }

@@ -89,6 +89,11 @@ func Weight(v int32) predicate.GateKey {
 	return predicate.GateKey(sql.FieldEQ(FieldWeight, v))
 }
 
+// SlowedAt applies equality check predicate on the "slowed_at" field. It's identical to SlowedAtEQ.
+func SlowedAt(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldEQ(FieldSlowedAt, v))
+}
+
 // DebtEQ applies the EQ predicate on the "debt" field.
 func DebtEQ(v float64) predicate.GateKey {
 	return predicate.GateKey(sql.FieldEQ(FieldDebt, v))
@@ -297,6 +302,56 @@ func WeightLT(v int32) predicate.GateKey {
 // WeightLTE applies the LTE predicate on the "weight" field.
 func WeightLTE(v int32) predicate.GateKey {
 	return predicate.GateKey(sql.FieldLTE(FieldWeight, v))
+}
+
+// SlowedAtEQ applies the EQ predicate on the "slowed_at" field.
+func SlowedAtEQ(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldEQ(FieldSlowedAt, v))
+}
+
+// SlowedAtNEQ applies the NEQ predicate on the "slowed_at" field.
+func SlowedAtNEQ(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldNEQ(FieldSlowedAt, v))
+}
+
+// SlowedAtIn applies the In predicate on the "slowed_at" field.
+func SlowedAtIn(vs ...time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldIn(FieldSlowedAt, vs...))
+}
+
+// SlowedAtNotIn applies the NotIn predicate on the "slowed_at" field.
+func SlowedAtNotIn(vs ...time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldNotIn(FieldSlowedAt, vs...))
+}
+
+// SlowedAtGT applies the GT predicate on the "slowed_at" field.
+func SlowedAtGT(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldGT(FieldSlowedAt, v))
+}
+
+// SlowedAtGTE applies the GTE predicate on the "slowed_at" field.
+func SlowedAtGTE(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldGTE(FieldSlowedAt, v))
+}
+
+// SlowedAtLT applies the LT predicate on the "slowed_at" field.
+func SlowedAtLT(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldLT(FieldSlowedAt, v))
+}
+
+// SlowedAtLTE applies the LTE predicate on the "slowed_at" field.
+func SlowedAtLTE(v time.Time) predicate.GateKey {
+	return predicate.GateKey(sql.FieldLTE(FieldSlowedAt, v))
+}
+
+// SlowedAtIsNil applies the IsNil predicate on the "slowed_at" field.
+func SlowedAtIsNil() predicate.GateKey {
+	return predicate.GateKey(sql.FieldIsNull(FieldSlowedAt))
+}
+
+// SlowedAtNotNil applies the NotNil predicate on the "slowed_at" field.
+func SlowedAtNotNil() predicate.GateKey {
+	return predicate.GateKey(sql.FieldNotNull(FieldSlowedAt))
 }
 
 // And groups predicates with the AND operator between them.

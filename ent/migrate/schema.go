@@ -58,6 +58,7 @@ var (
 		{Name: "pace", Type: field.TypeFloat64, Default: schema.Expr("1")},
 		{Name: "closed_until", Type: field.TypeTime, Nullable: true},
 		{Name: "weight", Type: field.TypeInt32, Default: schema.Expr("1")},
+		{Name: "slowed_at", Type: field.TypeTime, Nullable: true},
 	}
 	// GateKeysTable holds the schema information for the "gate_keys" table.
 	GateKeysTable = &schema.Table{

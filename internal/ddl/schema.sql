@@ -59,6 +59,7 @@ CREATE TABLE "gate_keys" (
   "pace" double precision NOT NULL DEFAULT 1,
   "closed_until" timestamptz NULL,
   "weight" integer NOT NULL DEFAULT 1,
+  "slowed_at" timestamptz NULL,
   PRIMARY KEY ("key"),
   CONSTRAINT "gate_keys_check" CHECK (octet_length(key) BETWEEN 1 AND 1200 AND weight BETWEEN 1 AND 100 AND debt >= 0 AND debt <= 1e12 AND pace > 0 AND pace <= 1 AND isfinite(at) AND isfinite(closed_until))
 );

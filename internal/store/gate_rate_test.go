@@ -20,7 +20,8 @@ func perHour(n, burst int) store.Gate {
 
 // pass lets time pass for the debts of gates.
 func (b bench) pass(d time.Duration) {
-	b.exec(`UPDATE gendurable.gate_keys SET at = at - $1::bigint * interval '1 microsecond', closed_until = closed_until - $1::bigint * interval '1 microsecond'`,
+	b.exec(`UPDATE gendurable.gate_keys SET at = at - $1::bigint * interval '1 microsecond', closed_until = closed_until - $1::bigint * interval '1 microsecond',
+		slowed_at = slowed_at - $1::bigint * interval '1 microsecond'`,
 		d.Microseconds())
 }
 
@@ -127,6 +128,7 @@ func TestAKeyIsThrottled(t *testing.T) {
 	require.Equal(t, map[string]int{"acme": 1}, b.begun())
 	for range 3 {
 		require.NoError(t, b.Throttle(t.Context(), "per-customer/acme", 0))
+		b.exec(`UPDATE gendurable.gate_keys SET slowed_at = slowed_at - interval '1 min'`)
 	}
 	wait := b.claim(gated).NextDue
 	require.Greater(t, wait, 7*time.Minute, "an eighth of one a minute")

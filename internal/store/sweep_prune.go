@@ -19,6 +19,7 @@ type PruneParams struct {
 	Cancelled    time.Duration // how long one is kept that was cancelled; 0: as Failed
 	Tombstones   int           // how many are kept per instance
 	Limit        int           // most rows of one transaction
+	Gates        bool          // also forget keys of gates of which nothing is special any more
 	// Archive, if it is not nil, is called with instances of one queue before they are deleted. If it
 	// returns an error, they stay, and those of that queue are left for the next sweep.
 	Archive func(ctx context.Context, queue string, ids []int64) error
@@ -33,8 +34,9 @@ type Pruned struct {
 	Tombstones int
 	Unread     int // unconsumed signals of the deleted instances
 	Windows    int
-	Expired    int              // kept signals that nobody took in time
-	Queues     []string         // in which an instance was woken by a kept signal
+	Expired    int      // kept signals that nobody took in time
+	Queues     []string // in which an instance was woken by a kept signal
+	GateKeys   int
 	Kept       map[string]error // queues whose instances were not archived, and why
 	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
 }
@@ -74,6 +76,11 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 	}
 	if err := s.pruneWindows(ctx, p, &sum); err != nil {
 		return sum, fmt.Errorf("prune windows: %w", err)
+	}
+	if p.Gates {
+		if err := s.pruneGateKeys(ctx, p, &sum); err != nil {
+			return sum, fmt.Errorf("prune keys of gates: %w", err)
+		}
 	}
 	return sum, nil
 }
