@@ -49,6 +49,7 @@ model: bin/withpg ## Drive the store and an in-memory reference through the same
 proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories, 5,000 storms, 1,000 starts and stops, every mutant
 	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'Interleaving|Stranger|Mutant' ./integration/interleave
 	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
+	FAIR=1 bin/withpg go test -count=1 -timeout 30m -v -run TestSharesOfTenants ./internal/store
 	SEEDS=5000 go test -count=1 -timeout 60m -run TestStorm ./worker
 	ROLLOUT_ROUNDS=5 bin/withpg go test -count=1 -timeout 30m -v -run OfVersions ./integration/rollout
 	CYCLES=1000 bin/withpg go test -count=1 -timeout 60m -v -run TestStartingAndStopping ./integration

@@ -23,6 +23,7 @@ const (
 // are paused, so it claims nothing before it knows of them.
 type gates struct {
 	found   atomic.Pointer[store.Gates]
+	lefts   atomic.Int64  // how many claims have ended
 	none    atomic.Bool   // there are no gates, and the last poll found nobody in line
 	regroup chan struct{} // the gates may concern others than before: see refiler; nil without a loop
 }
@@ -83,9 +84,27 @@ func (g *gates) keeps(c *step.Claim, name string) bool {
 	return gate == nil || gate.Rate.N == 0 && gate.TotalRate.N == 0
 }
 
+// scarce reports whether a claim has taken places, which others may wait for when it ends: who
+// takes the last place does not find it taken.
+func (g *gates) scarce(queue string, c *store.Claimed) bool {
+	all := g.all()
+	bounds := func(gate *store.Gate) bool { return gate.Places >= 0 || gate.Total >= 0 }
+	if own := all.OfQueue(queue); own != nil && bounds(own) && len(c.Claims) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(c.Lined, func(one *step.Claim) bool {
+		gate := all.Named(one.Gate)
+		return gate == nil || bounds(gate) // without a gate of its step, it was in line for its run
+	})
+}
+
 // left notes that a claim has ended, and with it the places that it may have had. Queues that found
-// all places of a gate taken claim again.
+// all places of a gate taken, or took some, claim again.
+//
+// None of these is missed: a claim counts who leaves from before it is sent until after it has set
+// crowded, and is repeated if somebody has.
 func (p *process) left() {
+	p.gates.lefts.Add(1)
 	for _, q := range p.queues {
 		if q.crowded.Swap(false) {
 			q.nudge()

@@ -60,6 +60,7 @@ func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (stor
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)
 	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
 	s.ready, s.picking, s.ended = false, true, 0
+	s.lefts = s.gates.lefts.Load()
 	go func() {
 		if !s.pause(delay) {
 			s.results <- claimReply{wanted: n, err: fsm.ErrDraining}
@@ -111,10 +112,12 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	if r.Left > 0 {
 		s.before.Store(true) // they may be before the place where claims resume
 	}
-	s.crowded.Store(short && r.Crowded)
+	crowded := short && (r.Crowded || s.gates.scarce(s.name, &r.Claimed))
+	s.crowded.Store(crowded)
+	left := crowded && s.gates.lefts.Load() != s.lefts
 	again := claimAgain(&r.Claimed)
 	switch {
-	case !short, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0:
+	case !short, left, s.wide, len(r.Refused) > 0, r.More && len(r.Claims) > 0:
 		s.ready = true // a full claim, or one that moved or set apart rows, or will move some: there may be more
 	case r.after != store.Place{} && (again < 0 || s.front-s.since() < again):
 		due.Reset(s.front - s.since()) // then look at the rows before it

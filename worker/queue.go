@@ -20,7 +20,7 @@ type queue struct {
 	aside   atomic.Int64 // number of flights that wait for a key that somebody else has for now
 	before  atomic.Bool  // instances have come in front that may be before the place where claims resume
 	strays  atomic.Bool  // there may be strays whose step this process knows
-	crowded atomic.Bool  // the last claim found all places of a gate taken
+	crowded atomic.Bool  // the last claim found all places of a gate taken, or took some
 	idle    atomic.Bool  // there is nothing to claim, as far as known: the poller looks
 	overdue atomic.Bool  // a buffered claim's instance is over its deadline
 	paused  atomic.Bool  // an operator has paused the queue: nothing of it may be claimed or started

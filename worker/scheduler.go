@@ -41,6 +41,7 @@ type scheduler struct {
 	ahead    int             // how many to claim beyond the free slots, for steps that end while a claim is under way
 	last     store.Place     // since front, claims have looked at all rows that were due before it
 	turn     store.Turn      // where the next claim goes on through the lines at gates
+	lefts    int64           // gates.lefts when the claim under way was sent
 	front    time.Duration   // when to claim from the front again, by process.since
 
 	collector collector // claimed, waiting for others of their batch step

@@ -224,12 +224,13 @@ type Claimed struct {
 	Unsettled []string
 
 	// Of a claim at gates:
-	Busy    bool // another claim had a gate locked: claim again soon
-	More    bool // there are more rows in line that may begin
-	Cut     bool // the claim has not visited all lines
-	Crowded bool // all places of some gate are taken at which rows are in line
-	Left    int  // rows that have left their line for the front, or to be set aside
-	Turn    Turn // where the next claim goes on
+	Busy    bool          // another claim had a gate locked: claim again soon
+	More    bool          // there are more rows in line that may begin
+	Cut     bool          // the claim has not visited all lines
+	Crowded bool          // all places of some gate are taken at which rows are in line
+	Left    int           // rows that have left their line for the front, or to be set aside
+	Turn    Turn          // where the next claim goes on
+	Lined   []*step.Claim // those of Claims that were in line
 
 	placed []placed // Claims with their places
 }
@@ -245,9 +246,11 @@ type placed struct {
 func (c *Claimed) take(more []placed) {
 	c.placed = append(c.placed, more...)
 	slices.SortFunc(c.placed, func(a, b placed) int { return a.place.Compare(b.place) })
-	c.Claims = make([]*step.Claim, len(c.placed))
+	c.Claims, c.Lined = make([]*step.Claim, len(c.placed)), nil
 	for i, p := range c.placed {
-		if c.Claims[i] = p.claim; !p.lined {
+		if c.Claims[i] = p.claim; p.lined {
+			c.Lined = append(c.Lined, p.claim)
+		} else {
 			c.Last = p.place
 		}
 	}
