@@ -124,6 +124,8 @@ CREATE UNLOGGED TABLE interleave.throttled (key text);
 -- Edits, rewinds and migrations: the copy that each was decided from (NULL: it compares no visit), what it writes, and what it was told.
 CREATE UNLOGGED TABLE interleave.edited (actor text, id bigint, verb text, version int, visit bigint, step text, was jsonb, new jsonb,
   to_version int, to_step text, told boolean);
+-- What inserts by rule were told: the instance, the number in the state of the spec, its policy and its window.
+CREATE UNLOGGED TABLE interleave.ruling (actor text, id bigint, n int, conflict text, "window" text, duplicate boolean, replaced boolean, throttled boolean);
 
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
@@ -522,6 +524,7 @@ SELECT 'written over' AS name, format('instance %s at %s by %s', m.id, m.was, m.
 FROM interleave.move m WHERE NOT m.marked
   AND ((m.o).state, (m.o).step, (m.o).fsm_version) IS DISTINCT FROM ((m.n).state, (m.n).step, (m.n).fsm_version)
   AND m.seq NOT IN (SELECT seq FROM interleave.edit)
+  AND NOT EXISTS (SELECT FROM interleave.ruling r WHERE r.actor = m.actor AND r.id = m.id AND r.replaced)
 UNION ALL
 SELECT 'edit untold', format('%s of instance %s by %s', e.verb, e.id, e.actor)
 FROM interleave.edited e WHERE e.told AND NOT EXISTS (SELECT FROM interleave.edit m WHERE m.actor = e.actor AND m.id = e.id AND m.verb = e.verb)
@@ -536,8 +539,40 @@ UNION ALL
 SELECT 'claimed from aside', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.o).pick_lane = 4;
 
+-- Inserts by rule: a window lets one in, whose instance it names, and is as open as it says; who replaces does so before anybody begins, and
+-- what he was told is what is there; the newest is always inserted.
+CREATE VIEW interleave.broken_rule AS
+SELECT 'window exceeded' AS name, format('%s let %s in', r."window", array_agg(r.id)) AS detail
+FROM interleave.ruling r WHERE r."window" ~ '^(throttle|once):' AND NOT r.throttled AND NOT r.duplicate GROUP BY r."window" HAVING count(*) > 1
+UNION ALL
+SELECT 'window lost', format('%s of instance %s', r."window", r.id)
+FROM interleave.ruling r WHERE r."window" ~ '^(throttle|once):' AND NOT r.duplicate
+  AND NOT EXISTS (SELECT FROM gendurable.windows w WHERE w.name = r."window" AND w.instance = r.id)
+UNION ALL
+SELECT 'window without an instance', format('%s of instance %s', w.name, w.instance)
+FROM gendurable.windows w WHERE w.until > now() AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.id = w.instance)
+UNION ALL
+SELECT 'kept out by nobody', format('%s by instance %s', r."window", r.id)
+FROM interleave.ruling r WHERE r.throttled AND NOT EXISTS (SELECT FROM interleave.ruling o WHERE o."window" = r."window" AND o.id = r.id AND NOT o.duplicate)
+UNION ALL
+SELECT 'debounced beside', format('%s wait', array_agg(g.id))
+FROM gendurable.gen_durable g WHERE g.labels ->> 'w' = 'd' AND g.status = 'runnable' AND g.claim_token = 0 HAVING count(*) > 1
+UNION ALL
+SELECT 'replaced what had begun', format('instance %s by %s', r.id, r.actor)
+FROM interleave.ruling r JOIN interleave.move m ON m.actor = r.actor AND m.id = r.id AND (m.n).state ->> 'n' = r.n::text AND (m.o).id IS NOT NULL
+WHERE r.replaced AND (m.was <> 'runnable' OR (m.o).claim_token > 0)
+UNION ALL
+SELECT 'replaced in word only', format('instance %s by %s', r.id, r.actor)
+FROM interleave.ruling r WHERE r.replaced AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.actor = r.actor AND m.id = r.id AND (m.n).state ->> 'n' = r.n::text)
+UNION ALL
+SELECT 'refused beside what waits', format('instance %s by %s', r.id, r.actor)
+FROM interleave.ruling r WHERE r.conflict = 'replace' AND r.duplicate AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = r.id AND (m.n).claim_token > 0)
+UNION ALL
+SELECT 'newest refused', format('beside instance %s, by %s', r.id, r.actor) FROM interleave.ruling r WHERE r.conflict = 'newest' AND r.duplicate;
+
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
 UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate
-UNION ALL SELECT * FROM interleave.broken_edit;
+UNION ALL SELECT * FROM interleave.broken_edit
+UNION ALL SELECT * FROM interleave.broken_rule;

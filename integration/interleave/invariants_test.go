@@ -47,6 +47,11 @@ const rated1 = `INSERT INTO gendurable.gates (name, rate, rate_per, rate_burst) 
 
 var begins1 = moved(`{"id":2,"fsm":"m","status":"runnable"}`, `{"id":2,"fsm":"m","gate":"g","status":"executing"}`)
 
+// told makes a row of what an insert by rule was told.
+func told(id int64, conflict, window, told string) string {
+	return fmt.Sprintf(`INSERT INTO interleave.ruling VALUES ('A', %d, 1, '%s', '%s', %s)`, id, conflict, window, told)
+}
+
 // violations break each invariant once.
 var violations = map[string][]string{
 	"unfenced outcome": {intended(step.Next, "{}", 0, true), moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":13,"visit":3}`,
@@ -141,17 +146,27 @@ var violations = map[string][]string{
 	"overtook":              {moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing"}`), `UPDATE interleave.change SET overtook = 2`},
 	"two of a key": {`DROP INDEX gendurable.gen_durable_busy`, row(subjectID, with(executing, "partition_key", "'k'")...),
 		row(followerID, with(executing, "partition_key", "'k'")...)},
-	"written over":        {moved(`{"id":2,"status":"runnable","state":{"a":1}}`, `{"id":2,"status":"runnable","state":{"a":2}}`)},
-	"edit untold":         {`INSERT INTO interleave.edited VALUES ('A', 2, 'edit', 1, 3, 's', '{}', '{"a":1}', 1, 's', true)`},
-	"edit not recorded":   {`INSERT INTO interleave.edited VALUES ('A', 2, 'edit', 1, 3, 's', '{}', '{"a":1}', 1, 's', true)`},
-	"stray out of shape":  {row(subjectID, "pick_lane", "4", "aside_step", "'t'")},
-	"claimed from aside":  {moved(`{"id":2,"status":"runnable","pick_lane":4}`, `{"id":2,"status":"executing","claim_token":11}`)},
-	"two guards":          {`DROP INDEX gendurable.gen_durable_correlation`, row(subjectID, addressed...), row(followerID, addressed...)},
-	"claim untold":        {moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":11}`)},
-	"claim that is none":  {`INSERT INTO interleave.claimed VALUES ('A', 'w', 2, 11, '{}')`},
-	"token fell":          {moved(`{"id":2,"claim_token":13}`, `{"id":2,"claim_token":11}`)},
-	"insert untold":       {`INSERT INTO interleave.inserted VALUES ('A', 2, false, '')`},
-	"duplicate of nobody": {`INSERT INTO interleave.inserted VALUES ('A', 2, true, 'x')`},
+	"written over":               {moved(`{"id":2,"status":"runnable","state":{"a":1}}`, `{"id":2,"status":"runnable","state":{"a":2}}`)},
+	"edit untold":                {`INSERT INTO interleave.edited VALUES ('A', 2, 'edit', 1, 3, 's', '{}', '{"a":1}', 1, 's', true)`},
+	"edit not recorded":          {`INSERT INTO interleave.edited VALUES ('A', 2, 'edit', 1, 3, 's', '{}', '{"a":1}', 1, 's', true)`},
+	"stray out of shape":         {row(subjectID, "pick_lane", "4", "aside_step", "'t'")},
+	"claimed from aside":         {moved(`{"id":2,"status":"runnable","pick_lane":4}`, `{"id":2,"status":"executing","claim_token":11}`)},
+	"two guards":                 {`DROP INDEX gendurable.gen_durable_correlation`, row(subjectID, addressed...), row(followerID, addressed...)},
+	"claim untold":               {moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":11}`)},
+	"claim that is none":         {`INSERT INTO interleave.claimed VALUES ('A', 'w', 2, 11, '{}')`},
+	"token fell":                 {moved(`{"id":2,"claim_token":13}`, `{"id":2,"claim_token":11}`)},
+	"insert untold":              {`INSERT INTO interleave.inserted VALUES ('A', 2, false, '')`},
+	"duplicate of nobody":        {`INSERT INTO interleave.inserted VALUES ('A', 2, true, 'x')`},
+	"window exceeded":            {told(3, "refuse", "once:t", "false, false, false"), told(4, "refuse", "once:t", "false, false, false")},
+	"window lost":                {told(3, "refuse", "once:t", "false, false, false")},
+	"window without an instance": {`INSERT INTO gendurable.windows (name, uid, opened_at, until) VALUES ('once:t', gen_random_uuid(), now(), now() + interval '1 h')`},
+	"kept out by nobody":         {told(3, "refuse", "once:t", "true, false, true")},
+	"debounced beside":           {row(subjectID, "labels", `'{"w": "d"}'`), row(followerID, "labels", `'{"w": "d"}'`)},
+	"replaced what had begun": {told(2, "replace", "", "false, true, false"),
+		moved(`{"id":2,"status":"runnable","claim_token":11}`, `{"id":2,"status":"runnable","claim_token":11,"state":{"n":1}}`)},
+	"replaced in word only":     {told(2, "replace", "", "false, true, false")},
+	"refused beside what waits": {told(2, "replace", "", "true, false, false")},
+	"newest refused":            {told(2, "newest", "", "true, false, false")},
 }
 
 // Every invariant fires on a violation, and none on an empty database.

@@ -331,6 +331,15 @@ var mutants = []mutant{
 	{"firing of what is paused", "scheduled/fire|pause", "fired though paused", of(dueStill, text("s.paused_at IS NULL AND", ""))},
 	{"run by hand without a lock", "scheduled/run lone|run lone", "overlap", text("schedules s WHERE s.name = $1 FOR NO KEY UPDATE", "schedules s WHERE s.name = $1")},
 	{"declaration that begins anew", "scheduled/store, other spec|fire", "fired from elsewhere", text("ELSE s.next_at END", "ELSE excluded.next_at END")},
+	{"replace of what has begun", "windowed/replace|claim", "replaced what had begun", text("coalesce(g.status = 'runnable' AND g.claim_token = 0, false)\n", "true\n")},
+	{"window that everybody opens", "windowed/throttle|throttle again", "window exceeded", text("OR w.until <= CASE", "OR true OR w.until <= CASE")},
+	{"window that is not settled", "windowed/once|claim", "window lost", text("SET instance = u.id,", "SET instance = w.instance,")},
+	{"window that stays though the key is taken", "windowed/throttle, key taken|claim", "window without an instance",
+		of("DELETE FROM", text("windows w WHERE w.name = ANY($1::text[])", "windows w WHERE false AND w.name = ANY($1::text[])"))},
+	{"debounce that finds nobody", "windowed/debounce|claim", "debounced beside", text("SELECT w.name, w.uid, w.instance,", "SELECT w.name, w.uid, 0::bigint,")},
+	{"GC of open windows", "windowed/throttle|prune", "window lost", text("w.until < (SELECT now FROM c) - interval '1 minute'", "w.until IS NOT NULL")},
+	{"look that finds no run", "windowed/newest|claim", "newest refused", of("SELECT g.correlation_guard, g.id, g.finished_at IS NOT NULL",
+		text("g.finished_at IS NOT NULL", "true"))},
 	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
 }
 

@@ -287,7 +287,7 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
-		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), scheduled(), fired(),
+		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), scheduled(), fired(), windowed(),
 	}, slices.Concat(gatedWorlds(), versioned())...)
 }
 
