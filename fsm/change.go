@@ -36,7 +36,11 @@ func (m Machine[S, R]) Change(change func(state *S) error) Change {
 		if err := change(&state); err != nil {
 			return nil, err
 		}
-		return encode(env, state)
+		raw, err := encode(env, state)
+		if err != nil {
+			return nil, fmt.Errorf("state: %w", err)
+		}
+		return raw, nil
 	}}
 }
 

@@ -50,7 +50,10 @@ func Migrate[S1, R1, S2, R2 any](from Machine[S1, R1], to Machine[S2, R2], conve
 		if err != nil {
 			return nil, err
 		}
-		return encode(env, state)
+		if raw, err = encode(env, state); err != nil {
+			return nil, fmt.Errorf("state: %w", err)
+		}
+		return raw, nil
 	}
 	return Migration{m}
 }
