@@ -16,6 +16,7 @@ import (
 	"github.com/gendurable/gendurable/ent/pausedqueue"
 	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
@@ -31,6 +32,7 @@ const (
 	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
 	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs
 	CausePaused      CauseKind = "paused"       // by an operator
+	CauseUnconverted CauseKind = "unconverted"  // and so paused: its state cannot become that of a newer version, as Names[0] says
 	CauseQueuePaused CauseKind = "queue paused" // Since then
 	CauseDelayed     CauseKind = "delayed"      // Until then
 	CauseNoWorker    CauseKind = "no worker"    // that is live serves its queue
@@ -88,6 +90,8 @@ func (c Cause) String() string {
 		return fmt.Sprintf("it awaits %d children since %s: %v", c.Count, at(c.Since), c.IDs)
 	case CausePaused:
 		return "an operator paused it"
+	case CauseUnconverted:
+		return "it " + c.Names[0]
 	case CauseQueuePaused:
 		return "an operator paused its queue at " + at(c.Since)
 	case CauseDelayed:
@@ -217,7 +221,10 @@ func (w *why) ask(ctx context.Context) error {
 		}
 	case fsm.StatusRunnable:
 	}
-	if w.row.Paused {
+	switch last := w.row.LastError; {
+	case w.row.Paused && last != nil && strings.HasPrefix(*last, step.Unconverted):
+		w.add(Cause{Kind: CauseUnconverted, Names: []string{*last}})
+	case w.row.Paused:
 		w.add(Cause{Kind: CausePaused})
 	}
 	if w.row.Status != fsm.StatusRunnable {

@@ -141,6 +141,10 @@ func TestWhyItIsNotClaimed(t *testing.T) {
 	_, err := w.pool.Exec(t.Context(), `UPDATE gendurable.gen_durable SET step = 'gone', aside_step = 'gone', pick_lane = 4 WHERE id = $1`, stray)
 	require.NoError(t, err)
 	require.Contains(t, w.becomes(stray, engine.CauseNoWorker, engine.CauseNoStep)[1].String(), `has no step "gone" in this version of its machine`)
+	_, err = w.pool.Exec(t.Context(), `UPDATE gendurable.gen_durable SET paused = true, pick_lane = 0, last_error = 'cannot become version 2 of machine child' WHERE id = $1`,
+		stray)
+	require.NoError(t, err)
+	require.Equal(t, "it cannot become version 2 of machine child", w.becomes(stray, engine.CauseUnconverted, engine.CauseNoWorker)[0].String())
 	_, err = w.e.Admin().PauseQueue(t.Context(), "other")
 	require.NoError(t, err)
 	later := w.insert(children.New("x").Queue("other").After(time.Hour))

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // Graph holds the steps of a machine and where each may lead. It can be drawn, in a file for
@@ -24,6 +26,7 @@ type GraphStep struct {
 	To       []string `json:"to,omitempty"`       // the steps it may lead to, as declared; drawings show neither retries nor the ends that every step may have
 	Anywhere bool     `json:"anywhere,omitempty"` // it may lead to any step: it has no To, and is not a job's
 	Batch    int      `json:"batch,omitempty"`    // the most instances of one call; 0: it is not a batch step
+	Entered  bool     `json:"entered,omitempty"`  // a migration brings instances of an older version to it
 	Note     string   `json:"note,omitempty"`     // a text to write beneath the name; GraphOf leaves it empty
 }
 
@@ -36,6 +39,14 @@ func GraphOf(d Definition) Graph {
 	}
 	m := d.Erase()
 	g := Graph{Machine: m.Name, Version: m.Version, Initial: m.Initial}
+	entered := map[string]bool{}
+	for _, first := range m.From {
+		for name := range first.Steps {
+			if to, ok := step.Arrives(m.Chain(first.From), name); ok {
+				entered[to] = true
+			}
+		}
+	}
 	waiting := append([]string{m.Initial}, slices.Sorted(maps.Keys(m.Steps))...)
 	seen := map[string]bool{}
 	var visit func(names []string)
@@ -47,7 +58,7 @@ func GraphOf(d Definition) Graph {
 				continue
 			}
 			seen[name] = true
-			drawn := GraphStep{Name: name, To: s.To, Anywhere: s.To == nil && !m.Job}
+			drawn := GraphStep{Name: name, To: s.To, Anywhere: s.To == nil && !m.Job, Entered: entered[name] && name != m.Initial}
 			if s.Batch != nil {
 				drawn.Batch = s.Batch.Most
 			}

@@ -11,8 +11,9 @@ type WarningKind string
 
 // These are the kinds of warnings.
 const (
-	// WarningUnreachable: no way leads from the initial step to this one. Only an instance whose spec
-	// names the step begins there.
+	// WarningUnreachable: no way leads to this step from the initial one, nor from one to which a
+	// migration brings instances of an older version. Only an instance whose spec names the step begins
+	// there.
 	WarningUnreachable WarningKind = "unreachable"
 	// WarningDeadEnd: the machine declares where it ends (a step with an empty To), and no way leads
 	// from this step to such an end.
@@ -57,9 +58,13 @@ func Check(d Definition) error {
 func (g Graph) Warnings() []Warning {
 	steps := make(map[string]GraphStep, len(g.Steps))
 	from := map[string][]string{} // the steps that lead to a step
+	begin := []string{g.Initial}
 	var ends []string
 	for _, s := range g.Steps {
 		steps[s.Name] = s
+		if s.Entered {
+			begin = append(begin, s.Name)
+		}
 		for _, to := range s.To {
 			from[to] = append(from[to], s.Name)
 		}
@@ -68,7 +73,7 @@ func (g Graph) Warnings() []Warning {
 		}
 	}
 	declared := slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return !s.Anywhere && len(s.To) == 0 })
-	reached := reach([]string{g.Initial}, func(name string) []string { return steps[name].To })
+	reached := reach(begin, func(name string) []string { return steps[name].To })
 	all := steps[g.Initial].Name == "" || slices.ContainsFunc(g.Steps, func(s GraphStep) bool { return s.Anywhere && reached[s.Name] })
 	ending := reach(ends, func(name string) []string { return from[name] })
 	var out []Warning

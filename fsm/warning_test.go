@@ -46,6 +46,11 @@ func TestWarnings(t *testing.T) {
 	} {
 		require.Equal(t, c.want, fsm.GraphOf(machine.Define(c.steps...)).Warnings(), name)
 	}
+	older, newer := fsm.Declare[int, fsm.None]("m"), fsm.Declare[int, fsm.None]("m", fsm.Version(2))
+	entered := newer.Define(drawn("start").To(), drawn("old", "end"), drawn("end").To()).
+		From(fsm.Migrate(older, newer, func(n int) (int, error) { return n, nil }, fsm.Steps{"start": "start", "settle": "old"}))
+	require.Empty(t, fsm.GraphOf(entered).Warnings(), "a migration leads there")
+	require.NoError(t, fsm.Check(entered))
 	require.Empty(t, fsm.Graph{}.Warnings())
 	require.Error(t, fsm.Check(nil))
 	require.NoError(t, fsm.Check(machine.Define(drawn("start"))))

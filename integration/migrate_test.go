@@ -145,7 +145,9 @@ func TestMigrationLeavesStepsThatItDoesNotName(t *testing.T) {
 }
 
 // TestAMigrationThatFailsPausesUntouched: an instance whose state cannot be converted is paused as
-// it was, costs no attempt, calls no handler, and goes on when it is resumed after the repair.
+// it was, costs no attempt, calls no handler, and holds up nobody: neither others of its machine
+// nor the next of its partition key. Typed reads, the dry run, and Why say so. It goes on in a
+// program with a repaired conversion when it is resumed.
 func TestAMigrationThatFailsPausesUntouched(t *testing.T) {
 	t.Parallel()
 	var broken atomic.Bool
@@ -162,7 +164,13 @@ func TestAMigrationThatFailsPausesUntouched(t *testing.T) {
 		require.NoError(t, err)
 		before[what] = i
 	}
+	keyed := insert(t, asks, fareV1.New(oldFare{Cents: 5, What: "error"}).PartitionKey("k"))
+	behind := insert(t, asks, fareV1.New(oldFare{Cents: 6, What: "next"}).PartitionKey("k"))
+	beside := insert(t, asks, fareV1.New(oldFare{Cents: 7, What: "next"}))
 	eng := start(t, conf)
+	require.Equal(t, 6, result(t, eng, fareV2, behind))
+	require.Equal(t, 7, result(t, eng, fareV2, beside))
+	require.True(t, get(t, eng, keyed).Paused)
 	says := map[string]string{"error": errFare.Error(), "panic": "a bad deploy", "goexit": "Goexit"}
 	for what, id := range ids {
 		eventually(t, func() bool { return get(t, eng, id).Paused })
@@ -170,14 +178,31 @@ func TestAMigrationThatFailsPausesUntouched(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, i.LastError, "cannot become version 2 of machine fare, paused as it was")
 		require.Contains(t, i.LastError, says[what])
+		causes, err := eng.Admin().Why(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, engine.CauseUnconverted, causes[0].Kind)
+		require.Equal(t, "it "+i.LastError, causes[0].String())
 		i.LastError, i.Paused = "", false
 		require.Equal(t, before[what], i)
 	}
-	broken.Store(false)
+	_, err := eng.Admin().Cancel(t.Context(), ids["goexit"]) // in a plan it would end this goroutine
+	require.NoError(t, err)
+	delete(ids, "goexit")
+	_, err = fareV2.Get(t.Context(), eng, ids["error"])
+	require.ErrorAs(t, err, new(*fsm.DecodeError))
+	require.ErrorIs(t, err, errFare)
+	dry, err := eng.Admin().Migrate(t.Context(), "fare", 1, 2)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, dry.Faulty)
+	require.Equal(t, []fsm.ID{ids["error"], ids["panic"], keyed}, []fsm.ID{dry.Faults[0].ID, dry.Faults[1].ID, dry.Faults[2].ID})
+	require.NoError(t, stop(eng))
+
+	eng = start(t, configOn(t, conf.Pool.Config().ConnString(), fareTwo(nil)))
 	plan, err := eng.Admin().Bulk(t.Context(), engine.VerbResume, engine.Filter{Machine: "fare", Version: 1})
 	require.NoError(t, err)
 	_, err = plan.Apply(t.Context())
 	require.NoError(t, err)
+	ids["keyed"] = keyed
 	for _, id := range ids {
 		require.Equal(t, 5, result(t, eng, fareV2, id))
 		require.Empty(t, get(t, eng, id).LastError)

@@ -59,7 +59,7 @@ func (x *execution) unconverted(failed *failure) {
 	if x.failed = failed; x.f.lost() != nil || x.f.expired() {
 		return // it is given back as it was; the next claim, or the sweep of deadlines, goes on
 	}
-	x.fault = step.SanitizeError(fmt.Errorf("cannot become version %d of machine %s, paused as it was: %w", x.m.Version, c.Machine, failed.safe))
+	x.fault = step.SanitizeError(fmt.Errorf("%s%d of machine %s, paused as it was: %w", step.Unconverted, x.m.Version, c.Machine, failed.safe))
 	x.log.Error("an instance cannot be converted to the newer version of its machine, and is paused as it was",
 		slog.Int64("instance", c.ID), slog.String("machine", c.Machine), slog.Int("version", c.Version), slog.String("step", c.Step),
 		slog.Any("error", failed.safe))

@@ -74,6 +74,8 @@ type limits struct {
 	bloatLeast int64
 	// walk bounds how many waiting instances are read, of each queue and lane.
 	walk int
+	// unconverted bounds how long the table may be read for instances that could not be converted.
+	unconverted time.Duration
 }
 
 // usual returns the limits of the command.
@@ -83,8 +85,9 @@ func usual() limits {
 		horizonWarn: 5 * time.Minute, horizonFail: time.Hour,
 		horizonWarnXIDs: 1_000_000, horizonFailXIDs: 10_000_000,
 		deadWarn: 10_000, deadFail: 1_000_000,
-		bloatLeast: 64 << 20,
-		walk:       waitingMost,
+		bloatLeast:  64 << 20,
+		walk:        waitingMost,
+		unconverted: 3 * time.Second,
 	}
 }
 
@@ -109,6 +112,7 @@ var checks = []check{
 	{"leases", true, (*patient).leases},
 	{"unserved", true, (*patient).unserved},
 	{"steps", true, (*patient).strays},
+	{"conversions", true, (*patient).unconverted},
 	{"paused-queues", true, (*patient).pausedQueues},
 	{"gates", true, (*patient).gates},
 	{"retention", true, (*patient).retention},

@@ -72,11 +72,14 @@ func TestDoctorOfTheSick(t *testing.T) {
 		('order', 'start', 'default', 'done', NULL, NULL, now(), now() - interval '30 days')`)
 	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, pick_lane, aside_step, eligible_at) VALUES
 		('order', 'ship', 'default', 4, 'ship', now() - interval '5 minutes'), ('order', 'ship', 'paused', 4, 'ship', now() - interval '5 minutes')`)
+	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, paused, last_error) VALUES
+		('fare', 'start', 'default', true, 'cannot become version 2 of machine fare, paused as it was: no such currency'),
+		('fare', 'start', 'default', true, 'another error')`)
 	h.run("queue", "pause", "paused").is(codeDone)
 	h.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = false)`)
 	found := h.examine(codeUnmet)
 	for name, want := range map[string]grade{
-		"leases": gradeFail, "unserved": gradeFail, "steps": gradeFail, "autovacuum": gradeFail, "retention": gradeWarn, "paused-queues": gradeWarn,
+		"leases": gradeFail, "unserved": gradeFail, "steps": gradeFail, "conversions": gradeFail, "autovacuum": gradeFail, "retention": gradeWarn, "paused-queues": gradeWarn,
 		"horizon": gradeOK, "indexes": gradeOK, "proxy": gradeOK,
 	} {
 		require.Equal(t, want, found[name].Grade, "%v", found[name])
@@ -87,6 +90,8 @@ func TestDoctorOfTheSick(t *testing.T) {
 	require.NotContains(t, found["unserved"].Seen, "paused")
 	require.Contains(t, found["steps"].Seen, `1 of order/1 at step "ship" in queue "default", due for 5m: no worker`)
 	require.NotContains(t, found["steps"].Seen, "paused")
+	require.Contains(t, found["conversions"].Seen, "1 of fare/1, the first is ")
+	require.Contains(t, found["conversions"].Seen, "which cannot become version 2 of machine fare, paused as it was: no such currency")
 	require.Contains(t, found["retention"].Seen, "30d")
 	require.Equal(t, gradeOK, h.examine(codeUnmet, "--retention", "1000h")["retention"].Grade)
 	require.Equal(t, gradeOK, h.examine(codeUnmet, "--patience", "3h")["leases"].Grade)

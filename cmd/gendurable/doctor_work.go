@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
@@ -92,6 +95,44 @@ func (p *patient) strays(ctx context.Context) (finding, error) {
 	}
 	return ok("%s: no worker of the queue that met them has the step", strings.Join(seen, "; ")).or(gradeFail,
 		"start a process whose definition of this version has the step: was a deploy rolled back, or a step added without a new version?"), nil
+}
+
+// unconvertedSQL finds instances that are paused since their state could not be converted. No index
+// is of paused instances, since they are few and this is the only question about all of them, so it
+// reads the table, within limits.unconverted. $1 how the last error of such an instance begins
+const unconvertedSQL = `SELECT fsm, fsm_version, count(*), (array_agg(id ORDER BY id))[1], (array_agg(last_error ORDER BY id))[1]
+FROM {s}.gen_durable WHERE status = 'runnable' AND paused AND starts_with(last_error, $1) GROUP BY fsm, fsm_version ORDER BY 3 DESC LIMIT 5`
+
+// canceled is the code of a statement that was cut off.
+const canceled = "57014"
+
+func (p *patient) unconverted(ctx context.Context) (finding, error) {
+	var seen []string
+	err := pgx.BeginTxFunc(ctx, p.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, `SELECT set_config('statement_timeout', $1, true)`, strconv.FormatInt(p.limits.unconverted.Milliseconds(), 10)); err != nil {
+			return err
+		}
+		rows, err := tx.Query(ctx, within(p.schema, unconvertedSQL), step.Unconverted)
+		if err != nil {
+			return err
+		}
+		var name, why string
+		var version int
+		var count, first int64
+		_, err = pgx.ForEachRow(rows, []any{&name, &version, &count, &first, &why}, func() error {
+			seen = append(seen, fmt.Sprintf("%d of %s/%d, the first is %d, which %s", count, name, version, first, why))
+			return nil
+		})
+		return err
+	})
+	if pg, is := errors.AsType[*pgconn.PgError](err); is && pg.Code == canceled {
+		return ok("not looked for: the table takes longer than %s to read", span(p.limits.unconverted)), nil
+	}
+	if err != nil || len(seen) == 0 {
+		return ok("nothing is paused since it could not be converted to a newer version"), err
+	}
+	return ok("%s", strings.Join(seen, "; ")).or(gradeFail,
+		"repair the conversion, start the program, then gendurable instance resume --machine NAME --version N"), nil
 }
 
 func (p *patient) unserved(ctx context.Context) (finding, error) {

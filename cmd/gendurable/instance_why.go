@@ -65,6 +65,9 @@ func (s *summary) remedy(c engine.Cause) string {
 		return fmt.Sprintf("gendurable instance tree %d shows them, gendurable instance why each", s.ID)
 	case engine.CausePaused:
 		return fmt.Sprintf("gendurable instance resume %d", s.ID)
+	case engine.CauseUnconverted:
+		return fmt.Sprintf("repair the conversion, start the program, then gendurable instance resume %d, or of all: gendurable instance resume --machine %s --version %d",
+			s.ID, word(s.Machine), s.Version)
 	case engine.CauseQueuePaused:
 		return "gendurable queue resume " + word(s.Queue)
 	case engine.CauseDelayed:

@@ -2,6 +2,10 @@ package step
 
 import "encoding/json"
 
+// Unconverted begins the last error of an instance that is paused since its state could not be
+// converted.
+const Unconverted = "cannot become version "
+
 // Migration converts instances of one version of a machine into a newer one.
 type Migration struct {
 	Machine    string
