@@ -15,12 +15,16 @@ type Sync struct{ Customer int64 }
 
 var Push = fsm.Declare[Sync, fsm.None]("crm.push", fsm.Queue("crm"))
 
-// crmAtOnce is how many calls may be under way, over all processes.
-const crmAtOnce = 4
+// crmLimits are those of the API, for all processes together.
+var crmLimits = engine.Gate{
+	Name: "crm", Machine: Push.Name(),
+	Places: 4,                                               // so many calls at a time,
+	Rate:   engine.Rate{N: 50, Per: time.Second, Burst: 10}, // and so many a second
+}
 
-func push(ctx context.Context, eng *engine.Engine, customer int64) (fsm.ID, error) {
-	lane := fmt.Sprintf("crm:%d", customer%crmAtOnce) // a lane runs one at a time, wherever it runs
-	return eng.Insert(ctx, Push.New(Sync{customer}).PartitionKey(lane))
+func limit(ctx context.Context, eng *engine.Engine) error { // when a program starts
+	_, err := eng.Admin().SetGate(ctx, crmLimits)
+	return err
 }
 
 func job(client *http.Client) fsm.Definition {
@@ -36,8 +40,9 @@ func job(client *http.Client) fsm.Definition {
 			return fsm.None{}, err
 		}
 		defer response.Body.Close()
-		if response.StatusCode == http.StatusTooManyRequests {
-			return fsm.None{}, fsm.RetryAfter(30*time.Second, errors.New("too many requests"))
+		if response.StatusCode == http.StatusTooManyRequests { // nobody calls before that time
+			after, _ := time.ParseDuration(response.Header.Get("Retry-After") + "s")
+			return fsm.None{}, fsm.Throttled(errors.New("too many requests"), after)
 		}
 		if response.StatusCode >= 400 {
 			return fsm.None{}, errors.New(response.Status)
@@ -45,5 +50,3 @@ func job(client *http.Client) fsm.Definition {
 		return fsm.None{}, nil
 	}).Retry(fsm.RetryPolicy{MaxAttempts: fsm.Unlimited})
 }
-
-var crmQueues = map[string]engine.Queue{"crm": {Concurrency: crmAtOnce}} // of each process

@@ -43,7 +43,8 @@ func (c *crm) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.now--
 	c.mu.Unlock()
 	status := c.answer(call)
-	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{"Retry-After": {"30"}},
+		Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 }
 
 func (c *crm) calls() (now, all int) {
@@ -54,30 +55,34 @@ func (c *crm) calls() (now, all int) {
 
 func TestACallIsRepeatedAsTheAPIAsksFor(t *testing.T) {
 	t.Parallel()
-	statuses := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusOK}
+	statuses := []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusOK, http.StatusOK}
 	c := &crm{answer: func(call int) int { return statuses[call-1] }}
 	kit := kitWith(t, "", job(&http.Client{Transport: c}))
-	id, err := push(t.Context(), kit.Engine, 42)
-	require.NoError(t, err)
+	require.NoError(t, limit(t.Context(), kit.Engine))
+	id := insert(t, kit, Push.New(Sync{42}))
 	durabletest.RequireDrain(t, kit)
+	other := insert(t, kit, Push.New(Sync{43}))
 	durabletest.RequireAdvance(t, kit, 29*time.Second)
-	require.Len(t, c.keys, 1, "it waits for as long as RetryAfter says")
+	require.Len(t, c.keys, 1, "both wait for as long as the API says")
 	durabletest.RequireAdvance(t, kit, time.Minute)
 	durabletest.RequireDone(t, kit, Push, id)
-	require.Len(t, c.keys, 3)
-	require.Equal(t, []string{c.keys[0], c.keys[0], c.keys[0]}, c.keys, "the same call")
+	durabletest.RequireDone(t, kit, Push, other)
+	require.Len(t, c.keys, 4)
+	require.Len(t, map[string]bool{c.keys[0]: true, c.keys[1]: true, c.keys[2]: true, c.keys[3]: true}, 2, "two calls, repeated as the same")
 	require.NotEmpty(t, c.keys[0])
 }
 
-func TestNoMoreCallsAtOnceThanThereAreLanes(t *testing.T) {
+func TestNoMoreCallsAtOnceThanTheAPITakes(t *testing.T) {
 	t.Parallel()
 	const customers = 40
 	c := &crm{answer: func(int) int { return http.StatusOK }, hold: make(chan struct{})}
 	url := pgtest.Migrated(t)
-	var eng *engine.Engine
+	eng, err := engine.New(engine.Config{Pool: pgtest.Pool(t, url)})
+	require.NoError(t, err)
+	require.NoError(t, limit(t.Context(), eng))
 	for range 2 {
-		one, err := engine.New(engine.Config{Pool: pgtest.Pool(t, url), Machines: []fsm.Definition{job(&http.Client{Transport: c})}, Queues: crmQueues,
-			Logger: slog.New(slog.DiscardHandler)})
+		one, err := engine.New(engine.Config{Pool: pgtest.Pool(t, url), Machines: []fsm.Definition{job(&http.Client{Transport: c})},
+			Queues: map[string]engine.Queue{"crm": {Concurrency: 10}}, Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		require.NoError(t, one.Start(t.Context()))
 		t.Cleanup(func() { require.NoError(t, one.Stop(context.Background())) })
@@ -85,11 +90,11 @@ func TestNoMoreCallsAtOnceThanThereAreLanes(t *testing.T) {
 	}
 	var ids []fsm.ID
 	for customer := range int64(customers) {
-		id, err := push(t.Context(), eng, customer)
+		id, err := eng.Insert(t.Context(), Push.New(Sync{customer}))
 		require.NoError(t, err)
 		ids = append(ids, id)
 	}
-	require.Eventually(t, func() bool { now, _ := c.calls(); return now == crmAtOnce }, time.Minute, time.Millisecond, "the lanes are used")
+	require.Eventually(t, func() bool { now, _ := c.calls(); return now == crmLimits.Places }, time.Minute, time.Millisecond, "all places are used")
 	close(c.hold)
 	for _, id := range ids {
 		_, err := Push.Wait(t.Context(), eng, id)
@@ -97,5 +102,5 @@ func TestNoMoreCallsAtOnceThanThereAreLanes(t *testing.T) {
 	}
 	_, all := c.calls()
 	require.Equal(t, customers, all)
-	require.Equal(t, crmAtOnce, c.most)
+	require.Equal(t, crmLimits.Places, c.most)
 }
