@@ -55,7 +55,7 @@ type Visit struct {
 	Logger *slog.Logger  // nil: slog.Default()
 }
 
-// Child is a child that has ended; [DoneChild] and [FailedChild] make it.
+// Child is a child of the round that joins; [DoneChild], [FailedChild] and [LiveChild] make it.
 type Child struct {
 	machine string
 	version int
@@ -76,6 +76,12 @@ func FailedChild[S, R any](m fsm.Machine[S, R], state S, why fsm.Failure, text s
 	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusFailed, failure: why, text: text, state: state}
 }
 
+// LiveChild returns a child that has not ended, with this state: its parent's join did not wait for
+// it.
+func LiveChild[S, R any](m fsm.Machine[S, R], state S) Child {
+	return Child{machine: m.Name(), version: m.Version(), status: fsm.StatusRunnable, state: state}
+}
+
 // Outcome is the outcome of a step, validated and encoded as it would be committed.
 type Outcome struct {
 	Kind     fsm.OutcomeKind
@@ -83,10 +89,11 @@ type Outcome struct {
 	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop, Again)
 	Result   json.RawMessage // Done
 	Delay    time.Duration   // Next, Retry, Again
-	At       time.Time       // Next: not before it; Await: wake no later. Zero: none
-	Timeout  time.Duration   // Await; 0: none
-	Names    []string        // Await: the names of the signals, as given
+	At       time.Time       // Next: not before it; Await, Children: wake no later. Zero: none
+	Timeout  time.Duration   // Await, Children; 0: none
+	Names    []string        // Await, Children: the names of the signals, as given
 	Children []Spawn         // in order
+	Join     Join            // Children: how many of them it waits for
 	Err      string          // Retry, Stop: the last error
 	Failure  fsm.Failure     // Stop
 	Unless   []string        // Done, Stop: it goes on if a signal of one of these names waits,
@@ -94,6 +101,14 @@ type Outcome struct {
 
 	codec  fsm.Codec
 	within func(ctx context.Context, tx any) (*step.Commit, error)
+}
+
+// Join says how many children an instance waits for: the zero value, until all have ended. Otherwise
+// it goes on earlier, by the first of these that is so; a zero field is none.
+type Join struct {
+	Quorum   int // so many are done, or cannot be any more
+	Failures int // so many have failed
+	Ends     int // so many have ended
 }
 
 // Spawn is a child to insert.
@@ -220,6 +235,9 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 		Names: c.Names, Err: c.Err, Failure: fsm.Failure(c.Failure), codec: codec}
 	if c.Unless != nil {
 		out.Unless, out.Else, out.State = c.Unless.Names, c.Unless.Step, c.Unless.State
+	}
+	if j := c.Join; j != nil {
+		out.Join, out.Timeout, out.At, out.Names = Join{Quorum: j.Done, Failures: j.Failed, Ends: j.Ended}, j.Timeout, j.At, j.Names
 	}
 	for _, s := range c.Spawn {
 		out.Children = append(out.Children, Spawn{State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,

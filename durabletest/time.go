@@ -70,7 +70,7 @@ func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (b
 		row := tx.QueryRow(ctx, `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 			SELECT (extract(epoch FROM min(g.at) - min(c.now)) * 1000000)::bigint FROM c, (
 				SELECT eligible_at AS at FROM `+k.instances()+` WHERE status = 'runnable' AND NOT paused
-				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status = 'awaiting_signal'
+				UNION ALL SELECT await_deadline FROM `+k.instances()+` WHERE status IN ('awaiting_signal', 'awaiting_children')
 				UNION ALL SELECT deadline FROM `+k.instances()+` WHERE finished_at IS NULL
 				UNION ALL SELECT closed_until FROM `+k.gateKeys()+` WHERE closed_until < '9999-01-01'
 				UNION ALL SELECT c.now + (next_at - $1::timestamptz) FROM `+k.schedules()+`, c WHERE paused_at IS NULL AND next_at > $1) g
@@ -112,11 +112,11 @@ func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (b
 	return by, err
 }
 
-// ErrNoTimeout is returned by [Kit.FireTimeout] for an instance that awaits no signal, or has no
-// timeout.
+// ErrNoTimeout is returned by [Kit.FireTimeout] for an instance that awaits neither a signal nor
+// children, or has no timeout.
 var ErrNoTimeout = errors.New("durabletest: no await with a timeout")
 
-// FireTimeout ends the await of one instance as its timeout would, whenever that is: the instance
+// FireTimeout ends the await or the join of one instance as its timeout would, whenever that is: the instance
 // becomes runnable, and TimedOut of its next visit is true. [Kit.Drain] runs it. No other time
 // moves.
 //
@@ -129,7 +129,7 @@ func (k *Kit) FireTimeout(ctx context.Context, of fsm.Target) error {
 		return err
 	}
 	tag, err := k.Pool.Exec(ctx, `UPDATE `+k.instances()+` SET await_deadline = clock_timestamp()
-		WHERE id = $1 AND status = 'awaiting_signal' AND await_deadline IS NOT NULL`, int64(at.ID))
+		WHERE id = $1 AND status IN ('awaiting_signal', 'awaiting_children') AND await_deadline IS NOT NULL`, int64(at.ID))
 	switch {
 	case err != nil:
 		return fmt.Errorf("fire the timeout of instance %d: %w", at.ID, err)

@@ -30,7 +30,7 @@ const (
 	CauseRunning     CauseKind = "running"      // Worker has it, Until its lease ends
 	CauseLost        CauseKind = "lost"         // the lease ended Since: the next reaper lets it run again
 	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
-	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs
+	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs; Join, Until and Names if it may go on before
 	CausePaused      CauseKind = "paused"       // by an operator
 	CauseUnconverted CauseKind = "unconverted"  // and so paused: its state cannot become that of a newer version, as Names[0] says
 	CauseQueuePaused CauseKind = "queue paused" // Since then
@@ -66,6 +66,36 @@ type Cause struct {
 	// WorkerID is the worker that executes it; Worker is nil where that worker is not registered.
 	WorkerID string  `json:"worker_id,omitempty"`
 	Worker   *Worker `json:"worker,omitempty"`
+	// Join is the policy of the join; nil: all children must end.
+	Join *JoinPolicy `json:"join,omitempty"`
+}
+
+// JoinPolicy is what a parent waits for before it goes on, and how far that is: see fsm.Joining. A
+// zero Quorum, Failures or Ends wakes nothing.
+type JoinPolicy struct {
+	Children int `json:"children"` // of the round
+	Done     int `json:"done"`     // of them
+	Failed   int `json:"failed"`   // of them
+	Quorum   int `json:"quorum,omitempty"`
+	Failures int `json:"failures,omitempty"`
+	Ends     int `json:"ends,omitempty"`
+}
+
+// String returns e.g. "2 of 5 children to be done, 1 is done, 0 failed".
+func (p JoinPolicy) String() string {
+	var goals []string
+	for _, goal := range []struct {
+		number int
+		what   string
+	}{{p.Quorum, "to be done"}, {p.Failures, "to fail"}, {p.Ends, "to end"}} {
+		if goal.number > 0 {
+			goals = append(goals, fmt.Sprintf("%d of %d children %s", goal.number, p.Children, goal.what))
+		}
+	}
+	if len(goals) == 0 {
+		goals = append(goals, fmt.Sprintf("%d children to end", p.Children))
+	}
+	return fmt.Sprintf("%s, %d done, %d failed so far", strings.Join(goals, ", or "), p.Done, p.Failed)
 }
 
 // String returns a sentence for whoever is on call.
@@ -87,6 +117,13 @@ func (c Cause) String() string {
 	case CauseSignals:
 		return fmt.Sprintf("it awaits a signal, %s, since %s%s", strings.Join(c.Names, " or "), at(c.Since), until(", until "))
 	case CauseChildren:
+		if c.Join != nil {
+			or := ""
+			if len(c.Names) > 0 {
+				or = ", or for a signal, " + strings.Join(c.Names, " or ")
+			}
+			return fmt.Sprintf("it waits for %s%s, since %s%s: %v", c.Join, or, at(c.Since), until(", until "), c.IDs)
+		}
 		return fmt.Sprintf("it awaits %d children since %s: %v", c.Count, at(c.Since), c.IDs)
 	case CausePaused:
 		return "an operator paused it"
@@ -258,7 +295,16 @@ func (w *why) children(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.add(Cause{Kind: CauseChildren, Since: w.row.UpdatedAt, IDs: live, Count: int(w.row.ChildrenPending)})
+	c := Cause{Kind: CauseChildren, Since: w.row.UpdatedAt, IDs: live, Count: int(w.row.ChildrenPending)}
+	if r := w.row; r.JoinRound != nil && *r.JoinRound == r.Round {
+		c.Join = &JoinPolicy{Children: number(r.JoinSize), Done: number(r.JoinDone), Failed: number(r.JoinFailed),
+			Quorum: number(r.WakeDone), Failures: number(r.WakeFailed), Ends: number(r.WakeEnded)}
+		c.Names = r.Awaits
+		if r.AwaitDeadline != nil {
+			c.Until = *r.AwaitDeadline
+		}
+	}
+	w.add(c)
 	return nil
 }
 
@@ -349,6 +395,13 @@ func (w *why) key(ctx context.Context) error {
 		w.add(Cause{Kind: CauseKeyBehind, IDs: head})
 	}
 	return nil
+}
+
+func number(n *int32) int {
+	if n == nil {
+		return 0
+	}
+	return int(*n)
 }
 
 // queue counts what is before it in its queue.

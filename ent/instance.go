@@ -121,6 +121,20 @@ type Instance struct {
 	Retain schema.Micros `json:"retain,omitempty"`
 	// what its steps have published last
 	Progress json.RawMessage `json:"progress,omitempty"`
+	// the round that the policy is of
+	JoinRound *int64 `json:"join_round,omitempty"`
+	// children of that round
+	JoinSize *int32 `json:"join_size,omitempty"`
+	// of them, those that are done
+	JoinDone *int32 `json:"join_done,omitempty"`
+	// of them, those that failed
+	JoinFailed *int32 `json:"join_failed,omitempty"`
+	// so many that are done wake it
+	WakeDone *int32 `json:"wake_done,omitempty"`
+	// so many that failed wake it
+	WakeFailed *int32 `json:"wake_failed,omitempty"`
+	// so many that have ended wake it
+	WakeEnded *int32 `json:"wake_ended,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -186,7 +200,7 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
 			values[i] = new(sql.NullBool)
-		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace:
+		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace, instance.FieldJoinRound, instance.FieldJoinSize, instance.FieldJoinDone, instance.FieldJoinFailed, instance.FieldWakeDone, instance.FieldWakeFailed, instance.FieldWakeEnded:
 			values[i] = new(sql.NullInt64)
 		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldAsideStep, instance.FieldRunGate:
 			values[i] = new(sql.NullString)
@@ -547,6 +561,55 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 					return fmt.Errorf("unmarshal field progress: %w", err)
 				}
 			}
+		case instance.FieldJoinRound:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field join_round", values[i])
+			} else if value.Valid {
+				_m.JoinRound = new(int64)
+				*_m.JoinRound = value.Int64
+			}
+		case instance.FieldJoinSize:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field join_size", values[i])
+			} else if value.Valid {
+				_m.JoinSize = new(int32)
+				*_m.JoinSize = int32(value.Int64)
+			}
+		case instance.FieldJoinDone:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field join_done", values[i])
+			} else if value.Valid {
+				_m.JoinDone = new(int32)
+				*_m.JoinDone = int32(value.Int64)
+			}
+		case instance.FieldJoinFailed:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field join_failed", values[i])
+			} else if value.Valid {
+				_m.JoinFailed = new(int32)
+				*_m.JoinFailed = int32(value.Int64)
+			}
+		case instance.FieldWakeDone:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field wake_done", values[i])
+			} else if value.Valid {
+				_m.WakeDone = new(int32)
+				*_m.WakeDone = int32(value.Int64)
+			}
+		case instance.FieldWakeFailed:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field wake_failed", values[i])
+			} else if value.Valid {
+				_m.WakeFailed = new(int32)
+				*_m.WakeFailed = int32(value.Int64)
+			}
+		case instance.FieldWakeEnded:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field wake_ended", values[i])
+			} else if value.Valid {
+				_m.WakeEnded = new(int32)
+				*_m.WakeEnded = int32(value.Int64)
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -783,6 +846,41 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("progress=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Progress))
+	builder.WriteString(", ")
+	if v := _m.JoinRound; v != nil {
+		builder.WriteString("join_round=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.JoinSize; v != nil {
+		builder.WriteString("join_size=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.JoinDone; v != nil {
+		builder.WriteString("join_done=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.JoinFailed; v != nil {
+		builder.WriteString("join_failed=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.WakeDone; v != nil {
+		builder.WriteString("wake_done=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.WakeFailed; v != nil {
+		builder.WriteString("wake_failed=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.WakeEnded; v != nil {
+		builder.WriteString("wake_ended=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
 	builder.WriteByte(')')
 	return builder.String()
 }

@@ -477,6 +477,104 @@ func (_c *InstanceCreate) SetProgress(v json.RawMessage) *InstanceCreate {
 	return _c
 }
 
+// SetJoinRound sets the "join_round" field.
+func (_c *InstanceCreate) SetJoinRound(v int64) *InstanceCreate {
+	_c.mutation.SetJoinRound(v)
+	return _c
+}
+
+// SetNillableJoinRound sets the "join_round" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableJoinRound(v *int64) *InstanceCreate {
+	if v != nil {
+		_c.SetJoinRound(*v)
+	}
+	return _c
+}
+
+// SetJoinSize sets the "join_size" field.
+func (_c *InstanceCreate) SetJoinSize(v int32) *InstanceCreate {
+	_c.mutation.SetJoinSize(v)
+	return _c
+}
+
+// SetNillableJoinSize sets the "join_size" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableJoinSize(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetJoinSize(*v)
+	}
+	return _c
+}
+
+// SetJoinDone sets the "join_done" field.
+func (_c *InstanceCreate) SetJoinDone(v int32) *InstanceCreate {
+	_c.mutation.SetJoinDone(v)
+	return _c
+}
+
+// SetNillableJoinDone sets the "join_done" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableJoinDone(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetJoinDone(*v)
+	}
+	return _c
+}
+
+// SetJoinFailed sets the "join_failed" field.
+func (_c *InstanceCreate) SetJoinFailed(v int32) *InstanceCreate {
+	_c.mutation.SetJoinFailed(v)
+	return _c
+}
+
+// SetNillableJoinFailed sets the "join_failed" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableJoinFailed(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetJoinFailed(*v)
+	}
+	return _c
+}
+
+// SetWakeDone sets the "wake_done" field.
+func (_c *InstanceCreate) SetWakeDone(v int32) *InstanceCreate {
+	_c.mutation.SetWakeDone(v)
+	return _c
+}
+
+// SetNillableWakeDone sets the "wake_done" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableWakeDone(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetWakeDone(*v)
+	}
+	return _c
+}
+
+// SetWakeFailed sets the "wake_failed" field.
+func (_c *InstanceCreate) SetWakeFailed(v int32) *InstanceCreate {
+	_c.mutation.SetWakeFailed(v)
+	return _c
+}
+
+// SetNillableWakeFailed sets the "wake_failed" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableWakeFailed(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetWakeFailed(*v)
+	}
+	return _c
+}
+
+// SetWakeEnded sets the "wake_ended" field.
+func (_c *InstanceCreate) SetWakeEnded(v int32) *InstanceCreate {
+	_c.mutation.SetWakeEnded(v)
+	return _c
+}
+
+// SetNillableWakeEnded sets the "wake_ended" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableWakeEnded(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetWakeEnded(*v)
+	}
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -803,6 +901,34 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Progress(); ok {
 		_spec.SetField(instance.FieldProgress, field.TypeJSON, value)
 		_node.Progress = value
+	}
+	if value, ok := _c.mutation.JoinRound(); ok {
+		_spec.SetField(instance.FieldJoinRound, field.TypeInt64, value)
+		_node.JoinRound = &value
+	}
+	if value, ok := _c.mutation.JoinSize(); ok {
+		_spec.SetField(instance.FieldJoinSize, field.TypeInt32, value)
+		_node.JoinSize = &value
+	}
+	if value, ok := _c.mutation.JoinDone(); ok {
+		_spec.SetField(instance.FieldJoinDone, field.TypeInt32, value)
+		_node.JoinDone = &value
+	}
+	if value, ok := _c.mutation.JoinFailed(); ok {
+		_spec.SetField(instance.FieldJoinFailed, field.TypeInt32, value)
+		_node.JoinFailed = &value
+	}
+	if value, ok := _c.mutation.WakeDone(); ok {
+		_spec.SetField(instance.FieldWakeDone, field.TypeInt32, value)
+		_node.WakeDone = &value
+	}
+	if value, ok := _c.mutation.WakeFailed(); ok {
+		_spec.SetField(instance.FieldWakeFailed, field.TypeInt32, value)
+		_node.WakeFailed = &value
+	}
+	if value, ok := _c.mutation.WakeEnded(); ok {
+		_spec.SetField(instance.FieldWakeEnded, field.TypeInt32, value)
+		_node.WakeEnded = &value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{

@@ -897,6 +897,195 @@ func (_u *InstanceUpdate) ClearProgress() *InstanceUpdate {
 	return _u
 }
 
+// SetJoinRound sets the "join_round" field.
+func (_u *InstanceUpdate) SetJoinRound(v int64) *InstanceUpdate {
+	_u.mutation.ResetJoinRound()
+	_u.mutation.SetJoinRound(v)
+	return _u
+}
+
+// SetNillableJoinRound sets the "join_round" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableJoinRound(v *int64) *InstanceUpdate {
+	if v != nil {
+		_u.SetJoinRound(*v)
+	}
+	return _u
+}
+
+// AddJoinRound adds value to the "join_round" field.
+func (_u *InstanceUpdate) AddJoinRound(v int64) *InstanceUpdate {
+	_u.mutation.AddJoinRound(v)
+	return _u
+}
+
+// ClearJoinRound clears the value of the "join_round" field.
+func (_u *InstanceUpdate) ClearJoinRound() *InstanceUpdate {
+	_u.mutation.ClearJoinRound()
+	return _u
+}
+
+// SetJoinSize sets the "join_size" field.
+func (_u *InstanceUpdate) SetJoinSize(v int32) *InstanceUpdate {
+	_u.mutation.ResetJoinSize()
+	_u.mutation.SetJoinSize(v)
+	return _u
+}
+
+// SetNillableJoinSize sets the "join_size" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableJoinSize(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetJoinSize(*v)
+	}
+	return _u
+}
+
+// AddJoinSize adds value to the "join_size" field.
+func (_u *InstanceUpdate) AddJoinSize(v int32) *InstanceUpdate {
+	_u.mutation.AddJoinSize(v)
+	return _u
+}
+
+// ClearJoinSize clears the value of the "join_size" field.
+func (_u *InstanceUpdate) ClearJoinSize() *InstanceUpdate {
+	_u.mutation.ClearJoinSize()
+	return _u
+}
+
+// SetJoinDone sets the "join_done" field.
+func (_u *InstanceUpdate) SetJoinDone(v int32) *InstanceUpdate {
+	_u.mutation.ResetJoinDone()
+	_u.mutation.SetJoinDone(v)
+	return _u
+}
+
+// SetNillableJoinDone sets the "join_done" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableJoinDone(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetJoinDone(*v)
+	}
+	return _u
+}
+
+// AddJoinDone adds value to the "join_done" field.
+func (_u *InstanceUpdate) AddJoinDone(v int32) *InstanceUpdate {
+	_u.mutation.AddJoinDone(v)
+	return _u
+}
+
+// ClearJoinDone clears the value of the "join_done" field.
+func (_u *InstanceUpdate) ClearJoinDone() *InstanceUpdate {
+	_u.mutation.ClearJoinDone()
+	return _u
+}
+
+// SetJoinFailed sets the "join_failed" field.
+func (_u *InstanceUpdate) SetJoinFailed(v int32) *InstanceUpdate {
+	_u.mutation.ResetJoinFailed()
+	_u.mutation.SetJoinFailed(v)
+	return _u
+}
+
+// SetNillableJoinFailed sets the "join_failed" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableJoinFailed(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetJoinFailed(*v)
+	}
+	return _u
+}
+
+// AddJoinFailed adds value to the "join_failed" field.
+func (_u *InstanceUpdate) AddJoinFailed(v int32) *InstanceUpdate {
+	_u.mutation.AddJoinFailed(v)
+	return _u
+}
+
+// ClearJoinFailed clears the value of the "join_failed" field.
+func (_u *InstanceUpdate) ClearJoinFailed() *InstanceUpdate {
+	_u.mutation.ClearJoinFailed()
+	return _u
+}
+
+// SetWakeDone sets the "wake_done" field.
+func (_u *InstanceUpdate) SetWakeDone(v int32) *InstanceUpdate {
+	_u.mutation.ResetWakeDone()
+	_u.mutation.SetWakeDone(v)
+	return _u
+}
+
+// SetNillableWakeDone sets the "wake_done" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableWakeDone(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetWakeDone(*v)
+	}
+	return _u
+}
+
+// AddWakeDone adds value to the "wake_done" field.
+func (_u *InstanceUpdate) AddWakeDone(v int32) *InstanceUpdate {
+	_u.mutation.AddWakeDone(v)
+	return _u
+}
+
+// ClearWakeDone clears the value of the "wake_done" field.
+func (_u *InstanceUpdate) ClearWakeDone() *InstanceUpdate {
+	_u.mutation.ClearWakeDone()
+	return _u
+}
+
+// SetWakeFailed sets the "wake_failed" field.
+func (_u *InstanceUpdate) SetWakeFailed(v int32) *InstanceUpdate {
+	_u.mutation.ResetWakeFailed()
+	_u.mutation.SetWakeFailed(v)
+	return _u
+}
+
+// SetNillableWakeFailed sets the "wake_failed" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableWakeFailed(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetWakeFailed(*v)
+	}
+	return _u
+}
+
+// AddWakeFailed adds value to the "wake_failed" field.
+func (_u *InstanceUpdate) AddWakeFailed(v int32) *InstanceUpdate {
+	_u.mutation.AddWakeFailed(v)
+	return _u
+}
+
+// ClearWakeFailed clears the value of the "wake_failed" field.
+func (_u *InstanceUpdate) ClearWakeFailed() *InstanceUpdate {
+	_u.mutation.ClearWakeFailed()
+	return _u
+}
+
+// SetWakeEnded sets the "wake_ended" field.
+func (_u *InstanceUpdate) SetWakeEnded(v int32) *InstanceUpdate {
+	_u.mutation.ResetWakeEnded()
+	_u.mutation.SetWakeEnded(v)
+	return _u
+}
+
+// SetNillableWakeEnded sets the "wake_ended" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableWakeEnded(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetWakeEnded(*v)
+	}
+	return _u
+}
+
+// AddWakeEnded adds value to the "wake_ended" field.
+func (_u *InstanceUpdate) AddWakeEnded(v int32) *InstanceUpdate {
+	_u.mutation.AddWakeEnded(v)
+	return _u
+}
+
+// ClearWakeEnded clears the value of the "wake_ended" field.
+func (_u *InstanceUpdate) ClearWakeEnded() *InstanceUpdate {
+	_u.mutation.ClearWakeEnded()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -1316,6 +1505,69 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.ProgressCleared() {
 		_spec.ClearField(instance.FieldProgress, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.JoinRound(); ok {
+		_spec.SetField(instance.FieldJoinRound, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedJoinRound(); ok {
+		_spec.AddField(instance.FieldJoinRound, field.TypeInt64, value)
+	}
+	if _u.mutation.JoinRoundCleared() {
+		_spec.ClearField(instance.FieldJoinRound, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.JoinSize(); ok {
+		_spec.SetField(instance.FieldJoinSize, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedJoinSize(); ok {
+		_spec.AddField(instance.FieldJoinSize, field.TypeInt32, value)
+	}
+	if _u.mutation.JoinSizeCleared() {
+		_spec.ClearField(instance.FieldJoinSize, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.JoinDone(); ok {
+		_spec.SetField(instance.FieldJoinDone, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedJoinDone(); ok {
+		_spec.AddField(instance.FieldJoinDone, field.TypeInt32, value)
+	}
+	if _u.mutation.JoinDoneCleared() {
+		_spec.ClearField(instance.FieldJoinDone, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.JoinFailed(); ok {
+		_spec.SetField(instance.FieldJoinFailed, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedJoinFailed(); ok {
+		_spec.AddField(instance.FieldJoinFailed, field.TypeInt32, value)
+	}
+	if _u.mutation.JoinFailedCleared() {
+		_spec.ClearField(instance.FieldJoinFailed, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.WakeDone(); ok {
+		_spec.SetField(instance.FieldWakeDone, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedWakeDone(); ok {
+		_spec.AddField(instance.FieldWakeDone, field.TypeInt32, value)
+	}
+	if _u.mutation.WakeDoneCleared() {
+		_spec.ClearField(instance.FieldWakeDone, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.WakeFailed(); ok {
+		_spec.SetField(instance.FieldWakeFailed, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedWakeFailed(); ok {
+		_spec.AddField(instance.FieldWakeFailed, field.TypeInt32, value)
+	}
+	if _u.mutation.WakeFailedCleared() {
+		_spec.ClearField(instance.FieldWakeFailed, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.WakeEnded(); ok {
+		_spec.SetField(instance.FieldWakeEnded, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedWakeEnded(); ok {
+		_spec.AddField(instance.FieldWakeEnded, field.TypeInt32, value)
+	}
+	if _u.mutation.WakeEndedCleared() {
+		_spec.ClearField(instance.FieldWakeEnded, field.TypeInt32)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -2328,6 +2580,195 @@ func (_u *InstanceUpdateOne) ClearProgress() *InstanceUpdateOne {
 	return _u
 }
 
+// SetJoinRound sets the "join_round" field.
+func (_u *InstanceUpdateOne) SetJoinRound(v int64) *InstanceUpdateOne {
+	_u.mutation.ResetJoinRound()
+	_u.mutation.SetJoinRound(v)
+	return _u
+}
+
+// SetNillableJoinRound sets the "join_round" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableJoinRound(v *int64) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetJoinRound(*v)
+	}
+	return _u
+}
+
+// AddJoinRound adds value to the "join_round" field.
+func (_u *InstanceUpdateOne) AddJoinRound(v int64) *InstanceUpdateOne {
+	_u.mutation.AddJoinRound(v)
+	return _u
+}
+
+// ClearJoinRound clears the value of the "join_round" field.
+func (_u *InstanceUpdateOne) ClearJoinRound() *InstanceUpdateOne {
+	_u.mutation.ClearJoinRound()
+	return _u
+}
+
+// SetJoinSize sets the "join_size" field.
+func (_u *InstanceUpdateOne) SetJoinSize(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetJoinSize()
+	_u.mutation.SetJoinSize(v)
+	return _u
+}
+
+// SetNillableJoinSize sets the "join_size" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableJoinSize(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetJoinSize(*v)
+	}
+	return _u
+}
+
+// AddJoinSize adds value to the "join_size" field.
+func (_u *InstanceUpdateOne) AddJoinSize(v int32) *InstanceUpdateOne {
+	_u.mutation.AddJoinSize(v)
+	return _u
+}
+
+// ClearJoinSize clears the value of the "join_size" field.
+func (_u *InstanceUpdateOne) ClearJoinSize() *InstanceUpdateOne {
+	_u.mutation.ClearJoinSize()
+	return _u
+}
+
+// SetJoinDone sets the "join_done" field.
+func (_u *InstanceUpdateOne) SetJoinDone(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetJoinDone()
+	_u.mutation.SetJoinDone(v)
+	return _u
+}
+
+// SetNillableJoinDone sets the "join_done" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableJoinDone(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetJoinDone(*v)
+	}
+	return _u
+}
+
+// AddJoinDone adds value to the "join_done" field.
+func (_u *InstanceUpdateOne) AddJoinDone(v int32) *InstanceUpdateOne {
+	_u.mutation.AddJoinDone(v)
+	return _u
+}
+
+// ClearJoinDone clears the value of the "join_done" field.
+func (_u *InstanceUpdateOne) ClearJoinDone() *InstanceUpdateOne {
+	_u.mutation.ClearJoinDone()
+	return _u
+}
+
+// SetJoinFailed sets the "join_failed" field.
+func (_u *InstanceUpdateOne) SetJoinFailed(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetJoinFailed()
+	_u.mutation.SetJoinFailed(v)
+	return _u
+}
+
+// SetNillableJoinFailed sets the "join_failed" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableJoinFailed(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetJoinFailed(*v)
+	}
+	return _u
+}
+
+// AddJoinFailed adds value to the "join_failed" field.
+func (_u *InstanceUpdateOne) AddJoinFailed(v int32) *InstanceUpdateOne {
+	_u.mutation.AddJoinFailed(v)
+	return _u
+}
+
+// ClearJoinFailed clears the value of the "join_failed" field.
+func (_u *InstanceUpdateOne) ClearJoinFailed() *InstanceUpdateOne {
+	_u.mutation.ClearJoinFailed()
+	return _u
+}
+
+// SetWakeDone sets the "wake_done" field.
+func (_u *InstanceUpdateOne) SetWakeDone(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetWakeDone()
+	_u.mutation.SetWakeDone(v)
+	return _u
+}
+
+// SetNillableWakeDone sets the "wake_done" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableWakeDone(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetWakeDone(*v)
+	}
+	return _u
+}
+
+// AddWakeDone adds value to the "wake_done" field.
+func (_u *InstanceUpdateOne) AddWakeDone(v int32) *InstanceUpdateOne {
+	_u.mutation.AddWakeDone(v)
+	return _u
+}
+
+// ClearWakeDone clears the value of the "wake_done" field.
+func (_u *InstanceUpdateOne) ClearWakeDone() *InstanceUpdateOne {
+	_u.mutation.ClearWakeDone()
+	return _u
+}
+
+// SetWakeFailed sets the "wake_failed" field.
+func (_u *InstanceUpdateOne) SetWakeFailed(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetWakeFailed()
+	_u.mutation.SetWakeFailed(v)
+	return _u
+}
+
+// SetNillableWakeFailed sets the "wake_failed" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableWakeFailed(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetWakeFailed(*v)
+	}
+	return _u
+}
+
+// AddWakeFailed adds value to the "wake_failed" field.
+func (_u *InstanceUpdateOne) AddWakeFailed(v int32) *InstanceUpdateOne {
+	_u.mutation.AddWakeFailed(v)
+	return _u
+}
+
+// ClearWakeFailed clears the value of the "wake_failed" field.
+func (_u *InstanceUpdateOne) ClearWakeFailed() *InstanceUpdateOne {
+	_u.mutation.ClearWakeFailed()
+	return _u
+}
+
+// SetWakeEnded sets the "wake_ended" field.
+func (_u *InstanceUpdateOne) SetWakeEnded(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetWakeEnded()
+	_u.mutation.SetWakeEnded(v)
+	return _u
+}
+
+// SetNillableWakeEnded sets the "wake_ended" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableWakeEnded(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetWakeEnded(*v)
+	}
+	return _u
+}
+
+// AddWakeEnded adds value to the "wake_ended" field.
+func (_u *InstanceUpdateOne) AddWakeEnded(v int32) *InstanceUpdateOne {
+	_u.mutation.AddWakeEnded(v)
+	return _u
+}
+
+// ClearWakeEnded clears the value of the "wake_ended" field.
+func (_u *InstanceUpdateOne) ClearWakeEnded() *InstanceUpdateOne {
+	_u.mutation.ClearWakeEnded()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -2777,6 +3218,69 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.ProgressCleared() {
 		_spec.ClearField(instance.FieldProgress, field.TypeJSON)
+	}
+	if value, ok := _u.mutation.JoinRound(); ok {
+		_spec.SetField(instance.FieldJoinRound, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedJoinRound(); ok {
+		_spec.AddField(instance.FieldJoinRound, field.TypeInt64, value)
+	}
+	if _u.mutation.JoinRoundCleared() {
+		_spec.ClearField(instance.FieldJoinRound, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.JoinSize(); ok {
+		_spec.SetField(instance.FieldJoinSize, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedJoinSize(); ok {
+		_spec.AddField(instance.FieldJoinSize, field.TypeInt32, value)
+	}
+	if _u.mutation.JoinSizeCleared() {
+		_spec.ClearField(instance.FieldJoinSize, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.JoinDone(); ok {
+		_spec.SetField(instance.FieldJoinDone, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedJoinDone(); ok {
+		_spec.AddField(instance.FieldJoinDone, field.TypeInt32, value)
+	}
+	if _u.mutation.JoinDoneCleared() {
+		_spec.ClearField(instance.FieldJoinDone, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.JoinFailed(); ok {
+		_spec.SetField(instance.FieldJoinFailed, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedJoinFailed(); ok {
+		_spec.AddField(instance.FieldJoinFailed, field.TypeInt32, value)
+	}
+	if _u.mutation.JoinFailedCleared() {
+		_spec.ClearField(instance.FieldJoinFailed, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.WakeDone(); ok {
+		_spec.SetField(instance.FieldWakeDone, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedWakeDone(); ok {
+		_spec.AddField(instance.FieldWakeDone, field.TypeInt32, value)
+	}
+	if _u.mutation.WakeDoneCleared() {
+		_spec.ClearField(instance.FieldWakeDone, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.WakeFailed(); ok {
+		_spec.SetField(instance.FieldWakeFailed, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedWakeFailed(); ok {
+		_spec.AddField(instance.FieldWakeFailed, field.TypeInt32, value)
+	}
+	if _u.mutation.WakeFailedCleared() {
+		_spec.ClearField(instance.FieldWakeFailed, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.WakeEnded(); ok {
+		_spec.SetField(instance.FieldWakeEnded, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedWakeEnded(); ok {
+		_spec.AddField(instance.FieldWakeEnded, field.TypeInt32, value)
+	}
+	if _u.mutation.WakeEndedCleared() {
+		_spec.ClearField(instance.FieldWakeEnded, field.TypeInt32)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -3140,6 +3140,20 @@ type InstanceMutation struct {
 	retain              *schema.Micros
 	progress            *json.RawMessage
 	appendprogress      json.RawMessage
+	join_round          *int64
+	addjoin_round       *int64
+	join_size           *int32
+	addjoin_size        *int32
+	join_done           *int32
+	addjoin_done        *int32
+	join_failed         *int32
+	addjoin_failed      *int32
+	wake_done           *int32
+	addwake_done        *int32
+	wake_failed         *int32
+	addwake_failed      *int32
+	wake_ended          *int32
+	addwake_ended       *int32
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -5771,6 +5785,496 @@ func (m *InstanceMutation) ResetProgress() {
 	delete(m.clearedFields, instance.FieldProgress)
 }
 
+// SetJoinRound sets the "join_round" field.
+func (m *InstanceMutation) SetJoinRound(i int64) {
+	m.join_round = &i
+	m.addjoin_round = nil
+}
+
+// JoinRound returns the value of the "join_round" field in the mutation.
+func (m *InstanceMutation) JoinRound() (r int64, exists bool) {
+	v := m.join_round
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldJoinRound returns the old "join_round" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldJoinRound(ctx context.Context) (v *int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldJoinRound is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldJoinRound requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldJoinRound: %w", err)
+	}
+	return oldValue.JoinRound, nil
+}
+
+// AddJoinRound adds i to the "join_round" field.
+func (m *InstanceMutation) AddJoinRound(i int64) {
+	if m.addjoin_round != nil {
+		*m.addjoin_round += i
+	} else {
+		m.addjoin_round = &i
+	}
+}
+
+// AddedJoinRound returns the value that was added to the "join_round" field in this mutation.
+func (m *InstanceMutation) AddedJoinRound() (r int64, exists bool) {
+	v := m.addjoin_round
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearJoinRound clears the value of the "join_round" field.
+func (m *InstanceMutation) ClearJoinRound() {
+	m.join_round = nil
+	m.addjoin_round = nil
+	m.clearedFields[instance.FieldJoinRound] = struct{}{}
+}
+
+// JoinRoundCleared returns if the "join_round" field was cleared in this mutation.
+func (m *InstanceMutation) JoinRoundCleared() bool {
+	_, ok := m.clearedFields[instance.FieldJoinRound]
+	return ok
+}
+
+// ResetJoinRound resets all changes to the "join_round" field.
+func (m *InstanceMutation) ResetJoinRound() {
+	m.join_round = nil
+	m.addjoin_round = nil
+	delete(m.clearedFields, instance.FieldJoinRound)
+}
+
+// SetJoinSize sets the "join_size" field.
+func (m *InstanceMutation) SetJoinSize(i int32) {
+	m.join_size = &i
+	m.addjoin_size = nil
+}
+
+// JoinSize returns the value of the "join_size" field in the mutation.
+func (m *InstanceMutation) JoinSize() (r int32, exists bool) {
+	v := m.join_size
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldJoinSize returns the old "join_size" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldJoinSize(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldJoinSize is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldJoinSize requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldJoinSize: %w", err)
+	}
+	return oldValue.JoinSize, nil
+}
+
+// AddJoinSize adds i to the "join_size" field.
+func (m *InstanceMutation) AddJoinSize(i int32) {
+	if m.addjoin_size != nil {
+		*m.addjoin_size += i
+	} else {
+		m.addjoin_size = &i
+	}
+}
+
+// AddedJoinSize returns the value that was added to the "join_size" field in this mutation.
+func (m *InstanceMutation) AddedJoinSize() (r int32, exists bool) {
+	v := m.addjoin_size
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearJoinSize clears the value of the "join_size" field.
+func (m *InstanceMutation) ClearJoinSize() {
+	m.join_size = nil
+	m.addjoin_size = nil
+	m.clearedFields[instance.FieldJoinSize] = struct{}{}
+}
+
+// JoinSizeCleared returns if the "join_size" field was cleared in this mutation.
+func (m *InstanceMutation) JoinSizeCleared() bool {
+	_, ok := m.clearedFields[instance.FieldJoinSize]
+	return ok
+}
+
+// ResetJoinSize resets all changes to the "join_size" field.
+func (m *InstanceMutation) ResetJoinSize() {
+	m.join_size = nil
+	m.addjoin_size = nil
+	delete(m.clearedFields, instance.FieldJoinSize)
+}
+
+// SetJoinDone sets the "join_done" field.
+func (m *InstanceMutation) SetJoinDone(i int32) {
+	m.join_done = &i
+	m.addjoin_done = nil
+}
+
+// JoinDone returns the value of the "join_done" field in the mutation.
+func (m *InstanceMutation) JoinDone() (r int32, exists bool) {
+	v := m.join_done
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldJoinDone returns the old "join_done" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldJoinDone(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldJoinDone is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldJoinDone requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldJoinDone: %w", err)
+	}
+	return oldValue.JoinDone, nil
+}
+
+// AddJoinDone adds i to the "join_done" field.
+func (m *InstanceMutation) AddJoinDone(i int32) {
+	if m.addjoin_done != nil {
+		*m.addjoin_done += i
+	} else {
+		m.addjoin_done = &i
+	}
+}
+
+// AddedJoinDone returns the value that was added to the "join_done" field in this mutation.
+func (m *InstanceMutation) AddedJoinDone() (r int32, exists bool) {
+	v := m.addjoin_done
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearJoinDone clears the value of the "join_done" field.
+func (m *InstanceMutation) ClearJoinDone() {
+	m.join_done = nil
+	m.addjoin_done = nil
+	m.clearedFields[instance.FieldJoinDone] = struct{}{}
+}
+
+// JoinDoneCleared returns if the "join_done" field was cleared in this mutation.
+func (m *InstanceMutation) JoinDoneCleared() bool {
+	_, ok := m.clearedFields[instance.FieldJoinDone]
+	return ok
+}
+
+// ResetJoinDone resets all changes to the "join_done" field.
+func (m *InstanceMutation) ResetJoinDone() {
+	m.join_done = nil
+	m.addjoin_done = nil
+	delete(m.clearedFields, instance.FieldJoinDone)
+}
+
+// SetJoinFailed sets the "join_failed" field.
+func (m *InstanceMutation) SetJoinFailed(i int32) {
+	m.join_failed = &i
+	m.addjoin_failed = nil
+}
+
+// JoinFailed returns the value of the "join_failed" field in the mutation.
+func (m *InstanceMutation) JoinFailed() (r int32, exists bool) {
+	v := m.join_failed
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldJoinFailed returns the old "join_failed" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldJoinFailed(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldJoinFailed is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldJoinFailed requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldJoinFailed: %w", err)
+	}
+	return oldValue.JoinFailed, nil
+}
+
+// AddJoinFailed adds i to the "join_failed" field.
+func (m *InstanceMutation) AddJoinFailed(i int32) {
+	if m.addjoin_failed != nil {
+		*m.addjoin_failed += i
+	} else {
+		m.addjoin_failed = &i
+	}
+}
+
+// AddedJoinFailed returns the value that was added to the "join_failed" field in this mutation.
+func (m *InstanceMutation) AddedJoinFailed() (r int32, exists bool) {
+	v := m.addjoin_failed
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearJoinFailed clears the value of the "join_failed" field.
+func (m *InstanceMutation) ClearJoinFailed() {
+	m.join_failed = nil
+	m.addjoin_failed = nil
+	m.clearedFields[instance.FieldJoinFailed] = struct{}{}
+}
+
+// JoinFailedCleared returns if the "join_failed" field was cleared in this mutation.
+func (m *InstanceMutation) JoinFailedCleared() bool {
+	_, ok := m.clearedFields[instance.FieldJoinFailed]
+	return ok
+}
+
+// ResetJoinFailed resets all changes to the "join_failed" field.
+func (m *InstanceMutation) ResetJoinFailed() {
+	m.join_failed = nil
+	m.addjoin_failed = nil
+	delete(m.clearedFields, instance.FieldJoinFailed)
+}
+
+// SetWakeDone sets the "wake_done" field.
+func (m *InstanceMutation) SetWakeDone(i int32) {
+	m.wake_done = &i
+	m.addwake_done = nil
+}
+
+// WakeDone returns the value of the "wake_done" field in the mutation.
+func (m *InstanceMutation) WakeDone() (r int32, exists bool) {
+	v := m.wake_done
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldWakeDone returns the old "wake_done" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldWakeDone(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldWakeDone is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldWakeDone requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldWakeDone: %w", err)
+	}
+	return oldValue.WakeDone, nil
+}
+
+// AddWakeDone adds i to the "wake_done" field.
+func (m *InstanceMutation) AddWakeDone(i int32) {
+	if m.addwake_done != nil {
+		*m.addwake_done += i
+	} else {
+		m.addwake_done = &i
+	}
+}
+
+// AddedWakeDone returns the value that was added to the "wake_done" field in this mutation.
+func (m *InstanceMutation) AddedWakeDone() (r int32, exists bool) {
+	v := m.addwake_done
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearWakeDone clears the value of the "wake_done" field.
+func (m *InstanceMutation) ClearWakeDone() {
+	m.wake_done = nil
+	m.addwake_done = nil
+	m.clearedFields[instance.FieldWakeDone] = struct{}{}
+}
+
+// WakeDoneCleared returns if the "wake_done" field was cleared in this mutation.
+func (m *InstanceMutation) WakeDoneCleared() bool {
+	_, ok := m.clearedFields[instance.FieldWakeDone]
+	return ok
+}
+
+// ResetWakeDone resets all changes to the "wake_done" field.
+func (m *InstanceMutation) ResetWakeDone() {
+	m.wake_done = nil
+	m.addwake_done = nil
+	delete(m.clearedFields, instance.FieldWakeDone)
+}
+
+// SetWakeFailed sets the "wake_failed" field.
+func (m *InstanceMutation) SetWakeFailed(i int32) {
+	m.wake_failed = &i
+	m.addwake_failed = nil
+}
+
+// WakeFailed returns the value of the "wake_failed" field in the mutation.
+func (m *InstanceMutation) WakeFailed() (r int32, exists bool) {
+	v := m.wake_failed
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldWakeFailed returns the old "wake_failed" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldWakeFailed(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldWakeFailed is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldWakeFailed requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldWakeFailed: %w", err)
+	}
+	return oldValue.WakeFailed, nil
+}
+
+// AddWakeFailed adds i to the "wake_failed" field.
+func (m *InstanceMutation) AddWakeFailed(i int32) {
+	if m.addwake_failed != nil {
+		*m.addwake_failed += i
+	} else {
+		m.addwake_failed = &i
+	}
+}
+
+// AddedWakeFailed returns the value that was added to the "wake_failed" field in this mutation.
+func (m *InstanceMutation) AddedWakeFailed() (r int32, exists bool) {
+	v := m.addwake_failed
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearWakeFailed clears the value of the "wake_failed" field.
+func (m *InstanceMutation) ClearWakeFailed() {
+	m.wake_failed = nil
+	m.addwake_failed = nil
+	m.clearedFields[instance.FieldWakeFailed] = struct{}{}
+}
+
+// WakeFailedCleared returns if the "wake_failed" field was cleared in this mutation.
+func (m *InstanceMutation) WakeFailedCleared() bool {
+	_, ok := m.clearedFields[instance.FieldWakeFailed]
+	return ok
+}
+
+// ResetWakeFailed resets all changes to the "wake_failed" field.
+func (m *InstanceMutation) ResetWakeFailed() {
+	m.wake_failed = nil
+	m.addwake_failed = nil
+	delete(m.clearedFields, instance.FieldWakeFailed)
+}
+
+// SetWakeEnded sets the "wake_ended" field.
+func (m *InstanceMutation) SetWakeEnded(i int32) {
+	m.wake_ended = &i
+	m.addwake_ended = nil
+}
+
+// WakeEnded returns the value of the "wake_ended" field in the mutation.
+func (m *InstanceMutation) WakeEnded() (r int32, exists bool) {
+	v := m.wake_ended
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldWakeEnded returns the old "wake_ended" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldWakeEnded(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldWakeEnded is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldWakeEnded requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldWakeEnded: %w", err)
+	}
+	return oldValue.WakeEnded, nil
+}
+
+// AddWakeEnded adds i to the "wake_ended" field.
+func (m *InstanceMutation) AddWakeEnded(i int32) {
+	if m.addwake_ended != nil {
+		*m.addwake_ended += i
+	} else {
+		m.addwake_ended = &i
+	}
+}
+
+// AddedWakeEnded returns the value that was added to the "wake_ended" field in this mutation.
+func (m *InstanceMutation) AddedWakeEnded() (r int32, exists bool) {
+	v := m.addwake_ended
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearWakeEnded clears the value of the "wake_ended" field.
+func (m *InstanceMutation) ClearWakeEnded() {
+	m.wake_ended = nil
+	m.addwake_ended = nil
+	m.clearedFields[instance.FieldWakeEnded] = struct{}{}
+}
+
+// WakeEndedCleared returns if the "wake_ended" field was cleared in this mutation.
+func (m *InstanceMutation) WakeEndedCleared() bool {
+	_, ok := m.clearedFields[instance.FieldWakeEnded]
+	return ok
+}
+
+// ResetWakeEnded resets all changes to the "wake_ended" field.
+func (m *InstanceMutation) ResetWakeEnded() {
+	m.wake_ended = nil
+	m.addwake_ended = nil
+	delete(m.clearedFields, instance.FieldWakeEnded)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -5940,7 +6444,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 50)
+	fields := make([]string, 0, 57)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -6091,6 +6595,27 @@ func (m *InstanceMutation) Fields() []string {
 	if m.progress != nil {
 		fields = append(fields, instance.FieldProgress)
 	}
+	if m.join_round != nil {
+		fields = append(fields, instance.FieldJoinRound)
+	}
+	if m.join_size != nil {
+		fields = append(fields, instance.FieldJoinSize)
+	}
+	if m.join_done != nil {
+		fields = append(fields, instance.FieldJoinDone)
+	}
+	if m.join_failed != nil {
+		fields = append(fields, instance.FieldJoinFailed)
+	}
+	if m.wake_done != nil {
+		fields = append(fields, instance.FieldWakeDone)
+	}
+	if m.wake_failed != nil {
+		fields = append(fields, instance.FieldWakeFailed)
+	}
+	if m.wake_ended != nil {
+		fields = append(fields, instance.FieldWakeEnded)
+	}
 	return fields
 }
 
@@ -6199,6 +6724,20 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.Retain()
 	case instance.FieldProgress:
 		return m.Progress()
+	case instance.FieldJoinRound:
+		return m.JoinRound()
+	case instance.FieldJoinSize:
+		return m.JoinSize()
+	case instance.FieldJoinDone:
+		return m.JoinDone()
+	case instance.FieldJoinFailed:
+		return m.JoinFailed()
+	case instance.FieldWakeDone:
+		return m.WakeDone()
+	case instance.FieldWakeFailed:
+		return m.WakeFailed()
+	case instance.FieldWakeEnded:
+		return m.WakeEnded()
 	}
 	return nil, false
 }
@@ -6308,6 +6847,20 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldRetain(ctx)
 	case instance.FieldProgress:
 		return m.OldProgress(ctx)
+	case instance.FieldJoinRound:
+		return m.OldJoinRound(ctx)
+	case instance.FieldJoinSize:
+		return m.OldJoinSize(ctx)
+	case instance.FieldJoinDone:
+		return m.OldJoinDone(ctx)
+	case instance.FieldJoinFailed:
+		return m.OldJoinFailed(ctx)
+	case instance.FieldWakeDone:
+		return m.OldWakeDone(ctx)
+	case instance.FieldWakeFailed:
+		return m.OldWakeFailed(ctx)
+	case instance.FieldWakeEnded:
+		return m.OldWakeEnded(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -6667,6 +7220,55 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetProgress(v)
 		return nil
+	case instance.FieldJoinRound:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetJoinRound(v)
+		return nil
+	case instance.FieldJoinSize:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetJoinSize(v)
+		return nil
+	case instance.FieldJoinDone:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetJoinDone(v)
+		return nil
+	case instance.FieldJoinFailed:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetJoinFailed(v)
+		return nil
+	case instance.FieldWakeDone:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetWakeDone(v)
+		return nil
+	case instance.FieldWakeFailed:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetWakeFailed(v)
+		return nil
+	case instance.FieldWakeEnded:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetWakeEnded(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -6717,6 +7319,27 @@ func (m *InstanceMutation) AddedFields() []string {
 	if m.addrun_place != nil {
 		fields = append(fields, instance.FieldRunPlace)
 	}
+	if m.addjoin_round != nil {
+		fields = append(fields, instance.FieldJoinRound)
+	}
+	if m.addjoin_size != nil {
+		fields = append(fields, instance.FieldJoinSize)
+	}
+	if m.addjoin_done != nil {
+		fields = append(fields, instance.FieldJoinDone)
+	}
+	if m.addjoin_failed != nil {
+		fields = append(fields, instance.FieldJoinFailed)
+	}
+	if m.addwake_done != nil {
+		fields = append(fields, instance.FieldWakeDone)
+	}
+	if m.addwake_failed != nil {
+		fields = append(fields, instance.FieldWakeFailed)
+	}
+	if m.addwake_ended != nil {
+		fields = append(fields, instance.FieldWakeEnded)
+	}
 	return fields
 }
 
@@ -6753,6 +7376,20 @@ func (m *InstanceMutation) AddedField(name string) (ent.Value, bool) {
 		return m.AddedSeat()
 	case instance.FieldRunPlace:
 		return m.AddedRunPlace()
+	case instance.FieldJoinRound:
+		return m.AddedJoinRound()
+	case instance.FieldJoinSize:
+		return m.AddedJoinSize()
+	case instance.FieldJoinDone:
+		return m.AddedJoinDone()
+	case instance.FieldJoinFailed:
+		return m.AddedJoinFailed()
+	case instance.FieldWakeDone:
+		return m.AddedWakeDone()
+	case instance.FieldWakeFailed:
+		return m.AddedWakeFailed()
+	case instance.FieldWakeEnded:
+		return m.AddedWakeEnded()
 	}
 	return nil, false
 }
@@ -6860,6 +7497,55 @@ func (m *InstanceMutation) AddField(name string, value ent.Value) error {
 		}
 		m.AddRunPlace(v)
 		return nil
+	case instance.FieldJoinRound:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddJoinRound(v)
+		return nil
+	case instance.FieldJoinSize:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddJoinSize(v)
+		return nil
+	case instance.FieldJoinDone:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddJoinDone(v)
+		return nil
+	case instance.FieldJoinFailed:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddJoinFailed(v)
+		return nil
+	case instance.FieldWakeDone:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddWakeDone(v)
+		return nil
+	case instance.FieldWakeFailed:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddWakeFailed(v)
+		return nil
+	case instance.FieldWakeEnded:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddWakeEnded(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance numeric field %s", name)
 }
@@ -6948,6 +7634,27 @@ func (m *InstanceMutation) ClearedFields() []string {
 	}
 	if m.FieldCleared(instance.FieldProgress) {
 		fields = append(fields, instance.FieldProgress)
+	}
+	if m.FieldCleared(instance.FieldJoinRound) {
+		fields = append(fields, instance.FieldJoinRound)
+	}
+	if m.FieldCleared(instance.FieldJoinSize) {
+		fields = append(fields, instance.FieldJoinSize)
+	}
+	if m.FieldCleared(instance.FieldJoinDone) {
+		fields = append(fields, instance.FieldJoinDone)
+	}
+	if m.FieldCleared(instance.FieldJoinFailed) {
+		fields = append(fields, instance.FieldJoinFailed)
+	}
+	if m.FieldCleared(instance.FieldWakeDone) {
+		fields = append(fields, instance.FieldWakeDone)
+	}
+	if m.FieldCleared(instance.FieldWakeFailed) {
+		fields = append(fields, instance.FieldWakeFailed)
+	}
+	if m.FieldCleared(instance.FieldWakeEnded) {
+		fields = append(fields, instance.FieldWakeEnded)
 	}
 	return fields
 }
@@ -7043,6 +7750,27 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldProgress:
 		m.ClearProgress()
+		return nil
+	case instance.FieldJoinRound:
+		m.ClearJoinRound()
+		return nil
+	case instance.FieldJoinSize:
+		m.ClearJoinSize()
+		return nil
+	case instance.FieldJoinDone:
+		m.ClearJoinDone()
+		return nil
+	case instance.FieldJoinFailed:
+		m.ClearJoinFailed()
+		return nil
+	case instance.FieldWakeDone:
+		m.ClearWakeDone()
+		return nil
+	case instance.FieldWakeFailed:
+		m.ClearWakeFailed()
+		return nil
+	case instance.FieldWakeEnded:
+		m.ClearWakeEnded()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -7201,6 +7929,27 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldProgress:
 		m.ResetProgress()
+		return nil
+	case instance.FieldJoinRound:
+		m.ResetJoinRound()
+		return nil
+	case instance.FieldJoinSize:
+		m.ResetJoinSize()
+		return nil
+	case instance.FieldJoinDone:
+		m.ResetJoinDone()
+		return nil
+	case instance.FieldJoinFailed:
+		m.ResetJoinFailed()
+		return nil
+	case instance.FieldWakeDone:
+		m.ResetWakeDone()
+		return nil
+	case instance.FieldWakeFailed:
+		m.ResetWakeFailed()
+		return nil
+	case instance.FieldWakeEnded:
+		m.ResetWakeEnded()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)

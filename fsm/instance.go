@@ -106,7 +106,7 @@ type Child[R any] struct {
 	ID        ID      `json:"id"`
 	Machine   string  `json:"machine"`
 	Version   int     `json:"version"`
-	Status    Status  `json:"status"` // terminal, unless an operator has retried the child since
+	Status    Status  `json:"status"` // terminal, unless the join did not wait for the child, or an operator has retried it since
 	Failure   Failure `json:"failure,omitempty"`
 	LastError string  `json:"last_error,omitempty"`
 
@@ -117,7 +117,8 @@ type Child[R any] struct {
 }
 
 // Result returns the result of the child. It returns a *[FailedError] if the child failed,
-// [ErrNotTerminal] if an operator has retried it since, a *[VersionError] if it is of a version
+// [ErrNotTerminal] if it has not ended (the join did not wait for it, or an operator has retried it
+// since), a *[VersionError] if it is of a version
 // that the reading machine does not read, and a [DecodeError] if the result does not fit R.
 func (c Child[R]) Result() (R, error) {
 	return resultOf[R](c.as, c.with, c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,

@@ -1,7 +1,6 @@
 package fsm
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,8 +44,10 @@ func (v *Visit[S, R]) Await(to string, state S, signals ...AnySignal) *Parking {
 // that step gets the children by [Machine.Children]. A child whose key is occupied is dropped: see
 // [Visit.Dropped]. The children may be at most 20,000, nested at most 100 deep, unless configured
 // otherwise. ScheduleChildren consumes the signals of [Visit.Awaited].
-func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) Outcome {
-	return &spawning{exec: v.execution(), to: to, state: state, children: children}
+//
+// The methods of [Joining] let the instance go on before all children have ended.
+func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) *Joining {
+	return &Joining{exec: v.execution(), to: to, state: state, children: children}
 }
 
 // Retry runs this step again after delay, as the next attempt of the same visit: the awaited names,
@@ -146,20 +147,18 @@ func (t *Transition) Erase(of *step.Claim) (*step.Commit, error) {
 
 // Parking is the outcome of [Visit.Await].
 type Parking struct {
-	exec           *execution
-	to             string
-	state          any
-	signals        []AnySignal
-	timeout        time.Duration
-	until          time.Time
-	limited, fixed bool
+	exec    *execution
+	to      string
+	state   any
+	signals []AnySignal
+	bound   bound
 }
 
 // Timeout wakes the instance d after the commit, if no awaited signal has arrived by then;
 // [Visit.TimedOut] then reports true. A timeout is not a failure. It starts anew each time that a
 // step parks. It must be positive, at most 100 years, and excludes Until.
 func (p *Parking) Timeout(d time.Duration) *Parking {
-	p.timeout, p.limited = d, true
+	p.bound.timeout, p.bound.limited = d, true
 	return p
 }
 
@@ -167,7 +166,7 @@ func (p *Parking) Timeout(d time.Duration) *Parking {
 // itself can pass the same time again, e.g. from its state. A past time wakes the instance at once.
 // The zero time is an [OutcomeError], since it is most likely a field that was never set.
 func (p *Parking) Until(at time.Time) *Parking {
-	p.until, p.fixed = at, true
+	p.bound.until, p.bound.fixed = at, true
 	return p
 }
 
@@ -190,27 +189,45 @@ func (p *Parking) Erase(of *step.Claim) (*step.Commit, error) {
 		return nil, outcomeFault("to", fmt.Errorf("towards the same step, while more signals are awaited than Limits.AwaitedBytes (%d) lets in: "+
 			"consume those in Awaited with Next: %w", p.exec.env.Limits.AwaitedBytes, ErrTooLarge))
 	}
-	c := &step.Commit{Kind: step.Await, Step: p.to, State: state, Names: names, Timeout: p.timeout}
-	if p.limited && p.fixed {
-		return nil, outcomeFault("until", errors.New("both Timeout and Until"))
-	}
-	if p.limited {
-		if err := checkDelay(p.timeout); err != nil {
-			return nil, outcomeFault("timeout", err)
-		}
-		if p.timeout == 0 {
-			return nil, outcomeFault("timeout", errors.New("zero: leave it out to wait without end"))
-		}
-	}
-	if p.fixed {
-		if p.until.IsZero() {
-			return nil, outcomeFault("until", errors.New("the zero time"))
-		}
-		if c.At, err = checkTime(p.until); err != nil {
-			return nil, outcomeFault("until", err)
-		}
+	c := &step.Commit{Kind: step.Await, Step: p.to, State: state, Names: names}
+	if c.Timeout, c.At, err = p.bound.check(); err != nil {
+		return nil, err
 	}
 	return c, nil
+}
+
+// bound is the time at which a parked instance goes on anyway.
+type bound struct {
+	timeout        time.Duration
+	until          time.Time
+	limited, fixed bool // by Timeout, by Until
+}
+
+// check returns the timeout, or the time; both are zero where there is no bound.
+func (b *bound) check() (time.Duration, time.Time, error) {
+	if b.limited && b.fixed {
+		return 0, time.Time{}, outcomeFault("until", errors.New("both Timeout and Until"))
+	}
+	if b.limited {
+		if err := checkDelay(b.timeout); err != nil {
+			return 0, time.Time{}, outcomeFault("timeout", err)
+		}
+		if b.timeout == 0 {
+			return 0, time.Time{}, outcomeFault("timeout", errors.New("zero: leave it out to wait without end"))
+		}
+		return b.timeout, time.Time{}, nil
+	}
+	if b.fixed {
+		if b.until.IsZero() {
+			return 0, time.Time{}, outcomeFault("until", errors.New("the zero time"))
+		}
+		at, err := checkTime(b.until)
+		if err != nil {
+			return 0, time.Time{}, outcomeFault("until", err)
+		}
+		return 0, at, nil
+	}
+	return 0, time.Time{}, nil
 }
 
 // names returns the distinct names of signals.
@@ -237,67 +254,6 @@ func (x *execution) names(signals []AnySignal) ([]string, error) {
 		return nil, outcomeFault("signals", fmt.Errorf("%d names, at most %d", len(names), limit))
 	}
 	return names, nil
-}
-
-type spawning struct {
-	exec     *execution
-	to       string
-	state    any
-	children []Spec
-}
-
-func (s *spawning) Erase(of *step.Claim) (*step.Commit, error) {
-	state, err := s.exec.onward(of, s.to, s.state)
-	if err != nil {
-		return nil, err
-	}
-	limits := s.exec.env.Limits
-	if len(s.children) > limits.Children {
-		return nil, outcomeFault("children", fmt.Errorf("%d, at most %d", len(s.children), limits.Children))
-	}
-	if depth := s.exec.claim.Depth + 1; len(s.children) > 0 && depth > limits.Depth {
-		return nil, outcomeFault("children", fmt.Errorf("nested %d deep, at most %d", depth, limits.Depth))
-	}
-	c := &step.Commit{Kind: step.Children, Step: s.to, State: state, Spawn: make([]step.Spec, 0, len(s.children))}
-	size := len(state)
-	for i, child := range s.children {
-		spec, err := s.erase(child)
-		if bad, ok := errors.AsType[*SpecError](err); ok {
-			return nil, outcomeFault(fmt.Sprintf("children[%d].%s", i, bad.Field), bad.Err)
-		} else if err != nil {
-			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), err)
-		}
-		if size += spec.Bytes(); size > limits.OutcomeBytes {
-			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), fmt.Errorf("over %d bytes together with what is before it: %w",
-				limits.OutcomeBytes, ErrTooLarge))
-		}
-		c.Spawn = append(c.Spawn, *spec)
-	}
-	return c, nil
-}
-
-// erase passes a child to the host's middleware, and validates the spec that this returns.
-func (s *spawning) erase(child Spec) (*step.Spec, error) {
-	ctx := s.exec.ctx
-	if ctx == nil { // a test made the visit by hand
-		ctx = context.Background()
-	}
-	if through := s.exec.env.Child; through != nil {
-		changed, err := through(ctx, child)
-		if err != nil {
-			return nil, specFault("middleware", err)
-		}
-		child, _ = changed.(Spec)
-	}
-	spec, err := child.Erase(s.exec.env)
-	if err != nil {
-		return nil, err
-	}
-	if err := checkUnruled(spec, "a child"); err != nil {
-		return nil, err
-	}
-	spec.Trace = s.exec.env.Trace(ctx)
-	return spec, nil
 }
 
 type retrying struct {

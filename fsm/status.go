@@ -9,7 +9,7 @@ const (
 	StatusRunnable         Status = "runnable"          // waits for a worker, or for its time
 	StatusExecuting        Status = "executing"         // claimed, under a lease
 	StatusAwaitingSignal   Status = "awaiting_signal"   // parked until a signal arrives or the await times out
-	StatusAwaitingChildren Status = "awaiting_children" // parked until its children are terminal
+	StatusAwaitingChildren Status = "awaiting_children" // parked until its children are terminal, or those that its join waits for
 	StatusDone             Status = "done"              // terminal
 	StatusFailed           Status = "failed"            // terminal; Failure says why
 )

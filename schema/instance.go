@@ -126,6 +126,15 @@ func instanceEngine() []ent.Field {
 		field.Other("retain", Micros{}).SchemaType(postgres("bigint[]")).Optional().
 			Comment("µs that it is kept after its end if it is done, has failed, was cancelled; negative, or NULL: as the engine's Config says"),
 		field.JSON("progress", json.RawMessage{}).Optional().Comment("what its steps have published last"),
+		// The policy of a round of children. It counts only while join_round = round, so that a round
+		// without one needs not clear it.
+		field.Int64("join_round").Optional().Nillable().Comment("the round that the policy is of"),
+		field.Int32("join_size").Optional().Nillable().Comment("children of that round"),
+		field.Int32("join_done").Optional().Nillable().Comment("of them, those that are done"),
+		field.Int32("join_failed").Optional().Nillable().Comment("of them, those that failed"),
+		field.Int32("wake_done").Optional().Nillable().Comment("so many that are done wake it"),
+		field.Int32("wake_failed").Optional().Nillable().Comment("so many that failed wake it"),
+		field.Int32("wake_ended").Optional().Nillable().Comment("so many that have ended wake it"),
 	}
 }
 
@@ -170,6 +179,8 @@ func (Instance) Indexes() []ent.Index {
 		// Package internal/ddl makes it an index of when the instance's own retention ends.
 		partial("gen_durable_retained", "finished_at IS NOT NULL AND "+OwnRetention+" >= 0", "finished_at"),
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
+		// This one serves the look after joins with a policy.
+		partial("gen_durable_joins", "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status", "id"),
 		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),
 		index.Fields("labels").StorageKey("gen_durable_labels").
 			Annotations(entsql.IndexType("GIN"), entsql.OpClass("jsonb_path_ops"), entsql.IndexWhere("labels IS NOT NULL")),

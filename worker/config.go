@@ -81,6 +81,7 @@ type backend interface {
 	Uptime(ctx context.Context) (time.Duration, error)
 	Poll(ctx context.Context, queues, machines []string, lines bool) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
+	Recount(ctx context.Context, after int64, limit int) (store.Recounted, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Throttle(ctx context.Context, key string, after time.Duration) error

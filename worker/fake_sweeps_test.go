@@ -239,3 +239,6 @@ func (db *fake) Refile(ctx context.Context, _ *store.Filed, _ int) (queues []str
 	})
 	return queues, more, err
 }
+
+// Recount has nothing to do: the fake has no joins.
+func (*fake) Recount(context.Context, int64, int) (out store.Recounted, err error) { return out, nil }

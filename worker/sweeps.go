@@ -19,6 +19,7 @@ const (
 	tombstonesKept = 10_000    // per instance (§4)
 	sweepSlice     = 1000      // partition keys of one statement
 	sweepSlices    = 10        // slices of one sweep
+	recountMost    = 200       // parents of one statement
 )
 
 // pruner deletes terminal instances past their retention.
@@ -116,6 +117,25 @@ func (s *sweeper) run() {
 			if after = last; after == "" {
 				break
 			}
+		}
+		s.recount()
+	}
+}
+
+// recount wakes parents that a process of the release before has left asleep, since it knows no
+// policies of joins. It is one look at an empty index where nobody waits under one.
+func (s *sweeper) recount() {
+	ctx, cancel := context.WithTimeout(s.looking, statementTimeout)
+	defer cancel()
+	for after, n := int64(0), 0; n < sweepSlices; n++ {
+		done, err := s.db.Recount(ctx, after, recountMost)
+		if err != nil {
+			s.trouble("count the children of parents that may have been left asleep", err)
+			return
+		}
+		s.Nudge(done.Queues...)
+		if after = done.Last; after == 0 {
+			return
 		}
 	}
 }

@@ -115,6 +115,20 @@ const (
 	FieldRetain = "retain"
 	// FieldProgress holds the string denoting the progress field in the database.
 	FieldProgress = "progress"
+	// FieldJoinRound holds the string denoting the join_round field in the database.
+	FieldJoinRound = "join_round"
+	// FieldJoinSize holds the string denoting the join_size field in the database.
+	FieldJoinSize = "join_size"
+	// FieldJoinDone holds the string denoting the join_done field in the database.
+	FieldJoinDone = "join_done"
+	// FieldJoinFailed holds the string denoting the join_failed field in the database.
+	FieldJoinFailed = "join_failed"
+	// FieldWakeDone holds the string denoting the wake_done field in the database.
+	FieldWakeDone = "wake_done"
+	// FieldWakeFailed holds the string denoting the wake_failed field in the database.
+	FieldWakeFailed = "wake_failed"
+	// FieldWakeEnded holds the string denoting the wake_ended field in the database.
+	FieldWakeEnded = "wake_ended"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -193,6 +207,13 @@ var Columns = []string{
 	FieldRunPlace,
 	FieldRetain,
 	FieldProgress,
+	FieldJoinRound,
+	FieldJoinSize,
+	FieldJoinDone,
+	FieldJoinFailed,
+	FieldWakeDone,
+	FieldWakeFailed,
+	FieldWakeEnded,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -436,6 +457,41 @@ func ByRunPlace(opts ...sql.OrderTermOption) OrderOption {
 // ByRetain orders the results by the retain field.
 func ByRetain(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldRetain, opts...).ToFunc()
+}
+
+// ByJoinRound orders the results by the join_round field.
+func ByJoinRound(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldJoinRound, opts...).ToFunc()
+}
+
+// ByJoinSize orders the results by the join_size field.
+func ByJoinSize(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldJoinSize, opts...).ToFunc()
+}
+
+// ByJoinDone orders the results by the join_done field.
+func ByJoinDone(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldJoinDone, opts...).ToFunc()
+}
+
+// ByJoinFailed orders the results by the join_failed field.
+func ByJoinFailed(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldJoinFailed, opts...).ToFunc()
+}
+
+// ByWakeDone orders the results by the wake_done field.
+func ByWakeDone(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldWakeDone, opts...).ToFunc()
+}
+
+// ByWakeFailed orders the results by the wake_failed field.
+func ByWakeFailed(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldWakeFailed, opts...).ToFunc()
+}
+
+// ByWakeEnded orders the results by the wake_ended field.
+func ByWakeEnded(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldWakeEnded, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

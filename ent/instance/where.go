@@ -271,6 +271,41 @@ func Retain(v schema.Micros) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldRetain, v))
 }
 
+// JoinRound applies equality check predicate on the "join_round" field. It's identical to JoinRoundEQ.
+func JoinRound(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinRound, v))
+}
+
+// JoinSize applies equality check predicate on the "join_size" field. It's identical to JoinSizeEQ.
+func JoinSize(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinSize, v))
+}
+
+// JoinDone applies equality check predicate on the "join_done" field. It's identical to JoinDoneEQ.
+func JoinDone(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinDone, v))
+}
+
+// JoinFailed applies equality check predicate on the "join_failed" field. It's identical to JoinFailedEQ.
+func JoinFailed(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinFailed, v))
+}
+
+// WakeDone applies equality check predicate on the "wake_done" field. It's identical to WakeDoneEQ.
+func WakeDone(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldWakeDone, v))
+}
+
+// WakeFailed applies equality check predicate on the "wake_failed" field. It's identical to WakeFailedEQ.
+func WakeFailed(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldWakeFailed, v))
+}
+
+// WakeEnded applies equality check predicate on the "wake_ended" field. It's identical to WakeEndedEQ.
+func WakeEnded(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldWakeEnded, v))
+}
+
 // MachineEQ applies the EQ predicate on the "machine" field.
 func MachineEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
@@ -2498,6 +2533,356 @@ func ProgressIsNil() predicate.Instance {
 // ProgressNotNil applies the NotNil predicate on the "progress" field.
 func ProgressNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldProgress))
+}
+
+// JoinRoundEQ applies the EQ predicate on the "join_round" field.
+func JoinRoundEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinRound, v))
+}
+
+// JoinRoundNEQ applies the NEQ predicate on the "join_round" field.
+func JoinRoundNEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldJoinRound, v))
+}
+
+// JoinRoundIn applies the In predicate on the "join_round" field.
+func JoinRoundIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldJoinRound, vs...))
+}
+
+// JoinRoundNotIn applies the NotIn predicate on the "join_round" field.
+func JoinRoundNotIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldJoinRound, vs...))
+}
+
+// JoinRoundGT applies the GT predicate on the "join_round" field.
+func JoinRoundGT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldJoinRound, v))
+}
+
+// JoinRoundGTE applies the GTE predicate on the "join_round" field.
+func JoinRoundGTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldJoinRound, v))
+}
+
+// JoinRoundLT applies the LT predicate on the "join_round" field.
+func JoinRoundLT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldJoinRound, v))
+}
+
+// JoinRoundLTE applies the LTE predicate on the "join_round" field.
+func JoinRoundLTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldJoinRound, v))
+}
+
+// JoinRoundIsNil applies the IsNil predicate on the "join_round" field.
+func JoinRoundIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldJoinRound))
+}
+
+// JoinRoundNotNil applies the NotNil predicate on the "join_round" field.
+func JoinRoundNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldJoinRound))
+}
+
+// JoinSizeEQ applies the EQ predicate on the "join_size" field.
+func JoinSizeEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinSize, v))
+}
+
+// JoinSizeNEQ applies the NEQ predicate on the "join_size" field.
+func JoinSizeNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldJoinSize, v))
+}
+
+// JoinSizeIn applies the In predicate on the "join_size" field.
+func JoinSizeIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldJoinSize, vs...))
+}
+
+// JoinSizeNotIn applies the NotIn predicate on the "join_size" field.
+func JoinSizeNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldJoinSize, vs...))
+}
+
+// JoinSizeGT applies the GT predicate on the "join_size" field.
+func JoinSizeGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldJoinSize, v))
+}
+
+// JoinSizeGTE applies the GTE predicate on the "join_size" field.
+func JoinSizeGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldJoinSize, v))
+}
+
+// JoinSizeLT applies the LT predicate on the "join_size" field.
+func JoinSizeLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldJoinSize, v))
+}
+
+// JoinSizeLTE applies the LTE predicate on the "join_size" field.
+func JoinSizeLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldJoinSize, v))
+}
+
+// JoinSizeIsNil applies the IsNil predicate on the "join_size" field.
+func JoinSizeIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldJoinSize))
+}
+
+// JoinSizeNotNil applies the NotNil predicate on the "join_size" field.
+func JoinSizeNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldJoinSize))
+}
+
+// JoinDoneEQ applies the EQ predicate on the "join_done" field.
+func JoinDoneEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinDone, v))
+}
+
+// JoinDoneNEQ applies the NEQ predicate on the "join_done" field.
+func JoinDoneNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldJoinDone, v))
+}
+
+// JoinDoneIn applies the In predicate on the "join_done" field.
+func JoinDoneIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldJoinDone, vs...))
+}
+
+// JoinDoneNotIn applies the NotIn predicate on the "join_done" field.
+func JoinDoneNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldJoinDone, vs...))
+}
+
+// JoinDoneGT applies the GT predicate on the "join_done" field.
+func JoinDoneGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldJoinDone, v))
+}
+
+// JoinDoneGTE applies the GTE predicate on the "join_done" field.
+func JoinDoneGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldJoinDone, v))
+}
+
+// JoinDoneLT applies the LT predicate on the "join_done" field.
+func JoinDoneLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldJoinDone, v))
+}
+
+// JoinDoneLTE applies the LTE predicate on the "join_done" field.
+func JoinDoneLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldJoinDone, v))
+}
+
+// JoinDoneIsNil applies the IsNil predicate on the "join_done" field.
+func JoinDoneIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldJoinDone))
+}
+
+// JoinDoneNotNil applies the NotNil predicate on the "join_done" field.
+func JoinDoneNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldJoinDone))
+}
+
+// JoinFailedEQ applies the EQ predicate on the "join_failed" field.
+func JoinFailedEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldJoinFailed, v))
+}
+
+// JoinFailedNEQ applies the NEQ predicate on the "join_failed" field.
+func JoinFailedNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldJoinFailed, v))
+}
+
+// JoinFailedIn applies the In predicate on the "join_failed" field.
+func JoinFailedIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldJoinFailed, vs...))
+}
+
+// JoinFailedNotIn applies the NotIn predicate on the "join_failed" field.
+func JoinFailedNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldJoinFailed, vs...))
+}
+
+// JoinFailedGT applies the GT predicate on the "join_failed" field.
+func JoinFailedGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldJoinFailed, v))
+}
+
+// JoinFailedGTE applies the GTE predicate on the "join_failed" field.
+func JoinFailedGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldJoinFailed, v))
+}
+
+// JoinFailedLT applies the LT predicate on the "join_failed" field.
+func JoinFailedLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldJoinFailed, v))
+}
+
+// JoinFailedLTE applies the LTE predicate on the "join_failed" field.
+func JoinFailedLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldJoinFailed, v))
+}
+
+// JoinFailedIsNil applies the IsNil predicate on the "join_failed" field.
+func JoinFailedIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldJoinFailed))
+}
+
+// JoinFailedNotNil applies the NotNil predicate on the "join_failed" field.
+func JoinFailedNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldJoinFailed))
+}
+
+// WakeDoneEQ applies the EQ predicate on the "wake_done" field.
+func WakeDoneEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldWakeDone, v))
+}
+
+// WakeDoneNEQ applies the NEQ predicate on the "wake_done" field.
+func WakeDoneNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldWakeDone, v))
+}
+
+// WakeDoneIn applies the In predicate on the "wake_done" field.
+func WakeDoneIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldWakeDone, vs...))
+}
+
+// WakeDoneNotIn applies the NotIn predicate on the "wake_done" field.
+func WakeDoneNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldWakeDone, vs...))
+}
+
+// WakeDoneGT applies the GT predicate on the "wake_done" field.
+func WakeDoneGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldWakeDone, v))
+}
+
+// WakeDoneGTE applies the GTE predicate on the "wake_done" field.
+func WakeDoneGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldWakeDone, v))
+}
+
+// WakeDoneLT applies the LT predicate on the "wake_done" field.
+func WakeDoneLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldWakeDone, v))
+}
+
+// WakeDoneLTE applies the LTE predicate on the "wake_done" field.
+func WakeDoneLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldWakeDone, v))
+}
+
+// WakeDoneIsNil applies the IsNil predicate on the "wake_done" field.
+func WakeDoneIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldWakeDone))
+}
+
+// WakeDoneNotNil applies the NotNil predicate on the "wake_done" field.
+func WakeDoneNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldWakeDone))
+}
+
+// WakeFailedEQ applies the EQ predicate on the "wake_failed" field.
+func WakeFailedEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldWakeFailed, v))
+}
+
+// WakeFailedNEQ applies the NEQ predicate on the "wake_failed" field.
+func WakeFailedNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldWakeFailed, v))
+}
+
+// WakeFailedIn applies the In predicate on the "wake_failed" field.
+func WakeFailedIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldWakeFailed, vs...))
+}
+
+// WakeFailedNotIn applies the NotIn predicate on the "wake_failed" field.
+func WakeFailedNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldWakeFailed, vs...))
+}
+
+// WakeFailedGT applies the GT predicate on the "wake_failed" field.
+func WakeFailedGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldWakeFailed, v))
+}
+
+// WakeFailedGTE applies the GTE predicate on the "wake_failed" field.
+func WakeFailedGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldWakeFailed, v))
+}
+
+// WakeFailedLT applies the LT predicate on the "wake_failed" field.
+func WakeFailedLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldWakeFailed, v))
+}
+
+// WakeFailedLTE applies the LTE predicate on the "wake_failed" field.
+func WakeFailedLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldWakeFailed, v))
+}
+
+// WakeFailedIsNil applies the IsNil predicate on the "wake_failed" field.
+func WakeFailedIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldWakeFailed))
+}
+
+// WakeFailedNotNil applies the NotNil predicate on the "wake_failed" field.
+func WakeFailedNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldWakeFailed))
+}
+
+// WakeEndedEQ applies the EQ predicate on the "wake_ended" field.
+func WakeEndedEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldWakeEnded, v))
+}
+
+// WakeEndedNEQ applies the NEQ predicate on the "wake_ended" field.
+func WakeEndedNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldWakeEnded, v))
+}
+
+// WakeEndedIn applies the In predicate on the "wake_ended" field.
+func WakeEndedIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldWakeEnded, vs...))
+}
+
+// WakeEndedNotIn applies the NotIn predicate on the "wake_ended" field.
+func WakeEndedNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldWakeEnded, vs...))
+}
+
+// WakeEndedGT applies the GT predicate on the "wake_ended" field.
+func WakeEndedGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldWakeEnded, v))
+}
+
+// WakeEndedGTE applies the GTE predicate on the "wake_ended" field.
+func WakeEndedGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldWakeEnded, v))
+}
+
+// WakeEndedLT applies the LT predicate on the "wake_ended" field.
+func WakeEndedLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldWakeEnded, v))
+}
+
+// WakeEndedLTE applies the LTE predicate on the "wake_ended" field.
+func WakeEndedLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldWakeEnded, v))
+}
+
+// WakeEndedIsNil applies the IsNil predicate on the "wake_ended" field.
+func WakeEndedIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldWakeEnded))
+}
+
+// WakeEndedNotNil applies the NotNil predicate on the "wake_ended" field.
+func WakeEndedNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldWakeEnded))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

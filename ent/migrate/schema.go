@@ -118,6 +118,13 @@ var (
 		{Name: "run_place", Type: field.TypeInt32, Nullable: true},
 		{Name: "retain", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "bigint[]"}},
 		{Name: "progress", Type: field.TypeJSON, Nullable: true},
+		{Name: "join_round", Type: field.TypeInt64, Nullable: true},
+		{Name: "join_size", Type: field.TypeInt32, Nullable: true},
+		{Name: "join_done", Type: field.TypeInt32, Nullable: true},
+		{Name: "join_failed", Type: field.TypeInt32, Nullable: true},
+		{Name: "wake_done", Type: field.TypeInt32, Nullable: true},
+		{Name: "wake_failed", Type: field.TypeInt32, Nullable: true},
+		{Name: "wake_ended", Type: field.TypeInt32, Nullable: true},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -128,7 +135,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[50]},
+				Columns:    []*schema.Column{GenDurableColumns[57]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -153,7 +160,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[50]},
+				Columns: []*schema.Column{GenDurableColumns[57]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -255,6 +262,14 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[29]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "await_deadline IS NOT NULL",
+				},
+			},
+			{
+				Name:    "gen_durable_joins",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status",
 				},
 			},
 			{

@@ -117,6 +117,13 @@ CREATE TABLE "gen_durable" (
   "run_place" integer NULL,
   "retain" bigint[] NULL,
   "progress" jsonb NULL,
+  "join_round" bigint NULL,
+  "join_size" integer NULL,
+  "join_done" integer NULL,
+  "join_failed" integer NULL,
+  "wake_done" integer NULL,
+  "wake_failed" integer NULL,
+  "wake_ended" integer NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
@@ -163,6 +170,8 @@ CREATE INDEX "gen_durable_finished" ON "gen_durable" ("finished_at") WHERE finis
 CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_at) + least(CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END, 3162240000000000) * interval '00:00:00.000001')) WHERE finished_at IS NOT NULL AND CASE WHEN status = 'done'::durable_status THEN retain[1] WHEN failure = 'cancelled' AND retain[3] >= 0 THEN retain[3] ELSE retain[2] END >= 0;
 -- Create index "gen_durable_deadline" to table: "gen_durable"
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
+-- Create index "gen_durable_joins" to table: "gen_durable"
+CREATE INDEX "gen_durable_joins" ON "gen_durable" ("id") WHERE join_round IS NOT NULL AND status = 'awaiting_children'::durable_status;
 -- Create index "gen_durable_expiry" to table: "gen_durable"
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_labels" to table: "gen_durable"

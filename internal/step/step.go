@@ -207,7 +207,7 @@ type Child struct {
 	ID        int64
 	Machine   string
 	Version   int
-	Status    string // done or failed; another status only after an operator's Retry
+	Status    string // done or failed; another status if the join did not wait for it, or after an operator's Retry
 	State     json.RawMessage
 	Result    json.RawMessage // nil unless done
 	Failure   string          // "" unless failed
@@ -264,9 +264,21 @@ type Commit struct {
 	Timeout time.Duration   // Await; 0: none
 	Names   []string        // Await: distinct, at least one
 	Spawn   []Spec          // Children
+	Join    *Join           // Children: when they wake the instance; nil: when all have ended
 	Err     string          // Retry, Stop: becomes last_error; sanitized
 	Failure string          // Stop: the reason, an fsm.Failure
 	Unless  *Unless         // Done, Stop: what the instance does instead of ending; nil: nothing
+}
+
+// Join says what wakes an instance before all of its children have ended. A zero field wakes
+// nothing.
+type Join struct {
+	Done    int           // so many children that are done, or too few left for that
+	Failed  int           // so many children that failed
+	Ended   int           // so many children that have ended
+	Names   []string      // a signal of one of these names; distinct
+	Timeout time.Duration // so long after the commit
+	At      time.Time     // this time
 }
 
 // Unless says what becomes of an outcome that ends an instance if signals of these names wait.

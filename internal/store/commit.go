@@ -49,6 +49,11 @@ func (e *Entry) Bytes() int {
 			n += len(name)
 		}
 	}
+	if o.Join != nil {
+		for _, name := range o.Join.Names {
+			n += len(name)
+		}
+	}
 	for i := range o.Spawn {
 		n += spawnBytes(&o.Spawn[i])
 	}
@@ -291,6 +296,9 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 			stmts = append(stmts, s.stmt("history unless", undecidedSQL, nil, d.ids, b.mark, b.worker, d.visits, d.steps, d.attempts, d.took, d.kinds,
 				d.errs, d.diffs))
 		}
+	}
+	if p := &b.policies; len(p.ids) > 0 {
+		stmts = append(stmts, s.stmt("policy", policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names))
 	}
 	if len(b.consumed) > 0 {
 		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))

@@ -15,7 +15,7 @@ import (
 type Needs uint16
 
 // NeedsMost is the number of values that Needs can have.
-const NeedsMost = 1 << 13
+const NeedsMost = 1 << 14
 
 // Needs returns the statements that the entry needs. Two entries with the same needs differ in
 // their rows only: if Postgres commits one, the other cannot lack a right or a table.
@@ -30,6 +30,7 @@ func (e *Entry) Needs() (n Needs) {
 		e.Commit.Unless != nil,
 		e.Record != nil,
 		e.drops(),
+		e.policed(),
 	} {
 		if needed {
 			n |= 1 << i
@@ -71,6 +72,7 @@ type batch struct {
 	unless       unless
 	undecided    undecided
 	dropped      []int64  // instances whose rows go with their Done
+	policies     policies // of the joins that have one
 	joiners      []int64  // terminal children
 	keys         []string // partition keys that these outcomes free
 	holders      []int64  // the instance whose claim held each of keys
@@ -225,6 +227,12 @@ func (b *batch) addAny(n int, e *Entry) {
 		set(&b.children, n, i, &count)
 		b.addChildren(c, o.Spawn)
 		b.consume(c)
+		if e.policed() {
+			b.policies.add(c, o.Join)
+			if len(o.Join.Names) > 0 {
+				b.parked = append(b.parked, c.ID)
+			}
+		}
 	case step.Next:
 		b.consume(c)
 	case step.Retry, step.Again, step.Done, step.Stop:

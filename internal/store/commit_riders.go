@@ -76,17 +76,26 @@ const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY($1::big
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in
 // the parent's current round (T87). The parents have been locked since the update. It returns the
-// queue of each parent that it woke. $1 terminal children $2 mark
+// queue of each parent that it woke.
+//
+// The join's policy is decided here, under the parent's lock, from the counts that only this
+// statement changes: so one commit is the first to make its condition true, and that one wakes the
+// parent. See joinWakes. A parent that it wakes waits for nothing any more, not even for its
+// timeout. $1 terminal children $2 mark
 const joinSQL = `WITH woken AS (
   UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
-    status = CASE WHEN p.children_pending <= d.n THEN 'runnable' ELSE p.status END,
-    eligible_at = CASE WHEN p.children_pending <= d.n THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
-    updated_at = CASE WHEN p.children_pending <= d.n THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
+    join_done = CASE WHEN p.join_round = p.round THEN p.join_done + d.ok ELSE p.join_done END,
+    join_failed = CASE WHEN p.join_round = p.round THEN p.join_failed + d.n - d.ok ELSE p.join_failed END,
+    status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
+    eligible_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
+    updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
+    await_deadline = CASE WHEN l.wakes THEN NULL ELSE p.await_deadline END,
     pick_lane = 0
-  FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n FROM unnest($1::bigint[]) AS u(id)
-    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
+  FROM (SELECT k.parent_id, k.parent_round, count(*)::int AS n, count(*) FILTER (WHERE k.status = 'done')::int AS ok FROM unnest($1::bigint[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT x.parent_id, x.parent_round, x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
     WHERE k.joined = $2::uuid GROUP BY 1, 2) d
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes
+    FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid AND p.round = d.parent_round AND p.status = 'awaiting_children'
   RETURNING p.queue, p.status)
 SELECT queue FROM woken WHERE status = 'runnable'`

@@ -11,15 +11,22 @@ import (
 )
 
 // droppedSQL lowers a parent's barrier to the children that were really inserted, and records the
-// others for the step that joins. If none was inserted, it opens the barrier at once.
+// others for the step that joins. If none was inserted, or fewer than the join's policy asks for, it
+// opens the barrier at once.
 //
 // $1 parents $2 mark $3 children that were not inserted, per parent $4 what to record
 const droppedSQL = `UPDATE {s}.gen_durable g SET children_pending = g.children_pending - u.n, dropped = u.dropped::jsonb,
-  status = CASE WHEN g.children_pending <= u.n THEN 'runnable' ELSE g.status END,
-  eligible_at = CASE WHEN g.children_pending <= u.n THEN (SELECT clock_timestamp()) ELSE g.eligible_at END
+  join_size = CASE WHEN g.join_round = g.round THEN g.join_size - u.n ELSE g.join_size END,
+  status = CASE WHEN ` + tooFew + ` THEN 'runnable' ELSE g.status END,
+  eligible_at = CASE WHEN ` + tooFew + ` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
+  await_deadline = CASE WHEN ` + tooFew + ` THEN NULL ELSE g.await_deadline END
 FROM unnest($1::bigint[], $3::int[], $4::text[]) AS u(id, n, dropped)
 WHERE g.id = u.id AND g.commit_id = $2::uuid
 RETURNING g.queue`
+
+// tooFew is the condition that the children of g that were inserted leave nothing to wait for. None
+// of them has ended.
+const tooFew = `(g.children_pending <= u.n OR coalesce(g.join_round = g.round AND g.children_pending - u.n < g.wake_done, false))`
 
 // messageBytes bounds one message to Postgres, unless a single value is larger. Client and server
 // each hold such a message several times over.

@@ -31,6 +31,12 @@ var (
 		itsInbox: consumed}
 )
 
+// policed has the columns of a join's policy, for three children.
+var policed = rules{"join_round": of("the new visit", func(*scene) string { return "12" }), "join_size": shown("number inserted", "3"),
+	"join_done": is("0"), "join_failed": is("0")}
+
+func joining(j step.Join) func(*step.Commit) { return func(c *step.Commit) { c.Join = &j } }
+
 // to makes an outcome that leads to another step.
 func to(kind step.Kind, change ...func(*step.Commit)) func(*scene) *step.Commit {
 	return func(*scene) *step.Commit {
@@ -118,6 +124,26 @@ var outcomes = []group{
 				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(0) })})},
 		{name: "none given", from: "executing", outcome: to(step.Children),
 			makes: all(progress, claimEnds, spawn, awake, rules{"children_pending": is("0")})},
+		{name: "some, under a policy", from: "executing",
+			outcome: func(s *scene) *step.Commit {
+				return to(step.Children, spawning(s.nChildren(3)), joining(step.Join{Done: 2, Failed: 1, Timeout: 2 * time.Hour, Names: []string{"never"}}))(s)
+			},
+			makes: all(progress, claimEnds, spawn, policed, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
+				"wake_done": given("2"), "wake_failed": given("1"), "wake_ended": null, "awaits": given(`["never"]`),
+				"await_deadline": in("now + timeout", 2*time.Hour)})},
+		{name: "until a time, a signal is there", from: "executing",
+			outcome: func(s *scene) *step.Commit {
+				return to(step.Children, spawning(s.nChildren(3)), joining(step.Join{Ended: 1, At: tomorrow, Names: []string{"late"}}))(s)
+			},
+			makes: all(progress, claimEnds, spawn, policed, awake, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
+				"wake_done": null, "wake_failed": null, "wake_ended": given("1"), "awaits": given(`["late"]`)})},
+		{name: "too few for the policy are inserted", from: "executing", prepare: occupy,
+			outcome: func(s *scene) *step.Commit {
+				return to(step.Children, spawning(withKeys(s.nChildren(3), "", s.taken(), "")), joining(step.Join{Done: 3, Timeout: time.Hour}))(s)
+			},
+			makes: all(progress, claimEnds, spawn, policed, awake, rules{"children_pending": shown("number inserted", "2"), itsChildren: spawned(2),
+				"join_size": shown("number inserted", "2"), "wake_done": given("3"), "wake_failed": null, "wake_ended": null,
+				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(1) })})},
 	}},
 	{"Done and Stop", "A child settles its parent's join in the same transaction, once, and only in the parent's current round.",
 		[]transition{

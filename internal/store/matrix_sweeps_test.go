@@ -118,6 +118,40 @@ var matrix = append(outcomes,
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 		{name: "a child that had joined", from: "awaiting_children", prepare: func(s *scene) { s.kid(columns{"joined": `gen_random_uuid()`}) },
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
+		{name: "done, not yet enough for the policy", from: "awaiting_children", with: underPolicy, prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   rules{"children_pending": shown("−1", "4"), "join_done": shown("+1", "2")}},
+		{name: "failed, not yet enough for the policy", from: "awaiting_children", with: underPolicy, prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes:   rules{"children_pending": shown("−1", "4"), "join_failed": shown("+1", "1")}},
+		{name: "done, as many as the policy asks for", from: "awaiting_children", with: underPolicy.with(columns{"wake_done": `2`}),
+			prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes: all(awake, rules{"children_pending": shown("−1", "4"), "join_done": shown("+1", "2"), "await_deadline": null,
+				"updated_at": now})},
+		{name: "failed, the policy cannot be met any more", from: "awaiting_children", with: underPolicy.with(columns{"wake_done": `6`}),
+			prepare: func(s *scene) { s.kid(nil) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes: all(awake, rules{"children_pending": shown("−1", "4"), "join_failed": shown("+1", "1"), "await_deadline": null,
+				"updated_at": now})},
+		{name: "a process of the release before has ended one", from: "awaiting_children", with: underPolicy.with(columns{"children_pending": `4`}),
+			prepare: func(s *scene) {
+				s.kid(columns{"status": `'done'`, "finished_at": `now()`, "joined": `gen_random_uuid()`, "locked_by": `NULL`, "lease_expires_at": `NULL`})
+				s.kid(columns{"status": `'done'`, "finished_at": `now()`, "joined": `gen_random_uuid()`, "locked_by": `NULL`, "lease_expires_at": `NULL`})
+			},
+			happens: func(s *scene) {
+				_, err := s.Recount(s.t.Context(), s.id-1, 1)
+				require.NoError(s.t, err)
+			},
+			makes: rules{"join_done": shown("counted anew", "2")}},
+		{name: "an awaited signal", from: "awaiting_children", with: underPolicy.with(columns{"awaits": `'{never,more}'`}),
+			happens: func(s *scene) { s.requireDelivered("more", true) },
+			makes:   all(awake, rules{"await_deadline": null, "updated_at": now, itsInbox: received})},
+		{name: "the join times out", from: "awaiting_children", with: underPolicy.with(columns{"await_deadline": `now()`}), happens: func(s *scene) {
+			got, err := s.TimeOut(s.t.Context(), 10)
+			require.NoError(s.t, err)
+			require.Equal(s.t, []string{s.queue()}, got.Queues)
+		}, makes: all(awake, rules{"await_deadline": null, "timed_out": is("true"), "updated_at": now})},
 		{name: "the parent does not wait any more", from: "executing", prepare: func(s *scene) { s.kid(nil) },
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 	}},
@@ -156,6 +190,10 @@ var matrix = append(outcomes,
 	}},
 	operators,
 )
+
+// underPolicy is a parent of six children, one of which is done.
+var underPolicy = columns{"join_round": `9`, "join_size": `6`, "join_done": `1`, "join_failed": `0`, "children_pending": `5`, "wake_done": `3`,
+	"wake_failed": `2`, "wake_ended": `NULL`, "await_deadline": `now() + interval '1 hour'`}
 
 var (
 	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now,

@@ -118,6 +118,13 @@ func (d *delivery) verdict() (Delivery, error) {
 	}
 }
 
+// awaiting is the condition that g is parked and a signal of this name wakes it: one that awaits
+// signals, or one that awaits children whose join names some (fsm.Joining.Or). Others that await
+// children await no name.
+func awaiting(name string) string {
+	return `g.status IN ('awaiting_signal', 'awaiting_children') AND ` + name + `::text = ANY(g.awaits)`
+}
+
 // deliverLockByIDSQL locks the target before anything is written (T1, T3, T6). Whoever parks, ends
 // or deletes it then does so before or after this delivery, never beside it. The lock is FOR NO KEY
 // UPDATE, since the foreign key's KEY SHARE of an open delivery must not hide the row from the pick
@@ -126,20 +133,20 @@ func (d *delivery) verdict() (Delivery, error) {
 //
 // Without a target, the statement clears the setting: a transaction may deliver more than once. $1
 // id $2 name
-const deliverLockByIDSQL = `
+var deliverLockByIDSQL = `
 SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
-  SELECT g.id, g.queue, coalesce(g.status = 'awaiting_signal' AND $2::text = ANY(g.awaits), false) AS awaits,
+  SELECT g.id, g.queue, coalesce(` + awaiting("$2") + `, false) AS awaits,
     g.status = 'runnable' AS runnable
   FROM {s}.gen_durable g WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
 
 // deliverLockByKeySQL locks and re-checks the guard itself, in one statement. An id that was looked
 // up first might belong to an instance that has meanwhile ended, while another holds the key (T4).
 // $1 key $2 name
-const deliverLockByKeySQL = `
+var deliverLockByKeySQL = `
 SELECT l.id, l.queue, l.awaits, l.runnable, set_config('gendurable.target', coalesce(l.id::text, ''), true)
 FROM (SELECT 1) one LEFT JOIN (
-  SELECT g.id, g.queue, coalesce(g.status = 'awaiting_signal' AND $2::text = ANY(g.awaits), false) AS awaits,
+  SELECT g.id, g.queue, coalesce(` + awaiting("$2") + `, false) AS awaits,
     g.status = 'runnable' AS runnable
   FROM {s}.gen_durable g WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed') FOR NO KEY UPDATE) l ON true`
 
@@ -210,14 +217,14 @@ func (d *delivery) insert(s *Store) entpgx.Stmt {
 // finds the signals that woke the instance. pick_lane becomes 0, since a parked row keeps no place
 // in the scheduler's lanes. As the last statement to need the setting, it clears it: the
 // transaction may be a host's, which must not keep a target of ours. $1 name
-const deliverFlipSQL = `
+var deliverFlipSQL = `
 WITH clock AS MATERIALIZED (SELECT statement_timestamp() AS at)
 UPDATE {s}.gen_durable g SET
-  status = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN 'runnable' ELSE g.status END,
-  eligible_at = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN clock.at ELSE g.eligible_at END,
-  await_deadline = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN NULL ELSE g.await_deadline END,
-  pick_lane = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN 0 ELSE g.pick_lane END,
-  updated_at = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN clock.at ELSE g.updated_at END
+  status = CASE WHEN ` + awaiting("$1") + ` THEN 'runnable' ELSE g.status END,
+  eligible_at = CASE WHEN ` + awaiting("$1") + ` THEN clock.at ELSE g.eligible_at END,
+  await_deadline = CASE WHEN ` + awaiting("$1") + ` THEN NULL ELSE g.await_deadline END,
+  pick_lane = CASE WHEN ` + awaiting("$1") + ` THEN 0 ELSE g.pick_lane END,
+  updated_at = CASE WHEN ` + awaiting("$1") + ` THEN clock.at ELSE g.updated_at END
 FROM clock WHERE g.id = nullif(current_setting('gendurable.target'), '')::bigint
 RETURNING set_config('gendurable.target', '', true)`
 
