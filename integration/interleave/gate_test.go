@@ -298,6 +298,7 @@ var labels = [][2]string{
 	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"AND (u.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},
 	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
+	{"SET join_round = g.round", "policy"}, {"x.join_size - x.children_pending <> x.join_done", "uncounted"}, {"SET join_done = c.done", "recount"},
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
 	{"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
 	{"ORDER BY x.id FOR NO KEY UPDATE", "lock rows"},

@@ -210,13 +210,13 @@ UNION ALL
 SELECT 'row out of shape', format('instance %s %s', g.id, g.status)
 FROM gendurable.gen_durable g
 WHERE (g.status = 'executing') <> (g.locked_by IS NOT NULL) OR (g.status = 'executing') <> (g.lease_expires_at IS NOT NULL)
-  OR g.await_deadline IS NOT NULL AND g.status <> 'awaiting_signal';
+  OR g.await_deadline IS NOT NULL AND g.status NOT IN ('awaiting_signal', 'awaiting_children');
 
 -- Signals: none lost, none consumed twice, none at the dead; a wake has a cause, and a cause a wake.
 CREATE VIEW interleave.broken_signal AS
 SELECT 'lost wake' AS name, format('instance %s sleeps with signal %s', g.id, s.id) AS detail
 FROM gendurable.gen_durable g JOIN gendurable.signals s ON s.target_id = g.id AND s.name = ANY (g.awaits) AND s.consumed_at IS NULL
-WHERE g.status = 'awaiting_signal'
+WHERE g.status IN ('awaiting_signal', 'awaiting_children')
   AND NOT EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = g.commit_id AND u.id = g.id AND s.id = ANY (u.ignored))
 UNION ALL
 SELECT 'woken by nothing', format('instance %s by %s', m.id, m.actor)
@@ -277,6 +277,10 @@ WHERE NOT (l.n).id = ANY (c.awaited)
   AND NOT EXISTS (SELECT FROM interleave.letter d WHERE (d.o).id = (l.n).id AND d.seq < m.seq);
 
 -- Children: a barrier counts the children of its round that have not joined, each once; nobody is left behind.
+-- A parent whose join has a policy wakes for it as well, with the first end that makes it true.
+CREATE FUNCTION interleave.policy_wakes(p gendurable.gen_durable) RETURNS boolean LANGUAGE sql AS $$
+  SELECT coalesce(p.join_round = p.round AND p.join_size - p.children_pending = p.join_done + p.join_failed AND (p.join_done >= p.wake_done OR p.join_done + p.children_pending < p.wake_done
+    OR p.join_failed >= p.wake_failed OR p.join_done + p.join_failed >= p.wake_ended), false) $$;
 CREATE VIEW interleave.broken_barrier AS
 SELECT 'barrier' AS name, format('parent %s has %s pending', g.id, g.children_pending) AS detail
 FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND (g.children_pending = 0 OR g.children_pending <>
@@ -284,8 +288,20 @@ FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND (g.childr
 UNION ALL
 SELECT 'woke early', format('parent %s before child %s', m.id, c.id)
 FROM interleave.move m JOIN gendurable.gen_durable c ON c.parent_id = m.id AND c.parent_round = (m.n).round
-WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound) AND (c.joined IS NULL
+WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
+  AND NOT coalesce((m.o).join_round = (m.o).round AND (interleave.policy_wakes(m.n) OR (m.n).timed_out OR (m.o).awaits IS NOT NULL AND (
+    EXISTS (SELECT FROM interleave.letter l WHERE (l.n).target_id = m.id AND (l.n).name = ANY ((m.o).awaits) AND l.seq < m.seq)
+    OR EXISTS (SELECT FROM gendurable.signals s WHERE s.target_id = m.id AND s.name = ANY ((m.o).awaits)))), false) AND (c.joined IS NULL
   OR EXISTS (SELECT FROM interleave.move j WHERE j.id = c.id AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.seq > m.seq))
+UNION ALL
+SELECT 'overslept', format('parent %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE m.is = 'awaiting_children' AND interleave.policy_wakes(m.n)
+  AND NOT EXISTS (SELECT FROM interleave.move w WHERE w.xid = m.xid AND w.id = m.id AND w.is = 'runnable') -- too few were inserted
+UNION ALL
+SELECT 'policy miscounted', format('parent %s counts %s done, %s failed', g.id, g.join_done, g.join_failed)
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.join_round = g.round
+  AND (g.join_size - g.children_pending <> g.join_done + g.join_failed OR g.join_done <> (SELECT count(*) FROM interleave.move j
+    WHERE (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.is = 'done' AND (j.n).parent_id = g.id AND (j.n).parent_round = g.round))
 UNION ALL
 SELECT 'woke twice', format('parent %s in round %s', m.id, (m.n).round)
 FROM interleave.move m WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound) GROUP BY m.id, (m.n).round HAVING count(*) > 1

@@ -33,6 +33,7 @@ type session struct {
 	flying    *flight
 	over      bool // the verb has returned
 	heeds     bool // its worker heeds gates
+	older     bool // it is of the release before
 	deadlocks int  // number that the server reported, whoever repeats the transaction then
 
 	// The verb writes these fields, and the rig reads them when the verb is over.
@@ -58,9 +59,7 @@ func (r *rig) newSession(url, name string, m *mutant) *session {
 			s.gates = append(s.gates, g)
 			return g, nil
 		}
-		if m != nil {
-			c.ConnConfig.Tracer = &mutator{mutant: m, session: name, applied: &r.mutated}
-		}
+		c.ConnConfig.Tracer = &aging{mutator{mutant: m, session: name, applied: &r.mutated}, s}
 	})
 	s.db = store.New(entpgx.New(pool), schema)
 	s.line = s.db.Line()

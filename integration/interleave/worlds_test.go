@@ -179,6 +179,8 @@ func outcomes(c *step.Claim) []verb {
 		commits("spawn", false, spawns(c, spec("", "k"), spec("", "k"), spec("", ""))),
 		sole(commits("spawn nothing", false, spawns(c))),
 		sole(commits("spawn, keyed", true, spawns(c, spec("c1", ""), spec("c2", "k")))),
+		sole(commits("spawn until a signal", false, policed(spawns(c, spec("", "k"), spec("", "")), step.Join{Ended: 2, Names: []string{"stop"}}))),
+		sole(commits("spawn, keyed, a quorum", true, policed(spawns(c, spec("c1", ""), spec("c2", "k")), step.Join{Done: 2, Timeout: time.Hour}))),
 		commits("done", false, done(c)),
 		sole(commits("stop", false, stopped(c))),
 		sole(commits("done, unless", false, unless(done(c), "stop"))),
@@ -287,7 +289,7 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
-		taken("lingering", living), taken("vacant", vacant), families(), graveyard(), scheduled(), fired(), windowed(),
+		taken("lingering", living), taken("vacant", vacant), families(), quorum(), graveyard(), scheduled(), fired(), windowed(),
 	}, slices.Concat(gatedWorlds(), versioned())...)
 }
 

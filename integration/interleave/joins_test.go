@@ -1,0 +1,107 @@
+package interleave
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// quorum is the world of a join with a policy: a parent of four children goes on when two of them
+// are done, when two have failed, at a signal, or now, since its time is over.
+func quorum() world {
+	child := with(executing, "visit", "1", "depth", "1", "parent_id", "1", "parent_round", "1")
+	setup := []string{
+		row(parentID, "status", "'awaiting_children'", "visit", "1", "round", "1", "children_pending", "4", "join_round", "1", "join_size", "4",
+			"join_done", "0", "join_failed", "0", "wake_done", "2", "wake_failed", "2", "awaits", "'{go}'", "await_deadline", "now() - interval '1 s'"),
+		row(subjectID, with(child, "claim_token", "11")...),
+		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1", "depth", "1")...),
+		row(nephewID, with(child, "claim_token", "17")...), row(nephewID+1, with(child, "claim_token", "18")...),
+	}
+	claim := func(id, token int64) *step.Claim {
+		return &step.Claim{ID: id, Token: token, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
+	}
+	one, two, three := claim(subjectID, 11), claim(nephewID, 17), claim(nephewID+1, 18)
+	return world{name: "quorum", setup: setup, verbs: []verb{
+		commits("done", false, done(one)), commits("stop", false, stopped(one)), commits("done, slow", true, done(one)),
+		transacts("own: done", done(one)), commits("another done", false, done(two)), commits("another stop", false, stopped(two)),
+		commits("both done", false, done(two), done(three)), commits("one done, one stops, slow", true, done(two), stopped(three)),
+		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
+		inTurn("cancel parent, retry", cancels("", parentID), revives("", parentID)), cancelsFamily("cancel family", parentID),
+		delivers("signal parent", byID(parentID), "go", ""), signals("signal parent by function", byID(parentID), "go", ""), timesOut(),
+		holds("hold parent", parent, parentID), claims("claim", "default", owner, 10), recounts(),
+		before("release before: done", commits("", false, done(one))), before("release before: both done", commits("", false, done(two), done(three))),
+		before("release before: signal parent", delivers("", byID(parentID), "go", "")),
+	}}
+}
+
+// policed parks its instance under a policy.
+func policed(e store.Entry, j step.Join) store.Entry {
+	e.Commit.Join = &j
+	return e
+}
+
+// recounts looks for parents that a process of the release before has left asleep.
+func recounts() verb {
+	return verb{name: "recount", family: "recount", touches: parent, quick: true, run: func(ctx context.Context, s *session) {
+		s.insist("recount", s.recount(ctx), s.recount)
+	}}
+}
+
+func (s *session) recount(ctx context.Context) error {
+	_, err := s.db.Recount(ctx, 0, 10)
+	return err
+}
+
+// before runs a verb as the release before does, which knows no policies. The sweep of another
+// process follows.
+func before(name string, v verb) verb {
+	v.name = name
+	run := v.run
+	v.run = func(ctx context.Context, s *session) {
+		s.mu.Lock()
+		s.older = true
+		s.mu.Unlock()
+		run(ctx, s)
+		s.mu.Lock()
+		s.older = false
+		s.mu.Unlock()
+		s.later(s.recount)
+	}
+	return v
+}
+
+// older makes the statements those of the release before.
+var older = func(queries []*pgx.QueuedQuery) {
+	join := find(queries, "p.children_pending - d.n")
+	if join >= 0 {
+		text("l.wakes", "p.children_pending <= d.n",
+			"THEN p.join_done + d.ok ELSE", "THEN p.join_done ELSE", "THEN p.join_failed + d.n - d.ok ELSE", "THEN p.join_failed ELSE",
+			"await_deadline = CASE WHEN p.children_pending <= d.n THEN NULL ELSE p.await_deadline END", "await_deadline = p.await_deadline",
+		)("", queries[join:join+1])
+	}
+	text("g.status IN ('awaiting_signal', 'awaiting_children') AND", "g.status = 'awaiting_signal' AND")("", queries)
+}
+
+// aging shows each batch to the release before, if its session is one of it, and then to the
+// mutant, if there is one.
+type aging struct {
+	mutator
+
+	s *session
+}
+
+func (a *aging) TraceBatchStart(ctx context.Context, c *pgx.Conn, data pgx.TraceBatchStartData) context.Context {
+	a.s.mu.Lock()
+	old := a.s.older
+	a.s.mu.Unlock()
+	if old {
+		older(data.Batch.QueuedQueries)
+	}
+	if a.mutant == nil {
+		return ctx
+	}
+	return a.mutator.TraceBatchStart(ctx, c, data)
+}
