@@ -43,6 +43,8 @@ const (
 	retryAfter              // RetryBy
 	keyed                   // spawn: all children have the same key
 	partitioned             // spawn: and the same partition key
+	quorum                  // spawn: of as many children as the time says
+	orSignal                // spawn: or a signal of the names; with a delay, or a timeout
 	anyOutcome  = 1<<iota - 1
 )
 
@@ -128,6 +130,14 @@ func seedOutcomes(f *testing.F) {
 		add(retryBy, "", good, "", 0, 0, "", 0, priority, 0)
 	}
 	add(spawn, "", good, "", 0, 0, "", 0, 0, toTheEnd)
+	for _, k := range []int64{0, 1, 3, 5, 6, -1, math.MaxInt64, math.MinInt64} {
+		add(spawn, "", good, "", 0, k, "", 5, 0, toTheEnd|quorum)
+		add(spawn, "", good, "one", 0, k, "", 5, 0, toTheEnd|quorum|keyed)
+		add(spawn, "", good, "", k, 1, "letter", 2, 0, toTheEnd|quorum|orSignal|withDelay)
+	}
+	for _, names := range []string{"", "a,b,a", ",", "\x00", "a,\xff", strings.Repeat("x", 10_000)} {
+		add(spawn, "", good, "", 0, 0, names, 1, 0, toTheEnd|orSignal)
+	}
 	add(spawn, "", good, "one", 0, 0, "", 5, 0, toTheEnd|keyed)
 	add(spawn, "", good, "\x00", 0, 0, "", 5, 0, toTheEnd|keyed)
 	add(spawn, "", good, "one\n'", 0, 0, "", 5, 0, toTheEnd|partitioned)
@@ -216,11 +226,7 @@ func (b *input) outcome(v *parcel) fsm.Outcome {
 	case retryBy:
 		return v.RetryBy(fsm.RetryPolicy{MaxAttempts: b.priority, Base: delay, Max: time.Duration(b.at)}, b.failure())
 	case await:
-		signals := make([]fsm.AnySignal, len(b.names))
-		for i, name := range b.names {
-			signals[i] = fsm.DeclareSignal[json.RawMessage](name)
-		}
-		o := v.Await(b.to, b.state, signals...)
+		o := v.Await(b.to, b.state, b.signals()...)
 		if b.flags&withDelay != 0 {
 			o.Timeout(delay)
 		}
@@ -229,12 +235,30 @@ func (b *input) outcome(v *parcel) fsm.Outcome {
 		}
 		return o
 	case spawn:
-		return v.ScheduleChildren(b.to, b.state, b.specs()...)
+		o := v.ScheduleChildren(b.to, b.state, b.specs()...)
+		if b.flags&quorum != 0 {
+			o.Quorum(int(b.at))
+		}
+		if b.flags&orSignal != 0 {
+			o.Or(b.signals()...)
+		}
+		if b.flags&orSignal != 0 && b.flags&withDelay != 0 {
+			o.Timeout(delay)
+		}
+		return o
 	case done:
 		return v.Done(b.state)
 	default:
 		return v.Stop(errors.New(b.text))
 	}
+}
+
+func (b *input) signals() []fsm.AnySignal {
+	signals := make([]fsm.AnySignal, len(b.names))
+	for i, name := range b.names {
+		signals[i] = fsm.DeclareSignal[json.RawMessage](name)
+	}
+	return signals
 }
 
 func (b *input) failure() error {
@@ -287,7 +311,11 @@ func (b *input) fault() error {
 		return errors.New("delay or time")
 	case b.kind == await && (both || late || (bad || delay == 0) && b.flags&withDelay != 0):
 		return errors.New("timeout")
-	case b.kind == await && (len(b.names) == 0 || len(distinct(b.names)) > step.DefaultAwaitNames || slices.ContainsFunc(b.names, badName)):
+	case b.kind == spawn && b.flags&quorum != 0 && (b.at < 1 || b.at > int64(b.children)):
+		return errors.New("quorum")
+	case b.kind == spawn && b.flags&orSignal != 0 && b.flags&withDelay != 0 && (bad || delay == 0):
+		return errors.New("timeout")
+	case (b.kind == await || b.kind == spawn && b.flags&orSignal != 0) && (len(b.names) == 0 || len(distinct(b.names)) > step.DefaultAwaitNames || slices.ContainsFunc(b.names, badName)):
 		return errors.New("names")
 	case b.kind == spawn && b.children > step.DefaultChildren:
 		return errors.New("children")

@@ -1,0 +1,107 @@
+package fsm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+var (
+	Loan  = fsm.Declare[int, string]("loan")
+	Quote = fsm.Declare[int, string]("loan.quote")
+	Hurry = fsm.DeclareSignal[string]("hurry")
+)
+
+type loanVisit = fsm.Visit[int, string]
+
+// banks are the children of the examples below.
+func banks(v *loanVisit) *fsm.Joining {
+	return v.ScheduleChildren("choose", v.State, Quote.New(1), Quote.New(2), Quote.New(3), Quote.New(4), Quote.New(5))
+}
+
+// decided prints what an outcome waits for besides the end of all children.
+func decided(ask func(v *loanVisit) fsm.Outcome) {
+	m := Loan.Define(
+		fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) { return ask(v), nil }),
+		fsm.Step("choose", choose),
+	).Erase()
+	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)}
+	out, err := m.Steps["start"].Run(context.Background(), claim)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	j := out.Join
+	fmt.Println(j.Done, "done,", j.Failed, "failed,", j.Ended, "ended, or", j.Names, j.Timeout, j.At.Year())
+}
+
+// The first two quotes are enough. Where four banks of five fail, the loan goes on, too: two can
+// never be.
+func ExampleJoining_Quorum() {
+	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2) })
+	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(6) })
+	// Output:
+	// 2 done, 0 failed, 0 ended, or [] 0s 1
+	// outcome: quorum: 6, at most the number of children, 5
+}
+
+func ExampleJoining_Race() {
+	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Race() })
+	// Output: 0 done, 0 failed, 1 ended, or [] 0s 1
+}
+
+func ExampleJoining_FailFast() {
+	decided(func(v *loanVisit) fsm.Outcome { return banks(v).FailFast() })
+	// Output: 0 done, 1 failed, 0 ended, or [] 0s 1
+}
+
+// Two quotes, or whatever there is when somebody says so.
+func ExampleJoining_Or() {
+	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Or(Hurry) })
+	// Output: 2 done, 0 failed, 0 ended, or [hurry] 0s 1
+}
+
+// Two quotes, or whatever there is after ten minutes.
+func ExampleJoining_Timeout() {
+	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Timeout(10 * time.Minute) })
+	// Output: 2 done, 0 failed, 0 ended, or [] 10m0s 1
+}
+
+func ExampleJoining_Until() {
+	decided(func(v *loanVisit) fsm.Outcome {
+		return banks(v).Quorum(2).Until(time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC))
+	})
+	// Output: 2 done, 0 failed, 0 ended, or [] 0s 2026
+}
+
+func choose(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+	round := v.Round()
+	if round.Done == 0 {
+		return v.Stop(errors.New("no bank answers")), nil
+	}
+	for _, quote := range Quote.Children(v) {
+		if offer, err := quote.Result(); err == nil { // ErrNotTerminal of those that have not ended
+			return v.Done(fmt.Sprintf("%s, of %d; %d failed, %d go on", offer, round.Done, round.Failed, round.Left)), nil
+		}
+	}
+	return nil, errors.New("unreachable")
+}
+
+// The joining step sees all children of the round, also those that the join did not wait for.
+func ExampleVisit_Round() {
+	m := Loan.Define(fsm.Step("choose", choose), fsm.Step("start", choose)).Erase()
+	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "choose", State: json.RawMessage(`1000`), Children: []step.Child{
+		{ID: 2, Machine: "loan.quote", Status: "executing"},
+		{ID: 3, Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"3.1 %"`)},
+		{ID: 4, Machine: "loan.quote", Status: "failed"},
+		{ID: 5, Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"2.9 %"`)},
+	}}
+	out, err := m.Steps["choose"].Run(context.Background(), claim)
+	fmt.Println(string(out.Result), err)
+	// Output: "3.1 %, of 2; 1 failed, 1 go on" <nil>
+}
