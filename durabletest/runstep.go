@@ -103,8 +103,8 @@ type Outcome struct {
 	within func(ctx context.Context, tx any) (*step.Commit, error)
 }
 
-// Join says how many children an instance waits for: the zero value, until all have ended. Otherwise
-// it goes on earlier, by the first of these that is so; a zero field is none.
+// Join says how many children an instance waits for. The zero value waits until all have ended.
+// Otherwise it goes on earlier, by the first of these that is so; a zero field is none.
 type Join struct {
 	Quorum   int // so many are done, or cannot be any more
 	Failures int // so many have failed

@@ -116,9 +116,9 @@ func (k *Kit) shift(ctx context.Context, since time.Time, most time.Duration) (b
 // children, or has no timeout.
 var ErrNoTimeout = errors.New("durabletest: no await with a timeout")
 
-// FireTimeout ends the await or the join of one instance as its timeout would, whenever that is: the instance
-// becomes runnable, and TimedOut of its next visit is true. [Kit.Drain] runs it. No other time
-// moves.
+// FireTimeout ends the await or the join of one instance as its timeout would, whenever that is:
+// the instance becomes runnable, and TimedOut of its next visit is true. [Kit.Drain] runs it. No
+// other time moves.
 //
 // It returns [ErrNoTimeout], or engine.ErrNotFound.
 func (k *Kit) FireTimeout(ctx context.Context, of fsm.Target) error {

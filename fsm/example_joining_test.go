@@ -24,8 +24,8 @@ func banks(v *loanVisit) *fsm.Joining {
 	return v.ScheduleChildren("choose", v.State, Quote.New(1), Quote.New(2), Quote.New(3), Quote.New(4), Quote.New(5))
 }
 
-// decided prints what an outcome waits for besides the end of all children.
-func decided(ask func(v *loanVisit) fsm.Outcome) {
+// decided says what an outcome waits for besides the end of all children.
+func decided(ask func(v *loanVisit) fsm.Outcome) string {
 	m := Loan.Define(
 		fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) { return ask(v), nil }),
 		fsm.Step("choose", choose),
@@ -33,49 +33,48 @@ func decided(ask func(v *loanVisit) fsm.Outcome) {
 	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)}
 	out, err := m.Steps["start"].Run(context.Background(), claim)
 	if err != nil {
-		fmt.Println(err)
-		return
+		return err.Error()
 	}
 	j := out.Join
-	fmt.Println(j.Done, "done,", j.Failed, "failed,", j.Ended, "ended, or", j.Names, j.Timeout, j.At.Year())
+	return fmt.Sprint(j.Done, " done, ", j.Failed, " failed, ", j.Ended, " ended, or ", j.Names, " ", j.Timeout, " ", j.At.Year())
 }
 
 // The first two quotes are enough. Where four banks of five fail, the loan goes on, too: two can
 // never be.
 func ExampleJoining_Quorum() {
-	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2) })
-	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(6) })
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2) }))
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(6) }))
 	// Output:
 	// 2 done, 0 failed, 0 ended, or [] 0s 1
 	// outcome: quorum: 6, at most the number of children, 5
 }
 
 func ExampleJoining_Race() {
-	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Race() })
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Race() }))
 	// Output: 0 done, 0 failed, 1 ended, or [] 0s 1
 }
 
 func ExampleJoining_FailFast() {
-	decided(func(v *loanVisit) fsm.Outcome { return banks(v).FailFast() })
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).FailFast() }))
 	// Output: 0 done, 1 failed, 0 ended, or [] 0s 1
 }
 
 // Two quotes, or whatever there is when somebody says so.
 func ExampleJoining_Or() {
-	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Or(Hurry) })
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Or(Hurry) }))
 	// Output: 2 done, 0 failed, 0 ended, or [hurry] 0s 1
 }
 
 // Two quotes, or whatever there is after ten minutes.
 func ExampleJoining_Timeout() {
-	decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Timeout(10 * time.Minute) })
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(2).Timeout(10 * time.Minute) }))
 	// Output: 2 done, 0 failed, 0 ended, or [] 10m0s 1
 }
 
 func ExampleJoining_Until() {
-	decided(func(v *loanVisit) fsm.Outcome {
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome {
 		return banks(v).Quorum(2).Until(time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC))
-	})
+	}))
 	// Output: 2 done, 0 failed, 0 ended, or [] 0s 2026
 }
 

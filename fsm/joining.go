@@ -12,8 +12,8 @@ import (
 // Joining is the outcome of [Visit.ScheduleChildren]. Without any of its methods, the instance goes
 // on when all children have ended. Each method lets it go on earlier as well: whichever comes first
 // counts. It then goes on exactly once; [Visit.Round] counts what has ended, [Visit.TimedOut] and
-// [Visit.Awaited] tell of a timeout and of signals. The children that have not ended go on, too. When
-// they end, nothing is woken any more, and no later round counts them.
+// [Visit.Awaited] tell of a timeout and of signals. The children that have not ended go on, too.
+// When they end, nothing is woken any more, and no later round counts them.
 type Joining struct {
 	exec     *execution
 	to       string
@@ -28,7 +28,7 @@ type Joining struct {
 	bound      bound
 }
 
-// Quorum goes on as soon as k children are done, or so many have failed that k can never be: children
+// Quorum goes on as soon as k children are done, or so many have failed that k can never be. Children
 // that were dropped count as failed. k is at least 1, and at most the number of children. Quorum
 // excludes Race.
 func (j *Joining) Quorum(k int) *Joining {
@@ -62,8 +62,8 @@ func (j *Joining) Timeout(d time.Duration) *Joining {
 	return j
 }
 
-// Until goes on at a time, as Timeout does after a duration; at once if it is past. The zero time is
-// an [OutcomeError].
+// Until goes on at a time, as Timeout does after a duration. A past time counts at once. The zero
+// time is an [OutcomeError].
 func (j *Joining) Until(at time.Time) *Joining {
 	j.bound.until, j.bound.fixed = at, true
 	return j
@@ -110,13 +110,13 @@ type Round struct {
 	Left   int `json:"left"` // that have not ended
 }
 
-// Round counts the children of the round that joins at this visit, as [Visit.Children] returns them:
-// as they were when the step was about to run, so that more may have ended than those that woke it.
+// Round counts the children of the round that joins at this visit, as [Visit.Children] returns
+// them: as they were when the step was about to run. More may have ended than those that woke it.
 // It counts none at any other visit, and none in a step that reads them itself
 // ([StepDef.ChildrenOnDemand]). Dropped children are not counted.
 func (v *Visit[S, R]) Round() (r Round) {
 	for i := range v.execution().claim.Children {
-		switch Status(v.execution().claim.Children[i].Status) { //nolint:exhaustive // the others have not ended
+		switch Status(v.execution().claim.Children[i].Status) {
 		case StatusDone:
 			r.Done++
 		case StatusFailed:

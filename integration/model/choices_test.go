@@ -118,6 +118,17 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 		if !h.rarely("childless") {
 			o.Children = h.specs(3)
 		}
+		if n := len(o.Children); n > 0 && h.flip("policy") {
+			o.Policy = &model.Policy{Quorum: h.upTo(n+1, "quorum") - 1, Failures: h.upTo(n+1, "failures") - 1, Ends: h.upTo(n+1, "ends") - 1}
+			if h.flip("or a signal") {
+				o.Names = []string{one(h, names, "name")}
+			}
+			if h.rarely("timeout") {
+				o.Timeout = one(h, []time.Duration{time.Second, time.Minute}, "timeout")
+			} else if h.rarely("until") {
+				o.At = h.time()
+			}
+		}
 	case model.Finish:
 		o.Result = h.payload()
 	case model.Stop:

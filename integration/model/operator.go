@@ -26,6 +26,15 @@ func (w *World) Redrive(id ID) bool {
 // void.
 func (w *World) Cancel(id ID) bool {
 	i := w.Get(id)
+	if !w.cancel(i) {
+		return false
+	}
+	w.join(i)
+	return true
+}
+
+// cancel ends an instance, and leaves its join.
+func (w *World) cancel(i *Instance) bool {
 	if i.Status.Terminal() {
 		return false
 	}
@@ -33,7 +42,6 @@ func (w *World) Cancel(id ID) bool {
 	i.unclaim()
 	w.remember(i, "cancel", "cancelled", "")
 	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "cancelled", w.Now, "cancelled", Never, false
-	w.join(i)
 	return true
 }
 
@@ -47,10 +55,14 @@ func (w *World) CancelFamily(id ID) (ended []ID) {
 	}
 	family := w.Instances(func(i *Instance) bool { return member[i.ID] })
 	slices.SortFunc(family, func(a, b *Instance) int { return cmp.Compare(b.Depth, a.Depth) })
-	for _, i := range family {
-		if w.Cancel(i.ID) {
-			ended = append(ended, i.ID)
+	for from := 0; from < len(family); { // one generation at a time
+		var generation []*Instance
+		for depth := family[from].Depth; from < len(family) && family[from].Depth == depth; from++ {
+			if i := family[from]; w.cancel(i) {
+				ended, generation = append(ended, i.ID), append(generation, i)
+			}
 		}
+		w.join(generation...)
 	}
 	slices.Sort(ended)
 	return ended

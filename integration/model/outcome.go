@@ -29,8 +29,9 @@ type Outcome struct {
 	Delay    time.Duration // Next, Retry, Again
 	At       Moment        // Next: not before; Await: wake at the latest; Never: none
 	Timeout  time.Duration // Await; 0: none
-	Names    []string      // Await
+	Names    []string      // Await; ScheduleChildren with a policy
 	Children []Spec        // ScheduleChildren
+	Policy   *Policy       // ScheduleChildren, with At, Timeout and Names; nil: all children must end
 	Err      string        // Retry, Stop
 	Failure  string        // Stop
 	Unless   []string      // Finish, Stop: if a signal of these names waits, the instance goes on at Step, with State ("": kept)
@@ -79,11 +80,13 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 	})
 	each(w.consume)
 	each(w.spawn)
+	var ended []*Instance
 	each(func(i *Instance, _ *Entry) {
 		if i.Status.Terminal() {
-			w.join(i)
+			ended = append(ended, i)
 		}
 	})
+	w.join(ended...)
 	return applied
 }
 
@@ -133,6 +136,7 @@ func (w *World) decide(i *Instance, e *Entry) {
 	case ScheduleChildren:
 		i.progress(o)
 		i.Status, i.Round, i.Dropped = AwaitingChildren, i.Visit, nil
+		w.adopt(i, o)
 	case Finish:
 		i.Status, i.Result, i.FinishedAt = Done, o.Result, w.Now
 		i.Awaits, i.TimedOut, i.LastError = nil, false, ""
@@ -164,6 +168,7 @@ func (w *World) consume(i *Instance, e *Entry) {
 		for _, given := range e.Claim.Awaited {
 			w.consumeOne(given.ID)
 		}
+		w.recheck(i, e)
 	case Await:
 		w.recheck(i, e)
 	case Finish:
@@ -189,7 +194,10 @@ func (w *World) deleteSignals(where func(*Signal) bool) {
 // instance that parks towards its own step is collecting a set: the signals that it has received do
 // not count, since otherwise it would spin.
 func (w *World) recheck(i *Instance, e *Entry) {
-	collecting := e.Outcome.Step == e.Claim.Step
+	if !i.Status.Parked() {
+		return
+	}
+	collecting := e.Outcome.Kind == Await && e.Outcome.Step == e.Claim.Step
 	for _, s := range w.Inbox(i.ID) {
 		given := slices.ContainsFunc(e.Claim.Awaited, func(g Signal) bool { return g.ID == s.ID })
 		if slices.Contains(i.Awaits, s.Name) && (!collecting || !given) {
@@ -218,25 +226,11 @@ func (w *World) spawn(i *Instance, e *Entry) {
 			i.Pending++
 		}
 	}
-	if i.Pending == 0 {
+	if i.Join.Round == i.Round {
+		i.Join.Size = i.Pending
+	}
+	if i.opens() {
 		w.wake(i)
-	}
-}
-
-// join counts a child that has ended at its parent's barrier, once in its life, and only at the
-// barrier of its own round.
-func (w *World) join(child *Instance) {
-	if child.Parent == 0 || child.Joined {
-		return
-	}
-	child.Joined = true
-	parent := w.Get(child.Parent)
-	if parent == nil || parent.Round != child.ParentRound || parent.Status != AwaitingChildren {
-		return
-	}
-	parent.Pending--
-	if parent.Pending == 0 {
-		w.wake(parent)
 	}
 }
 

@@ -215,6 +215,10 @@ func realCommit(o *model.Outcome) *step.Commit {
 	if o.Result != "" {
 		c.Result = []byte(o.Result)
 	}
+	if j := o.Policy; j != nil {
+		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At}
+		c.Names, c.Timeout, c.At = nil, 0, time.Time{}
+	}
 	for n := range o.Children {
 		c.Spawn = append(c.Spawn, *realSpec(&o.Children[n]))
 	}

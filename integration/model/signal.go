@@ -48,7 +48,7 @@ func (w *World) Deliver(to Address, name, payload, dedupKey string, inbox int) (
 	}
 	w.lastSent++
 	w.signals = append(w.signals, &Signal{ID: w.lastSent, Target: i.ID, Name: name, Payload: payload, DedupKey: dedupKey, Consumed: Never})
-	woken := i.Status == AwaitingSignal && slices.Contains(i.Awaits, name)
+	woken := i.Status.Parked() && slices.Contains(i.Awaits, name)
 	if woken {
 		w.wake(i)
 	}

@@ -11,6 +11,7 @@ import (
 // another attempt, unless that would exceed the crash limit of its machine. limit returns 0 if
 // there is none, or the reaper does not know it.
 func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
+	var ended []*Instance
 	for _, i := range w.instances {
 		if i.Status != Executing || i.Lease >= w.Now {
 			continue
@@ -30,7 +31,7 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		i.Crashes++
 		if over {
 			i.Status, i.Failure, i.FinishedAt, i.LastError = Failed, "crashes", w.Now, text
-			w.join(i)
+			ended = append(ended, i)
 			failed = append(failed, i.ID)
 			continue
 		}
@@ -40,6 +41,7 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		}
 		released++
 	}
+	w.join(ended...)
 	return released, failed
 }
 
@@ -58,7 +60,7 @@ func reapDelay(crashes int) time.Duration {
 // it.
 func (w *World) TimeOut() (woken int) {
 	for _, i := range w.instances {
-		if i.Status == AwaitingSignal && i.Deadline != Never && i.Deadline <= w.Now && !w.held[i.ID] {
+		if i.Status.Parked() && i.Deadline != Never && i.Deadline <= w.Now && !w.held[i.ID] {
 			w.wake(i)
 			i.TimedOut = true
 			woken++
@@ -88,9 +90,7 @@ func (w *World) Expire(say func(Moment) string) (failed []ID) {
 		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
 		failed = append(failed, i.ID)
 	}
-	for _, i := range late {
-		w.join(i)
-	}
+	w.join(late...)
 	return failed
 }
 

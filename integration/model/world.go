@@ -43,6 +43,9 @@ const (
 // Terminal reports whether an instance of this status has ended.
 func (s Status) Terminal() bool { return s == Done || s == Failed }
 
+// Parked reports whether an instance waits for something other than its turn.
+func (s Status) Parked() bool { return s == AwaitingSignal || s == AwaitingChildren }
+
 // Machine is a definition's name and version.
 type Machine struct {
 	Name    string
@@ -141,6 +144,7 @@ type Instance struct {
 
 	Round   int64 // the visit at which the newest children join
 	Pending int   // the barrier: children of the round that have not ended
+	Join    Join  // of the newest round that has a policy
 	Dropped []Dropped
 }
 

@@ -80,9 +80,9 @@ func positive(n int) *int32 {
 	return new(int32(n)) //nolint:gosec // bounded by the limits
 }
 
-// uncountedSQL locks parked parents that another release may have left asleep: it has ended a child
-// without counting it for the policy, or delivered a signal that it did not know to wake the parent.
-// $1 behind this id $2 most rows
+// uncountedSQL locks parked parents that another release may have left asleep. That release has
+// ended a child without counting it for the policy, or delivered a signal that it did not know to
+// wake the parent. $1 behind this id $2 most rows
 const uncountedSQL = `SELECT x.id, x.round FROM {s}.gen_durable x
 WHERE x.join_round IS NOT NULL AND x.status = 'awaiting_children' AND x.id > $1 AND x.join_round = x.round
   AND (x.join_size - x.children_pending <> x.join_done + x.join_failed

@@ -247,7 +247,7 @@ func TestReleaseBeforeEndsChildren(t *testing.T) {
 		b.exec(`DELETE FROM gendurable.gen_durable`)
 	}
 
-	// It wakes a parent all of whose children have ended by itself, and delivers signals that wake none.
+	// It wakes a parent by itself when all children have ended. A signal that it delivers wakes none.
 	parent, kids := b.policedParent(2, &step.Join{Done: 1, Names: []string{"go"}})
 	b.endBefore(kids[0], false)
 	b.exec(`INSERT INTO gendurable.signals (target_id, name) VALUES ($1, 'noise')`, parent)

@@ -11,8 +11,8 @@ import (
 )
 
 // droppedSQL lowers a parent's barrier to the children that were really inserted, and records the
-// others for the step that joins. If none was inserted, or fewer than the join's policy asks for, it
-// opens the barrier at once.
+// others for the step that joins. If none was inserted, or fewer than the policy asks for, it opens
+// the barrier at once.
 //
 // $1 parents $2 mark $3 children that were not inserted, per parent $4 what to record
 const droppedSQL = `UPDATE {s}.gen_durable g SET children_pending = g.children_pending - u.n, dropped = u.dropped::jsonb,

@@ -8,9 +8,9 @@ import (
 // timedOutText selects the rows that timeoutSQL wakes.
 const timedOutText = `x.await_deadline <= (SELECT now FROM c) AND coalesce(x.status IN ('awaiting_signal', 'awaiting_children'), false)`
 
-// timeoutSQL wakes instances whose await, or whose join, has timed out, with the signals that have arrived. awaits
-// stays, so that a signal that arrives between this and the claim is still awaited. $1 most rows $2
-// ids to pass over.
+// timeoutSQL wakes instances whose await, or whose join, has timed out, with the signals that have
+// arrived. awaits stays, so that a signal that arrives between this and the claim is still awaited.
+// $1 most rows $2 ids to pass over.
 const timeoutSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS MATERIALIZED (
   SELECT x.ctid AS tid FROM {s}.gen_durable x
