@@ -28,9 +28,9 @@ type Joining struct {
 	bound      bound
 }
 
-// Quorum goes on as soon as k children are done, or so many have failed that k can never be. Children
-// that were dropped count as failed. k is at least 1, and at most the number of children. Quorum
-// excludes Race.
+// Quorum goes on as soon as k children are done, or so many have failed that k can never be.
+// Children that were dropped count as failed. k is at least 1, and at most the number of children.
+// Quorum excludes Race.
 func (j *Joining) Quorum(k int) *Joining {
 	j.quorum, j.many = k, true
 	return j

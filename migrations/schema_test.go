@@ -115,7 +115,14 @@ var (
 		run_place integer
 		aside_step text
 		retain bigint[]
-		progress jsonb`)
+		progress jsonb
+		join_round bigint
+		join_size integer
+		join_done integer
+		join_failed integer
+		wake_done integer
+		wake_failed integer
+		wake_ended integer`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone

@@ -13,8 +13,8 @@ type Join struct {
 	Size, Done, Failed int
 }
 
-// adopt notes the policy of a new round. A round without one, or without children, leaves that of an
-// earlier round behind, which counts for that one only.
+// adopt notes the policy of a new round. A round without one, or without children, leaves that of
+// an earlier round behind, which counts for that one only.
 func (w *World) adopt(i *Instance, o *Outcome) {
 	if o.Policy == nil || len(o.Children) == 0 {
 		return
