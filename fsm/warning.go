@@ -12,8 +12,8 @@ type WarningKind string
 // These are the kinds of warnings.
 const (
 	// WarningUnreachable: no way leads to this step from the initial one, nor from one to which a
-	// migration brings instances of an older version. Only an instance whose spec names the step begins
-	// there.
+	// migration brings instances of an older version. Only an instance whose spec names the step
+	// begins there.
 	WarningUnreachable WarningKind = "unreachable"
 	// WarningDeadEnd: the machine declares where it ends (a step with an empty To), and no way leads
 	// from this step to such an end.
