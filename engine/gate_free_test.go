@@ -49,3 +49,45 @@ func TestTheNextGoesWithoutAPoll(t *testing.T) {
 		})
 	}
 }
+
+// A place that becomes free in one process is found by the polls of another, which serves another
+// queue.
+func TestAnotherProcessFindsThePlace(t *testing.T) {
+	t.Parallel()
+	ctx, pool := within(t), pgtest.Pool(t, pgtest.Migrated(t))
+	_, err := open(t, pool).Admin().SetGate(ctx, engine.Gate{Name: "g", Machine: "child", Places: 1})
+	require.NoError(t, err)
+	entered, leave := make(chan string), make(chan struct{})
+	process := func(queue string) *engine.Engine {
+		return working(t, pool, func(c *engine.Config) {
+			c.Machines = []fsm.Definition{children.Job(func(ctx context.Context, s string) (string, error) {
+				select {
+				case entered <- s:
+				case <-ctx.Done():
+				}
+				select {
+				case <-leave:
+				case <-ctx.Done():
+				}
+				return s, nil
+			})}
+			c.Queues = map[string]engine.Queue{queue: {Concurrency: 4}}
+			c.DrainTimeout = time.Millisecond
+		})
+	}
+	one, other := process("one"), process("other")
+	first, err := one.Insert(ctx, children.New("first").Queue("one"))
+	require.NoError(t, err)
+	require.Equal(t, "first", <-entered)
+	second, err := other.Insert(ctx, children.New("second").Queue("other"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		causes, err := one.Admin().Why(ctx, second)
+		return err == nil && len(causes) == 1 && causes[0].Kind == engine.CauseGate && causes[0].IDs[0] == first
+	}, testPatience, testGlance)
+	leave <- struct{}{}
+	require.Equal(t, "second", <-entered)
+	leave <- struct{}{}
+	_, err = children.Wait(ctx, other, second)
+	require.NoError(t, err)
+}
