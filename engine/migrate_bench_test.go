@@ -17,8 +17,8 @@ import (
 const benched = 100_000
 
 // BenchmarkEagerMigration moves 100,000 instances to another version, and for comparison retries as
-// many in bulk: docs/performance.md has the figures. The rates are of Apply, without the dry run and
-// the plan.
+// many in bulk: docs/performance.md has the figures. The rates are of Apply, without the dry run
+// and the plan.
 //
 //	bin/withpg go test ./engine -run '^$' -bench EagerMigration -benchtime 3x
 func BenchmarkEagerMigration(b *testing.B) {
