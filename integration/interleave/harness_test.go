@@ -78,7 +78,7 @@ func TestWorldsNameTheirVerbs(t *testing.T) {
 // If a world were broken from the start, its verbs would be blamed.
 func TestWorldsAreSound(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
+	r := newRig(t)
 	for _, w := range worlds() {
 		require.NoError(t, r.reset(t.Context(), &w))
 		rows, err := r.monitor.Query(t.Context(), `SELECT name || ': ' || detail FROM interleave.broken

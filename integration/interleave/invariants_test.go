@@ -176,7 +176,7 @@ var violations = map[string][]string{
 // Every invariant fires on a violation, and none on an empty database.
 func TestEveryInvariantFires(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, nil)
+	r := newRig(t)
 	for _, match := range regexp.MustCompile(`(?m)SELECT '([^']+)'(?: AS name)?, `).FindAllStringSubmatch(invariantsSQL, -1) {
 		require.Contains(t, violations, match[1], "an invariant that nothing is known to break")
 	}

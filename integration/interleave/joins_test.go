@@ -86,7 +86,7 @@ var older = func(queries []*pgx.QueuedQuery) {
 }
 
 // aging shows each batch to the release before, if its session is one of it, and then to the
-// mutant, if there is one.
+// mutator.
 type aging struct {
 	mutator
 
@@ -99,9 +99,6 @@ func (a *aging) TraceBatchStart(ctx context.Context, c *pgx.Conn, data pgx.Trace
 	a.s.mu.Unlock()
 	if old {
 		older(data.Batch.QueuedQueries)
-	}
-	if a.mutant == nil {
-		return ctx
 	}
 	return a.mutator.TraceBatchStart(ctx, c, data)
 }

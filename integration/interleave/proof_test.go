@@ -57,7 +57,7 @@ func TestEveryInterleaving(t *testing.T) {
 		s, err := parse(text)
 		require.NoError(t, err)
 		proof.trace = true
-		proof.check(newRig(t, nil), s)
+		proof.check(newRig(t), s)
 		return
 	}
 	began := time.Now()
@@ -125,7 +125,7 @@ func (p *proof) start() (work chan<- func(*rig), done func()) {
 	jobs := make(chan func(*rig))
 	var group sync.WaitGroup
 	for range rigs {
-		r := newRig(p.t, nil)
+		r := newRig(p.t)
 		group.Go(func() {
 			for do := range jobs {
 				do(r)
@@ -143,7 +143,8 @@ type proof struct {
 	t           *testing.T
 	share, seed uint64
 	trace       bool
-	mutant      bool // the run looks for broken invariants
+	mutant      bool        // the run looks for broken invariants
+	stuck       atomic.Bool // a schedule of such a run came to no end
 
 	all, two, three, strangers, different, waited, slowed, failed atomic.Int64
 }
@@ -154,6 +155,9 @@ const mostFailures = 25
 func (p *proof) check(r *rig, s schedule) *verdict {
 	v, err := r.play(context.Background(), s)
 	if p.mutant {
+		if err != nil {
+			p.stuck.Store(true)
+		}
 		return v
 	}
 	if err != nil {

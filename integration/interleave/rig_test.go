@@ -29,12 +29,13 @@ type rig struct {
 	cast    []*session
 	holder  *pgx.Conn // a stranger's
 	played  int
-	mutated atomic.Bool // a mutant has changed something
+	mutant  atomic.Pointer[mutant]
+	mutated atomic.Bool // it has changed something
 }
 
 const names = "ABC"
 
-func newRig(t testing.TB, m *mutant) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	url := pgtest.Migrated(t)
 	monitor, err := pgx.Connect(t.Context(), url)
@@ -50,9 +51,15 @@ func newRig(t testing.TB, m *mutant) *rig {
 	t.Cleanup(func() { _ = holder.Close(context.Background()) })
 	r := &rig{t: t, monitor: monitor, holder: holder}
 	for _, name := range names {
-		r.cast = append(r.cast, r.newSession(url, string(name), m))
+		r.cast = append(r.cast, r.newSession(url, string(name)))
 	}
 	return r
+}
+
+// breaks makes the sessions run the statements of a mutant from now on.
+func (r *rig) breaks(m *mutant) {
+	r.mutant.Store(m)
+	r.mutated.Store(false)
 }
 
 // resetSQL empties the tables. In every schedule new ids start at the same number, above those that

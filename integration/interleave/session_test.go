@@ -44,7 +44,7 @@ type session struct {
 	emptyHanded bool // a claim found nothing
 }
 
-func (r *rig) newSession(url, name string, m *mutant) *session {
+func (r *rig) newSession(url, name string) *session {
 	t := r.t
 	t.Helper()
 	s := &session{name: name, turn: make(chan struct{}, 1)}
@@ -59,7 +59,7 @@ func (r *rig) newSession(url, name string, m *mutant) *session {
 			s.gates = append(s.gates, g)
 			return g, nil
 		}
-		c.ConnConfig.Tracer = &aging{mutator{mutant: m, session: name, applied: &r.mutated}, s}
+		c.ConnConfig.Tracer = &aging{mutator{rig: r, session: name}, s}
 	})
 	s.db = store.New(entpgx.New(pool), schema)
 	s.line = s.db.Line()
