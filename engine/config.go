@@ -85,8 +85,9 @@ type Config struct {
 	// own RetainHistory, so give all the same.
 	RetainHistory time.Duration
 	// Redact returns what the history keeps of a difference of two states, with fsm.KeepStates: an
-	// RFC 7386 merge patch of at most 8 KiB. It may change its argument. Nil, an error of JSON and a
-	// panic keep nothing of it. A Redact that is nil keeps all.
+	// RFC 7386 merge patch of at most 8 KiB. It is also given each whole state that the audit of an
+	// Edit or a Rewind would keep. It may change its argument. Nil, an error of JSON and a panic keep
+	// nothing of it. A Redact that is nil keeps all.
 	Redact func(machine string, diff json.RawMessage) json.RawMessage
 	// RetainCancelled is how long an instance is kept that was cancelled: as long as RetainFailed.
 	RetainCancelled time.Duration

@@ -1,9 +1,12 @@
 package engine
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/store"
@@ -102,7 +105,9 @@ func (a *Admin) prepare(ctx context.Context, o *order, row fsm.RawInstance) (sto
 	if o.visit != nil && *o.visit != row.Visit {
 		return store.Edit{}, &ConflictError{Verb: verb, ID: row.ID, Status: row.Status, Err: fmt.Errorf("it is at visit %d, not at %d", row.Visit, *o.visit)}
 	}
-	e := store.Edit{Version: row.Version, Visit: row.Visit, Old: row.State, New: row.State}
+	e := store.Edit{Version: row.Version, Visit: row.Visit, Old: row.State, New: row.State, Redacted: a.engine.config.Redact != nil}
+	e.Shown = a.shown(row.Machine, row.State)
+	e.Becomes = e.Shown
 	if o.to != nil {
 		e.To = *o.to
 		if err := a.earlier(ctx, o, row); err != nil {
@@ -116,8 +121,30 @@ func (a *Admin) prepare(ctx context.Context, o *order, row fsm.RawInstance) (sto
 	if err != nil {
 		return e, &VerbError{verb, "change", err}
 	}
-	e.New = state
+	e.New, e.Becomes = state, a.shown(row.Machine, state)
 	return e, nil
+}
+
+// shownMost bounds what the audit keeps of a redacted state, in bytes.
+const shownMost = 8 << 10
+
+// shown returns what the audit may keep of a state, if the Config redacts: nil for nothing, also
+// where Redact panics or returns what Postgres would refuse.
+func (a *Admin) shown(machine string, state json.RawMessage) (kept json.RawMessage) {
+	redact := a.engine.config.Redact
+	if redact == nil {
+		return nil
+	}
+	defer func() {
+		if recover() != nil {
+			kept = nil
+		}
+	}()
+	kept = redact(machine, bytes.Clone(state))
+	if len(kept) > shownMost || !json.Valid(kept) || !utf8.Valid(kept) || bytes.Contains(kept, []byte(`\u0000`)) {
+		return nil
+	}
+	return kept
 }
 
 // earlier returns an error unless the step of a Rewind leads to the one at which an instance

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/gendurable/gendurable/entpgx"
+import (
+	"strings"
+
+	"github.com/gendurable/gendurable/entpgx"
+)
 
 // Every verb of an operator records itself in the table history, in its own transaction, in the
 // same round trip, and only what it has changed: a verb that is refused, or finds everything as it
@@ -12,16 +16,23 @@ type By struct {
 	Reason string // "": none was given
 }
 
-// factsText describes row g for the audit: what verbs change. $ is a boolean that adds the state,
-// or of one over 8 KiB its size and hash: verbs that edit states have it.
+// factsText describes row g for the audit: what verbs change. Verbs that edit states add the state:
+// see factsWith.
 const factsText = `(jsonb_strip_nulls(jsonb_build_object('status', g.status, 'step', g.step, 'visit', g.visit, 'attempt', g.attempt,
   'crashes', g.crashes, 'eligible_at', g.eligible_at, 'paused', g.paused, 'deadline', g.deadline, 'failure', g.failure))`
 
-const (
-	factsOnly  = factsText + `)`
-	factsState = factsText + ` || CASE WHEN octet_length(g.state::text) <= 8192 THEN jsonb_build_object('state', g.state)
+const factsOnly = factsText + `)`
+
+// factsWith describes a row with its state, or of one over 8 KiB its size and hash. If the host
+// redacts states ($9 is not NULL), shown is what it lets the audit keep, and NULL stands for
+// nothing.
+func factsWith(row, shown string) string {
+	text := factsText + ` || CASE WHEN $9::text[] IS NOT NULL THEN CASE WHEN ` + shown + ` IS NULL THEN '{}'
+      ELSE jsonb_build_object('state', ` + shown + `::jsonb) END
+    WHEN octet_length(g.state::text) <= 8192 THEN jsonb_build_object('state', g.state)
     ELSE jsonb_build_object('state_bytes', octet_length(g.state::text), 'state_md5', md5(g.state::text)) END)`
-)
+	return strings.ReplaceAll(text, "g.", row+".")
+}
 
 // auditSQL records a verb on instances that this transaction has locked and changed. It reads them
 // as they are now; before is as they were locked.

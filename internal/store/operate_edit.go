@@ -1,8 +1,8 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,14 +17,15 @@ type Edit struct {
 	Old     []byte // its state, JSON
 	New     []byte // the state that it gets
 	To      string // of Rewind: the step at which it goes on
+
+	// Redacted makes the audit keep Shown and Becomes in place of the states, nil for nothing.
+	Redacted       bool
+	Shown, Becomes json.RawMessage
 }
 
 // ErrJoins refuses new keys to an instance whose children join at its visit: they would join
 // nothing.
 var ErrJoins = errors.New("its children join at this visit, which new keys would end")
-
-// beforeText describes row x as factsState describes row g.
-var beforeText = strings.ReplaceAll(factsState, "g.", "x.")
 
 // editText is the shape of both statements. It is a compare-and-set: it changes an instance only if
 // version, visit and state are those of the copy: an eager migration leaves the visit, and may
@@ -34,18 +35,18 @@ var beforeText = strings.ReplaceAll(factsState, "g.", "x.")
 // What it changes it records in the same statement, from its own RETURNING: what was left alone is
 // not recorded.
 //
-// $1 ids $2 visits $3 states of the copies $4 new states $5 steps $6 actor $7 reason $8
-// versions, and of an edit $9 new keys
+// $1 ids $2 visits $3 states of the copies $4 new states $5 steps $6 actor $7 reason $8 versions
+// $9, $10 what the audit may keep of the old and the new states; NULL: all. Of an edit $11 new keys
 func editText(verb, set string) string {
 	return `WITH e AS (
   UPDATE {s}.gen_durable g SET state = u.state::jsonb, ` + set + `
   FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS visit, unnest($3::text[]) AS old, unnest($4::text[]) AS state,
-    unnest($5::text[]) AS step, unnest($8::int[]) AS version) u
-  CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step, ` + beforeText + ` AS before
+    unnest($5::text[]) AS step, unnest($8::int[]) AS version, unnest($9::text[]) AS shown, unnest($10::text[]) AS becomes) u
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step, ` + factsWith("x", "u.shown") + ` AS before
     FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
   WHERE g.ctid = l.tid AND coalesce(g.status NOT IN ('executing', 'done'), false) AND g.fsm_version = u.version
     AND g.visit = u.visit AND g.state = u.old::jsonb
-  RETURNING g.id, g.visit, g.attempt, g.fsm_version, g.fsm, l.step AS left, g.step, l.before, ` + factsState + ` AS after),
+  RETURNING g.id, g.visit, g.attempt, g.fsm_version, g.fsm, l.step AS left, g.step, l.before, ` + factsWith("g", "u.becomes") + ` AS after),
 a AS (INSERT INTO {s}.history (at, instance, visit, attempt, fsm_version, kind, fsm, step, to_step, actor, reason, before, after)
   SELECT clock_timestamp(), e.id, e.visit, e.attempt, e.fsm_version, 'admin.` + verb + `', e.fsm, e.left, e.step, $6::text, $7::text, e.before, e.after
   FROM e)
@@ -64,7 +65,7 @@ SELECT e.id FROM e`
 // again, as after a Retry: not paused, without a deadline that is past, and its join is not settled
 // again.
 var (
-	editSQL   = editText("edit", `visit = g.visit + CASE WHEN $9::boolean THEN 1 ELSE 0 END`)
+	editSQL   = editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`)
 	rewindSQL = editText("rewind", `step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,
     await_deadline = NULL, children_pending = 0, attempt = 0, crashes = 0, last_error = NULL, failure = NULL, finished_at = NULL, pick_lane = 0,
     gate = NULL, place = NULL, seat = NULL, run_gate = CASE WHEN g.status <> 'failed' THEN g.run_gate END,
@@ -78,12 +79,16 @@ func (s *Store) edits(todo []*operated, o *Order, read func(pgx.Rows) error) ent
 	n := len(todo)
 	ids, visits, versions := make([]int64, n), make([]int64, n), make([]int32, n)
 	old, states, steps := make([]string, n), make([]string, n), make([]string, n)
+	var shown, becomes []*string
 	for i, r := range todo {
 		e := o.Edits[r.id]
 		ids[i], visits[i], versions[i] = r.id, e.Visit, int32(e.Version) //nolint:gosec // a version fits the column
 		old[i], states[i], steps[i] = string(e.Old), string(e.New), e.To
+		if e.Redacted {
+			shown, becomes = put(shown, i, jsonText(e.Shown), nil), put(becomes, i, jsonText(e.Becomes), nil)
+		}
 	}
-	args := []any{ids, visits, old, states, steps, o.Actor, optional(o.Reason), versions}
+	args := []any{ids, visits, old, states, steps, o.Actor, optional(o.Reason), versions, shown, becomes}
 	if o.Verb == Rewind {
 		return s.stmt("rewind", rewindSQL, read, args...)
 	}
