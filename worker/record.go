@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
-	"reflect"
 	"time"
 	"unicode/utf8"
 
@@ -65,58 +64,4 @@ func (p *process) diff(machine string, from, to json.RawMessage) json.RawMessage
 func storable(raw json.RawMessage) bool {
 	var v any // a number that no float can hold is an error
 	return json.Unmarshal(raw, &v) == nil && !bytes.Contains(raw, []byte(`\u0000`)) && utf8.Valid(raw)
-}
-
-// mergePatch returns the RFC 7386 merge patch that makes one document the other, or nil if they are
-// equal or no JSON. As in every merge patch, null stands for a member that is gone, so one that
-// became null looks the same.
-func mergePatch(from, to json.RawMessage) json.RawMessage {
-	a, err := decoded(from)
-	if err != nil {
-		return nil
-	}
-	b, err := decoded(to)
-	if err != nil {
-		return nil
-	}
-	patch, changed := difference(a, b)
-	if !changed {
-		return nil
-	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return nil
-	}
-	return raw
-}
-
-// decoded decodes a document. It keeps numbers as they are written.
-func decoded(raw json.RawMessage) (v any, err error) {
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	err = d.Decode(&v)
-	return v, err
-}
-
-func difference(from, to any) (patch any, changed bool) {
-	a, ok := from.(map[string]any)
-	b, also := to.(map[string]any)
-	if !ok || !also {
-		return to, !reflect.DeepEqual(from, to)
-	}
-	members := map[string]any{}
-	for name, value := range b {
-		old, had := a[name]
-		if !had {
-			members[name] = value
-		} else if inner, differs := difference(old, value); differs {
-			members[name] = inner
-		}
-	}
-	for name := range a {
-		if _, has := b[name]; !has {
-			members[name] = nil
-		}
-	}
-	return members, len(members) > 0
 }
