@@ -5,7 +5,7 @@ var changeMutants = []mutant{
 	{"edit of another visit", "operate_edit.go", "AND g.visit = u.visit AND g.state", "AND g.state"},
 	{"edit of another state", "operate_edit.go", " AND g.state = u.old::jsonb", ""},
 	{"edit of another version", "operate_edit.go", " AND g.fsm_version = u.version", ""},
-	{"new keys keep the visit", "operate_edit.go", "CASE WHEN $9::boolean THEN 1 ELSE 0 END", "CASE WHEN $9::boolean THEN 0 ELSE 0 END"},
+	{"new keys keep the visit", "operate_edit.go", "CASE WHEN $11::boolean THEN 1 ELSE 0 END", "CASE WHEN $11::boolean THEN 0 ELSE 0 END"},
 	{"new keys where children join", "operate.go", "case o.NewKeys && r.joins:", "case o.NewKeys && r.joins && r == nil:"},
 	{"rewind awaits on", "operate_edit.go", "awaits = NULL, timed_out", "timed_out"},
 	{"rewind keeps the await's deadline", "operate_edit.go", "await_deadline = NULL, children_pending", "children_pending"},
