@@ -76,7 +76,7 @@ var mutants = []mutant{
 	{"full outranks duplicate", "signal_deliver.go", "case d.duplicate || !d.full:", "case !d.full:"},
 	{"delivery to the dead", "signal_deliver.go", "WHERE g.id = $1::bigint AND g.status NOT IN ('done', 'failed') FOR", "WHERE g.id = $1::bigint FOR"},
 	{"delivery to a dead key", "signal_deliver.go", "WHERE g.correlation_guard = $1::text AND g.status NOT IN ('done', 'failed') FOR", "WHERE g.correlation_guard = $1::text FOR"},
-	{"a wake keeps the deadline", "signal_deliver.go", "await_deadline = CASE WHEN g.status = 'awaiting_signal' AND $1::text = ANY(g.awaits) THEN NULL ELSE g.await_deadline END,", ""},
+	{"a wake keeps the deadline", "signal_deliver.go", "await_deadline = CASE WHEN ` + awaiting(\"$1\") + ` THEN NULL ELSE g.await_deadline END,", ""},
 	{"a timeout forgets what was awaited", "sweep_timeout.go", "await_deadline = NULL, timed_out = true", "await_deadline = NULL, timed_out = true, awaits = NULL"},
 	{"timed_out outlives progress", "commit.go", "THEN g.timed_out ELSE false END", "THEN g.timed_out ELSE g.timed_out END"},
 	{"done leaves its inbox", "commit.go", "if len(b.done) > 0 {", "if len(b.done) > 1000 {"},
