@@ -79,7 +79,7 @@ type backend interface {
 	SetAside(ctx context.Context, worker string, aside []store.Aside) (int, store.Promotion, error)
 	Reap(ctx context.Context, mark string, limits store.CrashLimits, limit int) (store.Reaped, error)
 	Uptime(ctx context.Context) (time.Duration, error)
-	Poll(ctx context.Context, queues, machines []string, lines bool) (store.Polled, error)
+	Poll(ctx context.Context, queues, machines, lines []string) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Recount(ctx context.Context, after int64, limit int) (store.Recounted, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)

@@ -15,9 +15,12 @@ import (
 // This file has the parts of the fake that maintain rows instead of moving them on: polls and
 // sweeps.
 
-func (db *fake) Poll(ctx context.Context, queues, machines []string, _ bool) (store.Polled, error) {
+func (db *fake) Poll(ctx context.Context, queues, machines, lines []string) (store.Polled, error) {
 	due := map[string]time.Duration{}
 	out := store.Polled{Due: due}
+	if lines != nil {
+		out.Lines = map[string]bool{}
+	}
 	queues = slices.Clone(queues)
 	slices.Sort(queues)
 	err := db.send(ctx, "poll", strings.Join(queues, " "), func() error {

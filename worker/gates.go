@@ -17,27 +17,34 @@ const (
 	// cutTimes × the server time of a claim that found nothing on its way through some of the lines is
 	// the pause before the next one goes on.
 	cutTimes = 4
+	// lookAgain is how often a poll looks for instances in line although there seem to be none.
+	lookAgain = 30 * time.Second
 )
 
 // gates holds the gates that the last poll has found. Until the first poll all queues of a worker
 // are paused, so it claims nothing before it knows of them.
 type gates struct {
 	found   atomic.Pointer[store.Gates]
-	lefts   atomic.Int64  // how many claims have ended
-	none    atomic.Bool   // there are no gates, and the last poll found nobody in line
-	regroup chan struct{} // the gates may concern others than before: see refiler; nil without a loop
+	lefts   atomic.Int64                    // how many claims have ended
+	lined   atomic.Pointer[map[string]bool] // queues with instances in line, as of the last look: see store.Polled
+	looked  atomic.Int64                    // when that was, in ns of the process
+	regroup chan struct{}                   // the gates may concern others than before: see refiler; nil without a loop
 }
 
-// obey takes over what a poll has found, and reports whether the gates have changed.
-func (g *gates) obey(found store.Gates, lines map[string]bool) (changed bool) {
+// obey takes over what a poll has found, and reports whether the gates have changed. lines is nil
+// if the poll has not looked.
+func (g *gates) obey(now time.Duration, found store.Gates, lines map[string]bool) (changed bool) {
 	old := g.found.Swap(&found)
+	if lines != nil {
+		g.lined.Store(&lines)
+		g.looked.Store(int64(now))
+	}
 	if old == nil && len(found) > 0 || old != nil && found.Regroups(*old) {
 		select {
 		case g.regroup <- struct{}{}:
 		default: // it is noted already
 		}
 	}
-	g.none.Store(len(found) == 0 && len(lines) == 0)
 	return old == nil || !slices.Equal(*old, found)
 }
 
@@ -51,9 +58,19 @@ func (g *gates) regrouped() bool {
 	}
 }
 
-// look reports whether a poll has to look for instances in line: while there are gates, and after
-// that until it finds nobody.
-func (g *gates) look() bool { return !g.none.Load() }
+// look reports whether a poll has to look for instances in line: while there are gates, after that
+// until it finds nobody, and now and then. An insert that goes by gates of a while ago, in a
+// transaction that may last, puts instances in line at a gate that nobody knows any more.
+func (g *gates) look(now time.Duration) bool {
+	return len(g.all()) > 0 || g.waits("") || now-time.Duration(g.looked.Load()) >= lookAgain
+}
+
+// waits reports whether instances are in line in a queue, as of the last look: in any, if it has no
+// name. Before the first look it reports true.
+func (g *gates) waits(queue string) bool {
+	lined := g.lined.Load()
+	return lined == nil || (*lined)[queue]
+}
 
 func (g *gates) all() store.Gates {
 	if found := g.found.Load(); found != nil {
@@ -63,13 +80,10 @@ func (g *gates) all() store.Gates {
 }
 
 // concern reports whether a claim of a queue has to heed gates, and whether the queue has one of
-// its own.
+// its own. It has to where instances are in line at a gate that is gone, too.
 func (g *gates) concern(queue string) (some, own bool) {
 	all := g.all()
-	if len(all) == 0 {
-		return g.look(), false
-	}
-	return all.Concern(queue), all.OfQueue(queue) != nil
+	return all.Concern(queue) || g.waits(queue), all.OfQueue(queue) != nil
 }
 
 // keeps reports whether a claim may be kept for another step: if that is behind the gate of which

@@ -46,11 +46,11 @@ func (w *Worker) ByHand() *Hand {
 // out, fails those over their deadline, brings partition keys forward, and returns the names of
 // paused queues.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
-	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs, h.w.gates.look())
+	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs, []string{})
 	if err != nil {
 		return nil, err
 	}
-	h.w.gates.obey(polled.Gates, polled.Lines)
+	h.w.gates.obey(h.w.since(), polled.Gates, polled.Lines)
 	if h.w.gates.regrouped() {
 		if err := h.w.refile(ctx, nil); err != nil {
 			return nil, err
@@ -155,6 +155,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 	p := store.ClaimParams{Queue: queue, Worker: h.w.id, Machines: h.w.machineIDs, Limit: limit, Window: windowMost, Lease: h.w.config.Lease,
 		Awaited: h.w.config.Env.Limits.AwaitedBytes}
 	p.Gated, p.Seats = h.w.gates.concern(queue)
+	p.Gated = p.Gated || h.w.gates.waits("") // Wake does not look at queues
 	for n := 1; ; n++ {
 		sent := h.w.since()
 		claim := h.w.db.Claim

@@ -94,12 +94,16 @@ func (p *poller) due() (idle []string) {
 func (p *poller) poll(idle []string) error {
 	ctx, cancel := context.WithTimeout(p.looking, statementTimeout)
 	defer cancel()
-	found, err := p.db.Poll(ctx, idle, p.machineIDs, p.gates.look())
+	var lines []string
+	if p.gates.look(p.since()) {
+		lines = p.names()
+	}
+	found, err := p.db.Poll(ctx, idle, p.machineIDs, lines)
 	if err != nil {
 		return err
 	}
 	p.heard()
-	if p.gates.obey(found.Gates, found.Lines) { // before obey, which lets the first claims go
+	if p.gates.obey(p.since(), found.Gates, found.Lines) { // before obey, which lets the first claims go
 		for _, q := range p.queues {
 			q.nudge()
 		}

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -85,6 +86,9 @@ func newProcess(c Config, db backend) *process {
 	p.steps, p.cancelSteps = context.WithCancelCause(steps)
 	return p
 }
+
+// names returns the names of the queues.
+func (p *process) names() []string { return slices.Collect(maps.Keys(p.queues)) }
 
 // ID returns the worker's UUID, which is locked_by of its claims.
 func (p *process) ID() string { return p.id }

@@ -34,7 +34,7 @@ func (g *pruner) run() {
 	}
 	for wait := pruneEvery; g.pause(pace.Jittered(wait)); {
 		wait = pruneEvery
-		p.Gates = g.gates.look()
+		p.Gates = len(g.gates.all()) > 0 || g.gates.waits("")
 		if now := g.since(); rolled == 0 || now-rolled >= rollEvery {
 			rolled = now
 			g.roll()

@@ -98,7 +98,7 @@ func (s *session) learn(ctx context.Context, heeds bool) error {
 		return nil
 	}
 	s.open()
-	_, err := s.db.Poll(ctx, []string{"default"}, []string{"m/1"}, false)
+	_, err := s.db.Poll(ctx, []string{"default"}, []string{"m/1"}, nil)
 	return err
 }
 

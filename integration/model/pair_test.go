@@ -136,7 +136,7 @@ func newPair(t logger, w *world) *pair {
 	defer cancel()
 	_, err := w.keeper.Exec(ctx, `SELECT pg_advisory_unlock_all()`)
 	require.NoError(t, err)
-	_, err = p.Poll(ctx, queues, nil, false) // it forgets the gates of the history before
+	_, err = p.Poll(ctx, queues, nil, nil) // it forgets the gates of the history before
 	require.NoError(t, err)
 	return p
 }

@@ -41,7 +41,11 @@ func (p *pair) poll() {
 	all := worker{machines: machines}
 	ctx, cancel := p.context()
 	defer cancel()
-	found, err := p.Poll(ctx, queues, all.ids(), p.gated)
+	var lines []string
+	if p.gated {
+		lines = queues
+	}
+	found, err := p.Poll(ctx, queues, all.ids(), lines)
 	require.NoError(p, err)
 	next := p.model.NextDeadline()
 	require.Equal(p, next != model.Never, found.Awaits, "a deadline")

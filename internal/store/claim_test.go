@@ -260,10 +260,10 @@ func TestUnknownMachines(t *testing.T) {
 	require.Equal(t, []string{"m/2"}, got.Aside)
 	got = b.claim()
 	require.Zero(t, got.Moved, "they are out of the way")
-	found, err := b.Poll(t.Context(), []string{"default"}, []string{"m/1"}, false)
+	found, err := b.Poll(t.Context(), []string{"default"}, []string{"m/1"}, nil)
 	require.NoError(t, err)
 	require.Empty(t, found.Due)
-	found, err = b.Poll(t.Context(), []string{"default"}, []string{"m/2"}, false)
+	found, err = b.Poll(t.Context(), []string{"default"}, []string{"m/2"}, nil)
 	require.NoError(t, err)
 	require.Contains(t, found.Due, "default")
 

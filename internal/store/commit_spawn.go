@@ -137,6 +137,10 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 
 // spawn returns the statement that inserts children.
 func (s *Store) spawn(c *specs, mark string, note func(pgx.Rows) error) entpgx.Stmt {
+	if s.lineUp(c); len(c.gates) > 0 {
+		text, args := c.retain(spawnLinedSQL, spawnLinedRetainedSQL, append(c.args(mark), c.gates)...)
+		return s.stmt("spawn lined", text, note, args...)
+	}
 	text, args := c.retain(spawnSQL, spawnRetainedSQL, c.args(mark)...)
 	return s.stmt("spawn", text, note, args...)
 }

@@ -146,7 +146,7 @@ var lineSomeSQL = strings.Replace(lineSQL, `AND g.id <> ALL($9::bigint[])`, `AND
 // lineWindowSQL lists the rows at which lineSQL looks, and locks none. $1 queue $2 most $3 $4 the
 // turn $5 most keys $6 ids to pass over
 var lineWindowSQL = func() string {
-	window, _, _ := strings.Cut(lineSQL, ",\nact AS")
+	window, _, _ := strings.Cut(lineSQL, ",\npaid AS")
 	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", " FOR NO KEY UPDATE OF b SKIP LOCKED", "",
 		"(g.fsm || '/' || g.fsm_version) = ANY($3::text[])", "true", "$4::bigint", "$2::bigint", "$6::text", "$3::text", "$7::int", "$4::int",
 		"$8::int", "$5::int", "$9::bigint[]", "$6::bigint[]").Replace(window) + "\nSELECT x.id FROM line x"

@@ -2,19 +2,36 @@ package store
 
 import (
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/gendurable/gendurable/internal/step"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A process that polls knows the gates, and inserts what is behind one straight into line there.
-// That saves the update by which a claim would put it in line.
+// Who inserts what is behind a gate that he knows puts it straight into line there. That saves the
+// update by which a claim would put it in line: a third of all writes in the life of a row.
 //
-// What it knows may be out of date, and nothing depends on it. A row at a gate that is gone, or
-// that concerns others by now, goes in front when a claim meets it in line: see lineSQL. A row at a
-// gate that is not known yet is inserted in front, and a claim puts it in line. So does a row that
-// is due later, one with a partition key, which has to be the head of its key to be in line, and
-// one of a process that does not poll.
+// A process that polls knows the gates by that. Another reads them along with its inserts, in the
+// same round trip, no more often than every five seconds: the first inserts of a process go in
+// front. Its role may lack the right to read gates, which no insert needs. So it asks first whether
+// it has that right: a statement that fails would abort the insert, and the host's transaction.
+//
+// What is known may be out of date, by a poll or by a transaction that commits much later, and
+// nothing depends on it: an insert takes no place and pays for nothing, only a claim does.
+//
+//   - A row at a gate that is not known yet is inserted in front, and a claim that knows of the
+//     gate puts it in line instead of claiming it: see gatedSQL. That is so whether the gate was
+//     stored before or after the insert has read the gates, or has begun. So it is with a row that
+//     is due later, and with one with a partition key, which has to be the head of its key to be
+//     in line.
+//   - A row at a gate that is gone, or that concerns others by now, is in line at the wrong gate.
+//     A claim takes nothing from a line before it has found that the row's gate is still this one.
+//     It sends the row to the front otherwise, where it is decided anew: see act 6 of lineSQL.
+//   - Who claims finds the row: he looks at the lines of a queue as long as some gate concerns it,
+//     or a poll has found that instances are in line there. If there is no gate at all, polls look
+//     all the same every half a minute.
 
 // knownGates are gates as they were at a time.
 type knownGates struct {
@@ -25,17 +42,78 @@ type knownGates struct {
 // knownFor is for how long a process goes by the gates that it has read.
 const knownFor = 10 * time.Second
 
+// learnEvery is how often a process that inserts and does not poll reads the gates.
+const learnEvery = knownFor / 2
+
+const (
+	// mayReadSQL tells whether the role may read gates. The catalog is there for everybody. $1 schema
+	mayReadSQL = `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = 'gates' AND has_table_privilege(c.oid, 'SELECT'))`
+
+	knownSQL = `SELECT ` + gateColumns + ` FROM {s}.gates r`
+)
+
+// learner decides when inserts read the gates.
+type learner struct {
+	may  atomic.Bool  // the role may read them
+	next atomic.Int64 // when, in ns since the epoch
+}
+
+// learn returns a statement that belongs into a transaction that inserts, or none: it reads the
+// gates if what is known of them is of some time ago. The answer is for the inserts after this one.
+// One of those that insert at a time sends it.
+func (s *Store) learn() []entpgx.Stmt {
+	if known := s.known.Load(); known != nil && time.Since(known.at) < learnEvery {
+		return nil
+	}
+	began, next := time.Now(), s.learner.next.Load()
+	if began.UnixNano() < next || !s.learner.next.CompareAndSwap(next, began.Add(learnEvery).UnixNano()) {
+		return nil
+	}
+	if !s.learner.may.Load() {
+		return []entpgx.Stmt{s.stmt("may read gates", mayReadSQL, func(rows pgx.Rows) error {
+			var may bool
+			_, err := pgx.ForEachRow(rows, []any{&may}, func() error { return nil })
+			if err == nil && may {
+				s.learner.may.Store(true)
+				s.learner.next.Store(0)
+			}
+			return err
+		}, s.schema)}
+	}
+	return []entpgx.Stmt{s.stmt("known gates", knownSQL, func(rows pgx.Rows) error {
+		var gates Gates
+		var gate gateRow
+		_, err := pgx.ForEachRow(rows, gate.into(), func() error { gates = append(gates, gate.gate()); return nil })
+		if err == nil {
+			s.known.Store(&knownGates{gates, began})
+		}
+		return err
+	})}
+}
+
+// unlearn makes the next inserts ask for the right again: the one that failed may have lost it.
+func (s *Store) unlearn() { s.learner.may.Store(false) }
+
+// arrange prepares specs for their insertion: it puts them in line behind their partition key, or
+// at a known gate.
+func (s *Store) arrange(c *specs) {
+	c.chain()
+	s.lineUp(c)
+}
+
 // lineUp puts specs in line that are behind a known gate.
-func (s *Store) lineUp(c *specs, list []*step.Spec) {
+func (s *Store) lineUp(c *specs) {
 	known := s.known.Load()
 	if known == nil || len(known.gates) == 0 || time.Since(known.at) > knownFor {
 		return
 	}
-	for i, x := range list {
+	for i := range c.uids {
 		if c.lanes[i] != 0 || c.partitions[i] != nil || c.micros[i] != nil || c.times[i] != nil {
 			continue
 		}
-		if key := known.gates.Of(x.Queue, x.Machine, x.Step, own[map[string]string](x.Labels), false); key != "" {
+		labels := own[map[string]string]([]byte(text(c.labels[i])))
+		if key := known.gates.Of(c.queues[i], c.machines[i], c.steps[i], labels, false); key != "" {
 			if c.gates == nil {
 				c.gates = make([]*string, c.len())
 			}
@@ -44,6 +122,20 @@ func (s *Store) lineUp(c *specs, list []*step.Spec) {
 	}
 }
 
-// insertLinedSQL is insertSQL with gates. $1 … $16 as insertRowsSQL $17 gates
-var insertLinedSQL = strings.NewReplacer("eligible_at, pick_lane,", "eligible_at, pick_lane, gate,", "r.lane,", "r.lane, r.gate,",
-	"unnest($16::bigint[]) AS life", "unnest($16::bigint[]) AS life, unnest($17::text[]) AS gate").Replace(insertSQL)
+// These are the statements of shorter names for specs some of which are in line. The gates are
+// their last argument but for the retentions.
+var (
+	insertLinedSQL       = withGates(insertSQL, "$17")
+	insertUnlessLinedSQL = withGates(insertUnlessSQL, "$17")
+	replaceLinedSQL      = withGates(replaceSQL, "$20")
+	spawnLinedSQL        = withGates(spawnSQL, "$21")
+
+	insertUnlessLinedRetainedSQL = retaining(insertUnlessLinedSQL, 18)
+	spawnLinedRetainedSQL        = retaining(spawnLinedSQL, 22)
+)
+
+func withGates(insert, gates string) string {
+	return strings.NewReplacer("eligible_at, pick_lane,", "eligible_at, pick_lane, gate,", "r.lane,", "r.lane, r.gate,",
+		"pick_lane = 0, gate = NULL,", "pick_lane = r.lane, gate = r.gate,",
+		"unnest($16::bigint[]) AS life", "unnest($16::bigint[]) AS life, unnest("+gates+"::text[]) AS gate").Replace(insert)
+}

@@ -42,22 +42,24 @@ func debtOf(n, per string) string {
 //     whoever throttles or closes the key changes that row, and holds up only this key. If there
 //     are fewer keys than rows are wanted, each has several turns. numbers are those of its free
 //     places.
-//   - line: the first rows of each key, locked as they are scanned. A row that somebody has locked
-//     is passed over.
-//   - act: 0 to claim; 2 if this worker does not know its machine, as for claimSQL; 6 to go in
-//     front, where a claim decides anew: one whose gate is another by now, since an operator has
-//     changed them, and one that is no longer the head of its partition key; 7 at a gate for whole
-//     runs, to go in line at the gate of its step, with its place.
-//   - paid: per key, of the rows in order those whose costs its tokens cover. One that costs more
-//     than the burst begins when nothing is owed, and is paid off.
-//   - picked: of those, in the order of turns, what the totals of the gates leave, and what is
-//     wanted.
+//   - line: the first rows of each key, locked as they are scanned, with what to do with each
+//     (act). A row that somebody has locked is passed over. act is 0 to claim; 2 if this worker
+//     does not know its machine, as for claimSQL; 6 to go in front, where a claim decides anew:
+//     one whose gate is another by now, since an operator has changed them, or since who inserted
+//     it did not know better, and one that is no longer the head of its partition key; 7 at a gate
+//     for whole runs, to go in line at the gate of its step, with its place.
+//   - paid: of the keys that have to heed more than their places, the rows in order; of all keys if
+//     some row is not to be claimed, since that one takes no turn.
+//   - sums: of those, the ones whose costs the tokens of their key cover. One that costs more than
+//     the burst begins when nothing is owed, and is paid off.
+//   - picked: of these, what the totals of the gates leave, and all rows of the other keys, which
+//     need no sums; in the order of turns, what is wanted.
 //   - turn: where the next claim goes on. Behind the last row that was picked, within its key's
 //     turn: what comes after it may have been met, and has had nothing, as where a total was used
 //     up. If nothing was picked and all keys were met, or nothing was wanted, where this claim
 //     began: or else a key would lose the rest of its turn, or have another, whenever places are
-//     scarce. If somebody has rows locked that were met, or there are too many keys without a place,
-//     behind the last key that was met, so that no key is always met in vain.
+//     scarce. If somebody has rows locked that were met, or there are too many keys without a
+//     place, behind the last key that was met, so that no key is always met in vain.
 //   - pay: adds to the debts. A key that nothing has begun at has no row to lock. If whoever
 //     throttles it inserts one meanwhile, pay meets that row, and keeps its pace.
 //
@@ -88,7 +90,8 @@ r AS MATERIALIZED (
         ELSE r.total - (SELECT count(*) FROM {s}.gen_durable g WHERE g.place IS NOT NULL AND split_part(g.gate, '/', 1) = r.name) END,
       floor(r.total_rate_burst - d.owes))::bigint AS total_free
   FROM c CROSS JOIN {s}.gates r LEFT JOIN {s}.gate_keys e ON e.key = r.name
-  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE b.key = r.name FOR NO KEY UPDATE OF b SKIP LOCKED) b ON r.total_rate IS NOT NULL
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace FROM {s}.gate_keys b WHERE r.total_rate IS NOT NULL AND b.key = r.name
+    FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
   LEFT JOIN LATERAL (SELECT <owes> AS owes OFFSET 0) d ON r.total_rate IS NOT NULL),
 walk AS (
   SELECT 0 AS n, c.start AS lo, NULL::text AS k, false AS around, NULL::text AS name, false AS run, NULL::int AS places, NULL::int[] AS taken,
@@ -128,44 +131,51 @@ met AS MATERIALIZED (
   SELECT max(w.met) AS met, max(w.n) AS n, greatest(1, ceil(max(c.want)::numeric / greatest(1, max(w.met))))::int AS turns, bool_or(w.around) AS around,
     (array_agg(w.k ORDER BY w.n DESC))[1] AS last FROM walk w CROSS JOIN c),
 key AS MATERIALIZED (
-  SELECT w.n, w.k, w.name, w.run, w.places, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per, w.total_burst, w.owes,
-    w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
+  SELECT w.n, w.k, w.name, w.run, w.places IS NOT NULL AS placed, w.rate, w.rate_per, w.burst, w.cost_label, w.total_free, w.total_rate, w.total_per,
+    w.total_burst, w.owes, w.weight, w.used, w.free, least(w.free, w.weight * m.turns - w.used) AS take, d.debt, b.pace_now AS pace,
+    num_nonnulls(w.rate, w.total_free, w.total_rate) > 0 AS more,
     CASE WHEN cardinality(w.taken) > 0 THEN ARRAY(SELECT f.n FROM (
       SELECT generate_series(1, least(w.places, cardinality(w.taken) + least(w.free, w.weight * m.turns - w.used)))::int
       EXCEPT SELECT unnest(w.taken)) f(n) ORDER BY f.n) END AS numbers
   FROM walk w CROSS JOIN met m CROSS JOIN c
-  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, <pace> AS pace_now FROM {s}.gate_keys b WHERE b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON w.rate IS NOT NULL
+  LEFT JOIN LATERAL (SELECT b.debt, b.at, b.pace, <pace> AS pace_now FROM {s}.gate_keys b
+    WHERE w.rate IS NOT NULL AND b.key = w.k FOR NO KEY UPDATE OF b SKIP LOCKED) b ON true
   LEFT JOIN LATERAL (SELECT <locked debt> AS debt OFFSET 0) d ON w.rate IS NOT NULL
   WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
 line AS MATERIALIZED (
-  SELECT k.*, x.*, row_number() OVER (PARTITION BY k.n ORDER BY x.priority, x.eligible_at, x.id) AS i
-  FROM key k CROSS JOIN LATERAL (
-    SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
+  SELECT k.n, k.k, k.name, k.run, CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, k.rate, k.rate_per, k.burst, k.total_free,
+    k.total_rate, k.total_per, k.total_burst, k.owes, k.weight, k.used, k.free, k.take, k.debt, k.pace, k.more, x.tid, x.id, x.i, x.partition_key, x.cost, x.then_gate,
+    CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
+      WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
+        OR (SELECT h.id FROM <head> h) IS DISTINCT FROM x.id) THEN 6
+      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act
+  FROM key k CROSS JOIN c CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
+    SELECT g.ctid AS tid, g.id, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
       <gate> AS gate, CASE WHEN k.run THEN <step gate> END AS then_gate,
       CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
     FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> AND g.gate = k.k AND g.id <> ALL($9::bigint[])
-    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take FOR NO KEY UPDATE OF g SKIP LOCKED) x),
-act AS MATERIALIZED (
-  SELECT x.*, CASE WHEN x.gate IS DISTINCT FROM x.k THEN 6 WHEN NOT x.known THEN 2
-    WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
-      OR (SELECT h.id FROM <head> h) IS DISTINCT FROM x.id) THEN 6
-    WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act
-  FROM line x CROSS JOIN c),
+    ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take FOR NO KEY UPDATE OF g SKIP LOCKED) z) x),
+moves AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others),
 paid AS MATERIALIZED (
-  SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent FROM act a WHERE a.act IN (0, 7)),
+  SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent
+  FROM line a WHERE a.act IN (0, 7) AND (a.more OR (SELECT others FROM moves))),
 sums AS MATERIALIZED (
   SELECT p.*, row_number() OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS of_gate, sum(p.cost) OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS gate_spent
   FROM (SELECT p.*, (p.j + p.used + p.weight - 1) / p.weight AS turn FROM paid p) p
   WHERE p.rate IS NULL OR p.debt + p.spent - p.cost + least(p.cost, p.burst) <= p.burst),
 picked AS MATERIALIZED (
-  SELECT * FROM (SELECT s.*, row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth FROM sums s
-    WHERE (s.total_free IS NULL OR s.of_gate <= s.total_free)
-      AND (s.total_rate IS NULL OR s.owes + s.gate_spent - s.cost + least(s.cost, s.total_burst) <= s.total_burst)) s
+  SELECT * FROM (SELECT s.*, row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth FROM (
+    SELECT x.tid, x.act, x.partition_key, x.then_gate, x.run, x.number, x.n, x.k, x.i AS j, (x.i + x.used + x.weight - 1) / x.weight AS turn, x.used, x.weight,
+      NULL::text AS name, NULL::int AS rate, NULL::int AS total_rate, NULL::int AS cost, NULL::float8 AS debt, NULL::float8 AS owes, NULL::float8 AS pace
+    FROM line x WHERE x.act IN (0, 7) AND NOT x.more AND NOT (SELECT others FROM moves)
+    UNION ALL
+    SELECT s.tid, s.act, s.partition_key, s.then_gate, s.run, s.number, s.n, s.k, s.j, s.turn, s.used, s.weight, s.name, s.rate, s.total_rate, s.cost, s.debt, s.owes, s.pace
+    FROM sums s WHERE (s.total_free IS NULL OR s.of_gate <= s.total_free)
+      AND (s.total_rate IS NULL OR s.owes + s.gate_spent - s.cost + least(s.cost, s.total_burst) <= s.total_burst)) s) s
   WHERE s.nth <= (SELECT want FROM c)),
 todo AS MATERIALIZED (
-  SELECT p.tid, p.act, p.partition_key, p.k, p.run, p.then_gate, CASE WHEN p.places IS NOT NULL THEN coalesce(p.numbers[p.j], p.j) END::int AS number,
-    row_number() OVER (PARTITION BY p.act ORDER BY p.nth) AS seat FROM picked p
-  UNION ALL SELECT a.tid, a.act, NULL, NULL, false, NULL, NULL, NULL FROM act a WHERE a.act IN (2, 6)
+  SELECT p.tid, p.act, p.partition_key, p.k, p.run, p.then_gate, p.number, p.nth AS seat FROM picked p
+  UNION ALL SELECT a.tid, a.act, NULL, NULL, false, NULL, NULL, NULL FROM line a WHERE a.act IN (2, 6)
   ORDER BY partition_key),
 moved AS (
   UPDATE {s}.gen_durable g SET

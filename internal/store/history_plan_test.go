@@ -34,7 +34,7 @@ func TestAHistoryAddsNoStatement(t *testing.T) {
 			require.NoError(t, b.SetRecorded(t.Context(), recorded, nil))
 		}
 		sends(around+len([]string{"poll", "orders", "next schedule"}), func() error {
-			_, err := wired.Poll(t.Context(), []string{"default"}, []string{"m/1"}, false)
+			_, err := wired.Poll(t.Context(), []string{"default"}, []string{"m/1"}, nil)
 			return err
 		})
 		sends(around+len([]string{"store definitions"}), func() error {

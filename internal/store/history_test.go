@@ -128,7 +128,7 @@ func TestHistoryOfSweeps(t *testing.T) {
 			b.executing(lost.with(of).with(columns{"crashes": `1`, "attempt": `3`}))
 			b.insert(overdueRow.with(of))
 		}
-		_, err := b.Poll(t.Context(), nil, nil, false)
+		_, err := b.Poll(t.Context(), nil, nil, nil)
 		require.NoError(t, err)
 		got, err := b.Reap(t.Context(), newMark(), limits, 100)
 		require.NoError(t, err)

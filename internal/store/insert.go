@@ -152,8 +152,7 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 		i.recognisable = false
 		return i
 	}
-	i.cols.chain()
-	s.lineUp(&i.cols, list)
+	s.arrange(&i.cols)
 	return i
 }
 
@@ -171,6 +170,9 @@ func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
 		out, err = i.s.insertOnce(ctx, &i.cols, i.list)
 	default:
 		out, err = i.s.insertAgain(ctx, &i.cols, i.list, i.doubt)
+	}
+	if err != nil {
+		i.s.unlearn()
 	}
 	switch {
 	case err == nil:
@@ -212,7 +214,7 @@ func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) 
 	fresh := map[uuid.UUID]int64{}
 	parts := cols.parts()
 	if !cols.keyed && len(parts) == 1 {
-		if err := s.transaction(ctx, slowLock, s.insertion(parts[0], fresh)); err != nil {
+		if err := s.transaction(ctx, slowLock, append(s.learn(), s.insertion(parts[0], fresh))...); err != nil {
 			return nil, err
 		}
 		out, _ := match(list, fresh, nil)
@@ -253,7 +255,7 @@ func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
 // insertParts inserts specs in as many messages as they need, and notes the ids. Keys are inserted
 // in order across the messages.
 func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) error {
-	parts := cols.parts()
+	parts, learn := cols.parts(), s.learn()
 	if cols.keyed && len(parts) > 1 {
 		var ids []int64
 		if err := send(s.stmt("draw ids", drawSQL, readIDs(&ids), cols.len())); err != nil {
@@ -267,9 +269,10 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 			text, args := part.retain(insertDrawnSQL, insertDrawnRetainedSQL, append(part.insertArgs(), part.ids)...)
 			stmt = s.stmt("insert", text, readFresh(fresh), args...)
 		}
-		if err := send(stmt); err != nil {
+		if err := send(append(learn, stmt)...); err != nil {
 			return err
 		}
+		learn = nil
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func (r *ruling) insertRest(todo []int) (again []int, err error) {
 	for _, i := range todo {
 		cols.add(r.list[i])
 	}
-	cols.chain()
+	r.s.arrange(&cols)
 	fresh, held := map[uuid.UUID]int64{}, map[string]run{}
 	if err := r.s.insertParts(r.send, &cols, fresh); err != nil {
 		return nil, err
@@ -269,8 +269,12 @@ func (r *ruling) replace(todo []int) (left []int, err error) {
 		})
 		return err
 	}
-	if err := r.send(r.s.stmt("lock runs", lockRunsSQL, readKeys, ids),
-		r.s.stmt("replace", replaceSQL, readIDs(&done), append(cols.insertArgs(), ids, latest, cols.retains)...)); err != nil {
+	r.s.lineUp(&cols)
+	replace := r.s.stmt("replace", replaceSQL, readIDs(&done), append(cols.insertArgs(), ids, latest, cols.retains)...)
+	if len(cols.gates) > 0 {
+		replace = r.s.stmt("replace lined", replaceLinedSQL, replace.Read, append(replace.Args, cols.gates)...)
+	}
+	if err := r.send(r.s.stmt("lock runs", lockRunsSQL, readKeys, ids), replace); err != nil {
 		return nil, err
 	}
 	for _, i := range todo {

@@ -341,7 +341,7 @@ func listMeasured(f store.Filter, oldestFirst bool) func(explained, any) int {
 
 func pollMeasured(e explained, _ any) int {
 	queues := []string{"default", "keyed", "hot", "future", "aside", "none", "none2", "none3", "none4", "none5"}
-	_, err := e.Poll(e.t.Context(), queues, []string{"m/1"}, false)
+	_, err := e.Poll(e.t.Context(), queues, []string{"m/1"}, nil)
 	require.NoError(e.t, err)
 	return len(queues)
 }

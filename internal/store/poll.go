@@ -61,7 +61,7 @@ type Polled struct {
 	Strays   bool                     // some instance is set aside at its step, in any queue
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
 	Gates    Gates                    // all gates
-	Lines    map[string]bool          // the idle queues with instances in line at gates, and "" if any queue has some
+	Lines    map[string]bool          // the queues with instances in line at gates, and "" if any queue has some; nil: it has not looked
 	Fires    bool                     // some schedule is not paused,
 	Fire     time.Duration            // and the next occurrence comes after this
 }
@@ -71,13 +71,14 @@ type Polled struct {
 // when the next schedule is due. It sends one statement for all queues (§6), and two for tables
 // that are nearly empty.
 //
-// lines asks also for instances in line at gates: a third statement. If a claim has found a gate
-// locked since the last poll, it sees to it that this ends: see freeGates.
-func (s *Store) Poll(ctx context.Context, queues, machines []string, lines bool) (Polled, error) {
+// lines are queues in which it also looks for instances in line at gates, by a third statement;
+// nil: it does not look. If a claim has found a gate locked since the last poll, it sees to it that
+// this ends: see freeGates.
+func (s *Store) Poll(ctx context.Context, queues, machines, lines []string) (Polled, error) {
 	var out Polled
 	body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)}
-	if lines {
-		body = append(body, s.lines(queues, &out))
+	if lines != nil {
+		body = append(body, s.lines(lines, &out))
 	}
 	if err := s.transaction(ctx, fastLock, body...); err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)

@@ -285,7 +285,7 @@ func (s *Store) fire(ctx context.Context, locked *[]Due, lock entpgx.Stmt, by *B
 			for _, x := range firing.Specs {
 				cols.add(x)
 			}
-			cols.chain()
+			s.arrange(&cols)
 			if fired, err = s.insertKeyed(send, &cols, firing.Specs); err != nil {
 				return err
 			}

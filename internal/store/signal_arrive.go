@@ -64,9 +64,16 @@ func (a *arrival) attempt(s *Store) []entpgx.Stmt {
 		_, err := pgx.ForEachRow(rows, []any{&id, &uid, nil}, func() error { a.fresh[uid], a.target = id, id; return nil })
 		return err
 	}
+	s.lineUp(&a.cols)
 	text, args := a.cols.retain(insertUnlessSQL, insertUnlessRetainedSQL, a.cols.insertArgs()...)
-	stmts := []entpgx.Stmt{a.lock(s), s.stmt("insert unless", text, read, args...), a.insert(s), a.flip(s)}
-	return slices.Insert(stmts, 2, s.takeKept([]*step.Spec{a.spec}, []Inserted{{}})...) // what is kept came before
+	insert := s.stmt("insert unless", text, read, args...)
+	if len(a.cols.gates) > 0 {
+		text, args = a.cols.retain(insertUnlessLinedSQL, insertUnlessLinedRetainedSQL, append(a.cols.insertArgs(), a.cols.gates)...)
+		insert = s.stmt("insert unless lined", text, read, args...)
+	}
+	stmts := []entpgx.Stmt{a.lock(s), insert, a.insert(s), a.flip(s)}
+	stmts = slices.Insert(stmts, 2, s.takeKept([]*step.Spec{a.spec}, []Inserted{{}})...) // what is kept came before
+	return append(s.learn(), stmts...)
 }
 
 func (a *arrival) verdict() (Delivery, error) {

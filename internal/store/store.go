@@ -40,8 +40,9 @@ type Store struct {
 	recording atomic.Bool
 	// keeping: there have been kept signals. See signal_keep.go.
 	keeping atomic.Bool
-	// known are the gates that the last poll has found: see Insertion.
-	known atomic.Pointer[knownGates]
+	// known are the gates that the last poll has found, or an insert: see gate_insert.go.
+	known   atomic.Pointer[knownGates]
+	learner learner
 	// busy: some claim has found a gate locked since the last poll.
 	busy  atomic.Bool
 	own   chan struct{} // one turn for each step's own transaction that may be open at a time

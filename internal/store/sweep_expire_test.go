@@ -42,7 +42,7 @@ func TestPollSaysWhatIsOverdue(t *testing.T) {
 	b := newBench(t)
 	overdue := func() bool {
 		t.Helper()
-		found, err := b.Poll(t.Context(), []string{"default"}, []string{"m/1"}, false)
+		found, err := b.Poll(t.Context(), []string{"default"}, []string{"m/1"}, nil)
 		require.NoError(t, err)
 		require.False(t, found.Awaits)
 		require.NotContains(t, found.Due, "")

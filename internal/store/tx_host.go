@@ -68,7 +68,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 		for _, x := range list {
 			cols.add(x)
 		}
-		cols.chain()
+		h.s.arrange(&cols)
 		out, err = h.s.insertIn(send, &cols, list)
 		if err == nil {
 			if last := h.s.takeKept(list, out); len(last) > 0 {
@@ -77,6 +77,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 		}
 	}
 	if err != nil {
+		h.s.unlearn()
 		return nil, Effects{}, fmt.Errorf("insert %d instances in the host's transaction: %w", len(list), err)
 	}
 	return out, effects, nil
