@@ -43,7 +43,7 @@ func TestSharesOfTenants(t *testing.T) {
 			for n := 0; left > 0; n++ {
 				require.Less(t, n, 10*(weights*c.rounds+100), "claims bring too little")
 				turn := &turns[n%c.processes]
-				got := b.claim(gated, most(min(left, 500)), window(500), func(p *store.ClaimParams) { p.Lines = *turn })
+				got := b.claim(gated, most(min(left, 470)), window(470), func(p *store.ClaimParams) { p.Lines = *turn })
 				*turn = got.Turn
 				left -= len(got.Claims)
 			}
