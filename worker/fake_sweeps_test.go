@@ -152,6 +152,10 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int, own *store.InFlight)
 	return "", p, err
 }
 
+func (db *fake) HandOver(ctx context.Context) ([]string, error) {
+	return nil, db.send(ctx, "hand over", "", func() error { return nil })
+}
+
 func (db *fake) RollHistory(context.Context, time.Duration) (made, dropped int, err error) {
 	return 0, 0, nil
 }

@@ -63,6 +63,11 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	if err := h.w.timeOut(ctx); err != nil {
 		return nil, err
 	}
+	if polled.Keeping {
+		if _, err := h.w.db.HandOver(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if polled.Overdue {
 		if err := h.w.expiry.sweep(ctx); err != nil {
 			return nil, err

@@ -25,6 +25,7 @@ type poller struct {
 	deadline time.Duration            // when to look for awaits that have timed out, and for instances over their deadline
 	expires  time.Duration            // when to fail instances over their deadline, at the earliest
 	strays   time.Duration            // when to look for strays again
+	hands    time.Duration            // when to hand kept signals over again, at the earliest
 	asked    bool                     // it is known which queues are paused
 }
 
@@ -140,10 +141,25 @@ func (p *poller) poll(idle []string) error {
 			return err
 		}
 	}
+	if found.Keeping && now >= p.hands {
+		if err := p.handOver(ctx); err != nil {
+			return err
+		}
+	}
 	if found.Overdue && now >= p.expires {
 		return p.expire(ctx)
 	}
 	return nil
+}
+
+// handOver gives kept signals to instances whose inserts have not taken them. A look at many keys
+// takes long, and most are found without an occupant each time.
+func (p *poller) handOver(ctx context.Context) error {
+	began := p.since()
+	queues, err := p.db.HandOver(ctx)
+	p.Nudge(queues...)
+	p.hands = p.since() + sweepPace*(p.since()-began)
+	return err
 }
 
 // timeOut wakes the instances whose await has timed out.
@@ -170,9 +186,9 @@ func more(done, most int, refused []store.Refused, round int) bool {
 	return done >= most || len(refused) > 0 && round < refusedRounds
 }
 
-// sweepPace × the duration of a sweep of deadlines is the least pause after it. A sweep that passes
-// over many rows, since their parent is locked, takes long, and the next poll would find the same
-// rows.
+// sweepPace × the duration of a sweep of deadlines, or of a look for occupants of kept signals, is
+// the least pause after it. One that passes over many rows takes long, and the next poll would find
+// the same rows.
 const sweepPace = 10
 
 // expire fails the instances that are over their deadline.

@@ -41,7 +41,6 @@ func (g *pruner) run() {
 			p.Gates = true // those of gates that are gone
 		}
 		done, err := g.db.Prune(g.looking, p)
-		g.Nudge(done.Queues...)
 		if done.Instances >= pruneMost {
 			wait = pruneSoon
 		}

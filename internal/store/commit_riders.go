@@ -68,10 +68,14 @@ WHERE s.target_id = ANY($1::bigint[])
 RETURNING s.id, s.target_id, s.name, s.consumed_at)
 SELECT d.target_id, d.name, count(*) AS number FROM d WHERE d.consumed_at IS NULL AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP BY 1, 2`
 
-// dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider,
-// so that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator)
-// finds no row then, and no target. One that unlessSQL lets go on is not done. $1 ids $2 mark
-const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[]) AND g.commit_id = $2::uuid AND g.status = 'done'`
+// dropInstancesSQL deletes instances that are done and are not to be kept. It is the last rider, so
+// that all others find the row. Whoever waits for its lock meanwhile (a delivery, an operator)
+// finds no row then, and no target. One that unlessSQL lets go on is not done. The update holds the
+// row, but not its key: an open transaction of the host's may just have inserted a row that refers
+// to it. Nobody waits for that (SKIP LOCKED); the GC deletes the instance. $1 ids $2 mark
+const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
+  SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[]) AND x.commit_id = $2::uuid AND x.status = 'done'
+  FOR UPDATE SKIP LOCKED))`
 
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in

@@ -46,15 +46,18 @@ func (r *gateRow) gate() Gate {
 }
 
 // ordersSQL reads what operators and other processes want: the paused queues, and the gates. A row
-// of nothing but NULL says that some process records a machine.
+// of nothing but NULL says that some process records a machine; one of nothing but a time, that
+// signals are kept.
 const ordersSQL = `SELECT p.queue, p.paused_at, NULL::text AS name, NULL::text, NULL::text, NULL::text, NULL::text, NULL::int, NULL::int, NULL::bigint,
   NULL::int, NULL::int, NULL::int, NULL::bigint, NULL::int, NULL::text, NULL::bool, NULL::bool FROM {s}.paused_queues p
 UNION ALL SELECT NULL, NULL, ` + gateColumns + ` FROM {s}.gates r
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-WHERE EXISTS (SELECT FROM {s}.recorded_machines)`
+WHERE EXISTS (SELECT FROM {s}.recorded_machines)
+UNION ALL SELECT NULL, clock_timestamp(), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+WHERE EXISTS (SELECT FROM {s}.kept_signals)`
 
-// orders reads the paused queues and the gates into out, and notes whether some machine is
-// recorded, in this process or in another.
+// orders reads the paused queues and the gates into out. It notes whether some machine is recorded,
+// and whether signals are kept, in this process or in another.
 func (s *Store) orders(out *Polled) entpgx.Stmt {
 	began := time.Now()
 	return s.stmt("orders", ordersSQL, func(rows pgx.Rows) error {
@@ -68,6 +71,9 @@ func (s *Store) orders(out *Polled) entpgx.Stmt {
 				out.Paused = append(out.Paused, PausedQueue{*paused, value(since)})
 			case gate.name != nil:
 				out.Gates = append(out.Gates, gate.gate())
+			case since != nil:
+				out.Keeping = true
+				s.keeping.Store(true)
 			default:
 				recording = true
 			}

@@ -135,7 +135,14 @@ func TestDoneOfARowThatIsNotKept(t *testing.T) {
 	b.exec(`INSERT INTO hosts VALUES ($1)`, referred.ID)
 	require.True(t, b.commit(newMark(), false, done(referred)).Applied[referred.ID])
 	require.Equal(t, "done", b.status(referred.ID))
-	require.Equal(t, []int64{parent, kid.ID, was.ID, turned.ID, stale.ID, referred.ID}, b.left())
+	// An open transaction that has just referred to it keeps it, and nobody waits for that.
+	held, beside := b.executing(nil), b.executing(nil)
+	tx := b.begin()
+	b.inTx(tx, `INSERT INTO hosts VALUES ($1)`, held.ID)
+	require.Len(t, b.commit(newMark(), false, done(held), done(beside)).Applied, 2)
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, "done", b.status(held.ID))
+	require.Equal(t, []int64{parent, kid.ID, was.ID, turned.ID, stale.ID, referred.ID, held.ID}, b.left())
 	require.Equal(t, "runnable", b.status(parent))
 }
 

@@ -59,6 +59,7 @@ type Polled struct {
 	Deadline time.Duration            // the next one after this
 	Overdue  bool                     // some instance is over its deadline
 	Strays   bool                     // some instance is set aside at its step, in any queue
+	Keeping  bool                     // signals are kept
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
 	Gates    Gates                    // all gates
 	Lines    map[string]bool          // the queues with instances in line at gates, and "" if any queue has some; nil: it has not looked

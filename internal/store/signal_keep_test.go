@@ -26,6 +26,13 @@ func (b bench) keep(key string, m *step.Signal) store.Delivery {
 	return d
 }
 
+func (b bench) handOver() []string {
+	b.t.Helper()
+	queues, err := b.HandOver(b.t.Context())
+	require.NoError(b.t, err)
+	return queues
+}
+
 func (b bench) kept() int {
 	b.t.Helper()
 	return b.number(`SELECT count(*) FROM gendurable.kept_signals`)
@@ -180,12 +187,14 @@ func TestSweepOfKeptSignals(t *testing.T) {
 	id := other.insertSpecs([]*step.Spec{newSpec("k")})[0].ID
 	require.Empty(t, b.inbox(id), "off costs nothing")
 	require.NoError(t, other.NoteKeeping(t.Context()))
-	b.exec(`UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{stop}', queue = 'q' WHERE id = $1`, id)
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'awaiting_signal', awaits = '{stop}', queue = 'q', inserted_at = now() - interval '1 hour' WHERE id = $1`, id)
 	tx := b.begin()
 	b.inTx(tx, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`, id)
-	require.Equal(t, store.Pruned{}, b.prune(aDay))
+	require.Empty(t, b.handOver())
+	b.exec(`UPDATE gendurable.kept_signals SET inserted_at = now() - interval '2 hours', expires_at = now()`)
+	require.Equal(t, store.Pruned{}, b.prune(aDay), "they are of an instance that came in time")
 	require.NoError(t, tx.Rollback(t.Context()))
-	require.Equal(t, store.Pruned{Queues: []string{"q"}}, b.prune(aDay))
+	require.Equal(t, []string{"q"}, b.handOver())
 	require.Equal(t, []string{"go", "stop"}, b.inbox(id))
 	require.Equal(t, "runnable", b.status(id))
 

@@ -2,45 +2,59 @@ package store
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
 
-// keptKeysSQL reads a page of the keys for which signals are kept. $1 the last key of the page
-// before $2 limit
-const keptKeysSQL = `SELECT DISTINCT k.key FROM {s}.kept_signals k WHERE k.key > $1::text ORDER BY k.key LIMIT $2::bigint`
+// keptMostKeys bounds the keys of one page of a look at kept signals.
+const keptMostKeys = 1000
 
-// expireKeptSQL deletes kept signals that nobody took in time. $1 limit
+// occupiedKeysSQL reads a page of the keys for which signals are kept. It returns how many these
+// are, the last of them, and those that a live instance occupies. OFFSET 0 keeps the subquery from
+// becoming a join over all instances. $1 the last key of the page before $2 limit
+const occupiedKeysSQL = `WITH k AS MATERIALIZED (SELECT DISTINCT k.key FROM {s}.kept_signals k WHERE k.key > $1::text ORDER BY k.key LIMIT $2::bigint)
+SELECT (SELECT count(*) FROM k), coalesce((SELECT max(key) FROM k), ''), ARRAY(
+  SELECT k.key FROM k WHERE EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = k.key AND g.status NOT IN ('done', 'failed') OFFSET 0))`
+
+// expireKeptSQL deletes kept signals that nobody took in time. One stays whose key a live instance
+// occupies that was inserted in time: it is that instance's, and the next look delivers it. An
+// instance that this snapshot does not see is not committed yet, and so is no occupant in time.
+// $1 limit
 const expireKeptSQL = `WITH d AS (DELETE FROM {s}.kept_signals k WHERE k.id = ANY(ARRAY(
-    SELECT x.id FROM {s}.kept_signals x WHERE x.expires_at <= (SELECT clock_timestamp()) ORDER BY x.expires_at LIMIT $1::bigint
-    FOR UPDATE SKIP LOCKED))
+    SELECT x.id FROM {s}.kept_signals x WHERE x.expires_at <= (SELECT clock_timestamp())
+      AND NOT EXISTS (SELECT FROM {s}.gen_durable g WHERE g.correlation_guard = x.key AND g.status NOT IN ('done', 'failed')
+        AND g.inserted_at < x.expires_at OFFSET 0)
+    ORDER BY x.expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
   RETURNING k.id)
 SELECT count(*) FROM d`
 
-// sweepKept gives kept signals to instances that occupy their keys and have not taken them: of
-// processes that did not know of any, of programs that know nothing of them, and those that an
-// operator's Retry has made occupants again. Then it deletes what has expired.
-func (s *Store) sweepKept(ctx context.Context, p PruneParams, sum *Pruned) error {
-	after := ""
-	for {
+// HandOver gives kept signals to instances that occupy their keys and have not taken them: of
+// processes that did not know of any, of other languages, and those that an operator's Retry has
+// made occupants again. It passes over instances that somebody has locked, so it is repeated as long
+// as signals are kept. It returns the queues of instances that it woke.
+func (s *Store) HandOver(ctx context.Context) (queues []string, err error) {
+	for after, n := "", keptMostKeys; n == keptMostKeys; {
 		var keys []string
-		if err := s.sweep(ctx, p, s.stmt("kept keys", keptKeysSQL, readQueues(&keys), after, p.Limit)); err != nil {
+		read := func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&n, &after, &keys}, func() error { return nil })
 			return err
 		}
-		if len(keys) > 0 {
-			s.keeping.Store(true)
-			after = keys[len(keys)-1]
-			if err := s.sweep(ctx, p, s.stmt("take kept", takeKeptSQL, readQueues(&sum.Queues), keys)); err != nil {
-				return err
-			}
+		if err := s.transaction(ctx, fastLock, s.stmt("occupied keys", occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
+			return queues, fmt.Errorf("look for occupants of kept signals: %w", err)
 		}
-		if len(keys) == 0 && after == "" {
-			return nil
+		if len(keys) == 0 {
+			continue
 		}
-		if len(keys) < p.Limit {
-			break
+		if err := s.transaction(ctx, fastLock, s.stmt("take kept", takeKeptSQL, readQueues(&queues), keys)); err != nil {
+			return queues, fmt.Errorf("hand kept signals over: %w", err)
 		}
 	}
+	return queues, nil
+}
+
+// expireKept deletes what has expired.
+func (s *Store) expireKept(ctx context.Context, p PruneParams, sum *Pruned) error {
 	for gone := p.Limit; gone == p.Limit; sum.Expired += gone {
 		read := func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&gone}, func() error { return nil })

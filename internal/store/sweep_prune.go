@@ -34,8 +34,7 @@ type Pruned struct {
 	Tombstones int
 	Unread     int // unconsumed signals of the deleted instances
 	Windows    int
-	Expired    int      // kept signals that nobody took in time
-	Queues     []string // in which an instance was woken by a kept signal
+	Expired    int // kept signals that nobody took in time
 	GateKeys   int
 	Kept       map[string]error // queues whose instances were not archived, and why
 	Refused    []int64          // due instances that Postgres would not delete, probably since a table of the host refers to them
@@ -68,8 +67,8 @@ func (s *Store) Prune(ctx context.Context, p PruneParams) (Pruned, error) {
 			}
 		}
 	}
-	if err := s.sweepKept(ctx, p, &sum); err != nil {
-		return sum, fmt.Errorf("sweep kept signals: %w", err)
+	if err := s.expireKept(ctx, p, &sum); err != nil {
+		return sum, fmt.Errorf("delete kept signals that have expired: %w", err)
 	}
 	if err := s.pruneTombstones(ctx, p, &sum); err != nil {
 		return sum, fmt.Errorf("prune tombstones: %w", err)
