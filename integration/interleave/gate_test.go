@@ -264,7 +264,7 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // claim changes, and that may as well come after it has read the inbox. The audit of a verb
 // reads rows that the verb has locked. A claim counts seats, and pays, under the lock of a gate. An
 // inserter has locked the windows that it settles. A COMMIT after reads ends nothing.
-var quiet = map[string]bool{"begin": true, "audit": true, "settings": true, "prune due": true, "prune overgrown": true, "lost": true,
+var quiet = map[string]bool{"begin": true, "audit": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
@@ -300,14 +300,16 @@ var labels = [][2]string{
 	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
 	{"SET join_round = g.round", "policy"}, {"x.join_size - x.children_pending <> x.join_done", "uncounted"}, {"SET join_done = c.done", "recount"},
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
-	{"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
+	{"SELECT 'kept signals', 'none'", "hold key"},
+	{"gendurable.held', true), '')::bigint", "let key"}, {"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},
 	{"ORDER BY x.id FOR NO KEY UPDATE", "lock rows"},
 	{"x.id = ANY($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED", "lock free rows"}, {"NOT IN (SELECT id FROM busy)", "settle"}, {"SELECT h.k, h.q", "promote"}, {"SELECT s.k, b.id IS NULL", "sweep"},
 	{"AND g.claim_token = $2 AND g.visit = $3", "own fence"}, {"interleave.booked", "write"}, {"g.correlation_guard = $1::text AND g.status IN", "ended holder"},
-	{"SELECT l.id, l.queue", "lock target"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
+	{"SELECT l.id, l.queue", "lock target"}, {".kept_signals (key", "keep"}, {"AS duplicate", "insert signal"}, {"FROM clock WHERE", "wake"},
 	{"(SELECT clock_timestamp()) + $4", "beat"}, {"LEFT JOIN LATERAL (SELECT x.status, x.locked_by, x.claim_token", "lost"},
 	{"locked_by = NULL, lease_expires_at = NULL\nFROM unnest", "release"}, {" AS over", "reap"}, {"timed_out = true", "time out"},
-	{"SELECT g.finished_at, g.id FROM", "prune due"}, {"HAVING count(*) >", "prune overgrown"},
+	{"SELECT g.finished_at, g.id FROM", "prune due"}, {"AT TIME ZONE 'UTC', g.id FROM", "prune due"}, {"SELECT DISTINCT k.key", "occupied keys"},
+	{"USING t WHERE k.key", "take kept"}, {"x.expires_at <= (SELECT", "expire kept"}, {"AND x.status = 'done'\n  FOR UPDATE", "drop instances"}, {"HAVING count(*) >", "prune overgrown"},
 	{"FOR UPDATE SKIP LOCKED", "prune"}, {"x.consumed_at DESC", "prune tombstones"},
 }
 

@@ -20,6 +20,8 @@ BEGIN
   IF TG_OP = 'INSERT' THEN
     INSERT INTO interleave.change (n) VALUES (NEW);
   ELSIF TG_OP = 'DELETE' THEN
+    DELETE FROM interleave.change c WHERE c.xid = pg_current_xact_id() AND (c.n).id = OLD.id AND (c.o).id IS NULL;
+    IF FOUND THEN RETURN NULL; END IF; -- what holds a key for one transaction: nobody sees it
     INSERT INTO interleave.change (o) VALUES (OLD);
   ELSE
     IF OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.partition_key IS NOT NULL THEN
@@ -586,9 +588,44 @@ FROM interleave.ruling r WHERE r.conflict = 'replace' AND r.duplicate AND NOT EX
 UNION ALL
 SELECT 'newest refused', format('beside instance %s, by %s', r.id, r.actor) FROM interleave.ruling r WHERE r.conflict = 'newest' AND r.duplicate;
 
+-- Kept signals: each goes into the inbox of the first who has its key in time, or expires where nobody had.
+CREATE UNLOGGED TABLE interleave.shelf (
+  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  actor text NOT NULL DEFAULT current_setting('application_name'),
+  o gendurable.kept_signals, n gendurable.kept_signals);
+CREATE FUNCTION interleave.note_shelf() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO interleave.shelf (o, n) VALUES (OLD, NEW);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.kept_signals FOR EACH ROW EXECUTE FUNCTION interleave.note_shelf();
+ALTER TABLE gendurable.kept_signals SET (autovacuum_enabled = false);
+ALTER TABLE interleave.shelf SET (autovacuum_enabled = false);
+
+-- Signals that were reported as kept.
+CREATE UNLOGGED TABLE interleave.shelved (actor text, key text, name text, duplicate boolean);
+
+CREATE VIEW interleave.broken_shelf AS
+SELECT 'kept beside its occupant' AS name, format('signal %s for %s, which %s has', k.id, k.key, g.id) AS detail
+FROM gendurable.kept_signals k JOIN gendurable.gen_durable g ON g.correlation_guard = k.key
+WHERE g.status NOT IN ('done', 'failed') AND g.inserted_at < k.expires_at
+UNION ALL
+SELECT 'kept signal lost', format('signal %s for %s by %s', (x.o).id, (x.o).key, x.actor)
+FROM interleave.shelf x WHERE (x.n).id IS NULL
+  AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.xid = x.xid AND (l.o).id IS NULL AND (l.n).name = (x.o).name
+    AND (l.n).inserted_at = (x.o).inserted_at)
+  AND NOT EXISTS (SELECT FROM interleave.letter l WHERE (l.n).dedup_key = (x.o).dedup_key AND l.seq < x.seq)
+  AND NOT ((x.o).expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM gendurable.gen_durable g
+    WHERE g.correlation_guard = (x.o).key AND g.status NOT IN ('done', 'failed') AND g.inserted_at < (x.o).expires_at))
+UNION ALL
+SELECT 'told kept', format('a signal for %s by %s, of which nothing is known', t.key, t.actor)
+FROM interleave.shelved t WHERE NOT t.duplicate
+  AND NOT EXISTS (SELECT FROM interleave.shelf x WHERE x.actor = t.actor AND (x.n).key = t.key AND (x.n).name = t.name);
+
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
 UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate
 UNION ALL SELECT * FROM interleave.broken_edit
-UNION ALL SELECT * FROM interleave.broken_rule;
+UNION ALL SELECT * FROM interleave.broken_rule UNION ALL SELECT * FROM interleave.broken_shelf;

@@ -136,6 +136,11 @@ var violations = map[string][]string{
 	"left due": {`INSERT INTO gendurable.schedules (name, spec, expression, next_at) VALUES ('s', '{}', 'x', now())`,
 		`INSERT INTO interleave.tried VALUES ('s', now())`},
 
+	"kept beside its occupant": {row(subjectID, addressed...), keptFor(31, "x", "go", "", "1 h")},
+	"kept signal lost": {`INSERT INTO interleave.shelf (actor, o) VALUES ('A', jsonb_populate_record(NULL::gendurable.kept_signals,
+		'{"id":31,"key":"x","name":"go","expires_at":"2126-01-01"}'))`},
+	"told kept": {`INSERT INTO interleave.shelved VALUES ('A', 'x', 'go', false)`},
+
 	"gate exceeded": {`INSERT INTO gendurable.gates (name, places) VALUES ('g', 0)`, moved(`{"id":2}`, `{"id":2,"gate":"g","place":1}`),
 		row(subjectID, "gate", "'g'", "place", "1")},
 	"total exceeded": {`INSERT INTO gendurable.gates (name, label, total) VALUES ('g', 'c', 0)`, moved(`{"id":2}`, `{"id":2,"gate":"g/a","place":1}`),

@@ -46,6 +46,8 @@ func newRig(t testing.TB) *rig {
 	// The history does not include the set-up. The invariants are planned once.
 	_, err = monitor.Exec(t.Context(), `SET session_replication_role = replica; SET plan_cache_mode = force_generic_plan; SET jit = off`)
 	require.NoError(t, err)
+	_, err = monitor.Exec(t.Context(), keptFor(1, "x", "go", "", "1 h")) // so that sessions know of it
+	require.NoError(t, err)
 	holder, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = holder.Close(context.Background()) })
@@ -69,6 +71,7 @@ var resetSQL = []string{
 	`DELETE FROM interleave.change`, `DELETE FROM interleave.letter`, `DELETE FROM interleave.outcome`, `DELETE FROM interleave.held`,
 	`DELETE FROM interleave.booked`, `DELETE FROM interleave.owned`, `DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
 	`DELETE FROM gendurable.lost_claims`, `DELETE FROM interleave.taken`, `DELETE FROM interleave.alive`, `DELETE FROM interleave.landed`, `DELETE FROM interleave.asked`, `DELETE FROM interleave.edited`,
+	`DELETE FROM gendurable.kept_signals`, `DELETE FROM interleave.shelf`, `DELETE FROM interleave.shelved`,
 	`SELECT pg_advisory_unlock_all()`,
 	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM gendurable.windows`, `DELETE FROM interleave.ruling`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
 	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
@@ -84,7 +87,7 @@ func (r *rig) reset(ctx context.Context, w *world) error {
 		if _, err := r.monitor.Exec(ctx, `VACUUM gendurable.gen_durable, gendurable.signals, interleave.change, interleave.letter,
 		  interleave.outcome, interleave.claimed, interleave.sent, interleave.held, interleave.stale, interleave.inserted, interleave.booked, interleave.owned,
 		  gendurable.schedules, interleave.plan, interleave.firing, interleave.tried,
-		  gendurable.lost_claims, interleave.taken, interleave.alive, interleave.landed, interleave.asked, interleave.edited, gendurable.history`); err != nil {
+		  gendurable.kept_signals, interleave.shelf, interleave.shelved, gendurable.lost_claims, interleave.taken, interleave.alive, interleave.landed, interleave.asked, interleave.edited, gendurable.history`); err != nil {
 			return fmt.Errorf("vacuum: %w", err)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/entpgx"
 	"github.com/gendurable/gendurable/internal/pgtest"
@@ -24,8 +25,10 @@ import (
 type session struct {
 	name string
 	db   *store.Store
-	line *store.Line
-	turn chan struct{} // something happened
+	// plain is db as each schedule begins. knowing is of a process that knows that signals are kept.
+	plain, knowing *store.Store
+	line           *store.Line
+	turn           chan struct{} // something happened
 
 	mu        sync.Mutex
 	gated     bool // statements wait for release
@@ -61,7 +64,10 @@ func (r *rig) newSession(url, name string) *session {
 		}
 		c.ConnConfig.Tracer = &aging{mutator{rig: r, session: name}, s}
 	})
-	s.db = store.New(entpgx.New(pool), schema)
+	s.plain, s.knowing = store.New(entpgx.New(pool), schema), store.New(entpgx.New(pool), schema)
+	require.NoError(t, s.knowing.NoteKeeping(t.Context()))
+	require.True(t, s.knowing.Keeping())
+	s.db = s.plain
 	s.line = s.db.Line()
 	t.Cleanup(func() { _ = s.line.Close(context.Background()) })
 	return s
@@ -78,7 +84,7 @@ func (s *session) poke() {
 // begin starts a verb behind the gate.
 func (s *session) begin(ctx context.Context, v verb) {
 	s.mu.Lock()
-	s.gated, s.over, s.deadlocks = true, false, 0
+	s.gated, s.over, s.deadlocks, s.db = true, false, 0, s.plain
 	s.mu.Unlock()
 	s.facts, s.after, s.faults, s.leftOut, s.emptyHanded = facts{}, nil, nil, 0, false
 	go func() {
