@@ -15,7 +15,7 @@ import (
 // facts are the intentions and the results of a schedule's verbs, as rows of the tables that the
 // invariants read.
 type facts struct {
-	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked, throttled, edited, rulings, newest, shelved [][]any
+	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked, throttled, edited, rulings, newest, shelved, looked [][]any
 }
 
 // These kinds of marks exist besides the kinds of outcomes.
@@ -123,6 +123,7 @@ func (f *facts) save(b *pgx.Batch) {
 		`ruling VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                                         f.rulings,
 		newestCancels:                     f.newest,
 		`shelved VALUES ($1, $2, $3, $4)`: f.shelved,
+		`looked VALUES ($1)`:              f.looked,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

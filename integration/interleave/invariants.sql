@@ -129,6 +129,21 @@ CREATE UNLOGGED TABLE interleave.edited (actor text, id bigint, verb text, versi
 -- What inserts by rule were told: the instance, the number in the state of the spec, its policy and its window.
 CREATE UNLOGGED TABLE interleave.ruling (actor text, id bigint, n int, conflict text, "window" text, duplicate boolean, replaced boolean, throttled boolean);
 
+-- The history of kept signals.
+CREATE UNLOGGED TABLE interleave.shelf (
+  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  actor text NOT NULL DEFAULT current_setting('application_name'),
+  o gendurable.kept_signals, n gendurable.kept_signals);
+CREATE FUNCTION interleave.note_shelf() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO interleave.shelf (o, n) VALUES (OLD, NEW);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.kept_signals FOR EACH ROW EXECUTE FUNCTION interleave.note_shelf();
+ALTER TABLE gendurable.kept_signals SET (autovacuum_enabled = false);
+ALTER TABLE interleave.shelf SET (autovacuum_enabled = false);
+
 -- A move of a row, flat.
 CREATE VIEW interleave.move AS
 SELECT seq, xid, actor, overtook, (n).id, (o).status AS was, (n).status AS is, o, n,
@@ -260,7 +275,8 @@ FROM interleave.sent t WHERE t.accepted AND NOT t.duplicate
   AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.actor = t.actor AND (l.o).id IS NULL AND (l.n).target_id = t.target AND (l.n).name = t.name)
 UNION ALL
 SELECT 'told undelivered', format('a signal to %s by %s, which was inserted', t.to_id, t.actor)
-FROM interleave.sent t JOIN interleave.letter l ON l.actor = t.actor AND (l.o).id IS NULL WHERE NOT t.accepted OR t.duplicate
+FROM interleave.sent t JOIN interleave.letter l ON l.actor = t.actor AND (l.o).id IS NULL WHERE (NOT t.accepted OR t.duplicate)
+  AND NOT EXISTS (SELECT FROM interleave.shelf x WHERE x.xid = l.xid AND (x.n).id IS NULL AND (x.o).inserted_at = (l.n).inserted_at)
 UNION ALL
 SELECT 'no target though alive', format('%s %s', t.to_id, t.to_key)
 FROM interleave.sent t JOIN gendurable.gen_durable g ON g.id = t.to_id OR g.correlation_guard = t.to_key
@@ -589,27 +605,15 @@ UNION ALL
 SELECT 'newest refused', format('beside instance %s, by %s', r.id, r.actor) FROM interleave.ruling r WHERE r.conflict = 'newest' AND r.duplicate;
 
 -- Kept signals: each goes into the inbox of the first who has its key in time, or expires where nobody had.
-CREATE UNLOGGED TABLE interleave.shelf (
-  seq bigint NOT NULL DEFAULT nextval('interleave.clock'),
-  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
-  actor text NOT NULL DEFAULT current_setting('application_name'),
-  o gendurable.kept_signals, n gendurable.kept_signals);
-CREATE FUNCTION interleave.note_shelf() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  INSERT INTO interleave.shelf (o, n) VALUES (OLD, NEW);
-  RETURN NULL;
-END $$;
-CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.kept_signals FOR EACH ROW EXECUTE FUNCTION interleave.note_shelf();
-ALTER TABLE gendurable.kept_signals SET (autovacuum_enabled = false);
-ALTER TABLE interleave.shelf SET (autovacuum_enabled = false);
-
--- Signals that were reported as kept.
+-- Signals that were reported as kept, and who handed kept signals over.
 CREATE UNLOGGED TABLE interleave.shelved (actor text, key text, name text, duplicate boolean);
+CREATE UNLOGGED TABLE interleave.looked (actor text);
 
 CREATE VIEW interleave.broken_shelf AS
 SELECT 'kept beside its occupant' AS name, format('signal %s for %s, which %s has', k.id, k.key, g.id) AS detail
 FROM gendurable.kept_signals k JOIN gendurable.gen_durable g ON g.correlation_guard = k.key
 WHERE g.status NOT IN ('done', 'failed') AND g.inserted_at < k.expires_at
+  AND (EXISTS (SELECT FROM interleave.looked) OR EXISTS (SELECT FROM interleave.change c WHERE (c.n).id = g.id)) -- else it was so from the start
 UNION ALL
 SELECT 'kept signal lost', format('signal %s for %s by %s', (x.o).id, (x.o).key, x.actor)
 FROM interleave.shelf x WHERE (x.n).id IS NULL

@@ -136,7 +136,7 @@ var violations = map[string][]string{
 	"left due": {`INSERT INTO gendurable.schedules (name, spec, expression, next_at) VALUES ('s', '{}', 'x', now())`,
 		`INSERT INTO interleave.tried VALUES ('s', now())`},
 
-	"kept beside its occupant": {row(subjectID, addressed...), keptFor(31, "x", "go", "", "1 h")},
+	"kept beside its occupant": {row(subjectID, addressed...), keptFor(31, "x", "go", "", "1 h"), `INSERT INTO interleave.looked VALUES ('A')`},
 	"kept signal lost": {`INSERT INTO interleave.shelf (actor, o) VALUES ('A', jsonb_populate_record(NULL::gendurable.kept_signals,
 		'{"id":31,"key":"x","name":"go","expires_at":"2126-01-01"}'))`},
 	"told kept": {`INSERT INTO interleave.shelved VALUES ('A', 'x', 'go', false)`},

@@ -33,18 +33,24 @@ func keeping() world {
 		keptFor(31, "x", "go", "a", "1 h"), keptFor(32, "x", "stop", "", "1 h"),
 		keptFor(33, "z", "go", "", "-1 s"), keptFor(34, "w", "go", "", "-1 s"),
 	}
-	return world{name: "keeping", setup: setup, verbs: []verb{
-		keeps("keep", "x", "go", "b"), keeps("keep again", "x", "go", "a"), keeps("keep at the subject", "y", "go", ""), keeps("keep after it has expired", "w", "go", ""),
-		knowing(inserts("insert", spec("x", ""))), knowing(inserts("insert many", spec("y", ""), spec("x", ""))),
-		knowing(arrives("start", "x", "go", "a")), knowing(commits("spawn", true, spawns(mother, spec("x", "")))),
-		handsOver(inserts("insert unknowing", spec("x", ""))), handsOver(adds("insert by function", "x")), handsOver(revives("retry", freedID)),
-		delivers("signal by key", byKey("x"), "go", "b"),
-		commits("done", false, done(c)), commits("done, slow", true, done(c)), commits("dropped", false, dropped(c)), cancels("cancel", subjectID),
-		holds("hold the nephew", subject, nephewID), handsOver(verb{name: "hand over", family: "keep", touches: subject | guard, quick: true, run: nothing}), prunes(),
+	const x, y, z = loner, subject, pulses // what the keys stand for: who shares none cannot meet
+	return world{name: "keeping", setup: setup, only: func(v verb) bool { return v.family == "keep" }, verbs: []verb{
+		at(x, keeps("keep", "x", "go", "b")), at(x, keeps("keep again", "x", "go", "a")), at(y, keeps("keep at the subject", "y", "go", "")),
+		at(x, knowing(inserts("insert", spec("x", "")))), at(x, knowing(arrives("start", "x", "go", "a"))),
+		at(x, knowing(commits("spawn", true, spawns(mother, spec("x", ""))))),
+		at(x, handsOver(inserts("insert unknowing", spec("x", "")))), at(x, handsOver(revives("retry", freedID))),
+		at(y, commits("done", false, done(c))), at(y, commits("dropped", false, dropped(c))), at(y, cancels("cancel", subjectID)),
+		at(z, holds("hold the nephew", z, nephewID)), at(x|z, handsOver(verb{name: "hand over", family: "keep", quick: true, run: func(ctx context.Context, s *session) {
+			s.insist("hand over", s.handOver(ctx), s.handOver)
+		}})), at(z, prunes()),
 	}}
 }
 
-func nothing(context.Context, *session) {}
+// at says which keys a verb is about.
+func at(keys things, v verb) verb {
+	v.touches = keys
+	return v
+}
 
 // dropping is the world of an instance that is not to be kept, and that is nobody's child: its row
 // goes with its Done, whatever else comes.
@@ -95,7 +101,6 @@ func keeps(name, at, signal, dedup string) verb {
 // knowing runs a verb in a process that knows that signals are kept.
 func knowing(v verb) verb {
 	run := v.run
-	v.touches |= subject
 	v.run = func(ctx context.Context, s *session) {
 		s.db = s.knowing
 		run(ctx, s)
@@ -103,21 +108,20 @@ func knowing(v verb) verb {
 	return v
 }
 
-// handsOver runs a verb, and then what the polls do while signals are kept: once in the schedule,
-// and until nobody has to be passed over when the others are done.
+// handsOver runs a verb. When the others are done, it does what the polls do while signals are kept.
 func handsOver(v verb) verb {
 	run := v.run
-	v.touches |= subject
 	v.run = func(ctx context.Context, s *session) {
 		run(ctx, s)
-		once := func(ctx context.Context) error {
-			_, err := s.knowing.HandOver(ctx)
-			return err
-		}
-		s.insist("hand over", once(ctx), once)
-		s.later(once)
+		s.later(s.handOver)
 	}
 	return v
+}
+
+func (s *session) handOver(ctx context.Context) error {
+	_, err := s.knowing.HandOver(ctx)
+	s.facts.looked = append(s.facts.looked, []any{s.name})
+	return err
 }
 
 // keeps notes that a signal was reported as kept.

@@ -71,7 +71,7 @@ var resetSQL = []string{
 	`DELETE FROM interleave.change`, `DELETE FROM interleave.letter`, `DELETE FROM interleave.outcome`, `DELETE FROM interleave.held`,
 	`DELETE FROM interleave.booked`, `DELETE FROM interleave.owned`, `DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
 	`DELETE FROM gendurable.lost_claims`, `DELETE FROM interleave.taken`, `DELETE FROM interleave.alive`, `DELETE FROM interleave.landed`, `DELETE FROM interleave.asked`, `DELETE FROM interleave.edited`,
-	`DELETE FROM gendurable.kept_signals`, `DELETE FROM interleave.shelf`, `DELETE FROM interleave.shelved`,
+	`DELETE FROM gendurable.kept_signals`, `DELETE FROM interleave.shelf`, `DELETE FROM interleave.shelved`, `DELETE FROM interleave.looked`,
 	`SELECT pg_advisory_unlock_all()`,
 	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM gendurable.windows`, `DELETE FROM interleave.ruling`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
 	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
