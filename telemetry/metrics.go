@@ -105,7 +105,7 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		reaped:         counter("reap.claims", "{claim}", "Claims whose lease had expired: released to run again, or failed."),
 		drained:        counter("drain.claims", "{claim}", "Claims at the end of a stop: released unstarted, or abandoned while running."),
 		deleted:        counter("gc.deleted", "{instance}", "Instances deleted past their retention."),
-		unread:         counter("signal.unread", "{signal}", "Signals deleted that nobody had consumed: their instance is done, or was deleted."),
+		unread:         counter("signal.unread", "{signal}", "Signals deleted that nobody had consumed: their instance is done, or was deleted; or they were kept and expired."),
 		occurrences:    counter("schedule.occurrences", "{occurrence}", "Occurrences of schedules: inserted; missed or skipped by policy."),
 		lateness:       duration("schedule.lateness", "From an occurrence's time to its insertion, of the newest of a firing."),
 		callDuration:   duration("call.duration", "Calls that insert or signal."),
@@ -163,6 +163,7 @@ func (m *metrics) hooks() engine.Hooks {
 		Prune: func(ctx context.Context, e engine.PruneEvent) {
 			m.deleted.Add(ctx, int64(e.Deleted), m.plain.of())
 			m.unread.Add(ctx, int64(e.Unread), m.byResult.of("deleted"))
+			m.unread.Add(ctx, int64(e.Expired), m.byResult.of("expired"))
 		},
 		Unread: func(ctx context.Context, e engine.UnreadEvent) {
 			for _, n := range e.Signals {
@@ -209,6 +210,7 @@ func (m *metrics) begin(c *engine.Config) {
 		m.failed.Add(ctx, 0, m.byFailure.of(string(f)))
 	}
 	m.unread.Add(ctx, 0, m.byResult.of("deleted"))
+	m.unread.Add(ctx, 0, m.byResult.of("expired"))
 	m.unread.Add(ctx, 0, m.byResult.of("done"))
 	m.reaped.Add(ctx, 0, m.byResult.of("released"))
 	m.reaped.Add(ctx, 0, m.byResult.of("failed"))

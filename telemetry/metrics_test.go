@@ -74,7 +74,7 @@ func measure(t *testing.T) measured {
 	told.Zombie(ctx, engine.ZombieEvent{Instance: start})
 	told.Stale(ctx, engine.StaleEvent{Instance: start})
 	told.Drain(ctx, engine.DrainEvent{Released: 3, Abandoned: 1})
-	told.Prune(ctx, engine.PruneEvent{Deleted: 5, Unread: 1})
+	told.Prune(ctx, engine.PruneEvent{Deleted: 5, Unread: 1, Expired: 4})
 	told.Unread(ctx, engine.UnreadEvent{Instance: start, Signals: map[string]int{"paid": 2}})
 	told.Fire(ctx, engine.FireEvent{Schedule: "nightly", Inserted: 2, Missed: 3, Skipped: 1, Late: time.Hour})
 	told.Step(ctx, engine.StepEvent{Instance: start, Outcome: fsm.OutcomeStop, Failure: fsm.FailureStopped, Took: time.Millisecond})
@@ -260,7 +260,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	require.Equal(t, map[string]int{
 		"gendurable.pick.wanted": 1, "gendurable.pick.claimed": 1, "gendurable.key.contended": 1, "gendurable.step.errors": 3,
 		"gendurable.step.crashed": 1, "gendurable.step.zombies": 1, "gendurable.commit.stale": 1, "gendurable.instance.failed": 6,
-		"gendurable.reap.claims": 2, "gendurable.drain.claims": 2, "gendurable.gc.deleted": 1, "gendurable.signal.unread": 2, "gendurable.schedule.occurrences": 3,
+		"gendurable.reap.claims": 2, "gendurable.drain.claims": 2, "gendurable.gc.deleted": 1, "gendurable.signal.unread": 3, "gendurable.schedule.occurrences": 3,
 	}, born, "each counter, and for how many sets of attributes")
 }
 

@@ -154,6 +154,7 @@ type summary struct {
 	FinishedAt   *time.Time        `json:"finished_at"`
 	Deadline     *time.Time        `json:"deadline"`
 	Labels       map[string]string `json:"labels,omitempty"`
+	Progress     json.RawMessage   `json:"progress,omitempty"` // what its steps have published last
 }
 
 func summarize(i *fsm.RawInstance) summary {
@@ -161,7 +162,7 @@ func summarize(i *fsm.RawInstance) summary {
 		ID: i.ID, Key: i.Key, Machine: i.Machine, Version: i.Version, Step: i.Step, Status: i.Status, Paused: i.Paused, Queue: i.Queue,
 		Priority: i.Priority, PartitionKey: i.PartitionKey, Visit: i.Visit, Attempt: i.Attempt, Crashes: i.Crashes, Failure: i.Failure,
 		LastError: i.LastError, EligibleAt: i.EligibleAt.UTC(), InsertedAt: i.InsertedAt.UTC(), FinishedAt: absent(i.FinishedAt),
-		Deadline: absent(i.Deadline), Labels: i.Labels,
+		Deadline: absent(i.Deadline), Labels: i.Labels, Progress: i.Progress,
 	}
 }
 

@@ -35,6 +35,7 @@ type detail struct {
 	AwaitDeadline   *time.Time      `json:"await_deadline"`
 	Worker          string          `json:"worker,omitempty"`
 	LeaseExpiresAt  *time.Time      `json:"lease_expires_at"`
+	Retention       *fsm.Retention  `json:"retention,omitempty"` // its own
 	State           json.RawMessage `json:"state"`
 	Result          json.RawMessage `json:"result"`
 	Errors          []attempt       `json:"errors"`  // of its newest attempts, oldest first
@@ -85,6 +86,7 @@ func summarizeRow(r *ent.Instance) summary {
 		Queue: r.Queue, Priority: int(r.Priority), PartitionKey: value(r.PartitionKey), Visit: r.Visit, Attempt: int(r.Attempt),
 		Crashes: int(r.Crashes), Failure: r.Failure, LastError: value(r.LastError), EligibleAt: r.EligibleAt.UTC(),
 		InsertedAt: r.InsertedAt.UTC(), FinishedAt: absent(value(r.FinishedAt)), Deadline: absent(value(r.Deadline)), Labels: r.Labels,
+		Progress: r.Progress,
 	}
 }
 
@@ -98,7 +100,7 @@ func value[T any](of *T) (v T) {
 func detailed(r *ent.Instance) detail {
 	out := detail{
 		summary: summarizeRow(r), UpdatedAt: r.UpdatedAt.UTC(), ParentID: r.ParentID, ChildrenPending: r.ChildrenPending,
-		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(value(r.AwaitDeadline)), Signals: []inboxed{},
+		Awaits: some([]string(r.Awaits)), AwaitDeadline: absent(value(r.AwaitDeadline)), Signals: []inboxed{}, Retention: retained(r.Retain),
 		State: r.State, Result: r.Result, Errors: []attempt{},
 	}
 	if r.Status == fsm.StatusExecuting { // else they are those of the last claim
@@ -108,6 +110,45 @@ func detailed(r *ent.Instance) detail {
 		out.Signals = append(out.Signals, inboxed{s.ID, s.Name, s.Payload, s.InsertedAt.UTC()})
 	}
 	return out
+}
+
+// retained returns an instance's own retention, if it has one.
+func retained(stored []int64) *fsm.Retention {
+	if stored == nil {
+		return nil
+	}
+	var out fsm.Retention
+	for i, to := range []*time.Duration{&out.Done, &out.Failed, &out.Cancelled} {
+		switch {
+		case i >= len(stored) || stored[i] < 0:
+		case stored[i] == 0:
+			*to = fsm.RetainNone
+		default:
+			*to = time.Duration(stored[i]) * time.Microsecond
+		}
+	}
+	return &out
+}
+
+// retention returns the text of an instance's own retention.
+func (d *detail) retention() string {
+	if d.Retention == nil {
+		return ""
+	}
+	var parts []string
+	for _, end := range []struct {
+		name string
+		time.Duration
+	}{{"done", d.Retention.Done}, {"failed", d.Retention.Failed}, {"cancelled", d.Retention.Cancelled}} {
+		switch end.Duration {
+		case 0:
+		case fsm.RetainNone:
+			parts = append(parts, end.name+": none")
+		default:
+			parts = append(parts, end.name+": "+span(end.Duration))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Run runs the command.
@@ -157,6 +198,8 @@ func (d *detail) write(w io.Writer) {
 	line("updated", d.UpdatedAt)
 	line("finished", d.FinishedAt)
 	line("deadline", d.Deadline)
+	line("kept after", d.retention())
+	line("published", string(d.Progress))
 	line("last error", d.LastError)
 	block := func(name string, raw json.RawMessage) {
 		if len(raw) > 0 {
