@@ -85,3 +85,45 @@ func TestKeptSignalProgressAndRetention(t *testing.T) {
 	var wrong *fsm.DecodeError
 	require.ErrorAs(t, err, &wrong)
 }
+
+// An insert that does not know that signals are kept, of a process that keeps none or in another
+// language, leaves them. The polls of any worker hand them over, also where none collects.
+func TestWorkersHandKeptSignalsOver(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	m := fsm.Declare[int, string]("late")
+	worker := open(t, pool, func(c *engine.Config) {
+		c.NoGC = true
+		c.Machines = []fsm.Definition{m.Define(
+			fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				return v.Await("paid", v.State, paid), nil
+			}),
+			fsm.Step("paid", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+				return v.Done("paid"), nil
+			}))}
+	})
+	ignorant, keeper := open(t, pool), open(t, pool)
+	for _, key := range []fsm.Key{"late:1", "late:2"} {
+		d, err := keeper.Signal(t.Context(), key, paid.With(1).KeepFor(time.Hour))
+		require.NoError(t, err)
+		require.True(t, d.Kept)
+	}
+	first, err := ignorant.Insert(t.Context(), m.New(7).Key("late:1"))
+	require.NoError(t, err)
+	var second fsm.ID
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT id FROM gendurable.gen_durable_insert('late', step => 'start', state => '7',
+		correlation_key => 'late:2')`).Scan(&second))
+	unread, err := ignorant.Ent().Signal.Query().Count(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, unread, "they have not taken them")
+	require.NoError(t, worker.Start(t.Context()))
+	defer func() { require.NoError(t, worker.Stop(context.Background())) }()
+	for _, id := range []fsm.ID{first, second} {
+		i, err := worker.Wait(within(t), id)
+		require.NoError(t, err)
+		require.JSONEq(t, `"paid"`, string(i.Result))
+	}
+	left, err := keeper.Ent().KeptSignal.Query().Count(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, left)
+}
