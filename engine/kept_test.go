@@ -93,7 +93,7 @@ func TestWorkersHandKeptSignalsOver(t *testing.T) {
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
 	m := fsm.Declare[int, string]("late")
 	worker := open(t, pool, func(c *engine.Config) {
-		c.NoGC = true
+		c.NoGC, c.Queues = true, map[string]engine.Queue{"default": {}}
 		c.Machines = []fsm.Definition{m.Define(
 			fsm.Step("start", func(_ context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
 				return v.Await("paid", v.State, paid), nil
