@@ -15,8 +15,8 @@ import (
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
-// FuzzRetention inserts a spec with any retention, and keeps a message for any time. Each is refused
-// with the name of the field, or stored as it is and handed over.
+// FuzzRetention inserts a spec with any retention, and keeps a message for any time. Each is
+// refused with the name of the field, or stored as it is and handed over.
 func FuzzRetention(f *testing.F) {
 	const century = 36_525 * 24 * time.Hour
 	for _, d := range []time.Duration{0, 1, -1, fsm.RetainNone, math.MinInt64, math.MaxInt64, time.Microsecond, century, century + 1} {

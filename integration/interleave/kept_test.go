@@ -108,7 +108,8 @@ func knowing(v verb) verb {
 	return v
 }
 
-// handsOver runs a verb. When the others are done, it does what the polls do while signals are kept.
+// handsOver runs a verb. When the others are done, it does what the polls do while signals are
+// kept.
 func handsOver(v verb) verb {
 	run := v.run
 	v.run = func(ctx context.Context, s *session) {

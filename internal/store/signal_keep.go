@@ -30,9 +30,9 @@ import (
 // Inserts take kept signals only while the process knows that there have been any (keeping): from
 // its Start, from its polls, or since it has kept one itself. All others leave them: inserts of a
 // process that does not know yet, those of other languages, and an operator's Retry, which makes an
-// occupant again. While signals are kept, polls hand them over to such occupants (HandOver). Nothing
-// is lost meanwhile: a kept signal goes only by a statement that puts it into an inbox, or when it
-// has expired and no live instance has occupied its key in time.
+// occupant again. While signals are kept, polls hand them over to such occupants (HandOver).
+// Nothing is lost meanwhile: a kept signal goes only by a statement that puts it into an inbox, or
+// when it has expired and no live instance has occupied its key in time.
 
 // keptMost bounds the signals that are kept for one key; Limits.Inbox may bound them closer.
 const keptMost = 1000
@@ -144,11 +144,10 @@ func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int
 
 // takeKeptSQL moves the kept signals of keys into the inboxes of the live instances that occupy
 // them, and wakes those that await one. It locks the instances first, as a delivery does (T1), but
-// waits for none: a later look serves those. An insertion sends it after its rows, which nobody else
-// can have locked. Whoever was inserted before a signal expired has it, however late the look comes.
-// A signal whose dedup key the inbox knows is dropped, as a duplicate. The inbox may hold more than
-// its bound by what was kept. It returns the queues of instances that it woke.
-// $1 keys
+// waits for none: a later look serves those. An insertion sends it after its rows, which nobody
+// else can have locked. Whoever was inserted before a signal expired has it, however late the look
+// comes. A signal whose dedup key the inbox knows is dropped, as a duplicate. The inbox may hold
+// more than its bound by what was kept. It returns the queues of instances that it woke. $1 keys
 const takeKeptSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 t AS MATERIALIZED (
   SELECT g.id, g.correlation_guard AS key, coalesce(g.status = 'awaiting_signal', false) AS awaiting, g.awaits, g.inserted_at

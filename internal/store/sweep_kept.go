@@ -31,8 +31,8 @@ SELECT count(*) FROM d`
 
 // HandOver gives kept signals to instances that occupy their keys and have not taken them: of
 // processes that did not know of any, of other languages, and those that an operator's Retry has
-// made occupants again. It passes over instances that somebody has locked, so it is repeated as long
-// as signals are kept. It returns the queues of instances that it woke.
+// made occupants again. It passes over instances that somebody has locked, so it is repeated as
+// long as signals are kept. It returns the queues of instances that it woke.
 func (s *Store) HandOver(ctx context.Context) (queues []string, err error) {
 	for after, n := "", keptMostKeys; n == keptMostKeys; {
 		var keys []string

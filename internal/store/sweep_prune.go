@@ -107,8 +107,7 @@ ORDER BY g.finished_at, g.id LIMIT $6::bigint`
 
 // pruneRetainedSQL is pruneDueSQL for rows with a retention of their own. It reads them from an
 // index of when that ends, so it visits only rows that are due, however many others are kept, and
-// for however long. $4, $5 when the retention of the last page's last row ended, and its id $6
-// limit
+// for however long. $4 is when the retention of the last page's last row ended, $5 its id, $6 limit
 var pruneRetainedSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 SELECT ` + untilText + ` AT TIME ZONE 'UTC', g.id FROM {s}.gen_durable g
 WHERE g.finished_at IS NOT NULL AND ` + ownRetention + ` >= 0 AND ` + untilText + ` < timezone('UTC', (SELECT now FROM c))
