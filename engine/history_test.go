@@ -40,6 +40,36 @@ func ExampleEngine_StepTimes() {
 	// <nil>
 }
 
+// Beside the declared graph, the edges show which ways instances really take; an operator's verb is
+// no edge.
+func ExampleEngine_StepEdges() {
+	shop := openShop(func(c *engine.Config) { c.History = fsm.KeepTransitions })
+	defer shop.close()
+	shop.place(42)
+	shop.place(43)
+	edges, err := shop.eng.StepEdges(context.Background(), "checkout", engine.HistoryOptions{})
+	for _, e := range edges {
+		fmt.Println(e.From, "→", e.To, e.Kind, e.Count)
+	}
+	fmt.Println(err)
+	// Output:
+	// start → ship await 2
+	// <nil>
+}
+
+// What goes wrong most comes first. Nothing has, at an order that waits.
+func ExampleEngine_StepFailures() {
+	shop := openShop(func(c *engine.Config) { c.History = fsm.KeepTransitions })
+	defer shop.close()
+	shop.place(42)
+	failures, err := shop.eng.StepFailures(context.Background(), "checkout", engine.HistoryOptions{Since: time.Now().Add(-time.Hour)})
+	for _, f := range failures {
+		fmt.Println(f.Step, f.Kind, f.Error, f.Count, "of", f.Of)
+	}
+	fmt.Println(len(failures), err)
+	// Output: 0 <nil>
+}
+
 type secret struct {
 	N     int    `json:"n"`
 	Card  string `json:"card,omitempty"`
