@@ -262,9 +262,9 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // consume signals name them by id, and nobody else's statement names them. The note of a lost
 // claim is seen by nobody before its COMMIT. A claim reads its own rows, which only the end of the
 // claim changes, and that may as well come after it has read the inbox. The audit of a verb
-// reads rows that the verb has locked. A claim counts seats, and pays, under the lock of a gate. An
+// reads rows that the verb has locked, as the history of an end does that a signal may turn. A claim counts seats, and pays, under the lock of a gate. An
 // inserter has locked the windows that it settles. A COMMIT after reads ends nothing.
-var quiet = map[string]bool{"begin": true, "audit": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
+var quiet = map[string]bool{"begin": true, "audit": true, "history unless": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
@@ -277,7 +277,7 @@ var labels = [][2]string{
 	{".windows AS w (name", "open windows"}, {"SELECT w.name, w.uid", "windows"}, {".windows w SET instance", "settle windows"},
 	{".windows w WHERE w.name = ANY($1", "close windows"}, {".windows w WHERE (SELECT alone", "prune windows"},
 	{"SELECT g.correlation_guard, g.id, g.finished_at", "runs"}, {"SELECT coalesce(g.partition_key, '')", "lock runs"}, {"SET fsm = r.fsm", "replace"},
-	{"WITH turned AS", "unless"}, {"set_config('gendurable.gates'", "lock gates"}, {"r.name = ANY(current_setting('gendurable.gates')::text[]) AS mine\n", "seats"},
+	{"WITH turned AS", "unless"}, {"THEN 'next' ELSE u.kind END", "history unless"}, {"set_config('gendurable.gates'", "lock gates"}, {"r.name = ANY(current_setting('gendurable.gates')::text[]) AS mine\n", "seats"},
 	{".gate_keys AS o (key", "pay"}, {"AS around", "claim lined"}, {"SELECT pg_advisory_xact_lock(", "await gate"}, {".gates AS r (name", "set gate"},
 	{".gates r WHERE r.name = $1 RETURNING", "drop gate"}, {"'gendurable.before'", "seen gate"}, {"'admin.' || $2::text, 'gate '", "audit"},
 	{".gate_keys AS b (key, closed_until", "throttle"}, {".gate_keys AS k (key, closed_until)", "close gate"},

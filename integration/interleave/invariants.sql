@@ -81,6 +81,7 @@ ALTER TABLE gendurable.lost_claims SET (autovacuum_enabled = false);
 ALTER TABLE interleave.taken SET (autovacuum_enabled = false);
 ALTER TABLE interleave.plan SET (autovacuum_enabled = false);
 ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = false);
+ALTER TABLE gendurable.history_rest SET (autovacuum_enabled = false);
 ALTER TABLE gendurable.signals SET (autovacuum_enabled = false);
 ALTER TABLE interleave.change SET (autovacuum_enabled = false);
 ALTER TABLE interleave.letter SET (autovacuum_enabled = false);
@@ -627,9 +628,47 @@ SELECT 'told kept', format('a signal for %s by %s, of which nothing is known', t
 FROM interleave.shelved t WHERE NOT t.duplicate
   AND NOT EXISTS (SELECT FROM interleave.shelf x WHERE x.actor = t.actor AND (x.n).key = t.key AND (x.n).name = t.name);
 
+-- The history has exactly one row for each applied outcome and each sweep of a recorded machine's instance, in its own transaction, and
+-- none for what was stale, left out or rolled back. Operators' verbs are always recorded.
+CREATE VIEW interleave.transition AS
+SELECT m.*, CASE WHEN u.kind = 'kept' OR u.unless <> '{}' AND m.is = 'runnable' THEN 'next' ELSE coalesce(u.kind, 'crash') END AS kind,
+  CASE WHEN u.kind IN ('kept', 'next', 'await', 'children') OR u.unless <> '{}' AND m.is = 'runnable' THEN (m.n).step END AS to_step
+FROM interleave.move m LEFT JOIN interleave.outcome u ON m.marked AND u.mark = (m.n).commit_id AND u.id = m.id AND u.worker <> ''
+WHERE m.was = 'executing' AND u.mark IS NOT NULL OR m.was = 'executing' AND (m.n).crashes > (m.o).crashes
+UNION ALL
+SELECT m.*, 'deadline', NULL FROM interleave.move m
+WHERE m.was NOT IN ('done', 'failed') AND m.is = 'failed' AND (m.n).failure = 'deadline';
+
+CREATE VIEW interleave.happened AS
+SELECT h.*, h.xmin AS xid FROM gendurable.history h;
+
+CREATE VIEW interleave.broken_history AS
+SELECT 'transition not recorded once' AS name, format('%s of instance %s by %s', t.kind, t.id, t.actor) AS detail
+FROM interleave.transition t WHERE EXISTS (SELECT FROM gendurable.recorded_machines)
+  AND (SELECT count(*) FROM interleave.happened h WHERE h.instance = t.id AND h.xid = t.xid::xid AND strpos(h.kind, '.') = 0) <> 1
+UNION ALL
+SELECT 'recorded otherwise', format('%s of instance %s by %s as %s', t.kind, t.id, t.actor, h.kind)
+FROM interleave.transition t JOIN interleave.happened h ON h.instance = t.id AND h.xid = t.xid::xid AND strpos(h.kind, '.') = 0
+WHERE (h.kind, h.visit, h.step, h.to_step, h.at, h.attempt)
+  IS DISTINCT FROM (t.kind, t.visit, (t.o).step, t.to_step, (t.n).updated_at, (t.o).attempt)
+UNION ALL
+SELECT 'recorded though it was none', format('%s of instance %s', h.kind, h.instance)
+FROM interleave.happened h WHERE strpos(h.kind, '.') = 0
+  AND NOT EXISTS (SELECT FROM interleave.transition t WHERE t.id = h.instance AND h.xid = t.xid::xid)
+UNION ALL
+SELECT 'verb not recorded once', format('of instance %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE (m.marked AND EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = (m.n).commit_id AND u.kind = 'cancel')
+    OR m.was = 'failed' AND m.is = 'runnable' OR (m.o).paused <> (m.n).paused)
+  AND (SELECT count(*) FROM interleave.happened h WHERE h.instance = m.id AND h.xid = m.xid::xid AND h.actor IS NOT NULL) <> 1
+UNION ALL
+SELECT 'verb that changed nothing', format('%s of instance %s', h.kind, h.instance)
+FROM interleave.happened h WHERE h.actor IS NOT NULL AND h.subject IS NULL
+  AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = h.instance AND h.xid = m.xid::xid);
+
 CREATE VIEW interleave.broken AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
 UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate
 UNION ALL SELECT * FROM interleave.broken_edit
-UNION ALL SELECT * FROM interleave.broken_rule UNION ALL SELECT * FROM interleave.broken_shelf;
+UNION ALL SELECT * FROM interleave.broken_rule UNION ALL SELECT * FROM interleave.broken_shelf
+UNION ALL SELECT * FROM interleave.broken_history;

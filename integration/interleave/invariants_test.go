@@ -62,7 +62,7 @@ var violations = map[string][]string{
 	"write without its outcome": {`INSERT INTO interleave.booked VALUES ('` + aMark + `')`},
 	"outcome without its write": {`INSERT INTO interleave.owned VALUES ('` + aMark + `')`,
 		moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
-	"given up":   {row(subjectID, with(executing, "claim_token", "11", "visit", "3")...), `INSERT INTO interleave.stale VALUES ('A', 'w', 2, 11, 3)`},
+	"given up":   {row(subjectID, with(executing, "claim_token", "11", "visit", "3")...), `INSERT INTO interleave.stale VALUES ('A', '` + owner + `', 2, 11, 3)`},
 	"unfinished": {intended(step.Next, "{}", 0, false)},
 
 	"claim ended by a stranger": {moved(`{"id":2,"status":"executing","locked_by":"w","claim_token":11}`, `{"id":2,"status":"runnable"}`)},
@@ -120,7 +120,7 @@ var violations = map[string][]string{
 		`INSERT INTO interleave.claimed VALUES ('A', 'w2', 2, 12, '{}', 12, false)`},
 	"begun beside a lost claim": {lostClaim, `INSERT INTO interleave.asked VALUES ('w2', 'k', false)`},
 	"lost claim forgotten":      {`INSERT INTO interleave.alive VALUES ('w')`, noted(note, `NULL`)},
-	"lost claim kept":           {lostClaim, `INSERT INTO interleave.landed VALUES ('w', 11)`},
+	"lost claim kept":           {lostClaim, `INSERT INTO interleave.landed VALUES ('` + owner + `', 11)`},
 	"fencing token fell": {moved(`{"id":2,"status":"runnable"}`, `{"id":2,"status":"executing","claim_token":11,"partition_key":"k"}`),
 		moved(`{"id":4,"status":"runnable"}`, `{"id":4,"status":"executing","claim_token":13,"partition_key":"k"}`),
 		`INSERT INTO interleave.claimed VALUES ('A', 'w', 2, 11, '{}', 14, false), ('A', 'w', 4, 13, '{}', 13, false)`},
@@ -173,9 +173,15 @@ var violations = map[string][]string{
 	"debounced beside":           {row(subjectID, "labels", `'{"w": "d"}'`), row(followerID, "labels", `'{"w": "d"}'`)},
 	"replaced what had begun": {told(2, "replace", "", "false, true, false"),
 		moved(`{"id":2,"status":"runnable","claim_token":11}`, `{"id":2,"status":"runnable","claim_token":11,"state":{"n":1}}`)},
-	"replaced in word only":     {told(2, "replace", "", "false, true, false")},
-	"refused beside what waits": {told(2, "replace", "", "true, false, false")},
-	"newest refused":            {told(2, "newest", "", "true, false, false")},
+	"replaced in word only":        {told(2, "replace", "", "false, true, false")},
+	"refused beside what waits":    {told(2, "replace", "", "true, false, false")},
+	"newest refused":               {told(2, "newest", "", "true, false, false")},
+	"transition not recorded once": {recording, intended(step.Next, "{}", 0, true), transition},
+	"recorded otherwise": {recording, intended(step.Next, "{}", 0, true), transition,
+		`INSERT INTO gendurable.history (instance, visit, kind, step, to_step) VALUES (2, 3, 'next', 's', 'elsewhere')`},
+	"recorded though it was none": {recording, `INSERT INTO gendurable.history (instance, visit, kind, step) VALUES (2, 3, 'done', 's')`},
+	"verb not recorded once":      {moved(`{"id":2,"status":"failed"}`, `{"id":2,"status":"runnable"}`)},
+	"verb that changed nothing":   {`INSERT INTO gendurable.history (instance, kind, actor) VALUES (2, 'admin.cancel', 'ada')`},
 }
 
 // Every invariant fires on a violation, and none on an empty database.

@@ -11,7 +11,7 @@ import (
 
 const (
 	// lostClaim notes that the subject's claim was taken away.
-	lostClaim = `INSERT INTO gendurable.lost_claims (partition_key, worker, claim_token) VALUES ('k', 'w', 11)`
+	lostClaim = `INSERT INTO gendurable.lost_claims (partition_key, worker, claim_token) VALUES ('k', '` + owner + `', 11)`
 	another   = "w2"
 )
 
@@ -19,8 +19,8 @@ const (
 // its liveness lock.
 var (
 	vacant []string
-	living = []string{`INSERT INTO interleave.alive VALUES ('w')`,
-		`SELECT pg_advisory_lock_shared(hashtextextended('gendurable gendurable w', 0))`}
+	living = []string{`INSERT INTO interleave.alive VALUES ('` + owner + `')`,
+		`SELECT pg_advisory_lock_shared(hashtextextended('gendurable gendurable ` + owner + `', 0))`}
 )
 
 // taken is the world of a claim that was taken away while its step ran. The next of its key may be

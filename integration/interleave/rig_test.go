@@ -72,6 +72,7 @@ var resetSQL = []string{
 	`DELETE FROM interleave.booked`, `DELETE FROM interleave.owned`, `DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
 	`DELETE FROM gendurable.lost_claims`, `DELETE FROM interleave.taken`, `DELETE FROM interleave.alive`, `DELETE FROM interleave.landed`, `DELETE FROM interleave.asked`, `DELETE FROM interleave.edited`,
 	`DELETE FROM gendurable.kept_signals`, `DELETE FROM interleave.shelf`, `DELETE FROM interleave.shelved`, `DELETE FROM interleave.looked`,
+	`DELETE FROM gendurable.history`, `DELETE FROM gendurable.recorded_machines`,
 	`SELECT pg_advisory_unlock_all()`,
 	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM gendurable.windows`, `DELETE FROM interleave.ruling`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
 	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
@@ -87,7 +88,7 @@ func (r *rig) reset(ctx context.Context, w *world) error {
 		if _, err := r.monitor.Exec(ctx, `VACUUM gendurable.gen_durable, gendurable.signals, interleave.change, interleave.letter,
 		  interleave.outcome, interleave.claimed, interleave.sent, interleave.held, interleave.stale, interleave.inserted, interleave.booked, interleave.owned,
 		  gendurable.schedules, interleave.plan, interleave.firing, interleave.tried,
-		  gendurable.kept_signals, interleave.shelf, interleave.shelved, gendurable.lost_claims, interleave.taken, interleave.alive, interleave.landed, interleave.asked, interleave.edited, gendurable.history`); err != nil {
+		  gendurable.kept_signals, interleave.shelf, interleave.shelved, gendurable.lost_claims, interleave.taken, interleave.alive, interleave.landed, interleave.asked, interleave.edited, gendurable.history, gendurable.recorded_machines`); err != nil {
 			return fmt.Errorf("vacuum: %w", err)
 		}
 	}
@@ -165,6 +166,9 @@ type play struct {
 func (p *play) run(ctx context.Context) error {
 	p.waits, p.waited = make([]bool, len(p.schedule.verbs)), make([]bool, len(p.schedule.verbs))
 	for i, v := range p.schedule.verbs {
+		if err := p.rig.cast[i].hear(ctx, p.schedule.world.recorded); err != nil {
+			return err
+		}
 		p.rig.cast[i].begin(ctx, v)
 		if _, err := p.settle(ctx, i); err != nil {
 			return err

@@ -30,6 +30,8 @@ type session struct {
 	line           *store.Line
 	turn           chan struct{} // something happened
 
+	recorded bool // the store's sweeps record; so do the outcomes of this session
+
 	mu        sync.Mutex
 	gated     bool // statements wait for release
 	gates     []*gate
@@ -202,7 +204,7 @@ const slowly = 2 * time.Second
 // commit does what the committer does with one batch: it uses the fast lane, and then the slow lane
 // for the outcomes that were left out, each attempt under a mark of its own.
 func (s *session) commit(ctx context.Context, worker string, entries []store.Entry, slow bool) {
-	c := &committing{session: s, worker: worker, entries: entries}
+	c := &committing{session: s, worker: worker, entries: s.noted(entries...)}
 	if slow {
 		c.wait = slowly
 	}
@@ -282,6 +284,7 @@ func (c *committing) conclude(ctx context.Context) error {
 // transact does what the executor does with a step's own transaction, whose function writes a row
 // of the application.
 func (s *session) transact(ctx context.Context, worker string, e store.Entry) {
+	e = s.noted(e)[0]
 	once := func(ctx context.Context) error {
 		mark := uuid.NewString()
 		s.facts.owned = append(s.facts.owned, []any{mark})

@@ -98,7 +98,7 @@ func lostMark(outcome string) string { return uuid.NewSHA1(uuid.Nil, []byte(outc
 // still on its way, or lost.
 func loses(name string, e store.Entry) verb {
 	return verb{name: "lost: " + name, family: "commit, answer lost", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
-		c := &committing{session: s, worker: owner, entries: []store.Entry{e}}
+		c := &committing{session: s, worker: owner, entries: s.noted(e)}
 		if e.Keyed() {
 			c.wait = slowly
 		}
@@ -113,7 +113,7 @@ func loses(name string, e store.Entry) verb {
 // the rows, as far as nobody holds them, and commits again the outcomes that are not there.
 func resolves(name string, e store.Entry) verb {
 	return verb{name: "resolve: " + name, family: "resolve", touches: touches(&e), quick: !e.Keyed(), run: func(ctx context.Context, s *session) {
-		c := &committing{session: s, worker: owner, entries: []store.Entry{e}, marks: []string{lostMark(name)}}
+		c := &committing{session: s, worker: owner, entries: s.noted(e), marks: []string{lostMark(name)}}
 		if e.Keyed() {
 			c.wait = slowly
 		}

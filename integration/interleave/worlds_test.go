@@ -21,12 +21,13 @@ type world struct {
 	verbs     []verb
 	claimable bool            // the subject is runnable, so a claim finds something
 	heeds     bool            // workers heed gates here
+	recorded  bool            // the history keeps the transitions of all instances
 	only      func(verb) bool // if not nil, only pairs with such a verb run here: another world has the others
 }
 
 // owner is the worker that holds the claims of a world, and that claims again. So a fence by worker
 // alone does not suffice.
-const owner = "w"
+const owner = "00000000-0000-0000-0000-0000000000aa"
 
 // These are the rows of all worlds. The parent's id is the lowest, since all waiters lock in
 // ascending order.
@@ -61,8 +62,8 @@ func signal(id, target int64, name, dedup string) string {
 }
 
 var (
-	executing = []string{"status", "'executing'", "locked_by", "'w'", "lease_expires_at", "now() + interval '30 s'"}
-	expired   = []string{"status", "'executing'", "locked_by", "'w'", "lease_expires_at", "now() - interval '1 s'"}
+	executing = []string{"status", "'executing'", "locked_by", "'" + owner + "'", "lease_expires_at", "now() + interval '30 s'"}
+	expired   = []string{"status", "'executing'", "locked_by", "'" + owner + "'", "lease_expires_at", "now() - interval '1 s'"}
 	addressed = []string{"partition_key", "'k'", "correlation_key", "'x'",
 		"correlation_scope", "'{runnable,executing,awaiting_signal,awaiting_children}'", "visit", "3", "depth", "1",
 		"eligible_at", "now() - interval '10 s'"}
@@ -290,7 +291,7 @@ func worlds() []world {
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
 		taken("lingering", living), taken("vacant", vacant), families(), quorum(), graveyard(), scheduled(), fired(), windowed(),
-	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping()})...)
+	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping(), recorded()})...)
 }
 
 // unanswered is the world of commits whose answer does not come. They take effect at any time, or

@@ -118,6 +118,14 @@ var mutants = []mutant{
 	{"seats that nobody pays", "gate_seat.go", "<debt> + c.count)", "<debt> + 0 * c.count)"},
 	{"a run begins beside its gate", "gate.go", "(r.run AND g.run_gate IS NULL OR NOT r.run AND NOT", "(NOT r.run AND NOT"},
 	{"a run that has ended keeps its place", "gate_line.go", "g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL", "g.run_gate = x.k AND g.run_place IS NOT NULL"},
+	{"history of the visit that began", "history.go", "AS at, u.visit, u.took", "AS at, g.visit, u.took"},
+	{"history of the next attempt", "history.go", "AS waited, l.attempt, g.fsm_version", "AS waited, g.attempt, g.fsm_version"},
+	{"history of every recorded machine's sweep, whatever the machine", "history.go", "ON r.machine = h.fsm", "ON r.machine <> ''"},
+	{"history of a crash as of the next attempt", "history.go", "\"g.attempt - 1\"", "\"g.attempt\""},
+	{"history of an end that was turned, as it was wanted", "history.go", "CASE WHEN g.visit > u.visit THEN 'next' ELSE u.kind END", "u.kind"},
+	{"history of ends in doubt, though stale", "history.go", "WHERE g.commit_id = $2::uuid`", "WHERE $2::uuid IS NOT NULL`"},
+	{"history of signals that were given", "commit_riders.go", "AND d.id <> ALL(coalesce($3::bigint[], '{}')) GROUP", "AND $3::bigint[] IS NOT NULL GROUP"},
+	{"verbs that nobody recorded", "audit.go", "WHERE x.id = u.id OFFSET 0) g`", "WHERE x.id = u.id AND x.status = 'done' OFFSET 0) g`"},
 	{"lease of the claim only", "lease.go", "SET lease_expires_at = (SELECT clock_timestamp()) + $4::bigint * interval '1 microsecond'", "SET lease_expires_at = g.lease_expires_at + 0 * $4::bigint * interval '1 microsecond'"},
 }
 

@@ -210,7 +210,7 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 		for c := range d.outcome.Children {
 			d.outcome.Children[c].UID = p.uid()
 		}
-		entries[n] = store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}
+		entries[n] = p.noted(store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}, d.Machine)
 		batch[n] = model.Entry{Claim: d.Claim, Outcome: d.outcome, Keep: d.keep}
 		if len(d.outcome.Children) > 0 {
 			parents = append(parents, d.real.ID)
@@ -278,7 +278,7 @@ func (p *pair) transact(d decision) (kept []claim) {
 	for c := range d.outcome.Children {
 		d.outcome.Children[c].UID = p.uid()
 	}
-	entry := store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}
+	entry := p.noted(store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}, d.Machine)
 	batch := []model.Entry{{Claim: d.Claim, Outcome: d.outcome, Keep: d.keep}}
 	ctx, cancel := p.context()
 	defer cancel()

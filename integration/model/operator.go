@@ -19,6 +19,7 @@ func (w *World) Redrive(id ID) bool {
 	if i.Expiry <= w.Now { // otherwise it would fail again at once
 		i.Expiry = Never
 	}
+	w.operated(i, "retry")
 	return true
 }
 
@@ -42,6 +43,7 @@ func (w *World) cancel(i *Instance) bool {
 	i.unclaim()
 	w.remember(i, "cancel", "cancelled", "")
 	i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "cancelled", w.Now, "cancelled", Never, false
+	w.operated(i, "cancel")
 	return true
 }
 
@@ -76,6 +78,7 @@ func (w *World) Pause(id ID) bool {
 		return false
 	}
 	i.Paused = true
+	w.operated(i, "pause")
 	return true
 }
 
@@ -86,6 +89,7 @@ func (w *World) Resume(id ID) bool {
 		return false
 	}
 	i.Paused, i.Stray = false, false
+	w.operated(i, "resume")
 	return true
 }
 
@@ -96,6 +100,7 @@ func (w *World) RunNow(id ID) bool {
 		return false
 	}
 	i.EligibleAt, i.Stray = w.Now, false
+	w.operated(i, "run_now")
 	return true
 }
 
@@ -106,6 +111,7 @@ func (w *World) Reschedule(id ID, at Moment) bool {
 		return false
 	}
 	i.EligibleAt, i.Stray = max(at, w.Now), false
+	w.operated(i, "reschedule")
 	return true
 }
 

@@ -76,7 +76,9 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 		if w.waits(i, e) {
 			e.turned = true
 		}
+		was := *i
 		w.decide(i, e)
+		w.happened(&was, i, e)
 	})
 	each(w.consume)
 	each(w.spawn)
@@ -172,6 +174,7 @@ func (w *World) consume(i *Instance, e *Entry) {
 	case Await:
 		w.recheck(i, e)
 	case Finish:
+		w.unread(i, &e.Claim)
 		w.deleteSignals(func(s *Signal) bool { return s.Target == i.ID })
 	case Retry, Again, Stop:
 	}

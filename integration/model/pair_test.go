@@ -132,6 +132,7 @@ func newPair(t logger, w *world) *pair {
 		gendurable.gate_keys`)
 	p.setClock()
 	p.declare()
+	p.record("")
 	ctx, cancel := p.context()
 	defer cancel()
 	_, err := w.keeper.Exec(ctx, `SELECT pg_advisory_unlock_all()`)

@@ -23,11 +23,11 @@ const (
 )
 
 // TestOneWorker runs histories of a single worker.
-func TestOneWorker(t *testing.T) { check(t, worker{name: "one", machines: machines}) }
+func TestOneWorker(t *testing.T) { check(t, worker{name: nameOf("one"), machines: machines}) }
 
 // TestThreeWorkers runs histories of three workers, two of which do not know all machines.
 func TestThreeWorkers(t *testing.T) {
-	check(t, worker{name: "one", machines: machines}, worker{name: "two", machines: machines[:1]}, worker{name: "three", machines: machines[1:]})
+	check(t, worker{name: nameOf("one"), machines: machines}, worker{name: nameOf("two"), machines: machines[:1]}, worker{name: nameOf("three"), machines: machines[1:]})
 }
 
 func TestMain(m *testing.M) {
@@ -63,6 +63,7 @@ func check(t *testing.T, workers ...worker) {
 		if h.gated = h.flip("gates"); h.gated {
 			h.setGates()
 		}
+		h.record(one(h, []string{"", "a"}, "recorded machine"))
 		h.inserts()
 		t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { h.compare() }, "operation": func(t *rapid.T) { h.t = t; h.operate() }})
 		h.end()

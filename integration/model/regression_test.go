@@ -26,9 +26,9 @@ func newHistory(t *testing.T) *pair {
 }
 
 var (
-	everyone = worker{name: "everyone", machines: machines}
-	newcomer = worker{name: "newcomer", machines: machines[1:]}
-	veteran  = worker{name: "veteran", machines: machines[:1]}
+	everyone = worker{name: nameOf("everyone"), machines: machines}
+	newcomer = worker{name: nameOf("newcomer"), machines: machines[1:]}
+	veteran  = worker{name: nameOf("veteran"), machines: machines[:1]}
 )
 
 // plain returns the spec of an instance of the first machine, in queue "pay".

@@ -24,6 +24,7 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		if over {
 			text = fmt.Sprintf("lost its worker %d times at step %s: over the crash limit", i.Crashes+1, i.Step)
 		}
+		was := *i
 		w.remember(i, "crash", text, i.Worker)
 		w.lose(i)
 		i.unclaim()
@@ -31,11 +32,13 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		i.Crashes++
 		if over {
 			i.Status, i.Failure, i.FinishedAt, i.LastError = Failed, "crashes", w.Now, text
+			w.swept(&was, i, "crash", text)
 			ended = append(ended, i)
 			failed = append(failed, i.ID)
 			continue
 		}
 		i.Status = Runnable
+		w.swept(&was, i, "crash", text)
 		if i.Crashes > 1 { // the first reap keeps the place in the queue
 			i.EligibleAt = w.after(reapDelay(i.Crashes))
 		}
@@ -88,6 +91,7 @@ func (w *World) Expire(say func(Moment) string) (failed []ID) {
 		}
 		w.remember(i, "deadline", text, "")
 		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
+		w.swept(i, i, "deadline", text)
 		failed = append(failed, i.ID)
 	}
 	w.join(late...)

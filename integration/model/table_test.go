@@ -39,6 +39,7 @@ func (p *pair) compareTables() {
 	require.Len(p, got, len(want), "rows")
 	p.compareSignals()
 	p.compareLost()
+	p.compareHistory()
 }
 
 func (p *pair) compareLost() {

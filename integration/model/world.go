@@ -199,6 +199,8 @@ type World struct {
 	held      map[ID]bool // rows that a stranger's transaction has locked
 	gates     []Gate
 	debts     map[string]debt // by key of a gate
+	recorded  string          // the machine whose transitions the history keeps; "": none
+	history   []Happened
 }
 
 // Advance lets time pass.

@@ -181,6 +181,18 @@ FROM soak.event e
 WHERE e.kind = 'committed' AND NOT EXISTS (SELECT FROM soak.outcome o
   WHERE o.id = e.id AND o.old_token = e.token AND o.old_visit = e.visit AND o.kind = e.outcome);
 
+-- Each outcome that was committed is in the history once, in its own transaction, and nothing else is. A sweep of a process that has not
+-- polled yet may not know that it has to record.
+CREATE VIEW soak.check_recorded AS
+SELECT format('%s %s, token %s, visit %s: %s is in the history %s times', o.fsm, o.id, o.old_token, o.old_visit, o.kind, h.times) AS violation
+FROM soak.outcome o CROSS JOIN LATERAL (SELECT count(*) AS times FROM gendurable.history h
+  WHERE h.instance = o.id AND h.visit = o.old_visit AND h.xmin::text::bigint = o.xid % 4294967296 AND strpos(h.kind, '.') = 0) h
+WHERE o.kind NOT IN ('release', 'cancel') AND (h.times > 1 OR h.times = 0 AND o.kind <> 'reap')
+UNION ALL
+SELECT format('%s of %s at visit %s was recorded, and never happened', h.kind, h.instance, h.visit)
+FROM gendurable.history h WHERE strpos(h.kind, '.') = 0 AND h.kind <> 'deadline'
+  AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = h.instance AND h.xmin::text::bigint = o.xid % 4294967296);
+
 -- The chain of an instance: each change begins where the one before it ended, tokens grow and change with claims only, visits grow by one.
 CREATE VIEW soak.check_chain AS
 SELECT format('instance %s at %s: %s', id, seq, what) AS violation

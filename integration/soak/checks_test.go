@@ -39,6 +39,10 @@ var breaches = map[string][]string{
 		`UPDATE soak.change SET status = 'done' WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'retry')`,
 	},
 	"acknowledged": {`DELETE FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.outcome WHERE kind = 'next')`},
+	"recorded": {
+		`DELETE FROM gendurable.history WHERE kind = 'next'`,
+		`INSERT INTO gendurable.history (instance, visit, kind, step) SELECT instance, visit, 'done', step FROM gendurable.history WHERE kind = 'next' LIMIT 1`,
+	},
 	"chain": {
 		`DELETE FROM soak.change WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I')`,
 		`UPDATE soak.change SET old_n = old_n + 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'U')`,

@@ -115,8 +115,8 @@ func (r role) playWorker(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 		Pool: pool, Machines: player{log}.definitions(r.Old),
 		Queues:    map[string]engine.Queue{"default": {Concurrency: 10}, "post": {Concurrency: 10}, "narrow": {Concurrency: 2}},
 		Logger:    slog.New(obedience{slog.Default().Handler(), log}),
-		Schedules: schedules(),
-		Lease:     lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
+		Schedules: schedules(), History: fsm.KeepTransitions,
+		Lease: lease, Heartbeat: heartbeat, Reap: reap, DrainTimeout: 10 * time.Second, DrainGrace: 3 * time.Second,
 		Hooks: []engine.Hooks{{
 			Step: func(_ context.Context, e engine.StepEvent) {
 				if i := e.Instance; e.Outcome != fsm.OutcomeNone {
