@@ -81,8 +81,9 @@ func TestAnOutcomeWhoseCommitIsCutOffIsAppliedOnce(t *testing.T) {
 				require.EqualValues(t, 1, starts.Load(), "the step ran again")
 				require.Equal(t, outcome.visit, i.Visit)
 				require.LessOrEqual(t, ends.Load(), int64(1))
-				// The engine reads from the row whether the commit took effect. If a claim has found the row first, the
-				// next step's commit may have left its own mark there, and the engine says that it cannot tell.
+				// The engine reads from the row whether the commit took effect. If a claim has found the row
+				// first, the next step's commit may have left its own mark there, and the engine says that it
+				// cannot tell.
 				late := len(stale) // read first: a doubt is logged before its hook is called
 				doubts := log.lines("level=WARN", "cannot be told from a stale one")
 				require.LessOrEqual(t, late, len(doubts))

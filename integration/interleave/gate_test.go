@@ -261,9 +261,10 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // snapshot. The rows that the reads find are hints that are verified later. Statements that
 // consume signals name them by id, and nobody else's statement names them. The note of a lost
 // claim is seen by nobody before its COMMIT. A claim reads its own rows, which only the end of the
-// claim changes, and that may as well come after it has read the inbox. The audit of a verb
-// reads rows that the verb has locked, as the history of an end does that a signal may turn. A claim counts seats, and pays, under the lock of a gate. An
-// inserter has locked the windows that it settles. A COMMIT after reads ends nothing.
+// claim changes, and that may as well come after it has read the inbox. The audit of a verb reads
+// rows that the verb has locked, as the history of an end does that a signal may turn. A claim
+// counts seats, and pays, under the lock of a gate. An inserter has locked the windows that it
+// settles. A COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "audit": true, "history unless": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
 	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, commitOfReads: true}
 
