@@ -60,10 +60,10 @@ func check(t *testing.T, workers ...worker) {
 		for n := range workers {
 			h.actors = append(h.actors, &actor{worker: workers[n]})
 		}
+		h.record(one(h, []string{"", "a"}, "recorded machine"))
 		if h.gated = h.flip("gates"); h.gated {
 			h.setGates()
 		}
-		h.record(one(h, []string{"", "a"}, "recorded machine"))
 		h.inserts()
 		t.Repeat(map[string]func(*rapid.T){"": func(*rapid.T) { h.compare() }, "operation": func(t *rapid.T) { h.t = t; h.operate() }})
 		h.end()
