@@ -665,10 +665,12 @@ SELECT 'verb that changed nothing', format('%s of instance %s', h.kind, h.instan
 FROM interleave.happened h WHERE h.actor IS NOT NULL AND h.subject IS NULL
   AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = h.instance AND h.xid = m.xid::xid);
 
-CREATE VIEW interleave.broken AS
+-- What is broken without gates, which cost a third of all, and at all.
+CREATE VIEW interleave.broken_ungated AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
 UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
-UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost UNION ALL SELECT * FROM interleave.broken_gate
+UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost
 UNION ALL SELECT * FROM interleave.broken_edit
 UNION ALL SELECT * FROM interleave.broken_rule UNION ALL SELECT * FROM interleave.broken_shelf
 UNION ALL SELECT * FROM interleave.broken_history;
+CREATE VIEW interleave.broken AS SELECT * FROM interleave.broken_ungated UNION ALL SELECT * FROM interleave.broken_gate;

@@ -319,7 +319,11 @@ func (p *play) judge(ctx context.Context) error {
 			p.unharmed(1 - i)
 		}
 	}
-	b.Queue(`SELECT name || ': ' || detail FROM interleave.broken ORDER BY 1`).Query(func(rows pgx.Rows) error {
+	broken := `SELECT name || ': ' || detail FROM interleave.broken_ungated ORDER BY 1`
+	if p.schedule.world.heeds { // only there are gates
+		broken = `SELECT name || ': ' || detail FROM interleave.broken ORDER BY 1`
+	}
+	b.Queue(broken).Query(func(rows pgx.Rows) error {
 		found, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		p.broken = append(p.broken, found...)
 		return err
