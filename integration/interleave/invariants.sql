@@ -658,7 +658,8 @@ FROM interleave.happened h WHERE strpos(h.kind, '.') = 0
 UNION ALL
 SELECT 'verb not recorded once', format('of instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE (m.marked AND EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = (m.n).commit_id AND u.kind = 'cancel')
-    OR m.was = 'failed' AND m.is = 'runnable' OR (m.o).paused <> (m.n).paused)
+    OR m.was = 'failed' AND m.is = 'runnable' OR (m.o).paused <> (m.n).paused
+    AND NOT (m.was = 'executing' AND m.is = 'runnable')) -- a worker gives back, paused, what it cannot convert: no verb
   AND (SELECT count(*) FROM interleave.happened h WHERE h.instance = m.id AND h.xid = m.xid::xid AND h.actor IS NOT NULL) <> 1
 UNION ALL
 SELECT 'verb that changed nothing', format('%s of instance %s', h.kind, h.instance)
