@@ -114,7 +114,7 @@ var mutants = []mutant{
 	{"a key owes nothing", "gate_line.go", "max(p.debt) + sum(p.cost)", "max(p.debt) + 0 * sum(p.cost)"},
 	{"all keys owe nothing", "gate_line.go", "max(p.owes) + sum(p.cost)", "max(p.owes) + 0 * sum(p.cost)"},
 	{"no debt is paid off", "gate_line.go", "* 1000000 * <n>::float8", "* 0 * <n>::float8"},
-	{"seats that nobody counts", "gate_seat.go", "r.places - cardinality(h.taken), floor", "r.places, floor"},
+	{"seats that nobody counts", "gate_seat.go", "AND g.seat IS NOT NULL) AS taken", "AND g.seat < 0) AS taken"},
 	{"seats that nobody pays", "gate_seat.go", "<debt> + c.count)", "<debt> + 0 * c.count)"},
 	{"a run begins beside its gate", "gate.go", "(r.run AND g.run_gate IS NULL OR NOT r.run AND NOT", "(NOT r.run AND NOT"},
 	{"a run that has ended keeps its place", "gate_line.go", "g.run_gate = x.k AND g.run_place IS NOT NULL AND g.finished_at IS NULL", "g.run_gate = x.k AND g.run_place IS NOT NULL"},
