@@ -138,6 +138,6 @@ func ExampleConfig_driver() {
 	defer shop.close()
 	names = nil
 	_, err := shop.eng.Insert(context.Background(), checkout.New(order{ID: 42}))
-	fmt.Println(names, err)
-	// Output: [begin settings insert commit] <nil>
+	fmt.Println(names, err) // the first insert also asks whether its role may read the gates
+	// Output: [begin settings may read gates insert commit] <nil>
 }
