@@ -1,0 +1,95 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+// policy is the Content-Security-Policy of all answers: nothing inline, nothing from elsewhere.
+func policy(frames []string) string {
+	who := "'none'"
+	if len(frames) > 0 {
+		who = strings.Join(frames, " ")
+	}
+	return "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"form-action 'self'; base-uri 'none'; frame-ancestors " + who
+}
+
+// guard stands before everything that is served. It sets the headers that keep browsers from
+// mischief, refuses what another site's page sends, asks who it is and what they may, bounds the
+// body and the time, and puts access and actor into the context.
+func (s *server) guard(next http.Handler) (http.Handler, error) {
+	cross := http.NewCrossOriginProtection()
+	for n, origin := range s.TrustedOrigins {
+		if err := cross.AddTrustedOrigin(origin); err != nil {
+			return nil, &OptionError{fmt.Sprintf("TrustedOrigins[%d]", n), err}
+		}
+	}
+	authorize := s.Authorize
+	if authorize == nil {
+		authorize = func(r *http.Request) (Access, error) { return loopback(r), nil } //nolint:unparam // as Options.Authorize
+	}
+	csp := policy(s.Frames)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if len(s.Frames) == 0 {
+			h.Set("X-Frame-Options", "DENY")
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
+			h.Set("Allow", "GET, HEAD, POST")
+			s.refuse(w, r, http.StatusMethodNotAllowed, "The dashboard answers GET, HEAD and POST.")
+			return
+		}
+		if err := cross.Check(r); err != nil {
+			s.refuse(w, r, http.StatusForbidden, "This request comes from a page of another site.")
+			return
+		}
+		access, err := authorize(r)
+		if err != nil {
+			s.log.Warn("dashboard: not authorized", slog.String("path", r.URL.Path), slog.Any("error", err))
+		}
+		if err != nil || access.Level <= None {
+			s.refuse(w, r, http.StatusForbidden, s.closed())
+			return
+		}
+		if r.Method == http.MethodPost && access.Level < Operate {
+			s.refuse(w, r, http.StatusForbidden, "You may read here, not change anything.")
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBodyBytes)
+		ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
+		defer cancel()
+		ctx = context.WithValue(ctx, accessKey{}, access)
+		if access.Actor != "" {
+			ctx = engine.WithActor(ctx, access.Actor)
+		}
+		next.ServeHTTP(w, r.WithContext(ctx))
+	}), nil
+}
+
+// closed says why somebody without access is refused.
+func (s *server) closed() string {
+	if s.Authorize != nil {
+		return "You have no access here."
+	}
+	return "Only requests from this machine are served, addressed to localhost and not through a proxy. " +
+		"Options.Authorize opens the dashboard to others."
+}
+
+// refuse answers without a page: who has no access learns nothing else.
+func (*server) refuse(w http.ResponseWriter, _ *http.Request, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	fmt.Fprintln(w, text)
+}

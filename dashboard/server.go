@@ -1,0 +1,98 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"path"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// server is what all handlers share.
+type server struct {
+	Options
+
+	engine *engine.Engine
+	log    *slog.Logger
+	heavy  chan struct{} // one place for each heavy read that runs
+	shared shared        //nolint:unused // reads of pages go through it
+}
+
+// New returns the handler of an engine's dashboard. The engine may be a client, and has to outlive
+// the handler.
+//
+// Errors: an *[OptionError] for each wrong field, joined.
+func New(eng *engine.Engine, o Options) (http.Handler, error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	s := &server{Options: o, engine: eng, log: slog.Default(), heavy: make(chan struct{}, o.Heavy)}
+	mux := http.NewServeMux()
+	s.routes(mux)
+	guarded, err := s.guard(mux)
+	if err != nil {
+		return nil, err
+	}
+	rooted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "" { // mounted below a path, and asked for without the slash: relative links need it
+			w.Header().Set("Location", path.Base(requested(r))+"/")
+			w.WriteHeader(http.StatusPermanentRedirect)
+			return
+		}
+		guarded.ServeHTTP(w, r)
+	})
+	if o.Base != "" {
+		return http.StripPrefix(o.Base, rooted), nil
+	}
+	return rooted, nil
+}
+
+// requested is the path that was asked for, before prefixes were stripped.
+func requested(r *http.Request) string {
+	for n, c := range r.RequestURI {
+		if c == '?' {
+			return r.RequestURI[:n]
+		}
+	}
+	return r.RequestURI
+}
+
+// weigh waits for a place for a heavy read. Call the function that it returns after the read.
+func (s *server) weigh(ctx context.Context) (done func(), err error) {
+	select {
+	case s.heavy <- struct{}{}:
+		return func() { <-s.heavy }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// visible returns what of a document the access of ctx and Options.Show let see; nil: nothing. The
+// engine's codec has stored it: what is not plain JSON by itself is shown as the codec left it.
+func (s *server) visible(ctx context.Context, machine, field string, v json.RawMessage) (shown json.RawMessage) {
+	if len(v) == 0 || accessOf(ctx).Level < Read {
+		return nil
+	}
+	if s.Show == nil {
+		return v
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.log.Error("dashboard: Options.Show panicked", slog.Any("panic", fault), slog.String("field", field))
+			shown = nil
+		}
+	}()
+	if shown = s.Show(machine, field, append(json.RawMessage(nil), v...)); !json.Valid(shown) {
+		return nil
+	}
+	return shown
+}
+
+// seen reports whether the access of ctx covers an instance.
+//
+//nolint:unused // for pages of instances
+func seen(ctx context.Context, i fsm.RawInstance) bool { return accessOf(ctx).sees(i.Queue, i.Machine) }

@@ -1,0 +1,87 @@
+package dashboard
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// maxShared is how many answers are kept for others.
+const maxShared = 512
+
+// shared keeps answers of the database for everyone who asks the same within an interval: a page
+// that is open in twenty tabs costs what it costs in one. The zero value is ready.
+type shared struct {
+	mu      sync.Mutex
+	answers map[string]*answer
+}
+
+// answer is one read. The fields are set before done is closed, and not changed after it.
+type answer struct {
+	done  chan struct{}
+	value any
+	err   error
+	at    time.Time // when it was there
+}
+
+// once returns the answer to a question which somebody got at most maxAge ago, or asks. Who comes
+// while it is asked waits for that answer. The read has a context of its own, of the time limit
+// given: an asker who goes away takes nothing from the others. Errors are not kept. The key names
+// all that the answer depends on. All askers share the answer: it is not to be changed, and the
+// caller decides who may see what of it.
+func once[T any](ctx context.Context, s *shared, key string, maxAge, limit time.Duration, ask func(context.Context) (T, error)) (T, time.Time, error) {
+	s.mu.Lock()
+	a := s.answers[key]
+	if a == nil || a.stale(maxAge) {
+		a = &answer{done: make(chan struct{})}
+		s.keep(key, a, maxAge)
+		go func() {
+			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+			defer cancel()
+			a.value, a.err = ask(own)
+			a.at = time.Now()
+			close(a.done)
+		}()
+	}
+	s.mu.Unlock()
+	var none T
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+		return none, time.Time{}, context.Cause(ctx)
+	}
+	if a.err != nil {
+		return none, time.Time{}, a.err
+	}
+	value, _ := a.value.(T)
+	return value, a.at, nil
+}
+
+// stale reports whether an answer is no good for who comes now. One that is still awaited is good.
+func (a *answer) stale(maxAge time.Duration) bool {
+	select {
+	case <-a.done:
+		return a.err != nil || time.Since(a.at) >= maxAge
+	default:
+		return false
+	}
+}
+
+// keep stores an answer, and forgets those that are too old. Where too many are left, it forgets
+// all: they only save reads.
+func (s *shared) keep(key string, a *answer, maxAge time.Duration) {
+	if s.answers == nil {
+		s.answers = map[string]*answer{}
+	}
+	if len(s.answers) >= maxShared {
+		for k, old := range s.answers {
+			if old.stale(maxAge) {
+				delete(s.answers, k)
+			}
+		}
+		if len(s.answers) >= maxShared {
+			clear(s.answers)
+		}
+	}
+	s.answers[key] = a
+}
