@@ -145,3 +145,55 @@ func ExampleEngine_Errors() {
 	// stop start 0 no such order
 	// <nil>
 }
+
+// What fails, and how often. Errors that differ in their numbers only are one group.
+func ExampleEngine_Failures() {
+	failing := fsm.Declare[order, receipt]("failing")
+	shop := openShop(func(c *engine.Config) {
+		c.Machines = append(c.Machines, failing.Job(func(_ context.Context, o order) (receipt, error) {
+			return receipt{}, fsm.Permanent(fmt.Errorf("no order %d", o.ID))
+		}))
+	})
+	defer shop.close()
+	ctx := context.Background()
+	for _, n := range []int64{41, 42} {
+		id, err := shop.eng.Insert(ctx, failing.New(order{ID: n}))
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if _, err := shop.eng.Wait(ctx, id); err != nil {
+			fmt.Println(err)
+		}
+	}
+	found, err := shop.eng.Failures(ctx, engine.FailuresOptions{Machine: "failing"})
+	for _, g := range found.Groups {
+		fmt.Println(g.Count, g.Machine, g.Step, g.Failure, g.Error)
+	}
+	fmt.Println(found.More, err)
+	// Output:
+	// 2 failing start error no order 42
+	// false <nil>
+}
+
+func ExampleEngine_ChildCounts() {
+	shop := openShop()
+	defer shop.close()
+	children, err := shop.eng.ChildCounts(context.Background(), shop.place(42))
+	fmt.Println(len(children.Counts), children.AtLeast, err)
+	// Output: 0 false <nil>
+}
+
+// What waits and executes, and who works.
+func ExampleAdmin_Load() {
+	shop := openShop()
+	defer shop.close()
+	load, err := shop.eng.Admin().Load(context.Background())
+	for _, q := range load.Queues {
+		fmt.Println(q.Queue, q.Due, q.Delayed, q.Executing, q.Workers, q.PausedSince.IsZero())
+	}
+	fmt.Println(len(load.Workers), err)
+	// Output:
+	// default 0 0 0 1 true
+	// 1 <nil>
+}

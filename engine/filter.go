@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/ent/predicate"
@@ -51,6 +52,11 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 			return c, false, badQuery(name.field, "%w", err)
 		}
 	}
+	if f.ErrorText != "" {
+		if err := checkName(f.ErrorText, fsm.MaxErrorText); err != nil {
+			return c, false, badQuery("ErrorText", "%w", err)
+		}
+	}
 	switch {
 	case f.Version < 0:
 		return c, false, badQuery("Version", "%d, at least 1", f.Version)
@@ -60,16 +66,16 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 		return c, false, badQuery("Parent", "%d, at least 1", f.Parent)
 	}
 	c = store.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Key: string(f.Key), KeyPrefix: f.KeyPrefix,
-		PartitionKey: f.PartitionKey, Parent: int64(f.Parent)}
+		PartitionKey: f.PartitionKey, Parent: int64(f.Parent), ErrorText: f.ErrorText}
 	for i, s := range f.Status {
 		if !slices.Contains(fsm.Statuses(), s) {
-			return c, false, badQuery(fmt.Sprintf("Status[%d]", i), "%.80q is no status", string(s))
+			return c, false, badQuery(fmt.Sprintf("Status[%d]", i), "%.80q is no status, want one of %s", string(s), listed(fsm.Statuses()))
 		}
 		c.Statuses = append(c.Statuses, string(s))
 	}
 	for i, k := range f.Failure {
 		if !slices.Contains(failures, k) {
-			return c, false, badQuery(fmt.Sprintf("Failure[%d]", i), "%.80q is no kind of failure", string(k))
+			return c, false, badQuery(fmt.Sprintf("Failure[%d]", i), "%.80q is no kind of failure, want one of %s", string(k), listed(failures))
 		}
 		c.Failures = append(c.Failures, string(k))
 	}
@@ -85,6 +91,15 @@ func criteria(f *Filter) (c store.Filter, some bool, err error) {
 		return c, false, err
 	}
 	return c, !reflect.DeepEqual(c, store.Filter{}), nil
+}
+
+// listed returns names as text.
+func listed[T ~string](names []T) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
+	}
+	return strings.Join(texts, ", ")
 }
 
 func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Values(of))) }

@@ -26,6 +26,7 @@ type Filter struct {
 	PartitionKey   string            //
 	Labels         map[string]string // the instance has all of these, and maybe others
 	Parent         ID                // selects the children of this instance, of any round; 0: any
+	ErrorText      string            // a part of the last error, in upper or lower case, of at most MaxErrorText bytes; "": any
 	InsertedAfter  time.Time         // at this time or later; zero: any
 	InsertedBefore time.Time         // before this time; zero: any
 	All            bool              // a bulk verb without any other criterion selects every instance
@@ -36,6 +37,9 @@ const (
 	DefaultLimit = 50
 	MaxLimit     = 1000
 )
+
+// MaxErrorText is the bound of Filter.ErrorText, in bytes.
+const MaxErrorText = 256
 
 // Query is a [Filter], an order and a position in that order.
 type Query struct {

@@ -23,6 +23,8 @@ type commands struct {
 	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
+	Overview   overviewCommand  `cmd:"" help:"Show queues, workers, failures, gates and warnings at a glance."`
+	Failures   failuresCommand  `cmd:"" help:"Group the newest failures by machine, step and error, the most frequent first."`
 	Audit      auditCommand     `cmd:"" help:"List what operators' verbs have changed, newest first."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work; say what is wrong, and what to do."`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`

@@ -64,15 +64,15 @@ func TestBadValues(t *testing.T) {
 	t.Parallel()
 	h := newHost(t)
 	for text, args := range map[string][]string{
-		"Status[1]: \"gone\" is no status":    {"instance", "list", "--status", "done,gone"},
-		"Failure[0]: \"bad luck\" is no kind": {"instance", "cancel", "--failure", "bad luck"},
-		"--parent: \"me\" is no id":           {"instance", "list", "--parent", "me"},
-		"--since: \"yesterday\" is neither":   {"instance", "list", "--since", "yesterday"},
-		"After: damaged":                      {"instance", "list", "--after", "nonsense"},
-		"Labels: name \"\"":                   {"instance", "list", "--label", "=x"},
-		"Version: -1, at least 1":             {"instance", "list", "--version=-1"},
-		"--to: no version \"1\"":              {"migrate", "down", "--to", "1"},
-		"is over 100 years from now":          {"instance", "reschedule", "1", "--at", "9999-01-01T00:00:00Z"},
+		"--status: there is no \"gone\"; there are runnable":     {"instance", "list", "--status", "done,gone"},
+		"--failure: there is no \"bad luck\"; there are stopped": {"instance", "cancel", "--failure", "bad luck"},
+		"--parent: \"me\" is no id":                              {"instance", "list", "--parent", "me"},
+		"--since: \"yesterday\" is neither":                      {"instance", "list", "--since", "yesterday"},
+		"After: damaged":                                         {"instance", "list", "--after", "nonsense"},
+		"Labels: name \"\"":                                      {"instance", "list", "--label", "=x"},
+		"Version: -1, at least 1":                                {"instance", "list", "--version=-1"},
+		"--to: no version \"1\"":                                 {"migrate", "down", "--to", "1"},
+		"is over 100 years from now":                             {"instance", "reschedule", "1", "--at", "9999-01-01T00:00:00Z"},
 	} {
 		h.run(args...).is(codeUsage).complains(text)
 	}
@@ -230,7 +230,7 @@ func TestCompletion(t *testing.T) {
 		h.in("completion", shell).is(codeDone).says("gendurable complete --")
 	}
 	for want, words := range map[string][]string{
-		"audit\nbench\ncompletion\ndev\ndoctor\ngate\ninstance\nmachine\nmigrate\nqueue\nschedule\ntop\nversion\nworker\n": {""},
+		"audit\nbench\ncompletion\ndev\ndoctor\nfailures\ngate\ninstance\nmachine\nmigrate\noverview\nqueue\nschedule\ntop\nversion\nworker\n": {""},
 		"reschedule\nresume\nretry\nrewind\n":  {"instance", "re"},
 		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
 		"crashes\n":                            {"instance", "retry", "--failure", "cr"},

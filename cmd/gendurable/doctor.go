@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/migrations"
 )
 
@@ -45,6 +46,14 @@ func ok(format string, args ...any) finding {
 func (f finding) or(g grade, do string) finding {
 	f.Grade, f.Do = g, do
 	return f
+}
+
+// write writes the finding as text.
+func (f finding) write(w io.Writer) {
+	fmt.Fprintf(w, "%-4s  %-14s %s\n", f.Grade, f.Check, printable(f.Seen, false))
+	if f.Do != "" {
+		fmt.Fprintf(w, "%21s%s\n", "→ ", printable(f.Do, false))
+	}
 }
 
 // patient is the server and the schema that the checks examine.
@@ -86,7 +95,7 @@ func usual() limits {
 		horizonWarnXIDs: 1_000_000, horizonFailXIDs: 10_000_000,
 		deadWarn: 10_000, deadFail: 1_000_000,
 		bloatLeast:  64 << 20,
-		walk:        waitingMost,
+		walk:        engine.MaxLoad,
 		unconverted: 3 * time.Second,
 	}
 }
@@ -146,15 +155,11 @@ func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) err
 		if slices.Contains(c.Skip, k.name) || k.tables && !current {
 			continue
 		}
-		f, err := k.ask(p, ctx)
-		if ctx.Err() != nil { // the findings so far are shown all the same
-			stopped = fmt.Errorf("doctor got as far as %q: %w", k.name, errors.Join(err, context.Cause(ctx)))
+		f, err := p.examine(ctx, k.name)
+		if err != nil { // the findings so far are shown all the same
+			stopped = fmt.Errorf("doctor got as far as %q: %w", k.name, err)
 			break
 		}
-		if err != nil {
-			f = finding{Seen: "could not be looked at: " + plain(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
-		}
-		f.Check = k.name
 		out.Findings = append(out.Findings, f)
 		if f.Grade == gradeFail || out.Grade == gradeOK {
 			out.Grade = f.Grade
@@ -162,10 +167,7 @@ func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) err
 	}
 	err := a.show(out, func(w io.Writer) {
 		for _, f := range out.Findings {
-			fmt.Fprintf(w, "%-4s  %-14s %s\n", f.Grade, f.Check, printable(f.Seen, false))
-			if f.Do != "" {
-				fmt.Fprintf(w, "%21s%s\n", "→ ", printable(f.Do, false))
-			}
+			f.write(w)
 		}
 	})
 	switch {
@@ -175,6 +177,20 @@ func (c *doctorCommand) Run(ctx context.Context, a *app, pool *pgxpool.Pool) err
 		return &exitError{code: codeUnmet}
 	}
 	return nil
+}
+
+// examine makes one check. Its only error is that the time is up.
+func (p *patient) examine(ctx context.Context, name string) (finding, error) {
+	k := checks[slices.IndexFunc(checks, func(k check) bool { return k.name == name })]
+	f, err := k.ask(p, ctx)
+	if ctx.Err() != nil {
+		return f, errors.Join(err, context.Cause(ctx))
+	}
+	if err != nil {
+		f = finding{Seen: "could not be looked at: " + plain(err)}.or(gradeFail, "give this role the right to look, or --skip "+k.name)
+	}
+	f.Check = k.name
+	return f, nil
 }
 
 func checkNames() (names []string) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 func seconds(n int64) time.Duration { return time.Duration(n) * time.Second }
@@ -36,7 +37,7 @@ func (p *patient) leases(ctx context.Context) (finding, error) {
 // unservedSQL finds due instances in queues that are not paused and that no live worker can run, in
 // each queue as far as $2. It leaves out instances behind their partition key, since the first one
 // of the key counts.
-const unservedSQL = lanesSQL + `,
+const unservedSQL = store.LanesText + `,
 seen AS (
   SELECT r.queue, s.fsm, s.fsm_version, s.eligible_at, count(*) OVER (PARTITION BY r.queue) >= $2 AS more FROM ready r, LATERAL (
     SELECT fsm, fsm_version, eligible_at FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND pick_lane = 0 AND queue = r.queue
@@ -55,7 +56,7 @@ GROUP BY g.queue, g.fsm, g.fsm_version, c.now ORDER BY 4 DESC LIMIT 5`
 
 // straysSQL finds due instances that are set aside at a step: a worker that knows the step takes
 // them within seconds. It reads each queue as far as $2.
-const straysSQL = lanesSQL + `,
+const straysSQL = store.LanesText + `,
 seen AS (
   SELECT t.queue, s.fsm, s.fsm_version, s.aside_step, s.eligible_at, count(*) OVER (PARTITION BY t.queue) >= $2 AS more FROM stray t, LATERAL (
     SELECT fsm, fsm_version, aside_step, eligible_at FROM {s}.gen_durable

@@ -96,6 +96,7 @@ func codeOf(err error) exitCode {
 		{codeConflict, anyOf(engine.ErrConflict, engine.ErrDuplicate, engine.ErrInboxFull)},
 		{codeUsage, is[*engine.VerbError]},
 		{codeUsage, is[*engine.QueryError]},
+		{codeUsage, is[*engine.SpecError]},
 		{codeUsage, is[*fsm.MessageError]},
 		{codeTimeout, anyOf(context.DeadlineExceeded, engine.ErrCounts)},
 		{codeNoConnection, is[*pgconn.ConnectError]},

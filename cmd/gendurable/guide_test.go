@@ -70,7 +70,7 @@ func commandTable(model *kong.Application) string {
 }
 
 // filterFlags are the flags of struct filter.
-var filterFlags = []string{"machine", "version", "step", "queue", "status", "failure", "key-prefix", "label", "partition", "parent", "since", "before"}
+var filterFlags = []string{"machine", "version", "step", "queue", "status", "failure", "key-prefix", "label", "partition", "parent", "error", "since", "before"}
 
 func isFilter(f *kong.Flag) bool { return slices.Contains(filterFlags, f.Name) }
 

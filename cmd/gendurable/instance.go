@@ -18,8 +18,10 @@ import (
 
 type instanceCommands struct {
 	List       instanceList       `cmd:"" help:"List instances, newest first, a page at a time."`
+	Insert     instanceInsert     `cmd:"" help:"Insert an instance."`
 	Get        instanceGet        `cmd:"" help:"Show all of an instance: state, result, errors, inbox."`
 	Tree       instanceTree       `cmd:"" help:"Show the ancestors and the descendants of an instance."`
+	Children   instanceChildren   `cmd:"" help:"Count the children of an instance, by round, machine and status."`
 	Why        instanceWhy        `cmd:"" help:"Say what holds an instance back."`
 	History    instanceHistory    `cmd:"" help:"Show what happened to an instance, also to one that is gone."`
 	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`
@@ -36,24 +38,25 @@ type instanceCommands struct {
 
 // filter selects instances that meet all of the given criteria.
 type filter struct {
-	Machine   string            `help:"Only those of this machine."                                                                                 placeholder:"NAME"`
-	Version   int               `help:"Only those of this version of the machine."                                                                  placeholder:"N"`
-	Step      string            `help:"Only those in this step."                                                                                    placeholder:"NAME"`
-	Queue     string            `help:"Only those in this queue."                                                                                   placeholder:"NAME"`
-	Status    []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed." placeholder:"STATUS"`
-	Failure   []string          `help:"Only those that failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline."       placeholder:"FAILURE"`
-	KeyPrefix string            `help:"Only those whose correlation key begins with this text."                                                     placeholder:"TEXT"`
-	Label     map[string]string `help:"Only those with this label; repeatable."                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
-	Partition string            `help:"Only those with this partition key."                                                                         placeholder:"KEY"`
-	Parent    string            `help:"Only children of this instance."                                                                             placeholder:"ID"`
-	Since     string            `help:"Only those inserted at or after this time, or age."                                                          placeholder:"TIME"`
-	Before    string            `help:"Only those inserted before this time, or age."                                                               placeholder:"TIME"`
+	Machine   string            `help:"Only those of this machine."                                                                                                                 placeholder:"NAME"`
+	Version   int               `help:"Only those of this version of the machine."                                                                                                  placeholder:"N"`
+	Step      string            `help:"Only those in this step."                                                                                                                    placeholder:"NAME"`
+	Queue     string            `help:"Only those in this queue."                                                                                                                   placeholder:"NAME"`
+	Status    []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed."                                 placeholder:"STATUS"`
+	Failure   []string          `help:"Only those that failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline."                                       placeholder:"FAILURE"`
+	KeyPrefix string            `help:"Only those whose correlation key begins with this text."                                                                                     placeholder:"TEXT"`
+	Label     map[string]string `help:"Only those with this label; repeatable."                                                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
+	Partition string            `help:"Only those with this partition key."                                                                                                         placeholder:"KEY"`
+	Parent    string            `help:"Only children of this instance."                                                                                                             placeholder:"ID"`
+	ErrorText string            `help:"Only those whose last error has this text in it, in upper or lower case. No index helps: give a machine, a parent or a label where you can." name:"error"          placeholder:"TEXT"`
+	Since     string            `help:"Only those inserted at or after this time, or age."                                                                                          placeholder:"TIME"`
+	Before    string            `help:"Only those inserted before this time, or age."                                                                                               placeholder:"TIME"`
 }
 
 // engine returns the filter in the engine's form. Ages count back from the server's time.
 func (f *filter) engine(at time.Time) (out engine.Filter, err error) {
 	out = engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, KeyPrefix: f.KeyPrefix, Labels: f.Label,
-		PartitionKey: f.Partition}
+		PartitionKey: f.Partition, ErrorText: f.ErrorText}
 	for _, s := range f.Status {
 		out.Status = append(out.Status, fsm.Status(s))
 	}
@@ -74,9 +77,25 @@ func (f *filter) engine(at time.Time) (out engine.Filter, err error) {
 	return out, err
 }
 
+// check refuses names that there are not.
+func (f *filter) check() error {
+	for _, one := range []struct {
+		flag  string
+		given []string
+	}{{"status", f.Status}, {"failure", f.Failure}} {
+		known := values[one.flag]()
+		for _, name := range one.given {
+			if !slices.Contains(known, name) {
+				return fmt.Errorf("--%s: there is no %q; there are %s", one.flag, name, strings.Join(known, ", "))
+			}
+		}
+	}
+	return nil
+}
+
 // given reports whether there is a criterion.
 func (f *filter) given() bool {
-	return f.Machine+f.Step+f.Queue+f.KeyPrefix+f.Partition+f.Parent+f.Since+f.Before != "" || f.Version != 0 ||
+	return f.Machine+f.Step+f.Queue+f.KeyPrefix+f.Partition+f.Parent+f.ErrorText+f.Since+f.Before != "" || f.Version != 0 ||
 		len(f.Status)+len(f.Failure)+len(f.Label) > 0
 }
 
@@ -213,7 +232,7 @@ func (c *instanceList) Validate() error {
 	if c.Limit < 1 {
 		return fmt.Errorf("--limit: %d, at least 1", c.Limit)
 	}
-	return nil
+	return c.Filter.check()
 }
 
 // Run runs the command.
@@ -226,24 +245,40 @@ func (c *instanceList) Run(ctx context.Context, a *app, db *database) error {
 	if err != nil {
 		return err
 	}
-	out := listed{Instances: []summary{}, Next: c.After}
+	out, cut, err := c.pages(ctx, f, db.List)
+	if err != nil {
+		return err
+	}
+	return a.show(out, func(w io.Writer) {
+		instances(out.Instances, at).write(w, a.console.width())
+		switch {
+		case cut:
+			fmt.Fprintf(w, "cut off after %v, not all was searched: --after %s goes on\n", a.Timeout, out.Next)
+		case out.Next != "":
+			fmt.Fprintf(w, "there may be more: --after %s\n", out.Next)
+		}
+	})
+}
+
+// pages reads as many pages as it takes. Each visits a bounded number of rows, so a search for what
+// is rare goes through many. If the time is up before the search is over, cut is true, and the
+// result is what it has found, and where to go on.
+func (c *instanceList) pages(ctx context.Context, f engine.Filter, list func(context.Context, engine.Query) (engine.Page, error)) (out listed, cut bool, err error) {
+	out = listed{Instances: []summary{}, Next: c.After}
 	for first := true; len(out.Instances) < c.Limit && (first || out.Next != ""); first = false {
-		page, err := db.List(ctx, engine.Query{Filter: f, OldestFirst: c.OldestFirst, After: out.Next,
-			Limit: min(c.Limit-len(out.Instances), fsm.MaxLimit)})
+		page, err := list(ctx, engine.Query{Filter: f, OldestFirst: c.OldestFirst, After: out.Next, Limit: min(c.Limit-len(out.Instances), fsm.MaxLimit)})
 		if err != nil {
-			return err
+			if !first && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return out, true, nil
+			}
+			return out, false, err
 		}
 		for n := range page.Instances {
 			out.Instances = append(out.Instances, summarize(&page.Instances[n]))
 		}
 		out.Next = page.Next
 	}
-	return a.show(out, func(w io.Writer) {
-		instances(out.Instances, at).write(w, a.console.width())
-		if out.Next != "" {
-			fmt.Fprintf(w, "there may be more: --after %s\n", out.Next)
-		}
-	})
+	return out, false, nil
 }
 
 type instanceWait struct {

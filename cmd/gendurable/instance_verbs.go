@@ -129,7 +129,7 @@ func (s *selection) Validate() error {
 	case !bulk && s.DryRun:
 		return errors.New("--dry-run is of a filter; instance get shows one")
 	}
-	return nil
+	return s.Filter.check()
 }
 
 func (s *selection) apply(ctx context.Context, a *app, db *database, v verb, options ...engine.VerbOption) error {

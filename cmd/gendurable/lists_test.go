@@ -4,14 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -80,61 +76,6 @@ func TestCountsThatAreCutOff(t *testing.T) {
 	h.run("machine", "graph", "other", "--count", "1ms").is(codeTimeout).complains("--count 10ms gives it longer")
 	h.run("machine", "graph", "other", "--count", "0").is(codeTimeout).complains("--count 0 does not look")
 	h.run("queue", "list", "--count", "1h").is(codeUsage).complains("1ms to 10m0s")
-}
-
-// Waiting instances are read by index, and no further than the limit, in whichever lane they wait.
-func TestWaitingIsBounded(t *testing.T) {
-	t.Parallel()
-	const limit, rows = 20, 3000
-	h := newHost(t)
-	h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, partition_key, pick_lane, eligible_at)
-		SELECT 'order', 'start', queue, key, lane, now() - n * interval '1 s'
-		FROM (VALUES ('aside', NULL, 2), ('hot', 'k', 1), ('ready', NULL, 0)) v (queue, key, lane), generate_series(1, $1) n`, rows)
-	h.insert(1, func(s fsm.Spec) fsm.Spec { return s.After(time.Hour) })
-	h.exec(`ANALYZE gendurable.gen_durable`)
-	tx, err := h.pool.Begin(t.Context())
-	require.NoError(t, err)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // the test is over
-	_, err = tx.Exec(t.Context(), walkSQL)
-	require.NoError(t, err)
-
-	found, err := tx.Query(t.Context(), within("gendurable", waitingSQL), limit)
-	require.NoError(t, err)
-	seen, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (q traffic, err error) {
-		return q, row.Scan(&q.Queue, &q.Due, &q.Delayed, &q.OldestDue, &q.AtLeast)
-	})
-	require.NoError(t, err)
-	slices.SortFunc(seen, func(a, b traffic) int { return strings.Compare(a.Queue, b.Queue) })
-	require.Len(t, seen, 4)
-	for n, want := range []traffic{
-		{Queue: "aside", Due: limit, AtLeast: true}, {Queue: "default", Delayed: 1}, {Queue: "hot", Due: limit, AtLeast: true},
-		{Queue: "ready", Due: limit, AtLeast: true},
-	} {
-		seen[n].OldestDue = nil
-		require.Equal(t, want, seen[n])
-		require.Equal(t, map[bool]string{true: "20+", false: "0"}[want.AtLeast], seen[n].waiting(seen[n].Due))
-	}
-
-	lines, err := tx.Query(t.Context(), `EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) `+within("gendurable", waitingSQL), limit)
-	require.NoError(t, err)
-	plan, err := pgx.CollectRows(lines, pgx.RowTo[string])
-	require.NoError(t, err)
-	scans := regexp.MustCompile(`Index (?:Only )?Scan using gen_durable_(\w+) `)
-	numbers := regexp.MustCompile(`(?:actual rows=|Rows Removed by Filter: )(\d+)`)
-	used := map[string]bool{}
-	for _, line := range plan {
-		require.NotContains(t, line, "Seq Scan on gen_durable")
-		require.NotContains(t, line, "Bitmap")
-		if scan := scans.FindStringSubmatch(line); scan != nil {
-			used[scan[1]] = true
-		}
-		if number := numbers.FindStringSubmatch(line); number != nil {
-			rows, err := strconv.Atoi(number[1])
-			require.NoError(t, err)
-			require.LessOrEqual(t, rows, 3*limit+1, "%s", strings.Join(plan, "\n")) // of all lanes together
-		}
-	}
-	require.Equal(t, map[string]bool{"ready": true, "aside": true, "stray": true, "key": true}, used, "%s", strings.Join(plan, "\n"))
 }
 
 func TestWorkersAndMachines(t *testing.T) {

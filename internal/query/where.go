@@ -29,7 +29,18 @@ func Where(f *store.Filter) (all []predicate.Instance) {
 	add(f.Parent != 0, func() predicate.Instance { return instance.ParentID(fsm.ID(f.Parent)) })
 	add(!f.InsertedAfter.IsZero(), func() predicate.Instance { return instance.InsertedAtGTE(f.InsertedAfter) })
 	add(!f.InsertedBefore.IsZero(), func() predicate.Instance { return instance.InsertedAtLT(f.InsertedBefore) })
+	add(f.ErrorText != "", func() predicate.Instance { return errorHas(f.ErrorText) })
 	return all
+}
+
+// errorHas selects by a part of the last error. No index holds it: it is checked of the rows that a
+// page visits.
+func errorHas(text string) predicate.Instance {
+	return func(s *sql.Selector) {
+		s.Where(sql.P(func(b *sql.Builder) {
+			b.WriteString("strpos(lower(").Ident(s.C(instance.FieldLastError)).WriteString("), lower(").Arg(text).WriteString("::text)) > 0")
+		}))
+	}
 }
 
 func texts[T ~string](of []string) []T {

@@ -185,8 +185,8 @@ type operated struct {
 // adminSQL locks instances in ascending id, and returns of each locked row the facts that decide
 // about the verb. For a cancel it also locks the parents, whose barriers the cancel settles.
 //
-// $1–$16 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the caller
-// saw.
+// $1–$16 and $26 filterText and appliesText $17 ids $18 also their parents $19 key $20–$25 what the
+// caller saw.
 const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key, ''), coalesce(g.locked_by, ''), g.claim_token,
   g.depth, g.parent_id IS NOT NULL,
   coalesce(` + filterText + `, false), coalesce(` + appliesText + `, false),
@@ -257,7 +257,7 @@ func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) e
 	} else {
 		args = append(args, o.Seen.Status, o.Seen.Visit, o.Seen.Attempt, o.Seen.Crashes, o.Seen.EligibleAt, o.Seen.Paused)
 	}
-	return s.stmt("admin", adminSQL, readOperated(found), args...)
+	return s.stmt("admin", adminSQL, readOperated(found), append(args, optional(o.Filter.ErrorText))...)
 }
 
 func readOperated(into map[int64]*operated) func(pgx.Rows) error {

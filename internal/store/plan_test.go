@@ -265,6 +265,29 @@ var measures = []measured{
 	{"list, oldest first", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, true), nil},
 	{"list of what nobody is", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, false), nil},
 	{"list of what nobody is, oldest first", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, true), nil},
+	{"list by an error that nobody has", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{ErrorText: "nobody"}, false), nil},
+	{"group failures", planRows, 6, "gen_durable_finished", func(e explained, _ any) int {
+		got, err := e.Failures(e.t.Context(), &store.FailureFilter{Most: planRows, Limit: 10})
+		require.NoError(e.t, err)
+		return int(got.Looked)
+	}, nil},
+	{"count children", 10, 10, "gen_durable_parent", func(e explained, parent any) int {
+		got, err := e.ChildCounts(e.t.Context(), parent.(int64), 10)
+		require.NoError(e.t, err)
+		return int(got[0].Count)
+	}, func(e explained) any {
+		parent := e.joiner(10)
+		for range 20 {
+			e.row("parent_id, parent_round", "$1, 7", parent)
+		}
+		return parent
+	}},
+	{"traffic", planRows, 100, "gen_durable_ready gen_durable_aside gen_durable_stray gen_durable_key gen_durable_lease", func(e explained, _ any) int {
+		got, err := e.Traffic(e.t.Context(), planRows)
+		require.NoError(e.t, err)
+		require.NotEmpty(e.t, got.Waiting)
+		return planRows
+	}, nil},
 	{"list by a rare label", 10, 40, "gen_durable_labels", listMeasured(store.Filter{Labels: `{"order":"7"}`}, false), nil},
 	{"list by a common label", 0, 2 * listVisits, "gen_durable_labels gen_durable_pkey",
 		listMeasured(store.Filter{Labels: `{"tenant":"big"}`}, false), nil},

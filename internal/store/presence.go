@@ -58,9 +58,11 @@ func (l *Line) Absent(ctx context.Context, worker string) error {
 	return l.say(ctx, l.s.stmt("absent", absentSQL, nil, worker))
 }
 
+const nowSQL = `SELECT clock_timestamp()`
+
 // Now reads the server's clock.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
-	err = s.one(ctx, fastLock, "now", `SELECT clock_timestamp()`, func(rows pgx.Rows) error {
+	err = s.one(ctx, fastLock, "now", nowSQL, func(rows pgx.Rows) error {
 		now, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
 		return err
 	})

@@ -18,6 +18,7 @@ type Filter struct {
 	Parent         int64
 	InsertedAfter  time.Time // inclusive
 	InsertedBefore time.Time // exclusive
+	ErrorText      string    // a part of the last error, in upper or lower case
 }
 
 // filterText is the condition of a Filter, and appliesText the condition of a verb, for a statement
@@ -26,18 +27,19 @@ type Filter struct {
 //
 // $1 machine $2 version $3 step $4 queue $5 statuses $6 failures $7 key prefix $8 key $9 partition
 // key $10 labels $11 parent $12 inserted after $13 inserted before; $14 the verb's statuses $15
-// paused $16 later only
+// paused $16 later only; $26 error text
 const (
 	filterText = `($1::text IS NULL OR g.fsm = $1) AND ($2::int IS NULL OR g.fsm_version = $2) AND ($3::text IS NULL OR g.step = $3)
   AND ($4::text IS NULL OR g.queue = $4) AND ($5::text[] IS NULL OR g.status::text = ANY($5)) AND ($6::text[] IS NULL OR g.failure = ANY($6))
   AND ($7::text IS NULL OR starts_with(g.correlation_key, $7)) AND ($8::text IS NULL OR g.correlation_guard = $8)
   AND ($9::text IS NULL OR g.partition_key = $9) AND ($10::jsonb IS NULL OR g.labels @> $10) AND ($11::bigint IS NULL OR g.parent_id = $11)
-  AND ($12::timestamptz IS NULL OR g.inserted_at >= $12) AND ($13::timestamptz IS NULL OR g.inserted_at < $13)`
+  AND ($12::timestamptz IS NULL OR g.inserted_at >= $12) AND ($13::timestamptz IS NULL OR g.inserted_at < $13)
+  AND ($26::text IS NULL OR strpos(lower(g.last_error), lower($26)) > 0)`
 	appliesText = `g.status::text = ANY($14::text[]) AND ($15::boolean IS NULL OR g.paused = $15)
   AND (NOT $16::boolean OR g.eligible_at > (SELECT clock_timestamp()))`
 )
 
-// args returns the arguments of filterText.
+// args returns the arguments of filterText but the last, which follows those of the statement.
 func (f *Filter) args() []any {
 	return []any{
 		optional(f.Machine), given(f.Version), optional(f.Step), optional(f.Queue), f.Statuses, f.Failures, optional(f.KeyPrefix), optional(f.Key),

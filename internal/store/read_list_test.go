@@ -69,6 +69,7 @@ func (b bench) rowsOf(seed uint64, n int) []fsm.RawInstance {
 			c["locked_by"], c["lease_expires_at"] = `'w'`, `now() + interval '1 h'`
 		case "failed":
 			c["failure"] = some(`'error'`, `'stopped'`)
+			c["last_error"] = some(`'Timeout of 100% of pumps'`, `'no timeout'`, `'ÄRGER'`, "NULL")
 			c["finished_at"] = "now()"
 		case "done":
 			c["finished_at"] = "now()"
@@ -115,7 +116,7 @@ func selects(f *store.Filter, i *fsm.RawInstance, r reference) bool {
 	same := func(want, is string) bool { return want == "" || want == is }
 	return same(f.Machine, i.Machine) && (f.Version == 0 || f.Version == i.Version) && same(f.Step, i.Step) && same(f.Queue, i.Queue) &&
 		among(f.Statuses, string(i.Status)) && among(f.Failures, string(i.Failure)) && strings.HasPrefix(string(i.Key), f.KeyPrefix) &&
-		same(f.Key, r.guard) && same(f.PartitionKey, i.PartitionKey) && (f.Parent == 0 || f.Parent == r.parent) &&
+		strings.Contains(strings.ToLower(i.LastError), strings.ToLower(f.ErrorText)) && same(f.Key, r.guard) && same(f.PartitionKey, i.PartitionKey) && (f.Parent == 0 || f.Parent == r.parent) &&
 		(f.InsertedAfter.IsZero() || !i.InsertedAt.Before(f.InsertedAfter)) && (f.InsertedBefore.IsZero() || i.InsertedAt.Before(f.InsertedBefore))
 }
 
@@ -142,6 +143,9 @@ func criteriaOf(all []fsm.RawInstance, references map[fsm.ID]reference) map[stri
 			f.Labels = []string{`{"x":"1"}`, `{"z":""}`, `{"y":"1"}`}[r.IntN(3)]
 		},
 		"labels": func(_ *rand.Rand, f *store.Filter) { f.Labels = `{"y":"ü","x":"1"}` },
+		"error": func(r *rand.Rand, f *store.Filter) {
+			f.ErrorText = []string{"TIMEOUT", "0% of", "0%of", "_"}[r.IntN(4)]
+		},
 		"after":  func(r *rand.Rand, f *store.Filter) { f.InsertedAfter = at(r) },
 		"before": func(r *rand.Rand, f *store.Filter) { f.InsertedBefore = at(r) },
 		"between": func(r *rand.Rand, f *store.Filter) {

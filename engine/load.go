@@ -1,0 +1,107 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/ent/worker"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// MaxLoad is how many waiting instances of a queue [Admin.Load] counts.
+const MaxLoad = 10_000
+
+// Load says what waits and what executes, and who works.
+type Load struct {
+	At      time.Time    `json:"at"`      // the server's clock
+	Queues  []QueueLoad  `json:"queues"`  // of which anything is known, by name
+	Workers []WorkerLoad `json:"workers"` // as Admin.Workers lists them
+}
+
+// QueueLoad is a queue in which instances wait or execute, that a live worker serves, or that is
+// paused.
+type QueueLoad struct {
+	Queue       string    `json:"queue"`
+	Due         int64     `json:"due"`                 // runnable, not paused, and its time has come
+	Delayed     int64     `json:"delayed"`             // runnable, not paused, and its time has not come
+	AtLeast     bool      `json:"at_least"`            // over MaxLoad wait: Due and Delayed are lower bounds
+	OldestDue   time.Time `json:"oldest_due,omitzero"` // since when the oldest due instance is due, of those that were counted
+	Executing   int64     `json:"executing"`
+	Workers     int       `json:"workers"`               // live ones that are not about to stop
+	Slots       int       `json:"slots"`                 // of these workers together
+	PausedSince time.Time `json:"paused_since,omitzero"` // zero: it is not paused
+}
+
+// WorkerLoad is a worker, and how much it does.
+type WorkerLoad struct {
+	Worker
+
+	Executing int64 `json:"executing"` // instances
+	Slots     int   `json:"slots"`     // how many it can execute at once, in all of its queues
+}
+
+// Load returns the load of all queues and workers. It finds what is due and delayed by the indexes
+// that the claims use, up to MaxLoad instances of each queue, so it reads no whole table; what
+// executes is exact. It does not see what is parked or has ended, nor what an operator has paused:
+// [Engine.Counts] does.
+func (a *Admin) Load(ctx context.Context) (load Load, err error) {
+	defer a.engine.explain(ctx, toRead("gen_durable", "workers", "paused_queues"), &err)
+	var seen store.Traffic
+	var workers []*ent.Worker
+	var paused []*ent.PausedQueue
+	err = a.engine.patiently(ctx, task{doing: "look at the load"}, func() error {
+		if seen, err = a.engine.store.Traffic(ctx, MaxLoad); err != nil {
+			return err
+		}
+		if workers, err = a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx); err != nil {
+			return err
+		}
+		paused, err = a.engine.reads.PausedQueues(ctx)
+		return err
+	})
+	if err != nil {
+		return Load{}, err
+	}
+	return loadOf(&seen, workers, paused), nil
+}
+
+func loadOf(seen *store.Traffic, workers []*ent.Worker, paused []*ent.PausedQueue) Load {
+	load := Load{At: seen.At.UTC(), Queues: []QueueLoad{}, Workers: make([]WorkerLoad, len(workers))}
+	known, executing := map[string]*QueueLoad{}, map[string]int64{}
+	get := func(name string) *QueueLoad {
+		if known[name] == nil {
+			known[name] = &QueueLoad{Queue: name}
+		}
+		return known[name]
+	}
+	for _, w := range seen.Waiting {
+		q := get(w.Queue)
+		q.Due, q.Delayed, q.AtLeast, q.OldestDue = w.Due, w.Delayed, w.AtLeast, fieldOf(w.OldestDue).UTC()
+	}
+	for _, x := range seen.Executing {
+		get(x.Queue).Executing += x.Count
+		executing[x.Worker] += x.Count
+	}
+	for i, r := range workers {
+		w := workerOf(r, seen.At)
+		load.Workers[i] = WorkerLoad{Worker: w, Executing: executing[w.ID]}
+		for name, slots := range w.Queues {
+			load.Workers[i].Slots += slots
+			if w.Live && !w.Draining {
+				q := get(name)
+				q.Workers, q.Slots = q.Workers+1, q.Slots+slots
+			}
+		}
+	}
+	for _, p := range paused {
+		get(p.ID).PausedSince = p.PausedAt.UTC()
+	}
+	for _, q := range known {
+		load.Queues = append(load.Queues, *q)
+	}
+	slices.SortFunc(load.Queues, func(a, b QueueLoad) int { return strings.Compare(a.Queue, b.Queue) })
+	return load
+}
