@@ -27,11 +27,12 @@ type commands struct {
 	Failures   failuresCommand  `cmd:"" help:"Group the newest failures by machine, step and error, the most frequent first."`
 	Audit      auditCommand     `cmd:"" help:"List what operators' verbs have changed, newest first."`
 	Doctor     doctorCommand    `cmd:"" help:"Check the server, the schema and the work; say what is wrong, and what to do."`
+	MCP        mcpCommand       `cmd:"" help:"Offer the reading commands to agents as tools, over standard input and output (Model Context Protocol)." name:"mcp"`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
 	Dev        devCommand       `cmd:"" help:"Run a migrated Postgres from this machine's binaries until ctrl-c; its data stays."`
 	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`
 	Completion completion       `cmd:"" help:"Print the completion script of a shell."`
-	Complete   completeCommand  `cmd:"" help:"Print the candidates for the last of some words."                                   hidden:""`
+	Complete   completeCommand  `cmd:"" help:"Print the candidates for the last of some words."                                                        hidden:""`
 	Version    versionCommand   `cmd:"" help:"Print the version of this program and of its schema."`
 }
 

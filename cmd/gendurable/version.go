@@ -22,11 +22,8 @@ type versions struct {
 
 // Run runs the command.
 func (*versionCommand) Run(_ context.Context, a *app) error {
-	out := versions{Version: "(devel)", Go: runtime.Version(), Schema: migrations.Latest()}
+	out := versions{Version: programVersion(), Go: runtime.Version(), Schema: migrations.Latest()}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			out.Version = info.Main.Version
-		}
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
 				out.Revision = s.Value
@@ -36,4 +33,13 @@ func (*versionCommand) Run(_ context.Context, a *app) error {
 	return a.show(out, func(w io.Writer) {
 		fmt.Fprintf(w, "gendurable %s\n%s\nschema %s\n", out.Version, out.Go, out.Schema)
 	})
+}
+
+// programVersion returns the version of this program; "(devel)" of one that was built from a
+// working tree.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }
