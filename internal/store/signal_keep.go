@@ -150,7 +150,7 @@ func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int
 // more than its bound by what was kept. It returns the queues of instances that it woke. $1 keys
 const takeKeptSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 t AS MATERIALIZED (
-  SELECT g.id, g.correlation_guard AS key, coalesce(g.status = 'awaiting_signal', false) AS awaiting, g.awaits, g.inserted_at
+  SELECT g.id, g.correlation_guard AS key, coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting, g.awaits, g.inserted_at
   FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[]) AND g.status NOT IN ('done', 'failed') ORDER BY g.id FOR NO KEY UPDATE SKIP LOCKED),
 k AS (
   DELETE FROM {s}.kept_signals k USING t WHERE k.key = t.key AND k.expires_at > t.inserted_at

@@ -207,4 +207,11 @@ func TestSweepOfKeptSignals(t *testing.T) {
 	require.Equal(t, []string{"gob"}, b.inbox(late))
 	require.Equal(t, store.Pruned{Expired: 1}, b.prune(aDay))
 	require.Zero(t, b.kept())
+
+	parent := b.joiner(2)
+	b.exec(`UPDATE gendurable.gen_durable SET correlation_key = 'parent', correlation_scope = `+liveScope+`, awaits = '{go}', join_round = round, join_size = 2,
+		join_done = 0, join_failed = 0, wake_done = 2, await_deadline = now() + interval '1 hour' WHERE id = $1`, parent)
+	b.exec(`INSERT INTO gendurable.kept_signals (key, name, expires_at) VALUES ('parent', 'go', now() + interval '1 hour')`)
+	require.Equal(t, []string{"default"}, b.handOver())
+	require.Equal(t, "runnable", b.status(parent), "it awaited its children, or this")
 }
