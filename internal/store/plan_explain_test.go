@@ -84,7 +84,7 @@ func (e explained) cost() cost {
 			if n.Index != "" {
 				c.indexes[n.Index] = true
 			}
-			if n.Type == "Seq Scan" && (n.Relation == "gen_durable" || n.Relation == "signals") {
+			if n.Type == "Seq Scan" && (n.Relation == "gen_durable" || n.Relation == "signals" || n.Relation == "kept_signals") {
 				c.scanned = append(c.scanned, n.Relation)
 			}
 			if strings.HasSuffix(n.Type, "Sort") {

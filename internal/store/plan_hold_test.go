@@ -16,7 +16,7 @@ import (
 // takes. PLAN_ROWS is the number of runnable rows (make explain).
 func TestPlansHold(t *testing.T) {
 	b := newBench(t)
-	for _, table := range []string{"gen_durable", "signals"} { // an automatic ANALYZE would let all plans be made anew
+	for _, table := range []string{"gen_durable", "signals", "kept_signals"} { // an automatic ANALYZE would let all plans be made anew
 		b.exec(`ALTER TABLE gendurable.` + table + ` SET (autovacuum_enabled = off)`)
 	}
 	empty := b.explained("planned on an empty table")
@@ -34,6 +34,7 @@ func TestPlansHold(t *testing.T) {
 	b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
 	b.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = off)`)
 	b.load(rows)
+	b.keeps(rows)
 	unanalyzed := b.explained("planned on a table never analyzed")
 	unanalyzed.useAll()
 	b.execute(4000)
@@ -41,7 +42,7 @@ func TestPlansHold(t *testing.T) {
 	unanalyzed.measureAll()
 
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE status = 'executing'`)
-	b.exec(`ANALYZE gendurable.gen_durable, gendurable.signals`)
+	b.exec(`ANALYZE gendurable.gen_durable, gendurable.signals, gendurable.kept_signals`)
 	idle := b.explained("planned while nothing executed")
 	idle.useAll()
 	b.execute(4000)
