@@ -181,6 +181,42 @@ var outcomes = []group{
 				makes: all(claimEnds, ended, rules{"status": is("failed"), "failure": given("crashes"),
 					"last_error": is("again").as("the reason"), "errors": outcomeCrash})},
 		}},
+	{"Done and Stop of what is not to be kept", "With `fsm.RetainNone`, the row goes in the transaction of its Done, with all columns and its inbox. " +
+		"A child stays for its parent, and who has had children stays for theirs, until the GC collects them.",
+		[]transition{
+			{name: "Done", from: "executing", with: nobodys, drop: true,
+				outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}), makes: deleted()},
+			{name: "Done of a child", from: "executing", with: columns{"round": `0`}, drop: true,
+				outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}),
+				makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null,
+					"timed_out": is("false"), "last_error": null, itsInbox: emptied})},
+			{name: "Done of who has had children", from: "executing", with: columns{"parent_id": null.text}, drop: true,
+				outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`)}),
+				makes: all(claimEnds, ended, rules{"status": is("done"), "result": given(`{"result": "new"}`), "awaits": null,
+					"timed_out": is("false"), "last_error": null, "joined": unchanged, itsInbox: emptied, itsBarrier: unchanged})},
+			{name: "Done, unless what waits", from: "executing", with: nobodys, drop: true,
+				outcome: just(step.Commit{Kind: step.Done, Result: json.RawMessage(`{"result": "new"}`),
+					Unless: &step.Unless{Names: []string{"late", "go"}, Step: "there", State: json.RawMessage(`{"state": "new"}`)}}),
+				makes: all(progress, claimEnds, awake, rules{"awaits": given(`["late", "go"]`), "result": null, itsInbox: consumed})},
+			{name: "Stop", from: "executing", with: nobodys, drop: true,
+				outcome: just(step.Commit{Kind: step.Stop, Err: "new error", Failure: "stopped"}),
+				makes: all(claimEnds, ended, rules{"status": is("failed"), "failure": given("stopped"), "joined": unchanged, itsBarrier: unchanged,
+					"last_error": is("new error").as("the reason"), "errors": remembers("stop", "new error")})},
+		}},
+}
+
+// nobodys is a row without a parent and children.
+var nobodys = columns{"parent_id": null.text, "round": `0`, "children_pending": `0`}
+
+// deleted requires that the row is there no more.
+func deleted() rules {
+	gone := rule{unchanged.text, null.holds}
+	out := rules{itsInbox: emptied, itsNext: promoted}
+	for _, name := range known {
+		out[name] = gone
+	}
+	out["id"] = null.as("deleted")
+	return out
 }
 
 func spawning(specs []step.Spec) func(*step.Commit) { return func(c *step.Commit) { c.Spawn = specs } }

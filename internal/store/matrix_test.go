@@ -23,6 +23,7 @@ type transition struct {
 	prepare func(s *scene)
 	outcome func(s *scene) *step.Commit // committed alone and among all others, in both lanes
 	keep    bool
+	drop    bool           // the row is not to be kept
 	happens func(s *scene) // the change, if it is not an outcome
 	makes   rules
 }
@@ -162,7 +163,7 @@ func (b bench) commit(mark string, slow bool, entries ...store.Entry) store.Comm
 }
 
 func (s *scene) entry(x *transition) store.Entry {
-	return store.Entry{Claim: s.claim, Commit: x.outcome(s), Keep: x.keep, Record: s.record}
+	return store.Entry{Claim: s.claim, Commit: x.outcome(s), Keep: x.keep, Drop: x.drop, Record: s.record}
 }
 
 // require compares two images of the row under the rules.

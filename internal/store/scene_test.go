@@ -117,6 +117,12 @@ func (b bench) newScene(x *transition) *scene {
 	}
 	s.claim = &step.Claim{ID: s.id, Machine: "machine", Version: 3, Step: "here", Queue: s.queue(), Token: 41, Visit: 11, Depth: 2,
 		PartitionKey: s.key(), Parent: s.parent, ParentRound: 6, Round: 9}
+	if x.with["parent_id"] == null.text {
+		s.claim.Parent, s.claim.ParentRound = 0, 0
+	}
+	if x.with["round"] == "0" {
+		s.claim.Round = 0
+	}
 	if x.from != "" {
 		s.fillInbox()
 	}
