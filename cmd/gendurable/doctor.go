@@ -123,6 +123,7 @@ var checks = []check{
 	{"steps", true, (*patient).strays},
 	{"conversions", true, (*patient).unconverted},
 	{"paused-queues", true, (*patient).pausedQueues},
+	{"kept-signals", true, (*patient).keptSignals},
 	{"gates", true, (*patient).gates},
 	{"retention", true, (*patient).retention},
 	{"definitions", true, (*patient).definitions},

@@ -20,6 +20,8 @@ import (
 //   - unserved: instances that stand in line for longer than $1, in a queue that no live worker
 //     serves. Of each queue one instance is looked at.
 //   - closed: gates without places, and keys that are closed for another hour or more.
+//   - unlabelled: gates of a label that none of the newest instances carries which the gate could
+//     concern. $2 is how many of the newest are looked at.
 //   - stray: keys with a weight, or closed, that no gate gives to anybody: there is no such gate,
 //     or it has no label.
 const gateFaultsSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, $1::float8 * interval '1 second' AS patience),
@@ -73,13 +75,21 @@ UNION ALL
 (SELECT 'closed', k.key, CASE WHEN k.closed_until > c.now + interval '1000 years' THEN 'until somebody opens it' ELSE 'until ' || to_char(k.closed_until AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI') || ' UTC' END, 0
   FROM {s}.gate_keys k, c WHERE k.closed_until > c.now + interval '1 hour' ORDER BY 2 LIMIT 20)
 UNION ALL
+(SELECT 'unlabelled', r.name, 'none of the newest ' || count(*) || ' instances that it could concern has the label ' || r.label, 0
+  FROM {s}.gates r JOIN (SELECT g.queue, g.fsm, g.step, g.labels FROM {s}.gen_durable g ORDER BY g.id DESC LIMIT $2) n
+    ON coalesce(n.queue = r.queue, true) AND coalesce(n.fsm = r.machine, true) AND coalesce(n.step = r.step, true)
+  WHERE r.label IS NOT NULL GROUP BY r.name, r.label HAVING NOT coalesce(bool_or(n.labels ? r.label), false) ORDER BY 2 LIMIT 20)
+UNION ALL
 (SELECT 'stray', k.key, CASE WHEN r.name IS NULL THEN 'there is no gate ' || split_part(k.key, '/', 1) ELSE 'gate ' || r.name || ' has no label' END, 0
   FROM {s}.gate_keys k CROSS JOIN c LEFT JOIN {s}.gates r ON r.name = split_part(k.key, '/', 1)
   WHERE (k.weight <> 1 OR k.closed_until > c.now) AND (r.name IS NULL OR r.label IS NULL AND k.key <> r.name) ORDER BY 2 LIMIT 20)`
 
+// newestMost bounds how many instances are looked at for a label.
+const newestMost = 1000
+
 // gates looks for limits that hold work back though nobody means them to.
 func (p *patient) gates(ctx context.Context) (finding, error) {
-	rows, err := p.pool.Query(ctx, within(p.schema, gateFaultsSQL), p.Patience.Seconds())
+	rows, err := p.pool.Query(ctx, within(p.schema, gateFaultsSQL), p.Patience.Seconds(), newestMost)
 	if err != nil {
 		return finding{}, err
 	}
@@ -101,6 +111,8 @@ func (p *patient) gates(ctx context.Context) (finding, error) {
 			note(gradeWarn, "gendurable gate drop, if nobody means the gate any more", "nobody goes through %q: %s", gate, what)
 		case "above":
 			note(gradeWarn, "gendurable gate set, with a bound that can be reached, or none", "nobody reaches the bound of %q: %s", gate, what)
+		case "unlabelled":
+			note(gradeWarn, "give the specs the label, or gendurable gate set without it", "nobody goes through %q: %s", gate, what)
 		case "stray":
 			note(gradeWarn, "gendurable gate set the gate again; then gate open and gate weight 1 forget the key", "nobody has the key %q: %s", gate, what)
 		case "dead":

@@ -49,6 +49,14 @@ func TestDoctorOfGates(t *testing.T) {
 		{"in line where nobody serves", []func(){gate("g", "2"), func() {
 			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, gate, pick_lane, eligible_at) VALUES ('order', 'start', 'other''s', 'g', 3, now() - interval '10 min')`)
 		}}, gradeFail, `in line at "g" for 10m: no live worker serves queue other's`},
+		{"a label that nobody carries", []func(){gate("g", "2", "--label", "customer", "--machine", "order"), func() {
+			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels) VALUES ('order', 'start', 'done', now(), '{"custom": "a"}'),
+				('order', 'start', 'done', now(), NULL), ('else', 'start', 'done', now(), '{"customer": "a"}')`)
+		}}, gradeWarn, `nobody goes through "g": none of the newest 2 instances that it could concern has the label customer`},
+		{"a label that somebody carries", []func(){gate("g", "2", "--label", "customer"), func() {
+			h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, status, finished_at, labels) VALUES ('order', 'start', 'done', now(), '{"customer": "a"}'),
+				('order', 'start', 'done', now(), NULL)`)
+		}}, gradeOK, ""},
 		{"closed", []func(){gate("g", "0")}, gradeWarn, `"g" is closed: has no places`},
 		{"a key is closed", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "close", "g/acme").is(codeDone) }}, gradeWarn, `"g/acme" is closed: until somebody opens it`},
 		{"a key is closed for a while", []func(){gate("g", "2", "--label", "customer"), func() { h.run("gate", "close", "g/acme", "--until", "2m").is(codeDone) }}, gradeOK, ""},

@@ -105,6 +105,44 @@ func TestDoctorOfTheSick(t *testing.T) {
 	require.Equal(t, gradeOK, h.examine(codeUnmet)["unserved"].Grade)
 }
 
+// Kept signals are in order as long as somebody hands them over, and none has expired.
+func TestDoctorOfKeptSignals(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	p := h.patient()
+	p.doctorCommand = &doctorCommand{Patience: time.Minute}
+	keep := func(key, left string) {
+		h.exec(`INSERT INTO gendurable.kept_signals (key, name, inserted_at, expires_at) VALUES ($1, 'paid', now() - interval '1 day', now() + $2::text::interval)`, key, left)
+	}
+	occupy := func(key, age string) {
+		h.exec(`INSERT INTO gendurable.gen_durable (fsm, step, paused, correlation_key, correlation_scope, inserted_at) VALUES ('order', 'start', true, $1,
+			'{runnable,executing,awaiting_signal,awaiting_children}', now() - $2::text::interval)`, key, age)
+	}
+	require.Equal(t, ok("none is kept"), h.ask(p, (*patient).keptSignals))
+	keep("a", "2 days")
+	keep("a", "2 days")
+	require.Equal(t, ok("2 are kept for keys that nobody has yet"), h.ask(p, (*patient).keptSignals))
+	h.run("instance", "why", "key:a").is(codeNotFound).complains("2 signals are kept for the key (paid), the first until ")
+	keep("b", "30 min")
+	found := h.ask(p, (*patient).keptSignals)
+	require.Equal(t, gradeWarn, found.Grade)
+	require.Equal(t, `1 for 1 keys, one of which is "b", expire within an hour`, found.Seen)
+	occupy("b", "10 seconds")
+	require.Equal(t, gradeOK, h.ask(p, (*patient).keptSignals).Grade, "it has just come")
+	occupy("a", "1 hour")
+	found = h.ask(p, (*patient).keptSignals)
+	require.Equal(t, gradeFail, found.Grade)
+	require.Equal(t, `2 for 1 keys, one of which is "a", have a live instance that was not given them`, found.Seen)
+	h.exec(`DELETE FROM gendurable.gen_durable`)
+	keep("c", "-30 seconds")
+	require.Equal(t, gradeWarn, h.ask(p, (*patient).keptSignals).Grade, "the GC comes every minute")
+	keep("d", "-2 min")
+	occupy("d", "1 minute") // too late
+	found = h.ask(p, (*patient).keptSignals)
+	require.Equal(t, gradeFail, found.Grade)
+	require.Contains(t, found.Seen, `1 for 1 keys, one of which is "d", have expired, and are still there`)
+}
+
 // patient returns what the checks examine, with limits that a test reaches.
 func (h *host) patient() *patient {
 	var options options
