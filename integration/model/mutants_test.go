@@ -133,7 +133,7 @@ var mutants = []mutant{
 // the next long run.
 func TestMutantsHaveTheirPlaces(t *testing.T) {
 	t.Parallel()
-	for _, m := range slices.Concat(mutants, changeMutants) {
+	for _, m := range slices.Concat(mutants, changeMutants, keepMutants, gateMutants) {
 		source, err := os.ReadFile(filepath.Join("../../internal/store", m.file))
 		require.NoError(t, err, m.name)
 		require.Contains(t, string(source), m.from, m.name)

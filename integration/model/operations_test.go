@@ -66,6 +66,9 @@ const (
 // look, which sees the whole queue, the order must be that of the model. Otherwise each claim must
 // be one that the model allows. In any case no row may be missing in the end.
 func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
+	if p.gated {
+		p.refile(2)
+	}
 	p.logf("claim(%s, %q, %d, %s)", w.name, queue, limit, as)
 	params := store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit, Window: limit, Lease: lease}
 	if as == wide {
@@ -465,14 +468,15 @@ func (p *pair) prune(keep model.Retention, page int) {
 	p.logf("prune(%s, %d)", brief(keep), page)
 	ctx, cancel := p.context()
 	defer cancel()
-	var instances, tombstones int
+	var instances, tombstones, expired, forgotten int
 	// Instances go first. If an instance has to wait for its children's end in a sweep, it loses its
 	// excess tombstones in that sweep, and goes in the next, while the model has one sweep only.
 	for _, most := range []int{math.MaxInt32, keep.Tombstones} {
 		for {
-			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page})
+			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page, Gates: true})
 			require.NoError(p, err)
 			require.Empty(p, got.Refused)
+			expired, forgotten = expired+got.Expired, forgotten+got.GateKeys
 			if got.Instances+got.Tombstones == 0 {
 				break
 			}
@@ -481,6 +485,8 @@ func (p *pair) prune(keep model.Retention, page int) {
 	}
 	wantInstances, wantTombstones := p.model.Prune(keep)
 	require.Equal(p, []int{wantInstances, wantTombstones}, []int{instances, tombstones}, "instances and tombstones collected")
+	require.Equal(p, p.model.ExpireKept(), expired, "kept signals expired")
+	require.Equal(p, p.model.ForgetKeys(), forgotten, "keys of gates forgotten")
 }
 
 // sweep must find no key that stands still, since the engine's own statements have brought its next

@@ -69,7 +69,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	url := pgtest.Migrated(t)
-	_, err := pgtest.Pool(t, url).Exec(t.Context(), clockSQL)
+	_, err := pgtest.Pool(t, url).Exec(t.Context(), clockSQL+`ALTER TABLE gendurable.gen_durable ALTER inserted_at SET DEFAULT clock.clock_timestamp()`)
 	require.NoError(t, err)
 	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
 		c.MaxConns = 1
@@ -129,7 +129,7 @@ func newPair(t logger, w *world) *pair {
 		missed: map[string]bool{}, alive: map[string]bool{}, last: map[string]store.Place{}}
 	p.rollBack()
 	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.lost_claims, gendurable.gates,
-		gendurable.gate_keys`)
+		gendurable.gate_keys, gendurable.kept_signals`)
 	p.setClock()
 	p.declare()
 	p.record("")

@@ -132,6 +132,8 @@ var possible = []struct {
 	{"migrate", 1, (*history).migrates},
 	{"set aside", 2, (*history).setsAside},
 	{"recall", 2, (*history).recalls},
+	{"keep", 4, (*history).keeps},
+	{"hand over", 2, func(h *history) bool { h.handOver(); return true }},
 }
 
 var weighted = func() (all []int) {

@@ -38,6 +38,7 @@ func (p *pair) compareTables() {
 	}
 	require.Len(p, got, len(want), "rows")
 	p.compareSignals()
+	p.compareKept()
 	p.compareLost()
 	p.compareHistory()
 }

@@ -201,6 +201,10 @@ type World struct {
 	debts     map[string]debt // by key of a gate
 	recorded  string          // the machine whose transitions the history keeps; "": none
 	history   []Happened
+	kept      []Kept // ascending ids
+	lastKept  int
+	born      map[ID]Moment // when each was inserted
+	spawned   []string      // keys of the children that the commit in progress has inserted
 }
 
 // Advance lets time pass.

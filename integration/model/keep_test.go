@@ -1,0 +1,98 @@
+package model_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/integration/model"
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// keep sends a signal to a key, to be kept for its first occupant.
+func (p *pair) keep(key, name, payload, dedupKey string, lasts time.Duration) {
+	p.logf("keep(%q, %q, %q, for %v)", key, name, dedupKey, lasts)
+	ctx, cancel := p.context()
+	defer cancel()
+	want, kept, ended, wantErr := p.model.Keep(key, name, payload, dedupKey, lasts, inboxCap)
+	got, err := p.Keep(ctx, store.Address{Key: key}, &step.Signal{Name: name, Payload: []byte(payload), DedupKey: dedupKey, Keep: lasts}, inboxCap)
+	var occupied *store.EndedError
+	switch {
+	case ended != 0:
+		require.ErrorAs(p, err, &occupied)
+		require.Equal(p, ended, p.models[occupied.Occupant])
+	case wantErr != nil:
+		require.ErrorIs(p, err, store.ErrInboxFull)
+	default:
+		require.NoError(p, err)
+		require.Equal(p, kept, got.Kept, "kept")
+		require.Equal(p, want, model.Delivery{Target: p.models[got.Target], Woken: got.Woken, Duplicate: got.Duplicate})
+	}
+}
+
+// handOver does what the polls do while signals are kept.
+func (p *pair) handOver() {
+	p.logf("handOver()")
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.HandOver(ctx)
+	require.NoError(p, err)
+	var want []string
+	for _, id := range p.model.HandOver() {
+		want = append(want, p.model.Get(id).Queue)
+	}
+	require.ElementsMatch(p, want, got, "queues of who woke")
+}
+
+func (p *pair) compareKept() {
+	ctx, cancel := p.context()
+	defer cancel()
+	rows, err := p.pool.Query(ctx, `SELECT key, name, payload::text, coalesce(dedup_key, ''), expires_at FROM gendurable.kept_signals ORDER BY id`)
+	require.NoError(p, err)
+	got, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k model.Kept, err error) {
+		var expiry time.Time
+		err = row.Scan(&k.Key, &k.Name, &k.Payload, &k.DedupKey, &expiry)
+		k.Expiry = moment(&expiry)
+		return k, err
+	})
+	require.NoError(p, err)
+	want := p.model.Kept()
+	for n := range want {
+		want[n].ID = 0
+	}
+	if !slices.Equal(want, got) {
+		require.Equal(p, want, got, "kept signals")
+	}
+}
+
+// keeps sends a signal to a key that mostly nobody has.
+func (h *history) keeps() bool {
+	key := one(h, keys[2:], "key")
+	if i := h.model.Occupant(key); i != nil && (h.model.Held(i.ID) || !h.rarely("though somebody has it")) {
+		return false
+	}
+	h.keep(key, one(h, names, "name"), h.payload(), one(h, dedupKeys, "dedup key"), one(h, lives, "kept for"))
+	return true
+}
+
+// keepMutants break kept signals.
+var keepMutants = []mutant{
+	{"what had expired is taken", "signal_keep.go", "WHERE k.key = t.key AND k.expires_at > t.inserted_at", "WHERE k.key = t.key"},
+	{"who takes late takes nothing", "signal_keep.go", "AND k.expires_at > t.inserted_at", "AND k.expires_at > (SELECT now FROM c)"},
+	{"who takes does not wake", "signal_keep.go", "coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting", "false AS awaiting"},
+	{"who awaits children takes and sleeps", "signal_keep.go", "coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting",
+		"coalesce(g.status = 'awaiting_signal', false) AS awaiting"},
+	{"any kept signal wakes", "signal_keep.go", "WHERE s.target_id = t.id AND s.name = ANY(t.awaits) LIMIT 1", "WHERE s.target_id = t.id LIMIT 1"},
+	{"kept in disorder", "signal_keep.go", "k.trace, k.inserted_at FROM k ORDER BY k.id", "k.trace, k.inserted_at FROM k ORDER BY k.id DESC"},
+	{"who has ended takes", "signal_keep.go", "AND g.status NOT IN ('done', 'failed') ORDER BY g.id FOR", "ORDER BY g.id FOR"},
+	{"an expired one is a duplicate", "signal_keep.go", "AND d.dedup_key = $4::text AND d.expires_at > (SELECT now FROM c)", "AND d.dedup_key = $4::text"},
+	{"expired ones fill", "signal_keep.go", "WHERE i.key = $1::text AND i.expires_at > (SELECT now FROM c) LIMIT", "WHERE i.key = $1::text LIMIT"},
+	{"an expired one keeps its time", "signal_keep.go", "inserted_at = excluded.inserted_at, expires_at = excluded.expires_at", "inserted_at = excluded.inserted_at"},
+	{"inserts take nothing", "signal_keep.go", "if len(keys) == 0 {\n\t\treturn nil", "if len(keys) < 1000 {\n\t\treturn nil"},
+	{"children take nothing", "commit_spawn.go", "if len(b.kids) > 0 && s.keeping.Load() {", "if len(b.kids) > 1000 && s.keeping.Load() {"},
+	{"expiry of what somebody has", "sweep_kept.go", "AND g.inserted_at < x.expires_at OFFSET 0", "AND false OFFSET 0"},
+	{"no expiry beside a late occupant", "sweep_kept.go", "AND g.inserted_at < x.expires_at OFFSET 0", "OFFSET 0"},
+}
