@@ -16,6 +16,7 @@ import (
 // invariants read.
 type facts struct {
 	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked, throttled, edited, rulings, newest, shelved, looked [][]any
+	refiled, closed, weighed, waited                                                                                                          [][]any
 }
 
 // These kinds of marks exist besides the kinds of outcomes.
@@ -124,6 +125,10 @@ func (f *facts) save(b *pgx.Batch) {
 		newestCancels:                     f.newest,
 		`shelved VALUES ($1, $2, $3, $4)`: f.shelved,
 		`looked VALUES ($1)`:              f.looked,
+		`refiled VALUES ($1)`:             f.refiled,
+		`closed VALUES ($1)`:              f.closed,
+		`weighed VALUES ($1)`:             f.weighed,
+		`waited VALUES ($1, $2)`:          f.waited,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

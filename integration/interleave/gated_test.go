@@ -11,7 +11,9 @@ import (
 
 // gatedWorlds are the worlds of gates. After each schedule a worker claims what it can. No time
 // passes in a schedule that would count for a rate.
-func gatedWorlds() []world { return []world{gated(), shared(), rated(), seated(), running()} }
+func gatedWorlds() []world {
+	return []world{gated(), shared(), rated(), seated(), running(), refiled(), forgotten()}
+}
 
 // claiming reports whether a verb is a claim. Where no claim takes part, nothing happens at a gate
 // that the world "gated" does not have.
@@ -238,6 +240,9 @@ func closes(name, at string) verb {
 	return verb{name: name, family: "operator", touches: key | rule, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			_, err := s.db.CloseGateKey(ctx, at, time.Now().Add(time.Hour), by)
+			if err == nil {
+				s.facts.closed = append(s.facts.closed, []any{at})
+			}
 			return err
 		}
 		s.insist("close", once(ctx), once)

@@ -123,6 +123,12 @@ END $$;
 CREATE TRIGGER interleave AFTER INSERT OR UPDATE OR DELETE ON gendurable.gates FOR EACH ROW EXECUTE FUNCTION interleave.note_ruled();
 CREATE UNLOGGED TABLE interleave.owed (key text, debt float8);
 CREATE UNLOGGED TABLE interleave.throttled (key text);
+-- Keys that were reported as closed, or as having a weight; who has gone through the lines.
+CREATE UNLOGGED TABLE interleave.closed (key text);
+CREATE UNLOGGED TABLE interleave.weighed (key text);
+CREATE UNLOGGED TABLE interleave.refiled (actor text);
+-- Instances that a caller of Wait was told of.
+CREATE UNLOGGED TABLE interleave.waited (actor text, id bigint);
 
 -- Edits, rewinds and migrations: the copy that each was decided from (NULL: it compares no visit), what it writes, and what it was told.
 CREATE UNLOGGED TABLE interleave.edited (actor text, id bigint, verb text, version int, visit bigint, step text, was jsonb, new jsonb,
@@ -359,6 +365,14 @@ SELECT 'cancelled before its child', format('parent %s of %s', p.id, c.id)
 FROM interleave.move p JOIN interleave.move c ON c.xid = p.xid AND (c.n).parent_id = p.id AND c.seq > p.seq
 WHERE p.was NOT IN ('done', 'failed') AND (p.n).failure = 'cancelled' AND c.was NOT IN ('done', 'failed') AND (c.n).failure = 'cancelled'
 UNION ALL
+SELECT 'result lost', format('child %s of %s', (c.o).id, p.id)
+FROM interleave.change c JOIN gendurable.gen_durable p ON p.id = (c.o).parent_id AND p.round = (c.o).parent_round AND p.finished_at IS NULL
+WHERE (c.n).id IS NULL AND NOT EXISTS (SELECT FROM interleave.change x WHERE (x.o).id = p.id AND (x.o).finished_at IS NOT NULL)
+UNION ALL
+SELECT 'told ended', format('instance %s to %s', w.id, w.actor)
+FROM interleave.waited w JOIN gendurable.gen_durable g ON g.id = w.id AND g.finished_at IS NULL
+WHERE NOT EXISTS (SELECT FROM interleave.change x WHERE (x.o).id = g.id AND (x.o).finished_at IS NOT NULL)
+UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
 
 -- Keys: one executes at a time, the head first, and none stands still. Claims are what they said.
@@ -503,6 +517,20 @@ LEFT JOIN gendurable.gate_keys k ON k.key = c.key WHERE coalesce(k.debt, 0) < c.
 UNION ALL
 SELECT 'throttled for nothing', format('%s goes at %s', t.key, k.pace)
 FROM interleave.throttled t LEFT JOIN gendurable.gate_keys k ON k.key = t.key WHERE coalesce(k.pace, 1) > 0.6
+UNION ALL
+SELECT 'closed in word only', c.key
+FROM interleave.closed c LEFT JOIN gendurable.gate_keys k ON k.key = c.key WHERE NOT coalesce(k.closed_until > clock_timestamp(), false)
+UNION ALL
+SELECT 'weighed in word only', c.key
+FROM interleave.weighed c LEFT JOIN gendurable.gate_keys k ON k.key = c.key WHERE coalesce(k.weight, 1) = 1
+UNION ALL
+SELECT 'in line elsewhere', format('instance %s at %s, not %s', g.id, g.gate, k.key)
+FROM gendurable.gen_durable g LEFT JOIN LATERAL (
+  SELECT r.name || coalesce('/' || (g.labels ->> r.label), '') AS key FROM gendurable.gates r
+  WHERE NOT r.run AND coalesce(r.machine, r.step, r.label) IS NOT NULL AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true)
+    AND coalesce(r.step = g.step, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
+  ORDER BY r.step IS NULL, r.machine IS NULL, r.label IS NULL, r.queue IS NULL, r.name LIMIT 1) k ON true
+WHERE g.status = 'runnable' AND g.pick_lane = 3 AND g.gate IS DISTINCT FROM k.key AND EXISTS (SELECT FROM interleave.refiled)
 UNION ALL
 SELECT 'claim without a place', format('instance %s by %s at %s', p.id, p.actor, p.key)
 FROM interleave.passage p

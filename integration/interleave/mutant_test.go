@@ -358,7 +358,7 @@ const enough = 300
 func TestEveryMutantIsFound(t *testing.T) {
 	t.Parallel()
 	outer, r := t, newRig(t)
-	for _, m := range slices.Concat(mutants, versionMutants, historyMutants, keptMutants) {
+	for _, m := range slices.Concat(mutants, versionMutants, historyMutants, keptMutants, gateMutants, familyMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			r.breaks(&m)
 			if !strings.Contains(m.scenario, "//") {

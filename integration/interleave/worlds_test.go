@@ -291,7 +291,7 @@ func worlds() []world {
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
 		taken("lingering", living), taken("vacant", vacant), families(), quorum(), graveyard(), scheduled(), fired(), windowed(),
-	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping(), recorded()})...)
+	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping(), unkept(), recorded()})...)
 }
 
 // unanswered is the world of commits whose answer does not come. They take effect at any time, or
