@@ -62,21 +62,33 @@ func accessOf(ctx context.Context) Access {
 	return a
 }
 
-// loopback admits requests that come from this machine, with all rights. The name in the request
-// has to be this machine's, too: else a page of another site could have its own name point here,
-// and then ask as if it were ours. A proxy on this machine speaks for others, so what it forwards
-// is refused.
-func loopback(r *http.Request) Access {
+// Loopback returns an [Options.Authorize] that gives an access to what comes from this machine, and
+// none to anything else.
+//
+// The name in the request has to be this machine's, too: else a page of another site could have its
+// own name point here, and then ask as if it were ours. A proxy on this machine speaks for others,
+// so what it forwards is refused.
+func Loopback(a Access) func(*http.Request) (Access, error) {
+	return func(r *http.Request) (Access, error) {
+		if local(r) {
+			return a, nil
+		}
+		return Access{}, nil
+	}
+}
+
+// local reports whether a request comes from this machine, is addressed to it, and took no detour.
+func local(r *http.Request) bool {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
 	if !net.ParseIP(host).IsLoopback() || !namesLoopback(r.Host) {
-		return Access{}
+		return false
 	}
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
 		if r.Header.Get(header) != "" {
-			return Access{}
+			return false
 		}
 	}
-	return Access{Level: Operate}
+	return true
 }
 
 func namesLoopback(hostport string) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -47,6 +48,8 @@ type Options struct {
 	// Refresh is how often an open page is refreshed, and for how long answers of the database are
 	// shared by all who look: 5 s, at least 1 s.
 	Refresh time.Duration
+	// Logger receives what cannot be shown, and who was refused: slog.Default().
+	Logger *slog.Logger
 	// Heavy is how many reads of many rows may run at a time: counts, lists, plans, queries on the
 	// history. Others wait for their turn. 2, at most 100.
 	Heavy int
@@ -72,6 +75,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Refresh == 0 {
 		o.Refresh = DefaultRefresh
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
 	}
 	if o.Heavy == 0 {
 		o.Heavy = DefaultHeavy

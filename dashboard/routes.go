@@ -11,4 +11,28 @@ func (s *server) routes(mux *http.ServeMux) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintln(w, "ok")
 	})
+	mux.HandleFunc("GET /assets/{sum}/{name}", s.asset)
+	mux.HandleFunc("GET /export", s.export)
+	mux.HandleFunc("GET /instances/{id}/{field}", s.download)
+	for path, show := range map[string]func(*http.Request) (string, *page, error){
+		"GET /{$}":                    s.overview,
+		"GET /machines":               s.machines,
+		"GET /machine":                s.machine,
+		"GET /instances":              s.list,
+		"GET /instances/{id}":         s.instance,
+		"GET /queues":                 s.queues,
+		"GET /limits":                 s.limits,
+		"GET /schedules":              s.schedules,
+		"GET /workers":                s.workerList,
+		"GET /audit":                  s.audit,
+		"GET /find":                   s.find,
+		"GET /plans/{token}":          s.planPage,
+		"POST /plan":                  s.plan,
+		"POST /plans/{token}/apply":   s.apply,
+		"POST /instances/{id}/{verb}": s.act,
+		"POST /verbs/{verb}":          s.operate,
+		"GET /":                       func(*http.Request) (string, *page, error) { return "", nil, errNoSuchPage },
+	} {
+		mux.HandleFunc(path, s.view(show))
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"path"
 
 	"github.com/gendurable/gendurable/engine"
-	"github.com/gendurable/gendurable/fsm"
 )
 
 // server is what all handlers share.
@@ -18,7 +17,9 @@ type server struct {
 	engine *engine.Engine
 	log    *slog.Logger
 	heavy  chan struct{} // one place for each heavy read that runs
-	shared shared        //nolint:unused // reads of pages go through it
+	shared shared
+	trend  trend
+	plans  plans
 }
 
 // New returns the handler of an engine's dashboard. The engine may be a client, and has to outlive
@@ -30,7 +31,7 @@ func New(eng *engine.Engine, o Options) (http.Handler, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	s := &server{Options: o, engine: eng, log: slog.Default(), heavy: make(chan struct{}, o.Heavy)}
+	s := &server{Options: o, engine: eng, log: o.Logger, heavy: make(chan struct{}, o.Heavy)}
 	mux := http.NewServeMux()
 	s.routes(mux)
 	guarded, err := s.guard(mux)
@@ -91,8 +92,3 @@ func (s *server) visible(ctx context.Context, machine, field string, v json.RawM
 	}
 	return shown
 }
-
-// seen reports whether the access of ctx covers an instance.
-//
-//nolint:unused // for pages of instances
-func seen(ctx context.Context, i fsm.RawInstance) bool { return accessOf(ctx).sees(i.Queue, i.Machine) }

@@ -1,0 +1,123 @@
+// Everything works without this file. It keeps what is shown true: regions marked data-live are
+// replaced by those of the same page, fetched anew, while the page is visible and nobody types in
+// them. It also writes times in the viewer's zone, and moves the focus by keys.
+'use strict';
+(() => {
+  const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
+  const brief = (seconds) => {
+    const s = Math.floor(Math.abs(seconds));
+    const n = units.findIndex(([, size]) => s >= size);
+    if (n < 0) return '0 s';
+    const [name, size] = units[n];
+    const rest = units[n + 1] ? Math.floor((s % size) / units[n + 1][1]) : 0;
+    return Math.floor(s / size) + ' ' + name + (rest ? ' ' + rest + ' ' + units[n + 1][0] : '');
+  };
+  const local = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
+  let skew = 0; // how much this clock is ahead of the server's
+  const times = () => {
+    const now = (Date.now() - skew) / 1000;
+    for (const t of document.querySelectorAll('time')) {
+      const at = Date.parse(t.dateTime);
+      if (Number.isNaN(at)) continue;
+      const utc = new Date(at).toISOString().replace('T', ' ').replace('Z', ' UTC');
+      const title = local.format(at) + ' here, ' + utc;
+      if (t.title !== title) t.title = title;
+      const ago = now - at / 1000;
+      const text = t.dataset.ago === undefined ? local.format(at) : ago < -1 ? 'in ' + brief(ago) : brief(ago) + ' ago';
+      if (t.textContent !== text) t.textContent = text;
+    }
+  };
+  const clock = (doc) => {
+    const read = doc.querySelector('[data-live=read] time');
+    if (read) skew = Date.now() - Date.parse(read.dateTime);
+  };
+
+  const banner = document.getElementById('link');
+  let lostAt = 0;
+  const lost = (why) => {
+    lostAt = lostAt || Date.now();
+    banner.textContent = why + ' What you see is from ' + brief((Date.now() - lostAt) / 1000) + ' ago; trying again.';
+    banner.hidden = false;
+  };
+  const found = () => { lostAt = 0; banner.hidden = true; };
+
+  const open = (region) => Array.from(region.querySelectorAll('details'), (d) => d.open);
+  // Fields keep what was typed, details stay as they are, the focus stays at its place.
+  const renew = (doc) => {
+    for (const old of document.querySelectorAll('[data-live]')) {
+      const fresh = doc.querySelector('[data-live="' + old.dataset.live + '"]');
+      if (!fresh) continue;
+      const focused = old.contains(document.activeElement) ? document.activeElement : null;
+      if (focused && focused.matches('input, select, textarea')) continue;
+      if (String(getSelection()) && old.contains(getSelection().anchorNode)) continue;
+      const before = open(old), after = fresh.querySelectorAll('details');
+      if (before.length === after.length) after.forEach((d, n) => { d.open = before[n]; });
+      const place = focused ? Array.from(old.querySelectorAll('a, button, summary, [tabindex]')).indexOf(focused) : -1;
+      const scrolls = Array.from(old.querySelectorAll('.scroll, .json'), (s) => [s.scrollLeft, s.scrollTop]);
+      if (old.classList.contains('scroll')) scrolls.unshift([old.scrollLeft, old.scrollTop]);
+      const next = document.importNode(fresh, true);
+      old.replaceWith(next);
+      const areas = Array.from(next.querySelectorAll('.scroll, .json'));
+      if (next.classList.contains('scroll')) areas.unshift(next);
+      areas.forEach((s, n) => { if (scrolls[n]) [s.scrollLeft, s.scrollTop] = scrolls[n]; });
+      if (place >= 0) { const to = next.querySelectorAll('a, button, summary, [tabindex]')[place]; if (to) to.focus({ preventScroll: true }); }
+    }
+  };
+
+  const every = Number(document.body.dataset.refresh || 0);
+  const address = new URL(location.href);
+  address.searchParams.delete('did');
+  let timer = 0, asking = false;
+  const ask = async () => {
+    clearTimeout(timer);
+    if (document.hidden || asking) return;
+    asking = true;
+    try {
+      const answer = await fetch(address, { credentials: 'same-origin', redirect: 'error', headers: { Accept: 'text/html' } });
+      const doc = new DOMParser().parseFromString(await answer.text(), 'text/html');
+      const fault = doc.querySelector('.fault h1');
+      if (answer.ok) {
+        if (document.querySelector('.fault')) { location.replace(address); return; }
+        clock(doc);
+        renew(doc);
+        times();
+        found();
+        if (!doc.body.dataset.refresh) { asking = false; return; } // it has ended: nothing moves any more
+      } else {
+        lost(fault ? fault.textContent : 'The dashboard answers ' + answer.status + '.');
+      }
+    } catch {
+      lost('The connection to the dashboard is lost.');
+    }
+    asking = false;
+    timer = setTimeout(ask, every);
+  };
+  if (every) {
+    timer = setTimeout(ask, every);
+    document.addEventListener('visibilitychange', ask);
+  }
+
+  document.addEventListener('keydown', (e) => {
+    const q = document.getElementById('q');
+    const typing = e.target.matches && e.target.matches('input, select, textarea');
+    if ((e.key === '/' && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key.toLowerCase() === 'k' && (e.ctrlKey || e.metaKey))) {
+      e.preventDefault();
+      q.focus();
+      q.select();
+    } else if (e.key === 'Escape' && e.target === q) {
+      q.blur();
+    } else if ((e.key === 'j' || e.key === 'k') && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) {
+      const rows = Array.from(document.querySelectorAll('main tbody tr a:first-of-type')).filter((a, n, all) => all.findIndex((b) => b.closest('tr') === a.closest('tr')) === n);
+      const at = rows.findIndex((a) => a.closest('tr').contains(document.activeElement));
+      const to = rows[e.key === 'j' ? Math.min(rows.length - 1, at + 1) : Math.max(0, at - 1)];
+      if (to) to.focus();
+    }
+  });
+
+  // A wide screen has room for the filter.
+  const fold = document.querySelector('.filter .fold');
+  if (fold && matchMedia('(min-width: 861px)').matches) fold.open = true;
+  clock(document);
+  times();
+  setInterval(times, 1000);
+})();

@@ -1,0 +1,290 @@
+package dashboard
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// The sizes of a page of the list.
+const (
+	defaultRows = 50
+	maxRows     = 200
+	maxTrail    = 30 // how many pages back a page of the list leads
+)
+
+// instancesBody is a page of the list.
+type instancesBody struct {
+	Form     url.Values // the filter, as it was given
+	Rows     []fsm.RawInstance
+	Statuses []fsm.Status
+	Failures []fsm.Failure
+	Labels   []string // what the rows have, for suggestions
+	Machines []string
+	Queues   []string
+	Newer    string // links; "": there is no such page
+	Older    string
+	JSON     string
+	CSV      string
+	Clear    string
+	Active   bool // there is a filter
+	Verbs    []bulkVerb
+	Oldest   bool
+}
+
+// Has reports whether a field of the form has a value.
+func (b *instancesBody) Has(field string, value any) bool {
+	return slices.Contains(b.Form[field], fmt.Sprint(value))
+}
+
+// Value is that of a field of the form.
+func (b *instancesBody) Value(field string) string { return strings.Join(b.Form[field], " ") }
+
+var failureKinds = []fsm.Failure{
+	fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
+}
+
+// filterFields are the fields of the form that select.
+var filterFields = []string{
+	"machine", "version", "step", "queue", "status", "failure", "key", "prefix", "partition", "label", "parent", "since", "before",
+}
+
+// filterOf reads a filter from a form. Every list, plan and link has the same fields.
+func filterOf(form url.Values, now time.Time) (f engine.Filter, err error) {
+	wrong := func(field string) error {
+		return &misuse{
+			http.StatusBadRequest, fmt.Sprintf("%s: %q cannot be understood.", field, cut(form.Get(field), 100)), "Correct this field of the filter, or clear it.",
+		}
+	}
+	f = engine.Filter{
+		Machine: form.Get("machine"), Step: form.Get("step"), Queue: form.Get("queue"), Key: fsm.Key(form.Get("key")),
+		KeyPrefix: form.Get("prefix"), PartitionKey: form.Get("partition"),
+	}
+	if text := form.Get("version"); text != "" {
+		if f.Version, err = strconv.Atoi(text); err != nil {
+			return f, wrong("version")
+		}
+	}
+	for _, text := range form["status"] {
+		if text != "" {
+			f.Status = append(f.Status, fsm.Status(text))
+		}
+	}
+	for _, text := range form["failure"] {
+		if text != "" {
+			f.Failure = append(f.Failure, fsm.Failure(text))
+		}
+	}
+	for _, text := range form["label"] {
+		if text == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return f, wrong("label")
+		}
+		if f.Labels == nil {
+			f.Labels = map[string]string{}
+		}
+		f.Labels[name] = value
+	}
+	if text := form.Get("parent"); text != "" {
+		id, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return f, wrong("parent")
+		}
+		f.Parent = fsm.ID(id)
+	}
+	if f.InsertedAfter, err = timeOf(form.Get("since"), now); err != nil {
+		return f, wrong("since")
+	}
+	if f.InsertedBefore, err = timeOf(form.Get("before"), now); err != nil {
+		return f, wrong("before")
+	}
+	return f, nil
+}
+
+// timeOf reads a time, or how long ago it was, like 90m or 2d.
+func timeOf(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d.Abs()), nil
+	}
+	for _, form := range []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly} {
+		if t, err := time.Parse(form, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time", text)
+}
+
+func (s *server) list(r *http.Request) (string, *page, error) {
+	b, err := s.listed(r)
+	if err != nil {
+		return "", nil, err
+	}
+	return "instances", &page{Title: "Instances", Section: "instances", Refresh: 1, Body: b}, nil
+}
+
+// listed reads the page of the list that a request asks for.
+func (s *server) listed(r *http.Request) (*instancesBody, error) {
+	ctx := r.Context()
+	form := r.URL.Query()
+	f, err := filterOf(form, time.Now().Truncate(s.Options.Refresh))
+	if err != nil {
+		return nil, err
+	}
+	q := engine.Query{Filter: f, Limit: defaultRows, After: form.Get("after"), OldestFirst: form.Get("order") == "oldest"}
+	if text := form.Get("rows"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 || q.Limit > maxRows {
+			return nil, &misuse{http.StatusBadRequest, fmt.Sprintf("rows: %q, 1 to %d.", cut(text, 20), maxRows), "Correct this field."}
+		}
+	}
+	got, err := s.instances(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	b := &instancesBody{
+		Form: form, Rows: got.Instances, Statuses: statuses, Failures: failureKinds, Oldest: q.OldestFirst, Verbs: bulkVerbs,
+	}
+	b.Active = slices.ContainsFunc(filterFields, func(field string) bool { return strings.Join(form[field], "") != "" })
+	b.links(got.Next, f)
+	labels, machines, queues := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for n := range b.Rows {
+		i := &b.Rows[n]
+		machines[i.Machine], queues[i.Queue] = true, true
+		for name, value := range i.Labels {
+			labels[name+"="+value] = true
+		}
+	}
+	b.Labels, b.Machines, b.Queues = slices.Sorted(maps.Keys(labels)), slices.Sorted(maps.Keys(machines)), slices.Sorted(maps.Keys(queues))
+	return b, nil
+}
+
+// links leads to the pages beside this one. A cursor leads forward only, so the way here is kept. It
+// is one of exactly this filter, so ages become the times that they were.
+func (b *instancesBody) links(next string, f engine.Filter) {
+	base := url.Values{}
+	for _, field := range append([]string{"order", "rows"}, filterFields...) {
+		for _, value := range b.Form[field] {
+			if value != "" {
+				base.Add(field, value)
+			}
+		}
+	}
+	for field, at := range map[string]time.Time{"since": f.InsertedAfter, "before": f.InsertedBefore} {
+		if !at.IsZero() {
+			base.Set(field, at.UTC().Format(time.RFC3339Nano))
+		}
+	}
+	with := func(fields ...string) string {
+		all := maps.Clone(base)
+		for n := 0; n < len(fields); n += 2 {
+			if fields[n+1] != "" {
+				all.Set(fields[n], fields[n+1])
+			}
+		}
+		return "instances?" + all.Encode()
+	}
+	var trail []string
+	if text := b.Form.Get("trail"); text != "" {
+		trail = strings.Split(text, ".")
+	}
+	here := b.Form.Get("after")
+	if next != "" {
+		way := append(slices.Clone(trail), here)
+		b.Older = with("after", next, "trail", strings.Join(way[max(0, len(way)-maxTrail):], "."))
+	}
+	if here != "" {
+		b.Newer = with()
+		if n := len(trail); n > 0 {
+			b.Newer = with("after", trail[n-1], "trail", strings.Join(trail[:n-1], "."))
+		}
+	}
+	b.JSON, b.CSV = with("after", here, "format", "json"), with("after", here, "format", "csv")
+	b.JSON, b.CSV = "export"+strings.TrimPrefix(b.JSON, "instances"), "export"+strings.TrimPrefix(b.CSV, "instances")
+}
+
+// export sends a page of the list as a file.
+func (s *server) export(w http.ResponseWriter, r *http.Request) {
+	b, err := s.listed(r)
+	if err != nil {
+		status, text, _ := explain(err)
+		s.refuse(w, r, status, text)
+		return
+	}
+	for n := range b.Rows {
+		s.redact(r, &b.Rows[n])
+	}
+	if r.FormValue("format") == "csv" {
+		s.exportCSV(w, b.Rows)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="instances.json"`)
+	_ = json.NewEncoder(w).Encode(b.Rows) // who asked may have gone
+}
+
+// redact leaves of an instance what may be seen.
+func (s *server) redact(r *http.Request, i *fsm.RawInstance) {
+	show := func(field string, v json.RawMessage) json.RawMessage {
+		if shown := s.visible(r.Context(), i.Machine, field, s.decoded(v)); len(shown) > 0 {
+			return shown
+		}
+		return json.RawMessage("null")
+	}
+	i.State, i.Result, i.Progress = show("state", i.State), show("result", i.Result), show("progress", i.Progress)
+}
+
+func (s *server) exportCSV(w http.ResponseWriter, rows []fsm.RawInstance) {
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="instances.csv"`)
+	out := csv.NewWriter(w)
+	defer out.Flush()
+	_ = out.Write([]string{
+		"id", "machine", "version", "step", "status", "queue", "priority", "key", "partition_key", "attempt", "paused", "failure",
+		"last_error", "inserted_at", "eligible_at", "finished_at",
+	})
+	at := func(t time.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return t.UTC().Format(time.RFC3339Nano)
+	}
+	for n := range rows {
+		i := &rows[n]
+		_ = out.Write([]string{
+			strconv.FormatInt(int64(i.ID), 10), cell(i.Machine), strconv.Itoa(i.Version), cell(i.Step), string(i.Status), cell(i.Queue),
+			strconv.Itoa(i.Priority), cell(string(i.Key)), cell(i.PartitionKey), strconv.Itoa(i.Attempt), strconv.FormatBool(i.Paused),
+			string(i.Failure), cell(i.LastError), at(i.InsertedAt), at(i.EligibleAt), at(i.FinishedAt),
+		})
+	}
+}
+
+// cell keeps a spreadsheet from taking a text for a formula.
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
+// query is one field of a link.
+func query(name, value string) string { return url.Values{name: {value}}.Encode() }

@@ -1,0 +1,432 @@
+package dashboard_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/dashboard"
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgtest"
+)
+
+const patience = time.Minute
+
+// hostile is markup, a direction mark and a template, as a name, a label, an error and a state.
+const hostile = `<script>alert(1)</script>"'{{.}}` + "\u202eevil"
+
+type order struct {
+	Card  string `json:"card"`
+	Big   int64  `json:"big"`
+	Fails bool   `json:"fails,omitempty"`
+}
+
+var (
+	shop = fsm.Declare[order, string]("shop", fsm.Queue("orders"))
+	paid = fsm.DeclareSignal[string]("paid")
+)
+
+// world is a database with a worker, and a server that serves its dashboard.
+type world struct {
+	t   *testing.T
+	eng *engine.Engine
+	*httptest.Server
+}
+
+// newWorld starts both. An order waits for a payment, or fails if its state says so.
+func newWorld(t *testing.T, o dashboard.Options) *world {
+	t.Helper()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	definition := shop.Define(
+		fsm.Step("start", func(_ context.Context, v *fsm.Visit[order, string]) (fsm.Outcome, error) {
+			if v.State.Fails {
+				return nil, fsm.Permanent(errors.New("declined: " + hostile))
+			}
+			return v.Await("ship", v.State, paid), nil
+		}).To("ship"),
+		fsm.Step("ship", func(_ context.Context, v *fsm.Visit[order, string]) (fsm.Outcome, error) {
+			return v.Done("shipped " + v.State.Card), nil
+		}),
+	).History(fsm.KeepStates)
+	eng, err := engine.New(engine.Config{
+		Pool: pool, Machines: []fsm.Definition{definition}, Queues: map[string]engine.Queue{"orders": {Concurrency: 4, PollMax: 300 * time.Millisecond}},
+		Schedules: []engine.Schedule{engine.Every("nightly", 24*time.Hour, shop.New(order{Card: "scheduled"}))},
+	})
+	require.NoError(t, err)
+	require.NoError(t, eng.Start(t.Context()))
+	t.Cleanup(func() { require.NoError(t, eng.Stop(context.WithoutCancel(t.Context()))) })
+	h, err := dashboard.New(eng, o)
+	require.NoError(t, err)
+	w := &world{t, eng, httptest.NewServer(h)}
+	t.Cleanup(w.Close)
+	w.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return w
+}
+
+// insert inserts an order and waits until it stands where its state lets it get to.
+func (w *world) insert(state order, change func(fsm.Spec) fsm.Spec) fsm.ID {
+	w.t.Helper()
+	spec := shop.New(state)
+	if change != nil {
+		spec = change(spec)
+	}
+	id, err := w.eng.Insert(w.t.Context(), spec)
+	require.NoError(w.t, err)
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	_, err = w.eng.WaitParked(ctx, id, -1)
+	require.NoError(w.t, err)
+	return id
+}
+
+// get reads a page, and fails where the answer is another.
+func (w *world) get(path string, status int) string {
+	w.t.Helper()
+	answer, err := w.Client().Get(w.URL + path)
+	require.NoError(w.t, err)
+	defer func() { require.NoError(w.t, answer.Body.Close()) }()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(w.t, err)
+	require.Equal(w.t, status, answer.StatusCode, "%s: %s", path, body)
+	return string(body)
+}
+
+// post sends a form, and returns where it leads.
+func (w *world) post(path string, status int, fields ...string) string {
+	w.t.Helper()
+	form := url.Values{}
+	for n := 0; n < len(fields); n += 2 {
+		form.Add(fields[n], fields[n+1])
+	}
+	answer, err := w.Client().PostForm(w.URL+path, form)
+	require.NoError(w.t, err)
+	defer func() { require.NoError(w.t, answer.Body.Close()) }()
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(w.t, err)
+	require.Equal(w.t, status, answer.StatusCode, "%s: %s", path, body)
+	if to := answer.Header.Get("Location"); to != "" {
+		at, err := answer.Request.URL.Parse(to)
+		require.NoError(w.t, err)
+		return at.RequestURI()
+	}
+	return string(body)
+}
+
+var allPages = []string{"/", "/machines", "/instances", "/queues", "/limits", "/schedules", "/workers", "/audit"}
+
+func TestEveryPageIsThereWhenNothingIs(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	eng, err := engine.New(engine.Config{Pool: pool})
+	require.NoError(t, err)
+	h, err := dashboard.New(eng, dashboard.Options{})
+	require.NoError(t, err)
+	for _, path := range allPages {
+		answer := ask(t, h, http.MethodGet, path, nil)
+		body, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, answer.StatusCode, "%s: %s", path, body)
+		require.Contains(t, string(body), `class="empty"`, path)
+		require.NotContains(t, string(body), "ZgotmplZ", path)
+	}
+	require.Equal(t, http.StatusNotFound, ask(t, h, http.MethodGet, "/instances/7", nil).StatusCode)
+	require.Equal(t, http.StatusNotFound, ask(t, h, http.MethodGet, "/instances/x", nil).StatusCode)
+	require.Equal(t, http.StatusNotFound, ask(t, h, http.MethodGet, "/machine?name=x", nil).StatusCode)
+	require.Equal(t, http.StatusNotFound, ask(t, h, http.MethodGet, "/nothing", nil).StatusCode)
+	require.Equal(t, http.StatusNotFound, ask(t, h, http.MethodGet, "/plans/x", nil).StatusCode)
+	require.Equal(t, http.StatusBadRequest, ask(t, h, http.MethodGet, "/instances?version=x", nil).StatusCode)
+	require.Equal(t, http.StatusBadRequest, ask(t, h, http.MethodGet, "/instances?status=x", nil).StatusCode)
+}
+
+// What instances hold is never more than text, on no page; numbers keep all their digits.
+func TestPagesShowWhatIsThereAsText(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	id := w.insert(order{Card: hostile, Big: 9007199254740993}, func(s fsm.Spec) fsm.Spec {
+		return s.Key(fsm.Key("key " + hostile)).Label("customer", hostile)
+	})
+	w.insert(order{Fails: true}, nil)
+	_, err := w.eng.Admin().PauseQueue(t.Context(), "queue "+hostile, engine.Reason(hostile))
+	require.NoError(t, err)
+	_, err = w.eng.Admin().SetGate(t.Context(), engine.Gate{Name: "<b>gate", Queue: "orders", Places: 3})
+	require.NoError(t, err)
+	_, err = w.eng.Signal(t.Context(), id, fsm.DeclareSignal[string]("<i>other").With(hostile))
+	require.NoError(t, err)
+	one := fmt.Sprintf("/instances/%d", id)
+	var all string
+	for _, path := range append([]string{one, "/machine?name=shop", "/limits?keys=" + url.QueryEscape("<b>gate"), "/instances?label=" + url.QueryEscape("customer="+hostile)}, allPages...) {
+		body := w.get(path, http.StatusOK)
+		require.NotContains(t, body, "<script>alert", path)
+		require.NotContains(t, body, "<b>gate", path)
+		require.NotContains(t, body, "<i>other", path)
+		require.NotContains(t, body, "ZgotmplZ", path)
+		require.NotContains(t, body, " style=", "%s: the policy forbids inline styles", path)
+		require.Less(t, len(body), 100<<10, path)
+		all += body
+	}
+	require.Contains(t, all, "&lt;script&gt;alert(1)&lt;/script&gt;")
+	body := w.get(one, http.StatusOK)
+	require.Contains(t, body, "9007199254740993")
+	require.Contains(t, body, "it awaits a signal, paid")
+	require.Contains(t, body, "&lt;i&gt;other")
+	body = w.get("/machine?name=shop", http.StatusOK)
+	require.Contains(t, body, `<svg class="figure"`)
+	require.Contains(t, body, `aria-label="step ship, 1 awaiting signal"`)
+	require.Contains(t, body, "not taken")
+	require.Contains(t, w.get("/", http.StatusOK), "declined: &lt;script")
+	require.Contains(t, w.get("/audit", http.StatusOK), "pause queue")
+	require.Contains(t, w.get("/schedules", http.StatusOK), "nightly")
+	require.Contains(t, w.get("/workers", http.StatusOK), "shop/1")
+	require.Contains(t, w.get(one+"/state", http.StatusOK), "9007199254740993")
+}
+
+func TestVerbsGoFromTheFormToTheRow(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{Authorize: dashboard.Loopback(dashboard.Access{Level: dashboard.Operate, Actor: "ada"})})
+	id := w.insert(order{Card: "first"}, nil)
+	one := fmt.Sprintf("/instances/%d", id)
+	row := func() fsm.RawInstance {
+		i, err := w.eng.Get(t.Context(), id)
+		require.NoError(t, err)
+		return i
+	}
+	to := w.post(one+"/pause", http.StatusSeeOther, "reason", "a test")
+	require.Equal(t, one+"?did=pause", to)
+	require.True(t, row().Paused)
+	require.Contains(t, w.get(to, http.StatusOK), "Paused.")
+	w.post(one+"/pause", http.StatusConflict)
+	w.post(one+"/resume", http.StatusSeeOther)
+	require.False(t, row().Paused)
+
+	visit := fmt.Sprint(row().Visit)
+	w.post(one+"/edit", http.StatusBadRequest, "visit", visit, "state", "{")
+	w.post(one+"/edit", http.StatusConflict, "visit", "999", "state", "{}")
+	w.post(one+"/edit", http.StatusSeeOther, "visit", visit, "state", `{"card":"second","big":9007199254740993}`, "reason", "wrong card")
+	require.JSONEq(t, `{"card":"second","big":9007199254740993}`, string(row().State))
+
+	w.post(one+"/signal", http.StatusBadRequest, "name", "paid", "payload", "{")
+	w.post(one+"/signal", http.StatusBadRequest, "name", "", "payload", "1")
+	w.post(one+"/signal", http.StatusSeeOther, "name", "paid", "payload", `"yes"`, "dedup", "once")
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	done, err := w.eng.Wait(ctx, id)
+	require.NoError(t, err)
+	require.JSONEq(t, `"shipped second"`, string(done.Result))
+	w.post(one+"/cancel", http.StatusConflict)
+	w.post(one+"/explode", http.StatusNotFound)
+	w.post("/instances/999999/cancel", http.StatusNotFound)
+
+	body := w.get("/audit", http.StatusOK)
+	require.Contains(t, body, "<bdi>ada</bdi>")
+	require.Contains(t, body, "wrong card")
+
+	w.post("/verbs/pause_queue", http.StatusSeeOther, "name", "orders", "reason", "quiet")
+	require.Contains(t, w.get("/queues", http.StatusOK), "paused")
+	w.post("/verbs/resume_queue", http.StatusSeeOther, "name", "orders")
+	require.NotContains(t, w.get("/queues", http.StatusOK), `class="tag amber"`)
+	require.Equal(t, "/queues?did=none", w.post("/verbs/resume_queue", http.StatusSeeOther, "name", "orders"))
+	for _, verb := range []string{"pause_schedule", "resume_schedule", "run_schedule", "delete_schedule"} {
+		require.Equal(t, "/schedules?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "nightly"))
+	}
+	w.post("/verbs/run_schedule", http.StatusNotFound, "name", "nightly")
+	_, err = w.eng.Admin().SetGate(t.Context(), engine.Gate{Name: "narrow", Queue: "orders", Places: 3, Rate: engine.Rate{N: 5, Per: time.Second}})
+	require.NoError(t, err)
+	w.post("/verbs/set_gate", http.StatusBadRequest, "name", "narrow", "places", "many")
+	w.post("/verbs/set_gate", http.StatusSeeOther, "name", "narrow", "places", "7", "rate", "9")
+	gates, err := w.eng.Admin().Gates(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 7, gates[0].Places)
+	require.Equal(t, engine.Rate{N: 9, Per: time.Second, Burst: 1}, gates[0].Rate)
+	for _, verb := range []string{"close_gate", "open_gate", "drop_gate"} {
+		require.Equal(t, "/limits?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "narrow"))
+	}
+	w.post("/verbs/set_gate", http.StatusNotFound, "name", "narrow", "places", "7")
+}
+
+// A plan shows how many, changes nothing, and is applied to what it found.
+func TestBulkIsPlannedBeforeItIsApplied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	var ids []fsm.ID
+	for range 3 {
+		ids = append(ids, w.insert(order{Fails: true}, nil))
+	}
+	w.post("/plan", http.StatusBadRequest, "verb", "retry") // nothing is selected
+	w.post("/plan", http.StatusBadRequest, "verb", "explode", "machine", "shop")
+	plan := w.post("/plan", http.StatusSeeOther, "verb", "cancel", "machine", "shop")
+	require.Contains(t, w.get(plan, http.StatusOK), "The verb applies to none of them.")
+	_, err := w.eng.Admin().PauseQueue(t.Context(), "orders")
+	require.NoError(t, err)
+	plan = w.post("/plan", http.StatusSeeOther, "verb", "retry", "machine", "shop", "status", "failed")
+	body := w.get(plan, http.StatusOK)
+	require.Contains(t, body, "Retry 3 instances")
+	require.Contains(t, body, fmt.Sprint(ids[0]))
+	i, err := w.eng.Get(t.Context(), ids[0])
+	require.NoError(t, err)
+	require.Equal(t, fsm.StatusFailed, i.Status, "a plan changes nothing")
+	_, err = w.eng.Admin().Retry(t.Context(), ids[1]) // meanwhile
+	require.NoError(t, err)
+	require.Equal(t, plan, w.post(plan+"/apply", http.StatusSeeOther, "reason", "the bank is back"))
+	require.Equal(t, plan, w.post(plan+"/apply", http.StatusSeeOther, "reason", "twice"))
+	require.Eventually(t, func() bool { return strings.Contains(w.get(plan, http.StatusOK), "2 changed") }, patience, 20*time.Millisecond)
+	require.Contains(t, w.get(plan, http.StatusOK), "1 skipped")
+	require.Contains(t, w.get("/audit?verb=retry", http.StatusOK), "the bank is back")
+}
+
+func TestReadersSeeNoVerbsAndAreRefused(t *testing.T) {
+	t.Parallel()
+	access := dashboard.Access{Level: dashboard.Read}
+	w := newWorld(t, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
+	id := w.insert(order{Card: "4111"}, nil)
+	one := fmt.Sprintf("/instances/%d", id)
+	for _, path := range append([]string{one}, allPages...) {
+		require.NotContains(t, w.get(path, http.StatusOK), `method="post"`, path)
+	}
+	require.Contains(t, w.get(one, http.StatusOK), "4111")
+	for _, path := range []string{one + "/cancel", "/plan", "/verbs/pause_queue"} {
+		w.post(path, http.StatusForbidden)
+	}
+	access.Level = dashboard.Outline
+	body := w.get(one, http.StatusOK)
+	require.NotContains(t, body, "4111")
+	require.Contains(t, body, "Hidden from you.")
+	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111")
+	w.get(one+"/state", http.StatusNotFound)
+}
+
+// Who may see one queue learns of no other, on no page, and changes nothing there.
+func TestAccessCanBeOfSomeQueues(t *testing.T) {
+	t.Parallel()
+	access := dashboard.Access{Level: dashboard.Operate, Actor: "ada", Queues: []string{"emails"}}
+	w := newWorld(t, dashboard.Options{Authorize: func(*http.Request) (dashboard.Access, error) { return access, nil }})
+	foreign := w.insert(order{Card: "4111"}, func(s fsm.Spec) fsm.Spec { return s.Key("foreign") })
+	own, err := w.eng.Insert(t.Context(), shop.New(order{Card: "mine"}).Queue("emails").Key("own"))
+	require.NoError(t, err)
+	for _, path := range append([]string{"/find?q=orders"}, allPages...) {
+		status := http.StatusOK
+		if strings.HasPrefix(path, "/find") {
+			status = http.StatusSeeOther
+		}
+		require.NotContains(t, w.get(path, status), "foreign", path)
+		require.NotContains(t, w.get(path, status), "queue=orders", path)
+	}
+	w.get(fmt.Sprintf("/instances/%d", foreign), http.StatusNotFound)
+	w.get(fmt.Sprintf("/instances/%d/state", foreign), http.StatusNotFound)
+	w.get(fmt.Sprintf("/instances/%d", own), http.StatusOK)
+	w.post(fmt.Sprintf("/instances/%d/cancel", foreign), http.StatusNotFound)
+	w.post("/plan", http.StatusForbidden, "verb", "cancel", "machine", "shop")
+	w.post("/plan", http.StatusSeeOther, "verb", "cancel", "queue", "emails")
+	w.post("/verbs/pause_queue", http.StatusForbidden, "name", "orders")
+	w.post("/verbs/pause_queue", http.StatusSeeOther, "name", "emails")
+	w.post("/verbs/delete_schedule", http.StatusForbidden, "name", "nightly")
+	require.NotContains(t, w.get("/export?format=csv", http.StatusOK), "foreign")
+	plan := w.post("/plan", http.StatusSeeOther, "verb", "cancel", "queue", "emails")
+	access.Actor = "eve"
+	w.get(plan, http.StatusNotFound)
+}
+
+func TestShowRedactsEverywhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{Show: func(_, field string, v json.RawMessage) json.RawMessage {
+		if field == "state" || field == "diff" {
+			return json.RawMessage(strings.ReplaceAll(string(v), "4111", "…"))
+		}
+		return v
+	}})
+	id := w.insert(order{Card: "4111"}, nil)
+	one := fmt.Sprintf("/instances/%d", id)
+	body := w.get(one, http.StatusOK)
+	require.NotContains(t, body, "4111")
+	require.NotContains(t, body, "Edit the state", "what is redacted must not be stored back")
+	require.NotContains(t, w.get(one+"/state", http.StatusOK), "4111")
+	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111")
+	w.post(one+"/edit", http.StatusForbidden, "visit", "1", "state", "{}")
+}
+
+func TestPagesOfTheListFollowOneAnother(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	for range 5 {
+		_, err := w.eng.Insert(t.Context(), shop.New(order{}).Queue("later").Label("n", "=x"))
+		require.NoError(t, err)
+	}
+	ids := func(path string) (all []string) {
+		text := w.get(strings.Replace(path, "instances?", "export?format=json&", 1), http.StatusOK)
+		var rows []fsm.RawInstance
+		require.NoError(t, json.Unmarshal([]byte(text), &rows))
+		for n := range rows {
+			all = append(all, fmt.Sprint(rows[n].ID))
+		}
+		return all
+	}
+	link := func(body, rel string) string {
+		_, after, ok := strings.Cut(body, `rel="`+rel+`" href="./`)
+		require.True(t, ok, body)
+		to, _, _ := strings.Cut(after, `"`)
+		return "/" + strings.ReplaceAll(to, "&amp;", "&")
+	}
+	first := "/instances?queue=later&rows=2&since=1h"
+	second := link(w.get(first, http.StatusOK), "next")
+	third := link(w.get(second, http.StatusOK), "next")
+	require.Len(t, ids(first), 2)
+	require.Len(t, ids(third), 1)
+	require.NotEqual(t, ids(first), ids(second))
+	require.Equal(t, ids(second), ids(link(w.get(third, http.StatusOK), "prev")))
+	require.Equal(t, ids(first), ids(link(w.get(second, http.StatusOK), "prev")))
+	w.get("/instances?after=x", http.StatusBadRequest)
+	require.Equal(t, 6, strings.Count(w.get("/export?format=csv&queue=later", http.StatusOK), "\n"))
+}
+
+func TestSearchGoesToWhatIsMeant(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	id := w.insert(order{}, func(s fsm.Spec) fsm.Spec { return s.Key("order:42") })
+	for text, want := range map[string]string{
+		fmt.Sprint(id): fmt.Sprintf("instances/%d", id), "order:42": fmt.Sprintf("instances/%d", id),
+		"customer=ada": "instances?label=customer%3Dada", "shop": "machine?name=shop", "orders": "instances?queue=orders",
+		"order:": "instances?prefix=order%3A", "": "instances",
+	} {
+		answer, err := w.Client().Get(w.URL + "/find?q=" + url.QueryEscape(text))
+		require.NoError(t, err)
+		require.NoError(t, answer.Body.Close())
+		require.Equal(t, want, answer.Header.Get("Location"), text)
+	}
+}
+
+func TestAssetsAreKeptForGood(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	body := w.get("/", http.StatusOK)
+	_, after, _ := strings.Cut(body, `rel="stylesheet" href="./`)
+	path, _, _ := strings.Cut(after, `"`)
+	answer, err := w.Client().Get(w.URL + "/" + path)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Equal(t, "text/css; charset=utf-8", answer.Header.Get("Content-Type"))
+	require.Contains(t, answer.Header.Get("Cache-Control"), "immutable")
+	w.get("/assets/old/style.css", http.StatusNotFound)
+}
+
+// An outage is said, with what to do, and is over when the database is back.
+func TestAnOutageIsSaid(t *testing.T) {
+	t.Parallel()
+	h, err := dashboard.New(unasked(t), dashboard.Options{Timeout: 300 * time.Millisecond})
+	require.NoError(t, err)
+	answer := ask(t, h, http.MethodGet, "/queues", nil)
+	body, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
+	require.Contains(t, string(body), "data-refresh", "it mends itself")
+	require.NotContains(t, string(body), "127.0.0.1", "what a reader sees names no addresses")
+}
