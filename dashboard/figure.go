@@ -44,11 +44,12 @@ type box struct {
 
 // Label tells those who do not see the box what it shows.
 func (b box) Label() string {
-	text := "step " + b.Step
+	var text strings.Builder
+	text.WriteString("step " + b.Step)
 	for _, c := range b.Chips {
-		text += fmt.Sprintf(", %s %s", grouped(c.Count), strings.ReplaceAll(string(c.Status), "_", " "))
+		text.WriteString(", " + grouped(c.Count) + " " + strings.ReplaceAll(string(c.Status), "_", " "))
 	}
-	return text
+	return text.String()
 }
 
 // chip is how many instances of a status are at a step.
@@ -90,7 +91,8 @@ func (v *vertex) width() float64 {
 	return boxWidth
 }
 
-// line is an edge of the layout: from a higher layer to a lower one, whichever way the machine goes.
+// line is an edge of the layout. It leads from a higher layer to a lower one, whichever way the
+// machine goes.
 type line struct {
 	from, to int // steps, as the machine goes
 	back     bool
@@ -434,13 +436,14 @@ func (l *layout) arrow(e *line, taken map[[2]string]int64) arrow {
 }
 
 func curve(points [][2]float64) string {
-	d := fmt.Sprintf("M%.0f %.0f", points[0][0], points[0][1])
+	var d strings.Builder
+	fmt.Fprintf(&d, "M%.0f %.0f", points[0][0], points[0][1])
 	for n := 1; n < len(points); n++ {
 		p, q := points[n-1], points[n]
 		middle := (p[1] + q[1]) / 2
-		d += fmt.Sprintf("C%.0f %.0f %.0f %.0f %.0f %.0f", p[0], middle, q[0], middle, q[0], q[1])
+		fmt.Fprintf(&d, "C%.0f %.0f %.0f %.0f %.0f %.0f", p[0], middle, q[0], middle, q[0], q[1])
 	}
-	return d
+	return d.String()
 }
 
 // head is a triangle with its tip at x and y, which comes from the direction dx, dy.

@@ -40,6 +40,7 @@ type instancesBody struct {
 	Active   bool // there is a filter
 	Verbs    []bulkVerb
 	Oldest   bool
+	Hidden   [][2]string // the filter again, for the form that plans
 }
 
 // Has reports whether a field of the form has a value.
@@ -56,7 +57,7 @@ var failureKinds = []fsm.Failure{
 
 // filterFields are the fields of the form that select.
 var filterFields = []string{
-	"machine", "version", "step", "queue", "status", "failure", "key", "prefix", "partition", "label", "parent", "since", "before",
+	"machine", "version", "step", "queue", "status", "failure", "key", "prefix", "partition", "label", "parent", "since", "before", "error",
 }
 
 // filterOf reads a filter from a form. Every list, plan and link has the same fields.
@@ -68,7 +69,7 @@ func filterOf(form url.Values, now time.Time) (f engine.Filter, err error) {
 	}
 	f = engine.Filter{
 		Machine: form.Get("machine"), Step: form.Get("step"), Queue: form.Get("queue"), Key: fsm.Key(form.Get("key")),
-		KeyPrefix: form.Get("prefix"), PartitionKey: form.Get("partition"),
+		KeyPrefix: form.Get("prefix"), PartitionKey: form.Get("partition"), ErrorText: form.Get("error"),
 	}
 	if text := form.Get("version"); text != "" {
 		if f.Version, err = strconv.Atoi(text); err != nil {
@@ -147,7 +148,7 @@ func (s *server) list(r *http.Request) (string, *page, error) {
 func (s *server) listed(r *http.Request) (*instancesBody, error) {
 	ctx := r.Context()
 	form := r.URL.Query()
-	f, err := filterOf(form, time.Now().Truncate(s.Options.Refresh))
+	f, err := filterOf(form, time.Now().Truncate(s.Refresh))
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +166,13 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 		Form: form, Rows: got.Instances, Statuses: statuses, Failures: failureKinds, Oldest: q.OldestFirst, Verbs: bulkVerbs,
 	}
 	b.Active = slices.ContainsFunc(filterFields, func(field string) bool { return strings.Join(form[field], "") != "" })
+	for _, field := range filterFields {
+		for _, value := range form[field] {
+			if value != "" {
+				b.Hidden = append(b.Hidden, [2]string{field, value})
+			}
+		}
+	}
 	b.links(got.Next, f)
 	labels, machines, queues := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for n := range b.Rows {
@@ -178,8 +186,8 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 	return b, nil
 }
 
-// links leads to the pages beside this one. A cursor leads forward only, so the way here is kept. It
-// is one of exactly this filter, so ages become the times that they were.
+// links leads to the pages beside this one. A cursor leads forward only, so the way here is kept. A
+// cursor is of exactly this filter, so ages become the times that they were.
 func (b *instancesBody) links(next string, f engine.Filter) {
 	base := url.Values{}
 	for _, field := range append([]string{"order", "rows"}, filterFields...) {
@@ -239,7 +247,7 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="instances.json"`)
-	_ = json.NewEncoder(w).Encode(b.Rows) // who asked may have gone
+	_ = json.NewEncoder(w).Encode(b.Rows) //nolint:errchkjson // who asked may have gone
 }
 
 // redact leaves of an instance what may be seen.

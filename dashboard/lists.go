@@ -26,12 +26,8 @@ func (s *server) queues(r *http.Request) (string, *page, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	workers, err := s.workers(ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	rows, err := s.queueRows(ctx, counts, workers)
-	return "queues", &page{Title: "Queues", Section: "queues", Refresh: 1, Body: &queuesBody{rows, counts.At}}, err
+	load, err := s.load(ctx)
+	return "queues", &page{Title: "Queues", Section: "queues", Refresh: 1, Body: &queuesBody{s.queueRows(counts, load), counts.At}}, err
 }
 
 type limitsBody struct {
@@ -86,16 +82,14 @@ func (s *server) schedules(r *http.Request) (string, *page, error) {
 }
 
 type workersBody struct {
-	Rows   []engine.Worker
+	Rows   []engine.WorkerLoad
 	Hidden bool
 }
 
 func (s *server) workerList(r *http.Request) (string, *page, error) {
 	b := &workersBody{Hidden: !accessOf(r.Context()).everywhere()}
-	var err error
-	if !b.Hidden {
-		b.Rows, err = s.workers(r.Context())
-	}
+	load, err := s.load(r.Context())
+	b.Rows = load.Workers
 	return "workers", &page{Title: "Workers", Section: "workers", Refresh: 1, Body: b}, err
 }
 

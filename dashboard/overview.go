@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -23,7 +22,9 @@ type overview struct {
 	Workers  int // that are live
 	Lost     int // that have gone silent within the hour
 	Slots    int
-	Failures []*failureRow
+	Failures []failureRow
+	Looked   int64               // ended instances among which failures were looked for
+	More     bool                // there are older ones
 	Held     []engine.GateStatus // gates at which somebody waits
 	Warnings []warning
 }
@@ -33,42 +34,34 @@ type warning struct{ Text, Path string }
 
 // queueRow is a queue with all that is known of it.
 type queueRow struct {
-	Name    string
-	Counts  tally
-	Slots   int
-	Workers int
-	Lag     time.Duration
-	Paused  time.Time
-	Trend   string
+	engine.QueueLoad
+
+	Name   string
+	Counts tally
+	Lag    time.Duration
+	Trend  string
 }
 
 // Busy is how many percent of the slots are taken.
-func (q *queueRow) Busy() int { return fraction(int(q.Counts.Of[fsm.StatusExecuting]), q.Slots) }
+func (q *queueRow) Busy() int { return fraction(int(q.Executing), q.Slots) }
 
 // failureRow is one way in which instances have failed lately.
-type failureRow struct {
-	Machine string
-	Version int
-	Step    string
-	Error   string
-	Kind    fsm.Failure
-	Count   int
-	Last    time.Time
-	Example fsm.ID
-}
+type failureRow struct{ engine.FailureGroup }
 
 // Path leads to the instances that failed so.
-func (f *failureRow) Path() string {
+func (f failureRow) Path() string {
 	return "instances?" + url.Values{
-		"machine": {f.Machine}, "version": {strconv.Itoa(f.Version)}, "step": {f.Step}, "status": {"failed"}, "failure": {string(f.Kind)},
+		"machine": {f.Machine}, "version": {strconv.Itoa(f.Version)}, "step": {f.Step}, "queue": {f.Queue}, "status": {"failed"},
+		"failure": {string(f.Failure)},
 	}.Encode()
 }
 
-// recentFailures is how many failed instances the overview looks at.
-const recentFailures = 100
+// failureRows is how many groups of failures the overview shows.
+const failureRows = 12
 
 func (s *server) overview(r *http.Request) (string, *page, error) {
 	ctx := r.Context()
+	access := accessOf(ctx)
 	counts, err := s.counts(ctx)
 	if err != nil {
 		return "", nil, err
@@ -77,35 +70,56 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	for _, c := range counts.Counts {
 		o.All.add(c.Status, c.Count)
 	}
-	workers, err := s.workers(ctx)
+	load, err := s.load(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	if o.Queues, err = s.queueRows(ctx, counts, workers); err != nil {
-		return "", nil, err
-	}
-	if accessOf(ctx).everywhere() {
-		for _, w := range workers {
-			if !w.Live {
-				o.Lost++
-				continue
-			}
-			o.Workers++
-			for _, slots := range w.Queues {
-				o.Slots += slots
-			}
+	o.Queues = s.queueRows(counts, load)
+	for _, w := range load.Workers {
+		if !w.Live {
+			o.Lost++
+			continue
 		}
+		o.Workers++
+		o.Slots += w.Slots
 	}
 	if err := s.held(ctx, o); err != nil {
 		return "", nil, err
 	}
-	failed, err := s.instances(ctx, engine.Query{Filter: engine.Filter{Status: []fsm.Status{fsm.StatusFailed}}, Limit: recentFailures})
+	failed, err := heavy(ctx, s, "failures", s.Refresh, func(ctx context.Context) (engine.Failures, error) {
+		return s.engine.Failures(ctx, engine.FailuresOptions{Limit: fsm.MaxLimit})
+	})
 	if err != nil {
 		return "", nil, err
 	}
-	o.Failures = failures(failed.Instances)
-	o.warn(accessOf(ctx).everywhere())
+	for _, g := range failed.Groups {
+		if access.sees(g.Queue, g.Machine) && len(o.Failures) < failureRows {
+			o.Failures = append(o.Failures, failureRow{g})
+		}
+	}
+	o.Looked, o.More = failed.Looked, failed.More
+	o.warn()
 	return "overview", &page{Title: "Overview", Section: "overview", Refresh: 1, Body: o}, nil
+}
+
+// load is that of the queues that the access of ctx may see. Whoever may see some machines only
+// sees none: it is not told apart by machine. Workers serve several queues.
+func (s *server) load(ctx context.Context) (load engine.Load, err error) {
+	access := accessOf(ctx)
+	if len(access.Machines) > 0 {
+		return load, nil
+	}
+	if load, err = light(ctx, s, "load", s.engine.Admin().Load); err != nil || access.everywhere() {
+		return load, err
+	}
+	own := make([]engine.QueueLoad, 0, len(load.Queues))
+	for _, q := range load.Queues {
+		if access.sees(q.Queue, "") {
+			own = append(own, q)
+		}
+	}
+	load.Queues, load.Workers = own, nil
+	return load, nil
 }
 
 func (s *server) held(ctx context.Context, o *overview) error {
@@ -118,13 +132,8 @@ func (s *server) held(ctx context.Context, o *overview) error {
 	return err
 }
 
-// queueRows joins what is known of queues: their instances, their workers, how late they are, and
-// whether they are paused.
-func (s *server) queueRows(ctx context.Context, counts engine.Counts, workers []engine.Worker) ([]*queueRow, error) {
-	paused, err := s.paused(ctx)
-	if err != nil {
-		return nil, err
-	}
+// queueRows joins the load of queues with what was counted in them.
+func (s *server) queueRows(counts engine.Counts, load engine.Load) []*queueRow {
 	rows := map[string]*queueRow{}
 	row := func(name string) *queueRow {
 		if rows[name] == nil {
@@ -135,83 +144,39 @@ func (s *server) queueRows(ctx context.Context, counts engine.Counts, workers []
 	for _, c := range counts.Counts {
 		row(c.Queue).Counts.add(c.Status, c.Count)
 	}
-	access := accessOf(ctx)
-	mine := func(queue string) bool { return len(access.Queues) == 0 || slices.Contains(access.Queues, queue) }
-	for _, w := range workers {
-		for queue, slots := range w.Queues {
-			if w.Live && mine(queue) {
-				row(queue).Slots += slots
-				row(queue).Workers++
-			}
-		}
+	for _, q := range load.Queues {
+		row(q.Queue).QueueLoad = q
 	}
-	for queue, since := range paused {
-		if mine(queue) {
-			row(queue).Paused = since
-		}
-	}
-	names := slices.Sorted(maps.Keys(rows))
-	if len(names) == 0 {
-		return nil, nil
-	}
-	lag, err := light(ctx, s, "lag "+url.Values{"q": names}.Encode(), func(ctx context.Context) (map[string]time.Duration, error) {
-		return s.engine.Lag(ctx, names...)
-	})
-	if err != nil {
-		return nil, err
-	}
-	all := make([]*queueRow, 0, len(names))
-	for _, name := range names {
+	all := make([]*queueRow, 0, len(rows))
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		q := rows[name]
-		q.Lag, q.Trend = lag[name], s.trend.line(name, 90, 22)
+		if !q.OldestDue.IsZero() {
+			q.Lag = max(0, load.At.Sub(q.OldestDue))
+		}
+		q.Trend = s.trend.line(name, 90, 22)
 		all = append(all, q)
 	}
-	return all, nil
-}
-
-// failures groups failed instances by machine, step and error, the most recent first.
-func failures(failed []fsm.RawInstance) (all []*failureRow) {
-	type group struct {
-		machine, step, text string
-		version             int
-	}
-	known := map[group]*failureRow{}
-	for n := range failed {
-		i := &failed[n]
-		g := group{i.Machine, i.Step, cut(i.LastError, 200), i.Version}
-		row := known[g]
-		if row == nil {
-			row = &failureRow{Machine: i.Machine, Version: i.Version, Step: i.Step, Error: g.text, Kind: i.Failure, Example: i.ID}
-			known[g] = row
-			all = append(all, row)
-		}
-		row.Count++
-		if i.FinishedAt.After(row.Last) {
-			row.Last, row.Example = i.FinishedAt, i.ID
-		}
-	}
-	slices.SortFunc(all, func(a, b *failureRow) int { return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Example, b.Example)) })
-	return all[:min(len(all), 12)]
+	return all
 }
 
 // late is from when on the oldest instance that is due makes a warning.
 const late = time.Minute
 
 // warn finds what is wrong among what the page has read anyway.
-func (o *overview) warn(everywhere bool) {
+func (o *overview) warn() {
 	add := func(text, path string) { o.Warnings = append(o.Warnings, warning{text, path}) }
 	for _, q := range o.Queues {
 		path := "instances?" + url.Values{"queue": {q.Name}, "status": {"runnable"}}.Encode()
 		switch {
-		case !q.Paused.IsZero() && q.Counts.Of[fsm.StatusRunnable] > 0:
-			add("Queue "+q.Name+" is paused, and "+grouped(q.Counts.Of[fsm.StatusRunnable])+" instances wait in it.", path)
-		case q.Workers == 0 && q.Counts.Of[fsm.StatusRunnable] > 0:
-			add("No live worker serves queue "+q.Name+", in which "+grouped(q.Counts.Of[fsm.StatusRunnable])+" instances are runnable.", path)
+		case !q.PausedSince.IsZero() && q.Due > 0:
+			add("Queue "+q.Name+" is paused, and "+grouped(q.Due)+" instances are due in it.", path)
+		case q.Workers == 0 && q.Due > 0:
+			add("No live worker serves queue "+q.Name+", in which "+grouped(q.Due)+" instances are due.", path)
 		case q.Lag > late:
 			add("The oldest instance of queue "+q.Name+" has been due for "+brief(q.Lag)+".", path)
 		}
 	}
-	if everywhere && o.Lost > 0 {
+	if o.Lost > 0 {
 		add(grouped(o.Lost)+" of the workers have gone silent within the last hour.", "workers")
 	}
 	if !o.Complete {

@@ -154,7 +154,7 @@ func TestPagesShowWhatIsThereAsText(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dashboard.Options{})
 	id := w.insert(order{Card: hostile, Big: 9007199254740993}, func(s fsm.Spec) fsm.Spec {
-		return s.Key(fsm.Key("key " + hostile)).Label("customer", hostile)
+		return s.Key(fsm.Key("key "+hostile)).Label("customer", hostile)
 	})
 	w.insert(order{Fails: true}, nil)
 	_, err := w.eng.Admin().PauseQueue(t.Context(), "queue "+hostile, engine.Reason(hostile))
@@ -260,28 +260,29 @@ func TestBulkIsPlannedBeforeItIsApplied(t *testing.T) {
 	w := newWorld(t, dashboard.Options{})
 	var ids []fsm.ID
 	for range 3 {
-		ids = append(ids, w.insert(order{Fails: true}, nil))
+		ids = append(ids, w.insert(order{}, nil))
 	}
-	w.post("/plan", http.StatusBadRequest, "verb", "retry") // nothing is selected
+	nothing := w.post("/plan", http.StatusSeeOther, "verb", "pause")
+	require.Contains(t, w.get(nothing, http.StatusOK), "The verb applies to none of them.", "without a filter, and without all, nothing is selected")
 	w.post("/plan", http.StatusBadRequest, "verb", "explode", "machine", "shop")
-	plan := w.post("/plan", http.StatusSeeOther, "verb", "cancel", "machine", "shop")
-	require.Contains(t, w.get(plan, http.StatusOK), "The verb applies to none of them.")
-	_, err := w.eng.Admin().PauseQueue(t.Context(), "orders")
-	require.NoError(t, err)
-	plan = w.post("/plan", http.StatusSeeOther, "verb", "retry", "machine", "shop", "status", "failed")
+	plan := w.post("/plan", http.StatusSeeOther, "verb", "pause", "machine", "shop", "status", "awaiting_signal")
 	body := w.get(plan, http.StatusOK)
-	require.Contains(t, body, "Retry 3 instances")
+	require.Contains(t, body, "Pause 3 instances")
 	require.Contains(t, body, fmt.Sprint(ids[0]))
 	i, err := w.eng.Get(t.Context(), ids[0])
 	require.NoError(t, err)
-	require.Equal(t, fsm.StatusFailed, i.Status, "a plan changes nothing")
-	_, err = w.eng.Admin().Retry(t.Context(), ids[1]) // meanwhile
+	require.False(t, i.Paused, "a plan changes nothing")
+	_, err = w.eng.Admin().Pause(t.Context(), ids[1]) // meanwhile
 	require.NoError(t, err)
-	require.Equal(t, plan, w.post(plan+"/apply", http.StatusSeeOther, "reason", "the bank is back"))
+	late := w.insert(order{}, nil)
+	require.Equal(t, plan, w.post(plan+"/apply", http.StatusSeeOther, "reason", "the bank is away"))
 	require.Equal(t, plan, w.post(plan+"/apply", http.StatusSeeOther, "reason", "twice"))
 	require.Eventually(t, func() bool { return strings.Contains(w.get(plan, http.StatusOK), "2 changed") }, patience, 20*time.Millisecond)
 	require.Contains(t, w.get(plan, http.StatusOK), "1 skipped")
-	require.Contains(t, w.get("/audit?verb=retry", http.StatusOK), "the bank is back")
+	require.Contains(t, w.get("/audit?verb=pause", http.StatusOK), "the bank is away")
+	i, err = w.eng.Get(t.Context(), late)
+	require.NoError(t, err)
+	require.False(t, i.Paused, "it was not there when the plan was made")
 }
 
 func TestReadersSeeNoVerbsAndAreRefused(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ const historyAge = time.Minute
 
 // light asks what reads few rows, for all who ask within an interval.
 func light[T any](ctx context.Context, s *server, key string, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, key, s.Options.Refresh, s.Timeout, ask)
+	value, _, err := once(ctx, &s.shared, key, s.Refresh, s.Timeout, ask)
 	return value, err
 }
 
@@ -40,21 +41,8 @@ func (s *shared) forget() {
 	clear(s.answers)
 }
 
-func (s *server) workers(ctx context.Context) ([]engine.Worker, error) {
-	return light(ctx, s, "workers", s.engine.Admin().Workers)
-}
-
 func (s *server) gates(ctx context.Context) ([]engine.GateStatus, error) {
 	return light(ctx, s, "gates", s.engine.Admin().Gates)
-}
-
-func (s *server) paused(ctx context.Context) (map[string]time.Time, error) {
-	all, err := light(ctx, s, "paused", s.engine.Admin().PausedQueues)
-	out := map[string]time.Time{}
-	for _, queue := range all {
-		out[queue.Queue] = queue.Since
-	}
-	return out, err
 }
 
 func (s *server) definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
@@ -63,7 +51,7 @@ func (s *server) definitions(ctx context.Context) ([]engine.StoredDefinition, er
 
 // counts are those that the access of ctx may see.
 func (s *server) counts(ctx context.Context) (engine.Counts, error) {
-	all, err := s.engine.Counts(ctx, engine.CountsOptions{MaxAge: max(s.Options.Refresh, 10*time.Second), Timeout: s.Timeout})
+	all, err := s.engine.Counts(ctx, engine.CountsOptions{MaxAge: max(s.Refresh, 10*time.Second), Timeout: s.Timeout})
 	if err != nil {
 		return all, err
 	}
@@ -82,7 +70,7 @@ func (s *server) counts(ctx context.Context) (engine.Counts, error) {
 
 // instances reads a page of a list, and leaves out what the access of ctx may not see.
 func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, error) {
-	got, err := heavy(ctx, s, fmt.Sprintf("list %+v", q), s.Options.Refresh, func(ctx context.Context) (engine.Page, error) {
+	got, err := heavy(ctx, s, fmt.Sprintf("list %+v", q), s.Refresh, func(ctx context.Context) (engine.Page, error) {
 		return s.engine.List(ctx, q)
 	})
 	if access := accessOf(ctx); err == nil && !access.everywhere() {
@@ -132,7 +120,7 @@ func (t *trend) note(c engine.Counts) {
 
 // line draws how much work a queue had, as points in a box of the given size; "" where there is too
 // little to tell.
-func (t *trend) line(queue string, width, height float64) (points string) {
+func (t *trend) line(queue string, width, height float64) string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := len(t.samples)
@@ -144,15 +132,16 @@ func (t *trend) line(queue string, width, height float64) (points string) {
 	for _, one := range t.samples {
 		most = max(most, one.queues[queue])
 	}
+	var points strings.Builder
 	for _, one := range t.samples {
 		x := width * float64(one.at.Sub(first)) / float64(max(1, last.Sub(first)))
-		points += fmt.Sprintf("%.1f,%.1f ", x, 1+(height-2)*(1-float64(one.queues[queue])/float64(most)))
+		fmt.Fprintf(&points, "%.1f,%.1f ", x, 1+(height-2)*(1-float64(one.queues[queue])/float64(most)))
 	}
-	return points
+	return points.String()
 }
 
 // tally is how many instances of something are in each status.
-type tally struct {
+type tally struct { //nolint:recvcheck // templates have values, which only add changes
 	Of    map[fsm.Status]int64
 	Total int64
 }

@@ -75,8 +75,7 @@ func (s *server) act(r *http.Request) (string, *page, error) {
 }
 
 func formFault(err error) error {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
 	return &misuse{http.StatusBadRequest, "The form could not be read.", "Go back and send it again."}
@@ -193,7 +192,8 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 	if err := s.mayOperate(ctx, verb, name); err != nil {
 		return "", nil, err
 	}
-	back, changed, err := "queues", true, error(nil)
+	back, changed := "queues", true
+	var err error
 	switch verb {
 	case "pause_queue":
 		changed, err = admin.PauseQueue(ctx, name)

@@ -14,7 +14,7 @@ import (
 )
 
 type uiCommand struct {
-	Listen   string `default:"127.0.0.1:8080"                                               help:"The address to listen on; only requests from this machine are answered." placeholder:"ADDRESS"`
+	Listen   string `default:"127.0.0.1:8080"               help:"The address to listen on; only requests from this machine are answered." placeholder:"ADDRESS"`
 	ReadOnly bool   `help:"Show no verbs, and refuse them."`
 }
 
