@@ -88,7 +88,11 @@ func (s *server) closed() string {
 }
 
 // refuse answers without a page: who has no access learns nothing else.
-func (*server) refuse(w http.ResponseWriter, _ *http.Request, status int, text string) {
+func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
+	if strings.HasPrefix(r.URL.Path, apiRoot) {
+		s.sendAPI(w, status, apiError{Error: text, Kind: apiKinds[status]})
+		return
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	fmt.Fprintln(w, text) //nolint:gosec // plain text, which no browser sniffs

@@ -11,6 +11,7 @@ func (s *server) routes(mux *http.ServeMux) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		fmt.Fprintln(w, "ok")
 	})
+	s.serveAPI(mux)
 	mux.HandleFunc("GET /assets/{sum}/{name}", s.asset)
 	mux.HandleFunc("GET /export", s.export)
 	mux.HandleFunc("GET /instances/{id}/{field}", s.download)

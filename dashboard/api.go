@@ -1,0 +1,199 @@
+package dashboard
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+// The HTTP API below the pages. Each route reads by the functions of its page, and each verb is
+// that of the page: what the page's form sends is made of the JSON that was sent. So both obey the
+// same access, the same redaction and the same bounds. apiRoutes is the only list of routes: the
+// handlers and the OpenAPI document are made of it.
+
+// apiRoute is what answers one path.
+type apiRoute struct {
+	method, path string
+	name         string // of the operation
+	summary      string
+	query        []apiParam
+	in, out      reflect.Type // of the body, nil without one; and of the answer
+	serve        func(s *server, r *http.Request, in any) (any, error)
+}
+
+// apiParam is a field of a query.
+type apiParam struct {
+	name, kind, description string // kind is a type of JSON Schema
+	many                    bool   // it may be given several times
+	enum                    []string
+}
+
+// reading makes a route that reads.
+func reading[O any](path, name, summary string, query []apiParam, ask func(*server, *http.Request) (O, error)) apiRoute {
+	return apiRoute{http.MethodGet, path, name, summary, query, nil, reflect.TypeFor[O](), func(s *server, r *http.Request, _ any) (any, error) {
+		return ask(s, r)
+	}}
+}
+
+// changing makes a route that changes something.
+func changing[I, O any](path, name, summary string, change func(*server, *http.Request, *I) (O, error)) apiRoute {
+	return apiRoute{http.MethodPost, path, name, summary, nil, reflect.TypeFor[I](), reflect.TypeFor[O](), func(s *server, r *http.Request, in any) (any, error) {
+		body, _ := in.(*I)
+		return change(s, r, body)
+	}}
+}
+
+// apiError is an error as the API sends it.
+type apiError struct {
+	Error  string `json:"error"`            // what is wrong, with the bound where there is one
+	Kind   string `json:"kind"`             // one of apiKinds
+	Field  string `json:"field,omitempty"`  // of the input, if one is wrong
+	Advice string `json:"advice,omitempty"` // what to do
+}
+
+// apiKinds are the kinds of errors by status.
+var apiKinds = map[int]string{
+	http.StatusBadRequest: "bad_input", http.StatusForbidden: "forbidden", http.StatusNotFound: "not_found", http.StatusMethodNotAllowed: "method",
+	http.StatusConflict: "conflict", http.StatusRequestEntityTooLarge: "too_large", http.StatusUnsupportedMediaType: "media_type",
+	http.StatusServiceUnavailable: "unavailable", http.StatusInternalServerError: "internal",
+}
+
+const apiRoot = "/api/"
+
+// serveAPI registers the routes.
+func (s *server) serveAPI(mux *http.ServeMux) {
+	for _, route := range apiRoutes() {
+		mux.HandleFunc(route.method+" "+route.path, s.answerAPI(route))
+	}
+	mux.HandleFunc("GET "+apiRoot+"openapi.json", s.openAPI)
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		mux.HandleFunc(method+" "+apiRoot, func(w http.ResponseWriter, r *http.Request) {
+			s.failAPI(w, r, &misuse{http.StatusNotFound, "There is no such operation.", "GET " + apiRoot + "openapi.json lists what there is."})
+		})
+	}
+}
+
+// answerAPI makes a handler of a route. Nothing is sent before the whole answer is there.
+func (s *server) answerAPI(route apiRoute) http.HandlerFunc {
+	known := map[string]bool{}
+	for _, p := range route.query {
+		known[p.name] = true
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.URL.Query() {
+			if !known[name] {
+				s.failAPI(w, r, &fieldError{name, errors.New("there is no such field")})
+				return
+			}
+		}
+		var in any
+		if route.in != nil {
+			body := reflect.New(route.in).Interface()
+			if err := decodeAPI(r, body); err != nil {
+				s.failAPI(w, r, err)
+				return
+			}
+			in = body
+		}
+		out, err := route.serve(s, r, in)
+		if err != nil {
+			s.failAPI(w, r, err)
+			return
+		}
+		s.sendAPI(w, http.StatusOK, out)
+	}
+}
+
+// fieldError is a wrong field of the input.
+type fieldError struct {
+	field string
+	err   error
+}
+
+func (f *fieldError) Error() string { return f.field + ": " + f.err.Error() }
+
+// decodeAPI reads a body. Its type has to say that it is JSON, which a form of another site's page
+// cannot.
+func decodeAPI(r *http.Request, into any) error {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return &misuse{http.StatusUnsupportedMediaType, "The body has to be application/json.", "Set Content-Type."}
+	}
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return &fieldError{wrong.Field, fmt.Errorf("a %s, want a %s", wrong.Value, wrong.Type)}
+		}
+		return &fieldError{"body", errors.New(strings.TrimPrefix(err.Error(), "json: "))}
+	}
+	if decoder.More() {
+		return &fieldError{"body", errors.New("there is more behind the document")}
+	}
+	return nil
+}
+
+// failAPI sends an error.
+func (s *server) failAPI(w http.ResponseWriter, r *http.Request, err error) {
+	status, text, advice := explain(err)
+	out := apiError{Error: text, Advice: advice}
+	if bad, ok := errors.AsType[*fieldError](err); ok {
+		status, out = http.StatusBadRequest, apiError{Error: bad.Error(), Field: bad.field}
+	}
+	if bad, ok := errors.AsType[*engine.QueryError](err); ok {
+		out.Field = bad.Field
+	}
+	if bad, ok := errors.AsType[*engine.VerbError](err); ok {
+		out.Field = bad.Field
+	}
+	if out.Kind = apiKinds[status]; out.Kind == "" {
+		out.Kind = "unavailable"
+	}
+	if status >= http.StatusInternalServerError {
+		s.log.Warn("dashboard: the API could not answer", slog.String("path", r.URL.Path), slog.Any("error", err))
+	}
+	s.sendAPI(w, status, out)
+}
+
+func (s *server) sendAPI(w http.ResponseWriter, status int, value any) {
+	text, err := json.Marshal(plainJSON(reflect.ValueOf(value)))
+	if err != nil {
+		s.log.Error("dashboard: the API made no JSON", slog.Any("error", err))
+		status, text = http.StatusInternalServerError, []byte(`{"error":"The answer is no JSON; the log says more.","kind":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n'))
+}
+
+// did returns which verb a handler of a page has carried out: these answer by leading elsewhere.
+func did(err error) (verb string, fault error) {
+	to, ok := errors.AsType[*elsewhere](err)
+	if !ok {
+		return "", err
+	}
+	at, err := url.Parse(to.path)
+	if err != nil {
+		return "", err
+	}
+	return at.Query().Get("did"), nil
+}
+
+// asForm gives a request the form that a page would have sent.
+func asForm(r *http.Request, form url.Values) *http.Request {
+	r.Form, r.PostForm = form, form
+	return r
+}

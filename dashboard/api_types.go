@@ -1,0 +1,263 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/ent"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// apiDocument is a document as far as it may be seen.
+type apiDocument struct {
+	Value  json.RawMessage `json:"value"`            // null: there is none, or it is not shown
+	Hidden bool            `json:"hidden,omitempty"` // there is one that may not be seen
+	Large  int             `json:"large,omitempty"`  // its bytes, if there is too much to show here
+}
+
+func apiDocumentOf(d document) apiDocument {
+	return apiDocument{json.RawMessage(d.Text), d.Hidden, d.Large}
+}
+
+type apiOverview struct {
+	At       time.Time            `json:"at"`       // of the counts
+	Complete bool                 `json:"complete"` // false: a newer count was cut off
+	Counts   map[fsm.Status]int64 `json:"counts"`
+	Queues   []apiQueue           `json:"queues"`
+	Workers  int                  `json:"workers"` // that are live
+	Lost     int                  `json:"lost"`    // that have gone silent within the hour
+	Slots    int                  `json:"slots"`
+	Failures engine.Failures      `json:"failures"`
+	Held     []engine.GateStatus  `json:"held"` // limits at which somebody waits
+	Warnings []string             `json:"warnings"`
+}
+
+type apiQueues struct {
+	At     time.Time  `json:"at"` // of the counts
+	Queues []apiQueue `json:"queues"`
+}
+
+// apiQueue is a queue: what waits and executes is of now, the counts are those of the newest count.
+type apiQueue struct {
+	engine.QueueLoad
+
+	Name   string               `json:"name"`
+	Lag    time.Duration        `json:"lag_ns"`
+	Counts map[fsm.Status]int64 `json:"counts"`
+}
+
+func apiQueuesOf(rows []*queueRow) []apiQueue {
+	out := make([]apiQueue, len(rows))
+	for n, q := range rows {
+		out[n] = apiQueue{q.QueueLoad, q.Name, q.Lag, counted(q.Counts)}
+		out[n].Queue = q.Name
+	}
+	return out
+}
+
+// counted returns a tally as a map that is there also where it is empty.
+func counted(t tally) map[fsm.Status]int64 {
+	out := map[fsm.Status]int64{}
+	maps.Copy(out, t.Of)
+	return out
+}
+
+type apiGates struct {
+	Gates []engine.GateStatus `json:"gates"`
+	Keys  []engine.GateKey    `json:"keys"` // of the one that the query names
+}
+
+type apiWorkers struct {
+	Workers []engine.WorkerLoad `json:"workers"`
+	Hidden  bool                `json:"hidden"` // the access is of some queues or machines only, and workers are of all
+}
+
+type apiMachines struct {
+	At       time.Time    `json:"at"` // of the counts
+	Machines []apiVersion `json:"machines"`
+}
+
+// apiVersion is a version of a machine.
+type apiVersion struct {
+	Machine string               `json:"machine"`
+	Version int                  `json:"version"`
+	Stored  bool                 `json:"stored"` // a program has stored its definition
+	Updated time.Time            `json:"updated,omitzero"`
+	Counts  map[fsm.Status]int64 `json:"counts"`
+}
+
+func apiVersionsOf(rows []*machineRow) []apiVersion {
+	out := make([]apiVersion, len(rows))
+	for n, m := range rows {
+		out[n] = apiVersion{m.Machine, m.Version, m.Stored, m.Updated, counted(m.Counts)}
+	}
+	return out
+}
+
+// apiMachine is a version of a machine with what its history says.
+type apiMachine struct {
+	engine.Drawing
+
+	Versions []apiVersion         `json:"versions"`
+	Recorded bool                 `json:"recorded"` // the history knows something of it
+	Unknown  string               `json:"unknown"`  // why the history could not be asked
+	Days     int                  `json:"days"`     // of the history
+	Times    []engine.StepTimes   `json:"times"`
+	Edges    []apiEdge            `json:"edges"`
+	Failures []engine.StepFailure `json:"failures"`
+	Mermaid  string               `json:"mermaid"`
+	DOT      string               `json:"dot"`
+}
+
+// apiEdge is a way that instances have taken.
+type apiEdge struct {
+	From  string `json:"from"`
+	To    string `json:"to"`
+	Count int64  `json:"count"`
+}
+
+func apiEdgesOf(taken map[[2]string]int64) []apiEdge {
+	out := []apiEdge{}
+	for way, n := range taken {
+		out = append(out, apiEdge{way[0], way[1], n})
+	}
+	slices.SortFunc(out, func(a, b apiEdge) int { return strings.Compare(a.From+"\x00"+a.To, b.From+"\x00"+b.To) })
+	return out
+}
+
+// apiInstance is an instance without its documents.
+type apiInstance struct {
+	ID           fsm.ID            `json:"id"`
+	Key          fsm.Key           `json:"key,omitempty"`
+	Machine      string            `json:"machine"`
+	Version      int               `json:"version"`
+	Step         string            `json:"step"`
+	Status       fsm.Status        `json:"status"`
+	Paused       bool              `json:"paused"`
+	Queue        string            `json:"queue"`
+	Priority     int               `json:"priority"`
+	PartitionKey string            `json:"partition_key,omitempty"`
+	Visit        int64             `json:"visit"`
+	Attempt      int               `json:"attempt"`
+	Crashes      int               `json:"crashes"`
+	Failure      fsm.Failure       `json:"failure,omitempty"`
+	LastError    string            `json:"last_error,omitempty"`
+	EligibleAt   time.Time         `json:"eligible_at"`
+	InsertedAt   time.Time         `json:"inserted_at"`
+	FinishedAt   time.Time         `json:"finished_at,omitzero"`
+	Deadline     time.Time         `json:"deadline,omitzero"`
+	Labels       map[string]string `json:"labels,omitempty"`
+	Parent       fsm.ID            `json:"parent,omitempty"` // of one that was asked for, not in lists
+	Awaits       []string          `json:"awaits,omitempty"` // likewise
+	Worker       string            `json:"worker,omitempty"` // likewise; while it executes
+}
+
+func apiInstanceOf(i *fsm.RawInstance) apiInstance {
+	return apiInstance{
+		ID: i.ID, Key: i.Key, Machine: i.Machine, Version: i.Version, Step: i.Step, Status: i.Status, Paused: i.Paused, Queue: i.Queue,
+		Priority: i.Priority, PartitionKey: i.PartitionKey, Visit: i.Visit, Attempt: i.Attempt, Crashes: i.Crashes, Failure: i.Failure,
+		LastError: i.LastError, EligibleAt: i.EligibleAt, InsertedAt: i.InsertedAt, FinishedAt: i.FinishedAt, Deadline: i.Deadline, Labels: i.Labels,
+	}
+}
+
+func apiRowOf(r *ent.Instance) apiInstance {
+	out := apiInstance{
+		ID: r.ID, Key: fsm.Key(at(r.CorrelationKey)), Machine: r.Machine, Version: r.Version, Step: r.Step, Status: r.Status, Paused: r.Paused,
+		Queue: r.Queue, Priority: int(r.Priority), PartitionKey: at(r.PartitionKey), Visit: r.Visit, Attempt: int(r.Attempt), Crashes: int(r.Crashes),
+		Failure: r.Failure, LastError: at(r.LastError), EligibleAt: r.EligibleAt, InsertedAt: r.InsertedAt, FinishedAt: at(r.FinishedAt),
+		Deadline: at(r.Deadline), Labels: r.Labels, Parent: at(r.ParentID), Awaits: r.Awaits,
+	}
+	if r.Status == fsm.StatusExecuting { // else it is that of the last claim
+		out.Worker = at(r.LockedBy)
+	}
+	return out
+}
+
+// at returns what a pointer points at, or the zero value.
+func at[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+type apiPage struct {
+	Instances []apiInstance `json:"instances"`
+	Next      string        `json:"next"` // for the field after of the next page; "": this is the last. A page may be short, and yet have a next one
+}
+
+// apiDetail is all that is shown of an instance. Where only its history is left, instance is null.
+type apiDetail struct {
+	Instance *apiInstance `json:"instance"`
+	State    apiDocument  `json:"state"`
+	Result   apiDocument  `json:"result"`
+	Causes   []apiCause   `json:"causes"` // why it does not run now
+	Inbox    []apiSignal  `json:"inbox"`  // its first signals that are not consumed
+	More     bool         `json:"more"`   // of them
+	Timeline []apiEvent   `json:"timeline"`
+	Cut      bool         `json:"cut"`      // there is more in the history
+	Children []apiRound   `json:"children"` // a list with the field parent has them
+	Verbs    []string     `json:"verbs"`    // that apply to it now
+}
+
+type apiCause struct {
+	engine.Cause
+
+	Text string `json:"text"`
+}
+
+type apiSignal struct {
+	ID         fsm.ID      `json:"id"`
+	Name       string      `json:"name"`
+	InsertedAt time.Time   `json:"inserted_at"`
+	Payload    apiDocument `json:"payload"`
+}
+
+// apiEvent is something that happened to an instance: a row of its history, or the error of an
+// attempt that the history does not have.
+type apiEvent struct {
+	At      time.Time     `json:"at"`
+	Visit   int64         `json:"visit"`
+	Kind    string        `json:"kind"`
+	From    string        `json:"from,omitempty"`
+	To      string        `json:"to,omitempty"`
+	Attempt int           `json:"attempt"`
+	Waited  time.Duration `json:"waited_ns"`
+	Took    time.Duration `json:"took_ns"`
+	Worker  string        `json:"worker,omitempty"`
+	Failure fsm.Failure   `json:"failure,omitempty"`
+	Error   string        `json:"error,omitempty"`
+	Actor   string        `json:"actor,omitempty"`
+	Reason  string        `json:"reason,omitempty"`
+	Diff    apiDocument   `json:"diff"`
+	Before  apiDocument   `json:"before"`
+	After   apiDocument   `json:"after"`
+}
+
+type apiRound struct {
+	Status fsm.Status `json:"status"`
+	Count  int64      `json:"count"`
+}
+
+type apiAudit struct {
+	Entries []apiEntry `json:"entries"`
+	Next    time.Time  `json:"next,omitzero"` // for the field before of the next page; left out: there is no more
+	Hidden  bool       `json:"hidden"`        // the access is of some queues or machines only, and the audit is of all
+}
+
+type apiEntry struct {
+	At       time.Time   `json:"at"`
+	Verb     engine.Verb `json:"verb"`
+	Actor    string      `json:"actor"`
+	Reason   string      `json:"reason,omitempty"`
+	Instance fsm.ID      `json:"instance,omitempty"`
+	Machine  string      `json:"machine,omitempty"`
+	Version  int         `json:"version,omitempty"`
+	Subject  string      `json:"subject,omitempty"`
+	Before   apiDocument `json:"before"`
+	After    apiDocument `json:"after"`
+}
