@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,8 +16,10 @@ import (
 //
 // A process that polls knows the gates by that. Another reads them along with its inserts, in the
 // same round trip, no more often than every five seconds: the first inserts of a process go in
-// front. Its role may lack the right to read gates, which no insert needs. So it asks first whether
-// it has that right: a statement that fails would abort the insert, and the host's transaction.
+// front. Only where an insert is large does it read them before, in round trips of their own, which
+// are nothing beside so many rows: see learnFirst. Its role may lack the right to read gates, which
+// no insert needs. So it asks first whether it has that right: a statement that fails would abort
+// the insert, and the host's transaction.
 //
 // What is known may be out of date, by a poll or by a transaction that commits much later, and
 // nothing depends on it: an insert takes no place and pays for nothing, only a claim does.
@@ -44,6 +47,9 @@ const knownFor = 10 * time.Second
 
 // learnEvery is how often a process that inserts and does not poll reads the gates.
 const learnEvery = knownFor / 2
+
+// learnedFirst is how many rows make an insert so large that it reads the gates before.
+const learnedFirst = 1000
 
 const (
 	// mayReadSQL tells whether the role may read gates. The catalog is there for everybody. $1 schema
@@ -90,6 +96,23 @@ func (s *Store) learn() []entpgx.Stmt {
 		}
 		return err
 	})}
+}
+
+// learnFirst reads the gates before a large insert if they are not known, so that not even the first
+// of a process puts thousands of rows in front, each of which a claim would have to put in line. It
+// takes one round trip, and one more for the right to read them. Where that fails, the insert goes
+// on without: if there is a reason, the insert meets it, too.
+func (s *Store) learnFirst(ctx context.Context, c *specs) {
+	for range 2 {
+		if known := s.known.Load(); c.len() < learnedFirst || known != nil && time.Since(known.at) < knownFor {
+			break
+		}
+		ask := s.learn()
+		if ask == nil || s.transaction(ctx, fastLock, ask...) != nil {
+			return
+		}
+		s.lineUp(c)
+	}
 }
 
 // unlearn makes the next inserts ask for the right again: the one that failed may have lost it.

@@ -149,6 +149,20 @@ func TestInsertsLearnOfGates(t *testing.T) {
 	}
 }
 
+// A large insert of a process that knows no gates yet reads them before, so that its rows are in
+// line: in front, a claim would have to put each of them in line.
+func TestALargeInsertLearnsOfGatesBefore(t *testing.T) {
+	b := newBench(t)
+	b.gate(perCustomer)
+	many := make([]*step.Spec, 1000)
+	for i := range many {
+		many[i] = ofAcme()
+	}
+	_, err := b.beside(func(*pgxpool.Config) {}).Insert(t.Context(), many)
+	require.NoError(t, err)
+	require.Equal(t, len(many), b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE pick_lane = 3 AND gate = 'per-customer/acme'`))
+}
+
 // A role that may only insert does so without the right to read gates, also in a transaction of a
 // host, which an error would end.
 func TestInsertsWithoutTheRightToReadGates(t *testing.T) {

@@ -167,6 +167,7 @@ func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
 			return err
 		})
 	case len(i.doubt) == 0:
+		i.s.learnFirst(ctx, &i.cols)
 		out, err = i.s.insertOnce(ctx, &i.cols, i.list)
 	default:
 		out, err = i.s.insertAgain(ctx, &i.cols, i.list, i.doubt)
