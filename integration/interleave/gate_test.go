@@ -296,7 +296,7 @@ var labels = [][2]string{
 	{" AS act", "claim"}, {"SELECT q.id, q.fsm, q.fsm_version, q.status", "children"}, {"SELECT g.id, g.fsm, g.fsm_version, g.step, g.queue, g.priori", "get"},
 	{"current_setting('gendurable.fencing')", "settings"}, {"current_setting('gendurable.claimed')", "claim read"},
 	{"current_setting('gendurable.awaiting')", "claim inbox"},
-	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"AND (u.parent = ANY(", "outcomes"},
+	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"WHERE t.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},
 	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
 	{"SET join_round = g.round", "policy"}, {"x.join_size - x.children_pending <> x.join_done", "uncounted"}, {"SET join_done = c.done", "recount"},

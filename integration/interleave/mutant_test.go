@@ -79,7 +79,7 @@ func find(queries []*pgx.QueuedQuery, words string) int {
 
 const (
 	dueStill     = "s.next_at <= coalesce($2"
-	fencedUpdate = "AND g.visit = u.visit\n  AND (u.parent = ANY("
+	fencedUpdate = "WHERE t.parent = ANY("
 	dropInbox    = "WHERE s.target_id = ANY($1::bigint[])"
 	spawnGated   = "WHERE x.id = u.id AND x.commit_id = $19::uuid)"
 	spawnUngated = "WHERE x.id = u.id AND $19::uuid IS NOT NULL)"
@@ -194,18 +194,16 @@ var mutants = []mutant{
 		text("RETURNING id, uid, set_config('gendurable.target', id::text, true)", "RETURNING id, uid, set_config('gendurable.target', '', true)")},
 	{"terminal delete before update", "executing/done|signal go", "signal of the dead", deleteBeforeUpdate},
 
-	{"unfenced outcome", "runnable/zombie: next|claim", "unfenced outcome", text(
-		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
-		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
-	{"own transaction whose look is its only fence", "lost/own: next|reap, claim", "unfenced outcome", text(
-		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
-		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
+	{"unfenced outcome", "runnable/zombie: next|claim", "unfenced outcome", of(fencedUpdate, text(
+		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit", "$4::text IS NOT NULL"))},
+	{"own transaction whose look is its only fence", "lost/own: next|reap, claim", "unfenced outcome", of(fencedUpdate, text(
+		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit", "$4::text IS NOT NULL"))},
 	{"unfenced end", "orphan/done|reap, claim", "unfenced outcome", text("g.claim_token = u.token AND g.visit = u.visit\nRETURNING", "$4 <> ''\nRETURNING")},
 	{"end that waits", "orphan/done|hold", "waited",
-		of("SET status = 'done', result", text("FOR NO KEY UPDATE SKIP LOCKED) l", "FOR NO KEY UPDATE) l"))},
+		of("SET status = 'done', result", text("FOR NO KEY UPDATE SKIP LOCKED) AS tid", "FOR NO KEY UPDATE) AS tid"))},
 	{"FOR UPDATE in the end", "orphan/done|refer", "hidden", of("SET status = 'done', result", text("FOR NO KEY UPDATE", "FOR UPDATE"))},
 	{"fence by worker only", "reclaimed/zombie: next|retry", "unfenced outcome",
-		text("AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(", "\n  AND (u.parent = ANY(")},
+		of(fencedUpdate, text("AND g.claim_token = u.token AND g.visit = u.visit", ""))},
 	{"kept claim without the visit in its fence", "executing/next, kept|next, kept", "unfenced outcome",
 		of("SET step = u.step, state = u.state::jsonb", text("AND g.visit = u.visit", ""))},
 	{"riders gated by the next fence", "reclaimed/zombie: next|park", "signal lost", text(
@@ -219,7 +217,7 @@ var mutants = []mutant{
 		of("seat = NULL, locked_by = NULL,\n  lease_expires_at = NULL\nFROM (SELECT unnest", text("AND g.claim_token = u.token", ""))},
 
 	{"commit that waits", "executing/next|hold", "waited",
-		of(fencedUpdate, text("FOR NO KEY UPDATE SKIP LOCKED) l", "FOR NO KEY UPDATE) l"))},
+		of(fencedUpdate, text("FOR NO KEY UPDATE SKIP LOCKED) AS tid", "FOR NO KEY UPDATE) AS tid"))},
 	{"heartbeat that waits", "executing/beat|hold", "waited",
 		of("lease_expires_at = (SELECT clock_timestamp()) + $4", text("SKIP LOCKED", ""))},
 	{"reap that waits", "lost/reap|hold", "waited", of("AS over", text("FOR NO KEY UPDATE OF x SKIP LOCKED", "FOR NO KEY UPDATE OF x"))},
@@ -234,9 +232,9 @@ var mutants = []mutant{
 	{"deadline that is not joined", "runnable/fail overdue|sibling done", "not joined",
 		of("FROM overdue e", text("AND g.joined IS NULL THEN $2::uuid ELSE", "AND false THEN $2::uuid ELSE"))},
 	{"no gate for the parent", "executing/sibling done|hold parent", "waited",
-		text("(u.parent = ANY(ARRAY(SELECT id FROM p))", "($19::bigint[] IS NOT NULL")},
+		text("t.parent = ANY(ARRAY(SELECT id FROM p))", "$19::bigint[] IS NOT NULL")},
 	{"join by ctid where it waits", "families/sibling done|signal parent", "barrier",
-		text("(u.parent = ANY(ARRAY(SELECT id FROM p))", "($19::bigint[] IS NOT NULL")},
+		text("t.parent = ANY(ARRAY(SELECT id FROM p))", "$19::bigint[] IS NOT NULL")},
 	{"FOR UPDATE in the claim", "runnable/claim|refer", "hidden", text("FOR NO KEY UPDATE OF g SKIP LOCKED", "FOR UPDATE OF g SKIP LOCKED")},
 	{"FOR UPDATE in the commit", "executing/next|refer", "hidden", of(fencedUpdate, text("FOR NO KEY UPDATE", "FOR UPDATE"))},
 	{"FOR UPDATE in the delivery", "executing/signal go|refer", "hidden", of("set_config('gendurable.target'", text("FOR NO KEY UPDATE", "FOR UPDATE"))},

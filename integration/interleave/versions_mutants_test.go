@@ -23,9 +23,8 @@ var versionMutants = []mutant{
 	{"migration that waits", "edited asleep/migrate|hold", "waited", of("'admin.migrate'", text("SKIP LOCKED", ""))},
 	{"migration that records what it did not do", "edited asleep/migrate|edit", "edit not recorded", of("'admin.migrate'", text(
 		"FROM moved m)", "FROM (SELECT x.id, x.visit, x.attempt, x.fsm, x.step, x.step AS was FROM {s}.gen_durable x WHERE x.id = ANY($1::bigint[])) m)"))},
-	{"converted outcome without its fence", "strays/next, converted|reap", "unfenced outcome", text(
-		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit\n  AND (u.parent = ANY(",
-		"$4::text IS NOT NULL\n  AND (u.parent = ANY(")},
+	{"converted outcome without its fence", "strays/next, converted|reap", "unfenced outcome", of(fencedUpdate, text(
+		"coalesce(g.status = 'executing', false) AND g.locked_by = $4 AND g.claim_token = u.token AND g.visit = u.visit", "$4::text IS NOT NULL"))},
 
 	{"set aside without its fence", "strays/zombie: set aside|beat", "claim ended by a stranger", of("THEN 4 ELSE 0 END, aside_step", text("AND g.claim_token = u.token", ""))},
 	{"set aside at the cost of an attempt", "strays/set aside|beat", "claim ended by a stranger",

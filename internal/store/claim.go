@@ -30,11 +30,11 @@ import (
 //     two vacuums. Even stepping over them once, here, is more than most claims do: they resume
 //     behind a place ($7 to $9). Priorities that are more urgent than that place's are still looked
 //     at from their front.
-//   - front: the window, locked as it is scanned. SKIP LOCKED: nothing here waits for a stranger.
-//     NO KEY: an open signal transaction, whose foreign key holds KEY SHARE, does not hide its
-//     target (T8).
-//   - back: rows set aside whose machine this worker does know, a window of each. Rows that wait
-//     for their key are among them.
+//   - seen: the window, locked as it is scanned: first what is in front, then the rows set aside
+//     whose machine this worker does know, a window of each. Rows that wait for their key are among
+//     the latter. SKIP LOCKED: nothing here waits for a stranger. NO KEY: an open signal
+//     transaction, whose foreign key holds KEY SHARE, does not hide its target (T8). It is one CTE,
+//     since each through which a row passes copies it.
 //   - probe: per key in the window its anchor, which is the row that executes the key, in any
 //     queue, or else the key's head in this queue.
 //   - held: the anchors, locked. A row goes to lane 1 (act 1) behind an anchor that this
@@ -92,15 +92,15 @@ aside(f, v) AS (
     SELECT g.fsm, g.fsm_version FROM {s}.gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 2
       AND (g.fsm, g.fsm_version) > (aside.f, aside.v) ORDER BY g.fsm, g.fsm_version LIMIT 1) n),
-front AS MATERIALIZED (SELECT * FROM (
+seen AS MATERIALIZED (SELECT * FROM (SELECT * FROM (
   SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN LATERAL (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane,
       (g.fsm || '/' || g.fsm_version) = ANY($4::text[]) AS known
     FROM {s}.gen_durable g
     WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
       AND g.priority = level.p AND (g.eligible_at, g.id) >= (level.at, level.id) AND g.eligible_at <= statement_timestamp()
-    ORDER BY g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) r LIMIT 1000) z LIMIT $2),
-back AS MATERIALIZED (
+    ORDER BY g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) r LIMIT 1000) z LIMIT $2) front
+  UNION ALL
   SELECT r.* FROM aside CROSS JOIN LATERAL (SELECT * FROM (
     SELECT g.ctid AS tid, g.id, g.priority, g.eligible_at, g.partition_key, g.pick_lane, true AS known
     FROM {s}.gen_durable g
@@ -108,7 +108,6 @@ back AS MATERIALIZED (
       AND g.fsm = aside.f AND g.fsm_version = aside.v AND g.eligible_at <= statement_timestamp()
     ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r
   WHERE (aside.f || '/' || aside.v) = ANY($4::text[])),
-seen AS MATERIALIZED (SELECT * FROM front UNION ALL SELECT * FROM back),
 keyed AS MATERIALIZED (
   SELECT DISTINCT ON (partition_key) partition_key AS k, id AS first
   FROM seen WHERE partition_key IS NOT NULL ORDER BY partition_key, priority, eligible_at, id),

@@ -50,10 +50,10 @@ var claimSomeSQL = strings.ReplaceAll(claimRows("AND g.id = ANY($11::bigint[])")
 // windowSQL lists the rows at which claimOthersSQL looks, most urgent first, and locks none. $1
 // queue $2 window $3 machines $4 $5 $6 place $7 ids to pass over
 var windowSQL = func() string {
-	window, _, _ := strings.Cut(claimOthersSQL, ",\nseen AS")
+	window, _, _ := strings.Cut(claimOthersSQL, ",\nkeyed AS")
 	return strings.NewReplacer(" FOR NO KEY UPDATE OF g SKIP LOCKED", "", "$4::text[]", "$3::text[]", "$7::int", "$4::int",
 		"$8::timestamptz", "$5::timestamptz", "$9::bigint", "$6::bigint", "$11::bigint[]", "$7::bigint[]").Replace(window) +
-		"\nSELECT w.id FROM (SELECT * FROM front UNION ALL SELECT * FROM back) w ORDER BY w.priority, w.eligible_at, w.id"
+		"\nSELECT w.id FROM seen w ORDER BY w.priority, w.eligible_at, w.id"
 }()
 
 // claimAgain is in how long a claim is worth repeating that narrowed down and met no culprit: it

@@ -39,7 +39,8 @@ const historyInto = `INSERT INTO {s}.history (at, instance, visit, took, waited,
 // diff. kind, to, failure and err are SQL expressions for the columns of these names.
 //
 // What the row was before the update comes from the subselect that locks it: the step that was
-// left, its attempt, when it was claimed (updated_at) and when it had been due.
+// left, its attempt, when it was claimed (updated_at) and when it had been due. So that one is a
+// join here, since it has several columns.
 func recorded(text, took, ahead, diff, kind, to, failure, err string) string {
 	open := "WITH h AS (UPDATE {s}.gen_durable g SET"
 	if strings.HasPrefix(text, "WITH ") {
@@ -49,10 +50,14 @@ func recorded(text, took, ahead, diff, kind, to, failure, err string) string {
 	}
 	arrays := fmt.Sprintf(", unnest(%s::bigint[]) AS took, unnest(%s::boolean[]) AS ahead, unnest(%s::text[]) AS diff", took, ahead, diff)
 	text = strings.NewReplacer(
-		" AS state) u\n", " AS state"+arrays+") u\n",
-		" AS result) u\n", " AS result"+arrays+") u\n",
-		" AS parent) t) u\n", " AS parent"+arrays+") t) u\n",
-		"(SELECT x.ctid AS tid FROM", "(SELECT x.ctid AS tid, x.step, x.attempt, x.updated_at, x.eligible_at FROM",
+		" AS state) t", " AS state"+arrays+") t",
+		" AS result) t", " AS result"+arrays+") t",
+		" AS parent) t", " AS parent"+arrays+") t",
+		", "+lockText+" AS tid", "", ",\n    "+lockText+" AS tid", "",
+		" OFFSET 0) u\nWHERE g.ctid = u.tid", `) u
+CROSS JOIN LATERAL (SELECT x.ctid AS tid, x.step, x.attempt, x.updated_at, x.eligible_at
+  FROM {s}.gen_durable x WHERE x.id = u.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid`,
 		"\nRETURNING g.id", `
 RETURNING g.id, g.updated_at AS at, u.visit, u.took, CASE WHEN coalesce(u.ahead, false) THEN 0
     ELSE greatest(0, (date_part('epoch', l.updated_at - l.eligible_at) * 1000000)::bigint) END AS waited, l.attempt, g.fsm_version,
