@@ -67,9 +67,10 @@ func (e *Entry) Bytes() int {
 // numbers.
 func spawnBytes(x *step.Spec) int { return x.Bytes() + 150 }
 
-// lockText locks the row of t, the outcome, and is its ctid; NULL if somebody else has it locked. It
-// stands in the select list, with a LIMIT: as a join it cost 4,000 instructions more for each row,
-// one in thirty. Each row is locked once, since OFFSET 0 keeps the subselect around it in one piece.
+// lockText locks the row of t, the outcome, and is its ctid; NULL if somebody else has it locked.
+// It stands in the select list, with a LIMIT: as a join it cost 4,000 instructions more for each
+// row, one in thirty. Each row is locked once, since OFFSET 0 keeps the subselect around it in one
+// piece.
 const lockText = `(SELECT x.ctid FROM {s}.gen_durable x WHERE x.id = t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)`
 
 // keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so
@@ -108,9 +109,10 @@ RETURNING g.id`
 // LOCKED), and a terminal child whose parent, which a rider is to join, someone has locked. Lock
 // and UPDATE are one statement: a separate UPDATE could not know which rows the lock skipped, and
 // would wait for them. The parents are locked before the first row is, whether that row is a child
-// or not, since the condition of the subselect evaluates the subquery of the parents first. A parent whose own
-// outcome is in this batch could no longer be locked after its update, and its child would be left
-// out. The join is by ctid, which is right only because the lock did not wait (T99).
+// or not, since the condition of the subselect evaluates the subquery of the parents first. A
+// parent whose own outcome is in this batch could no longer be locked after its update, and its
+// child would be left out. The join is by ctid, which is right only because the lock did not wait
+// (T99).
 //
 // $1 ids, ascending $2 tokens $3 visits $4 worker $5 mark $6 kinds $7 steps $8 states $9 results
 // $10 delay or timeout, µs $11 time $12 errors $13 failures $14, $15 slice of $16 names $17 number

@@ -98,10 +98,10 @@ func (s *Store) learn() []entpgx.Stmt {
 	})}
 }
 
-// learnFirst reads the gates before a large insert if they are not known, so that not even the first
-// of a process puts thousands of rows in front, each of which a claim would have to put in line. It
-// takes one round trip, and one more for the right to read them. Where that fails, the insert goes
-// on without: if there is a reason, the insert meets it, too.
+// learnFirst reads the gates before a large insert if they are not known. So not even the first
+// insert of a process puts thousands of rows in front, each of which a claim would have to put in
+// line. It takes one round trip, and one more for the right to read them. Where that fails, the
+// insert goes on without: if there is a reason, the insert meets it, too.
 func (s *Store) learnFirst(ctx context.Context, c *specs) {
 	for range 2 {
 		if known := s.known.Load(); c.len() < learnedFirst || known != nil && time.Since(known.at) < knownFor {
