@@ -217,6 +217,52 @@ func ExampleVisit_Await() {
 	// done 2
 }
 
+// uploaded is what an upload publishes of itself.
+type uploaded struct{ Parts, Of int }
+
+// A long step says how far it is. Whoever reads the instance decodes what was published last, while
+// the step still runs.
+func ExampleVisit_Publish() {
+	upload := fsm.Declare[int, fsm.None]("upload")
+	m := upload.Define(fsm.Step("send", func(ctx context.Context, v *fsm.Visit[int, fsm.None]) (fsm.Outcome, error) {
+		for n := range v.State {
+			if err := v.Publish(ctx, uploaded{Parts: n + 1, Of: v.State}); err != nil {
+				return nil, err
+			}
+		}
+		return v.Done(fsm.None{}), nil
+	})).Erase()
+	claim := &step.Claim{Machine: "upload", Version: 1, Step: "send", State: json.RawMessage(`2`)}
+	claim.Publish = func(_ context.Context, progress json.RawMessage) error {
+		fmt.Println(string(progress)) // the engine stores it
+		return nil
+	}
+	out, _ := m.Steps["send"].Run(context.Background(), claim)
+	fmt.Println(out.Kind)
+	// Output:
+	// {"Parts":1,"Of":2}
+	// {"Parts":2,"Of":2}
+	// done
+}
+
+// An instance that has published nothing has no progress.
+func ExampleProgressOf() {
+	var eng reader // an *engine.Engine
+	i := fsm.Instance[int, fsm.None]{ID: 7, Progress: json.RawMessage(`{"Parts": 1, "Of": 2}`)}
+	progress, ok, err := fsm.ProgressOf[uploaded](eng, i)
+	fmt.Println(progress.Parts, "of", progress.Of, ok, err)
+	_, ok, err = fsm.ProgressOf[uploaded](eng, fsm.Instance[int, fsm.None]{ID: 8})
+	fmt.Println(ok, err)
+	// Output:
+	// 1 of 2 true <nil>
+	// false <nil>
+}
+
+// reader is an engine that has only a codec.
+type reader struct{ fsm.Reader }
+
+func (reader) Codec() fsm.Codec { return fsm.JSON{} }
+
 // A job is a machine of one function. Its errors say whether and when to retry.
 func ExampleMachine_Job() {
 	mail := fsm.Declare[string, fsm.None]("mail.send")

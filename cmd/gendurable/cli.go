@@ -21,6 +21,7 @@ type commands struct {
 	Queue      queueCommands    `cmd:"" help:"List, pause and resume queues."`
 	Gate       gateCommands     `cmd:"" help:"List, set and drop gates, which bound how many instances execute at a time."`
 	Schedule   scheduleCommands `cmd:"" help:"List, pause, resume, run and delete schedules."`
+	Window     windowCommands   `cmd:"" help:"List the windows of inserts that are throttled, debounced, or once per period."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
 	Overview   overviewCommand  `cmd:"" help:"Show queues, workers, failures, gates and warnings at a glance."`

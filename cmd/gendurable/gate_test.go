@@ -97,3 +97,28 @@ func TestWhyBehindAGate(t *testing.T) {
 	h.run("instance", "why", id).is(codeDone).says("gate closed: gate calls is set to let none begin", "→ gendurable gate set")
 	h.run("gate", "list", "--json").is(codeDone).says(`"name": "one"`, `"taken": 1`)
 }
+
+// Windows are listed by kind and key, those that are open unless asked for more.
+func TestWindows(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	h.exec(`INSERT INTO gendurable.windows (name, uid, instance, opened_at, until) VALUES
+		('throttle:mail:a', gen_random_uuid(), 7, now() - interval '1 min', now() + interval '1 hour'),
+		('throttle:pay', gen_random_uuid(), 8, now() - interval '1 min', now() + interval '1 hour'),
+		('debounce:index', gen_random_uuid(), 9, now() - interval '2 min', now() + interval '30 s'),
+		('once:report', gen_random_uuid(), 10, now() - interval '2 days', now() - interval '1 day')`)
+	keys := func(flags ...string) (keys []string) {
+		for _, w := range read[struct{ Windows []opened }](h.run(append([]string{"window", "list", "--json"}, flags...)...).is(codeDone)).Windows {
+			keys = append(keys, fmt.Sprint(w.Kind, " ", w.Key, " ", w.Instance, " ", w.Open))
+		}
+		return keys
+	}
+	require.Equal(t, []string{"debounce index 9 true", "throttle mail:a 7 true", "throttle pay 8 true"}, keys())
+	require.Equal(t, []string{"throttle mail:a 7 true"}, keys("--kind", "throttle", "--prefix", "mail"))
+	require.Equal(t, []string{"once report 10 false"}, keys("--kind", "once", "--all"))
+	require.Len(t, keys("--limit", "1"), 1)
+	h.run("window", "list", "--all").is(codeDone).says("closed for 24h", "for another 59m")
+	h.run("window", "list", "--prefix", "x").is(codeUsage).complains("--prefix needs --kind")
+	h.run("window", "list", "--limit", "0").is(codeUsage).complains("1 to 10,000")
+	h.run("window", "list", "--kind", "other").is(codeUsage)
+}

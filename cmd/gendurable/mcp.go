@@ -46,7 +46,7 @@ var (
 		"overview", "failures", "doctor", "audit",
 		"instance list", "instance get", "instance why", "instance tree", "instance children", "instance history",
 		"machine list", "machine graph", "machine times", "machine failures", "machine edges",
-		"queue list", "gate list", "gate keys", "schedule list", "worker list", "migrate status",
+		"queue list", "gate list", "gate keys", "window list", "schedule list", "worker list", "migrate status",
 	}
 	writingTools = []string{
 		"instance insert", "instance signal", "instance cancel", "instance retry", "instance pause", "instance resume", "instance run-now",
