@@ -20,10 +20,10 @@ type windowCommands struct {
 }
 
 type windowList struct {
-	Kind   string `enum:",throttle,once,debounce" default:""                           help:"Only windows of this kind: throttle, once or debounce."`
-	Prefix string `help:"Only those whose key begins like this; it needs a kind."      placeholder:"TEXT"`
+	Kind   string `default:""                                                     enum:",throttle,once,debounce"        help:"Only windows of this kind: throttle, once or debounce."`
+	Prefix string `help:"Only those whose key begins like this; it needs a kind." placeholder:"TEXT"`
 	All    bool   `help:"Also those that have closed, until the GC deletes them."`
-	Limit  int    `default:"100"                                                       help:"How many at most; 1 to 10,000."`
+	Limit  int    `default:"100"                                                  help:"How many at most; 1 to 10,000."`
 }
 
 // Validate checks the flags.
