@@ -91,6 +91,7 @@ type backend interface {
 	Sweep(ctx context.Context, after string, limit int, own *store.InFlight) (last string, p store.Promotion, err error)
 	Prune(ctx context.Context, p store.PruneParams) (store.Pruned, error)
 	HandOver(ctx context.Context) (queues []string, err error)
+	FreeRows(ctx context.Context, silent time.Duration) (ended int, err error)
 	RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error)
 	Holder(ctx context.Context, of store.Address) (h store.Holder, ok bool, err error)
 	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)

@@ -156,6 +156,8 @@ func (db *fake) HandOver(ctx context.Context) ([]string, error) {
 	return nil, db.send(ctx, "hand over", "", func() error { return nil })
 }
 
+func (db *fake) FreeRows(context.Context, time.Duration) (ended int, err error) { return 0, nil }
+
 func (db *fake) RollHistory(context.Context, time.Duration) (made, dropped int, err error) {
 	return 0, 0, nil
 }

@@ -40,6 +40,7 @@ func (g *pruner) run() {
 			g.roll()
 			p.Gates = true // those of gates that are gone
 		}
+		g.freeRows()
 		done, err := g.db.Prune(g.looking, p)
 		if done.Instances >= pruneMost {
 			wait = pruneSoon
@@ -61,6 +62,20 @@ func (g *pruner) run() {
 		if done.Instances > 0 || done.Expired > 0 {
 			tell(g.base, g.process, g.hooks.prune, PruneEvent{Deleted: done.Instances, Unread: done.Unread, Expired: done.Expired})
 		}
+	}
+}
+
+// freeRows ends sessions of processes that were stopped or cut off in the middle of a transaction:
+// their rows would stay locked until the server finds their connections dead.
+func (g *pruner) freeRows() {
+	ctx, cancel := context.WithTimeout(g.looking, statementTimeout)
+	defer cancel()
+	ended, err := g.db.FreeRows(ctx, store.RowsSilent)
+	if err != nil {
+		g.trouble("look for sessions that were cut off", err)
+	}
+	if ended > 0 {
+		g.log.Warn("sessions that were cut off in the middle of a transaction had instances locked, and were ended", slog.Int("sessions", ended))
 	}
 }
 
