@@ -109,6 +109,8 @@ type Join struct {
 	Quorum   int // so many are done, or cannot be any more
 	Failures int // so many have failed
 	Ends     int // so many have ended
+
+	CancelRest bool // the others are cancelled when it does not wait for them any more
 }
 
 // Spawn is a child to insert.
@@ -237,7 +239,7 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 		out.Unless, out.Else, out.State = c.Unless.Names, c.Unless.Step, c.Unless.State
 	}
 	if j := c.Join; j != nil {
-		out.Join, out.Timeout, out.At, out.Names = Join{Quorum: j.Done, Failures: j.Failed, Ends: j.Ended}, j.Timeout, j.At, j.Names
+		out.Join, out.Timeout, out.At, out.Names = Join{Quorum: j.Done, Failures: j.Failed, Ends: j.Ended, CancelRest: j.Cancel}, j.Timeout, j.At, j.Names
 	}
 	for _, s := range c.Spawn {
 		out.Children = append(out.Children, Spawn{State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,

@@ -79,6 +79,8 @@ type JoinPolicy struct {
 	Quorum   int `json:"quorum,omitempty"`
 	Failures int `json:"failures,omitempty"`
 	Ends     int `json:"ends,omitempty"`
+	// CancelRest: the others are cancelled then.
+	CancelRest bool `json:"cancel_rest,omitempty"`
 }
 
 // String returns e.g. "2 of 5 children to be done, 1 is done, 0 failed".
@@ -95,7 +97,11 @@ func (p JoinPolicy) String() string {
 	if len(goals) == 0 {
 		goals = append(goals, fmt.Sprintf("%d children to end", p.Children))
 	}
-	return fmt.Sprintf("%s, %d done, %d failed so far", strings.Join(goals, ", or "), p.Done, p.Failed)
+	rest := ""
+	if p.CancelRest {
+		rest = ", and then cancels the others"
+	}
+	return fmt.Sprintf("%s, %d done, %d failed so far%s", strings.Join(goals, ", or "), p.Done, p.Failed, rest)
 }
 
 // String returns a sentence for whoever is on call.
@@ -298,7 +304,8 @@ func (w *why) children(ctx context.Context) error {
 	c := Cause{Kind: CauseChildren, Since: w.row.UpdatedAt, IDs: live, Count: int(w.row.ChildrenPending)}
 	if r := w.row; r.JoinRound != nil && *r.JoinRound == r.Round {
 		c.Join = &JoinPolicy{Children: number(r.JoinSize), Done: number(r.JoinDone), Failed: number(r.JoinFailed),
-			Quorum: number(r.WakeDone), Failures: number(r.WakeFailed), Ends: number(r.WakeEnded)}
+			Quorum: number(r.WakeDone), Failures: number(r.WakeFailed), Ends: number(r.WakeEnded),
+			CancelRest: slices.Contains(r.Losers, r.Round)}
 		c.Names = r.Awaits
 		if r.AwaitDeadline != nil {
 			c.Until = *r.AwaitDeadline

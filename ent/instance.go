@@ -135,6 +135,8 @@ type Instance struct {
 	WakeFailed *int32 `json:"wake_failed,omitempty"`
 	// so many that have ended wake it
 	WakeEnded *int32 `json:"wake_ended,omitempty"`
+	// rounds whose rest is to be cancelled, oldest first; the one that it waits for is armed
+	Losers schema.Rounds `json:"losers,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -196,6 +198,8 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Micros)
 		case instance.FieldAwaits:
 			values[i] = new(schema.Names)
+		case instance.FieldLosers:
+			values[i] = new(schema.Rounds)
 		case instance.FieldCorrelationScope:
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
@@ -610,6 +614,12 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 				_m.WakeEnded = new(int32)
 				*_m.WakeEnded = int32(value.Int64)
 			}
+		case instance.FieldLosers:
+			if value, ok := values[i].(*schema.Rounds); !ok {
+				return fmt.Errorf("unexpected type %T for field losers", values[i])
+			} else if value != nil {
+				_m.Losers = *value
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -881,6 +891,9 @@ func (_m *Instance) String() string {
 		builder.WriteString("wake_ended=")
 		builder.WriteString(fmt.Sprintf("%v", *v))
 	}
+	builder.WriteString(", ")
+	builder.WriteString("losers=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Losers))
 	builder.WriteByte(')')
 	return builder.String()
 }

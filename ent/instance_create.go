@@ -575,6 +575,12 @@ func (_c *InstanceCreate) SetNillableWakeEnded(v *int32) *InstanceCreate {
 	return _c
 }
 
+// SetLosers sets the "losers" field.
+func (_c *InstanceCreate) SetLosers(v schema.Rounds) *InstanceCreate {
+	_c.mutation.SetLosers(v)
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -929,6 +935,10 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.WakeEnded(); ok {
 		_spec.SetField(instance.FieldWakeEnded, field.TypeInt32, value)
 		_node.WakeEnded = &value
+	}
+	if value, ok := _c.mutation.Losers(); ok {
+		_spec.SetField(instance.FieldLosers, field.TypeOther, value)
+		_node.Losers = value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{

@@ -1086,6 +1086,18 @@ func (_u *InstanceUpdate) ClearWakeEnded() *InstanceUpdate {
 	return _u
 }
 
+// SetLosers sets the "losers" field.
+func (_u *InstanceUpdate) SetLosers(v schema.Rounds) *InstanceUpdate {
+	_u.mutation.SetLosers(v)
+	return _u
+}
+
+// ClearLosers clears the value of the "losers" field.
+func (_u *InstanceUpdate) ClearLosers() *InstanceUpdate {
+	_u.mutation.ClearLosers()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -1568,6 +1580,12 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.WakeEndedCleared() {
 		_spec.ClearField(instance.FieldWakeEnded, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Losers(); ok {
+		_spec.SetField(instance.FieldLosers, field.TypeOther, value)
+	}
+	if _u.mutation.LosersCleared() {
+		_spec.ClearField(instance.FieldLosers, field.TypeOther)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -2769,6 +2787,18 @@ func (_u *InstanceUpdateOne) ClearWakeEnded() *InstanceUpdateOne {
 	return _u
 }
 
+// SetLosers sets the "losers" field.
+func (_u *InstanceUpdateOne) SetLosers(v schema.Rounds) *InstanceUpdateOne {
+	_u.mutation.SetLosers(v)
+	return _u
+}
+
+// ClearLosers clears the value of the "losers" field.
+func (_u *InstanceUpdateOne) ClearLosers() *InstanceUpdateOne {
+	_u.mutation.ClearLosers()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -3281,6 +3311,12 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.WakeEndedCleared() {
 		_spec.ClearField(instance.FieldWakeEnded, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.Losers(); ok {
+		_spec.SetField(instance.FieldLosers, field.TypeOther, value)
+	}
+	if _u.mutation.LosersCleared() {
+		_spec.ClearField(instance.FieldLosers, field.TypeOther)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -3154,6 +3154,7 @@ type InstanceMutation struct {
 	addwake_failed      *int32
 	wake_ended          *int32
 	addwake_ended       *int32
+	losers              *schema.Rounds
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -6275,6 +6276,55 @@ func (m *InstanceMutation) ResetWakeEnded() {
 	delete(m.clearedFields, instance.FieldWakeEnded)
 }
 
+// SetLosers sets the "losers" field.
+func (m *InstanceMutation) SetLosers(s schema.Rounds) {
+	m.losers = &s
+}
+
+// Losers returns the value of the "losers" field in the mutation.
+func (m *InstanceMutation) Losers() (r schema.Rounds, exists bool) {
+	v := m.losers
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldLosers returns the old "losers" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldLosers(ctx context.Context) (v schema.Rounds, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldLosers is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldLosers requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldLosers: %w", err)
+	}
+	return oldValue.Losers, nil
+}
+
+// ClearLosers clears the value of the "losers" field.
+func (m *InstanceMutation) ClearLosers() {
+	m.losers = nil
+	m.clearedFields[instance.FieldLosers] = struct{}{}
+}
+
+// LosersCleared returns if the "losers" field was cleared in this mutation.
+func (m *InstanceMutation) LosersCleared() bool {
+	_, ok := m.clearedFields[instance.FieldLosers]
+	return ok
+}
+
+// ResetLosers resets all changes to the "losers" field.
+func (m *InstanceMutation) ResetLosers() {
+	m.losers = nil
+	delete(m.clearedFields, instance.FieldLosers)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -6444,7 +6494,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 57)
+	fields := make([]string, 0, 58)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -6616,6 +6666,9 @@ func (m *InstanceMutation) Fields() []string {
 	if m.wake_ended != nil {
 		fields = append(fields, instance.FieldWakeEnded)
 	}
+	if m.losers != nil {
+		fields = append(fields, instance.FieldLosers)
+	}
 	return fields
 }
 
@@ -6738,6 +6791,8 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.WakeFailed()
 	case instance.FieldWakeEnded:
 		return m.WakeEnded()
+	case instance.FieldLosers:
+		return m.Losers()
 	}
 	return nil, false
 }
@@ -6861,6 +6916,8 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldWakeFailed(ctx)
 	case instance.FieldWakeEnded:
 		return m.OldWakeEnded(ctx)
+	case instance.FieldLosers:
+		return m.OldLosers(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -7269,6 +7326,13 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetWakeEnded(v)
 		return nil
+	case instance.FieldLosers:
+		v, ok := value.(schema.Rounds)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetLosers(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -7656,6 +7720,9 @@ func (m *InstanceMutation) ClearedFields() []string {
 	if m.FieldCleared(instance.FieldWakeEnded) {
 		fields = append(fields, instance.FieldWakeEnded)
 	}
+	if m.FieldCleared(instance.FieldLosers) {
+		fields = append(fields, instance.FieldLosers)
+	}
 	return fields
 }
 
@@ -7771,6 +7838,9 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldWakeEnded:
 		m.ClearWakeEnded()
+		return nil
+	case instance.FieldLosers:
+		m.ClearLosers()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -7950,6 +8020,9 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldWakeEnded:
 		m.ResetWakeEnded()
+		return nil
+	case instance.FieldLosers:
+		m.ResetLosers()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)

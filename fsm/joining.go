@@ -12,8 +12,9 @@ import (
 // Joining is the outcome of [Visit.ScheduleChildren]. Without any of its methods, the instance goes
 // on when all children have ended. Each method lets it go on earlier as well: whichever comes first
 // counts. It then goes on exactly once; [Visit.Round] counts what has ended, [Visit.TimedOut] and
-// [Visit.Awaited] tell of a timeout and of signals. The children that have not ended go on, too.
-// When they end, nothing is woken any more, and no later round counts them.
+// [Visit.Awaited] tell of a timeout and of signals. The children that have not ended go on, too,
+// unless CancelRest cancels them. When they end, nothing is woken any more, and no later round
+// counts them.
 type Joining struct {
 	exec     *execution
 	to       string
@@ -24,6 +25,7 @@ type Joining struct {
 	many       bool // Quorum was called
 	race, fast bool
 	or         bool // Or was called
+	cancel     bool // CancelRest was called
 	signals    []AnySignal
 	bound      bound
 }
@@ -69,9 +71,20 @@ func (j *Joining) Until(at time.Time) *Joining {
 	return j
 }
 
-// policy returns what wakes the instance before all children have ended; nil: nothing does.
+// CancelRest cancels the children that have not ended when the instance does not wait for them any
+// more: since it goes on, or since it has ended while it waited, by an operator or by its deadline.
+// What these children have spawned is cancelled with them. They end as failed, as by an operator's
+// cancel. That begins at once or within a second, and not with the commit that wakes the instance:
+// the step to may still see them live, and one may even be done.
+func (j *Joining) CancelRest() *Joining {
+	j.cancel = true
+	return j
+}
+
+// policy returns what wakes the instance before all children have ended, and what becomes of the
+// others then; nil: nothing does.
 func (j *Joining) policy() (*step.Join, error) {
-	out := step.Join{Done: j.quorum}
+	out := step.Join{Done: j.quorum, Cancel: j.cancel}
 	switch n := len(j.children); {
 	case j.many && j.quorum < 1:
 		return nil, outcomeFault("quorum", fmt.Errorf("%d, at least 1", j.quorum))
@@ -97,7 +110,7 @@ func (j *Joining) policy() (*step.Join, error) {
 	if out.Timeout, out.At, err = j.bound.check(); err != nil {
 		return nil, err
 	}
-	if out.Done+out.Failed+out.Ended == 0 && !j.or && !j.bound.limited && !j.bound.fixed {
+	if out.Done+out.Failed+out.Ended == 0 && !j.or && !j.bound.limited && !j.bound.fixed && !j.cancel {
 		return nil, nil
 	}
 	return &out, nil

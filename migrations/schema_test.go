@@ -77,6 +77,7 @@ var (
 	baseIndexes = lines(`
 		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
+		CREATE INDEX gen_durable_losers ON gen_durable USING btree (id) WHERE ((losers IS NOT NULL) AND ((status <> 'awaiting_children'::durable_status) OR (losers[1] <> round)))
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 		CREATE INDEX gen_durable_pick ON gen_durable USING btree (queue, priority, eligible_at) WHERE (status = 'runnable'::durable_status)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
@@ -122,7 +123,8 @@ var (
 		join_failed integer
 		wake_done integer
 		wake_failed integer
-		wake_ended integer`)
+		wake_ended integer
+		losers bigint[]`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone

@@ -175,3 +175,12 @@ func parseQuoted(text string) (element, rest string, err error) {
 	}
 	return "", "", fmt.Errorf("unclosed quote")
 }
+
+// Rounds is a bigint[] column: rounds of children. Nil is NULL.
+type Rounds []int64
+
+// Scan reads the text form of a one-dimensional array.
+func (r *Rounds) Scan(src any) error { return (*Micros)(r).Scan(src) }
+
+// Value returns the text form of the array.
+func (r Rounds) Value() (driver.Value, error) { return Micros(r).Value() }

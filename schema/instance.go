@@ -135,6 +135,8 @@ func instanceEngine() []ent.Field {
 		field.Int32("wake_done").Optional().Nillable().Comment("so many that are done wake it"),
 		field.Int32("wake_failed").Optional().Nillable().Comment("so many that failed wake it"),
 		field.Int32("wake_ended").Optional().Nillable().Comment("so many that have ended wake it"),
+		field.Other("losers", Rounds{}).SchemaType(postgres("bigint[]")).Optional().
+			Comment("rounds whose rest is to be cancelled, oldest first; the one that it waits for is armed"),
 	}
 }
 
@@ -181,6 +183,8 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_deadline", "await_deadline IS NOT NULL", "await_deadline"),
 		// This one serves the look after joins with a policy.
 		partial("gen_durable_joins", "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status", "id"),
+		// This one serves the sweep of what joins have not waited for.
+		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)", "id"),
 		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),
 		index.Fields("labels").StorageKey("gen_durable_labels").
 			Annotations(entsql.IndexType("GIN"), entsql.OpClass("jsonb_path_ops"), entsql.IndexWhere("labels IS NOT NULL")),

@@ -282,6 +282,9 @@ func (c *committer) woke(done *store.Committed) {
 		}
 	}
 	c.promotions.add(done.Missed)
+	if done.Rest {
+		c.restIsDue()
+	}
 }
 
 // settle answers the outcomes that were applied. The others were stale, or were left out because

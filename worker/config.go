@@ -82,6 +82,7 @@ type backend interface {
 	Poll(ctx context.Context, queues, machines, lines []string) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
 	Recount(ctx context.Context, after int64, limit int) (store.Recounted, error)
+	CancelRest(ctx context.Context, mark string, after int64, limit int) (store.Rested, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
 	Throttle(ctx context.Context, key string, after time.Duration) error

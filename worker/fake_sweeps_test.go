@@ -36,7 +36,7 @@ func (db *fake) Poll(ctx context.Context, queues, machines, lines []string) (sto
 			}
 		}
 		out.Paused, out.Gates = slices.Clone(db.paused), slices.Clone(db.gates)
-		out.Overdue = len(db.overdue()) > 0
+		out.Overdue, out.Rest = len(db.overdue()) > 0, len(db.rested) > 0
 		out.Fires, out.Fire = !db.scheduled.IsZero(), time.Until(db.scheduled)
 		return nil
 	})
@@ -247,6 +247,17 @@ func (db *fake) Refile(ctx context.Context, _ *store.Filed, _ int) (queues []str
 		return nil
 	})
 	return queues, more, err
+}
+
+// CancelRest does what the test has set.
+func (db *fake) CancelRest(ctx context.Context, _ string, after int64, _ int) (out store.Rested, err error) {
+	err = db.send(ctx, "cancel rest", fmt.Sprint(after), func() error {
+		if len(db.rested) > 0 {
+			out, db.rested = db.rested[0], db.rested[1:]
+		}
+		return nil
+	})
+	return out, err
 }
 
 // Recount has nothing to do: the fake has no joins.

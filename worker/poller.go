@@ -114,6 +114,9 @@ func (p *poller) poll(idle []string) error {
 	if found.Strays {
 		p.lookForStrays()
 	}
+	if found.Rest {
+		p.restIsDue()
+	}
 	now := p.since()
 	for _, name := range idle {
 		q := p.queues[name]

@@ -129,6 +129,8 @@ const (
 	FieldWakeFailed = "wake_failed"
 	// FieldWakeEnded holds the string denoting the wake_ended field in the database.
 	FieldWakeEnded = "wake_ended"
+	// FieldLosers holds the string denoting the losers field in the database.
+	FieldLosers = "losers"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -214,6 +216,7 @@ var Columns = []string{
 	FieldWakeDone,
 	FieldWakeFailed,
 	FieldWakeEnded,
+	FieldLosers,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -492,6 +495,11 @@ func ByWakeFailed(opts ...sql.OrderTermOption) OrderOption {
 // ByWakeEnded orders the results by the wake_ended field.
 func ByWakeEnded(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldWakeEnded, opts...).ToFunc()
+}
+
+// ByLosers orders the results by the losers field.
+func ByLosers(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldLosers, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

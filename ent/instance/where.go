@@ -306,6 +306,11 @@ func WakeEnded(v int32) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldWakeEnded, v))
 }
 
+// Losers applies equality check predicate on the "losers" field. It's identical to LosersEQ.
+func Losers(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldLosers, v))
+}
+
 // MachineEQ applies the EQ predicate on the "machine" field.
 func MachineEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
@@ -2883,6 +2888,56 @@ func WakeEndedIsNil() predicate.Instance {
 // WakeEndedNotNil applies the NotNil predicate on the "wake_ended" field.
 func WakeEndedNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldWakeEnded))
+}
+
+// LosersEQ applies the EQ predicate on the "losers" field.
+func LosersEQ(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldLosers, v))
+}
+
+// LosersNEQ applies the NEQ predicate on the "losers" field.
+func LosersNEQ(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldLosers, v))
+}
+
+// LosersIn applies the In predicate on the "losers" field.
+func LosersIn(vs ...schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldLosers, vs...))
+}
+
+// LosersNotIn applies the NotIn predicate on the "losers" field.
+func LosersNotIn(vs ...schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldLosers, vs...))
+}
+
+// LosersGT applies the GT predicate on the "losers" field.
+func LosersGT(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldLosers, v))
+}
+
+// LosersGTE applies the GTE predicate on the "losers" field.
+func LosersGTE(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldLosers, v))
+}
+
+// LosersLT applies the LT predicate on the "losers" field.
+func LosersLT(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldLosers, v))
+}
+
+// LosersLTE applies the LTE predicate on the "losers" field.
+func LosersLTE(v schema.Rounds) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldLosers, v))
+}
+
+// LosersIsNil applies the IsNil predicate on the "losers" field.
+func LosersIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldLosers))
+}
+
+// LosersNotNil applies the NotNil predicate on the "losers" field.
+func LosersNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldLosers))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

@@ -125,6 +125,7 @@ var (
 		{Name: "wake_done", Type: field.TypeInt32, Nullable: true},
 		{Name: "wake_failed", Type: field.TypeInt32, Nullable: true},
 		{Name: "wake_ended", Type: field.TypeInt32, Nullable: true},
+		{Name: "losers", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "bigint[]"}},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -135,7 +136,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[57]},
+				Columns:    []*schema.Column{GenDurableColumns[58]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -160,7 +161,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[57]},
+				Columns: []*schema.Column{GenDurableColumns[58]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -270,6 +271,14 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status",
+				},
+			},
+			{
+				Name:    "gen_durable_losers",
+				Unique:  false,
+				Columns: []*schema.Column{GenDurableColumns[0]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)",
 				},
 			},
 			{

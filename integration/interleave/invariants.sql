@@ -173,6 +173,7 @@ FROM interleave.move m LEFT JOIN interleave.outcome u ON u.mark = (m.n).commit_i
 WHERE m.marked AND NOT coalesce(CASE u.kind
   WHEN 'reap' THEN m.was = 'executing' AND (m.o).lease_expires_at < (m.n).updated_at
   WHEN 'cancel' THEN m.was NOT IN ('done', 'failed')
+  WHEN 'rest' THEN m.was NOT IN ('done', 'failed')
   WHEN 'expire' THEN m.was NOT IN ('done', 'failed', 'executing') AND (m.o).deadline <= (m.n).updated_at
   ELSE m.was = 'executing' AND m.worker = u.worker AND m.token = u.token AND m.visit = u.visit END, false)
 UNION ALL
@@ -214,6 +215,7 @@ FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o
 UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was IN ('done', 'failed') AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
+  AND to_jsonb(m.o) - 'losers' <> to_jsonb(m.n) - 'losers'
   AND NOT (m.was = 'failed' AND m.is = 'failed' AND m.seq IN (SELECT seq FROM interleave.edit)) AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator retry'))
 UNION ALL
 SELECT 'retried as another', format('instance %s by %s', m.id, m.actor)
@@ -372,6 +374,26 @@ UNION ALL
 SELECT 'told ended', format('instance %s to %s', w.id, w.actor)
 FROM interleave.waited w JOIN gendurable.gen_durable g ON g.id = w.id AND g.finished_at IS NULL
 WHERE NOT EXISTS (SELECT FROM interleave.change x WHERE (x.o).id = g.id AND (x.o).finished_at IS NOT NULL)
+UNION ALL
+-- The rest of a round: cancelled only when its parent does not wait for it any more, and nobody is left behind.
+SELECT 'cancelled though waited for', format('child %s of %s', m.id, (m.n).parent_id)
+FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.kind = 'rest'
+CROSS JOIN LATERAL (SELECT x.p FROM (
+  (SELECT c.n AS p, 1 AS nth FROM interleave.change c WHERE (c.n).id = (m.n).parent_id AND c.seq < m.seq ORDER BY c.seq DESC LIMIT 1)
+  UNION ALL (SELECT c.o, 2 FROM interleave.change c WHERE (c.o).id = (m.n).parent_id AND c.seq > m.seq ORDER BY c.seq LIMIT 1)
+  UNION ALL (SELECT g, 3 FROM gendurable.gen_durable g WHERE g.id = (m.n).parent_id)) x ORDER BY x.nth LIMIT 1) w
+WHERE m.marked AND (w.p).status = 'awaiting_children' AND (w.p).round = (m.n).parent_round
+UNION ALL
+SELECT 'loser left', format('child %s of %s is %s', k.id, p.id, k.status)
+FROM gendurable.gen_durable k JOIN gendurable.gen_durable p ON p.id = k.parent_id
+WHERE k.status NOT IN ('done', 'failed') AND NOT (p.status = 'awaiting_children' AND p.round = k.parent_round)
+  AND EXISTS (SELECT FROM interleave.outcome u WHERE u.kind = 'rest') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 'operator retry')
+  AND (k.parent_round = ANY (p.losers) OR EXISTS (SELECT FROM interleave.move c WHERE c.id = p.id
+    AND (k.parent_round = ANY ((c.o).losers) OR (c.n).commit_id IN (SELECT u.mark FROM interleave.outcome u WHERE u.kind = 'rest'))))
+UNION ALL
+SELECT 'round not forgotten', format('parent %s has %s', p.id, p.losers)
+FROM gendurable.gen_durable p WHERE p.losers IS NOT NULL AND (p.status <> 'awaiting_children' OR p.losers[1] <> p.round)
+  AND EXISTS (SELECT FROM interleave.outcome u WHERE u.kind = 'rest')
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
 

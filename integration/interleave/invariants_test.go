@@ -112,6 +112,10 @@ var violations = map[string][]string{
 		`INSERT INTO interleave.outcome VALUES ('` + aMark + `', 'A', 1, '', 0, 0, 'cancel family', '{}', '{}', 0, true)`},
 	"cancelled before its child": {moved(`{"id":1,"status":"executing"}`, `{"id":1,"status":"failed","failure":"cancelled"}`),
 		moved(`{"id":2,"parent_id":1,"status":"executing"}`, `{"id":2,"parent_id":1,"status":"failed","failure":"cancelled"}`)},
+	"cancelled though waited for": {rested, row(parentID, "status", "'awaiting_children'", "round", "1"), moved(`{"id":2,"parent_id":1,"parent_round":1,"status":"executing"}`,
+		`{"id":2,"parent_id":1,"parent_round":1,"status":"failed","commit_id":"`+aMark+`"}`)},
+	"loser left":            {rested, row(parentID, "losers", "'{1}'"), row(subjectID, ofParent...)},
+	"round not forgotten":   {rested, row(parentID, "losers", "'{1}'")},
 	"child lost its parent": {row(subjectID, "depth", "1")},
 
 	"lost claim not noted":  {moved(`{"id":2,"status":"executing","partition_key":"k","crashes":0}`, `{"id":2,"status":"runnable","partition_key":"k","crashes":1}`)},
@@ -188,6 +192,8 @@ var violations = map[string][]string{
 	"verb not recorded once":      {moved(`{"id":2,"status":"failed"}`, `{"id":2,"status":"runnable"}`)},
 	"verb that changed nothing":   {`INSERT INTO gendurable.history (instance, kind, actor) VALUES (2, 'admin.cancel', 'ada')`},
 }
+
+const rested = `INSERT INTO interleave.outcome VALUES ('` + aMark + `', 'A', 0, '', 0, 0, 'rest', '{}', '{}', 0, true)`
 
 // Every invariant fires on a violation, and none on an empty database.
 func TestEveryInvariantFires(t *testing.T) {

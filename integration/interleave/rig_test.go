@@ -138,6 +138,9 @@ func (r *rig) play(ctx context.Context, s schedule) (*verdict, error) {
 	for i := range s.verbs {
 		actor := r.cast[i]
 		actor.open()
+		if s.world.rests && i == len(s.verbs)-1 {
+			actor.later(actor.cancelRest)
+		}
 		// A fact that is noted while the list is processed belongs to it.
 		for n := 0; n < len(actor.after); n++ { //nolint:intrange // the list grows
 			if err := actor.after[n](ctx); err != nil {

@@ -21,6 +21,7 @@ type world struct {
 	verbs     []verb
 	claimable bool            // the subject is runnable, so a claim finds something
 	heeds     bool            // workers heed gates here
+	rests     bool            // after a schedule, children are cancelled that no join waits for any more
 	recorded  bool            // the history keeps the transitions of all instances
 	only      func(verb) bool // if not nil, only pairs with such a verb run here: another world has the others
 }
@@ -290,7 +291,7 @@ func worlds() []world {
 			beats("beat", subjectClaim), releases("release", subjectClaim), claims("claim", "default", owner, 10), promotes(),
 			commits("sibling done", false, done(siblingClaim)), holds("hold parent", parent, parentID), cancels("cancel parent", parentID),
 			inserts("insert, same key", spec("x", "")))),
-		taken("lingering", living), taken("vacant", vacant), families(), quorum(), graveyard(), scheduled(), fired(), windowed(),
+		taken("lingering", living), taken("vacant", vacant), families(), quorum(), rest(), left(), graveyard(), scheduled(), fired(), windowed(),
 	}, slices.Concat(gatedWorlds(), versioned(), []world{keeping(), dropping(), unkept(), recorded()})...)
 }
 

@@ -124,6 +124,7 @@ CREATE TABLE "gen_durable" (
   "wake_done" integer NULL,
   "wake_failed" integer NULL,
   "wake_ended" integer NULL,
+  "losers" bigint[] NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
   CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
@@ -172,6 +173,8 @@ CREATE INDEX "gen_durable_retained" ON "gen_durable" ((timezone('UTC', finished_
 CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE await_deadline IS NOT NULL;
 -- Create index "gen_durable_joins" to table: "gen_durable"
 CREATE INDEX "gen_durable_joins" ON "gen_durable" ("id") WHERE join_round IS NOT NULL AND status = 'awaiting_children'::durable_status;
+-- Create index "gen_durable_losers" to table: "gen_durable"
+CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round);
 -- Create index "gen_durable_expiry" to table: "gen_durable"
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_labels" to table: "gen_durable"

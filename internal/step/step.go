@@ -270,8 +270,8 @@ type Commit struct {
 	Unless  *Unless         // Done, Stop: what the instance does instead of ending; nil: nothing
 }
 
-// Join says what wakes an instance before all of its children have ended. A zero field wakes
-// nothing.
+// Join says what wakes an instance before all of its children have ended, and what becomes of the
+// others. A zero field wakes nothing.
 type Join struct {
 	Done    int           // so many children that are done, or too few left for that
 	Failed  int           // so many children that failed
@@ -279,6 +279,7 @@ type Join struct {
 	Names   []string      // a signal of one of these names; distinct
 	Timeout time.Duration // so long after the commit
 	At      time.Time     // this time
+	Cancel  bool          // cancel the children that have not ended, as soon as it does not wait for them any more
 }
 
 // Unless says what becomes of an outcome that ends an instance if signals of these names wait.

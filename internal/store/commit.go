@@ -190,6 +190,7 @@ type Committed struct {
 	Queues  []string                 // queues in which a row became runnable, worth a nudge; with repeats
 	Soon    map[string]time.Duration // by queue, how soon the next row becomes due
 	Missed  []string                 // partition keys to promote again soon
+	Rest    bool                     // it has woken a parent whose join cancels the rest: worth a CancelRest
 	Turned  map[int64]bool           // instances of applied outcomes that did not end, since a signal waited: see step.Unless
 	Unread  []Unread                 // signals that nobody has consumed, deleted with the inboxes of instances that are done
 }
@@ -305,7 +306,8 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		}
 	}
 	if p := &b.policies; len(p.ids) > 0 {
-		stmts = append(stmts, s.stmt("policy", policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names))
+		stmts = append(stmts, s.stmt("policy", policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names,
+			p.cancels))
 	}
 	if len(b.consumed) > 0 {
 		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))
@@ -334,7 +336,7 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
 	var stmts []entpgx.Stmt
 	if len(b.joiners) > 0 {
-		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&out.Queues), b.joiners, b.mark))
+		stmts = append(stmts, s.stmt("join", joinSQL, readWoken(&out.Queues, &out.Rest), b.joiners, b.mark))
 	}
 	if len(b.keys) > 0 {
 		var p Promotion
@@ -357,6 +359,19 @@ func readQueues(into *[]string) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var q string
 		_, err := pgx.ForEachRow(rows, []any{&q}, func() error { *into = append(*into, q); return nil })
+		return err
+	}
+}
+
+// readWoken notes the queues of woken parents, and whether one of them has a rest to cancel.
+func readWoken(into *[]string, rest *bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var q string
+		var some bool
+		_, err := pgx.ForEachRow(rows, []any{&q, &some}, func() error {
+			*into, *rest = append(*into, q), *rest || some
+			return nil
+		})
 		return err
 	}
 }

@@ -19,13 +19,15 @@ import (
 // and recheckSQL looks for signals that were there before.
 //
 // $1 ids $2 mark $3 $4 $5 how many that are done, that failed, that have ended, wake it; NULL: none
-// $6 timeout, µs $7 time $8, $9 slice of $10 names
+// $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then: see
+// sweep_rest.go
 const policySQL = `UPDATE {s}.gen_durable g SET join_round = g.round, join_size = g.children_pending, join_done = 0, join_failed = 0,
   wake_done = u.done, wake_failed = u.failed, wake_ended = u.ended, awaits = ($10::text[])[u.lo:u.hi],
+  losers = CASE WHEN u.cancels THEN array_append(g.losers, g.round) ELSE g.losers END,
   await_deadline = CASE WHEN u.at IS NOT NULL THEN u.at
     WHEN u.us IS NOT NULL THEN (SELECT clock_timestamp()) + u.us * interval '1 microsecond' END
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS done, unnest($4::int[]) AS failed, unnest($5::int[]) AS ended,
-  unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi) u
+  unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi, unnest($11::boolean[]) AS cancels) u
 WHERE g.id = u.id AND g.commit_id = $2::uuid`
 
 // joinWakes is the condition that the ends of d wake the parent x: all children are in; or the
@@ -47,6 +49,7 @@ type policies struct {
 	times               []*time.Time
 	lo, hi              []*int32
 	names               []string
+	cancels             []bool
 }
 
 // policed reports whether the outcome parks its instance under a policy.
@@ -69,7 +72,7 @@ func (p *policies) add(c *step.Claim, j *step.Join) {
 		lo, hi = positive(len(p.names)+1), positive(len(p.names)+len(j.Names))
 		p.names = append(p.names, j.Names...)
 	}
-	p.lo, p.hi = append(p.lo, lo), append(p.hi, hi)
+	p.lo, p.hi, p.cancels = append(p.lo, lo), append(p.hi, hi), append(p.cancels, j.Cancel)
 }
 
 // positive returns nil for 0.

@@ -80,7 +80,7 @@ const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
 // joinSQL settles the joins of terminal children, with one aggregated decrement per parent. It
 // counts a child only if this commit ended it (joined = mark, so exactly once, T42), and only in
 // the parent's current round (T87). The parents have been locked since the update. It returns the
-// queue of each parent that it woke.
+// queue of each parent that it woke, and whether rounds of it have a rest to cancel.
 //
 // The join's policy is decided here, under the parent's lock, from the counts that only this
 // statement changes: so one commit is the first to make its condition true, and that one wakes the
@@ -101,5 +101,5 @@ const joinSQL = `WITH woken AS (
   CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + joinWakes + ` AS wakes
     FROM {s}.gen_durable x WHERE x.id = d.parent_id FOR NO KEY UPDATE) l
   WHERE p.ctid = l.tid AND p.round = d.parent_round AND p.status = 'awaiting_children'
-  RETURNING p.queue, p.status)
-SELECT queue FROM woken WHERE status = 'runnable'`
+  RETURNING p.queue, p.status, p.losers IS NOT NULL AS rest)
+SELECT queue, rest FROM woken WHERE status = 'runnable'`

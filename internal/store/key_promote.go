@@ -43,9 +43,11 @@ type Promotion struct {
 	// Refused are rows that Postgres refuses to change, and keys whose next row it refuses to change.
 	// Such a key is not in Missed: the sweep of the keys finds it again.
 	Refused []Refused
+	Rest    bool // a parent was woken whose join cancels the rest: worth a CancelRest
 }
 
 func (p *Promotion) add(o Promotion) {
+	p.Rest = p.Rest || o.Rest
 	p.Queues, p.Missed, p.Refused = append(p.Queues, o.Queues...), append(p.Missed, o.Missed...), append(p.Refused, o.Refused...)
 }
 

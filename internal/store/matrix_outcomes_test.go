@@ -131,6 +131,11 @@ var outcomes = []group{
 			makes: all(progress, claimEnds, spawn, policed, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
 				"wake_done": given("2"), "wake_failed": given("1"), "wake_ended": null, "awaits": given(`["never"]`),
 				"await_deadline": in("now + timeout", 2*time.Hour)})},
+		{name: "the rest is cancelled", from: "executing", outcome: func(s *scene) *step.Commit {
+			return to(step.Children, spawning(s.nChildren(3)), joining(step.Join{Cancel: true}))(s)
+		},
+			makes: all(progress, claimEnds, spawn, policed, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
+				"wake_done": null, "wake_failed": null, "wake_ended": null, "losers": shown("the new round, too", "[9, 12]")})},
 		{name: "until a time, a signal is there", from: "executing",
 			outcome: func(s *scene) *step.Commit {
 				return to(step.Children, spawning(s.nChildren(3)), joining(step.Join{Ended: 1, At: tomorrow, Names: []string{"late"}}))(s)

@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -155,6 +157,20 @@ var matrix = append(outcomes,
 		{name: "the parent does not wait any more", from: "executing", prepare: func(s *scene) { s.kid(nil) },
 			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 	}},
+	group{"The rest of a round", "This is about a child that no join waits for any more, where the join cancels the rest.", []transition{
+		{name: "runnable", from: "runnable", prepare: lose, happens: cancelRest, makes: all(lost, rules{itsNext: promoted})},
+		{name: "executing", from: "executing", prepare: lose, happens: cancelRest, makes: all(claimEnds, lost)},
+		{name: "awaiting a signal", from: "awaiting_signal", prepare: lose, happens: cancelRest, makes: all(lost, rules{"await_deadline": null})},
+		{name: "awaiting children", from: "awaiting_children", prepare: func(s *scene) {
+			lose(s)
+			s.kid(nil)
+			s.kid(columns{"parent_round": `8`})
+		}, happens: cancelRest, makes: all(lost, rules{"losers": shown("rounds with live children", "[8, 9]")})},
+		{name: "of a later round", from: "runnable", prepare: func(s *scene) {
+			lose(s)
+			s.exec(`UPDATE gendurable.gen_durable SET parent_round = 7, losers = NULL WHERE id = $1`, s.id)
+		}, happens: cancelRest, makes: rules{"losers": unchanged, itsBarrier: lost[itsBarrier]}},
+	}},
 	group{"Insertion", "A dot stands for the column's default.", []transition{
 		{name: "insert", happens: func(s *scene) {
 			spec := s.spec("new key")
@@ -195,9 +211,28 @@ var matrix = append(outcomes,
 var underPolicy = columns{"join_round": `9`, "join_size": `6`, "join_done": `1`, "join_failed": `0`, "children_pending": `5`, "wake_done": `3`,
 	"wake_failed": `2`, "wake_ended": `NULL`, "await_deadline": `now() + interval '1 hour'`}
 
+// lose makes the scene's row a child that its parent does not wait for any more.
+func lose(s *scene) {
+	s.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now(), losers = '{6}' WHERE id = $1`, s.parent)
+}
+
+func cancelRest(s *scene) {
+	_, err := s.CancelRest(s.t.Context(), s.mark, s.parent-1, 10)
+	require.NoError(s.t, err)
+}
+
+func doesNotWait(s *scene) string {
+	return fmt.Sprintf("cancelled: its parent %d does not wait for it any more", s.parent)
+}
+
 var (
 	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now,
 		"errors": remembers("crash", "lost its worker")}
+
+	lost = all(ended, rules{"status": is("failed"), "failure": is("cancelled"), "losers": null, "gate": null, "place": null, "seat": null,
+		"last_error": of("says why", doesNotWait),
+		"errors":     {"+1: cancel", func(s *scene, was, is *string) bool { return remembers("cancel", doesNotWait(s)).holds(s, was, is) }},
+		itsBarrier:   {"losers: none", func(s *scene, _, is *string) bool { return is != nil && strings.Contains(*is, `"losers": null`) }}})
 
 	past   = columns{"deadline": `'2026-01-02 03:04:05.678Z'`}
 	expire = func(s *scene) { s.requireExpired(s.id) }

@@ -43,7 +43,7 @@ var known = []string{
 	"correlation_key", "correlation_scope", "correlation_guard",
 	"round", "children_pending", "dropped", "parent_id", "parent_round", "joined", "depth", "inserted_at", "updated_at",
 	"deadline", "labels", "trace", "gate", "place", "seat", "run_gate", "run_place", "aside_step", "retain", "progress",
-	"join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended",
+	"join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers",
 }
 
 var around = []string{itsInbox, itsChildren, itsBarrier, itsNext}

@@ -99,7 +99,7 @@ func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error,
 		}
 		stmts = append(stmts, s.stmt("cancel", cancelSQL, read, ids, o.Mark, text))
 		if len(joiners) > 0 {
-			stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&out.Queues), joiners, o.Mark))
+			stmts = append(stmts, s.stmt("join", joinSQL, readWoken(&out.Queues, &out.Rest), joiners, o.Mark))
 		}
 	}
 	return append(stmts, s.promotion(keys, out)...)

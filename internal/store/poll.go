@@ -13,13 +13,14 @@ import (
 // pollSQL looks, for all idle queues of a process at once, when each has something to claim, when
 // the next await times out, and whether an instance is over its deadline. Per queue it visits the
 // distinct priorities and the machines set aside, never the backlog; of deadlines it visits those
-// that are past, and of strays the first. It returns the queue, the µs until the queue is due (0 or
-// less: now; NULL: nothing waits), whether an instance is over its deadline, and whether there is a
-// stray. In the last row, the queue is NULL and the µs are those until the next await times out.
+// that are past, and of strays and of rounds with a rest to cancel the first. It returns the queue,
+// the µs until the queue is due (0 or less: now; NULL: nothing waits), whether an instance is over
+// its deadline, whether there is a stray, and whether a round has a rest to cancel. In the last
+// row, the queue is NULL and the µs are those until the next await times out.
 //
 // $1 queues $2 machines
 const pollSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false, false
+SELECT q.queue, (extract(epoch FROM least(n.at, a.at) - (SELECT clock_timestamp())) * 1000000)::bigint, false, false, false
 FROM unnest($1::text[]) AS q(queue)
 CROSS JOIN LATERAL (
   WITH RECURSIVE level(p, at) AS (
@@ -50,7 +51,8 @@ SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timest
   FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1),
   (SELECT true FROM {s}.gen_durable x WHERE ` + overdueText + ` ORDER BY x.deadline LIMIT 1) IS NOT NULL,
   (SELECT true FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4
-   ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL`
+   ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL,
+  (SELECT true FROM {s}.gen_durable x WHERE ` + restDue + ` ORDER BY x.id LIMIT 1) IS NOT NULL`
 
 // Polled is the result of a poll.
 type Polled struct {
@@ -59,6 +61,7 @@ type Polled struct {
 	Deadline time.Duration            // the next one after this
 	Overdue  bool                     // some instance is over its deadline
 	Strays   bool                     // some instance is set aside at its step, in any queue
+	Rest     bool                     // some parent does not wait any more for children that are to be cancelled then
 	Keeping  bool                     // signals are kept
 	Paused   []PausedQueue            // all paused queues, not only those of the poll
 	Gates    Gates                    // all gates
@@ -102,9 +105,9 @@ func (s *Store) poll(queues, machines []string, out *Polled) entpgx.Stmt {
 	return s.stmt("poll", pollSQL, func(rows pgx.Rows) error {
 		var queue *string
 		var us *int64
-		var overdue, strays bool
-		_, err := pgx.ForEachRow(rows, []any{&queue, &us, &overdue, &strays}, func() error {
-			out.Overdue, out.Strays = out.Overdue || overdue, out.Strays || strays
+		var overdue, strays, rest bool
+		_, err := pgx.ForEachRow(rows, []any{&queue, &us, &overdue, &strays, &rest}, func() error {
+			out.Overdue, out.Strays, out.Rest = out.Overdue || overdue, out.Strays || strays, out.Rest || rest
 			switch {
 			case us == nil:
 			case queue == nil:

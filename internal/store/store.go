@@ -33,8 +33,8 @@ type Store struct {
 	quoted   string
 	rendered sync.Map // statement's text → the same with the schema in it
 	apart    struct {
-		claim                 aparts
-		timeout, reap, expire apart
+		claim                       aparts
+		timeout, reap, expire, rest apart
 	}
 	// recording: some process records a machine. Polls keep it current.
 	recording atomic.Bool

@@ -167,7 +167,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 // partition keys, and stmts. Without promote it reports the keys as missed.
 func (s *Store) follow(send send, joiners []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
 	if len(joiners) > 0 {
-		stmts = append(stmts, s.stmt("join", joinSQL, readQueues(&p.Queues), joiners, mark))
+		stmts = append(stmts, s.stmt("join", joinSQL, readWoken(&p.Queues, &p.Rest), joiners, mark))
 	}
 	switch {
 	case len(keys) > 0 && promote:

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A join that cancels the rest of its round (fsm.Joining.CancelRest) does not do so in the commit
+// that wakes the parent: that commit would have to lock siblings that execute elsewhere. Instead,
+// the commit that parks the parent notes the round in the parent's column losers. It is armed while
+// the parent waits for that round, and due as soon as it does not. No statement makes it due: the
+// index gen_durable_losers has exactly the rows with a due round, since its predicate says when the
+// parent waits. So whatever ends the wait, also in a process of a release that does not know of
+// losers, makes it due: an end, a timeout, a signal, a cancel, a deadline, a rewind.
+//
+// losers is in the order of the rounds, and only the newest can be armed. So the first element
+// differs from the round that the row waits for exactly if an element is due.
+
+// restDue is the condition that parent x has a due round: the predicate of gen_durable_losers.
+const restDue = `x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round)`
+
+// dueRestSQL locks parents with due rounds, and returns these. $1 behind this id $2 most parents
+const dueRestSQL = `SELECT l.id, r.round FROM (
+  SELECT x.id, x.losers, x.round, x.status FROM {s}.gen_durable x WHERE ` + restDue + ` AND x.id > $1
+  ORDER BY x.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) l
+CROSS JOIN LATERAL unnest(l.losers) AS r(round)
+WHERE l.status <> 'awaiting_children' OR r.round <> l.round
+ORDER BY l.id`
+
+// losersSQL locks the live children of due rounds, whose parents this transaction has locked. A
+// child that somebody has locked is left to a later sweep. $1 parents $2 their rounds $3 ids to
+// pass over $4 most rows
+const losersSQL = `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token
+FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
+CROSS JOIN LATERAL (SELECT k.id, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k
+  WHERE k.parent_id = u.parent AND k.parent_round = u.round AND k.finished_at IS NULL AND k.id <> ALL($3::bigint[])
+  FOR NO KEY UPDATE SKIP LOCKED) x
+LIMIT $4`
+
+// theseLosersSQL is losersSQL for the rows with given ids. $3 their ids
+var theseLosersSQL = strings.Replace(losersSQL, "k.id <> ALL(", "k.id = ANY(", 1)
+
+// loseSQL fails losers as cancelled, as cancelSQL does. What they have begun is cancelled with
+// them, a generation at a time: every round in which such an instance has live children becomes
+// due. This is a statement of its own after the locks, so it sees all children: an instance spawns
+// them by a commit that has its lock. $1 ids $2 mark
+var loseSQL = `UPDATE {s}.gen_durable g SET status = 'failed', failure = 'cancelled', last_error = ` + lostText + `,
+  finished_at = (SELECT clock_timestamp()), pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL, lease_expires_at = NULL,
+  await_deadline = NULL, joined = CASE WHEN g.joined IS NULL THEN $2::uuid ELSE g.joined END,
+  losers = (SELECT array_agg(DISTINCT k.parent_round) FROM {s}.gen_durable k WHERE k.parent_id = g.id AND k.finished_at IS NULL),
+  errors = ` + remembered + `'at', (SELECT clock_timestamp()), 'kind', 'cancel', 'error', ` + lostText + `),
+  commit_id = $2::uuid, updated_at = (SELECT clock_timestamp())
+FROM unnest($1::bigint[]) AS u(id)
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE g.ctid = l.tid AND g.finished_at IS NULL
+RETURNING g.id`
+
+// lostText is last_error of a loser.
+const lostText = `'cancelled: its parent ' || g.parent_id || ' does not wait for it any more'`
+
+// loseRecordedSQL appends losers to the history, those of recorded machines. They are as loseSQL
+// has left them in this transaction. $1 ids $2 mark $3 the workers that executed them
+const loseRecordedSQL = historyInto + `g.updated_at, g.id, g.visit, NULL, NULL, g.attempt, g.fsm_version, 'cancel',
+  CASE WHEN u.worker ~ '^[0-9a-f-]{36}$' THEN u.worker::uuid END, g.fsm, g.step, NULL, g.failure, left(g.last_error, ` + errorMost + `), NULL
+FROM unnest($1::bigint[], $3::text[]) AS u(id, worker)
+CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
+JOIN {s}.recorded_machines r ON r.machine = g.fsm
+WHERE g.commit_id = $2::uuid`
+
+// forgetRestSQL forgets the due rounds that have no live child any more. Nobody adds one: a parent spawns
+// by a commit that has its lock, and a later commit spawns for a later round. $1 parents $2 rounds
+const forgetRestSQL = `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
+  SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE l.round <> ALL(d.rounds) ORDER BY l.n), '{}')
+FROM (SELECT u.parent, array_agg(u.round) AS rounds FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
+  WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND k.parent_round = u.round AND k.finished_at IS NULL OFFSET 0)
+  GROUP BY 1) d
+WHERE g.id = d.parent`
+
+// Rested reports what one slice of CancelRest did.
+type Rested struct {
+	Cancelled []int64
+	Last      int64 // the last parent it looked at; 0: there are none behind it
+	Full      bool  // there may be more for the same parents
+	Promotion
+}
+
+// restParents bounds the parents of one slice.
+const restParents = 100
+
+// CancelRest cancels up to limit children that no join waits for any more, of parents behind an id.
+// It locks the parents first, and children of theirs then, which is ascending; and it waits for
+// nobody. A parent or a child that somebody has locked is left to a later sweep, and so is a row
+// that Postgres refuses to change.
+func (s *Store) CancelRest(ctx context.Context, mark string, after int64, limit int) (out Rested, err error) {
+	pass := s.apart.rest.ids()
+	var tried []int64
+	if err = s.cancelRest(ctx, &out, losersSQL, mark, after, limit, pass, &tried, true); !blames(err) {
+		return out, err
+	}
+	out = Rested{Last: out.Last, Full: true}
+	out.Refused, err = narrow(tried, func(ids []int64) error {
+		return s.cancelRest(ctx, &out, theseLosersSQL, mark, after, limit, ids, nil, false)
+	}, ofID)
+	s.apart.rest.add(out.Refused)
+	return out, err
+}
+
+// cancelRest runs one transaction. promote has the same meaning as for reap. It notes in tried
+// which children it was about to cancel.
+func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, after int64, limit int, ids []int64, tried *[]int64, promote bool) error {
+	var out Rested
+	err := s.interactive(ctx, fastLock, func(send send) error {
+		out = Rested{}
+		var parents, rounds []int64
+		if err := send(s.stmt("rest", dueRestSQL, func(rows pgx.Rows) error {
+			var parent, round int64
+			_, err := pgx.ForEachRow(rows, []any{&parent, &round}, func() error {
+				if len(parents) == 0 || parents[len(parents)-1] != parent {
+					out.Last++
+				}
+				parents, rounds = append(parents, parent), append(rounds, round)
+				return nil
+			})
+			return err
+		}, after, restParents)); err != nil || len(parents) == 0 {
+			return err
+		}
+		if out.Last < restParents {
+			out.Last = 0
+		} else {
+			out.Last = parents[len(parents)-1]
+		}
+		var losers []int64
+		var workers, keys []string
+		var lost lostClaims
+		if err := send(s.stmt("losers", text, func(rows pgx.Rows) error {
+			var id, token int64
+			var key, status, worker string
+			_, err := pgx.ForEachRow(rows, []any{&id, &key, &status, &worker, &token}, func() error {
+				losers, workers = append(losers, id), append(workers, worker)
+				if key == "" {
+					return nil
+				}
+				if status == "executing" { // its step goes on until it listens
+					lost.add(key, worker, token)
+				}
+				if status == "runnable" || status == "executing" { // a parked row holds up no other row of its key
+					keys = append(keys, key)
+				}
+				return nil
+			})
+			return err
+		}, parents, rounds, ids, limit)); err != nil {
+			return err
+		}
+		out.Full = len(losers) == limit
+		if tried != nil {
+			*tried = losers
+		}
+		stmts := s.noted(&lost)
+		if len(losers) > 0 {
+			stmts = append(stmts, s.stmt("lose", loseSQL, readIDs(&out.Cancelled), losers, mark))
+			if s.recording.Load() {
+				stmts = append(stmts, s.stmt("history lose", loseRecordedSQL, nil, losers, mark, workers))
+			}
+		}
+		stmts = append(stmts, s.stmt("forget rest", forgetRestSQL, nil, parents, rounds))
+		return s.follow(send, losers, keys, mark, promote, &out.Promotion, stmts...)
+	})
+	if err != nil {
+		sum.Last = out.Last
+		return fmt.Errorf("cancel children that no join waits for: %w", err)
+	}
+	sum.Cancelled = append(sum.Cancelled, out.Cancelled...)
+	sum.Last, sum.Full = out.Last, sum.Full || out.Full
+	sum.add(out.Promotion)
+	return nil
+}

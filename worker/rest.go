@@ -1,0 +1,88 @@
+package worker
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// restMost bounds the children that one transaction cancels, since it also locks their parents.
+const restMost = 200
+
+// rest cancels the children that a join does not wait for any more, where it asks for that. The
+// process whose commit has woken the parent begins at once. A poll finds what other statements have
+// made due, what a process that died has left, and what somebody had locked.
+type rest struct {
+	*process
+	flights    *flights
+	promotions *promotions
+}
+
+// restIsDue makes rest sweep.
+func (p *process) restIsDue() {
+	select {
+	case p.restDue <- struct{}{}:
+	default:
+	}
+}
+
+// run sweeps when it is woken. The pauses bound what the sweeps cost the server, and gather what
+// becomes due meanwhile.
+func (r *rest) run() {
+	for {
+		select {
+		case <-r.draining:
+			return
+		case <-r.restDue:
+		}
+		began := r.since()
+		if err := r.sweep(r.looking); err != nil {
+			r.trouble("cancel children that no join waits for", err)
+		}
+		if !r.pause(min(sweepPace*(r.since()-began), deadlinePoll)) {
+			return
+		}
+	}
+}
+
+// sweep cancels what it can have at once. Children of what a pass has cancelled become due with
+// that, so it goes on until a pass has found nothing.
+func (r *rest) sweep(ctx context.Context) error {
+	for after, found := int64(0), false; ; {
+		done, err := r.slice(ctx, after)
+		if err != nil {
+			return err
+		}
+		found = found || len(done.Cancelled) > 0
+		switch {
+		case done.Full:
+		case done.Last > 0:
+			after = done.Last
+		case found:
+			after, found = 0, false
+		default:
+			return nil
+		}
+	}
+}
+
+// slice runs one transaction.
+func (r *rest) slice(ctx context.Context, after int64) (store.Rested, error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	done, err := r.db.CancelRest(ctx, uuid.NewString(), after, restMost)
+	if err != nil {
+		return done, err
+	}
+	r.reportRefused("cancel a child that no join waits for", done.Refused)
+	r.Nudge(done.Queues...)
+	r.promotions.add(done.Missed)
+	for _, f := range r.flights.of(done.Cancelled) { // in other processes the next heartbeat does
+		f.cancel(fsm.ErrCancelled)
+	}
+	r.ended(done.Cancelled)
+	return done, nil
+}
