@@ -126,6 +126,51 @@ func TestJoinsWithAPolicy(t *testing.T) {
 
 func replyOf(c rune) fsm.Message { return reply.With(c == 'y') }
 
+// The rest of a round is cancelled however the wait ends, with what the children have spawned, and
+// not before.
+func TestCancelRest(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(t *testing.T, kit *durabletest.Kit, id fsm.ID){
+		"quorum":  func(t *testing.T, kit *durabletest.Kit, _ fsm.ID) { send(t, kit, fsm.Key("bank 1"), replyOf('y')) },
+		"signal":  func(t *testing.T, kit *durabletest.Kit, id fsm.ID) { send(t, kit, id, hurry.With("now")) },
+		"timeout": func(t *testing.T, kit *durabletest.Kit, _ fsm.ID) { durabletest.RequireAdvance(t, kit, time.Hour) },
+		"cancel": func(t *testing.T, kit *durabletest.Kit, id fsm.ID) {
+			_, err := kit.Engine.Admin().Cancel(t.Context(), id)
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kit := durabletest.New(t, durabletest.Config{Machines: lending(func(j *fsm.Joining) *fsm.Joining {
+				return j.Quorum(1).Or(hurry).Timeout(time.Hour).CancelRest()
+			})})
+			id, err := kit.Engine.Insert(t.Context(), loan.New("house"))
+			require.NoError(t, err)
+			durabletest.RequireDrain(t, kit)
+			send(t, kit, fsm.Key("bank 0"), replyOf('n'))
+			durabletest.RequireDrain(t, kit)
+			why, err := kit.Engine.Admin().Why(t.Context(), id)
+			require.NoError(t, err)
+			require.Contains(t, why[0].String(), "1 of 5 children to be done, 0 done, 1 failed so far, and then cancels the others, or for a signal")
+			end(t, kit, id)
+			durabletest.RequireDrain(t, kit)
+			n := 0
+			for i, err := range kit.Engine.All(t.Context(), engine.Query{Filter: engine.Filter{Parent: id}}) {
+				require.NoError(t, err)
+				if i.Failure == fsm.FailureCancelled {
+					require.Equal(t, "cancelled: its parent does not wait for it any more", i.LastError)
+					n++
+				}
+			}
+			want := 4
+			if name == "quorum" {
+				want = 3
+			}
+			require.Equal(t, want, n)
+		})
+	}
+}
+
 // A timeout of a join can be fired, and only one that there is.
 func TestFireTimeoutOfAJoin(t *testing.T) {
 	t.Parallel()

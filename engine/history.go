@@ -34,8 +34,9 @@ type Transition struct {
 	Instance fsm.ID    `json:"instance"` // 0: an operator's verb that was about no instance
 	Visit    int64     `json:"visit"`    // that ended
 	// Kind is that of the outcome, an fsm.OutcomeKind; or "crash", a lease that expired; or
-	// "deadline"; or "admin." and an operator's verb; or "signal.unread", signals of one name that
-	// Done deleted unconsumed, with their number in Error.
+	// "deadline"; or "join.cancel", since its parent does not wait for it any more; or "admin." and an
+	// operator's verb; or "signal.unread", signals of one name that Done deleted unconsumed, with their
+	// number in Error.
 	Kind    string        `json:"kind"`
 	Machine string        `json:"machine,omitempty"`
 	Version int           `json:"version,omitempty"`

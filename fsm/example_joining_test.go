@@ -35,8 +35,11 @@ func decided(ask func(v *loanVisit) fsm.Outcome) string {
 	if err != nil {
 		return err.Error()
 	}
-	j := out.Join
-	return fmt.Sprint(j.Done, " done, ", j.Failed, " failed, ", j.Ended, " ended, or ", j.Names, " ", j.Timeout, " ", j.At.Year())
+	j, then := out.Join, ""
+	if j.Cancel {
+		then = ", then cancels"
+	}
+	return fmt.Sprint(j.Done, " done, ", j.Failed, " failed, ", j.Ended, " ended", then, ", or ", j.Names, " ", j.Timeout, " ", j.At.Year())
 }
 
 // The first two quotes are enough. Where four banks of five fail, the loan goes on, too: two can
@@ -76,6 +79,12 @@ func ExampleJoining_Until() {
 		return banks(v).Quorum(2).Until(time.Date(2026, 12, 24, 0, 0, 0, 0, time.UTC))
 	}))
 	// Output: 2 done, 0 failed, 0 ended, or [] 0s 2026
+}
+
+// The first quote wins, and the other banks need not go on.
+func ExampleJoining_CancelRest() {
+	fmt.Println(decided(func(v *loanVisit) fsm.Outcome { return banks(v).Quorum(1).CancelRest() }))
+	// Output: 1 done, 0 failed, 0 ended, then cancels, or [] 0s 1
 }
 
 func choose(_ context.Context, v *loanVisit) (fsm.Outcome, error) {

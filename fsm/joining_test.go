@@ -28,6 +28,8 @@ func TestJoining(t *testing.T) {
 		"race":           {func(v *cartVisit) *fsm.Joining { return two(v).Race() }, &step.Join{Ended: 1}},
 		"fail fast":      {func(v *cartVisit) *fsm.Joining { return two(v).FailFast() }, &step.Join{Failed: 1}},
 		"quorum or fail": {func(v *cartVisit) *fsm.Joining { return two(v).FailFast().Quorum(1) }, &step.Join{Done: 1, Failed: 1}},
+		"rest":           {func(v *cartVisit) *fsm.Joining { return two(v).CancelRest() }, &step.Join{Cancel: true}},
+		"race, rest":     {func(v *cartVisit) *fsm.Joining { return two(v).Race().CancelRest() }, &step.Join{Ended: 1, Cancel: true}},
 		"timeout":        {func(v *cartVisit) *fsm.Joining { return two(v).Timeout(time.Minute) }, &step.Join{Timeout: time.Minute}},
 		"until":          {func(v *cartVisit) *fsm.Joining { return two(v).Until(soon) }, &step.Join{At: soon}},
 		"or": {func(v *cartVisit) *fsm.Joining { return two(v).Or(paid).Or(other, paid) },

@@ -29,10 +29,11 @@ func left() world {
 	c := &step.Claim{ID: parentID, Token: 13, Visit: 1, Round: 1, Step: "s", Queue: "default"}
 	w := losing("left", row(parentID, with(executing, "visit", "1", "round", "1", "claim_token", "13", "children_pending", "4", "join_round", "1",
 		"join_size", "4", "join_done", "0", "join_failed", "0", "losers", "'{1}'")...))
-	w.verbs = append(w.verbs, commits("parent done", false, done(c)), commits("parent done, slow", true, done(c)),
-		commits("parent spawns", false, spawns(c, spec("", ""), spec("", ""))),
-		commits("parent spawns, its rest, too", false, policed(spawns(c, spec("", ""), spec("", "")), step.Join{Done: 1, Timeout: time.Hour, Cancel: true})),
-		releases("parent released", c), beats("beat parent", c))
+	w.verbs = append(w.verbs, ofTheParent(commits("parent done", false, done(c))), ofTheParent(commits("parent done, slow", true, done(c))),
+		ofTheParent(commits("parent spawns", false, spawns(c, spec("", ""), spec("", "")))),
+		ofTheParent(commits("parent spawns, its rest, too", false,
+			policed(spawns(c, spec("", ""), spec("", "")), step.Join{Done: 1, Timeout: time.Hour, Cancel: true}))),
+		ofTheParent(releases("parent released", c)), ofTheParent(beats("beat parent", c)))
 	return w
 }
 
@@ -50,16 +51,20 @@ func losing(name, waits string) world {
 		return &step.Claim{ID: id, Token: token, Visit: 1, Step: "s", Queue: "default", Parent: parent, ParentRound: 1, Depth: 1, PartitionKey: key}
 	}
 	one, two, three, below := claim(subjectID, 11, 1, "k"), claim(nephewID, 17, 1, ""), claim(nephewID+1, 18, 1, ""), claim(grandchildID, 19, 7, "")
-	endsBelow := commits("grandchild done", false, done(below))
-	endsBelow.touches = parent // the nephew
 	return world{name: name, setup: setup, rests: true, only: func(v verb) bool { return v.family == "rest" }, verbs: []verb{
 		cancelsRest("rest"),
 		commits("done", false, done(one)), commits("done, slow", true, done(one)), commits("both done", false, done(one), done(three)),
-		commits("nephew spawns", false, spawns(two, spec("", ""))), endsBelow,
+		ofTheParent(commits("nephew spawns", false, spawns(two, spec("", "")))), ofTheParent(commits("grandchild done", false, done(below))),
 		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID), cancelsFamily("cancel family", parentID),
 		inTurn("cancel child, retry", cancels("", nephewID+1), revives("", nephewID+1)),
 		holds("hold parent", parent, parentID), holds("hold nephew", parent, nephewID),
 	}}
+}
+
+// ofTheParent says that a verb is about rows that a sweep of the rest locks.
+func ofTheParent(v verb) verb {
+	v.touches |= parent
+	return v
 }
 
 // cancelsRest is a sweep of the children that no join waits for any more.

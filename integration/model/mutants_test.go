@@ -88,6 +88,7 @@ var mutants = []mutant{
 	{"a deadline ends claims", "sweep_expire.go", " AND coalesce(x.status <> 'executing', false)", ""},
 	{"a deadline is a moment late", "sweep_expire.go", "x.deadline <= (SELECT now FROM c)", "x.deadline < (SELECT now FROM c)"},
 	{"a deadline without join", "sweep_expire.go", "joiners = append(joiners, id)\n", "_ = id\n"},
+	{"a rest is not forgotten", "sweep_rest.go", "WHERE l.round <> ALL(d.rounds)", "WHERE d.rounds IS NOT NULL"},
 	{"a deadline without promotion", "sweep_reap.go", "case len(keys) > 0 && promote:", "case len(keys) > 1000 && promote:"},
 	{"a deadline locks parents too late", "sweep_expire.go", " AND (SELECT count(*) FROM overdue) > 0", ""},
 	{"retry keeps the deadline", "operate_retry.go", "deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END", "deadline = g.deadline"},

@@ -463,6 +463,28 @@ func (p *pair) expire(most int) {
 	require.Equal(p, want, p.ofRows(failed), "over their deadline")
 }
 
+// cancelRest cancels the children that no join waits for any more, and what these have spawned, until
+// a pass finds nothing.
+func (p *pair) cancelRest(most int) {
+	p.logf("cancelRest(%d)", most)
+	ctx, cancel := p.context()
+	defer cancel()
+	var cancelled []int64
+	for found := true; found; {
+		got, err := p.CancelRest(ctx, mark(), 0, most)
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		p.miss(got.Missed)
+		cancelled, found = append(cancelled, got.Cancelled...), len(got.Cancelled) > 0
+	}
+	var want []model.ID
+	for found := true; found; {
+		some := p.model.CancelRest()
+		want, found = append(want, some...), len(some) > 0
+	}
+	require.ElementsMatch(p, want, p.ofRows(cancelled), "not waited for")
+}
+
 // prune collects garbage, page by page, until none is left.
 func (p *pair) prune(keep model.Retention, page int) {
 	p.logf("prune(%s, %d)", brief(keep), page)

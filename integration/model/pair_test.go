@@ -217,7 +217,7 @@ func realCommit(o *model.Outcome) *step.Commit {
 		c.Result = []byte(o.Result)
 	}
 	if j := o.Policy; j != nil {
-		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At}
+		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At, Cancel: j.CancelRest}
 		c.Names, c.Timeout, c.At = nil, 0, time.Time{}
 	}
 	for n := range o.Children {

@@ -117,6 +117,7 @@ var possible = []struct {
 	{"prune", 1, func(h *history) bool { h.prune(retention, h.page()); return true }},
 	{"time out", 2, func(h *history) bool { h.timeOut(h.page()); return true }},
 	{"expire", 2, func(h *history) bool { h.expire(h.page()); return true }},
+	{"cancel rest", 2, func(h *history) bool { h.cancelRest(h.page()); return true }},
 	{"sweep", 1, (*history).sweeps},
 	{"fire", 1, func(h *history) bool { h.fire(); return true }},
 	{"stray", 1, (*history).strays},
@@ -168,6 +169,7 @@ func (h *history) end() {
 	h.reap(&h.actors[0].worker, 1000)
 	h.timeOut(1000)
 	h.expire(1000)
+	h.cancelRest(1000)
 	for _, q := range queues {
 		h.recall(&h.actors[0].worker, q, steps)
 		h.claim(&h.actors[0].worker, q, 1000, wide)

@@ -142,9 +142,10 @@ type Instance struct {
 	Seat     bool   // its claim has a place of its queue
 	RunPlace string // the key of the gate at which its run has a place, until it ends
 
-	Round   int64 // the visit at which the newest children join
-	Pending int   // the barrier: children of the round that have not ended
-	Join    Join  // of the newest round that has a policy
+	Round   int64   // the visit at which the newest children join
+	Pending int     // the barrier: children of the round that have not ended
+	Join    Join    // of the newest round that has a policy
+	Losers  []int64 // rounds whose rest is to be cancelled when it does not wait for them, oldest first
 	Dropped []Dropped
 }
 

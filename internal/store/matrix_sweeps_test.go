@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -221,17 +220,15 @@ func cancelRest(s *scene) {
 	require.NoError(s.t, err)
 }
 
-func doesNotWait(s *scene) string {
-	return fmt.Sprintf("cancelled: its parent %d does not wait for it any more", s.parent)
-}
+const doesNotWait = "cancelled: its parent does not wait for it any more"
 
 var (
 	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now,
 		"errors": remembers("crash", "lost its worker")}
 
 	lost = all(ended, rules{"status": is("failed"), "failure": is("cancelled"), "losers": null, "gate": null, "place": null, "seat": null,
-		"last_error": of("says why", doesNotWait),
-		"errors":     {"+1: cancel", func(s *scene, was, is *string) bool { return remembers("cancel", doesNotWait(s)).holds(s, was, is) }},
+		"last_error": is(doesNotWait).as("says why"),
+		"errors":     remembers("cancel", doesNotWait),
 		itsBarrier:   {"losers: none", func(s *scene, _, is *string) bool { return is != nil && strings.Contains(*is, `"losers": null`) }}})
 
 	past   = columns{"deadline": `'2026-01-02 03:04:05.678Z'`}

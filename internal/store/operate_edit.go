@@ -60,8 +60,8 @@ SELECT e.id FROM e`
 // rewindSQL makes an instance runnable at another step, as progress to it would: the visit grows,
 // and attempts and crashes count from 0. It waits for nothing any more. Signals stay in the inbox,
 // also those that it was woken by, since nothing has consumed them. The round of children is over:
-// those that live go on, and their ends settle nothing, since joinSQL wants a parent that awaits
-// children; round stays, and is not the visit any more, so that nothing joins. What had failed runs
+// those that live go on, unless the join cancels the rest, and their ends settle nothing, since
+// joinSQL wants a parent that awaits children; round stays, and is not the visit any more, so that nothing joins. What had failed runs
 // again, as after a Retry: not paused, without a deadline that is past, and its join is not settled
 // again.
 var (

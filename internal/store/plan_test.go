@@ -165,7 +165,20 @@ var measures = []measured{
 		return nil
 	}},
 	{"reap of nothing", 0, 40, "gen_durable_lease", reapMeasured, nil},
-	{"poll of ten queues", 10, 30, "gen_durable_ready gen_durable_deadline gen_durable_expiry", pollMeasured, func(e explained) any {
+	{"cancel the rest", planRows, 60, "gen_durable_losers gen_durable_parent gen_durable_pkey", func(e explained, _ any) int {
+		got, err := e.CancelRest(e.t.Context(), newMark(), 0, planRows)
+		require.NoError(e.t, err)
+		return len(got.Cancelled)
+	}, func(e explained) any {
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'rest' AND parent_id IS NOT NULL`)
+		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'rest'`)
+		e.exec(`WITH p AS (INSERT INTO gendurable.gen_durable (fsm, step, queue, paused, round, losers)
+				SELECT 'm', 's', 'rest', true, 1, '{1}' FROM generate_series(1, $1::int / 10) RETURNING id)
+			INSERT INTO gendurable.gen_durable (fsm, step, queue, paused, parent_id, parent_round)
+			SELECT 'm', 's', 'rest', true, p.id, 1 FROM p, generate_series(1, 10) n`, planRows)
+		return nil
+	}},
+	{"poll of ten queues", 10, 30, "gen_durable_ready gen_durable_deadline gen_durable_expiry gen_durable_losers", pollMeasured, func(e explained) any {
 		pollMeasured(e, nil) // the first poll after the earlier sweeps meets the entries that they left, and marks them as dead for the following ones
 		return nil
 	}},

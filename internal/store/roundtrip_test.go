@@ -180,6 +180,21 @@ var roundTrips = []struct {
 		_, err := b.TimeOut(b.t.Context(), 1000)
 		return err
 	}},
+	{"cancel the rest", 4, func(b bench, n int) any {
+		b.exec(`WITH p AS (INSERT INTO gendurable.gen_durable (fsm, step, round, losers) SELECT 'm', 's', 1, '{1}' FROM generate_series(1, 3) RETURNING id)
+			INSERT INTO gendurable.gen_durable (fsm, step, parent_id, parent_round) SELECT 'm', 's', p.id, 1 FROM p, generate_series(1, $1) n`, n)
+		return 3 * n
+	}, func(b bench, n any) error {
+		got, err := b.CancelRest(b.t.Context(), newMark(), 0, 1000)
+		if err == nil && len(got.Cancelled) != n {
+			return fmt.Errorf("cancelled %d of %d", len(got.Cancelled), n)
+		}
+		return err
+	}},
+	{"cancel no rest", 2, func(bench, int) any { return nil }, func(b bench, _ any) error {
+		_, err := b.CancelRest(b.t.Context(), newMark(), 0, 1000)
+		return err
+	}},
 	{"promote", 1, func(b bench, n int) any {
 		keys := make([]string, n)
 		for i := range keys {

@@ -59,11 +59,12 @@ WHERE g.ctid = l.tid AND g.finished_at IS NULL
 RETURNING g.id`
 
 // lostText is last_error of a loser.
-const lostText = `'cancelled: its parent ' || g.parent_id || ' does not wait for it any more'`
+const lostText = `'cancelled: its parent does not wait for it any more'`
 
 // loseRecordedSQL appends losers to the history, those of recorded machines. They are as loseSQL
-// has left them in this transaction. $1 ids $2 mark $3 the workers that executed them
-const loseRecordedSQL = historyInto + `g.updated_at, g.id, g.visit, NULL, NULL, g.attempt, g.fsm_version, 'cancel',
+// has left them in this transaction. The kind has a dot, so that the row counts as no run of a
+// step. $1 ids $2 mark $3 the workers that executed them
+const loseRecordedSQL = historyInto + `g.updated_at, g.id, g.visit, NULL, NULL, g.attempt, g.fsm_version, 'join.cancel',
   CASE WHEN u.worker ~ '^[0-9a-f-]{36}$' THEN u.worker::uuid END, g.fsm, g.step, NULL, g.failure, left(g.last_error, ` + errorMost + `), NULL
 FROM unnest($1::bigint[], $3::text[]) AS u(id, worker)
 CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) g
