@@ -35,8 +35,8 @@ type Transition struct {
 	Visit    int64     `json:"visit"`    // that ended
 	// Kind is that of the outcome, an fsm.OutcomeKind; or "crash", a lease that expired; or
 	// "deadline"; or "join.cancel", since its parent does not wait for it any more; or "admin." and an
-	// operator's verb; or "signal.unread", signals of one name that Done deleted unconsumed, with their
-	// number in Error.
+	// operator's verb; or "signal.unread", signals of one name that Done deleted unconsumed, with
+	// their number in Error.
 	Kind    string        `json:"kind"`
 	Machine string        `json:"machine,omitempty"`
 	Version int           `json:"version,omitempty"`

@@ -43,8 +43,8 @@ func (w *Worker) ByHand() *Hand {
 }
 
 // Wake does the work of the poller and the promotions: it wakes the instances whose await has timed
-// out, fails those over their deadline, cancels the children that no join waits for any more, brings
-// partition keys forward, and returns the names of paused queues.
+// out, fails those over their deadline, cancels the children that no join waits for any more,
+// brings partition keys forward, and returns the names of paused queues.
 func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 	polled, err := h.w.db.Poll(ctx, nil, h.w.machineIDs, []string{})
 	if err != nil {

@@ -463,8 +463,8 @@ func (p *pair) expire(most int) {
 	require.Equal(p, want, p.ofRows(failed), "over their deadline")
 }
 
-// cancelRest cancels the children that no join waits for any more, and what these have spawned, until
-// a pass finds nothing.
+// cancelRest cancels the children that no join waits for any more, and what these have spawned,
+// until a pass finds nothing.
 func (p *pair) cancelRest(most int) {
 	p.logf("cancelRest(%d)", most)
 	ctx, cancel := p.context()

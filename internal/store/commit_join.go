@@ -19,8 +19,7 @@ import (
 // and recheckSQL looks for signals that were there before.
 //
 // $1 ids $2 mark $3 $4 $5 how many that are done, that failed, that have ended, wake it; NULL: none
-// $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then: see
-// sweep_rest.go
+// $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then
 const policySQL = `UPDATE {s}.gen_durable g SET join_round = g.round, join_size = g.children_pending, join_done = 0, join_failed = 0,
   wake_done = u.done, wake_failed = u.failed, wake_ended = u.ended, awaits = ($10::text[])[u.lo:u.hi],
   losers = CASE WHEN u.cancels THEN array_append(g.losers, g.round) ELSE g.losers END,

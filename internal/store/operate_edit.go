@@ -61,9 +61,9 @@ SELECT e.id FROM e`
 // and attempts and crashes count from 0. It waits for nothing any more. Signals stay in the inbox,
 // also those that it was woken by, since nothing has consumed them. The round of children is over:
 // those that live go on, unless the join cancels the rest, and their ends settle nothing, since
-// joinSQL wants a parent that awaits children; round stays, and is not the visit any more, so that nothing joins. What had failed runs
-// again, as after a Retry: not paused, without a deadline that is past, and its join is not settled
-// again.
+// joinSQL wants a parent that awaits children; round stays, and is not the visit any more, so that
+// nothing joins. What had failed runs again, as after a Retry: not paused, without a deadline that
+// is past, and its join is not settled again.
 var (
 	editSQL   = editText("edit", `visit = g.visit + CASE WHEN $11::boolean THEN 1 ELSE 0 END`)
 	rewindSQL = editText("rewind", `step = u.step, status = 'runnable', visit = g.visit + 1, awaits = NULL, timed_out = false,

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -71,8 +72,9 @@ CROSS JOIN LATERAL (SELECT x.* FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0
 JOIN {s}.recorded_machines r ON r.machine = g.fsm
 WHERE g.commit_id = $2::uuid`
 
-// forgetRestSQL forgets the due rounds that have no live child any more. Nobody adds one: a parent spawns
-// by a commit that has its lock, and a later commit spawns for a later round. $1 parents $2 rounds
+// forgetRestSQL forgets the due rounds that have no live child any more. Nobody adds one: a parent
+// spawns by a commit that has its lock, and a later commit spawns for a later round. $1 parents
+// $2 rounds
 const forgetRestSQL = `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
   SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE l.round <> ALL(d.rounds) ORDER BY l.n), '{}')
 FROM (SELECT u.parent, array_agg(u.round) AS rounds FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
@@ -115,68 +117,81 @@ func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, 
 	var out Rested
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		out = Rested{}
-		var parents, rounds []int64
-		if err := send(s.stmt("rest", dueRestSQL, func(rows pgx.Rows) error {
-			var parent, round int64
-			_, err := pgx.ForEachRow(rows, []any{&parent, &round}, func() error {
-				if len(parents) == 0 || parents[len(parents)-1] != parent {
-					out.Last++
-				}
-				parents, rounds = append(parents, parent), append(rounds, round)
-				return nil
-			})
-			return err
-		}, after, restParents)); err != nil || len(parents) == 0 {
+		var due dueRounds
+		if err := send(s.stmt("rest", dueRestSQL, due.read, after, restParents)); err != nil || len(due.parents) == 0 {
 			return err
 		}
-		if out.Last < restParents {
-			out.Last = 0
-		} else {
-			out.Last = parents[len(parents)-1]
-		}
-		var losers []int64
-		var workers, keys []string
-		var lost lostClaims
-		if err := send(s.stmt("losers", text, func(rows pgx.Rows) error {
-			var id, token int64
-			var key, status, worker string
-			_, err := pgx.ForEachRow(rows, []any{&id, &key, &status, &worker, &token}, func() error {
-				losers, workers = append(losers, id), append(workers, worker)
-				if key == "" {
-					return nil
-				}
-				if status == "executing" { // its step goes on until it listens
-					lost.add(key, worker, token)
-				}
-				if status == "runnable" || status == "executing" { // a parked row holds up no other row of its key
-					keys = append(keys, key)
-				}
-				return nil
-			})
-			return err
-		}, parents, rounds, ids, limit)); err != nil {
+		out.Last = due.last()
+		var l losers
+		if err := send(s.stmt("losers", text, l.read, due.parents, due.rounds, ids, limit)); err != nil {
 			return err
 		}
-		out.Full = len(losers) == limit
+		out.Full = len(l.ids) == limit
 		if tried != nil {
-			*tried = losers
+			*tried = l.ids
 		}
-		stmts := s.noted(&lost)
-		if len(losers) > 0 {
-			stmts = append(stmts, s.stmt("lose", loseSQL, readIDs(&out.Cancelled), losers, mark))
+		stmts := s.noted(&l.lost)
+		if len(l.ids) > 0 {
+			stmts = append(stmts, s.stmt("lose", loseSQL, readIDs(&out.Cancelled), l.ids, mark))
 			if s.recording.Load() {
-				stmts = append(stmts, s.stmt("history lose", loseRecordedSQL, nil, losers, mark, workers))
+				stmts = append(stmts, s.stmt("history lose", loseRecordedSQL, nil, l.ids, mark, l.workers))
 			}
 		}
-		stmts = append(stmts, s.stmt("forget rest", forgetRestSQL, nil, parents, rounds))
-		return s.follow(send, losers, keys, mark, promote, &out.Promotion, stmts...)
+		stmts = append(stmts, s.stmt("forget rest", forgetRestSQL, nil, due.parents, due.rounds))
+		return s.follow(send, l.ids, l.keys, mark, promote, &out.Promotion, stmts...)
 	})
+	sum.Last = out.Last
 	if err != nil {
-		sum.Last = out.Last
 		return fmt.Errorf("cancel children that no join waits for: %w", err)
 	}
-	sum.Cancelled = append(sum.Cancelled, out.Cancelled...)
-	sum.Last, sum.Full = out.Last, sum.Full || out.Full
+	sum.Cancelled, sum.Full = append(sum.Cancelled, out.Cancelled...), sum.Full || out.Full
 	sum.add(out.Promotion)
 	return nil
+}
+
+// dueRounds holds rounds whose rest is to be cancelled, by ascending parents.
+type dueRounds struct{ parents, rounds []int64 }
+
+func (d *dueRounds) read(rows pgx.Rows) error {
+	var parent, round int64
+	_, err := pgx.ForEachRow(rows, []any{&parent, &round}, func() error {
+		d.parents, d.rounds = append(d.parents, parent), append(d.rounds, round)
+		return nil
+	})
+	return err
+}
+
+// last returns the last parent, if there may be others behind it, or 0.
+func (d *dueRounds) last() int64 {
+	if len(slices.Compact(slices.Clone(d.parents))) < restParents {
+		return 0
+	}
+	return d.parents[len(d.parents)-1]
+}
+
+// losers holds locked children that are about to be cancelled.
+type losers struct {
+	ids     []int64
+	workers []string // that execute them, or ""
+	keys    []string // partition keys that go on without them
+	lost    lostClaims
+}
+
+func (l *losers) read(rows pgx.Rows) error {
+	var id, token int64
+	var key, status, worker string
+	_, err := pgx.ForEachRow(rows, []any{&id, &key, &status, &worker, &token}, func() error {
+		l.ids, l.workers = append(l.ids, id), append(l.workers, worker)
+		if key == "" {
+			return nil
+		}
+		if status == "executing" { // its step goes on until it listens
+			l.lost.add(key, worker, token)
+		}
+		if status == "runnable" || status == "executing" { // a parked row holds up no other row of its key
+			l.keys = append(l.keys, key)
+		}
+		return nil
+	})
+	return err
 }
