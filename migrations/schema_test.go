@@ -77,7 +77,6 @@ var (
 	baseIndexes = lines(`
 		CREATE UNIQUE INDEX gen_durable_correlation ON gen_durable USING btree (correlation_guard) WHERE (correlation_guard IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
-		CREATE INDEX gen_durable_losers ON gen_durable USING btree (id) WHERE ((losers IS NOT NULL) AND ((status <> 'awaiting_children'::durable_status) OR (losers[1] <> round)))
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 		CREATE INDEX gen_durable_pick ON gen_durable USING btree (queue, priority, eligible_at) WHERE (status = 'runnable'::durable_status)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
@@ -142,6 +141,7 @@ var (
 		CREATE INDEX gen_durable_labels ON gen_durable USING gin (labels jsonb_path_ops) WHERE (labels IS NOT NULL)
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
 		CREATE INDEX gen_durable_lines ON gen_durable USING btree (queue, gate text_pattern_ops, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 3))
+		CREATE INDEX gen_durable_losers ON gen_durable USING btree (id) WHERE ((losers IS NOT NULL) AND ((status <> 'awaiting_children'::durable_status) OR (losers[1] <> round)))
 		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
 		CREATE UNIQUE INDEX gen_durable_place ON gen_durable USING btree (gate, place) WHERE (place IS NOT NULL)
