@@ -31,7 +31,7 @@ type commands struct {
 	MCP        mcpCommand       `cmd:"" help:"Offer the reading commands to agents as tools, over standard input and output (Model Context Protocol)." name:"mcp"`
 	Top        topCommand       `cmd:"" help:"Watch queues, workers and rates."`
 	Dev        devCommand       `cmd:"" help:"Run a migrated Postgres from this machine's binaries until ctrl-c; its data stays."`
-	UI         uiCommand        `cmd:"" help:"Serve the dashboard to this machine until ctrl-c."                                  name:"ui"`
+	UI         uiCommand        `cmd:"" help:"Serve the dashboard to this machine until ctrl-c."                                                       name:"ui"`
 	Bench      benchCommand     `cmd:"" help:"Measure jobs per second and latencies, in a schema of its own."`
 	Completion completion       `cmd:"" help:"Print the completion script of a shell."`
 	Complete   completeCommand  `cmd:"" help:"Print the candidates for the last of some words."                                                        hidden:""`

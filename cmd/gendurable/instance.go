@@ -22,6 +22,7 @@ type instanceCommands struct {
 	Get        instanceGet        `cmd:"" help:"Show all of an instance: state, result, errors, inbox."`
 	Tree       instanceTree       `cmd:"" help:"Show the ancestors and the descendants of an instance."`
 	Children   instanceChildren   `cmd:"" help:"Count the children of an instance, by round, machine and status."`
+	Inbox      instanceInbox      `cmd:"" help:"List the signals in an inbox, a page at a time."`
 	Why        instanceWhy        `cmd:"" help:"Say what holds an instance back."`
 	History    instanceHistory    `cmd:"" help:"Show what happened to an instance, also to one that is gone."`
 	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`

@@ -44,7 +44,7 @@ func (c *mcpCommand) Validate() error {
 var (
 	readingTools = []string{
 		"overview", "failures", "doctor", "audit",
-		"instance list", "instance get", "instance why", "instance tree", "instance children", "instance history",
+		"instance list", "instance get", "instance why", "instance tree", "instance children", "instance inbox", "instance history",
 		"machine list", "machine graph", "machine times", "machine failures", "machine edges",
 		"queue list", "gate list", "gate keys", "window list", "schedule list", "worker list", "migrate status",
 	}

@@ -138,3 +138,29 @@ func TestAListThatIsCutOff(t *testing.T) {
 		require.Equal(t, "behind 2", out.Next)
 	}
 }
+
+func TestInstanceInbox(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	id := h.insert(1, keyed("order:1"))
+	for n := range 5 {
+		_, err := h.eng.Signal(t.Context(), id, paid.With(n))
+		require.NoError(t, err)
+	}
+	var seen []string
+	for after := "0"; ; {
+		page := read[inbox](h.run("instance", "inbox", "key:order:1", "--limit", "2", "--after", after, "--json").is(codeDone))
+		for _, s := range page.Signals {
+			seen = append(seen, string(s.Payload))
+		}
+		if page.Next == 0 {
+			break
+		}
+		after = fmt.Sprint(page.Next)
+	}
+	require.Equal(t, []string{"0", "1", "2", "3", "4"}, seen)
+	h.run("instance", "inbox", fmt.Sprint(id), "--limit", "2", "--name", "paid").is(codeDone).says("paid", "there are more: --after ")
+	require.Empty(t, read[inbox](h.run("instance", "inbox", fmt.Sprint(id), "--name", "other", "--json").is(codeDone)).Signals)
+	h.run("instance", "inbox", "999999").is(codeNotFound)
+	h.run("instance", "inbox", "1", "--limit", "0").is(codeUsage)
+}

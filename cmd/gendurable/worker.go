@@ -47,19 +47,19 @@ func processes(of []engine.Worker) []process {
 
 // Run runs the command.
 func (*workerList) Run(ctx context.Context, a *app, db *database) error {
-	workers, err := db.Admin().Workers(ctx)
+	load, err := db.Admin().Load(ctx)
 	if err != nil {
 		return err
 	}
-	at, err := db.now(ctx)
-	if err != nil {
-		return err
+	out := make([]busy, len(load.Workers))
+	for n, w := range load.Workers {
+		out[n] = busy{processes([]engine.Worker{w.Worker})[0], w.Executing}
 	}
-	out := processes(workers)
 	return a.show(map[string]any{"workers": out}, func(w io.Writer) {
-		t := newTable("id", "state", "host", "pid", "up", "beat", "queues", "machines", "program")
+		t := newTable("id", "state", "host", "pid", "up", "beat", "executing", "queues", "machines", "program")
 		for _, one := range out {
-			t.add(one.ID, one.State, one.Host, one.PID, at.Sub(one.Started), max(0, at.Sub(one.Beat)), slots(one.Queues), one.Machines, one.Version)
+			t.add(one.ID, one.State, one.Host, one.PID, load.At.Sub(one.Started), max(0, load.At.Sub(one.Beat)), one.Executing, slots(one.Queues),
+				one.Machines, one.Version)
 		}
 		t.write(w, a.console.width())
 	})
