@@ -273,6 +273,8 @@ func TestAPI(t *testing.T) {
 	c.refuses("plan", "/api/plans/none", nil, http.StatusNotFound, "not_found", "")
 	c.refuses("make_plan", "/api/plans", object{"verb": "explode", "filter": object{}}, http.StatusBadRequest, "bad_input", "")
 
+	c.refuses("make_plan", "/api/plans", object{"verb": "retry", "filter": object{"labels": object{"a=b": "c"}}}, http.StatusBadRequest, "bad_input", "filter.labels")
+
 	var missing []string
 	for _, methods := range c.document.Paths {
 		for _, described := range methods {

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -219,6 +220,11 @@ func (s *server) apiOperate(r *http.Request, verb string, form url.Values) (apiD
 }
 
 func (s *server) apiMakePlan(r *http.Request, in *apiPlanOf) (out apiPlanned, err error) {
+	for name := range in.Filter.Labels {
+		if strings.Contains(name, "=") { // the form has one text for both, and would divide it elsewhere
+			return out, &fieldError{"filter.labels", fmt.Errorf("name %q: an equals sign cannot be asked for here", cut(name, 80))}
+		}
+	}
 	form := in.Filter.form()
 	form.Set("verb", string(in.Verb))
 	if in.All {

@@ -103,6 +103,18 @@ func observerTasks() []task {
 			_, err := eng.Errors(ctx, g.failed)
 			return err
 		}},
+		{"failures", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Failures(ctx, engine.FailuresOptions{})
+			return err
+		}},
+		{"children", func(ctx context.Context, eng *engine.Engine, g given) error {
+			_, err := eng.ChildCounts(ctx, g.live)
+			return err
+		}},
+		{"load", func(ctx context.Context, eng *engine.Engine, _ given) error {
+			_, err := eng.Admin().Load(ctx)
+			return err
+		}},
 		{"lag", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Lag(ctx, "default")
 			return err
