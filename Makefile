@@ -10,10 +10,10 @@ SHELL       := /bin/bash
 RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo -race)
 
 # The tests that have programs of Node; where there is no npm, these programs are left out.
-NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings)
+NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test compile postgres interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format check-comments lint \
+.PHONY: help test compile postgres chromium screenshots interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format check-comments lint \
 	generate check-generated check-tidy drift migration cli atlas node release-check ci clean FORCE
 
 help: ## List the targets
@@ -22,10 +22,12 @@ help: ## List the targets
 test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
 	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
+	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
 	bin/withpg go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)')
 	bin/withpg go test -timeout 15m $$(go list ./... | grep -E '$(PROOFS)')
 	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
 	cd telemetry && ../bin/withpg go test $(RACE) -timeout 15m ./...
+	cd integration/browser && ../../bin/withpg go test -timeout 15m ./...
 
 # On a new machine that takes minutes, in which no test is to wait for a processor, nor for programs that it builds itself.
 compile: ## Download what the tests need, and compile it
@@ -33,9 +35,18 @@ compile: ## Download what the tests need, and compile it
 	go list $(RACE) -export -deps -test ./... >/dev/null
 	cd integration/hosts && go list $(RACE) -export -deps -test ./... >/dev/null
 	cd telemetry && go list $(RACE) -export -deps -test ./... >/dev/null
+	cd integration/browser && go list -export -deps -test ./... >/dev/null
 
 postgres: bin/withpg ## Install what is missing of Postgres and PgBouncer, as root by apt-get
 	bin/withpg -install
+
+chromium: ## Install Chromium, as root by apt-get, unless it is there
+	command -v chromium chromium-browser google-chrome >/dev/null || \
+		{ apt-get -qq update && apt-get -qq install --yes --no-install-recommends chromium; }
+
+screenshots: bin/withpg ## Draw the pictures of the dashboard in docs anew
+	mkdir -p docs/pictures
+	cd integration/browser && SCREENSHOTS="$(CURDIR)/docs/pictures" ../../bin/withpg go test -count=1 -run TestScreenshots .
 
 # They drive statements one after the other: nothing there can race, and the detector would take minutes.
 PROOFS := /integration/(interleave|model)$$
@@ -105,6 +116,7 @@ vet: ## Look for suspicious constructs
 	go vet ./...
 	cd integration/hosts && go vet ./...
 	cd telemetry && go vet ./...
+	cd integration/browser && go vet ./...
 	cd tools/release && go vet ./...
 
 format: ## Format the code
@@ -124,6 +136,7 @@ lint: bin/golangci-lint ## Hold the code to .golangci.yml, and to the ban on LIS
 	bin/golangci-lint run ./...
 	cd integration/hosts && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	cd telemetry && ../bin/golangci-lint run --config ../.golangci.yml ./...
+	cd integration/browser && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	cd tools/release && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	@! grep -rnIE --include='*.go' --include='*.sql' '$(NOTIFICATIONS)' $(filter-out bench,$(SOURCES)) migrations \
 		|| { echo "discovery is polling: LISTEN/NOTIFY is banned"; exit 1; }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -253,7 +254,7 @@ func (s *server) timeline(ctx context.Context, b *instanceBody) error {
 }
 
 func (s *server) event(ctx context.Context, t engine.Transition) event {
-	e := event{Transition: t, Title: t.Kind}
+	e := event{Transition: t, Title: strings.TrimPrefix(t.Kind, "admin.")}
 	e.Bad = t.Error != "" || t.Failure != ""
 	e.Changed = s.document(ctx, t.Machine, "diff", s.decoded(t.Diff))
 	e.Before = s.document(ctx, t.Machine, "before", t.Before)

@@ -169,15 +169,15 @@ func (o *overview) warn() {
 		path := "instances?" + url.Values{"queue": {q.Name}, "status": {"runnable"}}.Encode()
 		switch {
 		case !q.PausedSince.IsZero() && q.Due > 0:
-			add("Queue "+q.Name+" is paused, and "+grouped(q.Due)+" instances are due in it.", path)
+			add("Queue "+q.Name+" is paused, and "+number(q.Due, "instance is", "instances are")+" due in it.", path)
 		case q.Workers == 0 && q.Due > 0:
-			add("No live worker serves queue "+q.Name+", in which "+grouped(q.Due)+" instances are due.", path)
+			add("No live worker serves queue "+q.Name+", in which "+number(q.Due, "instance is", "instances are")+" due.", path)
 		case q.Lag > late:
 			add("The oldest instance of queue "+q.Name+" has been due for "+brief(q.Lag)+".", path)
 		}
 	}
 	if o.Lost > 0 {
-		add(grouped(o.Lost)+" of the workers have gone silent within the last hour.", "workers")
+		add(number(int64(o.Lost), "worker has", "workers have")+" gone silent within the last hour.", "workers")
 	}
 	if !o.Complete {
 		add("The instances could not be counted in time: the numbers are those of the last count.", "")

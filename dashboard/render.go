@@ -235,6 +235,7 @@ var functions = template.FuncMap{
 	"worker":   shortWorker,
 	"forGood":  func(t time.Time) bool { return t.Equal(engine.GateForGood) },
 	"in":       func(root string, v any) rooted { return rooted{root, v} },
+	"number":   number,
 	"percent":  percent,
 	"fraction": fraction,
 }
@@ -317,6 +318,14 @@ func brief(d time.Duration) string {
 		return units(int64(d.Hours()), int64(d.Minutes())%60, "h", "min")
 	}
 	return units(int64(d.Hours())/24, int64(d.Hours())%24, "d", "h")
+}
+
+// number is a number of things.
+func number(n int64, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + more
 }
 
 // grouped is a number with its thousands apart.
