@@ -23,6 +23,10 @@ func (w *World) Insert(specs []Spec) []Inserted {
 	return out
 }
 
+// InsertUnknowing inserts an instance by a process that does not know of kept signals, and leaves
+// them to the next hand over.
+func (w *World) InsertUnknowing(s Spec) Inserted { return w.insert(&s, nil) }
+
 // insert inserts one instance, as a child of the parent's current round if there is one.
 func (w *World) insert(s *Spec, parent *Instance) Inserted {
 	if s.Scope != ScopeNone {

@@ -78,6 +78,51 @@ func (h *history) keeps() bool {
 	return true
 }
 
+// insertUnknowing inserts an instance by a process that does not know of kept signals.
+func (p *pair) insertUnknowing(s model.Spec) {
+	s.UID = p.uid()
+	p.logf("insert unknowing(%s)", brief(s))
+	ctx, cancel := p.context()
+	defer cancel()
+	got, err := p.unknowing.Insert(ctx, []*step.Spec{realSpec(&s)})
+	require.NoError(p, err)
+	want := p.model.InsertUnknowing(s)
+	require.Equal(p, want.Duplicate, got[0].Duplicate)
+	p.met(want.ID, got[0].ID)
+}
+
+// meets keeps a signal for a key that nobody has. An insert by a process that does not know of it
+// takes the key, and the instance parks on that signal, alone or beside children. Then it is handed
+// over.
+func (h *history) meets() bool {
+	s := h.spec()
+	s.Key, s.Scope, s.Delay, s.At, s.PartitionKey, s.Label = one(h, keys[2:], "key"), model.ScopeLive, 0, model.Never, "", ""
+	if h.model.Occupant(s.Key) != nil {
+		return false
+	}
+	name := one(h, names, "name")
+	h.keep(s.Key, name, h.payload(), "", time.Hour)
+	h.insertUnknowing(s)
+	a := one(h, h.actors, "worker")
+	a.held = append(a.held, h.claim(&a.worker, s.Queue, 1000, wide)...)
+	for n, c := range a.held {
+		if c.Key != s.Key || !h.model.Holds(&c.Claim) {
+			continue
+		}
+		d := decision{claim: c, outcome: model.Outcome{Kind: model.Await, Step: steps[1], State: h.payload(), At: model.Never, Names: []string{name}}}
+		if h.flip("with children") {
+			d.outcome.Kind, d.outcome.Policy, d.outcome.Children = model.ScheduleChildren, &model.Policy{Quorum: 1}, []model.Spec{h.spec()}
+			d.outcome.Children[0].Key = ""
+		}
+		a.held = slices.Delete(slices.Clone(a.held), n, n+1)
+		a.held = append(a.held, h.commit(false, d)...)
+		a.spend(c)
+		break
+	}
+	h.handOver()
+	return true
+}
+
 // keepMutants break kept signals.
 var keepMutants = []mutant{
 	{"what had expired is taken", "signal_keep.go", "WHERE k.key = t.key AND k.expires_at > t.inserted_at", "WHERE k.key = t.key"},

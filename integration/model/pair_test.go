@@ -60,10 +60,11 @@ func at(m model.Moment) time.Time {
 // world is a database with the real store, on which histories run one after another.
 type world struct {
 	*store.Store
-	pool     *pgxpool.Pool
-	line     *store.Line
-	stranger *pgx.Conn
-	keeper   *pgx.Conn // of liveness locks
+	unknowing *store.Store // of a process that does not know of kept signals
+	pool      *pgxpool.Pool
+	line      *store.Line
+	stranger  *pgx.Conn
+	keeper    *pgx.Conn // of liveness locks
 }
 
 func newWorld(t *testing.T) *world {
@@ -76,7 +77,7 @@ func newWorld(t *testing.T) *world {
 		c.ConnConfig.RuntimeParams["search_path"] = "clock, pg_catalog"
 		c.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	})
-	w := &world{Store: store.New(entpgx.New(pool), schema), pool: pool}
+	w := &world{Store: store.New(entpgx.New(pool), schema), unknowing: store.New(entpgx.New(pool), schema), pool: pool}
 	w.line = w.Line()
 	w.stranger, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)

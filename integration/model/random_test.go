@@ -134,6 +134,7 @@ var possible = []struct {
 	{"set aside", 2, (*history).setsAside},
 	{"recall", 2, (*history).recalls},
 	{"keep", 4, (*history).keeps},
+	{"meet kept", 1, (*history).meets},
 	{"hand over", 2, func(h *history) bool { h.handOver(); return true }},
 }
 
