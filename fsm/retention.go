@@ -24,6 +24,11 @@ const RetainNone = step.RetainNone
 //
 // A child is kept for its parent in any case: as long as the parent is.
 //
+// Where the answer to the COMMIT of such a Done is lost, and it took effect, nothing is left that
+// says so. Its worker then reports the outcome by the hook Stale instead of Step, and logs a
+// warning. The step does not run again, since there is no instance; a caller of Wait gets
+// ErrNotFound, as ever; the history has the Done, if the machine has one.
+//
 // [engine.InTx]: https://pkg.go.dev/github.com/gendurable/gendurable/engine#InTx
 type Retention struct {
 	Done      time.Duration `json:"done_ns,omitempty"`

@@ -52,6 +52,7 @@ func (c *committer) decide(batch []*pending, verdicts map[int64]store.Verdict) (
 			held = append(held, p)
 		case store.Stale:
 			if p.doubt {
+				// Where the row was not to be kept, it took effect all the same if the row is gone.
 				c.log.Warn("a commit whose answer was lost cannot be told from a stale one any more",
 					slog.Int64("instance", p.entry.Claim.ID), slog.Int64("visit", p.entry.Claim.Visit))
 			}
