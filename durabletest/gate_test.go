@@ -1,8 +1,11 @@
 package durabletest_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/durabletest"
@@ -43,4 +46,30 @@ func TestDrainHeedsGates(t *testing.T) {
 	require.NoError(t, err)
 	durabletest.RequireDrain(t, kit)
 	durabletest.RequireParked(t, kit, later)
+}
+
+// A claim that was cut off has a gate locked, and waits for the rest of its statements. Drain frees
+// the gate, as processes do.
+func TestDrainFreesAGateOfWhoIsCutOff(t *testing.T) {
+	t.Parallel()
+	kit := newShop(t)
+	_, err := kit.Engine.Admin().SetGate(t.Context(), engine.Gate{Name: "shops", Label: "shop", Places: 1})
+	require.NoError(t, err)
+	id := insert(t, kit, checkout.New(order{}).Label("shop", "north"))
+	conn, err := pgx.ConnectConfig(t.Context(), kit.Pool.Config().ConnConfig.Copy())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	p := conn.PgConn().StartPipeline(t.Context())
+	p.SendQueryParams(`BEGIN`, nil, nil, nil, nil)
+	p.SendQueryParams(`SELECT pg_advisory_xact_lock(hashtextextended('gendurable gate shops of gendurable', 0))`, nil, nil, nil, nil)
+	p.SendFlushRequest()
+	require.NoError(t, p.Flush())
+	for range 2 {
+		got, err := p.GetResults()
+		require.NoError(t, err)
+		_, err = got.(*pgconn.ResultReader).Close()
+		require.NoError(t, err)
+	}
+	durabletest.RequireDrain(t, kit)
+	durabletest.RequireParked(t, kit, id)
 }

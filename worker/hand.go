@@ -156,6 +156,9 @@ func (t *Taken) fill(ctx context.Context, most int) (err error) {
 	return err
 }
 
+// busyPolls is how many claims find a gate locked before a Hand polls: as often as a worker does.
+const busyPolls = 250
+
 // claim claims up to limit instances of a queue, and waits for the locks of their partition keys.
 // With an error, it holds none.
 func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error) {
@@ -164,6 +167,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		Awaited: h.w.config.Env.Limits.AwaitedBytes}
 	p.Gated, p.Seats = h.w.gates.concern(queue)
 	p.Gated = p.Gated || h.w.gates.waits("") // Wake does not look at queues
+	busy := 0
 	for n := 1; ; n++ {
 		sent := h.w.since()
 		claim := h.w.db.Claim
@@ -198,8 +202,13 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 		case h.strays: // there are none that this worker knows
 			h.strays = false
 			continue
-		case got.Busy && pace.Sleep(ctx, busyAgain):
-			continue // another worker's claim had a gate
+		case got.Busy && pace.Sleep(ctx, busyAgain): // another worker's claim had a gate
+			if busy++; busy%busyPolls == 0 { // it may have been cut off: a poll frees the gate then
+				if _, err := h.w.db.Poll(ctx, nil, h.w.machineIDs, nil); err != nil {
+					return nil, err
+				}
+			}
+			continue
 		case got.Moved == 0 && len(got.Refused) == 0 && (!got.Cut || n > handTurns):
 			if got.NextDue > 0 {
 				h.due[queue] = got.NextDue
