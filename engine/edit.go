@@ -1,14 +1,13 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
 )
@@ -125,9 +124,6 @@ func (a *Admin) prepare(ctx context.Context, o *order, row fsm.RawInstance) (sto
 	return e, nil
 }
 
-// shownMost bounds what the audit keeps of a redacted state, in bytes.
-const shownMost = 8 << 10
-
 // shown returns what the audit may keep of a state, if the Config redacts: nil for nothing, also
 // where Redact panics or returns what Postgres would refuse.
 func (a *Admin) shown(machine string, state json.RawMessage) (kept json.RawMessage) {
@@ -140,11 +136,7 @@ func (a *Admin) shown(machine string, state json.RawMessage) (kept json.RawMessa
 			kept = nil
 		}
 	}()
-	kept = redact(machine, bytes.Clone(state))
-	if len(kept) > shownMost || !json.Valid(kept) || !utf8.Valid(kept) || bytes.Contains(kept, []byte(`\u0000`)) {
-		return nil
-	}
-	return kept
+	return step.Redacted(redact, machine, state)
 }
 
 // earlier returns an error unless the step of a Rewind leads to the one at which an instance

@@ -167,7 +167,7 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return err
 	}
 	if err := e.store.NoteKeeping(ctx); err != nil {
-		// The GC notes it later, and gives to instances what their inserts have not taken.
+		// The polls note it later, and hand over what inserts have not taken.
 		e.config.Logger.LogAttrs(ctx, slog.LevelDebug, "cannot look whether signals are kept", slog.Any("error", err))
 	}
 	if err := e.storeDeclared(ctx, time.Time{}); err != nil {

@@ -65,9 +65,9 @@ func ChangeJSON(change func(state json.RawMessage) (json.RawMessage, error)) Cha
 			return nil, err
 		}
 		if !json.Valid(state) {
-			return nil, fmt.Errorf("state: %w", errNotJSON)
+			return nil, fmt.Errorf("state: %w", step.ErrNotJSON)
 		}
-		if err := checkJSONB(state, env.Limits.PayloadBytes); err != nil {
+		if err := step.CheckJSONB(state, env.Limits.PayloadBytes); err != nil {
 			return nil, fmt.Errorf("state: %w", err)
 		}
 		return state, nil

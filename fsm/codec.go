@@ -159,9 +159,9 @@ func encode(env *step.Env, v any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)
 	}
-	err = checkJSONB(raw, env.Limits.PayloadBytes)
+	err = step.CheckJSONB(raw, env.Limits.PayloadBytes)
 	if err == nil && env.Codec != (JSON{}) && !json.Valid(raw) {
-		err = errNotJSON
+		err = step.ErrNotJSON
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode %T: %w", v, err)

@@ -3,6 +3,8 @@ package fsm
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // The causes with which the engine cancels the context of a step; context.Cause returns them. After
@@ -26,7 +28,7 @@ var (
 var (
 	// ErrTooLarge is wrapped in the error for an encoded state, result or payload that is over the
 	// engine's limit.
-	ErrTooLarge = errors.New("gendurable: over the limit")
+	ErrTooLarge = step.ErrTooLarge
 	// ErrNotTerminal is returned when the result of an instance is read that has not ended.
 	ErrNotTerminal = errors.New("gendurable: instance has not ended")
 	// ErrGoexit is the Value of a [PanicError] when the step called runtime.Goexit.

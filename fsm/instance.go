@@ -118,8 +118,8 @@ type Child[R any] struct {
 
 // Result returns the result of the child. It returns a *[FailedError] if the child failed,
 // [ErrNotTerminal] if it has not ended (the join did not wait for it, or an operator has retried it
-// since), a *[VersionError] if it is of a version
-// that the reading machine does not read, and a [DecodeError] if the result does not fit R.
+// since), a *[VersionError] if it is of a version that the reading machine does not read, and a
+// [DecodeError] if the result does not fit R.
 func (c Child[R]) Result() (R, error) {
 	return resultOf[R](c.as, c.with, c.codec, RawInstance{ID: c.ID, Machine: c.Machine, Version: c.Version, Status: c.Status, Result: c.raw.Result,
 		Failure: c.Failure, LastError: c.LastError})

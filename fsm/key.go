@@ -10,6 +10,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // stateKey hashes the machine's name and the state's canonical JSON. It uses plain JSON, whatever
@@ -20,7 +22,7 @@ func stateKey(machine string, state any) (Key, error) {
 	if err != nil {
 		return "", fmt.Errorf("from state %T: %w", state, err)
 	}
-	if err := checkJSON(raw, math.MaxInt); err != nil {
+	if err := step.CheckJSON(raw, math.MaxInt); err != nil {
 		return "", fmt.Errorf("from state %T: %w", state, err)
 	}
 	var plain any
@@ -62,15 +64,15 @@ func canonical(to []byte, v any) []byte {
 // canonicalNumber appends the significant digits and the power of ten of the last one: 1, 1.0 and
 // 10e-1 are all 1e0.
 func canonicalNumber(to, text []byte) []byte {
-	n := parseNumber(text)
-	digits := bytes.TrimLeft(slices.Concat(n.whole, n.frac), "0")
+	n := step.ParseNumber(text)
+	digits := bytes.TrimLeft(slices.Concat(n.Whole, n.Frac), "0")
 	if len(digits) == 0 {
 		return append(to, '0')
 	}
-	exponent := n.exponent - len(n.frac)
+	exponent := n.Exponent - len(n.Frac)
 	short := bytes.TrimRight(digits, "0")
 	exponent += len(digits) - len(short)
-	if n.negative {
+	if n.Negative {
 		to = append(to, '-')
 	}
 	return strconv.AppendInt(append(append(to, short...), 'e'), int64(exponent), 10)

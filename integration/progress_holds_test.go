@@ -79,6 +79,14 @@ var holds = []hold{
 			s.held = append(s.held, s.insert(errandMachine.New(errand{Kind: "parent of one with a key"}))...)
 		}
 	}},
+	{name: "a signal that is kept for a key", slots: 3, begin: func(s *stage) {
+		s.held = s.insert(errandMachine.New(errand{Kind: "mail"}).Key("held"))
+		s.beside = append(s.beside, s.insert(errandMachine.New(errand{Kind: "mail"}).Key("beside"))...)
+		execute(s.T, s.pool, `INSERT INTO gendurable.kept_signals (key, name, payload, expires_at)
+			SELECT key, 'word', '"go"', now() + interval '1 hour' FROM unnest('{held,beside}'::text[]) key`)
+		s.within(`SELECT FROM gendurable.kept_signals WHERE key = 'held' FOR UPDATE`)
+	}},
+	{name: "the rows of more steps that publish progress than there are connections", slots: 3, begin: publishers},
 	{name: "the row of a schedule", slots: 3, begin: func(s *stage) {
 		s.config.Schedules = append(s.config.Schedules, engine.Every("held", time.Second, errandMachine.New(errand{})))
 		s.work()
@@ -248,6 +256,30 @@ func byTransactions(s *stage) {
 	for range s.config.Pool.Config().MaxConns - 1 {
 		<-writes
 	}
+}
+
+// publishers makes the stranger hold rows of running steps, which then publish their progress.
+func publishers(s *stage) {
+	m := fsm.Declare[int, string]("publisher", fsm.Queue("third"))
+	s.config.Queues["third"] = quick(100)
+	running, open := make(chan struct{}, 100), make(chan struct{})
+	s.config.Machines = append(s.config.Machines, m.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[int, string]) (fsm.Outcome, error) {
+		running <- struct{}{}
+		<-open
+		if err := v.Publish(ctx, "half"); err != nil {
+			return nil, err
+		}
+		return v.Done(""), nil
+	})))
+	for range 100 {
+		s.held = append(s.held, s.insert(m.New(0))...)
+	}
+	s.work()
+	for range 100 {
+		<-running
+	}
+	s.hold(s.held...)
+	close(open)
 }
 
 // outcomes makes the stranger hold rows of running steps, which then end.

@@ -227,10 +227,10 @@ func (x *execution) follow(t turn) (outcome *step.Commit, over bool) {
 func (x *execution) release() {
 	x.report(nil)
 	if x.fault != "" {
-		x.claims.setAside(x.base, []*flight{x.f}, x.fault)
+		x.claims.setAside(x.base, []*flight{x.f}, x.fault, func(*flight) {})
 		return
 	}
-	x.claims.giveBack(x.base, []*flight{x.f}) // may take long: meanwhile the heartbeat extends its lease
+	x.claims.giveBack(x.base, []*flight{x.f}, func(*flight) {}) // may take long: meanwhile the heartbeat extends its lease
 }
 
 // stuck leaves an instance that Postgres does not even let fail to its lease. The reaper's growing

@@ -152,8 +152,8 @@ func (db *fake) Sweep(ctx context.Context, _ string, _ int, own *store.InFlight)
 	return "", p, err
 }
 
-func (db *fake) HandOver(ctx context.Context) ([]string, error) {
-	return nil, db.send(ctx, "hand over", "", func() error { return nil })
+func (db *fake) HandOver(ctx context.Context) (store.Handed, error) {
+	return store.Handed{}, db.send(ctx, "hand over", "", func() error { return nil })
 }
 
 func (db *fake) FreeRows(context.Context, time.Duration) (ended int, err error) { return 0, nil }

@@ -467,20 +467,20 @@ func (db *fake) Held(ctx context.Context, worker, queue string) (held []*step.Cl
 }
 
 // SetAside gives claims back, and sets their rows aside at their step, or pauses them.
-func (db *fake) SetAside(ctx context.Context, worker string, aside []store.Aside) (n int, p store.Promotion, err error) {
+func (db *fake) SetAside(ctx context.Context, worker string, aside []store.Aside) (out store.Released, err error) {
 	err = db.send(ctx, "set aside", fmt.Sprint(len(aside)), func() error {
 		for _, a := range aside {
 			if r := db.rows[a.Claim.ID]; r.fence(a.Claim, worker) {
 				if r.status, r.lane = fsm.StatusRunnable, 4; a.Fault != "" {
 					r.lane, r.paused, r.err = 0, true, a.Fault
 				}
-				db.release(r, &p)
-				n++
+				db.release(r, &out.Promotion)
+				out.Claims++
 			}
 		}
 		return nil
 	})
-	return n, p, err
+	return out, err
 }
 
 // ClaimStrays claims strays at known steps, like the rows in front.
@@ -498,23 +498,23 @@ func (db *fake) ClaimStrays(ctx context.Context, p store.ClaimParams, steps []st
 	return out, err
 }
 
-func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim) (n int, p store.Promotion, err error) {
+func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim) (out store.Released, err error) {
 	ids := make([]int64, len(claims))
 	for i, c := range claims {
 		ids[i] = c.ID
 	}
 	if err := db.lockAll(ctx, lockLimit, ids); err != nil {
-		return 0, p, err
+		return out, err
 	}
 	err = db.send(ctx, "release", fmt.Sprint(ids), func() error {
 		for _, c := range claims {
 			if r := db.rows[c.ID]; r.fence(c, worker) {
 				r.status, r.lane = fsm.StatusRunnable, 0
-				db.release(r, &p)
-				n++
+				db.release(r, &out.Promotion)
+				out.Claims++
 			}
 		}
 		return nil
 	})
-	return n, p, err
+	return out, err
 }

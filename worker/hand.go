@@ -64,7 +64,7 @@ func (h *Hand) Wake(ctx context.Context) (paused []string, err error) {
 		return nil, err
 	}
 	if polled.Keeping {
-		if _, err := h.w.db.HandOver(ctx); err != nil {
+		if err := h.w.handOver(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -224,8 +224,7 @@ func (h *Hand) claim(ctx context.Context, q *queue, limit int) ([]*flight, error
 func (h *Hand) known(ctx context.Context, fs []*flight) (known []*flight, err error) {
 	for _, f := range fs {
 		if !h.w.knows(f.beat) {
-			h.w.claims.setAside(h.w.base, []*flight{f}, "")
-			h.w.flights.land(f)
+			h.w.claims.setAside(h.w.base, []*flight{f}, "", h.w.flights.land)
 			continue
 		}
 		known = append(known, f)
@@ -272,13 +271,7 @@ func (h *Hand) unlock(ctx context.Context, f *flight) error {
 
 // giveBack releases claims, with the instances unchanged.
 func (h *Hand) giveBack(fs []*flight) {
-	if len(fs) == 0 {
-		return
-	}
-	h.w.claims.giveBack(h.w.base, fs)
-	for _, f := range fs {
-		h.w.flights.land(f)
-	}
+	h.w.claims.giveBack(h.w.base, fs, h.w.flights.land)
 }
 
 // flights returns what was claimed, in the order in which a batch step gets it.

@@ -145,9 +145,12 @@ func (p *poller) poll(idle []string) error {
 		}
 	}
 	if found.Keeping && now >= p.hands {
+		began := p.since()
 		if err := p.handOver(ctx); err != nil {
-			return err
+			p.trouble("hand kept signals over", err)
 		}
+		// A look at many keys takes long, and most are found without an occupant each time.
+		p.hands = p.since() + sweepPace*(p.since()-began)
 	}
 	if found.Overdue && now >= p.expires {
 		return p.expire(ctx)
@@ -155,13 +158,11 @@ func (p *poller) poll(idle []string) error {
 	return nil
 }
 
-// handOver gives kept signals to instances whose inserts have not taken them. A look at many keys
-// takes long, and most are found without an occupant each time.
-func (p *poller) handOver(ctx context.Context) error {
-	began := p.since()
-	queues, err := p.db.HandOver(ctx)
-	p.Nudge(queues...)
-	p.hands = p.since() + sweepPace*(p.since()-began)
+// handOver gives kept signals to instances whose inserts have not taken them.
+func (p *process) handOver(ctx context.Context) error {
+	done, err := p.db.HandOver(ctx)
+	p.reportRefused("hand signals over that were kept for a key", done.Refused)
+	p.Nudge(done.Queues...)
 	return err
 }
 

@@ -1,23 +1,17 @@
 package worker
 
 import (
-	"bytes"
 	"encoding/json"
 	"log/slog"
 	"time"
-	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-const (
-	// diffMost bounds the difference of two states that the history keeps, in bytes.
-	diffMost = 8 << 10
-	// diffStates bounds the states that are compared, both together, in bytes: decoding larger ones
-	// would cost a step more than the history is worth.
-	diffStates = 1 << 20
-)
+// diffStates bounds the states that are compared, both together, in bytes: decoding larger ones
+// would cost a step more than the history is worth.
+const diffStates = 1 << 20
 
 // record returns what the history keeps of an outcome of this visit, whose step ran for some time.
 func (x *execution) record(o *step.Commit, took time.Duration) *store.Record {
@@ -47,21 +41,5 @@ func (p *process) diff(machine string, from, to json.RawMessage) json.RawMessage
 	if patch == nil {
 		return nil
 	}
-	if p.config.Redact != nil {
-		kept := p.config.Redact(machine, bytes.Clone(patch))
-		if !bytes.Equal(kept, patch) && !storable(kept) {
-			return nil
-		}
-		patch = kept
-	}
-	if len(patch) > diffMost {
-		return nil
-	}
-	return patch
-}
-
-// storable reports whether Postgres takes a text as jsonb. What it refuses would fail the outcome.
-func storable(raw json.RawMessage) bool {
-	var v any // a number that no float can hold is an error
-	return json.Unmarshal(raw, &v) == nil && !bytes.Contains(raw, []byte(`\u0000`)) && utf8.Valid(raw)
+	return step.Redacted(p.config.Redact, machine, patch)
 }

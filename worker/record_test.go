@@ -2,9 +2,12 @@ package worker
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 func TestMergePatch(t *testing.T) {
@@ -36,10 +39,10 @@ func TestDiffsAreStorable(t *testing.T) {
 	}
 	require.Equal(t, `{"a":2}`, diff(`{"a":2}`))
 	require.Equal(t, `{"b": "kept"}`, diff(`{"b": "kept"}`))
-	for _, bad := range []string{``, `{`, `{"a": "\u0000"}`, `{"a": 1e999999}`, "{\"a\": \"\xff\"}"} {
+	for _, bad := range []string{``, `{`, `{"a": "\u0000"}`, `{"a": 1e999999}`, `{"a": "\ud800"}`, strings.Repeat("[", 6000) + strings.Repeat("]", 6000), "{\"a\": \"\xff\"}"} {
 		require.Empty(t, diff(bad), bad)
 	}
-	long, err := json.Marshal(map[string]string{"a": string(make([]byte, diffMost))})
+	long, err := json.Marshal(map[string]string{"a": string(make([]byte, step.KeptMost))})
 	require.NoError(t, err)
 	require.Empty(t, (&process{}).diff("m", json.RawMessage(from), long))
 }

@@ -17,17 +17,19 @@ type claims struct {
 	promotions *promotions
 }
 
-// giveBack releases claims whose step has no outcome. It retries failures until ctx ends. After
-// that the lease decides.
-func (c *claims) giveBack(ctx context.Context, fs []*flight) {
-	c.back(ctx, fs, func(ctx context.Context, held []*step.Claim) (int, store.Promotion, error) {
+// giveBack releases claims whose step has no outcome. It retries failures, and claims whose rows
+// somebody has locked, until ctx ends. After that the lease decides. The others do not wait for
+// those: over is called for each flight as soon as its claim has ended, and for all that are left
+// when ctx ends.
+func (c *claims) giveBack(ctx context.Context, fs []*flight, over func(*flight)) {
+	c.back(ctx, fs, over, func(ctx context.Context, held []*step.Claim) (store.Released, error) {
 		return c.db.Release(ctx, c.id, held)
 	})
 }
 
 // back gives claims back by a statement.
-func (c *claims) back(ctx context.Context, fs []*flight, give func(context.Context, []*step.Claim) (int, store.Promotion, error)) {
-	for n := 0; pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {
+func (c *claims) back(ctx context.Context, fs []*flight, over func(*flight), give func(context.Context, []*step.Claim) (store.Released, error)) {
+	for n := 0; len(fs) > 0 && pace.Sleep(ctx, pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {
 		var held []*step.Claim
 		for _, f := range fs {
 			if c.flights.current(f) {
@@ -35,32 +37,40 @@ func (c *claims) back(ctx context.Context, fs []*flight, give func(context.Conte
 			}
 		}
 		if len(held) == 0 {
-			return
+			break
 		}
 		timed, cancel := context.WithTimeout(ctx, statementTimeout)
-		released, p, err := give(timed, held)
+		done, err := give(timed, held)
 		cancel()
-		if err == nil {
-			if released < len(held) { // some were taken away, and the answer does not say which
-				for _, f := range fs {
-					f.taken.Store(true)
-				}
-			}
-			c.reportRefused("give an instance back", p.Refused)
-			c.promotions.add(p.Missed)
-			c.Nudge(p.Queues...)
-			for _, f := range fs {
-				f.queue.nudge()
-			}
-			return
+		if err != nil {
+			c.trouble("give claims back", err)
+			continue
 		}
-		c.trouble("give claims back", err)
+		c.reportRefused("give an instance back", done.Refused)
+		c.promotions.add(done.Missed)
+		c.Nudge(done.Queues...)
+		lost := done.Claims+len(done.Locked) < len(held) // some were taken away, and the answer does not say which
+		fs = slices.DeleteFunc(slices.Clone(fs), func(f *flight) bool {
+			if slices.Contains(done.Locked, f.claim.ID) {
+				return false
+			}
+			if lost {
+				f.taken.Store(true)
+			}
+			f.queue.nudge()
+			over(f)
+			return true
+		})
+	}
+	for _, f := range fs {
+		over(f)
 	}
 }
 
 // releaseStrays gives back the rows of a claim that got no answer. Nobody in this process knows of
 // them: they would wait for their lease, and count as crashed. No other claim of the queue may be
-// under way. If a row is no longer a stray when it is released, its token protects it.
+// under way. If a row is no longer a stray when it is released, its token protects it. A row that
+// somebody has locked is left to its lease, since the queue's claims wait for this.
 func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	held, err := c.db.Held(ctx, c.id, queue)
 	if err != nil {
@@ -70,13 +80,13 @@ func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	if len(strays) == 0 {
 		return nil
 	}
-	_, p, err := c.db.Release(ctx, c.id, strays)
+	done, err := c.db.Release(ctx, c.id, strays)
 	if err != nil {
 		return err
 	}
-	c.reportRefused("give an instance back", p.Refused)
-	c.promotions.add(p.Missed)
-	c.Nudge(p.Queues...)
+	c.reportRefused("give an instance back", done.Refused)
+	c.promotions.add(done.Missed)
+	c.Nudge(done.Queues...)
 	c.left()
 	return nil
 }

@@ -155,13 +155,15 @@ func (s *scheduler) handBack() {
 		return
 	}
 	s.loops.Go(func() {
-		if s.claims.giveBack(s.claiming, fs); s.claiming.Err() != nil {
-			return // Stop releases them
-		}
-		for _, f := range fs {
-			s.flights.land(f)
-		}
+		s.claims.giveBack(s.claiming, fs, s.landed)
 	})
+}
+
+// landed lands a flight that was given back. Once the queue claims no more, Stop does so.
+func (s *scheduler) landed(f *flight) {
+	if s.claiming.Err() == nil {
+		s.flights.land(f)
+	}
 }
 
 // demand returns the number of rows to claim now. It fills a free slot at once, and refills the

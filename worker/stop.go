@@ -47,10 +47,7 @@ func (w *Worker) Stop(ctx context.Context) error {
 		}
 	}
 	w.flights.started.Go(func() {
-		w.claims.giveBack(w.base, unstarted)
-		for _, f := range unstarted {
-			w.flights.land(f)
-		}
+		w.claims.giveBack(w.base, unstarted, w.flights.land)
 	})
 	landed := wait(&w.flights.started)
 	await(drain, landed)

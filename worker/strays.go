@@ -77,24 +77,19 @@ func (s *scheduler) withoutStrays(fs []*flight) []*flight {
 	})
 	if len(strays) > 0 {
 		s.loops.Go(func() {
-			if s.claims.setAside(s.claiming, strays, ""); s.claiming.Err() != nil {
-				return // Stop releases them
-			}
-			for _, f := range strays {
-				s.flights.land(f)
-			}
+			s.claims.setAside(s.claiming, strays, "", s.landed)
 		})
 	}
 	return fs
 }
 
 // setAside gives claims back and sets their instances aside: at their step, or paused with what is
-// wrong with their state.
-func (c *claims) setAside(ctx context.Context, fs []*flight, fault string) {
+// wrong with their state. over is as in giveBack.
+func (c *claims) setAside(ctx context.Context, fs []*flight, fault string, over func(*flight)) {
 	if fault == "" {
 		c.reportStrays(fs)
 	}
-	c.back(ctx, fs, func(ctx context.Context, held []*step.Claim) (int, store.Promotion, error) {
+	c.back(ctx, fs, over, func(ctx context.Context, held []*step.Claim) (store.Released, error) {
 		aside := make([]store.Aside, len(held))
 		for i, one := range held {
 			aside[i] = store.Aside{Claim: one, Fault: fault}

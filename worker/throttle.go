@@ -63,8 +63,8 @@ func (g *gates) behind(c *step.Claim) string {
 
 // close closes a gate for a time. With a time of 0, it slows the gate down, unless it has closed it
 // or slowed it down within throttlePause/2: calls that were under way together come back one after
-// the other, and are one piece of news. A failure is only
-// logged: the next step that is turned away tries again.
+// the other, and are one piece of news. A failure is only logged: the next step that is turned away
+// tries again.
 func (t *throttles) close(ctx context.Context, p *process, key string, after time.Duration) {
 	t.mu.Lock()
 	now := p.since()

@@ -30,6 +30,7 @@ type claimed struct{ id, token int64 }
 type visit struct {
 	claim    step.Claim
 	worker   string
+	group    *group // with which it shares a slot; nil: it has one of its own
 	from, to time.Time
 	durable  time.Time // when the claim ended in the database
 	cause    error     // why its context ended, as of its return
@@ -53,11 +54,19 @@ func (w *witness) all() []string {
 	return slices.Clone(w.problems)
 }
 
-// beginBatch is begin for the call of a batch step, which takes one slot.
+// beginBatch is begin for the call of a batch step. All members of a group share one slot, also
+// those of another call.
 func (w *witness) beginBatch(p *player, members []step.Member) (end func()) {
 	ends := make([]func(), len(members))
 	for i, m := range members {
-		ends[i] = w.enter(p, m.Claim, i > 0)
+		p.flights.mu.Lock()
+		f := p.flights.byID[m.Claim.ID]
+		p.flights.mu.Unlock()
+		var shares *group
+		if f != nil && f.claim.Token == m.Claim.Token {
+			shares = f.group
+		}
+		ends[i] = w.enter(p, m.Claim, shares)
 	}
 	return func() {
 		for _, end := range ends {
@@ -67,11 +76,11 @@ func (w *witness) beginBatch(p *player, members []step.Member) (end func()) {
 }
 
 // begin is called when a step begins, and the returned end when it returns.
-func (w *witness) begin(p *player, c *step.Claim) (end func()) { return w.enter(p, c, false) }
+func (w *witness) begin(p *player, c *step.Claim) (end func()) { return w.enter(p, c, nil) }
 
-// enter is begin; beside: the step runs in the slot of another.
-func (w *witness) enter(p *player, c *step.Claim, beside bool) (end func()) {
-	v := &visit{claim: *c, worker: p.id, from: time.Now()}
+// enter is begin for a step in a slot of its own, or in that of a group.
+func (w *witness) enter(p *player, c *step.Claim, shares *group) (end func()) {
+	v := &visit{claim: *c, worker: p.id, group: shares, from: time.Now()}
 	r := w.s.db.look(c.ID)
 	ours := r.fence(c, p.id)
 	if ours && r.lease.Before(time.Now()) || !ours && r.Token != c.Token {
@@ -90,13 +99,12 @@ func (w *witness) enter(p *player, c *step.Claim, beside bool) (end func()) {
 		}
 		w.inKey[key] = append(w.inKey[key], v)
 	}
-	if !beside {
-		w.inSlot[slot] = v
-	}
-	busy := 0
+	w.inSlot[slot] = v
+	busy, groups := 0, map[*group]bool{nil: false}
 	for _, other := range w.inSlot {
-		if other.worker == p.id && other.claim.Queue == c.Queue && other.claim.ID != w.leased {
+		if other.worker == p.id && other.claim.Queue == c.Queue && other.claim.ID != w.leased && !groups[other.group] {
 			busy++
+			groups[other.group] = other.group != nil
 		}
 	}
 	if q := p.queues[c.Queue]; q != nil {

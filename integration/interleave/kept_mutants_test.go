@@ -4,7 +4,7 @@ package interleave
 var keptMutants = []mutant{
 	{"keep beside who came first", "keeping/keep|insert", "kept beside its occupant",
 		text("nullif(current_setting('gendurable.held', true), '') IS NOT NULL AS held", "true AS held")},
-	{"hand over that waits", "keeping/hand over|hold the nephew", "waited", of("USING t WHERE k.key", text("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE"))},
+	{"hand over that waits", "keeping/hand over|hold the nephew", "waited", of("FOR UPDATE OF k SKIP", text("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE"))},
 	{"expiry of what somebody has", "keeping/prune|hold the nephew", "kept signal lost",
 		text("AND g.inserted_at < x.expires_at OFFSET 0", "AND g.inserted_at > x.expires_at OFFSET 0")},
 	{"kept signals for nobody", "keeping/insert|keep", "kept signal lost", text("k.trace, k.inserted_at FROM k ORDER", "k.trace, k.inserted_at FROM k WHERE k.dedup_key IS NULL ORDER")},

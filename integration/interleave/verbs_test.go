@@ -154,9 +154,9 @@ func strays(name string, known ...*step.Claim) verb {
 			if len(held) == 0 {
 				return nil
 			}
-			_, p, err := s.db.Release(ctx, owner, held)
-			s.promoteMissed(p.Missed)
-			return err
+			done, err := s.db.Release(ctx, owner, held)
+			s.promoteMissed(done.Missed)
+			return locked(done, err)
 		}
 		s.insist("strays", once(ctx), once)
 	}}
@@ -331,13 +331,22 @@ func insists(name string, c *step.Claim) verb {
 	}}
 }
 
+// locked is an error that the worker would repeat, if somebody has the rows of claims locked that
+// are to be released.
+func locked(done store.Released, err error) error {
+	if err == nil && len(done.Locked) > 0 {
+		return &pgconn.PgError{Code: "55P03", Message: "somebody has the row locked"}
+	}
+	return err
+}
+
 func releases(name string, c *step.Claim) verb {
 	return verb{name: name, family: "release", touches: subject | key, run: func(ctx context.Context, s *session) {
 		s.facts.holds(s.name, owner, c)
 		once := func(ctx context.Context) error {
-			_, p, err := s.db.Release(ctx, owner, []*step.Claim{c})
-			s.promoteMissed(p.Missed)
-			return err
+			done, err := s.db.Release(ctx, owner, []*step.Claim{c})
+			s.promoteMissed(done.Missed)
+			return locked(done, err)
 		}
 		s.insist("release", once(ctx), once)
 	}}

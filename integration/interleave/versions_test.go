@@ -90,12 +90,12 @@ func setsAside(name, fault string, c *step.Claim) verb {
 	return verb{name: name, family: "set aside", touches: subject | key, run: func(ctx context.Context, s *session) {
 		s.facts.holds(s.name, owner, c)
 		once := func(ctx context.Context) error {
-			_, p, err := s.db.SetAside(ctx, owner, []store.Aside{{Claim: c, Fault: fault}})
-			if len(p.Refused) > 0 {
-				s.fault("claims that cannot be given back: %v", p.Refused)
+			done, err := s.db.SetAside(ctx, owner, []store.Aside{{Claim: c, Fault: fault}})
+			if len(done.Refused) > 0 {
+				s.fault("claims that cannot be given back: %v", done.Refused)
 			}
-			s.promoteMissed(p.Missed)
-			return err
+			s.promoteMissed(done.Missed)
+			return locked(done, err)
 		}
 		s.insist(name, once(ctx), once)
 	}}

@@ -53,11 +53,12 @@ func (p *pair) setAside(w *worker, fault string, claims ...claim) {
 	models, _ := columns(claims)
 	ctx, cancel := p.context()
 	defer cancel()
-	got, promotion, err := p.SetAside(ctx, w.name, aside)
+	got, err := p.SetAside(ctx, w.name, aside)
 	require.NoError(p, err)
-	require.Empty(p, promotion.Refused)
-	p.miss(promotion.Missed)
-	require.Equal(p, p.model.SetAside(models, fault), got, "claims set aside")
+	require.Empty(p, got.Refused)
+	p.miss(got.Missed)
+	p.requireLocked(models, got)
+	require.Equal(p, p.model.SetAside(models, fault), got.Claims, "claims set aside")
 }
 
 // recall claims strays that stand at steps which a worker knows.
@@ -160,22 +161,11 @@ func (h *history) setsAside() bool {
 	if a == nil {
 		return false
 	}
-	taken := h.take(a)
-	taken = slices.DeleteFunc(taken, func(c claim) bool {
-		if h.model.Held(c.ID) { // it would wait
-			a.held = append(a.held, c)
-		}
-		return h.model.Held(c.ID)
-	})
-	if len(taken) == 0 {
-		return false
-	}
 	fault := ""
 	if h.rarely("faulty") {
 		fault = "cannot be converted " + number(h.uid())
 	}
-	h.setAside(&a.worker, fault, taken...)
-	a.spend(taken...)
+	h.setAside(&a.worker, fault, h.takeLocked(a)...)
 	return true
 }
 

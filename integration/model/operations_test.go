@@ -392,10 +392,20 @@ func (p *pair) release(w *worker, claims ...claim) {
 	models, reals := columns(claims)
 	ctx, cancel := p.context()
 	defer cancel()
-	got, promotion, err := p.Release(ctx, w.name, reals)
+	got, err := p.Release(ctx, w.name, reals)
 	require.NoError(p, err)
-	p.miss(promotion.Missed)
-	require.Equal(p, p.model.Release(models), got, "claims released")
+	p.miss(got.Missed)
+	p.requireLocked(models, got)
+	require.Equal(p, p.model.Release(models), got.Claims, "claims released")
+}
+
+// requireLocked expects that claims stay which hold, and whose rows a stranger has locked.
+func (p *pair) requireLocked(claims []model.Claim, got store.Released) {
+	var want []int64
+	for _, id := range p.model.Locked(claims) {
+		want = append(want, p.ids[id])
+	}
+	require.ElementsMatch(p, want, got.Locked, "claims whose rows are locked")
 }
 
 // crashLimits are the crash limits of the machines; 0 is unlimited.

@@ -387,23 +387,26 @@ func (h *history) beats() bool {
 	return true
 }
 
+// takeLocked takes claims of a worker to be given back. The worker keeps those whose rows a stranger
+// has locked: nothing becomes of them.
+func (h *history) takeLocked(a *actor) []claim {
+	taken := h.take(a)
+	for _, c := range taken {
+		if h.model.Held(c.ID) {
+			a.held = append(a.held, c)
+		} else {
+			a.spend(c)
+		}
+	}
+	return taken
+}
+
 func (h *history) releases() bool {
 	a := h.busy()
 	if a == nil {
 		return false
 	}
-	taken := h.take(a)
-	taken = slices.DeleteFunc(taken, func(c claim) bool {
-		if h.model.Held(c.ID) { // it would wait
-			a.held = append(a.held, c)
-		}
-		return h.model.Held(c.ID)
-	})
-	if len(taken) == 0 {
-		return false
-	}
-	h.release(&a.worker, taken...)
-	a.spend(taken...)
+	h.release(&a.worker, h.takeLocked(a)...)
 	return true
 }
 

@@ -127,10 +127,11 @@ func (p *pair) stray(w *worker, queue string, known []claim) {
 	if len(held) == 0 {
 		return
 	}
-	released, promotion, err := p.Release(ctx, w.name, held)
+	released, err := p.Release(ctx, w.name, held)
 	require.NoError(p, err)
-	p.miss(promotion.Missed)
-	require.Equal(p, p.model.Release(models), released, "strays released")
+	p.miss(released.Missed)
+	p.requireLocked(models, released)
+	require.Equal(p, p.model.Release(models), released.Claims, "strays released")
 }
 
 // The one schedule is due every ten seconds.

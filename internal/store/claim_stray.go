@@ -50,24 +50,23 @@ WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id`
 
 // SetAside gives claims back, like Release, and sets their rows aside.
-func (s *Store) SetAside(ctx context.Context, worker string, aside []Aside) (released int, p Promotion, err error) {
+func (s *Store) SetAside(ctx context.Context, worker string, aside []Aside) (out Released, err error) {
 	set := func(aside []Aside, promote bool) error {
 		claims, faults := make([]*step.Claim, len(aside)), make([]*string, len(aside))
 		for i, a := range aside {
 			claims[i], faults[i] = a.Claim, optional(a.Fault)
 		}
-		n, one, err := s.giveBack(ctx, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
+		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
 			return s.stmt("set aside", asideSQL, read, ids, tokens, worker, faults)
 		})
-		released += n
-		p.add(one)
+		out.add(one)
 		return err
 	}
 	if err = set(aside, true); blames(err) {
-		p.Refused, err = narrow(aside, func(aside []Aside) error { return set(aside, false) },
+		out.Refused, err = narrow(aside, func(aside []Aside) error { return set(aside, false) },
 			func(a Aside, err error) Refused { return ofClaim(a.Claim, err) })
 	}
-	return released, p, err
+	return out, err
 }
 
 // straysSQL lists strays of a queue whose steps a worker knows, most urgent first within each step.

@@ -172,10 +172,43 @@ func TestTokensGrowWithEveryClaim(t *testing.T) {
 			highest = max(highest, c.Token)
 		}
 		last = highest
-		_, _, err := b.Release(t.Context(), me, claims)
+		_, err := b.Release(t.Context(), me, claims)
 		require.NoError(t, err)
 	}
 	require.EqualValues(t, 9, last, "drawn for claimed rows only")
+}
+
+// A release passes over a row that somebody has locked, names it, and gives the others back. It does
+// not name what was taken away before.
+func TestReleasePassesOverLockedRows(t *testing.T) {
+	b := newBench(t)
+	for range 4 {
+		b.row("", "")
+	}
+	claims := b.claim().Claims
+	require.Len(t, claims, 4)
+	locked, taken := claims[1].ID, claims[2].ID
+	b.exec(`UPDATE gendurable.gen_durable SET claim_token = claim_token + 1 WHERE id = $1`, taken)
+	stranger := b.begin()
+	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`, locked)
+	aside := []store.Aside{}
+	for _, c := range claims {
+		aside = append(aside, store.Aside{Claim: c})
+	}
+	done, err := b.Release(t.Context(), me, claims[:3])
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Claims)
+	require.Equal(t, []int64{locked}, done.Locked)
+	done, err = b.SetAside(t.Context(), me, aside)
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Claims)
+	require.Equal(t, []int64{locked}, done.Locked)
+	require.NoError(t, stranger.Rollback(t.Context()))
+	done, err = b.Release(t.Context(), me, claims)
+	require.NoError(t, err)
+	require.Equal(t, 1, done.Claims)
+	require.Empty(t, done.Locked)
+	require.Equal(t, 3, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE status = 'runnable'`))
 }
 
 // A claim does not find rows that are delayed, paused, parked, ended, claimed or in another queue,

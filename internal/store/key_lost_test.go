@@ -83,7 +83,7 @@ func TestTakenClaimsAreNoted(t *testing.T) {
 	b.ofKey("goes back", 1, nil)
 	c := b.claimOne()
 	b.operate(store.Order{Verb: store.Pause}, c.ID)
-	_, _, err = b.Release(t.Context(), me, []*step.Claim{c})
+	_, err = b.Release(t.Context(), me, []*step.Claim{c})
 	require.NoError(t, err)
 	b.operate(store.Order{Verb: store.Cancel}, c.ID)
 	require.Empty(t, b.lost())

@@ -171,9 +171,9 @@ func readMarked(all, marked *[]int64) func(pgx.Rows) error {
 }
 
 // releaseSQL gives claims back with attempt, crashes, visit, state and eligible_at unchanged, so
-// that a deploy costs no attempt. The rows are locked already, so SKIP LOCKED skips none, and makes
-// the join by ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3
-// worker.
+// that a deploy costs no attempt. It passes over rows that somebody has locked: the others of a
+// batch do not wait for them, and neither does the connection. SKIP LOCKED also makes the join by
+// ctid right (a join by id was planned as a walk over the table). $1 ids $2 tokens $3 worker.
 var releaseSQL = `UPDATE {s}.gen_durable g SET status = 'runnable', pick_lane = 0, gate = NULL, place = NULL, seat = NULL, locked_by = NULL,
   lease_expires_at = NULL
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($2::bigint[]) AS token) u
@@ -181,33 +181,48 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND ` + claimFence("$3", "u.token") + `
 RETURNING g.id`
 
+// stillClaimedSQL lists the claims that hold. $1 ids $2 tokens $3 worker
+var stillClaimedSQL = `SELECT g.id FROM unnest($1::bigint[], $2::bigint[]) AS u(id, token) JOIN {s}.gen_durable g ON g.id = u.id
+WHERE ` + claimFence("$3", "u.token")
+
+// Released reports what Release or SetAside did.
+type Released struct {
+	// Claims is how many claims have ended by it. Those that had ended before do not count.
+	Claims int
+	// Locked are the instances whose claims still hold, since somebody has their rows locked.
+	Locked []int64
+	// Rows that Postgres refuses to change are left to their leases, and listed in Refused.
+	Promotion
+}
+
+func (r *Released) add(o Released) {
+	r.Claims, r.Locked = r.Claims+o.Claims, append(r.Locked, o.Locked...)
+	r.Promotion.add(o.Promotion)
+}
+
 // Release gives back claims whose step has not run, or was cancelled by the engine before it
-// returned an outcome. It may wait for rows that others hold. released counts the claims that still
-// held. Rows that Postgres refuses to change are left to their leases, and listed in p.Refused.
-func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (released int, p Promotion, err error) {
+// returned an outcome. It waits for no row that others hold.
+func (s *Store) Release(ctx context.Context, worker string, claims []*step.Claim) (out Released, err error) {
 	release := func(claims []*step.Claim, promote bool) error {
-		n, one, err := s.release(ctx, worker, claims, promote)
-		released += n
-		p.add(one)
+		one, err := s.giveBack(ctx, worker, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
+			return s.stmt("release", releaseSQL, read, ids, tokens, worker)
+		})
+		out.add(one)
 		return err
 	}
 	if err = release(claims, true); blames(err) {
-		p.Refused, err = narrow(claims, func(claims []*step.Claim) error { return release(claims, false) }, ofClaim)
+		out.Refused, err = narrow(claims, func(claims []*step.Claim) error { return release(claims, false) }, ofClaim)
 	}
-	return released, p, err
+	return out, err
 }
 
-// release runs one transaction. promote has the same meaning as for reap.
-func (s *Store) release(ctx context.Context, worker string, claims []*step.Claim, promote bool) (released int, p Promotion, err error) {
-	return s.giveBack(ctx, claims, promote, func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt {
-		return s.stmt("release", releaseSQL, read, ids, tokens, worker)
-	})
-}
-
-// giveBack ends claims by a statement, and promotes their keys.
-func (s *Store) giveBack(ctx context.Context, claims []*step.Claim, promote bool,
+// giveBack ends claims by a statement, and promotes their keys, in one transaction. promote has the
+// same meaning as for reap. If some claims were not among those that have ended, a look afterwards
+// tells those that somebody has locked from those that had been taken away. Whoever has let go of a
+// row between the two is tried again in vain, and does no harm.
+func (s *Store) giveBack(ctx context.Context, worker string, claims []*step.Claim, promote bool,
 	give func(ids, tokens []int64, read func(pgx.Rows) error) entpgx.Stmt,
-) (released int, p Promotion, err error) {
+) (out Released, err error) {
 	ids, tokens := claimColumns(claims)
 	var keys []string
 	for _, c := range claims {
@@ -216,23 +231,27 @@ func (s *Store) giveBack(ctx context.Context, claims []*step.Claim, promote bool
 		}
 	}
 	stmts := []entpgx.Stmt{
-		s.stmt("release lock", slowSQL, nil, ids), // ascending: all waiters lock in one order
 		give(ids, tokens, func(rows pgx.Rows) error {
 			var id int64
-			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { released++; return nil })
+			_, err := pgx.ForEachRow(rows, []any{&id}, func() error { out.Claims++; return nil })
 			return err
 		}),
 	}
 	switch {
 	case len(keys) > 0 && promote:
-		stmts = append(stmts, s.stmt("promote", promoteSQL, p.read, keys, nil, nil))
+		stmts = append(stmts, s.stmt("promote", promoteSQL, out.read, keys, nil, nil))
 	default:
-		p.Missed = keys
+		out.Missed = keys
 	}
-	if err := s.transaction(ctx, slowLock, stmts...); err != nil {
-		return 0, Promotion{}, fmt.Errorf("release %d claims: %w", len(claims), err)
+	if err := s.transaction(ctx, fastLock, stmts...); err != nil {
+		return Released{}, fmt.Errorf("release %d claims: %w", len(claims), err)
 	}
-	return released, p, nil
+	if out.Claims < len(claims) {
+		if err := s.one(ctx, fastLock, "still claimed", stillClaimedSQL, readIDs(&out.Locked), ids, tokens, worker); err != nil {
+			return out, fmt.Errorf("look which of %d claims were released: %w", len(claims), err)
+		}
+	}
+	return out, nil
 }
 
 // heldSQL lists the claims of a worker in a queue. $1 worker $2 queue

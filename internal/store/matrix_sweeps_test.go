@@ -39,10 +39,9 @@ var matrix = append(outcomes,
 			require.Equal(s.t, store.Beaten{Extended: []int64{s.id}, Paused: []int64{s.id}}, beaten)
 		}, makes: rules{"lease_expires_at": in("now + lease", lease)}},
 		{name: "release", from: "executing", happens: func(s *scene) {
-			n, p, err := s.Release(s.t.Context(), me, []*step.Claim{s.claim})
+			done, err := s.Release(s.t.Context(), me, []*step.Claim{s.claim})
 			require.NoError(s.t, err)
-			require.Equal(s.t, 1, n)
-			require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
+			require.Equal(s.t, store.Released{Claims: 1, Promotion: store.Promotion{Queues: []string{s.queue()}}}, done)
 		}, makes: all(claimEnds, rules{"status": is("runnable")})},
 		{name: "its step is unknown to its worker", from: "executing", happens: func(s *scene) { s.requireAside("") },
 			makes: all(claimEnds, rules{"status": is("runnable"), "pick_lane": is("4"), "aside_step": of("the step", func(*scene) string { return "here" })})},
@@ -250,10 +249,9 @@ func (s *scene) requireClaim(n int, machines ...string) {
 // requireAside sets the scene's claim aside.
 func (s *scene) requireAside(fault string) {
 	s.t.Helper()
-	n, p, err := s.SetAside(s.t.Context(), me, []store.Aside{{Claim: s.claim, Fault: fault}})
+	done, err := s.SetAside(s.t.Context(), me, []store.Aside{{Claim: s.claim, Fault: fault}})
 	require.NoError(s.t, err)
-	require.Equal(s.t, 1, n)
-	require.Equal(s.t, store.Promotion{Queues: []string{s.queue()}}, p)
+	require.Equal(s.t, store.Released{Claims: 1, Promotion: store.Promotion{Queues: []string{s.queue()}}}, done)
 }
 
 // requireStrays claims the strays of the scene's queue at given steps, and expects n of them.

@@ -155,9 +155,9 @@ var measures = []measured{
 		return len(got.Extended)
 	}, outcomesOf("bulk", step.Done, false)},
 	{"release", planRows, 40, "gen_durable_pkey", func(e explained, entries any) int {
-		n, _, err := e.Release(e.t.Context(), me, claimsOf(entries))
+		done, err := e.Release(e.t.Context(), me, claimsOf(entries))
 		require.NoError(e.t, err)
-		return n
+		return done.Claims
 	}, outcomesOf("bulk", step.Done, false)},
 	{"reap", planRows, 25, "gen_durable_lease", reapMeasured, func(e explained) any {
 		entries := outcomesOf("bulk", step.Done, false)(e)

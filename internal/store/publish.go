@@ -8,15 +8,16 @@ import (
 )
 
 // publishSQL stores the progress of an instance while a claim holds. It changes no indexed column,
-// so Postgres updates the row in place. It waits for who holds the row, as long as a lock may
-// take, and holds nothing else, so it cannot deadlock. A commit of the claim's own outcome cannot
+// so Postgres updates the row in place. It waits only briefly for who holds the row, since it
+// occupies a connection meanwhile, and each running step may publish: the worker tries again. It
+// holds nothing else, so it cannot deadlock. A commit of the claim's own outcome cannot
 // meet it: the step has not returned. If the step has, its claim is over or at another visit, and
 // progress that comes late is as true as before. $1 id $2 token $3 worker $4 progress
 var publishSQL = `UPDATE {s}.gen_durable g SET progress = $4::text::jsonb WHERE g.id = $1 AND ` + claimFence("$3", "$2") + ` RETURNING g.id`
 
 // Publish stores the progress of an instance. held is false if the worker no longer has the claim.
 func (s *Store) Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error) {
-	err = s.one(ctx, slowLock, "publish", publishSQL, func(rows pgx.Rows) error {
+	err = s.one(ctx, briefLock, "publish", publishSQL, func(rows pgx.Rows) error {
 		held = rows.Next()
 		return rows.Err()
 	}, id, token, worker, string(progress))

@@ -183,10 +183,10 @@ func TestAHeadThatIsRefusedKeepsNobodyElse(t *testing.T) {
 			require.Equal(t, []string{"own"}, own.Missed)
 			require.Equal(t, 1, b.written())
 
-			n, p, err := b.Release(t.Context(), me, []*step.Claim{ends["release"]})
+			back, err := b.Release(t.Context(), me, []*step.Claim{ends["release"]})
 			require.NoError(t, err)
-			require.Equal(t, 1, n)
-			require.Equal(t, []string{"release"}, p.Missed)
+			require.Equal(t, 1, back.Claims)
+			require.Equal(t, []string{"release"}, back.Missed)
 
 			reaped, err := b.Reap(t.Context(), newMark(), store.CrashLimits{}, 10)
 			require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestAHeadThatIsRefusedKeepsNobodyElse(t *testing.T) {
 			require.Equal(t, []int64{ends["expire"].ID}, expired.Failed)
 			require.Equal(t, []string{"expire"}, expired.Missed)
 
-			p, err = b.Promote(t.Context(), []string{"commit", "free", "expire"})
+			p, err := b.Promote(t.Context(), []string{"commit", "free", "expire"})
 			require.NoError(t, err)
 			require.Equal(t, 0, b.number(`SELECT pick_lane FROM gendurable.gen_durable WHERE id = $1`, free))
 			require.Len(t, p.Refused, 2)
@@ -228,8 +228,8 @@ func TestLeasesBesideOneThatIsRefused(t *testing.T) {
 	beaten, err = line.Insist(t.Context(), me, claims[3], time.Hour, time.Second)
 	require.NoError(t, err)
 	requireRefused(t, bad[:1], beaten.Refused)
-	n, p, err := b.Release(t.Context(), me, claims)
+	back, err := b.Release(t.Context(), me, claims)
 	require.NoError(t, err)
-	require.Equal(t, 7, n)
-	requireRefused(t, bad, p.Refused)
+	require.Equal(t, 7, back.Claims)
+	requireRefused(t, bad, back.Refused)
 }

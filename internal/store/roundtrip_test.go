@@ -135,7 +135,7 @@ var roundTrips = []struct {
 	{"insert with keys", 2, func(_ bench, n int) any { return newSpecs(n, true) }, insertAll},
 	{"heartbeat", 1, func(b bench, n int) any { return b.claimed(n) }, nil},
 	{"release", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
-		_, _, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
+		_, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
 		return err
 	}},
 	{"set aside", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
@@ -143,7 +143,7 @@ var roundTrips = []struct {
 		for _, c := range claims.([]*step.Claim) {
 			aside = append(aside, store.Aside{Claim: c})
 		}
-		_, _, err := b.SetAside(b.t.Context(), me, aside)
+		_, err := b.SetAside(b.t.Context(), me, aside)
 		return err
 	}},
 	{"claim of strays", 2, func(b bench, n int) any {

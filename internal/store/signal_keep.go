@@ -143,18 +143,23 @@ func (h *Hosted) Keep(ctx context.Context, to Address, m *step.Signal, inbox int
 }
 
 // takeKeptSQL moves the kept signals of keys into the inboxes of the live instances that occupy
-// them, and wakes those that await one. It locks the instances first, as a delivery does (T1), but
-// waits for none: a later look serves those. An insertion sends it after its rows, which nobody
-// else can have locked. Whoever was inserted before a signal expired has it, however late the look
-// comes. A signal whose dedup key the inbox knows is dropped, as a duplicate. The inbox may hold
-// more than its bound by what was kept. It returns the queues of instances that it woke. $1 keys
+// them, and wakes those that await one. It locks the instances first, as a delivery does (T1), then
+// the signals. It waits for neither: a later look serves those that somebody holds. An insertion
+// sends it after its rows, which nobody else can have locked, and only a stranger holds their
+// signals: every keeper of a key that was occupied meanwhile has ended. Whoever was inserted before
+// a signal expired has it, however late the look comes. A signal whose dedup key the inbox knows is
+// dropped, as a duplicate. The inbox may hold more than its bound by what was kept. It returns the
+// queues of instances that it woke. $1 keys
 const takeKeptSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 t AS MATERIALIZED (
   SELECT g.id, g.correlation_guard AS key, coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting, g.awaits, g.inserted_at
   FROM {s}.gen_durable g WHERE g.correlation_guard = ANY($1::text[]) AND g.status NOT IN ('done', 'failed') ORDER BY g.id FOR NO KEY UPDATE SKIP LOCKED),
+l AS MATERIALIZED (
+  SELECT k.id, t.id AS target FROM {s}.kept_signals k JOIN t ON k.key = t.key AND k.expires_at > t.inserted_at
+  ORDER BY k.id FOR UPDATE OF k SKIP LOCKED),
 k AS (
-  DELETE FROM {s}.kept_signals k USING t WHERE k.key = t.key AND k.expires_at > t.inserted_at
-  RETURNING k.id, t.id AS target, k.name, k.payload, k.dedup_key, k.trace, k.inserted_at),
+  DELETE FROM {s}.kept_signals k USING l WHERE k.id = l.id
+  RETURNING k.id, l.target, k.name, k.payload, k.dedup_key, k.trace, k.inserted_at),
 s AS (
   INSERT INTO {s}.signals (target_id, name, payload, dedup_key, trace, inserted_at)
   SELECT k.target, k.name, k.payload, k.dedup_key, k.trace, k.inserted_at FROM k ORDER BY k.id

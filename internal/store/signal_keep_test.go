@@ -28,9 +28,10 @@ func (b bench) keep(key string, m *step.Signal) store.Delivery {
 
 func (b bench) handOver() []string {
 	b.t.Helper()
-	queues, err := b.HandOver(b.t.Context())
+	done, err := b.HandOver(b.t.Context())
 	require.NoError(b.t, err)
-	return queues
+	require.Empty(b.t, done.Refused)
+	return done.Queues
 }
 
 func (b bench) kept() int {

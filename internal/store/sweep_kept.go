@@ -29,11 +29,25 @@ const expireKeptSQL = `WITH d AS (DELETE FROM {s}.kept_signals k WHERE k.id = AN
   RETURNING k.id)
 SELECT count(*) FROM d`
 
+// Handed reports what a look at kept signals did.
+type Handed struct {
+	Queues  []string  // of the instances that it woke, with repeats
+	Refused []Refused // the keys whose signals or instances Postgres refuses to change
+}
+
 // HandOver gives kept signals to instances that occupy their keys and have not taken them: of
 // processes that did not know of any, of other languages, and those that an operator's Retry has
-// made occupants again. It passes over instances that somebody has locked, so it is repeated as
-// long as signals are kept. It returns the queues of instances that it woke.
-func (s *Store) HandOver(ctx context.Context) (queues []string, err error) {
+// made occupants again. It passes over instances and signals that somebody has locked, so it is
+// repeated as long as signals are kept.
+func (s *Store) HandOver(ctx context.Context) (out Handed, err error) {
+	take := func(keys []string) error {
+		var woken []string
+		err := s.transaction(ctx, fastLock, s.stmt("take kept", takeKeptSQL, readQueues(&woken), keys))
+		if err == nil {
+			out.Queues = append(out.Queues, woken...)
+		}
+		return err
+	}
 	for after, n := "", keptMostKeys; n == keptMostKeys; {
 		var keys []string
 		read := func(rows pgx.Rows) error {
@@ -41,16 +55,22 @@ func (s *Store) HandOver(ctx context.Context) (queues []string, err error) {
 			return err
 		}
 		if err := s.transaction(ctx, fastLock, s.stmt("occupied keys", occupiedKeysSQL, read, after, keptMostKeys)); err != nil {
-			return queues, fmt.Errorf("look for occupants of kept signals: %w", err)
+			return out, fmt.Errorf("look for occupants of kept signals: %w", err)
 		}
 		if len(keys) == 0 {
 			continue
 		}
-		if err := s.transaction(ctx, fastLock, s.stmt("take kept", takeKeptSQL, readQueues(&queues), keys)); err != nil {
-			return queues, fmt.Errorf("hand kept signals over: %w", err)
+		err := take(keys)
+		if blames(err) {
+			var refused []Refused
+			refused, err = narrow(keys, take, func(key string, err error) Refused { return Refused{Key: key, Err: err} })
+			out.Refused = append(out.Refused, refused...)
+		}
+		if err != nil {
+			return out, fmt.Errorf("hand kept signals over: %w", err)
 		}
 	}
-	return queues, nil
+	return out, nil
 }
 
 // expireKept deletes what has expired.

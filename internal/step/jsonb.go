@@ -1,4 +1,4 @@
-package fsm
+package step
 
 import (
 	"bytes"
@@ -25,26 +25,31 @@ const (
 	maxExponent = 1_000_000_000
 )
 
-var errNotJSON = errors.New("not valid JSON")
+var (
+	// ErrNotJSON is the error for a text that is no JSON.
+	ErrNotJSON = errors.New("not valid JSON")
+	// ErrTooLarge is fsm.ErrTooLarge.
+	ErrTooLarge = errors.New("gendurable: over the limit")
+)
 
-// checkJSON returns an error if raw has more than limit bytes, or if Postgres would refuse it as
+// CheckJSON returns an error if raw has more than limit bytes, or if Postgres would refuse it as
 // jsonb.
-func checkJSON(raw json.RawMessage, limit int) error {
-	if err := checkJSONB(raw, limit); err != nil {
+func CheckJSON(raw json.RawMessage, limit int) error {
+	if err := CheckJSONB(raw, limit); err != nil {
 		return err
 	}
 	if !json.Valid(raw) {
-		return errNotJSON
+		return ErrNotJSON
 	}
 	return nil
 }
 
-// checkJSONB is checkJSON for JSON that is known to be valid, or is checked for that later.
+// CheckJSONB is CheckJSON for JSON that is known to be valid, or is checked for that later.
 //
 // Postgres stores 1e99999 as its hundred thousand digits, and returns them to every claim. So the
 // size of a number is the number of its digits without an exponent; otherwise a row could be stored
 // that is too large to be read again.
-func checkJSONB(raw json.RawMessage, limit int) error {
+func CheckJSONB(raw json.RawMessage, limit int) error {
 	if len(raw) > limit {
 		return fmt.Errorf("%d bytes, at most %d: %w", len(raw), limit, ErrTooLarge)
 	}
@@ -137,33 +142,34 @@ func checkNumber(text []byte) (int, error) {
 	if len(text) < maxScale && !bytes.ContainsAny(text, "eE") {
 		return len(text), nil
 	}
-	n := parseNumber(text)
+	n := ParseNumber(text)
 	whole := 1 // digits before the point, from the first that is not 0
-	if first := bytes.IndexAny(slices.Concat(n.whole, n.frac), "123456789"); first >= 0 {
-		whole = len(n.whole) + n.exponent - first
+	if first := bytes.IndexAny(slices.Concat(n.Whole, n.Frac), "123456789"); first >= 0 {
+		whole = len(n.Whole) + n.Exponent - first
 	}
-	scale := max(0, len(n.frac)-n.exponent)
-	if n.exponent >= maxExponent || n.exponent <= -maxExponent || whole > maxWhole || scale > maxScale {
+	scale := max(0, len(n.Frac)-n.Exponent)
+	if n.Exponent >= maxExponent || n.Exponent <= -maxExponent || whole > maxWhole || scale > maxScale {
 		return 0, fmt.Errorf("over the range of numeric: %d digits before and %d after the point", maxWhole, maxScale)
 	}
 	return max(1, whole) + scale, nil
 }
 
-type number struct {
-	negative    bool
-	whole, frac []byte // digits
-	exponent    int    // between -maxExponent and maxExponent
+// Number is a JSON number in its parts.
+type Number struct {
+	Negative    bool
+	Whole, Frac []byte // digits
+	Exponent    int    // between -maxExponent and maxExponent
 }
 
-// parseNumber splits a JSON number into its parts. Its result for any other text means nothing.
-func parseNumber(text []byte) (n number) {
-	text, n.negative = bytes.CutPrefix(text, []byte("-"))
+// ParseNumber splits a JSON number into its parts. Its result for any other text means nothing.
+func ParseNumber(text []byte) (n Number) {
+	text, n.Negative = bytes.CutPrefix(text, []byte("-"))
 	mantissa := text
 	if e := bytes.IndexAny(text, "eE"); e >= 0 {
 		mantissa = text[:e]
 		exponent, _ := strconv.Atoi(string(text[e+1:])) // if out of range, it is the nearest int
-		n.exponent = max(-maxExponent, min(exponent, maxExponent))
+		n.Exponent = max(-maxExponent, min(exponent, maxExponent))
 	}
-	n.whole, n.frac, _ = bytes.Cut(mantissa, []byte("."))
+	n.Whole, n.Frac, _ = bytes.Cut(mantissa, []byte("."))
 	return n
 }
