@@ -387,8 +387,8 @@ func (h *history) beats() bool {
 	return true
 }
 
-// takeLocked takes claims of a worker to be given back. The worker keeps those whose rows a stranger
-// has locked: nothing becomes of them.
+// takeLocked takes claims of a worker to be given back. The worker keeps those whose rows a
+// stranger has locked: nothing becomes of them.
 func (h *history) takeLocked(a *actor) []claim {
 	taken := h.take(a)
 	for _, c := range taken {

@@ -9,9 +9,9 @@ import (
 const KeptMost = 8 << 10
 
 // Redacted returns what the history and the audit may keep of a state or of the difference of two:
-// what redact leaves of it, or all of it if redact is nil. It returns nil if that is too long, or if
-// Postgres would refuse it as jsonb and fail what it goes with. redact is the host's code, and may
-// panic.
+// what redact leaves of it, or all of it if redact is nil. It returns nil if that is too long, or
+// if Postgres would refuse it as jsonb and fail what it goes with. redact is the host's code, and
+// may panic.
 func Redacted(redact func(machine string, text json.RawMessage) json.RawMessage, machine string, text json.RawMessage) json.RawMessage {
 	kept := text
 	if redact != nil {

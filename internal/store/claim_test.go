@@ -178,8 +178,8 @@ func TestTokensGrowWithEveryClaim(t *testing.T) {
 	require.EqualValues(t, 9, last, "drawn for claimed rows only")
 }
 
-// A release passes over a row that somebody has locked, names it, and gives the others back. It does
-// not name what was taken away before.
+// A release passes over a row that somebody has locked, names it, and gives the others back. It
+// does not name what was taken away before.
 func TestReleasePassesOverLockedRows(t *testing.T) {
 	b := newBench(t)
 	for range 4 {

@@ -62,8 +62,8 @@ func TestAHistoryAddsNoStatement(t *testing.T) {
 	require.Equal(t, 8, b.number(`SELECT count(*) FROM gendurable.history`))
 }
 
-// verbsRecorded fills the audit with many verbs of a bulk, and few of others. The statistics know the
-// bulk alone, as they do if somebody else comes after the last ANALYZE: by them, each criterion
+// verbsRecorded fills the audit with many verbs of a bulk, and few of others. The statistics know
+// the bulk alone, as they do if somebody else comes after the last ANALYZE: by them, each criterion
 // finds every row.
 func verbsRecorded(e explained) any {
 	e.exec(`DELETE FROM gendurable.history`)
