@@ -22,7 +22,7 @@ import (
 // looks are the exported methods of Admin and of Tx that are no verbs of an operator: they read, or
 // do what any program does.
 var looks = []string{
-	"Audit", "AllAudit", "Gates", "GateKeys", "PausedQueues", "Schedules", "AllSchedules", "Why", "Workers", // of Admin
+	"Audit", "AllAudit", "Gates", "GateKeys", "Load", "PausedQueues", "Schedules", "AllSchedules", "Why", "Workers", // of Admin
 	"Nudge", "RequireEnded", "Insert", "InsertMany", "GetOrInsert", "Signal", "SignalOrInsert", // of Tx
 }
 

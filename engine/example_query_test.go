@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent/instance"
@@ -184,16 +185,24 @@ func ExampleEngine_ChildCounts() {
 	// Output: 0 false <nil>
 }
 
-// What waits and executes, and who works.
+// What waits and executes, of each queue, and who works.
 func ExampleAdmin_Load() {
 	shop := openShop()
 	defer shop.close()
-	load, err := shop.eng.Admin().Load(context.Background())
-	for _, q := range load.Queues {
-		fmt.Println(q.Queue, q.Due, q.Delayed, q.Executing, q.Workers, q.PausedSince.IsZero())
+	ctx := context.Background()
+	later := checkout.New(order{ID: 42, Cents: 4200}).Queue("emails").After(time.Hour)
+	if _, err := shop.eng.Insert(ctx, later); err != nil {
+		fmt.Println(err)
+		return
 	}
-	fmt.Println(len(load.Workers), err)
+	load, err := shop.eng.Admin().Load(ctx)
+	for _, q := range load.Queues {
+		if q.Queue == "emails" {
+			fmt.Println(q.Due, q.Delayed, q.Executing, q.Workers, q.PausedSince.IsZero())
+		}
+	}
+	fmt.Println(err)
 	// Output:
-	// default 0 0 0 1 true
-	// 1 <nil>
+	// 0 1 0 0 true
+	// <nil>
 }
