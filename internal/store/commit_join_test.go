@@ -260,6 +260,26 @@ func TestReleaseBeforeEndsChildren(t *testing.T) {
 	require.Equal(t, "runnable", b.status(parent))
 }
 
+// A process of the release before wakes a parent by its last child, and leaves its timeout behind.
+// No poll takes that for an await that is over, nor does it hide one behind it.
+func TestPollPassesByATimeoutThatIsLeft(t *testing.T) {
+	b := newBench(t)
+	poll := func() store.Polled {
+		got, err := b.Poll(t.Context(), nil, nil, nil)
+		require.NoError(t, err)
+		return got
+	}
+	parent, kids := b.policedParent(1, &step.Join{Done: 1, Timeout: time.Hour})
+	require.True(t, poll().Awaits)
+	b.exec(`UPDATE gendurable.gen_durable SET await_deadline = now() - interval '1 s' WHERE id = $1`, parent)
+	b.endBefore(kids[0], true)
+	require.Equal(t, "runnable", b.status(parent))
+	require.Equal(t, 1, b.number(`SELECT count(await_deadline) FROM gendurable.gen_durable`))
+	require.False(t, poll().Awaits)
+	b.policedParent(1, &step.Join{Timeout: time.Hour})
+	require.Greater(t, poll().Deadline, 50*time.Minute)
+}
+
 // A stranger's parent is passed by, and those behind it are not.
 func TestRecountWaitsForNobody(t *testing.T) {
 	b := newBench(t)

@@ -16,7 +16,8 @@ import (
 // that are past, and of strays and of rounds with a rest to cancel the first. It returns the queue,
 // the µs until the queue is due (0 or less: now; NULL: nothing waits), whether an instance is over
 // its deadline, whether there is a stray, and whether a round has a rest to cancel. In the last
-// row, the queue is NULL and the µs are those until the next await times out.
+// row, the queue is NULL and the µs are those until the next await times out. It passes by a
+// timeout that a process of the release before has left when it woke a parent by its last child.
 //
 // $1 queues $2 machines
 const pollSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
@@ -48,7 +49,8 @@ CROSS JOIN LATERAL (
   WHERE (aside.f || '/' || aside.v) = ANY($2::text[])) a
 UNION ALL
 SELECT NULL, (SELECT (extract(epoch FROM g.await_deadline - (SELECT clock_timestamp())) * 1000000)::bigint
-  FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL ORDER BY g.await_deadline LIMIT 1),
+  FROM {s}.gen_durable g WHERE g.await_deadline IS NOT NULL AND coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false)
+  ORDER BY g.await_deadline LIMIT 1),
   (SELECT true FROM {s}.gen_durable x WHERE ` + overdueText + ` ORDER BY x.deadline LIMIT 1) IS NOT NULL,
   (SELECT true FROM {s}.gen_durable g WHERE g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 4
    ORDER BY g.queue, g.fsm, g.fsm_version, g.aside_step LIMIT 1) IS NOT NULL,
