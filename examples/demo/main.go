@@ -98,6 +98,12 @@ func demo(ctx context.Context, o options, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, closeAll(db, o, progress)) }()
 	progress.Say("schema %s is migrated, in %s", schema, db.Where())
+	address, end, err := serve(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	progress.Say("watch it at %s while it runs", address)
 
 	if o.wants("orders") {
 		if err := orders.Run(ctx, orders.Options{

@@ -35,6 +35,7 @@ func TestDemoKeepsResumesAndLeavesNothingBehind(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, demo(t.Context(), o, io.MultiWriter(&out, t.Output())))
 	require.Contains(t, out.String(), "killed (SIGKILL)")
+	require.Contains(t, out.String(), "watch it at http://127.0.0.1:")
 	require.Contains(t, out.String(), "the same totals")
 	require.Equal(t, 2, schemas())
 
