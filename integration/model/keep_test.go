@@ -104,6 +104,9 @@ func (h *history) meets() bool {
 	name := one(h, names, "name")
 	h.keep(s.Key, name, h.payload(), "", time.Hour)
 	h.insertUnknowing(s)
+	if h.rarely("awaits another") {
+		name = one(h, names, "name")
+	}
 	a := one(h, h.actors, "worker")
 	a.held = append(a.held, h.claim(&a.worker, s.Queue, 1000, wide)...)
 	for n, c := range a.held {
