@@ -45,6 +45,17 @@ const seatText = `(r.queue IS NOT NULL AND r.machine IS NULL AND r.step IS NULL 
 // worker that goes on to another step.
 var gateText = gateOf(`(r.run AND g.run_gate IS NULL OR NOT r.run AND NOT ` + seatText + `)`)
 
+// onlyText finds whether there is no more than one gate at which instances get in line, and which.
+const onlyText = `SELECT count(*) = 1 AS alone, min(r.name) AS name, min(r.queue) AS queue, min(r.machine) AS machine, min(r.step) AS step,
+    min(r.label) AS label, bool_or(r.run) AS run
+  FROM {s}.gates r WHERE NOT ` + seatText
+
+// onlyGateText is gateText beside a row o of onlyText. Where there is one gate only, a few
+// comparisons say whether it concerns the row, and nothing has to be put in order for each row.
+var onlyGateText = `CASE WHEN o.alone THEN CASE WHEN (NOT o.run OR g.run_gate IS NULL) AND coalesce(o.queue = g.queue, true)
+        AND coalesce(o.machine = g.fsm, true) AND coalesce(o.step = g.step, true) AND (o.label IS NULL OR g.labels ->> o.label IS NOT NULL)
+      THEN o.name || CASE WHEN o.label IS NULL THEN '' ELSE '/' || left(g.labels ->> o.label, 256) END END ELSE ` + gateText + ` END`
+
 // stepGateText is gateText of an instance that has begun.
 var stepGateText = gateOf(`NOT r.run AND NOT ` + seatText)
 

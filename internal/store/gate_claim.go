@@ -72,7 +72,10 @@ const allowText = `SELECT s.*, greatest(0, least(<limit>::bigint, coalesce(cardi
 // to claimSQL.
 var gatedChanges = []string{
 	`WITH RECURSIVE level(p, at, id)`, `WITH RECURSIVE allow AS MATERIALIZED (` + strings.ReplaceAll(allowText, "<limit>", "$5") + `),
+o AS MATERIALIZED (` + onlyText + `),
 level(p, at, id)`,
+	`SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level`, `SELECT r.* FROM (SELECT * FROM level WHERE level.id > 0) level CROSS JOIN o`,
+	`SELECT r.* FROM aside`, `SELECT r.* FROM aside CROSS JOIN o`,
 	`= ANY($4::text[]) AS known`, `= ANY($4::text[]) AS known` + gatedColumn,
 	`true AS known`, `true AS known` + gatedColumn,
 	`SELECT tid, id, partition_key, act, row_number()`, `SELECT tid, id, partition_key, act, gate, row_number()`,
@@ -89,7 +92,7 @@ level(p, at, id)`,
 
 // gatedColumn is, of row g, the gate at which it has to get in line first.
 var gatedColumn = `,
-      ` + gateText + ` AS gate`
+      ` + onlyGateText + ` AS gate`
 
 // gatedSettingsSQL is claimSettingsSQL behind these statements. It also returns the ids of the rows
 // that were claimed from lines.

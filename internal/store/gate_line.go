@@ -78,9 +78,10 @@ var lineSQL = strings.NewReplacer(
 	"<allow>", strings.ReplaceAll(allowText, "<limit>", "$4"),
 	"<debt>", debtOf("r.rate", "r.rate_per"), "<locked debt>", debtOf("w.rate", "w.rate_per"),
 	"<owes>", debtOf("r.total_rate", "r.total_rate_per"), "<pace>", strings.ReplaceAll(paceText, "<per>", "w.rate_per"),
-	"<inLine>", inLine, "<gate>", gateText, "<step gate>", stepGateText, "<head>", headOf("x.partition_key", "$1", "c.now"),
+	"<inLine>", inLine, "<gate>", onlyGateText, "<only>", onlyText, "<step gate>", stepGateText, "<head>", headOf("x.partition_key", "$1", "c.now"),
 ).Replace(`WITH RECURSIVE c AS MATERIALIZED (
   SELECT a.*, CASE WHEN $6::text = '' OR $7::int > 0 THEN $6::text ELSE $6::text || chr(1) END AS start FROM (<allow>) a),
+o AS MATERIALIZED (<only>),
 r AS MATERIALIZED (
   SELECT r.name, r.label, r.run, coalesce(r.places, r.total) AS places, r.rate, r.rate_per, r.rate_burst, r.cost_label, r.total_rate, r.total_rate_per, r.total_rate_burst,
     r.name = ANY(current_setting('gendurable.gates')::text[]) AND (r.total_rate IS NULL OR b.at IS NOT NULL OR e.key IS NULL) AS mine,
@@ -149,7 +150,7 @@ line AS MATERIALIZED (
       WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
         OR (SELECT h.id FROM <head> h) IS DISTINCT FROM x.id) THEN 6
       WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act
-  FROM key k CROSS JOIN c CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
+  FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
     SELECT g.ctid AS tid, g.id, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
       <gate> AS gate, CASE WHEN k.run THEN <step gate> END AS then_gate,
       CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
