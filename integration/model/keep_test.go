@@ -94,7 +94,7 @@ func (p *pair) insertUnknowing(s model.Spec) {
 
 // meets keeps a signal for a key that nobody has. An insert by a process that does not know of it
 // takes the key, and the instance parks on that signal, alone or beside children. Then it is handed
-// over.
+// over. Or a child takes the key, and the signal with it.
 func (h *history) meets() bool {
 	s := h.spec()
 	s.Key, s.Scope, s.Delay, s.At, s.PartitionKey, s.Label = one(h, keys[2:], "key"), model.ScopeLive, 0, model.Never, "", ""
@@ -103,7 +103,19 @@ func (h *history) meets() bool {
 	}
 	name := one(h, names, "name")
 	h.keep(s.Key, name, h.payload(), "", time.Hour)
+	if a := h.busy(); a != nil && h.flip("as a child") {
+		d := decision{claim: a.held[0], outcome: model.Outcome{Kind: model.ScheduleChildren, Step: steps[1], State: h.payload(), At: model.Never, Children: []model.Spec{s}}}
+		if h.model.Holds(&d.Claim) && !h.stuck(&d) {
+			a.held = append(a.held[1:], h.commit(true, d)...)
+			a.spend(d.claim)
+			return true
+		}
+	}
 	h.insertUnknowing(s)
+	if h.rarely("beyond its time") { // it came in time, so what was kept is still its own
+		h.advance(2 * time.Hour)
+		h.prune(retention, 1000)
+	}
 	if h.rarely("awaits another") {
 		name = one(h, names, "name")
 	}
