@@ -141,7 +141,7 @@ func (h *history) meets() bool {
 
 // keepMutants break kept signals.
 var keepMutants = []mutant{
-	{"what had expired is taken", "signal_keep.go", "WHERE k.key = t.key AND k.expires_at > t.inserted_at", "WHERE k.key = t.key"},
+	{"what had expired is taken", "signal_keep.go", "ON k.key = t.key AND k.expires_at > t.inserted_at", "ON k.key = t.key"},
 	{"who takes late takes nothing", "signal_keep.go", "AND k.expires_at > t.inserted_at", "AND k.expires_at > (SELECT now FROM c)"},
 	{"who takes does not wake", "signal_keep.go", "coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting", "false AS awaiting"},
 	{"who awaits children takes and sleeps", "signal_keep.go", "coalesce(g.status IN ('awaiting_signal', 'awaiting_children'), false) AS awaiting",
