@@ -159,7 +159,8 @@ func (p *process) pause(d time.Duration) bool {
 const statementTimeout = 75 * time.Second
 
 // patientMost is the maximum of consecutive failures of a read for which the rows themselves may be
-// to blame (they are damaged, or take too long). After that the failure is the step's error.
+// to blame (they are damaged, or take too long). After that the failure is the step's error. A lock
+// that somebody holds is not.
 const patientMost = 5
 
 // patiently repeats a step's read until ctx ends. It waits for a database that is away, since that
@@ -175,7 +176,7 @@ func (p *process) patiently(ctx context.Context, doing string, read func(ctx con
 			return err
 		}
 		switch {
-		case store.Classify(err) != store.FaultData && !store.MayNeverPass(err):
+		case store.Classify(err) != store.FaultData && !store.MayNeverPass(err), store.IsLockTimeout(err):
 			refused = 0
 		case refused == patientMost-1:
 			return err

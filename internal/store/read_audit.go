@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
 )
 
 // AuditFilter selects what verbs have changed. All criteria must hold; a zero one always holds.
@@ -41,7 +43,8 @@ type Audited struct {
 // fewest rows: it is the index that is read, and the other criteria filter. An
 // equality would leave the order to any index by time: statistics that know one actor only make
 // history_verbs look as good as history_actor, and it is read to its end for an actor who came
-// later. A range does not, and the order by the criterion, too, is that of one index alone.
+// later. A range does not, and the order by the criterion, too, is that of one index alone: without
+// a sort, it is the only plan.
 //
 // $1 kind $2 actor $3 subject $4 since $5 before $6 limit $7 instance
 const verbsText = `SELECT h.at, substr(h.kind, 7), h.actor, coalesce(h.reason, ''), coalesce(h.instance, 0), coalesce(h.fsm, ''),
@@ -90,7 +93,11 @@ func (s *Store) Verbs(ctx context.Context, f AuditFilter) (list []Audited, err e
 		instance = &f.Instance
 	}
 	args := []any{optional(kind), optional(f.Actor), optional(f.Subject), timeOf(f.Since), timeOf(f.Before), f.Limit, instance}
-	err = s.one(ctx, fastLock, "verbs", f.text(), func(rows pgx.Rows) error {
+	var stmts []entpgx.Stmt
+	if f.Instance == 0 {
+		stmts = append(stmts, s.stmt("unsorted", unsortedSQL, nil))
+	}
+	err = s.transaction(ctx, fastLock, append(stmts, s.stmt("verbs", f.text(), func(rows pgx.Rows) error {
 		for rows.Next() {
 			var a Audited
 			if err := rows.Scan(&a.At, &a.Verb, &a.Actor, &a.Reason, &a.Instance, &a.Machine, &a.Version, &a.Subject, &a.Before, &a.After); err != nil {
@@ -99,7 +106,7 @@ func (s *Store) Verbs(ctx context.Context, f AuditFilter) (list []Audited, err e
 			list = append(list, a)
 		}
 		return rows.Err()
-	}, args...)
+	}, args...))...)
 	if err != nil {
 		return nil, fmt.Errorf("list operators' verbs: %w", err)
 	}

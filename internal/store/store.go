@@ -115,7 +115,8 @@ const (
 	// unique index or the check of a foreign key can still make it wait for a stranger's transaction.
 	fastLock = "500ms"
 	// briefLock bounds the wait of an outcome that is committed alone for the correlation keys of its
-	// children. It is tried again soon, and other outcomes have their turn meanwhile.
+	// children, and that of a step's progress. It is tried again soon, and others have their turn
+	// meanwhile.
 	briefLock = "20ms"
 	// slowLock bounds the wait of statements that have to wait: deliveries, inserts, and steps' own
 	// transactions.
