@@ -223,11 +223,17 @@ func TestDeleteThatCancelsBesideClaimAndOutcome(t *testing.T) {
 		elsewhere, err := engine.New(engine.Config{Pool: s.pool})
 		require.NoError(t, err)
 
+		// Its own first claim, at the start, is over.
+		before, err := creation(client.Order, 9).SaveWith(t.Context(), s.eng, specOf)
+		require.NoError(t, err)
+		s.reaches(*before.InstanceID, fsm.StatusAwaitingSignal)
+
 		// Delete first, open; a claim passes the row by; the delete commits.
 		o, err := creation(client.Order, 1).SaveWith(t.Context(), elsewhere, specOf)
 		require.NoError(t, err)
 		tx, err := client.Tx(t.Context())
 		require.NoError(t, err)
+		t.Cleanup(func() { _ = tx.Rollback() }) // else a failure waits for the connection
 		require.NoError(t, tx.Order.DeleteOneID(1).ExecWith(t.Context(), s.eng))
 		beside, err := creation(client.Order, 2).SaveWith(t.Context(), s.eng, specOf)
 		require.NoError(t, err)

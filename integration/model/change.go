@@ -75,7 +75,7 @@ func (w *World) Migrate(id ID, from, to Machine, step, state string) bool {
 func (w *World) SetAside(claims []Claim, fault string) (released int) {
 	for n := range claims {
 		i := w.Get(claims[n].ID)
-		if !w.holdsLease(&claims[n]) || w.held[claims[n].ID] {
+		if !w.holdsLease(&claims[n]) {
 			continue
 		}
 		w.Release(claims[n : n+1])

@@ -119,8 +119,7 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 			o.Children = h.specs(3)
 		}
 		if n := len(o.Children); n > 0 && h.flip("policy") {
-			o.Policy = &model.Policy{Quorum: h.upTo(n+1, "quorum") - 1, Failures: h.upTo(n+1, "failures") - 1, Ends: h.upTo(n+1, "ends") - 1,
-				CancelRest: h.upTo(3, "rest") == 1}
+			o.Policy = &model.Policy{Quorum: h.upTo(n+1, "quorum") - 1, Failures: h.upTo(n+1, "failures") - 1, Ends: h.upTo(n+1, "ends") - 1}
 			if h.flip("or a signal") {
 				o.Names = []string{one(h, names, "name")}
 			}

@@ -38,7 +38,8 @@ func (w *World) History() []Happened {
 // Compare orders rows of the history.
 func (h Happened) Compare(other Happened) int {
 	return cmp.Or(cmp.Compare(h.At, other.At), cmp.Compare(h.Instance, other.Instance), cmp.Compare(h.Visit, other.Visit),
-		cmp.Compare(h.Attempt, other.Attempt), strings.Compare(h.Kind, other.Kind), strings.Compare(h.Error, other.Error))
+		cmp.Compare(h.Attempt, other.Attempt), strings.Compare(h.Kind, other.Kind), strings.Compare(h.Error, other.Error),
+		strings.Compare(h.Worker, other.Worker), strings.Compare(h.To, other.To))
 }
 
 // kinds are the names of outcomes in the history.

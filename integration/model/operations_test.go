@@ -66,9 +66,6 @@ const (
 // look, which sees the whole queue, the order must be that of the model. Otherwise each claim must
 // be one that the model allows. In any case no row may be missing in the end.
 func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
-	if p.gated {
-		p.refile(2)
-	}
 	p.logf("claim(%s, %q, %d, %s)", w.name, queue, limit, as)
 	params := store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit, Window: limit, Lease: lease}
 	if as == wide {
@@ -395,17 +392,7 @@ func (p *pair) release(w *worker, claims ...claim) {
 	got, err := p.Release(ctx, w.name, reals)
 	require.NoError(p, err)
 	p.miss(got.Missed)
-	p.requireLocked(models, got)
 	require.Equal(p, p.model.Release(models), got.Claims, "claims released")
-}
-
-// requireLocked expects that claims stay which hold, and whose rows a stranger has locked.
-func (p *pair) requireLocked(claims []model.Claim, got store.Released) {
-	var want []int64
-	for _, id := range p.model.Locked(claims) {
-		want = append(want, p.ids[id])
-	}
-	require.ElementsMatch(p, want, got.Locked, "claims whose rows are locked")
 }
 
 // crashLimits are the crash limits of the machines; 0 is unlimited.
@@ -469,30 +456,8 @@ func (p *pair) expire(most int) {
 		p.miss(got.Missed)
 		failed, found = append(failed, got.Failed...), len(got.Failed)
 	}
-	want := p.model.Expire(func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") })
+	want := p.model.Expire(func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") }, most)
 	require.Equal(p, want, p.ofRows(failed), "over their deadline")
-}
-
-// cancelRest cancels the children that no join waits for any more, and what these have spawned,
-// until a pass finds nothing.
-func (p *pair) cancelRest(most int) {
-	p.logf("cancelRest(%d)", most)
-	ctx, cancel := p.context()
-	defer cancel()
-	var cancelled []int64
-	for found := true; found; {
-		got, err := p.CancelRest(ctx, mark(), 0, most)
-		require.NoError(p, err)
-		require.Empty(p, got.Refused)
-		p.miss(got.Missed)
-		cancelled, found = append(cancelled, got.Cancelled...), len(got.Cancelled) > 0
-	}
-	var want []model.ID
-	for found := true; found; {
-		some := p.model.CancelRest()
-		want, found = append(want, some...), len(some) > 0
-	}
-	require.ElementsMatch(p, want, p.ofRows(cancelled), "not waited for")
 }
 
 // prune collects garbage, page by page, until none is left.
@@ -500,15 +465,14 @@ func (p *pair) prune(keep model.Retention, page int) {
 	p.logf("prune(%s, %d)", brief(keep), page)
 	ctx, cancel := p.context()
 	defer cancel()
-	var instances, tombstones, expired, forgotten int
+	var instances, tombstones int
 	// Instances go first. If an instance has to wait for its children's end in a sweep, it loses its
 	// excess tombstones in that sweep, and goes in the next, while the model has one sweep only.
 	for _, most := range []int{math.MaxInt32, keep.Tombstones} {
 		for {
-			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page, Gates: true})
+			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page})
 			require.NoError(p, err)
 			require.Empty(p, got.Refused)
-			expired, forgotten = expired+got.Expired, forgotten+got.GateKeys
 			if got.Instances+got.Tombstones == 0 {
 				break
 			}
@@ -517,8 +481,6 @@ func (p *pair) prune(keep model.Retention, page int) {
 	}
 	wantInstances, wantTombstones := p.model.Prune(keep)
 	require.Equal(p, []int{wantInstances, wantTombstones}, []int{instances, tombstones}, "instances and tombstones collected")
-	require.Equal(p, p.model.ExpireKept(), expired, "kept signals expired")
-	require.Equal(p, p.model.ForgetKeys(), forgotten, "keys of gates forgotten")
 }
 
 // sweep must find no key that stands still, since the engine's own statements have brought its next

@@ -89,8 +89,6 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 		}
 	})
 	w.join(ended...)
-	w.take(w.spawned)
-	w.spawned = nil
 	return applied
 }
 
@@ -229,7 +227,6 @@ func (w *World) spawn(i *Instance, e *Entry) {
 			i.Dropped = append(i.Dropped, Dropped{Index: n, Key: child.Key, Occupant: got.ID})
 		} else {
 			i.Pending++
-			w.spawned = append(w.spawned, child.Key)
 		}
 	}
 	if i.Join.Round == i.Round {

@@ -60,24 +60,23 @@ func at(m model.Moment) time.Time {
 // world is a database with the real store, on which histories run one after another.
 type world struct {
 	*store.Store
-	unknowing *store.Store // of a process that does not know of kept signals
-	pool      *pgxpool.Pool
-	line      *store.Line
-	stranger  *pgx.Conn
-	keeper    *pgx.Conn // of liveness locks
+	pool     *pgxpool.Pool
+	line     *store.Line
+	stranger *pgx.Conn
+	keeper   *pgx.Conn // of liveness locks
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	url := pgtest.Migrated(t)
-	_, err := pgtest.Pool(t, url).Exec(t.Context(), clockSQL+`ALTER TABLE gendurable.gen_durable ALTER inserted_at SET DEFAULT clock.clock_timestamp()`)
+	_, err := pgtest.Pool(t, url).Exec(t.Context(), clockSQL)
 	require.NoError(t, err)
 	pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
 		c.MaxConns = 1
 		c.ConnConfig.RuntimeParams["search_path"] = "clock, pg_catalog"
 		c.ConnConfig.RuntimeParams["timezone"] = "UTC"
 	})
-	w := &world{Store: store.New(entpgx.New(pool), schema), unknowing: store.New(entpgx.New(pool), schema), pool: pool}
+	w := &world{Store: store.New(entpgx.New(pool), schema), pool: pool}
 	w.line = w.Line()
 	w.stranger, err = pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
@@ -130,7 +129,7 @@ func newPair(t logger, w *world) *pair {
 		missed: map[string]bool{}, alive: map[string]bool{}, last: map[string]store.Place{}}
 	p.rollBack()
 	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.lost_claims, gendurable.gates,
-		gendurable.gate_keys, gendurable.kept_signals`)
+		gendurable.gate_keys`)
 	p.setClock()
 	p.declare()
 	p.record("")
@@ -218,7 +217,7 @@ func realCommit(o *model.Outcome) *step.Commit {
 		c.Result = []byte(o.Result)
 	}
 	if j := o.Policy; j != nil {
-		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At, Cancel: j.CancelRest}
+		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At}
 		c.Names, c.Timeout, c.At = nil, 0, time.Time{}
 	}
 	for n := range o.Children {

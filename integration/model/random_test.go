@@ -117,7 +117,6 @@ var possible = []struct {
 	{"prune", 1, func(h *history) bool { h.prune(retention, h.page()); return true }},
 	{"time out", 2, func(h *history) bool { h.timeOut(h.page()); return true }},
 	{"expire", 2, func(h *history) bool { h.expire(h.page()); return true }},
-	{"cancel rest", 2, func(h *history) bool { h.cancelRest(h.page()); return true }},
 	{"sweep", 1, (*history).sweeps},
 	{"fire", 1, func(h *history) bool { h.fire(); return true }},
 	{"stray", 1, (*history).strays},
@@ -133,9 +132,6 @@ var possible = []struct {
 	{"migrate", 1, (*history).migrates},
 	{"set aside", 2, (*history).setsAside},
 	{"recall", 2, (*history).recalls},
-	{"keep", 4, (*history).keeps},
-	{"meet kept", 1, (*history).meets},
-	{"hand over", 2, func(h *history) bool { h.handOver(); return true }},
 }
 
 var weighted = func() (all []int) {
@@ -170,7 +166,6 @@ func (h *history) end() {
 	h.reap(&h.actors[0].worker, 1000)
 	h.timeOut(1000)
 	h.expire(1000)
-	h.cancelRest(1000)
 	for _, q := range queues {
 		h.recall(&h.actors[0].worker, q, steps)
 		h.claim(&h.actors[0].worker, q, 1000, wide)
@@ -387,26 +382,23 @@ func (h *history) beats() bool {
 	return true
 }
 
-// takeLocked takes claims of a worker to be given back. The worker keeps those whose rows a
-// stranger has locked: nothing becomes of them.
-func (h *history) takeLocked(a *actor) []claim {
-	taken := h.take(a)
-	for _, c := range taken {
-		if h.model.Held(c.ID) {
-			a.held = append(a.held, c)
-		} else {
-			a.spend(c)
-		}
-	}
-	return taken
-}
-
 func (h *history) releases() bool {
 	a := h.busy()
 	if a == nil {
 		return false
 	}
-	h.release(&a.worker, h.takeLocked(a)...)
+	taken := h.take(a)
+	taken = slices.DeleteFunc(taken, func(c claim) bool {
+		if h.model.Held(c.ID) { // it would wait
+			a.held = append(a.held, c)
+		}
+		return h.model.Held(c.ID)
+	})
+	if len(taken) == 0 {
+		return false
+	}
+	h.release(&a.worker, taken...)
+	a.spend(taken...)
 	return true
 }
 

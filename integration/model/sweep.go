@@ -81,20 +81,25 @@ func (w *World) overdue(i *Instance) bool {
 func (w *World) Overdue() bool { return w.first(w.overdue) != nil }
 
 // Expire fails the instances that are over their deadline, whatever they wait for. say renders a
-// moment. All of them end at once: a parent among them does not wake for a child that is one, too.
-func (w *World) Expire(say func(Moment) string) (failed []ID) {
+// moment. They end in pages, the oldest deadline first. Those of a page end at once: a parent among
+// them does not wake for a child that is one, too.
+func (w *World) Expire(say func(Moment) string, most int) (failed []ID) {
 	late := w.Instances(func(i *Instance) bool { return w.overdue(i) && !w.stuck(i, true) })
-	for _, i := range late {
-		text := fmt.Sprintf("over its deadline of %s at step %s, %s", say(i.Expiry), i.Step, i.Status)
-		if i.Paused {
-			text += ", paused"
+	slices.SortStableFunc(late, func(a, b *Instance) int { return cmp.Compare(a.Expiry, b.Expiry) })
+	for page := range slices.Chunk(late, most) {
+		for _, i := range page {
+			text := fmt.Sprintf("over its deadline of %s at step %s, %s", say(i.Expiry), i.Step, i.Status)
+			if i.Paused {
+				text += ", paused"
+			}
+			w.remember(i, "deadline", text, "")
+			i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
+			w.swept(i, i, "deadline", text)
+			failed = append(failed, i.ID)
 		}
-		w.remember(i, "deadline", text, "")
-		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
-		w.swept(i, i, "deadline", text)
-		failed = append(failed, i.ID)
+		w.join(page...)
 	}
-	w.join(late...)
+	slices.Sort(failed)
 	return failed
 }
 

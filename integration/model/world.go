@@ -142,10 +142,9 @@ type Instance struct {
 	Seat     bool   // its claim has a place of its queue
 	RunPlace string // the key of the gate at which its run has a place, until it ends
 
-	Round   int64   // the visit at which the newest children join
-	Pending int     // the barrier: children of the round that have not ended
-	Join    Join    // of the newest round that has a policy
-	Losers  []int64 // rounds whose rest is to be cancelled when it does not wait for them, oldest first
+	Round   int64 // the visit at which the newest children join
+	Pending int   // the barrier: children of the round that have not ended
+	Join    Join  // of the newest round that has a policy
 	Dropped []Dropped
 }
 
@@ -202,10 +201,6 @@ type World struct {
 	debts     map[string]debt // by key of a gate
 	recorded  string          // the machine whose transitions the history keeps; "": none
 	history   []Happened
-	kept      []Kept // ascending ids
-	lastKept  int
-	born      map[ID]Moment // when each was inserted
-	spawned   []string      // keys of the children that the commit in progress has inserted
 }
 
 // Advance lets time pass.
