@@ -67,7 +67,8 @@ func accessOf(ctx context.Context) Access {
 //
 // The name in the request has to be this machine's, too: else a page of another site could have its
 // own name point here, and then ask as if it were ours. A proxy on this machine speaks for others,
-// so what it forwards is refused.
+// so what it forwards is refused, if a header says that it forwards. Without such a header it
+// cannot be told from a browser on this machine: put no proxy before a handler without Authorize.
 func Loopback(a Access) func(*http.Request) (Access, error) {
 	return func(r *http.Request) (Access, error) {
 		if local(r) {
@@ -80,10 +81,13 @@ func Loopback(a Access) func(*http.Request) (Access, error) {
 // local reports whether a request comes from this machine, is addressed to it, and took no detour.
 func local(r *http.Request) bool {
 	host, _, _ := net.SplitHostPort(r.RemoteAddr)
-	if !net.ParseIP(host).IsLoopback() || !namesLoopback(r.Host) {
+	if !net.ParseIP(host).IsLoopback() || !namesLoopback(r.Host) || !r.ProtoAtLeast(1, 1) { // nginx speaks 1.0 to servers, browsers do not
 		return false
 	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
+	for _, header := range []string{
+		"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server", "X-Real-Ip", "X-Client-Ip",
+		"True-Client-Ip", "Cf-Connecting-Ip", "Via",
+	} {
 		if r.Header.Get(header) != "" {
 			return false
 		}

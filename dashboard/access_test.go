@@ -53,6 +53,7 @@ func TestNothingIsOpenByDefault(t *testing.T) {
 		"another name":         {func(r *http.Request) { r.Host = "rebound.example.com" }, http.StatusForbidden},
 		"through a proxy":      {func(r *http.Request) { r.Header.Set("X-Forwarded-For", "192.0.2.1") }, http.StatusForbidden},
 		"through a standard":   {func(r *http.Request) { r.Header.Set("Forwarded", "for=192.0.2.1") }, http.StatusForbidden},
+		"as old proxies do":    {func(r *http.Request) { r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.0", 1, 0 }, http.StatusForbidden},
 		"no address, a socket": {func(r *http.Request) { r.RemoteAddr = "@" }, http.StatusForbidden},
 	} {
 		require.Equal(t, c.want, ask(t, h, http.MethodGet, "/healthz", c.change).StatusCode, name)

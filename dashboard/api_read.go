@@ -104,6 +104,16 @@ func apiReads() []apiRoute {
 		}, apiFilter...), (*server).apiInstances),
 		reading("/api/instances/{id}", "instance", "All of an instance: documents, why it does not run, its inbox, what happened to it.", nil,
 			(*server).apiInstance),
+		reading("/api/instances/{id}/graph", "graph", "The newest graph of nodes that an instance has made; empty to who may see some queues or machines only.", nil,
+			func(s *server, r *http.Request) (out engine.NodeGraph, err error) {
+				id, err := idOf(r)
+				if err != nil {
+					return out, err
+				}
+				b := &graphBody{ID: id}
+				err = s.drawGraph(r.Context(), b)
+				return b.Graph, err
+			}),
 		reading("/api/instances/{id}/{field}", "document", "A whole state or result.", nil, (*server).apiDocument),
 		reading("/api/audit", "audit", "What verbs have changed, newest first.", []apiParam{
 			{name: "verb", kind: "string", description: "Only this verb."},
@@ -123,7 +133,8 @@ func (s *server) apiOverview(r *http.Request) (out apiOverview, err error) {
 	}
 	o, _ := p.Body.(*overview)
 	out = apiOverview{
-		At: o.At, Complete: o.Complete, Counts: counted(o.All), Queues: apiQueuesOf(o.Queues), Workers: o.Workers, Lost: o.Lost, Slots: o.Slots,
+		At: o.At, Complete: o.Complete, Counts: counted(o.All), Hour: apiHourOf(o.Pulse), Queues: apiQueuesOf(o.Queues), Others: o.Others,
+		Workers: o.Workers, Lost: o.Lost, Slots: o.Slots,
 		Held: o.Held, Failures: engine.Failures{Looked: o.Looked, More: o.More},
 	}
 	for _, f := range o.Failures {
@@ -192,14 +203,11 @@ func (s *server) apiInstance(r *http.Request) (out apiDetail, err error) {
 	if err != nil {
 		return out, err
 	}
-	out = apiDetail{State: apiDocumentOf(b.State), Result: apiDocumentOf(b.Result), More: b.More, Cut: b.Cut}
+	out = apiDetail{State: apiDocumentOf(b.State), Result: apiDocumentOf(b.Result), Progress: apiDocumentOf(b.Progress), More: b.More, Cut: b.Cut}
 	if b.Row != nil {
 		out.Instance = new(apiRowOf(b.Row))
 	}
 	for _, c := range b.Causes {
-		if c.Worker != nil && !accessOf(r.Context()).everywhere() {
-			c.Worker = nil // it works for others, too
-		}
 		out.Causes = append(out.Causes, apiCause{c.Cause, c.Text})
 	}
 	for _, m := range b.Inbox {
@@ -213,8 +221,11 @@ func (s *server) apiInstance(r *http.Request) (out apiDetail, err error) {
 		})
 	}
 	for _, one := range b.Rounds {
-		out.Children = append(out.Children, apiRound(one))
+		for _, c := range one.Counts {
+			out.Children = append(out.Children, apiRound{one.Visit, c.Status, c.Count})
+		}
 	}
+	out.Ancestors = b.Ancestors
 	for _, v := range b.Verbs {
 		out.Verbs = append(out.Verbs, string(v.Verb))
 	}

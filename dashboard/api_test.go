@@ -235,6 +235,8 @@ func TestAPI(t *testing.T) {
 	gets[object](c, "run_now", at(later, "/run_now"), object{})
 	gets[object](c, "cancel", at(later, "/cancel"), object{"descendants": true, "reason": "no"})
 	gets[object](c, "retry", at(later, "/retry"), object{})
+	gets[object](c, "cancel", at(later, "/cancel"), object{})
+	gets[object](c, "restart", at(later, "/restart"), object{"reason": "again"})
 	visit = gets[struct{ Instance struct{ Visit int64 } }](c, "instance", at(later, ""), nil).Instance.Visit
 	gets[object](c, "pause", at(later, "/pause"), object{})
 	gets[object](c, "cancel", at(later, "/cancel"), object{})
@@ -256,9 +258,31 @@ func TestAPI(t *testing.T) {
 	c.refuses("pause_queue", "/api/verbs/pause_queue", object{"name": object{"wrong": 1}, "wrong": 1}, http.StatusBadRequest, "bad_input", "name")
 
 	// A plan changes nothing until it is applied.
+	born := gets[struct {
+		ID      string
+		Version int
+		Step    string
+	}](c, "insert", "/api/instances", object{
+		"machine": "shop", "queue": "orders", "state": object{"card": "5500"}, "key": "by the API", "labels": object{"by": "api"}, "at": time.Now().Add(time.Hour),
+	})
+	require.Equal(t, "start", born.Step)
+	require.Equal(t, 1, born.Version)
+	got, err := w.eng.Get(t.Context(), fsm.Key("by the API"))
+	require.NoError(t, err)
+	require.Equal(t, born.ID, fmt.Sprint(got.ID))
+	require.JSONEq(t, `{"card": "5500"}`, string(got.State))
+	require.Equal(t, map[string]string{"by": "api"}, got.Labels)
+	c.refuses("insert", "/api/instances", object{"machine": "shop", "queue": "orders", "key": "by the API"}, http.StatusConflict, "conflict", "")
+	c.refuses("insert", "/api/instances", object{"machine": "none"}, http.StatusBadRequest, "bad_input", "machine")
+	c.refuses("insert", "/api/instances", object{"machine": "shop", "version": 9}, http.StatusBadRequest, "bad_input", "machine")
+	c.refuses("insert", "/api/instances", object{"machine": "shop", "step": "nowhere"}, http.StatusBadRequest, "bad_input", "step")
+	c.refuses("insert", "/api/instances", object{"machine": "shop", "key": strings.Repeat("k", 600)}, http.StatusBadRequest, "bad_input", "key")
+
+	require.Empty(t, gets[struct{ Nodes []object }](c, "graph", "/api/instances/"+born.ID+"/graph", nil).Nodes)
 	type planned struct {
 		Token   string
 		Matched int64
+		Ended   time.Time
 		Applied *engine.Applied
 	}
 	plan := gets[planned](c, "make_plan", "/api/plans", object{"verb": "retry", "filter": object{"machine": "shop", "status": []string{"failed"}, "error": "declined"}})
@@ -267,7 +291,7 @@ func TestAPI(t *testing.T) {
 	gets[planned](c, "apply_plan", "/api/plans/"+plan.Token+"/apply", object{"reason": "again"})
 	require.Eventually(t, func() bool {
 		plan = gets[planned](c, "plan", "/api/plans/"+plan.Token, nil)
-		return plan.Applied != nil
+		return !plan.Ended.IsZero()
 	}, patience, 10*time.Millisecond)
 	require.EqualValues(t, 1, plan.Applied.Changed)
 	c.refuses("plan", "/api/plans/none", nil, http.StatusNotFound, "not_found", "")

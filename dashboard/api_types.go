@@ -27,7 +27,9 @@ type apiOverview struct {
 	At       time.Time            `json:"at"`       // of the counts
 	Complete bool                 `json:"complete"` // false: a newer count was cut off
 	Counts   map[fsm.Status]int64 `json:"counts"`
-	Queues   []apiQueue           `json:"queues"`
+	Hour     *apiHour             `json:"hour"`    // in all queues that may be seen; null as in a queue
+	Queues   []apiQueue           `json:"queues"`  // those in which most happens
+	Others   int                  `json:"others"`  // queues that are not among them
 	Workers  int                  `json:"workers"` // that are live
 	Lost     int                  `json:"lost"`    // that have gone silent within the hour
 	Slots    int                  `json:"slots"`
@@ -48,12 +50,29 @@ type apiQueue struct {
 	Name   string               `json:"name"`
 	Lag    time.Duration        `json:"lag_ns"`
 	Counts map[fsm.Status]int64 `json:"counts"`
+	Hour   *apiHour             `json:"hour"` // null: the access is of some machines only, and it is of all
+}
+
+// apiHour counts what happened in the last hour, or in less where too much happened to look at.
+type apiHour struct {
+	Inserted     int64         `json:"inserted"`
+	InsertedOver time.Duration `json:"inserted_over_ns"` // of how long that is
+	Ended        int64         `json:"ended"`
+	Failed       int64         `json:"failed"` // of them
+	EndedOver    time.Duration `json:"ended_over_ns"`
+}
+
+func apiHourOf(p *pulse) *apiHour {
+	if p == nil {
+		return nil
+	}
+	return &apiHour{p.In, p.InOver, p.Out, p.Failed, p.OutOver}
 }
 
 func apiQueuesOf(rows []*queueRow) []apiQueue {
 	out := make([]apiQueue, len(rows))
 	for n, q := range rows {
-		out[n] = apiQueue{q.QueueLoad, q.Name, q.Lag, counted(q.Counts)}
+		out[n] = apiQueue{q.QueueLoad, q.Name, q.Lag, counted(q.Counts), apiHourOf(q.Pulse)}
 		out[n].Queue = q.Name
 	}
 	return out
@@ -195,13 +214,16 @@ type apiDetail struct {
 	Instance *apiInstance `json:"instance"`
 	State    apiDocument  `json:"state"`
 	Result   apiDocument  `json:"result"`
-	Causes   []apiCause   `json:"causes"` // why it does not run now
-	Inbox    []apiSignal  `json:"inbox"`  // its first signals that are not consumed
-	More     bool         `json:"more"`   // of them
+	Progress apiDocument  `json:"progress"` // what its steps have published last
+	Causes   []apiCause   `json:"causes"`   // why it does not run now
+	Inbox    []apiSignal  `json:"inbox"`    // its first signals that are not consumed
+	More     bool         `json:"more"`     // of them
 	Timeline []apiEvent   `json:"timeline"`
 	Cut      bool         `json:"cut"`      // there is more in the history
 	Children []apiRound   `json:"children"` // a list with the field parent has them
-	Verbs    []string     `json:"verbs"`    // that apply to it now
+	// Ancestors are the parent's parents and the parent, which is the last.
+	Ancestors []engine.Relative `json:"ancestors"`
+	Verbs     []string          `json:"verbs"` // that apply to it now
 }
 
 type apiCause struct {
@@ -239,6 +261,7 @@ type apiEvent struct {
 }
 
 type apiRound struct {
+	Round  int64      `json:"round"` // the visit that joins them
 	Status fsm.Status `json:"status"`
 	Count  int64      `json:"count"`
 }

@@ -127,7 +127,7 @@ type apiPlanned struct {
 	At      time.Time       `json:"at"`
 	Begun   time.Time       `json:"begun,omitzero"` // left out: it was not applied
 	Ended   time.Time       `json:"ended,omitzero"` // left out: it is not over
-	Applied *engine.Applied `json:"applied"`        // null until it is over
+	Applied *engine.Applied `json:"applied"`        // so far; null: it was not applied
 	Fault   string          `json:"fault,omitempty"`
 }
 
@@ -139,6 +139,7 @@ type apiApply struct {
 
 func apiChanges() []apiRoute {
 	return []apiRoute{
+		changing("/api/instances", "insert", "Insert an instance of a machine of which a program has stored the definition.", (*server).apiInsertOne),
 		onInstance("cancel", "End an instance as failed.", func(in *apiCancel, form url.Values) {
 			form.Set("reason", in.Reason)
 			if in.Descendants {
@@ -146,6 +147,7 @@ func apiChanges() []apiRoute {
 			}
 		}),
 		onInstance("retry", "Run a failed instance again at the step in which it failed.", reasonOnly),
+		onInstance("restart", "Run again what has failed beneath an instance, and what was skipped for it.", reasonOnly),
 		onInstance("run_now", "Make an instance eligible now.", reasonOnly),
 		onInstance("pause", "Keep an instance from being claimed.", reasonOnly),
 		onInstance("resume", "End a pause.", reasonOnly),
@@ -248,13 +250,13 @@ func (s *server) apiPlan(r *http.Request) (out apiPlanned, err error) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	out = apiPlanned{
-		Token: token, Verb: one.verb.Verb, Matched: one.plan.Matched, At: one.at, Begun: one.begun, Ended: one.ended, Fault: one.fault,
+		Token: token, Verb: one.verb.Verb, Matched: one.matched, At: one.at, Begun: one.begun, Ended: one.ended, Fault: one.fault,
 	}
-	for n := range one.plan.Sample {
-		out.Sample = append(out.Sample, apiInstanceOf(&one.plan.Sample[n]))
+	for n := range one.sample {
+		out.Sample = append(out.Sample, apiInstanceOf(&one.sample[n]))
 	}
-	if !one.ended.IsZero() {
-		out.Applied = &one.applied
+	if !one.begun.IsZero() {
+		out.Applied = new(one.applied) // a copy: it may go on
 	}
 	return out, nil
 }

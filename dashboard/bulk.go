@@ -7,31 +7,61 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
 )
 
 const (
-	planAge   = 30 * time.Minute // how long a plan waits to be applied, and its outcome to be read
-	maxPlans  = 20
-	applyTime = 30 * time.Minute
+	planAge    = 30 * time.Minute // how long a plan waits to be applied, and its outcome to be read
+	maxPlans   = 20
+	maxPlanned = 3 * engine.MaxPlan // ids of all plans together, of 8 bytes each
+	applyTime  = 30 * time.Minute
 )
 
 // bulkVerb is a verb that can be planned here.
 type bulkVerb struct {
 	Verb engine.Verb
 	Name string
-	Says string // which instances it applies to
+	Says string       // which instances it applies to
+	Of   []fsm.Status // that they can have
 }
 
+var live = []fsm.Status{fsm.StatusRunnable, fsm.StatusExecuting, fsm.StatusAwaitingSignal, fsm.StatusAwaitingChildren}
+
 var bulkVerbs = []bulkVerb{
-	{engine.VerbRetry, "Retry", "failed ones"},
-	{engine.VerbRunNow, "Run now", "runnable ones that wait for a time"},
-	{engine.VerbPause, "Pause", "live ones that are not paused"},
-	{engine.VerbResume, "Resume", "paused ones"},
-	{engine.VerbCancel, "Cancel", "live ones"},
+	{engine.VerbRetry, "Retry", "failed ones", []fsm.Status{fsm.StatusFailed}},
+	{engine.VerbRunNow, "Run now", "runnable ones that wait for a time", []fsm.Status{fsm.StatusRunnable}},
+	{engine.VerbPause, "Pause", "live ones that are not paused", live},
+	{engine.VerbResume, "Resume", "paused ones", live},
+	{engine.VerbCancel, "Cancel", "live ones", live},
+}
+
+// leaves counts, by status, the instances that a filter selects and to which the verb cannot apply,
+// as far as the last count of all instances tells them apart. known is false if the filter asks for
+// more than that.
+func (v *bulkVerb) leaves(f engine.Filter, all []engine.Count) (left []statusCount, known bool) {
+	counted := engine.Filter{Machine: f.Machine, Version: f.Version, Step: f.Step, Queue: f.Queue, Status: f.Status, All: f.All}
+	if !reflect.DeepEqual(f, counted) {
+		return nil, false
+	}
+	by := map[fsm.Status]int64{}
+	for _, c := range all {
+		if (f.Machine == "" || c.Machine == f.Machine) && (f.Version == 0 || c.Version == f.Version) && (f.Step == "" || c.Step == f.Step) &&
+			(f.Queue == "" || c.Queue == f.Queue) && (len(f.Status) == 0 || slices.Contains(f.Status, c.Status)) && !slices.Contains(v.Of, c.Status) {
+			by[c.Status] += c.Count
+		}
+	}
+	for _, status := range statuses {
+		if by[status] > 0 {
+			left = append(left, statusCount{status, by[status]})
+		}
+	}
+	return left, true
 }
 
 // plans are what operators have planned and not yet applied, in this process. A plan names the
@@ -43,16 +73,20 @@ type plans struct {
 
 // planned is a plan and what became of it.
 type planned struct {
-	plan   *engine.Plan
-	verb   bulkVerb
-	form   string // the filter
-	access Access // whose it is: nobody else may apply it
-	at     time.Time
+	verb    bulkVerb
+	form    string        // the filter
+	filter  engine.Filter // the same
+	actor   string        // whose it is: nobody else may apply it
+	matched int64
+	sample  []fsm.RawInstance // without documents
+	left    []statusCount     // to which the verb cannot apply, by the last count
+	at      time.Time
 
 	mu      sync.Mutex
+	plan    *engine.Plan // nil once it is carried out: it holds the ids of all
 	begun   time.Time
 	ended   time.Time
-	applied engine.Applied
+	applied engine.Applied // so far
 	fault   string
 }
 
@@ -60,8 +94,11 @@ type planned struct {
 type planBody struct {
 	Token   string
 	Verb    bulkVerb
-	Plan    *engine.Plan
+	Sample  []fsm.RawInstance
+	Left    []statusCount // to which the verb cannot apply
 	Matched int64
+	Whole   bool // the access is of all queues and machines
+	Again   bool // it ended by a fault, and can go on
 	At      time.Time
 	Begun   time.Time
 	Ended   time.Time
@@ -71,31 +108,59 @@ type planBody struct {
 	Filter  []string
 }
 
+// Done is how many instances of a plan have been looked at.
+func (b *planBody) Done() int64 { return b.Applied.Changed + b.Applied.Skipped + b.Applied.Failed }
+
+// Percent is the part of them that is.
+func (b *planBody) Percent() int { return fraction(int(b.Done()), int(b.Matched)) }
+
+// keep stores a plan. Where there are too many, or they hold too many ids, it forgets the oldest
+// that is not being applied: a plan costs nothing to make anew.
 func (p *plans) keep(one *planned) (token string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil {
 		p.all = map[string]*planned{}
 	}
-	for token, old := range p.all {
-		if time.Since(old.at) > planAge && !old.running() {
-			delete(p.all, token)
+	for {
+		oldest, ids := p.oldest()
+		if len(p.all) < maxPlans && ids+one.matched <= maxPlanned {
+			break
 		}
-	}
-	if len(p.all) >= maxPlans {
-		return "", &misuse{http.StatusServiceUnavailable, "Too many plans wait to be applied.", "Apply or leave some of them: a plan is forgotten after half an hour."}
+		if oldest == "" {
+			return "", &misuse{http.StatusServiceUnavailable, "Too many plans are being applied.", "Wait until one of them has ended, and plan again."}
+		}
+		delete(p.all, oldest)
 	}
 	token = rand.Text()
 	p.all[token] = one
 	return token, nil
 }
 
-// of returns a plan to whom it belongs.
+// oldest forgets what is too old, and returns the oldest plan that is not being applied, if there
+// is one, and how many ids all plans hold.
+func (p *plans) oldest() (oldest string, ids int64) {
+	for token, one := range p.all {
+		running, holds := one.holds()
+		switch {
+		case running:
+		case time.Since(one.at) > planAge:
+			delete(p.all, token)
+			continue
+		case oldest == "" || one.at.Before(p.all[oldest].at):
+			oldest = token
+		}
+		ids += holds
+	}
+	return oldest, ids
+}
+
+// of returns a plan to whom it belongs, if their access still covers it.
 func (p *plans) of(ctx context.Context, token string) (*planned, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	one := p.all[token]
-	if one == nil || one.access.Actor != accessOf(ctx).Actor {
+	if access := accessOf(ctx); one == nil || one.actor != access.Actor || !access.holds(one.filter) {
 		return nil, &misuse{
 			http.StatusNotFound, "There is no such plan, or no longer.",
 			"A plan is kept for half an hour, by the process that made it. Plan again from the list of instances.",
@@ -104,10 +169,14 @@ func (p *plans) of(ctx context.Context, token string) (*planned, error) {
 	return one, nil
 }
 
-func (p *planned) running() bool {
+// holds reports whether a plan is being applied, and how many ids it keeps.
+func (p *planned) holds() (running bool, ids int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.begun.IsZero() && p.ended.IsZero()
+	if p.plan != nil {
+		ids = p.matched
+	}
+	return !p.begun.IsZero() && p.ended.IsZero(), ids
 }
 
 // plan makes a plan of a filter and a verb. It changes nothing.
@@ -134,7 +203,7 @@ func (s *server) plan(r *http.Request) (string, *page, error) {
 			http.StatusForbidden, "This filter selects more than your access covers.", "Select one of your queues, and one of your machines where these are named.",
 		}
 	}
-	one := &planned{form: form.Encode(), access: accessOf(ctx), at: time.Now()}
+	one := &planned{form: form.Encode(), filter: f, actor: accessOf(ctx).Actor, at: time.Now()}
 	for _, v := range bulkVerbs {
 		if string(v.Verb) == r.PostForm.Get("verb") {
 			one.verb = v
@@ -143,15 +212,21 @@ func (s *server) plan(r *http.Request) (string, *page, error) {
 	if one.verb.Verb == "" {
 		return "", nil, &misuse{http.StatusBadRequest, "Which verb?", "Choose one, and plan again."}
 	}
-	done, err := s.weigh(ctx)
+	one.plan, err = within(ctx, s.turns.heavy, func(ctx context.Context) (*engine.Plan, error) {
+		return s.engine.Admin().Bulk(ctx, one.verb.Verb, f)
+	})
 	if err != nil {
 		return "", nil, err
 	}
-	one.plan, err = s.engine.Admin().Bulk(ctx, one.verb.Verb, f)
-	done()
+	one.matched, one.sample = one.plan.Matched, one.plan.Sample
+	for n := range one.sample {
+		one.sample[n].State, one.sample[n].Result, one.sample[n].Progress = nil, nil, nil
+	}
+	counts, err := s.counts(ctx)
 	if err != nil {
 		return "", nil, err
 	}
+	one.left, _ = one.verb.leaves(f, counts.Counts)
 	token, err := s.plans.keep(one)
 	if err != nil {
 		return "", nil, err
@@ -167,8 +242,9 @@ func (s *server) planPage(r *http.Request) (string, *page, error) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	b := &planBody{
-		Token: r.PathValue("token"), Verb: one.verb, Plan: one.plan, Matched: one.plan.Matched, At: one.at, Begun: one.begun, Ended: one.ended,
-		Applied: one.applied, Fault: one.fault, Back: "instances?" + one.form,
+		Token: r.PathValue("token"), Verb: one.verb, Sample: one.sample, Left: one.left, Matched: one.matched, At: one.at, Begun: one.begun, Ended: one.ended,
+		Applied: one.applied, Fault: one.fault, Back: "instances?" + one.form, Whole: accessOf(r.Context()).everywhere(),
+		Again: !one.ended.IsZero() && one.plan != nil,
 	}
 	form, _ := url.ParseQuery(one.form) // as it was encoded
 	for _, field := range filterFields {
@@ -192,31 +268,49 @@ func (s *server) apply(r *http.Request) (string, *page, error) {
 	if err := r.ParseForm(); err != nil {
 		return "", nil, formFault(err)
 	}
+	descend := r.PostForm.Get("descendants") != "" && one.verb.Verb == engine.VerbCancel
+	if descend {
+		if err := mayDescend(r.Context()); err != nil {
+			return "", nil, err
+		}
+	}
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	here := &elsewhere{"../" + r.PathValue("token")}
-	if !one.begun.IsZero() {
+	if one.plan == nil || !one.begun.IsZero() && one.ended.IsZero() {
 		return "", nil, here // twice clicked
 	}
-	one.begun = time.Now()
-	options := []engine.VerbOption{engine.Reason(r.PostForm.Get("reason"))}
-	if r.PostForm.Get("descendants") != "" && one.verb.Verb == engine.VerbCancel {
+	one.begun, one.ended, one.applied, one.fault = time.Now(), time.Time{}, engine.Applied{}, ""
+	options := []engine.VerbOption{engine.Reason(r.PostForm.Get("reason")), engine.Watching(one.goes)}
+	if descend {
 		options = append(options, engine.Descendants())
 	}
-	ctx := context.WithoutCancel(r.Context())
-	go func() {
-		limited, cancel := context.WithTimeout(ctx, applyTime)
-		defer cancel()
-		applied, err := one.plan.Apply(limited, options...)
-		s.shared.forget()
-		one.mu.Lock()
-		defer one.mu.Unlock()
-		one.applied, one.ended = applied, time.Now()
-		if err != nil {
-			_, text, _ := explain(err)
-			one.fault = fmt.Sprintf("%s %s", text, cut(err.Error(), 500))
-			s.log.Warn("dashboard: apply a plan", slog.String("verb", string(one.verb.Verb)), slog.Any("error", err))
-		}
-	}()
+	go s.carryOut(context.WithoutCancel(r.Context()), one, one.plan, options)
 	return "", nil, here
+}
+
+// goes notes how far a plan is.
+func (p *planned) goes(applied engine.Applied) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.applied = applied
+}
+
+// carryOut applies a plan. One that a fault has ended can be applied again, and then does the rest.
+func (s *server) carryOut(ctx context.Context, one *planned, plan *engine.Plan, options []engine.VerbOption) {
+	limited, cancel := context.WithTimeout(ctx, applyTime)
+	defer cancel()
+	applied, err := within(limited, s.turns.bulk, func(ctx context.Context) (engine.Applied, error) { return plan.Apply(ctx, options...) })
+	s.shared.forget()
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	one.applied, one.ended = applied, time.Now()
+	if err == nil || applied.Changed+applied.Skipped+applied.Failed >= plan.Matched {
+		one.plan = nil
+	}
+	if err != nil {
+		_, text, _ := explain(err)
+		one.fault = fmt.Sprintf("%s %s", text, cut(err.Error(), 500))
+		s.log.Warn("dashboard: apply a plan", slog.String("verb", string(one.verb.Verb)), slog.Any("error", err))
+	}
 }

@@ -71,6 +71,7 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 		ctx, cancel := context.WithTimeout(r.Context(), s.Timeout)
 		defer cancel()
 		ctx = context.WithValue(ctx, accessKey{}, access)
+		ctx = withRoom(ctx)
 		if access.Actor != "" {
 			ctx = engine.WithActor(ctx, access.Actor)
 		}

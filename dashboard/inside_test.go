@@ -4,13 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
@@ -119,17 +126,155 @@ func TestErrorsAreNotShared(t *testing.T) {
 	require.LessOrEqual(t, len(s.answers), maxShared)
 }
 
+// A read that panics is an error of who asked, and not the end of the program.
+func TestAReadThatPanicsIsAnError(t *testing.T) {
+	t.Parallel()
+	var s shared
+	_, _, err := once(t.Context(), &s, "counts", time.Hour, time.Hour, func(context.Context) (int, error) { panic("a fault") })
+	require.ErrorContains(t, err, "a fault")
+}
+
+// What nobody may use any more is not kept, whoever asks next.
+func TestStaleAnswersAreForgotten(t *testing.T) {
+	t.Parallel()
+	var s shared
+	ask := func(key string, age time.Duration) {
+		_, _, err := once(t.Context(), &s, key, age, time.Hour, func(context.Context) (int, error) { return 1, nil })
+		require.NoError(t, err)
+	}
+	ask("old", time.Nanosecond)
+	ask("long", time.Hour)
+	ask("new", time.Hour)
+	require.Equal(t, []string{"long", "new"}, slices.Sorted(maps.Keys(s.answers)))
+}
+
+// All documents of a page share its room: what comes too late is named by its size.
+func TestAPageHasRoomForSoMuch(t *testing.T) {
+	t.Parallel()
+	s := &server{}
+	ctx := withRoom(context.WithValue(t.Context(), accessKey{}, Access{Level: Read}))
+	one, err := json.Marshal(strings.Repeat("x", maxShown-2))
+	require.NoError(t, err)
+	for range maxPageShown / maxShown {
+		require.NotNil(t, s.document(ctx, "m", "diff", one).Tree)
+	}
+	require.Equal(t, document{Large: maxShown}, s.document(ctx, "m", "diff", one))
+}
+
+// Whoever may see some queues learns nothing of the processes that work there.
+func TestCausesNameNoWorkerToOutsiders(t *testing.T) {
+	t.Parallel()
+	bound := context.WithValue(t.Context(), accessKey{}, Access{Level: Read, Queues: []string{"emails"}})
+	for _, kind := range []engine.CauseKind{engine.CauseRunning, engine.CauseLost} {
+		c := engine.Cause{Kind: kind, WorkerID: "w-17", Worker: &engine.Worker{Host: "secret-host", PID: 4711}}
+		row := causeOf(bound, c)
+		require.Nil(t, row.Worker)
+		require.NotContains(t, row.Text+row.WorkerID, "w-17")
+		require.NotContains(t, row.Text, "secret-host")
+		require.Contains(t, causeOf(t.Context(), c).Text, "secret-host")
+	}
+}
+
+// The oldest plan that is not being applied makes room, and a plan is of whose access covers it.
+func TestPlansAreBounded(t *testing.T) {
+	t.Parallel()
+	ctx := context.WithValue(t.Context(), accessKey{}, Access{Level: Operate, Actor: "ada"})
+	var p plans
+	var tokens []string
+	begun := time.Now()
+	for n := range maxPlans + 1 {
+		one := &planned{actor: "ada", filter: engine.Filter{Queue: "emails"}, at: begun.Add(time.Duration(n) * time.Millisecond)}
+		if n == 0 {
+			one.begun = begun // it is being applied
+		}
+		token, err := p.keep(one)
+		require.NoError(t, err)
+		tokens = append(tokens, token)
+	}
+	require.Len(t, p.all, maxPlans)
+	_, err := p.of(ctx, tokens[0])
+	require.NoError(t, err)
+	_, err = p.of(ctx, tokens[1])
+	require.Error(t, err)
+	for _, access := range []Access{{Level: Operate, Actor: "eve"}, {Level: Operate, Actor: "ada", Queues: []string{"payments"}}} {
+		_, err = p.of(context.WithValue(t.Context(), accessKey{}, access), tokens[0])
+		require.Error(t, err)
+	}
+	for _, one := range p.all {
+		one.begun = begun
+	}
+	_, err = p.keep(&planned{at: begun})
+	require.Error(t, err, "all are being applied")
+}
+
+func TestRatesAreDrawn(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 22, 12, 30, 30, 0, time.UTC)
+	minute := at.Truncate(time.Minute)
+	all := pulses(engine.Rates{At: at, InsertedSince: at.Add(-time.Hour), EndedSince: at.Add(-30 * time.Minute), Bins: []engine.RateBin{
+		{Queue: "a", At: minute, Inserted: 120, Ended: 30, Failed: 3}, {Queue: "a", At: minute.Add(-time.Hour), Inserted: 1},
+		{Queue: "b", At: minute.Add(-59 * time.Minute), Inserted: 60}, {Queue: "hidden", At: minute, Ended: 1000},
+	}}, func(queue string) bool { return queue != "hidden" })
+	require.Len(t, all, 3)
+	require.EqualValues(t, 181, all[""].In)
+	require.EqualValues(t, 120, all[""].Most())
+	require.Equal(t, []string{"3.0", "1.0", "0.1"}, []string{all[""].InRate(), all[""].OutRate(), all[""].FailedRate()})
+	require.Equal(t, chartWidth/2, all[""].Unknown())
+	require.Equal(t, "M591 64h8v20h-8z", all["a"].Ended())
+	require.Len(t, strings.Fields(all["a"].Inserted()), chartMinutes)
+	require.True(t, strings.HasPrefix(all["b"].Inserted(), "5.0,1.0 15.0,83.0 "), all["b"].Inserted())
+	require.Equal(t, "0", new(pulse).InRate())
+	require.Equal(t, "< 0.1", perMinute(1, time.Hour))
+}
+
+func TestWhoAcceptsGzip(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"gzip": true, "br, gzip;q=0.5": true, "gzip; q=0": false, "br": false, "": false, "xgzip": false, "gzip;q=x": false,
+	} {
+		require.Equal(t, want, acceptsGzip(http.Header{"Accept-Encoding": {text}}), text)
+	}
+}
+
+// A busy queue is on the overview, however many there are.
+func TestTheOverviewShowsWhereMostHappens(t *testing.T) {
+	t.Parallel()
+	o := &overview{}
+	for n := range overviewQueues + 10 {
+		o.Queues = append(o.Queues, &queueRow{Name: fmt.Sprintf("q%03d", n)})
+	}
+	o.Queues[overviewQueues+9].Due = 1
+	o.cut()
+	require.Len(t, o.Queues, overviewQueues)
+	require.Equal(t, 10, o.Others)
+	require.Equal(t, "q059", o.Queues[overviewQueues-1].Name)
+}
+
+func TestColumnsAreChosen(t *testing.T) {
+	t.Parallel()
+	names := func(form url.Values) (all []string) {
+		for _, c := range (&instancesBody{Form: form}).Shown() {
+			all = append(all, c.Name)
+		}
+		return all
+	}
+	usual := []string{"status", "machine", "key", "queue", "attempt", "inserted", "error"}
+	require.Equal(t, usual, names(nil))
+	require.Equal(t, usual, names(url.Values{"col": {"none of them"}}))
+	require.Equal(t, []string{"queue", "failure"}, names(url.Values{"col": {"failure", "queue"}}))
+}
+
 func TestHeavyReadsWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
-	s := &server{heavy: make(chan struct{}, 1)}
-	done, err := s.weigh(t.Context())
+	turn := newTurns(1).heavy
+	done, err := turn.take(t.Context())
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = s.weigh(ended)
+	_, err = turn.take(ended)
 	require.ErrorIs(t, err, context.Canceled)
 	done()
-	done, err = s.weigh(t.Context())
+	done, err = turn.take(t.Context())
 	require.NoError(t, err)
 	done()
 }

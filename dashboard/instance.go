@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,15 +18,12 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
-	"github.com/gendurable/gendurable/ent/signal"
 	"github.com/gendurable/gendurable/fsm"
 )
 
 // The most that an instance's page shows of each.
 const (
 	maxTimeline = 200
-	maxInbox    = 50
-	maxChildren = 50
 	maxShown    = 256 << 10 // bytes of a document; more is there to download
 )
 
@@ -35,18 +34,36 @@ type instanceBody struct {
 	Causes   []causeRow
 	State    document
 	Result   document
+	Progress document
 	Inbox    []message
 	More     bool // in the inbox
 	Timeline []event
 	Cut      bool // there is more in the history
-	Children []*ent.Instance
-	Rounds   []round
-	Verbs    []oneVerb
-	Machine  string
-	Version  int
-	Editable bool
-	Steps    []string
-	Trace    map[string]string
+	// Ancestors are those that may be seen, the farthest first.
+	Ancestors []engine.Relative
+	Rounds    []round // of children, the newest first
+	AtLeast   bool    // there may be more children than Rounds count
+	Verbs     []oneVerb
+	Machine   string
+	Version   int
+	Editable  bool
+	Steps     []string
+	Trace     map[string]string
+	// TraceLink leads to the trace, if Options.TraceLink knows where it is.
+	TraceLink string
+	Whole     bool // the access is of all queues and machines
+}
+
+// Statuses are those that children have.
+func (b *instanceBody) Statuses() (all []fsm.Status) {
+	for _, status := range statuses {
+		if slices.ContainsFunc(b.Rounds, func(r round) bool {
+			return slices.ContainsFunc(r.Counts, func(c statusCount) bool { return c.Status == status })
+		}) {
+			all = append(all, status)
+		}
+	}
+	return all
 }
 
 // ChildrenPath leads to all children.
@@ -60,14 +77,6 @@ func (b *instanceBody) MachinePath() string { return machinePath(b.Machine, b.Ve
 // Live reports whether it has not ended.
 func (b *instanceBody) Live() bool { return b.Row != nil && !b.Row.Status.Terminal() }
 
-// document is JSON as it may be seen.
-type document struct {
-	Tree   *node
-	Text   string // indented, for forms
-	Hidden bool   // there is something that may not be seen
-	Large  int    // bytes, if there is too much to show
-}
-
 // causeRow is a cause with links.
 type causeRow struct {
 	engine.Cause
@@ -79,7 +88,7 @@ type causeRow struct {
 
 // message is a signal in the inbox.
 type message struct {
-	*ent.Signal
+	engine.PendingSignal
 
 	Payload document
 }
@@ -94,10 +103,19 @@ type event struct {
 	Changed document
 	Before  document
 	After   document
+	Large   int // bytes of these that are too large to be shown
 }
 
-// round counts children by status.
+// round has the children that one visit joins. Counts is empty where the access is bounded: the
+// numbers would be of all.
 type round struct {
+	Visit  int64
+	Counts []statusCount
+	First  []engine.Relative
+	Rest   int64 // how many there are beside First
+}
+
+type statusCount struct {
 	Status fsm.Status
 	Count  int64
 }
@@ -128,57 +146,157 @@ func idOf(r *http.Request) (fsm.ID, error) {
 
 // row reads an instance that the access of ctx may see.
 func (s *server) row(ctx context.Context, id fsm.ID) (*ent.Instance, error) {
-	row, err := s.engine.Ent().Instance.Query().Where(instance.ID(id)).Only(ctx)
+	row, err := within(ctx, s.turns.light, s.engine.Ent().Instance.Query().Where(instance.ID(id)).Only)
 	if ent.IsNotFound(err) || err == nil && !accessOf(ctx).sees(row.Queue, row.Machine) {
 		return nil, engine.ErrNotFound
 	}
 	return row, err
 }
 
-// about reads all that the page shows of an instance. One that is gone still has its history.
+// portrait is what the database has about an instance, before an access decides what of it may be
+// seen. Nobody changes it: all who look at the instance share it.
+type portrait struct {
+	row       *ent.Instance // nil: it is gone
+	causes    []engine.Cause
+	relations engine.Relations
+	past      []engine.Transition // the newest first
+	cut       bool                // there are older ones
+}
+
+// size is about how many bytes the portrait holds.
+func (p *portrait) size() int {
+	n := 64 << 10
+	if p.row != nil {
+		n += len(p.row.State) + len(p.row.Result) + len(p.row.Progress) + len(p.row.Errors)
+	}
+	for i := range p.relations.Inbox {
+		n += len(p.relations.Inbox[i].Payload)
+	}
+	for i := range p.past {
+		n += len(p.past[i].Diff) + len(p.past[i].Before) + len(p.past[i].After)
+	}
+	return n
+}
+
+// portrait reads all about an instance, for all who look at it within an interval. One that is gone
+// still has its history.
+func (s *server) portrait(ctx context.Context, id fsm.ID) (*portrait, error) {
+	return light(ctx, s, fmt.Sprintf("instance %d", id), func(ctx context.Context) (p *portrait, err error) {
+		p = &portrait{}
+		p.row, p.causes, err = s.engine.Admin().Examine(ctx, id)
+		if err != nil && !errors.Is(err, engine.ErrNotFound) {
+			return nil, err
+		}
+		if p.row != nil {
+			if p.relations, err = s.engine.Admin().Relations(ctx, id); err != nil {
+				return nil, err
+			}
+		}
+		for t, err := range s.engine.HistoryBack(ctx, id, maxPageShown) {
+			if err != nil {
+				return nil, err
+			}
+			if p.cut = len(p.past) == maxTimeline; p.cut {
+				break
+			}
+			p.past = append(p.past, t)
+		}
+		if p.row == nil && len(p.past) == 0 {
+			return nil, engine.ErrNotFound
+		}
+		return p, nil
+	})
+}
+
+// about has all that the page shows of an instance. Of one that is gone nobody knows in which queue
+// it was, so who may see some only sees nothing of it.
 func (s *server) about(ctx context.Context, id fsm.ID) (*instanceBody, error) {
-	b := &instanceBody{ID: id}
-	row, err := s.row(ctx, id)
-	if err != nil && (!errors.Is(err, engine.ErrNotFound) || !accessOf(ctx).everywhere()) {
+	p, err := s.portrait(ctx, id)
+	if err != nil {
 		return nil, err
 	}
-	b.Row = row
-	if err := s.timeline(ctx, b); err != nil {
-		return nil, err
+	row, access := p.row, accessOf(ctx)
+	if row == nil && !access.everywhere() || row != nil && !access.sees(row.Queue, row.Machine) {
+		return nil, engine.ErrNotFound
 	}
+	b := &instanceBody{ID: id, Row: row, Whole: access.everywhere()}
 	if row == nil {
+		s.timeline(ctx, b, p)
 		for n := range b.Timeline {
-			b.Machine, b.Version = cmp.Or(b.Timeline[n].Machine, b.Machine), cmp.Or(b.Timeline[n].Version, b.Version)
+			b.Machine, b.Version = cmp.Or(b.Machine, b.Timeline[n].Machine), cmp.Or(b.Version, b.Timeline[n].Version)
 		}
 		return b, nil
 	}
 	b.Machine, b.Version, b.Trace = row.Machine, row.Version, row.Trace
-	state := s.decoded(row.State)
-	b.State = s.document(ctx, row.Machine, "state", state)
+	b.TraceLink = s.traceLink(row.Trace)
+	b.State = s.document(ctx, row.Machine, "state", s.decoded(row.State))
 	b.Result = s.document(ctx, row.Machine, "result", s.decoded(row.Result))
+	b.Progress = s.document(ctx, row.Machine, "progress", s.decoded(row.Progress))
 	// A state that is shown otherwise than it is must not be stored as it is shown.
-	b.Editable = b.State.Text != "" && row.Status != fsm.StatusDone && row.Status != fsm.StatusExecuting &&
-		string(s.visible(ctx, row.Machine, "state", state)) == string(row.State)
-	causes, err := s.engine.Admin().Why(ctx, id)
-	if err != nil {
-		return nil, err
+	b.Editable = b.State.Text != "" && row.Status != fsm.StatusDone && row.Status != fsm.StatusExecuting && s.shownWhole(ctx, row)
+	for _, c := range p.causes {
+		b.Causes = append(b.Causes, causeOf(ctx, c))
 	}
-	for _, c := range causes {
-		b.Causes = append(b.Causes, causeRow{c, string(c.Kind), c.String(), c.IDs})
-	}
-	if err := s.family(ctx, b); err != nil {
-		return nil, err
-	}
-	if err := s.inbox(ctx, b); err != nil {
-		return nil, err
-	}
-	if accessOf(ctx).Level >= Operate {
+	b.family(ctx, &p.relations)
+	s.inbox(ctx, b, &p.relations)
+	s.timeline(ctx, b, p)
+	if access.Level >= Operate {
 		b.Verbs = verbsFor(row)
-		b.Steps, err = s.stepsOf(ctx, row)
+		if rewinds(row) {
+			b.Steps, err = s.stepsOf(ctx, row)
+		}
 	}
 	return b, err
 }
 
+// traceLink is where Options.TraceLink says that a trace is. What is no address of the web is left
+// out: it comes from what an instance holds.
+func (s *server) traceLink(trace map[string]string) (link string) {
+	if s.TraceLink == nil || len(trace) == 0 {
+		return ""
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			s.log.Error("dashboard: Options.TraceLink panicked", slog.Any("panic", fault))
+			link = ""
+		}
+	}()
+	link = s.TraceLink(maps.Clone(trace))
+	if u, err := url.Parse(link); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return ""
+	}
+	return link
+}
+
+// causeOf describes a cause. Whoever may see some queues or machines only learns nothing of the
+// process that executes the instance: it works for others, too.
+func causeOf(ctx context.Context, c engine.Cause) causeRow {
+	if accessOf(ctx).everywhere() {
+		return causeRow{c, string(c.Kind), c.String(), c.IDs}
+	}
+	c.Worker, c.WorkerID = nil, ""
+	text := c.String()
+	switch c.Kind { //nolint:exhaustive // the others name no worker
+	case engine.CauseRunning:
+		text = "it is running"
+	case engine.CauseLost:
+		text = "its lease has ended: the next reaper lets it run again"
+	}
+	return causeRow{c, string(c.Kind), text, c.IDs}
+}
+
+// shownWhole reports whether the state is shown exactly as it is stored.
+func (s *server) shownWhole(ctx context.Context, row *ent.Instance) bool {
+	return string(s.visible(ctx, row.Machine, "state", s.decoded(row.State))) == string(row.State)
+}
+
+// rewinds reports whether an instance may go back to an earlier step. A node of a graph may not
+// once it has failed, nor while it waits for other nodes.
+func rewinds(row *ent.Instance) bool {
+	return row.Status != fsm.StatusExecuting && row.Status != fsm.StatusDone && (row.Node == nil || row.Status != fsm.StatusFailed && row.Visit > 0)
+}
+
+// stepsOf lists the steps from which an instance may have come to its step, and that step.
 func (s *server) stepsOf(ctx context.Context, row *ent.Instance) (names []string, err error) {
 	stored, err := s.definitions(ctx)
 	for _, d := range stored {
@@ -202,43 +320,20 @@ func (s *server) decoded(stored json.RawMessage) json.RawMessage {
 	return plain
 }
 
-func (s *server) document(ctx context.Context, machine, field string, v json.RawMessage) document {
-	if len(v) == 0 || string(v) == "null" {
-		return document{}
-	}
-	shown := s.visible(ctx, machine, field, v)
-	switch {
-	case len(shown) == 0:
-		return document{Hidden: true}
-	case len(shown) > maxShown:
-		return document{Large: len(shown)}
-	}
-	return document{Tree: tree(shown), Text: indented(shown)}
-}
-
-// timeline reads the history, and the errors of attempts, which are there without a history, too.
-func (s *server) timeline(ctx context.Context, b *instanceBody) error {
-	for t, err := range s.engine.History(ctx, b.ID) {
-		if err != nil {
-			if b.Row != nil && errors.Is(err, engine.ErrNotFound) {
-				break // it ended and was collected in between
-			}
-			return err
-		}
-		if len(b.Timeline) == maxTimeline {
-			b.Cut = true
-			break
-		}
+// timeline has the newest rows of the history, and the errors of attempts, which are there without
+// a history, too. The newest is first.
+func (s *server) timeline(ctx context.Context, b *instanceBody, p *portrait) {
+	b.Cut = p.cut
+	for _, t := range p.past {
 		b.Timeline = append(b.Timeline, s.event(ctx, t))
 	}
-	if b.Row == nil || len(b.Row.Errors) == 0 {
-		return nil
+	if b.Row == nil {
+		return
 	}
-	failed, err := s.engine.Errors(ctx, b.ID)
-	if err != nil && !errors.Is(err, engine.ErrNotFound) {
-		return err
-	}
-	for _, e := range failed {
+	for _, e := range engine.ErrorsIn(b.Row) {
+		if b.Cut && e.At.Before(b.Timeline[len(b.Timeline)-1].At) {
+			continue // the history may have it, further back
+		}
 		known := slices.ContainsFunc(b.Timeline, func(t event) bool {
 			return t.Visit == e.Visit && t.Attempt == e.Attempt && t.Error != ""
 		})
@@ -250,52 +345,80 @@ func (s *server) timeline(ctx context.Context, b *instanceBody) error {
 		}
 	}
 	slices.SortStableFunc(b.Timeline, func(a, c event) int { return c.At.Compare(a.At) })
-	return nil
 }
 
 func (s *server) event(ctx context.Context, t engine.Transition) event {
 	e := event{Transition: t, Title: strings.TrimPrefix(t.Kind, "admin.")}
 	e.Bad = t.Error != "" || t.Failure != ""
 	e.Changed = s.document(ctx, t.Machine, "diff", s.decoded(t.Diff))
-	e.Before = s.document(ctx, t.Machine, "before", t.Before)
-	e.After = s.document(ctx, t.Machine, "after", t.After)
+	e.Before = s.facts(ctx, t.Machine, "before", t.Before)
+	e.After = s.facts(ctx, t.Machine, "after", t.After)
+	if t.LeftOut > 0 && accessOf(ctx).Level >= Read {
+		e.Large = int(t.LeftOut)
+	}
+	for _, d := range []document{e.Changed, e.Before, e.After} {
+		e.Large += d.Large
+	}
 	return e
 }
 
-// family reads the children: how many are in which status, and the first of them.
-func (s *server) family(ctx context.Context, b *instanceBody) error {
-	if b.Row.Round == 0 && b.Row.ChildrenPending == 0 && b.Row.Status != fsm.StatusAwaitingChildren {
-		children, err := s.engine.Ent().Instance.Query().Where(instance.ParentID(b.ID)).Order(instance.ByID()).Limit(1).Exist(ctx)
-		if err != nil || !children {
-			return err
+// family has of the ancestors and children those that may be seen.
+func (b *instanceBody) family(ctx context.Context, r *engine.Relations) {
+	sees := func(x engine.Relative) bool { return accessOf(ctx).sees(x.Queue, x.Machine) }
+	for _, x := range slices.Backward(r.Ancestors) {
+		if sees(x) {
+			b.Ancestors = append(b.Ancestors, x)
 		}
 	}
-	query := s.engine.Ent().Instance.Query().Where(instance.ParentID(b.ID))
-	err := query.Clone().GroupBy(instance.FieldStatus).Aggregate(ent.Count()).Scan(ctx, &b.Rounds)
-	if err != nil {
-		return err
+	for _, x := range r.Children { // the newest round first
+		if n := len(b.Rounds); sees(x) && (n == 0 || b.Rounds[n-1].Visit != x.Round) {
+			b.Rounds = append(b.Rounds, round{Visit: x.Round})
+		}
+		if sees(x) {
+			last := &b.Rounds[len(b.Rounds)-1]
+			last.First = append(last.First, x)
+		}
 	}
-	slices.SortFunc(b.Rounds, func(a, c round) int {
-		return cmp.Compare(slices.Index(statuses, a.Status), slices.Index(statuses, c.Status))
-	})
-	b.Children, err = query.Order(instance.ByID()).Limit(maxChildren).Select(
-		instance.FieldID, instance.FieldMachine, instance.FieldVersion, instance.FieldStep, instance.FieldStatus, instance.FieldQueue,
-		instance.FieldCorrelationKey, instance.FieldLastError, instance.FieldPaused, instance.FieldParentRound,
-	).All(ctx)
-	access := accessOf(ctx)
-	b.Children = slices.DeleteFunc(b.Children, func(c *ent.Instance) bool { return !access.sees(c.Queue, c.Machine) })
-	return err
+	if !accessOf(ctx).everywhere() {
+		return
+	}
+	b.AtLeast = r.AtLeast
+	for _, c := range slices.Backward(r.Counts) {
+		n := slices.IndexFunc(b.Rounds, func(one round) bool { return one.Visit == c.Round })
+		if n < 0 { // too far back to list its children
+			n = len(b.Rounds)
+			b.Rounds = append(b.Rounds, round{Visit: c.Round})
+		}
+		b.Rounds[n].add(c)
+	}
+	for n := range b.Rounds {
+		b.Rounds[n].Rest -= int64(len(b.Rounds[n].First))
+	}
 }
 
-func (s *server) inbox(ctx context.Context, b *instanceBody) error {
-	all, err := s.engine.Ent().Signal.Query().Where(signal.TargetID(b.ID), signal.ConsumedAtIsNil()).Order(signal.ByID()).Limit(maxInbox + 1).All(ctx)
-	if b.More = len(all) > maxInbox; b.More {
-		all = all[:maxInbox]
+// add counts children of one machine; there may be several.
+func (r *round) add(c engine.ChildCount) {
+	r.Rest += c.Count
+	for n := range r.Counts {
+		if r.Counts[n].Status == c.Status {
+			r.Counts[n].Count += c.Count
+			return
+		}
 	}
-	for _, one := range all {
-		b.Inbox = append(b.Inbox, message{one, s.document(ctx, b.Machine, "payload", s.decoded(one.Payload))})
+	r.Counts = append(r.Counts, statusCount{c.Status, c.Count})
+}
+
+func (s *server) inbox(ctx context.Context, b *instanceBody, r *engine.Relations) {
+	b.More = r.More
+	for _, one := range r.Inbox {
+		shown := document{Large: int(one.Bytes)}
+		if one.Payload != nil {
+			shown = s.document(ctx, b.Machine, "payload", s.decoded(one.Payload))
+		} else if accessOf(ctx).Level < Read {
+			shown = document{Hidden: true}
+		}
+		b.Inbox = append(b.Inbox, message{one, shown})
 	}
-	return err
 }
 
 // download sends a state or result whole.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -27,11 +28,10 @@ const (
 type instancesBody struct {
 	Form     url.Values // the filter, as it was given
 	Rows     []fsm.RawInstance
+	Columns  []column // all that there are
 	Statuses []fsm.Status
 	Failures []fsm.Failure
-	Labels   []string // what the rows have, for suggestions
-	Machines []string
-	Queues   []string
+	Known    sample // for suggestions
 	Newer    string // links; "": there is no such page
 	Older    string
 	JSON     string
@@ -41,6 +41,41 @@ type instancesBody struct {
 	Verbs    []bulkVerb
 	Oldest   bool
 	Hidden   [][2]string // the filter again, for the form that plans
+}
+
+// column is what a list can show of an instance, beside its id.
+type column struct {
+	Name  string // in the address
+	Title string
+	Right bool // numbers
+	Usual bool // shown unless columns are chosen
+}
+
+// columns in the order in which they are shown.
+var columns = []column{
+	{"status", "Status", false, true}, {"machine", "Machine and step", false, true}, {"key", "Key and labels", false, true},
+	{"partition", "Partition key", false, false}, {"queue", "Queue", false, true}, {"priority", "Priority", true, false},
+	{"visit", "Visit", true, false}, {"attempt", "Attempt", true, true}, {"crashes", "Crashes", true, false}, {"inserted", "Inserted", false, true},
+	{"due", "Due", false, false}, {"deadline", "Deadline", false, false}, {"ended", "Ended", false, false}, {"failure", "Failed by", false, false},
+	{"error", "Error", false, true},
+}
+
+// Shown are the columns that the address names, or the usual ones.
+func (b *instancesBody) Shown() (all []column) {
+	for _, c := range columns {
+		if b.Shows(c.Name) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Shows reports whether a column is shown.
+func (b *instancesBody) Shows(name string) bool {
+	if chosen := slices.ContainsFunc(columns, func(c column) bool { return slices.Contains(b.Form["col"], c.Name) }); chosen {
+		return slices.Contains(b.Form["col"], name)
+	}
+	return slices.ContainsFunc(columns, func(c column) bool { return c.Name == name && c.Usual })
 }
 
 // Has reports whether a field of the form has a value.
@@ -137,15 +172,18 @@ func timeOf(text string, now time.Time) (time.Time, error) {
 }
 
 func (s *server) list(r *http.Request) (string, *page, error) {
-	b, err := s.listed(r)
+	b, err := s.listed(r, s.instances)
 	if err != nil {
+		return "", nil, err
+	}
+	if b.Known, err = s.sample(r.Context()); err != nil {
 		return "", nil, err
 	}
 	return "instances", &page{Title: "Instances", Section: "instances", Refresh: 1, Body: b}, nil
 }
 
 // listed reads the page of the list that a request asks for.
-func (s *server) listed(r *http.Request) (*instancesBody, error) {
+func (s *server) listed(r *http.Request, read func(context.Context, engine.Query) (engine.Page, error)) (*instancesBody, error) {
 	ctx := r.Context()
 	form := r.URL.Query()
 	f, err := filterOf(form, time.Now().Truncate(s.Refresh))
@@ -158,12 +196,12 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 			return nil, &misuse{http.StatusBadRequest, fmt.Sprintf("rows: %q, 1 to %d.", cut(text, 20), maxRows), "Correct this field."}
 		}
 	}
-	got, err := s.instances(ctx, q)
+	got, err := read(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	b := &instancesBody{
-		Form: form, Rows: got.Instances, Statuses: statuses, Failures: failureKinds, Oldest: q.OldestFirst, Verbs: bulkVerbs,
+		Form: form, Rows: got.Instances, Columns: columns, Statuses: statuses, Failures: failureKinds, Oldest: q.OldestFirst, Verbs: bulkVerbs,
 	}
 	b.Active = slices.ContainsFunc(filterFields, func(field string) bool { return strings.Join(form[field], "") != "" })
 	for _, field := range filterFields {
@@ -174,15 +212,6 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 		}
 	}
 	b.links(got.Next, f)
-	labels, machines, queues := map[string]bool{}, map[string]bool{}, map[string]bool{}
-	for n := range b.Rows {
-		i := &b.Rows[n]
-		machines[i.Machine], queues[i.Queue] = true, true
-		for name, value := range i.Labels {
-			labels[name+"="+value] = true
-		}
-	}
-	b.Labels, b.Machines, b.Queues = slices.Sorted(maps.Keys(labels)), slices.Sorted(maps.Keys(machines)), slices.Sorted(maps.Keys(queues))
 	return b, nil
 }
 
@@ -190,7 +219,7 @@ func (s *server) listed(r *http.Request) (*instancesBody, error) {
 // cursor is of exactly this filter, so ages become the times that they were.
 func (b *instancesBody) links(next string, f engine.Filter) {
 	base := url.Values{}
-	for _, field := range append([]string{"order", "rows"}, filterFields...) {
+	for _, field := range append([]string{"order", "rows", "col"}, filterFields...) {
 		for _, value := range b.Form[field] {
 			if value != "" {
 				base.Add(field, value)
@@ -232,7 +261,11 @@ func (b *instancesBody) links(next string, f engine.Filter) {
 
 // export sends a page of the list as a file.
 func (s *server) export(w http.ResponseWriter, r *http.Request) {
-	b, err := s.listed(r)
+	read := s.instances
+	if r.FormValue("format") != "csv" { // which has no documents
+		read = s.whole
+	}
+	b, err := s.listed(r, read)
 	if err != nil {
 		status, text, _ := explain(err)
 		s.refuse(w, r, status, text)

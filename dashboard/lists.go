@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent"
@@ -27,7 +28,11 @@ func (s *server) queues(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	load, err := s.load(ctx)
-	return "queues", &page{Title: "Queues", Section: "queues", Refresh: 1, Body: &queuesBody{s.queueRows(counts, load), counts.At}}, err
+	if err != nil {
+		return "", nil, err
+	}
+	rates, err := s.rates(ctx)
+	return "queues", &page{Title: "Queues", Section: "queues", Refresh: 1, Body: &queuesBody{queueRows(counts, load, rates), counts.At}}, err
 }
 
 type limitsBody struct {
@@ -54,7 +59,8 @@ func (s *server) limits(r *http.Request) (string, *page, error) {
 			return "", nil, &misuse{http.StatusNotFound, fmt.Sprintf("There is no limit %q.", cut(name, 100)), "The list of limits shows what there is."}
 		}
 		b.Open = &b.Gates[n]
-		if b.Keys, err = s.engine.Admin().GateKeys(ctx, name); err != nil {
+		b.Keys, err = light(ctx, s, "keys "+name, func(ctx context.Context) ([]engine.GateKey, error) { return s.engine.Admin().GateKeys(ctx, name) })
+		if err != nil {
 			return "", nil, err
 		}
 	}
@@ -69,7 +75,7 @@ type schedulesBody struct {
 func (s *server) schedules(r *http.Request) (string, *page, error) {
 	ctx := r.Context()
 	q := engine.ScheduleQuery{Limit: 100, After: r.FormValue("after")}
-	got, err := light(ctx, s, fmt.Sprintf("schedules %+v", q), func(ctx context.Context) (engine.SchedulePage, error) {
+	got, err := light(ctx, s, fmt.Sprintf("schedules %#v", q), func(ctx context.Context) (engine.SchedulePage, error) {
 		return s.engine.Admin().Schedules(ctx, q)
 	})
 	b := &schedulesBody{Next: got.Next}
@@ -132,11 +138,11 @@ func (s *server) audit(r *http.Request) (string, *page, error) {
 	if q.Before, err = timeOf(form.Get("before"), time.Now()); err != nil {
 		return "", nil, &misuse{http.StatusBadRequest, fmt.Sprintf("before: %q is no time.", cut(form.Get("before"), 40)), "Correct this field."}
 	}
-	got, err := light(ctx, s, fmt.Sprintf("audit %+v", q), func(ctx context.Context) (engine.AuditPage, error) {
+	got, err := light(ctx, s, fmt.Sprintf("audit %#v", q), func(ctx context.Context) (engine.AuditPage, error) {
 		return s.engine.Admin().Audit(ctx, q)
 	})
 	for _, e := range got.Entries {
-		b.Rows = append(b.Rows, auditRow{e, s.document(ctx, e.Machine, "before", e.Before), s.document(ctx, e.Machine, "after", e.After)})
+		b.Rows = append(b.Rows, auditRow{e, s.facts(ctx, e.Machine, "before", e.Before), s.facts(ctx, e.Machine, "after", e.After)})
 	}
 	if !got.Next.IsZero() {
 		form.Set("before", got.Next.UTC().Format(time.RFC3339Nano))
@@ -158,6 +164,9 @@ func (s *server) find(r *http.Request) (string, *page, error) {
 	if strings.Contains(text, "=") {
 		return "", nil, &elsewhere{"instances?" + query("label", text)}
 	}
+	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) { // Postgres has no such text
+		return "", nil, &misuse{http.StatusBadRequest, "This text cannot be searched for.", "It has bytes that are no characters."}
+	}
 	counts, err := s.counts(ctx)
 	if err != nil {
 		return "", nil, err
@@ -170,7 +179,7 @@ func (s *server) find(r *http.Request) (string, *page, error) {
 			return "", nil, &elsewhere{"instances?" + query("queue", text)}
 		}
 	}
-	row, err := s.engine.Ent().Instance.Query().Where(instance.CorrelationGuard(text)).Only(ctx)
+	row, err := within(ctx, s.turns.light, s.engine.Ent().Instance.Query().Where(instance.CorrelationGuard(text)).Only)
 	if err == nil && accessOf(ctx).sees(row.Queue, row.Machine) {
 		return "", nil, &elsewhere{"instances/" + strconv.FormatInt(int64(row.ID), 10)}
 	}

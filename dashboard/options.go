@@ -33,6 +33,9 @@ type Options struct {
 	// is "state", "result", "progress", "payload", "diff", "before" or "after". Nil, an error of JSON
 	// and a panic show nothing of it. A Show that is nil shows all.
 	Show func(machine, field string, v json.RawMessage) json.RawMessage
+	// TraceLink returns the address of a trace, of what an instance carries of it, like its
+	// "traceparent". Empty, or no address of http or https: there is no link. Nil: none.
+	TraceLink func(trace map[string]string) string
 	// Base is the path below which the handler is mounted, like "/ops", if nobody strips it before.
 	// Empty: the handler sees paths from "/" on, as behind http.StripPrefix. All links are relative,
 	// so a proxy may rewrite paths without saying so.

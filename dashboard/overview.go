@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -18,9 +19,11 @@ type overview struct {
 	All      tally
 	At       time.Time // of the counts
 	Complete bool
-	Queues   []*queueRow
-	Workers  int // that are live
-	Lost     int // that have gone silent within the hour
+	Queues   []*queueRow // those in which most happens
+	Others   int         // queues that are not among them
+	Pulse    *pulse      // of all queues; nil: it may not be seen
+	Workers  int         // that are live
+	Lost     int         // that have gone silent within the hour
 	Slots    int
 	Failures []failureRow
 	Looked   int64               // ended instances among which failures were looked for
@@ -39,7 +42,7 @@ type queueRow struct {
 	Name   string
 	Counts tally
 	Lag    time.Duration
-	Trend  string
+	Pulse  *pulse // nil: it may not be seen
 }
 
 // Busy is how many percent of the slots are taken.
@@ -74,7 +77,12 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	o.Queues = s.queueRows(counts, load)
+	rates, err := s.rates(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	o.Pulse = rates[""]
+	o.Queues = queueRows(counts, load, rates)
 	for _, w := range load.Workers {
 		if !w.Live {
 			o.Lost++
@@ -99,6 +107,7 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	}
 	o.Looked, o.More = failed.Looked, failed.More
 	o.warn()
+	o.cut()
 	return "overview", &page{Title: "Overview", Section: "overview", Refresh: 1, Body: o}, nil
 }
 
@@ -133,7 +142,7 @@ func (s *server) held(ctx context.Context, o *overview) error {
 }
 
 // queueRows joins the load of queues with what was counted in them.
-func (s *server) queueRows(counts engine.Counts, load engine.Load) []*queueRow {
+func queueRows(counts engine.Counts, load engine.Load, rates map[string]*pulse) []*queueRow {
 	rows := map[string]*queueRow{}
 	row := func(name string) *queueRow {
 		if rows[name] == nil {
@@ -153,10 +162,36 @@ func (s *server) queueRows(counts engine.Counts, load engine.Load) []*queueRow {
 		if !q.OldestDue.IsZero() {
 			q.Lag = max(0, load.At.Sub(q.OldestDue))
 		}
-		q.Trend = s.trend.line(name, 90, 22)
+		if q.Pulse = rates[name]; q.Pulse == nil && rates != nil {
+			q.Pulse = &pulse{InOver: rates[""].InOver, OutOver: rates[""].OutOver} // nothing happened
+		}
 		all = append(all, q)
 	}
 	return all
+}
+
+// overviewQueues is how many queues the overview shows; their own page has all.
+const overviewQueues = 50
+
+// cut leaves the queues in which most happens, by name.
+func (o *overview) cut() {
+	if o.Others = len(o.Queues) - overviewQueues; o.Others <= 0 {
+		o.Others = 0
+		return
+	}
+	work := func(q *queueRow) int64 {
+		n := q.Due + q.Executing
+		if q.Pulse != nil {
+			n += q.Pulse.Out
+		}
+		if !q.PausedSince.IsZero() {
+			n++
+		}
+		return n
+	}
+	slices.SortStableFunc(o.Queues, func(a, b *queueRow) int { return cmp.Compare(work(b), work(a)) })
+	o.Queues = o.Queues[:overviewQueues]
+	slices.SortFunc(o.Queues, func(a, b *queueRow) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // late is from when on the oldest instance that is due makes a warning.

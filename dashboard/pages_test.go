@@ -1,6 +1,8 @@
 package dashboard_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -250,6 +253,8 @@ func TestVerbsGoFromTheFormToTheRow(t *testing.T) {
 	require.Equal(t, engine.Rate{N: 9, Per: time.Second, Burst: 1}, gates[0].Rate)
 	for _, verb := range []string{"close_gate", "open_gate", "drop_gate"} {
 		require.Equal(t, "/limits?did="+verb, w.post("/verbs/"+verb, http.StatusSeeOther, "name", "narrow"))
+		closed := strings.Contains(w.get("/limits", http.StatusOK), `<span class="tag amber">closed</span>`)
+		require.Equal(t, verb == "close_gate", closed, verb)
 	}
 	w.post("/verbs/set_gate", http.StatusNotFound, "name", "narrow", "places", "7")
 }
@@ -333,7 +338,17 @@ func TestAccessCanBeOfSomeQueues(t *testing.T) {
 	w.post("/verbs/delete_schedule", http.StatusForbidden, "name", "nightly")
 	require.NotContains(t, w.get("/export?format=csv", http.StatusOK), "foreign")
 	plan := w.post("/plan", http.StatusSeeOther, "verb", "cancel", "queue", "emails")
+	w.post(plan+"/apply", http.StatusForbidden, "descendants", "1", "reason", "they may be elsewhere")
+	w.post(fmt.Sprintf("/instances/%d/cancel", own), http.StatusForbidden, "descendants", "1")
+	require.NotContains(t, w.get(fmt.Sprintf("/instances/%d", own), http.StatusOK)+w.get(plan, http.StatusOK), `name="descendants"`)
+	var offered []struct{ Text string }
+	require.NoError(t, json.Unmarshal([]byte(w.get("/suggest", http.StatusOK)), &offered))
+	for _, one := range offered {
+		require.NotEqual(t, "orders", one.Text, "a queue of others")
+	}
 	access.Actor = "eve"
+	w.get(plan, http.StatusNotFound)
+	access.Actor, access.Queues = "ada", []string{"payments"}
 	w.get(plan, http.StatusNotFound)
 }
 
@@ -353,6 +368,17 @@ func TestShowRedactsEverywhere(t *testing.T) {
 	require.NotContains(t, w.get(one+"/state", http.StatusOK), "4111")
 	require.NotContains(t, w.get("/export?format=json", http.StatusOK), "4111")
 	w.post(one+"/edit", http.StatusForbidden, "visit", "1", "state", "{}")
+	seen, err := w.eng.Get(t.Context(), id)
+	require.NoError(t, err)
+	_, err = w.eng.Admin().Edit(t.Context(), id, fsm.ChangeJSON(func(v json.RawMessage) (json.RawMessage, error) {
+		return json.RawMessage(`{"card":"4111","big":7}`), nil
+	}), engine.AtVisit(seen.Visit))
+	require.NoError(t, err)
+	for _, path := range []string{one, "/audit"} { // the audit has states, too
+		body := w.get(path, http.StatusOK)
+		require.Contains(t, body, "edit", path)
+		require.NotContains(t, body, "4111", path)
+	}
 }
 
 func TestPagesOfTheListFollowOneAnother(t *testing.T) {
@@ -403,6 +429,84 @@ func TestSearchGoesToWhatIsMeant(t *testing.T) {
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, want, answer.Header.Get("Location"), text)
 	}
+}
+
+// Texts are sent compressed, and the first paint is small.
+func TestPagesAreCompressed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	for range 60 {
+		_, err := w.eng.Insert(t.Context(), shop.New(order{}).Queue("later").Label("customer", "ada").After(time.Hour))
+		require.NoError(t, err)
+	}
+	fetch := func(path string) (body []byte, h http.Header) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.URL+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("Accept-Encoding", "br, gzip")
+		answer, err := w.Client().Do(r)
+		require.NoError(t, err)
+		defer func() { require.NoError(t, answer.Body.Close()) }()
+		body, err = io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		return body, answer.Header
+	}
+	link := regexp.MustCompile(`(?:href|src)="\./(assets/[^"]+)"`)
+	for _, path := range append([]string{"/machine?name=shop", "/api/overview"}, allPages...) {
+		body, h := fetch(path)
+		require.Equal(t, "gzip", h.Get("Content-Encoding"), path)
+		require.Equal(t, "Accept-Encoding", h.Get("Vary"), path)
+		plain, err := gzip.NewReader(bytes.NewReader(body))
+		require.NoError(t, err)
+		text, err := io.ReadAll(plain)
+		require.NoError(t, err)
+		size := len(body)
+		for _, m := range link.FindAllSubmatch(text, -1) {
+			asset, _ := fetch("/" + string(m[1]))
+			size += len(asset)
+		}
+		require.Less(t, size, 100<<10, path)
+	}
+	require.Contains(t, w.get("/", http.StatusOK), "</html>")
+}
+
+// The palette offers what there is; a list shows the columns that are chosen, on each of its pages.
+func TestNamesAreSuggestedAndColumnsChosen(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dashboard.Options{})
+	for range 3 {
+		w.insert(order{}, func(s fsm.Spec) fsm.Spec { return s.Label("customer", "ada") })
+	}
+	offered := w.get("/suggest", http.StatusOK)
+	for _, want := range []string{`"machine?name=shop"`, `"instances?queue=orders"`, `"instances?label=customer%3Dada"`, `"instances?step=ship"`} {
+		require.Contains(t, offered, want)
+	}
+	body := w.get("/instances?col=queue&col=visit&rows=2", http.StatusOK)
+	require.Contains(t, body, `<option value="customer=ada">`)
+	require.Contains(t, body, `<tr><th>Id<th>Queue<th class="r">Visit</tr>`)
+	require.Contains(t, body, "col=queue&amp;col=visit", "the links keep the columns")
+	w.get("/find?q=%00", http.StatusBadRequest)
+	w.get("/find?q=%ff", http.StatusBadRequest)
+}
+
+// What happened last is shown, however much happened before.
+func TestTheTimelineShowsTheNewest(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
+	eng, err := engine.New(engine.Config{Pool: pool})
+	require.NoError(t, err)
+	id, err := eng.Insert(t.Context(), shop.New(order{}))
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `INSERT INTO gendurable.history (at, instance, visit, kind, fsm, step)
+		SELECT now() - (1000 - n) * interval '1 s', $1, n, 'next', 'shop', 's' FROM generate_series(1, 999) n`, int64(id))
+	require.NoError(t, err)
+	h, err := dashboard.New(eng, dashboard.Options{})
+	require.NoError(t, err)
+	body, err := io.ReadAll(ask(t, h, http.MethodGet, fmt.Sprintf("/instances/%d", id), nil).Body)
+	require.NoError(t, err)
+	require.Contains(t, string(body), "the newest 200 entries")
+	require.Contains(t, string(body), "visit 999")
+	require.NotContains(t, string(body), "visit 799<")
+	require.Less(t, strings.Index(string(body), "visit 999"), strings.Index(string(body), "visit 998"))
 }
 
 func TestAssetsAreKeptForGood(t *testing.T) {

@@ -3,9 +3,6 @@ package dashboard
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/gendurable/gendurable/engine"
@@ -15,22 +12,15 @@ import (
 // historyAge is for how long answers about the history are shared: each reads whole days.
 const historyAge = time.Minute
 
-// light asks what reads few rows, for all who ask within an interval.
+// light asks what reads few rows, for all who ask within an interval, and waits for its turn.
 func light[T any](ctx context.Context, s *server, key string, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, key, s.Refresh, s.Timeout, ask)
+	value, _, err := once(ctx, &s.shared, key, s.Refresh, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, s.turns.light, ask) })
 	return value, err
 }
 
-// heavy asks what reads many rows, likewise, and waits for its turn.
+// heavy asks what reads many rows, likewise.
 func heavy[T any](ctx context.Context, s *server, key string, maxAge time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, key, maxAge, s.Timeout, func(ctx context.Context) (none T, err error) {
-		done, err := s.weigh(ctx)
-		if err != nil {
-			return none, err
-		}
-		defer done()
-		return ask(ctx)
-	})
+	value, _, err := once(ctx, &s.shared, key, maxAge, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, s.turns.heavy, ask) })
 	return value, err
 }
 
@@ -55,7 +45,6 @@ func (s *server) counts(ctx context.Context) (engine.Counts, error) {
 	if err != nil {
 		return all, err
 	}
-	s.trend.note(all)
 	if access := accessOf(ctx); !access.everywhere() {
 		own := make([]engine.Count, 0, len(all.Counts))
 		for _, c := range all.Counts {
@@ -68,11 +57,29 @@ func (s *server) counts(ctx context.Context) (engine.Counts, error) {
 	return all, nil
 }
 
-// instances reads a page of a list, and leaves out what the access of ctx may not see.
+// instances reads a page of a list, and leaves out what the access of ctx may not see. The rows
+// have no states, results and progress: no list shows them, and a page of them may be large to
+// keep.
 func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, error) {
-	got, err := heavy(ctx, s, fmt.Sprintf("list %+v", q), s.Refresh, func(ctx context.Context) (engine.Page, error) {
-		return s.engine.List(ctx, q)
+	got, err := heavy(ctx, s, fmt.Sprintf("list %#v", q), s.Refresh, func(ctx context.Context) (engine.Page, error) {
+		got, err := s.engine.List(ctx, q)
+		for n := range got.Instances {
+			i := &got.Instances[n]
+			i.State, i.Result, i.Progress = nil, nil, nil
+		}
+		return got, err
 	})
+	return ownPage(ctx, got, err)
+}
+
+// whole reads a page of a list with all documents. Nothing of it is kept.
+func (s *server) whole(ctx context.Context, q engine.Query) (engine.Page, error) {
+	got, err := within(ctx, s.turns.heavy, func(ctx context.Context) (engine.Page, error) { return s.engine.List(ctx, q) })
+	return ownPage(ctx, got, err)
+}
+
+// ownPage leaves of a page what the access of ctx may see.
+func ownPage(ctx context.Context, got engine.Page, err error) (engine.Page, error) {
 	if access := accessOf(ctx); err == nil && !access.everywhere() {
 		own := make([]fsm.RawInstance, 0, len(got.Instances))
 		for n := range got.Instances {
@@ -83,61 +90,6 @@ func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, er
 		got.Instances = own
 	}
 	return got, err
-}
-
-// trend remembers what was counted, for as long as the process lives and up to an hour.
-type trend struct {
-	mu      sync.Mutex
-	samples []sample
-}
-
-type sample struct {
-	at     time.Time
-	queues map[string]int64 // runnable and executing
-}
-
-const maxSamples = 240
-
-// note adds counts, unless they are those that were noted last.
-func (t *trend) note(c engine.Counts) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n := len(t.samples); n > 0 && c.At.Sub(t.samples[n-1].at) < time.Second {
-		return
-	}
-	one := sample{c.At, map[string]int64{}}
-	for _, g := range c.Counts {
-		if g.Status == fsm.StatusRunnable || g.Status == fsm.StatusExecuting {
-			one.queues[g.Queue] += g.Count
-		}
-	}
-	t.samples = append(t.samples, one)
-	t.samples = slices.DeleteFunc(t.samples, func(old sample) bool { return c.At.Sub(old.at) > time.Hour })
-	if len(t.samples) > maxSamples {
-		t.samples = slices.Delete(t.samples, 0, len(t.samples)-maxSamples)
-	}
-}
-
-// line draws how much work a queue had, as points in a box of the given size; "" where there is too
-// little to tell.
-func (t *trend) line(queue string, width, height float64) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := len(t.samples)
-	if n < 3 {
-		return ""
-	}
-	first, last := t.samples[0].at, t.samples[n-1].at
-	most := int64(1)
-	for _, one := range t.samples {
-		most = max(most, one.queues[queue])
-	}
-	var points strings.Builder
-	for _, one := range t.samples {
-		x := width * float64(one.at.Sub(first)) / float64(max(1, last.Sub(first)))
-		fmt.Fprintf(&points, "%.1f,%.1f ", x, 1+(height-2)*(1-float64(one.queues[queue])/float64(most)))
-	}
-	return points.String()
 }
 
 // tally is how many instances of something are in each status.

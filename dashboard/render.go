@@ -236,6 +236,8 @@ var functions = template.FuncMap{
 	"forGood":  func(t time.Time) bool { return t.Equal(engine.GateForGood) },
 	"in":       func(root string, v any) rooted { return rooted{root, v} },
 	"number":   number,
+	"cell":     func(name string, row fsm.RawInstance) cellOf { return cellOf{name, &row} },
+	"numberOf": func(n int, one, more string) string { return number(int64(n), one, more) },
 	"percent":  percent,
 	"fraction": fraction,
 }
@@ -244,6 +246,12 @@ var functions = template.FuncMap{
 type rooted struct {
 	Root string
 	V    any
+}
+
+// cellOf is a cell of the list of instances.
+type cellOf struct {
+	Name string
+	Row  *fsm.RawInstance
 }
 
 func fraction(part, whole int) int {

@@ -14,6 +14,7 @@ func (s *server) routes(mux *http.ServeMux) {
 	s.serveAPI(mux)
 	mux.HandleFunc("GET /assets/{sum}/{name}", s.asset)
 	mux.HandleFunc("GET /export", s.export)
+	mux.HandleFunc("GET /suggest", s.suggest)
 	mux.HandleFunc("GET /instances/{id}/{field}", s.download)
 	for path, show := range map[string]func(*http.Request) (string, *page, error){
 		"GET /{$}":                    s.overview,
@@ -21,6 +22,7 @@ func (s *server) routes(mux *http.ServeMux) {
 		"GET /machine":                s.machine,
 		"GET /instances":              s.list,
 		"GET /instances/{id}":         s.instance,
+		"GET /instances/{id}/graph":   s.graph,
 		"GET /queues":                 s.queues,
 		"GET /limits":                 s.limits,
 		"GET /schedules":              s.schedules,

@@ -16,9 +16,8 @@ type server struct {
 
 	engine *engine.Engine
 	log    *slog.Logger
-	heavy  chan struct{} // one place for each heavy read that runs
+	turns  turns
 	shared shared
-	trend  trend
 	plans  plans
 }
 
@@ -31,20 +30,21 @@ func New(eng *engine.Engine, o Options) (http.Handler, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	s := &server{Options: o, engine: eng, log: o.Logger, heavy: make(chan struct{}, o.Heavy)}
+	s := &server{Options: o, engine: eng, log: o.Logger, turns: newTurns(o.Heavy)}
 	mux := http.NewServeMux()
 	s.routes(mux)
 	guarded, err := s.guard(mux)
 	if err != nil {
 		return nil, err
 	}
+	answer := compressed(guarded)
 	rooted := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "" { // mounted below a path, and asked for without the slash: relative links need it
 			w.Header().Set("Location", path.Base(requested(r))+"/")
 			w.WriteHeader(http.StatusPermanentRedirect)
 			return
 		}
-		guarded.ServeHTTP(w, r)
+		answer.ServeHTTP(w, r)
 	})
 	if o.Base != "" {
 		return http.StripPrefix(o.Base, rooted), nil
@@ -60,16 +60,6 @@ func requested(r *http.Request) string {
 		}
 	}
 	return r.RequestURI
-}
-
-// weigh waits for a place for a heavy read. Call the function that it returns after the read.
-func (s *server) weigh(ctx context.Context) (done func(), err error) {
-	select {
-	case s.heavy <- struct{}{}:
-		return func() { <-s.heavy }, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
 }
 
 // visible returns what of a document the access of ctx and Options.Show let see; nil: nothing. The

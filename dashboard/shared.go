@@ -2,12 +2,17 @@ package dashboard
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 )
 
-// maxShared is how many answers are kept for others.
-const maxShared = 512
+const (
+	// maxShared is how many answers are kept for others.
+	maxShared = 512
+	// maxSharedBytes is how many bytes the large ones of them have together.
+	maxSharedBytes = 32 << 20
+)
 
 // shared keeps answers of the database for everyone who asks the same within an interval: a page
 // that is open in twenty tabs costs what it costs in one. The zero value is ready.
@@ -21,8 +26,13 @@ type answer struct {
 	done  chan struct{}
 	value any
 	err   error
-	at    time.Time // when it was there
+	at    time.Time     // when it was there
+	age   time.Duration // for how long whoever asked wanted it to be kept
+	size  int           // about how many bytes value has, if it is large; guarded by shared.mu
 }
+
+// large is an answer that may be large.
+type large interface{ size() int }
 
 // once returns the answer to a question which somebody got at most maxAge ago, or asks. Who comes
 // while it is asked waits for that answer. The read has a context of its own, of the time limit
@@ -33,14 +43,20 @@ func once[T any](ctx context.Context, s *shared, key string, maxAge, limit time.
 	s.mu.Lock()
 	a := s.answers[key]
 	if a == nil || a.stale(maxAge) {
-		a = &answer{done: make(chan struct{})}
-		s.keep(key, a, maxAge)
+		a = &answer{done: make(chan struct{}), age: maxAge}
+		s.keep(key, a)
 		go func() {
 			own, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 			defer cancel()
+			defer close(a.done)
+			defer func() { // net/http guards its own goroutines only
+				if fault := recover(); fault != nil {
+					a.err = fmt.Errorf("a read panicked: %v", fault)
+				}
+			}()
 			a.value, a.err = ask(own)
 			a.at = time.Now()
-			close(a.done)
+			s.weigh(key, a)
 		}()
 	}
 	s.mu.Unlock()
@@ -57,6 +73,25 @@ func once[T any](ctx context.Context, s *shared, key string, maxAge, limit time.
 	return value, a.at, nil
 }
 
+// weigh notes how large an answer is. One for which there is no room is for those only who wait for
+// it.
+func (s *shared) weigh(key string, a *answer) {
+	value, ok := a.value.(large)
+	if !ok || a.err != nil {
+		return
+	}
+	size := value.size()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := size
+	for _, old := range s.answers {
+		all += old.size
+	}
+	if a.size = size; all > maxSharedBytes && s.answers[key] == a {
+		delete(s.answers, key)
+	}
+}
+
 // stale reports whether an answer is no good for who comes now. One that is still awaited is good.
 func (a *answer) stale(maxAge time.Duration) bool {
 	select {
@@ -67,21 +102,19 @@ func (a *answer) stale(maxAge time.Duration) bool {
 	}
 }
 
-// keep stores an answer, and forgets those that are too old. Where too many are left, it forgets
-// all: they only save reads.
-func (s *shared) keep(key string, a *answer, maxAge time.Duration) {
+// keep stores an answer, and forgets those that nobody may use any more. Where too many are left,
+// it forgets all: they only save reads.
+func (s *shared) keep(key string, a *answer) {
 	if s.answers == nil {
 		s.answers = map[string]*answer{}
 	}
+	for k, old := range s.answers {
+		if old.stale(old.age) {
+			delete(s.answers, k)
+		}
+	}
 	if len(s.answers) >= maxShared {
-		for k, old := range s.answers {
-			if old.stale(maxAge) {
-				delete(s.answers, k)
-			}
-		}
-		if len(s.answers) >= maxShared {
-			clear(s.answers)
-		}
+		clear(s.answers)
 	}
 	s.answers[key] = a
 }

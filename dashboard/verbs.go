@@ -17,7 +17,7 @@ import (
 
 // notices say what a verb has done, by what the link of the page after it says.
 var notices = map[string]string{
-	"cancel": "Cancelled.", "retry": "It runs again, at the step in which it failed.", "run_now": "It is due now.",
+	"cancel": "Cancelled.", "retry": "It runs again, at the step in which it failed.", "restart": "What had failed runs again.", "run_now": "It is due now.",
 	"reschedule": "It has a new time.", "pause": "Paused.", "resume": "Resumed.", "edit": "The state is changed.",
 	"rewind": "It goes on at that step.", "signal": "The signal is in the inbox.", "duplicate": "That signal was delivered before: nothing was changed.",
 	"pause_queue": "The queue is paused: nobody claims from it.", "resume_queue": "The queue is resumed.",
@@ -33,6 +33,7 @@ type oneVerb struct {
 	Says  string // what it does
 	Field string // what it needs beside a reason: "descendants", "at", "state" or "step"
 	Harsh bool
+	Whole bool // only for who may see all
 }
 
 // verbsFor lists the verbs that apply to an instance.
@@ -43,13 +44,21 @@ func verbsFor(row *ent.Instance) (all []oneVerb) {
 		}
 	}
 	live, runnable := !row.Status.Terminal(), row.Status == fsm.StatusRunnable
-	add(row.Status == fsm.StatusFailed, oneVerb{Verb: engine.VerbRetry, Name: "Retry", Says: "Run it again at the step in which it failed, with attempts from 0."})
+	add(row.Status == fsm.StatusFailed && row.Node == nil, oneVerb{Verb: engine.VerbRetry, Name: "Retry", Says: "Run it again at the step in which it failed, with attempts from 0."})
+	add(restarts(row), oneVerb{
+		Verb: engine.VerbRestart, Name: "Restart", Says: "Run again what has failed in it or beneath it, and what was skipped for that.", Whole: true})
 	add(runnable && row.EligibleAt.After(time.Now()), oneVerb{Verb: engine.VerbRunNow, Name: "Run now", Says: "Make it eligible now instead of at its time."})
 	add(runnable, oneVerb{Verb: engine.VerbReschedule, Name: "Reschedule", Says: "Make it eligible at another time.", Field: "at"})
 	add(live && !row.Paused, oneVerb{Verb: engine.VerbPause, Name: "Pause", Says: "Keep it from being claimed until somebody resumes it."})
 	add(live && row.Paused, oneVerb{Verb: engine.VerbResume, Name: "Resume", Says: "Let it be claimed again."})
 	add(live, oneVerb{Verb: engine.VerbCancel, Name: "Cancel", Says: "End it as failed, whatever it is doing.", Field: "descendants", Harsh: true})
 	return all
+}
+
+// restarts reports whether an instance may have something beneath it, or be a node, that a Restart
+// runs again.
+func restarts(row *ent.Instance) bool {
+	return row.Status == fsm.StatusFailed && (row.Node != nil || row.Round > 0) || row.Status == fsm.StatusAwaitingChildren && row.Round > 0
 }
 
 // act carries out a verb on an instance that the access may see.
@@ -66,7 +75,7 @@ func (s *server) act(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	verb := r.PathValue("verb")
-	did, err := s.one(ctx, id, verb, r.PostForm)
+	did, err := within(ctx, s.turns.verbs, func(ctx context.Context) (string, error) { return s.one(ctx, id, verb, r.PostForm) })
 	s.shared.forget()
 	if err != nil {
 		return "", nil, err
@@ -89,11 +98,19 @@ func (s *server) one(ctx context.Context, id fsm.ID, verb string, form url.Value
 	case "cancel":
 		var options []engine.VerbOption
 		if form.Get("descendants") != "" {
+			if err := mayDescend(ctx); err != nil {
+				return "", err
+			}
 			options = append(options, engine.Descendants())
 		}
 		_, err = admin.Cancel(ctx, id, options...)
 	case "retry":
 		_, err = admin.Retry(ctx, id)
+	case "restart":
+		if err := mayDescend(ctx); err != nil {
+			return "", err
+		}
+		_, err = admin.Restart(ctx, id)
 	case "run_now":
 		_, err = admin.RunNow(ctx, id)
 	case "pause":
@@ -125,12 +142,12 @@ func (s *server) change(ctx context.Context, id fsm.ID, verb string, form url.Va
 	state := json.RawMessage(form.Get("state"))
 	var change fsm.Change
 	if verb == "edit" {
-		if s.Show != nil || accessOf(ctx).Level < Operate { // what is shown may not be what is stored
+		if s.Show != nil { // what is shown may not be what is stored
 			row, err := s.row(ctx, id)
 			if err != nil {
 				return err
 			}
-			if string(s.visible(ctx, row.Machine, "state", row.State)) != string(row.State) {
+			if !s.shownWhole(ctx, row) {
 				return &misuse{http.StatusForbidden, "This state is shown in part only, so it cannot be changed here.", "Nothing was changed."}
 			}
 		}
@@ -169,6 +186,14 @@ func (s *server) send(ctx context.Context, id fsm.ID, form url.Values) (did stri
 	return "signal", err
 }
 
+// mayDescend refuses a verb on descendants to who may not see all: they may be anywhere.
+func mayDescend(ctx context.Context) error {
+	if accessOf(ctx).everywhere() {
+		return nil
+	}
+	return &misuse{http.StatusForbidden, "Descendants may be of queues and machines that your access does not cover.", "Nothing was changed."}
+}
+
 // futureOf reads a time, or how long from now it is.
 func futureOf(text string, now time.Time) (time.Time, error) {
 	at, err := timeOf(text, now)
@@ -192,8 +217,12 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 	if err := s.mayOperate(ctx, verb, name); err != nil {
 		return "", nil, err
 	}
+	done, err := s.turns.verbs.take(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	defer done()
 	back, changed := "queues", true
-	var err error
 	switch verb {
 	case "pause_queue":
 		changed, err = admin.PauseQueue(ctx, name)

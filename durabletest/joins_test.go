@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -171,6 +172,54 @@ func TestCancelRest(t *testing.T) {
 	}
 }
 
+// A parent that rejoins with each end sees each of them, is told what it waits for, and at last has
+// all children.
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+	collect := func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		r := v.Round()
+		seen := v.State + fmt.Sprint(r.Done, r.Failed, r.Left, ".")
+		if r.Left == 0 {
+			return v.Done(seen), nil
+		}
+		return v.Rejoin("choose", seen).Race(), nil
+	}
+	machines := lending(func(j *fsm.Joining) *fsm.Joining { return j.Race() })
+	machines[0] = loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		var quotes []fsm.Spec
+		for i := range 3 {
+			quotes = append(quotes, quote.New(v.State).Key(fsm.Key(fmt.Sprint("bank ", i))))
+		}
+		return v.ScheduleChildren("choose", v.State, quotes...).Race(), nil
+	}), fsm.Step("choose", collect))
+	kit := durabletest.New(t, durabletest.Config{Machines: machines})
+	id, err := kit.Engine.Insert(t.Context(), loan.New(""))
+	require.NoError(t, err)
+	for bank, want := range []string{"1 of 3 children to end, 0 done, 0 failed", "2 of 3 children to end, 1 done, 0 failed", "3 of 3 children to end, 1 done, 1 failed"} {
+		durabletest.RequireDrain(t, kit)
+		why, err := kit.Engine.Admin().Why(t.Context(), id)
+		require.NoError(t, err)
+		require.Contains(t, why[0].String(), want)
+		send(t, kit, fsm.Key(fmt.Sprint("bank ", bank)), replyOf(rune("yny"[bank])))
+	}
+	d := durabletest.RequireDrain(t, kit)
+	require.Zero(t, d.Outcomes[fsm.OutcomeRejoin], "the last visit is done")
+	got, err := loan.Get(t.Context(), kit.Engine, id)
+	require.NoError(t, err)
+	require.Equal(t, "1 0 2.1 1 1.2 1 0.", got.Result)
+}
+
+// RunStep returns the policy of a Rejoin.
+func ExampleRunStep_rejoin() {
+	loans := loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		return v.Rejoin("start", v.State).Quorum(1).Timeout(time.Hour), nil
+	}))
+	out, err := durabletest.RunStep(context.Background(), loans, "start", durabletest.Visit{State: "house", Children: []durabletest.Child{
+		durabletest.DoneChild(quote, "house", "3 %"), durabletest.LiveChild(quote, "house")}})
+	fmt.Println(out.Kind, out.Join.Quorum, out.Timeout, err)
+	// Output: rejoin 1 1h0m0s <nil>
+}
+
 // A timeout of a join can be fired, and only one that there is.
 func TestFireTimeoutOfAJoin(t *testing.T) {
 	t.Parallel()
@@ -199,4 +248,66 @@ func ExampleLiveChild() {
 	// Output:
 	// children 2 1h0m0s [hurry] <nil>
 	// "2 done, 0 failed, 1 left, 1 open, 0 signals, timed out false" <nil>
+}
+
+// A parent is shown its children as they end, each once, in that order, however often its step
+// runs.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	tries := 0
+	machines := lending(func(j *fsm.Joining) *fsm.Joining { return j.Stream(2) })
+	machines[0] = loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		var quotes []fsm.Spec
+		for i := range 4 {
+			quotes = append(quotes, quote.New(v.State).Key(fsm.Key(fmt.Sprint("bank ", i))))
+		}
+		return v.ScheduleChildren("choose", v.State, quotes...).Stream(2), nil
+	}), fsm.Step("choose", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		r, seen := v.Round(), v.State
+		for _, one := range quote.Children(v) {
+			seen += fmt.Sprint(one.ID-v.ID, one.Status[:1], " ")
+		}
+		seen += fmt.Sprint(r.Done, r.Failed, r.Left, ". ")
+		if tries++; tries%2 == 1 {
+			return v.Retry(v.State, 0), nil
+		}
+		if r.Left == 0 {
+			return v.Done(seen), nil
+		}
+		return v.Rejoin("choose", seen).Stream(2), nil
+	}))
+	kit := durabletest.New(t, durabletest.Config{Machines: machines})
+	id, err := kit.Engine.Insert(t.Context(), loan.New(""))
+	require.NoError(t, err)
+	durabletest.RequireDrain(t, kit)
+	for _, banks := range [][]int{{2}, {3, 0, 1}} {
+		why, err := kit.Engine.Admin().Why(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, 2, why[0].Join.Stream)
+		for _, bank := range banks {
+			send(t, kit, fsm.Key(fmt.Sprint("bank ", bank)), replyOf(rune("yny"[bank%3])))
+		}
+		durabletest.RequireDrain(t, kit)
+	}
+	got, err := loan.Get(t.Context(), kit.Engine, id)
+	require.NoError(t, err)
+	require.Equal(t, fsm.StatusDone, got.Status)
+	require.True(t, strings.HasPrefix(got.Result, "3"), got.Result)
+	for child := 1; child <= 4; child++ {
+		require.Equal(t, 1, strings.Count(got.Result, fmt.Sprint(child, "d "))+strings.Count(got.Result, fmt.Sprint(child, "f ")), "child %d in %s", child, got.Result)
+	}
+}
+
+// RunStep runs a step with a portion of a stream.
+func ExampleRunStep_stream() {
+	loans := loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		fmt.Printf("%+v\n", v.Round())
+		return v.Rejoin("start", v.State).Stream(10), nil
+	}))
+	out, err := durabletest.RunStep(context.Background(), loans, "start", durabletest.Visit{State: "house", Stream: true, Left: 7, Children: []durabletest.Child{
+		durabletest.DoneChild(quote, "house", "3 %")}})
+	fmt.Println(out.Kind, out.Join.Stream, err)
+	// Output:
+	// {Done:1 Failed:0 Left:7}
+	// rejoin 10 <nil>
 }

@@ -32,6 +32,11 @@ type Visit struct {
 	TimedOut bool          // the await's timeout woke it
 	Children []Child       // of the round that joins here, in spawn order
 	Dropped  []fsm.Dropped // the children of that round that were not inserted
+	Stream   bool          // the round is a stream, and Children are the portion that the visit is shown
+	Left     int           // of a stream: the children that no visit was shown yet
+
+	Node     string           // its name, as a node of a graph
+	Upstream map[string]Child // what a node has waited for, by name; only the first visit of a node gets it
 
 	// From is the version that State is of, where a migration of the definition is to convert it (the
 	// step is then one of that version); 0: the definition's own.
@@ -85,15 +90,16 @@ func LiveChild[S, R any](m fsm.Machine[S, R], state S) Child {
 // Outcome is the outcome of a step, validated and encoded as it would be committed.
 type Outcome struct {
 	Kind     fsm.OutcomeKind
-	Step     string          // Next, Await, Children: the step to go on at
+	Step     string          // Next, Await, Children, Rejoin: the step to go on at
 	State    json.RawMessage // as it would be stored; nil: unchanged (Done, Stop, Again)
 	Result   json.RawMessage // Done
 	Delay    time.Duration   // Next, Retry, Again
-	At       time.Time       // Next: not before it; Await, Children: wake no later. Zero: none
-	Timeout  time.Duration   // Await, Children; 0: none
-	Names    []string        // Await, Children: the names of the signals, as given
+	At       time.Time       // Next: not before it; Await, Children, Rejoin: wake no later. Zero: none
+	Timeout  time.Duration   // Await, Children, Rejoin; 0: none
+	Names    []string        // Await, Children, Rejoin: the names of the signals, as given
 	Children []Spawn         // in order
-	Join     Join            // Children: how many of them it waits for
+	Join     Join            // Children, Rejoin: how many of them it waits for
+	Edges    []Edge          // Children: of a graph, in order of the nodes to which they lead
 	Err      string          // Retry, Stop: the last error
 	Failure  fsm.Failure     // Stop
 	Unless   []string        // Done, Stop: it goes on if a signal of one of these names waits,
@@ -104,20 +110,31 @@ type Outcome struct {
 }
 
 // Join says how many children an instance waits for. The zero value waits until all have ended.
-// Otherwise it goes on earlier, by the first of these that is so; a zero field is none.
+// Otherwise it goes on earlier, by the first of these that is so; a zero field is none. The numbers
+// of a Rejoin are of the children that its step has seen live.
 type Join struct {
 	Quorum   int // so many are done, or cannot be any more
 	Failures int // so many have failed
 	Ends     int // so many have ended
 
 	CancelRest bool // the others are cancelled when it does not wait for them any more
+	Stream     int  // it waits for a portion of a stream, of so many children at most; 0: for none
 }
 
 // Spawn is a child to insert.
 type Spawn struct {
 	fsm.Options
 
-	State json.RawMessage // as it would be stored
+	Node   string          // of a graph: its name
+	Quorum int             // of a node: how many of its edges with Any are to be met; 0: it has none
+	State  json.RawMessage // as it would be stored
+}
+
+// Edge lets a node of a graph wait for another.
+type Edge struct {
+	From, To string
+	Needs    fsm.Status // StatusDone, StatusFailed; "": it waits for any end
+	Any      bool       // it is one of a quorum: see Spawn.Quorum
 }
 
 // DecodeState decodes the state into v, a pointer.
@@ -239,14 +256,37 @@ func settled(codec fsm.Codec, run func() (*step.Commit, error)) (out Outcome, er
 		out.Unless, out.Else, out.State = c.Unless.Names, c.Unless.Step, c.Unless.State
 	}
 	if j := c.Join; j != nil {
-		out.Join, out.Timeout, out.At, out.Names = Join{Quorum: j.Done, Failures: j.Failed, Ends: j.Ended, CancelRest: j.Cancel}, j.Timeout, j.At, j.Names
+		out.Join, out.Timeout, out.At, out.Names = Join{Quorum: j.Done, Failures: j.Failed, Ends: j.Ended, CancelRest: j.Cancel, Stream: j.Stream}, j.Timeout, j.At, j.Names
 	}
-	for _, s := range c.Spawn {
-		out.Children = append(out.Children, Spawn{State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,
+	graph, specs := c.Graph, c.Spawn
+	if c.Add != nil {
+		graph, specs = &c.Add.Graph, c.Add.Specs
+	}
+	out.Edges = edgesOf(graph)
+	for i, s := range specs {
+		node, quorum := "", 0
+		if graph != nil {
+			node = graph.Nodes[i]
+			if graph.Quorum != nil {
+				quorum = graph.Quorum[i]
+			}
+		}
+		out.Children = append(out.Children, Spawn{Node: node, Quorum: quorum, State: s.State, Options: fsm.Options{Machine: s.Machine, Version: s.Version, Step: s.Step,
 			Queue: s.Queue, Priority: int(s.Priority), Key: fsm.Key(s.Key), Scope: fsm.Scope(s.Scope), PartitionKey: s.PartitionKey,
 			Delay: s.Delay, At: s.At}})
 	}
 	return out, nil
+}
+
+func edgesOf(g *step.Graph) (edges []Edge) {
+	if g == nil {
+		return nil
+	}
+	needs := map[step.Need]fsm.Status{step.NeedsDone: fsm.StatusDone, step.NeedsAny: fsm.StatusDone, step.NeedsFailed: fsm.StatusFailed}
+	for _, e := range g.Edges {
+		edges = append(edges, Edge{From: g.Nodes[e.From], To: g.Nodes[e.To], Needs: needs[e.Needs], Any: e.Needs == step.NeedsAny})
+	}
+	return edges
 }
 
 // claim returns the visit as a worker would have claimed it.
@@ -277,11 +317,14 @@ func (v Visit) claim(d fsm.Definition, name string) (*step.Machine, *step.Claim,
 		Env: env, ID: int64(v.ID), UID: uuid.NewSHA1(uuid.Nil, fmt.Appendf(nil, "%s %d", m.Name, v.ID)), Machine: m.Name, Version: m.Version,
 		Step: name, Queue: cmp.Or(v.Queue, m.Queue), Priority: v.Priority, CorrelationKey: string(v.Key), PartitionKey: v.PartitionKey,
 		Attempt: v.Attempt, Crashes: v.Crashes, Visit: v.Number, FencingToken: v.FencingToken, Parent: int64(v.Parent), Depth: v.Depth,
-		TimedOut: v.TimedOut, InsertedAt: v.InsertedAt,
+		TimedOut: v.TimedOut, InsertedAt: v.InsertedAt, Node: v.Node,
 	}
-	if len(v.Children)+len(v.Dropped) > 0 {
+	if len(v.Children)+len(v.Dropped) > 0 || v.Stream {
 		c.Visit = max(1, c.Visit) // no instance has children that join at its first visit
 		c.Round = c.Visit
+	}
+	if v.Stream {
+		c.Round, c.Portion = -c.Round, &step.Portion{Left: v.Left}
 	}
 	return m, c, errors.Join(v.fill(c), convert(c, chain), v.receive(c))
 }
@@ -304,22 +347,39 @@ func (v Visit) fill(c *step.Claim) (err error) {
 		return fmt.Errorf("encode the state: %w", err)
 	}
 	for i, child := range v.Children {
-		sc := step.Child{ID: int64(v.ID) + int64(i) + 1, Machine: child.machine, Version: child.version, Status: string(child.status),
-			Failure: string(child.failure), LastError: child.text}
-		if sc.State, err = encoded(c.Env.Codec, child.state); err != nil {
-			return fmt.Errorf("encode the state of child %d: %w", i, err)
-		}
-		if child.status == fsm.StatusDone {
-			if sc.Result, err = encoded(c.Env.Codec, child.result); err != nil {
-				return fmt.Errorf("encode the result of child %d: %w", i, err)
-			}
+		sc, err := child.erase(c.Env.Codec, int64(v.ID)+int64(i)+1)
+		if err != nil {
+			return fmt.Errorf("child %d: %w", i, err)
 		}
 		c.Children = append(c.Children, sc)
+	}
+	for i, name := range slices.Sorted(maps.Keys(v.Upstream)) {
+		sc, err := v.Upstream[name].erase(c.Env.Codec, int64(i)+1)
+		if err != nil {
+			return fmt.Errorf("node %q: %w", name, err)
+		}
+		sc.Node = name
+		c.Upstream = append(c.Upstream, step.Upstream{Child: sc, Needs: step.NeedsEnd})
 	}
 	for _, d := range v.Dropped {
 		c.Dropped = append(c.Dropped, step.Dropped{Index: d.Index, Key: string(d.Key), Occupant: int64(d.Occupant)})
 	}
 	return nil
+}
+
+// erase returns the child as the store reads it.
+func (child Child) erase(codec fsm.Codec, id int64) (sc step.Child, err error) {
+	sc = step.Child{ID: id, Machine: child.machine, Version: child.version, Status: string(child.status), Failure: string(child.failure),
+		LastError: child.text}
+	if sc.State, err = encoded(codec, child.state); err != nil {
+		return sc, fmt.Errorf("encode the state: %w", err)
+	}
+	if child.status == fsm.StatusDone {
+		if sc.Result, err = encoded(codec, child.result); err != nil {
+			return sc, fmt.Errorf("encode the result: %w", err)
+		}
+	}
+	return sc, nil
 }
 
 // receive encodes the signals, with the same checks as when they are sent.

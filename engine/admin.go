@@ -42,13 +42,14 @@ const (
 	VerbResume     = Verb(store.Resume)
 	VerbEdit       = Verb(store.Edits)
 	VerbRewind     = Verb(store.Rewind)
+	VerbRestart    = Verb(store.Restart)
 )
 
 const (
 	// MaxReasonBytes bounds the text of [Reason].
 	MaxReasonBytes = 4096
 	// MaxFamily bounds how many instances one Cancel with [Descendants] may look at, ended ones
-	// included, since it is one transaction.
+	// included, and how many one Restart may change, since each is one transaction.
 	MaxFamily = 100_000
 )
 
@@ -60,6 +61,7 @@ type order struct {
 	seen  fsm.ID // of Order.Seen
 	times int    // that were given
 
+	watch  func(Applied)        // of Watching
 	visit  *int64               // of AtVisit
 	change *fsm.Change          // of Edit and Rewind
 	to     *string              // of Rewind
@@ -100,7 +102,7 @@ type Changed struct {
 	ID          fsm.ID     `json:"id"`
 	Was         fsm.Status `json:"was"`
 	Is          fsm.Status `json:"is"`
-	Descendants []fsm.ID   `json:"descendants,omitempty"` // that were cancelled, too; ascending
+	Descendants []fsm.ID   `json:"descendants,omitempty"` // that were cancelled or restarted, too; ascending
 }
 
 // Cancel ends a live instance as failed, with fsm.FailureCancelled, whatever it is doing. A child
@@ -120,12 +122,41 @@ func (a *Admin) Cancel(ctx context.Context, t fsm.Target, options ...VerbOption)
 // Retry makes a failed instance runnable at the step in which it failed, with what that step saw:
 // state, idempotency keys, awaited signals, TimedOut, children. Attempts and crashes count from 0
 // again, and a deadline in the past is removed. The instance is neither parked again nor paused,
-// and its parent's barrier does not count it a second time. Only the id addresses it, unless the
+// and its parent's barrier does not count it a second time. A node of a graph is restarted instead:
+// see [Admin.Restart]. Only the id addresses it, unless the
 // scope of its key includes failed.
 //
 // Errors: also a *[DuplicateError] where another instance occupies its correlation key by now.
 func (a *Admin) Retry(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
 	return a.one(ctx, t, VerbRetry, options)
+}
+
+// Restart runs again what has failed beneath an instance, and what was skipped for it, and lets the
+// instance wait for that. What is done stays done. It is one transaction of at most MaxFamily
+// instances. It applies to
+//
+//   - an instance that waits for children or for the nodes of its graph: those that have failed run
+//     again as after Retry, each with what has failed beneath it, and the instance waits for them;
+//   - one that has failed: what has failed beneath it runs again, and then the step in which it
+//     failed. If its children join at that step, it waits until all of them have ended, whatever
+//     its join asked for; a Timeout and signals do not count any more. If nothing beneath it has
+//     failed, it is a Retry;
+//   - a node of a graph, or another child, that has failed while its parent waits: the parent waits
+//     for it again. Of a node, those that were skipped for it alone run again as well.
+//
+// A node at its first visit waits again for those of what it needs that run again, and so does one
+// that such an end has woken and that no worker has claimed yet. A node that has begun or ended,
+// like one that undoes what had failed, stays as it is. An edge to a node that waits counts again,
+// with the next end of its origin.
+//
+// A Restart is a *[ConflictError] where what waits for the instance has gone on, by FailFast maybe:
+// restart that one once it has failed. It is one also where nothing has failed, for a skipped node,
+// a stream, and where nodes have been collected since.
+//
+// Errors: also a *[DuplicateError] where another instance occupies a correlation key by now; a
+// *[VerbError] for more than MaxFamily instances.
+func (a *Admin) Restart(ctx context.Context, t fsm.Target, options ...VerbOption) (Changed, error) {
+	return a.one(ctx, t, VerbRestart, options)
 }
 
 // RunNow makes a runnable instance eligible now that was to wait: a delayed Next or Retry, or an
@@ -260,7 +291,9 @@ func (a *Admin) operate(ctx context.Context, ids []int64, o *order) (store.Opera
 	if occupied, ok := errors.AsType[*store.OccupiedError](err); ok {
 		return done, &DuplicateError{Key: fsm.Key(occupied.Key), Occupant: fsm.ID(occupied.Occupant)}
 	}
-	if family, ok := errors.AsType[*store.TooManyError](err); ok {
+	if family, ok := errors.AsType[*store.TooManyError](err); ok && o.Verb == store.Restart {
+		return done, &VerbError{VerbRestart, "target", fmt.Errorf("it has %w that have failed: restart parts of them first", family)}
+	} else if ok {
 		return done, &VerbError{Verb(o.Verb), "Descendants", fmt.Errorf("%w: cancel parts of the family first", family)}
 	}
 	if err != nil {

@@ -232,9 +232,11 @@ func TestBulk(t *testing.T) {
 	require.NoError(t, err)
 	_, err = pool.Exec(ctx, `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now() WHERE id = $1`, int64(in[3].ID))
 	require.NoError(t, err)
-	applied, err := plan.Apply(ctx, engine.Reason("season is over"))
+	var seen []engine.Applied
+	applied, err := plan.Apply(ctx, engine.Reason("season is over"), engine.Watching(func(a engine.Applied) { seen = append(seen, a) }))
 	require.NoError(t, err)
 	require.Equal(t, engine.Applied{Changed: n - 1, Skipped: 1}, applied)
+	require.Equal(t, []engine.Applied{{Changed: 199, Skipped: 1}, {Changed: 399, Skipped: 1}, applied}, seen)
 	require.Equal(t, 1, live(t, pool))
 	i, err := c.Get(ctx, late)
 	require.NoError(t, err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/signal"
 )
 
@@ -24,3 +26,7 @@ func (e *Engine) Errors(ctx context.Context, of fsm.Target) (list []fsm.AttemptE
 	})
 	return list, err
 }
+
+// ErrorsIn returns what [Engine.Errors] does, of an instance that was read by the ent client: it
+// sends nothing.
+func ErrorsIn(row *ent.Instance) []fsm.AttemptError { return query.ErrorsIn(row.Errors) }

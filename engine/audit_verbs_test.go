@@ -22,7 +22,7 @@ import (
 // looks are the exported methods of Admin and of Tx that are no verbs of an operator: they read, or
 // do what any program does.
 var looks = []string{
-	"Audit", "AllAudit", "Gates", "GateKeys", "Load", "PausedQueues", "Schedules", "AllSchedules", "Why", "Workers", // of Admin
+	"Audit", "AllAudit", "Examine", "Gates", "GateKeys", "Load", "PausedQueues", "Relations", "Schedules", "AllSchedules", "Why", "Workers", // of Admin
 	"Nudge", "RequireEnded", "Insert", "InsertMany", "GetOrInsert", "Signal", "SignalOrInsert", // of Tx
 }
 
@@ -30,13 +30,13 @@ var looks = []string{
 // applies it.
 var verbsOf = map[string][]engine.Verb{
 	"Cancel": {engine.VerbCancel}, "Retry": {engine.VerbRetry}, "RunNow": {engine.VerbRunNow}, "Reschedule": {engine.VerbReschedule},
-	"Pause": {engine.VerbPause}, "Resume": {engine.VerbResume}, "Edit": {engine.VerbEdit}, "Rewind": {engine.VerbRewind},
+	"Pause": {engine.VerbPause}, "Resume": {engine.VerbResume}, "Edit": {engine.VerbEdit}, "Rewind": {engine.VerbRewind}, "Restart": {engine.VerbRestart},
 	"PauseQueue": {engine.VerbPauseQueue}, "ResumeQueue": {engine.VerbResumeQueue}, "SetGate": {engine.VerbSetGate}, "DropGate": {engine.VerbDropGate},
 	"CloseGate": {engine.VerbCloseGate}, "OpenGate": {engine.VerbOpenGate}, "SetGateWeight": {engine.VerbSetGateWeight},
 	"PauseSchedule": {engine.VerbPauseSchedule}, "ResumeSchedule": {engine.VerbResumeSchedule}, "RunSchedule": {engine.VerbRunSchedule},
 	"DeleteSchedule": {engine.VerbDeleteSchedule}, "Migrate": {engine.VerbMigrate},
 	"Bulk": {engine.VerbCancel, engine.VerbRetry, engine.VerbRunNow, engine.VerbReschedule, engine.VerbPause, engine.VerbResume, engine.VerbEdit,
-		engine.VerbRewind},
+		engine.VerbRewind, engine.VerbRestart},
 }
 
 // constants returns the names of the package's constants that begin with Verb.
@@ -114,6 +114,8 @@ func TestNoVerbIsForgotten(t *testing.T) {
 	one(a.Rewind(ctx, id, back, fsm.Change{}))
 	one(a.Cancel(ctx, id))
 	one(a.Retry(ctx, id))
+	one(a.Cancel(ctx, id))
+	one(a.Restart(ctx, id))
 	one(a.PauseQueue(ctx, "q"))
 	one(a.ResumeQueue(ctx, "q"))
 	one(a.SetGate(ctx, engine.Gate{Name: "g", Label: "tenant", Places: 1}))
@@ -149,9 +151,12 @@ func TestNoVerbIsForgotten(t *testing.T) {
 	more := map[engine.Verb][]engine.VerbOption{engine.VerbReschedule: {engine.At(at)}, engine.VerbEdit: {engine.Changing(change)},
 		engine.VerbRewind: {engine.ToStep(back)}}
 	for _, v := range []engine.Verb{engine.VerbReschedule, engine.VerbRunNow, engine.VerbPause, engine.VerbResume, engine.VerbEdit, engine.VerbRewind,
-		engine.VerbCancel, engine.VerbRetry} {
-		if v == engine.VerbRunNow {
+		engine.VerbCancel, engine.VerbRetry, engine.VerbRestart} {
+		switch v { //nolint:exhaustive // the others find what applies
+		case engine.VerbRunNow:
 			one(a.Reschedule(ctx, id, at))
+		case engine.VerbRestart:
+			one(a.Cancel(ctx, id))
 		}
 		before := recorded()[v]
 		plan, err := a.Bulk(ctx, v, engine.Filter{Machine: "echo"})

@@ -60,7 +60,7 @@ func (a *Admin) Bulk(ctx context.Context, verb Verb, f Filter) (plan *Plan, err 
 
 // bulkCriteria checks a verb and a filter. some reports whether there is any criterion.
 func bulkCriteria(verb Verb, f *Filter) (c store.Filter, some bool, err error) {
-	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume, VerbEdit, VerbRewind}, verb) {
+	if !slices.Contains([]Verb{VerbCancel, VerbRetry, VerbRunNow, VerbReschedule, VerbPause, VerbResume, VerbEdit, VerbRewind, VerbRestart}, verb) {
 		return c, false, &VerbError{verb, "verb", fmt.Errorf("%.80q is none that Bulk knows", string(verb))}
 	}
 	c, some, err = criteria(f)
@@ -85,15 +85,16 @@ type Plan struct {
 // Applied says what [Plan.Apply] did.
 type Applied struct {
 	Changed     int64 `json:"changed"`
-	Descendants int64 `json:"descendants"` // that were cancelled, too
+	Descendants int64 `json:"descendants"` // that were cancelled or restarted, too
 	Skipped     int64 `json:"skipped"`     // did not match the filter any more, or the verb did not apply any more
 	Failed      int64 `json:"failed"`      // could not be changed; the error says why, of the first ten
 }
 
-// Apply carries the plan out in transactions of up to 200 instances; with Descendants each instance
-// has a transaction of its own. It skips instances that no longer match. It passes over those that
-// it cannot change (another instance has the key by now, or somebody keeps the row locked for more
-// than 2 s) and reports them at the end. It waits for the end of other faults until ctx ends.
+// Apply carries the plan out in transactions of up to 200 instances; with Descendants, and of
+// VerbRestart, each instance has a transaction of its own. It skips instances that no longer match.
+// It passes over those that it cannot change (another instance has the key by now, or somebody
+// keeps the row locked for more than 2 s) and reports them at the end. It waits for the end of
+// other faults until ctx ends.
 // Applied counts also where there is an error. Apply may be called again, and does the rest. A plan
 // of VerbReschedule needs the option [At], one of VerbEdit [Changing], one of VerbRewind [ToStep].
 //
@@ -109,7 +110,7 @@ func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applie
 	}
 	o.Filter = p.filter
 	size := bulkBatch
-	if o.Descendants {
+	if o.Descendants || o.Verb == store.Restart {
 		size = 1
 	}
 	b := bulk{admin: p.admin, order: o}
@@ -117,9 +118,17 @@ func (p *Plan) Apply(ctx context.Context, options ...VerbOption) (applied Applie
 		if err := b.apply(ctx, some); err != nil {
 			return b.applied, errors.Join(append(b.errs, err)...)
 		}
+		if o.watch != nil {
+			o.watch(b.applied)
+		}
 	}
 	return b.applied, errors.Join(b.errs...)
 }
+
+// Watching is an option of [Plan.Apply], which calls seen after each 200 instances, or with
+// Descendants after each one, with what it has done so far, in the caller's goroutine. Other verbs
+// ignore it.
+func Watching(seen func(Applied)) VerbOption { return func(o *order) { o.watch = seen } }
 
 type bulk struct {
 	admin   *Admin

@@ -154,6 +154,9 @@ func (e *Engine) Start(ctx context.Context) (err error) {
 		return err
 	}
 	defer e.explain(ctx, e.toStart(), &err)
+	if err := e.store.Locate(ctx); err != nil {
+		return err
+	}
 	if err := migrations.Check(ctx, e.config.Driver, e.config.Schema); err != nil {
 		if _, wrong := errors.AsType[*migrations.SchemaError](err); wrong {
 			return fmt.Errorf("%w: %w", ErrSchema, err)

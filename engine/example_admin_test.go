@@ -131,3 +131,20 @@ func ExampleAdmin_Retry() {
 	fmt.Println(changed.Was, "to", changed.Is, err)
 	// Output: failed to runnable <nil>
 }
+
+// Restart runs again what has failed beneath an instance. Beneath this one nothing has, so it runs
+// again itself.
+func ExampleAdmin_Restart() {
+	shop := openShop()
+	defer shop.close()
+	id := shop.place(42)
+	ctx := context.Background()
+	admin := shop.eng.Admin()
+	if _, err := admin.Cancel(ctx, id); err != nil {
+		fmt.Println(err)
+		return
+	}
+	changed, err := admin.Restart(ctx, id)
+	fmt.Println(changed.Was, "to", changed.Is, changed.Descendants, err)
+	// Output: failed to runnable [] <nil>
+}

@@ -185,6 +185,20 @@ func ExampleEngine_ChildCounts() {
 	// Output: 0 false <nil>
 }
 
+// A graph is drawn as it is; this instance has made none.
+func ExampleEngine_Graph() {
+	shop := openShop()
+	defer shop.close()
+	graph, err := shop.eng.Graph(context.Background(), shop.place(42))
+	fmt.Print(len(graph.Nodes), " ", err, "\n", graph.DOT())
+	// Output:
+	// 0 <nil>
+	// digraph {
+	//   graph [label="checkout/1"]
+	//   node [shape=box]
+	// }
+}
+
 // What waits and executes, of each queue, and who works.
 func ExampleAdmin_Load() {
 	shop := openShop()

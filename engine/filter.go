@@ -106,6 +106,7 @@ func set(of []string) []string { return slices.Compact(slices.Sorted(slices.Valu
 
 var failures = []fsm.Failure{
 	fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes, fsm.FailureCancelled, fsm.FailureDeadline,
+	fsm.FailureSkipped,
 }
 
 // instant is a time as Postgres has it: in microseconds.

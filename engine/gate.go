@@ -142,6 +142,9 @@ type GateStatus struct {
 	Waiting int `json:"waiting"`
 	// Lag is for how long the oldest of those that were counted has been due.
 	Lag time.Duration `json:"lag_ns"`
+	// ClosedUntil is when the gate opens, if CloseGate or a step that was throttled has closed it for
+	// all; GateForGood if only OpenGate opens it, zero if it is open. Of single keys, GateKeys tells.
+	ClosedUntil time.Time `json:"closed_until,omitzero"`
 }
 
 // rule is the gate as package store has it.
@@ -298,7 +301,7 @@ func (a *Admin) DropGate(ctx context.Context, name string, options ...VerbOption
 
 // Gates lists the gates by name, with what they do at the moment.
 func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
-	defer a.engine.explain(ctx, toRead("gates", "gen_durable"), &err)
+	defer a.engine.explain(ctx, toRead("gates", "gate_keys", "gen_durable"), &err)
 	var rows []store.GateCount
 	err = a.engine.patiently(ctx, task{doing: "list gates"}, func() error {
 		rows, err = a.engine.store.Gates(ctx)
@@ -310,6 +313,9 @@ func (a *Admin) Gates(ctx context.Context) (gates []GateStatus, err error) {
 	gates = make([]GateStatus, len(rows))
 	for i, r := range rows {
 		gates[i] = GateStatus{Gate: gateOf(&r.Gate), Taken: r.Taken, Values: r.Values, Waiting: r.Waiting, Lag: r.Lag}
+		if !r.Until.IsZero() {
+			gates[i].ClosedUntil = r.Until.UTC()
+		}
 	}
 	return gates, nil
 }

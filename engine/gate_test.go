@@ -143,6 +143,7 @@ func TestAGateIsObeyedAtOnce(t *testing.T) {
 	cause := w.becomes(second, engine.CauseGate)[0]
 	require.Equal(t, engine.Cause{Kind: engine.CauseGate, Names: []string{"kids/red"}, IDs: []fsm.ID{first}, Count: 1}, cause)
 	require.Equal(t, fmt.Sprintf("all 1 places of gate kids/red are taken: [%v]", first), cause.String())
+	w.becomes(w.insert(children.New("buffered").Queue("other")), engine.CauseRunning) // its queue claims no more
 	changed, err := admin.DropGate(ctx, "kids")
 	require.NoError(t, err)
 	require.True(t, changed)
@@ -268,6 +269,24 @@ func TestKeysOfGates(t *testing.T) {
 	keys, err = a.GateKeys(ctx, "all")
 	require.NoError(t, err)
 	require.Empty(t, keys)
+	closed := func() map[string]time.Time {
+		gates, err := a.Gates(ctx)
+		require.NoError(t, err)
+		until := map[string]time.Time{}
+		for _, g := range gates {
+			until[g.Name] = g.ClosedUntil
+		}
+		return until
+	}
+	require.Equal(t, map[string]time.Time{"each": {}, "all": {}}, closed(), "keys are closed, and no gate")
+	for _, until := range []time.Time{tomorrow, engine.GateForGood} {
+		_, err = a.CloseGate(ctx, "all", until)
+		require.NoError(t, err)
+		require.Equal(t, map[string]time.Time{"each": {}, "all": until}, closed())
+	}
+	_, err = a.CloseGate(ctx, "all", time.Unix(1, 0))
+	require.NoError(t, err)
+	require.Equal(t, map[string]time.Time{"each": {}, "all": {}}, closed(), "its time is over")
 	for want, do := range map[string]func() error{
 		"close_gate: key":          func() error { _, err := a.CloseGate(ctx, "all/acme", tomorrow); return err },
 		"close_gate: until":        func() error { _, err := a.CloseGate(ctx, "all", engine.GateForGood.Add(1)); return err },

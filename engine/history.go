@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"math"
 	"slices"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 )
 
 const (
-	historyPage = 500
+	historyPage     = 500
+	historyBackPage = 250 // mostly the first page is enough
 	// historyMost and historyLong bound what a query on many instances reads.
 	historyMost           = 5_000_000
 	historyLong           = 31 * 24 * time.Hour
@@ -55,6 +57,8 @@ type Transition struct {
 	Diff   json.RawMessage `json:"diff,omitempty"`
 	Before json.RawMessage `json:"before,omitempty"` // of an operator's verb: what it found
 	After  json.RawMessage `json:"after,omitempty"`  // of an operator's verb: what it left
+	// LeftOut is how many bytes Diff, Before and After have, where HistoryBack did not read them.
+	LeftOut int64 `json:"left_out,omitempty"`
 }
 
 // History yields what happened to an instance, oldest first, by id or by the correlation key that
@@ -64,16 +68,47 @@ type Transition struct {
 //
 // Errors: ErrNotFound if there is neither the instance nor a row about it.
 func (e *Engine) History(ctx context.Context, of fsm.Target) iter.Seq2[Transition, error] {
+	return e.happened(ctx, of, historyPage, true, e.store.Timeline)
+}
+
+// HistoryBack is [Engine.History], newest first. It reads Diff, Before and After of the newest
+// transitions, as long as they have no more bytes together than documents says; 0: of all. Of the
+// others it says in LeftOut how large they are. Where there is no row about an id, it yields
+// nothing, and does not look whether there is an instance.
+//
+// Errors: ErrNotFound if no instance occupies the key.
+func (e *Engine) HistoryBack(ctx context.Context, of fsm.Target, documents int64) iter.Seq2[Transition, error] {
+	return func(yield func(Transition, error) bool) {
+		left := documents
+		if documents <= 0 {
+			left = math.MaxInt64
+		}
+		e.happened(ctx, of, historyBackPage, false, func(ctx context.Context, id int64, beyond store.HistoryPlace, limit int) ([]store.Happened, error) {
+			page, err := e.store.TimelineBack(ctx, id, beyond, limit, left)
+			for i := range page {
+				left -= int64(len(page[i].Diff) + len(page[i].Before) + len(page[i].After))
+				if page[i].LeftOut > 0 {
+					left = 0 // nor of any that is older
+				}
+			}
+			return page, err
+		})(yield)
+	}
+}
+
+// happened yields the history of an instance in the order in which read has it. exists asks for an
+// error where there is neither a row nor the instance.
+func (e *Engine) happened(ctx context.Context, of fsm.Target, size int, exists bool, read timelineRead) iter.Seq2[Transition, error] {
 	return func(yield func(Transition, error) bool) {
 		id, err := e.historyOf(ctx, of)
 		if err != nil {
 			yield(Transition{}, err)
 			return
 		}
-		var behind store.HistoryPlace
+		var beyond store.HistoryPlace
 		for n := 0; ; {
-			page, err := e.timeline(ctx, id, behind)
-			if err == nil && len(page) == 0 && n == 0 {
+			page, err := e.timeline(ctx, id, beyond, size, read)
+			if err == nil && exists && len(page) == 0 && n == 0 {
 				_, err = e.Get(ctx, id) // an instance that has not been recorded, or none
 			}
 			if err != nil {
@@ -85,10 +120,10 @@ func (e *Engine) History(ctx context.Context, of fsm.Target) iter.Seq2[Transitio
 					return
 				}
 			}
-			if n += len(page); len(page) < historyPage {
+			if n += len(page); len(page) < size {
 				return
 			}
-			behind = page[len(page)-1].Place()
+			beyond = page[len(page)-1].Place()
 		}
 	}
 }
@@ -105,10 +140,13 @@ func (e *Engine) historyOf(ctx context.Context, of fsm.Target) (fsm.ID, error) {
 	return i.ID, err
 }
 
-func (e *Engine) timeline(ctx context.Context, id fsm.ID, behind store.HistoryPlace) (page []store.Happened, err error) {
+// timelineRead reads a page of a timeline, beyond a place.
+type timelineRead func(ctx context.Context, id int64, beyond store.HistoryPlace, limit int) ([]store.Happened, error)
+
+func (e *Engine) timeline(ctx context.Context, id fsm.ID, beyond store.HistoryPlace, size int, read timelineRead) (page []store.Happened, err error) {
 	defer e.explain(ctx, toRead("history"), &err)
 	err = e.patiently(ctx, task{doing: "read the history of an instance"}, func() error {
-		page, err = e.store.Timeline(ctx, int64(id), behind, historyPage)
+		page, err = read(ctx, int64(id), beyond, size)
 		return err
 	})
 	return page, err
@@ -119,7 +157,7 @@ func transition(h *store.Happened) Transition {
 		At: h.At, Instance: fsm.ID(fieldOf(h.Instance)), Visit: fieldOf(h.Visit), Kind: h.Kind, Machine: fieldOf(h.Machine), Version: int(fieldOf(h.Version)),
 		From: fieldOf(h.Step), To: fieldOf(h.To), Attempt: int(fieldOf(h.Attempt)), Waited: microseconds(fieldOf(h.Waited)), Took: microseconds(fieldOf(h.Took)),
 		Worker: fieldOf(h.Worker), Failure: fsm.Failure(fieldOf(h.Failure)), Error: fieldOf(h.Error), Actor: fieldOf(h.Actor), Reason: fieldOf(h.Reason),
-		Subject: fieldOf(h.Subject), Diff: h.Diff, Before: h.Before, After: h.After,
+		Subject: fieldOf(h.Subject), Diff: h.Diff, Before: h.Before, After: h.After, LeftOut: h.LeftOut,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -197,6 +198,43 @@ func TestHistoryInPages(t *testing.T) {
 	}
 	for range reader.History(t.Context(), fsm.ID(7)) {
 		break // ends the reading, too
+	}
+	var back []engine.Transition
+	for x, err := range reader.HistoryBack(t.Context(), fsm.ID(7), 0) {
+		require.NoError(t, err)
+		back = append(back, x)
+	}
+	slices.Reverse(back)
+	require.Equal(t, list, back)
+	for range reader.HistoryBack(t.Context(), fsm.ID(8), 0) {
+		require.Fail(t, "there is no row")
+	}
+	for _, err := range reader.HistoryBack(t.Context(), fsm.Key("nobody"), 0) {
+		require.ErrorIs(t, err, engine.ErrNotFound)
+	}
+}
+
+// Of the newest transitions the documents are read that fit, and of all others their size.
+func TestHistoryBackLeavesOutLargeDocuments(t *testing.T) {
+	t.Parallel()
+	reader, pool := client(t)
+	_, err := pool.Exec(t.Context(), `INSERT INTO gendurable.history (at, instance, visit, kind, fsm, step, diff)
+		SELECT now() - n * interval '1 s', 7, n, 'next', 'm', 's', jsonb_build_object('n', repeat('x', 991)) FROM generate_series(1, 600) n`)
+	require.NoError(t, err)
+	all := reader.HistoryBack(t.Context(), fsm.ID(7), 300_500)
+	for range 2 { // also if it is gone through again
+		shown, out := 0, int64(0)
+		for x, err := range all {
+			require.NoError(t, err)
+			if len(x.Diff) > 0 {
+				require.Zero(t, x.LeftOut)
+				shown++
+				require.EqualValues(t, shown, x.Visit, "the newest first, without a gap")
+			}
+			out += x.LeftOut
+		}
+		require.Equal(t, 300, shown)
+		require.EqualValues(t, 300*1000, out)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
+	"github.com/gendurable/gendurable/worker"
 )
 
 // writer has the verbs that an Engine and a Tx share.
@@ -177,7 +178,7 @@ func (w writer) insert(ctx context.Context, specs ...*step.Spec) ([]Inserted, er
 	fresh := map[string]bool{}
 	for i, row := range rows {
 		done[i] = Inserted{ID: fsm.ID(row.ID), Duplicate: row.Duplicate, Replaced: row.Replaced, Throttled: row.Throttled, Until: row.Until}
-		if !row.Duplicate && w.engine.soon(specs[i]) {
+		if !row.Duplicate && !row.Claimed && w.engine.soon(specs[i]) {
 			fresh[specs[i].Queue] = true
 		}
 	}
@@ -208,14 +209,40 @@ func (e *Engine) insertRows(ctx context.Context, specs []*step.Spec, by store.By
 	insertion := e.store.Insertion(specs)
 	insertion.Ask(by)
 	t := task{doing: "insert", attrs: []slog.Attr{slog.Int("instances", len(specs))}}
+	slots := e.reserve(specs, insertion)
+	doubt := false
 	err = e.patiently(ctx, t, func() error {
 		done, err = insertion.Try(ctx)
+		if slots != nil {
+			slots.Settle(insertion.Claims(), err)
+			slots, doubt = nil, store.Unknown(err)
+			if store.IsLockTimeout(err) { // it has waited briefly, since slots waited with it
+				done, err = insertion.Try(ctx)
+			}
+		}
 		return err
 	})
+	if doubt { // the first try may have taken effect only now, before a later one found out
+		e.worker.Doubt(specs[0].Queue)
+	}
 	if err != nil {
 		return nil, store.Effects{}, insertion.Failed(err)
 	}
 	return done, insertion.Effects(), nil
+}
+
+// reserve makes an insertion insert its instances as claimed already if the worker of this process
+// has a free slot for each of them, and would claim them at once. It returns nil otherwise.
+func (e *Engine) reserve(specs []*step.Spec, insertion *store.Insertion) *worker.Reservation {
+	if e.worker == nil {
+		return nil
+	}
+	slots := e.worker.Reserve(specs)
+	if slots != nil && !insertion.Claim(slots.Worker()) {
+		slots.Settle(nil, nil)
+		return nil
+	}
+	return slots
 }
 
 // besides nudges what an insert made runnable beside its own instances, and tells of those that it

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gendurable/gendurable/ent"
-	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/internal/store"
 )
 
@@ -45,31 +43,23 @@ type WorkerLoad struct {
 
 // Load returns the load of all queues and workers. It finds what is due and delayed by the indexes
 // that the claims use, up to MaxLoad instances of each queue, so it reads no whole table; what
-// executes is exact. It does not see what is parked or has ended, nor what an operator has paused:
-// [Engine.Counts] does.
+// executes is exact. It is one statement. It does not see what is parked or has ended, nor what an
+// operator has paused: [Engine.Counts] does.
 func (a *Admin) Load(ctx context.Context) (load Load, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable", "workers", "paused_queues"), &err)
 	var seen store.Traffic
-	var workers []*ent.Worker
-	var paused []*ent.PausedQueue
 	err = a.engine.patiently(ctx, task{doing: "look at the load"}, func() error {
-		if seen, err = a.engine.store.Traffic(ctx, MaxLoad); err != nil {
-			return err
-		}
-		if workers, err = a.engine.queries.Worker.Query().Order(worker.ByStartedAt(), worker.ByID()).All(ctx); err != nil {
-			return err
-		}
-		paused, err = a.engine.reads.PausedQueues(ctx)
+		seen, err = a.engine.store.Traffic(ctx, MaxLoad)
 		return err
 	})
 	if err != nil {
 		return Load{}, err
 	}
-	return loadOf(&seen, workers, paused), nil
+	return loadOf(&seen), nil
 }
 
-func loadOf(seen *store.Traffic, workers []*ent.Worker, paused []*ent.PausedQueue) Load {
-	load := Load{At: seen.At.UTC(), Queues: []QueueLoad{}, Workers: make([]WorkerLoad, len(workers))}
+func loadOf(seen *store.Traffic) Load {
+	load := Load{At: seen.At.UTC(), Queues: []QueueLoad{}, Workers: make([]WorkerLoad, len(seen.Workers))}
 	known, executing := map[string]*QueueLoad{}, map[string]int64{}
 	get := func(name string) *QueueLoad {
 		if known[name] == nil {
@@ -85,8 +75,8 @@ func loadOf(seen *store.Traffic, workers []*ent.Worker, paused []*ent.PausedQueu
 		get(x.Queue).Executing += x.Count
 		executing[x.Worker] += x.Count
 	}
-	for i, r := range workers {
-		w := workerOf(r, seen.At)
+	for i := range seen.Workers {
+		w := presentWorker(&seen.Workers[i], seen.At)
 		load.Workers[i] = WorkerLoad{Worker: w, Executing: executing[w.ID]}
 		for name, slots := range w.Queues {
 			load.Workers[i].Slots += slots
@@ -96,8 +86,8 @@ func loadOf(seen *store.Traffic, workers []*ent.Worker, paused []*ent.PausedQueu
 			}
 		}
 	}
-	for _, p := range paused {
-		get(p.ID).PausedSince = p.PausedAt.UTC()
+	for queue, since := range seen.Paused {
+		get(queue).PausedSince = since.UTC()
 	}
 	for _, q := range known {
 		load.Queues = append(load.Queues, *q)

@@ -58,11 +58,12 @@ var (
 	toWork = slices.Concat(toCheck, right("paused_queues", "SELECT"), right("gates", "SELECT"),
 		right("gate_keys", "SELECT", "INSERT", "UPDATE", "DELETE"), right("gen_durable", "SELECT", "INSERT", "UPDATE", "DELETE"),
 		right("signals", "SELECT", "INSERT", "UPDATE", "DELETE"), right("workers", "SELECT", "INSERT", "UPDATE", "DELETE"),
-		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord,
+		right("lost_claims", "SELECT", "INSERT", "UPDATE", "DELETE"), right("edges", "SELECT", "INSERT", "DELETE"),
+		right("definitions", "SELECT", "INSERT", "UPDATE"), toRecord,
 		right("windows", "SELECT", "INSERT", "UPDATE", "DELETE"), right("kept_signals", "SELECT", "INSERT", "UPDATE", "DELETE"), toDeclareSchedules,
 		right("gen_durable_id_seq", "USAGE"), right("gen_durable_token", "USAGE"))
 
-	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("lost_claims", "INSERT"), right("history", "INSERT"))
+	toOperate = slices.Concat(right("", "USAGE"), right("gen_durable", "SELECT", "UPDATE"), right("edges", "SELECT"), right("lost_claims", "INSERT"), right("history", "INSERT"))
 
 	toPauseQueues = slices.Concat(right("", "USAGE"), right("paused_queues", "SELECT", "INSERT", "DELETE"), right("history", "INSERT"))
 

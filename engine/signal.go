@@ -9,6 +9,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
+	"github.com/gendurable/gendurable/worker"
 )
 
 // Delivery says what became of a signal. A duplicate inserted nothing and woke nobody.
@@ -56,7 +57,13 @@ func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (_ Deliv
 	if erased.Keep > 0 && !w.sender.Once {
 		defer w.engine.explain(ctx, slices.Concat(toWrite, toKeep), &err)
 	}
-	d, err := w.sender.Send(ctx, to, erased)
+	sender := *w.sender
+	if !sender.Once && w.engine.worker != nil {
+		claiming := &claimingInboxes{Store: w.engine.store, worker: w.engine.worker}
+		defer claiming.over()
+		sender.Inboxes = claiming
+	}
+	d, err := sender.Send(ctx, to, erased)
 	if err != nil {
 		return Delivery{}, err
 	}
@@ -64,6 +71,40 @@ func (w writer) send(ctx context.Context, to fsm.Target, m fsm.Message) (_ Deliv
 		w.wake(d.Queue)
 	}
 	return Delivery{To: fsm.ID(d.Target), Duplicate: d.Duplicate, Kept: d.Kept}, nil
+}
+
+// claimingInboxes are the inboxes for the attempts of one signal. An attempt claims the instance
+// that it wakes if the worker of this process has a free slot for it, and would claim it at once.
+type claimingInboxes struct {
+	*store.Store
+	worker *worker.Worker
+	doubt  []string // queues in which an attempt may have claimed, without an answer
+}
+
+// Deliver delivers with a slot in each idle queue, or as usual.
+func (i *claimingInboxes) Deliver(ctx context.Context, to store.Address, m *step.Signal, inbox int) (store.Delivery, error) {
+	slots := i.worker.ReserveWoken()
+	if slots == nil {
+		return i.Store.Deliver(ctx, to, m, inbox)
+	}
+	waker := slots.Waker()
+	d, woken, err := i.DeliverClaiming(ctx, to, m, inbox, waker)
+	slots.Settle(woken.Claims, woken.Err)
+	if store.Unknown(woken.Err) {
+		i.doubt = waker.Queues
+	}
+	if store.IsLockTimeout(err) { // it has waited briefly, since slots waited with it
+		return i.Store.Deliver(ctx, to, m, inbox)
+	}
+	return d, err
+}
+
+// over ends the attempts. One without an answer may have taken effect only now, before a later one
+// found out.
+func (i *claimingInboxes) over() {
+	for _, queue := range i.doubt {
+		i.worker.Doubt(queue)
+	}
 }
 
 // SignalOrInsert delivers a message to the live instance that occupies the spec's key, as Signal

@@ -13,9 +13,8 @@ import (
 
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/ent/instance"
-	"github.com/gendurable/gendurable/ent/pausedqueue"
-	"github.com/gendurable/gendurable/ent/worker"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 	"github.com/gendurable/gendurable/signal"
@@ -31,6 +30,7 @@ const (
 	CauseLost        CauseKind = "lost"         // the lease ended Since: the next reaper lets it run again
 	CauseSignals     CauseKind = "signals"      // parked Since on Names, Until the timeout if it has one
 	CauseChildren    CauseKind = "children"     // parked Since on Count of them, the first of which are IDs; Join, Until and Names if it may go on before
+	CauseNodes       CauseKind = "nodes"        // a node of a graph, waiting since Since for Count others, the first of which are Names and IDs
 	CausePaused      CauseKind = "paused"       // by an operator
 	CauseUnconverted CauseKind = "unconverted"  // and so paused: its state cannot become that of a newer version, as Names[0] says
 	CauseQueuePaused CauseKind = "queue paused" // Since then
@@ -79,6 +79,8 @@ type JoinPolicy struct {
 	Quorum   int `json:"quorum,omitempty"`
 	Failures int `json:"failures,omitempty"`
 	Ends     int `json:"ends,omitempty"`
+	// Stream is how many ends the parent is shown at most when it goes on; 0: it waits for no stream.
+	Stream int `json:"stream,omitempty"`
 	// CancelRest: the others are cancelled then.
 	CancelRest bool `json:"cancel_rest,omitempty"`
 }
@@ -131,6 +133,8 @@ func (c Cause) String() string {
 			return fmt.Sprintf("it waits for %s%s, since %s%s: %v", c.Join, or, at(c.Since), until(", until "), c.IDs)
 		}
 		return fmt.Sprintf("it awaits %d children since %s: %v", c.Count, at(c.Since), c.IDs)
+	case CauseNodes:
+		return fmt.Sprintf("it waits for %d nodes of its graph since %s: %s", c.Count, at(c.Since), strings.Join(c.Names, ", "))
 	case CausePaused:
 		return "an operator paused it"
 	case CauseUnconverted:
@@ -193,65 +197,98 @@ func (c Cause) who() string {
 // the first. The answer is one snapshot, reads a bounded number of rows, and is never empty.
 //
 // Errors: ErrNotFound.
-func (a *Admin) Why(ctx context.Context, of fsm.Target) (causes []Cause, err error) {
-	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "gates", "gate_keys", "workers"), &err)
-	address, err := signal.Resolve(of)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
-	}
-	err = a.engine.patiently(ctx, task{doing: "look why an instance is not running"}, func() error {
-		causes, err = a.why(ctx, address)
-		return err
-	})
+func (a *Admin) Why(ctx context.Context, of fsm.Target) ([]Cause, error) {
+	_, causes, err := a.Examine(ctx, of)
 	return causes, err
 }
 
-// why takes the snapshot and asks it.
-func (a *Admin) why(ctx context.Context, address store.Address) (causes []Cause, err error) {
-	now, err := a.engine.store.Now(ctx)
+// Examine is [Admin.Why] for who needs the instance as well: both are of the same snapshot.
+//
+// Errors: ErrNotFound.
+func (a *Admin) Examine(ctx context.Context, of fsm.Target) (row *ent.Instance, causes []Cause, err error) {
+	defer a.engine.explain(ctx, toRead("gen_durable", "signals", "paused_queues", "gates", "gate_keys", "workers", "edges"), &err)
+	address, err := signal.Resolve(of)
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
+	err = a.engine.patiently(ctx, task{doing: "look why an instance is not running"}, func() error {
+		row, causes, err = a.why(ctx, address)
+		return err
+	})
+	return row, causes, err
+}
+
+// why takes the snapshot and asks it.
+func (a *Admin) why(ctx context.Context, address store.Address) (row *ent.Instance, causes []Cause, err error) {
 	tx, err := a.engine.queries.BeginTx(ctx, &entsql.TxOptions{Isolation: sql.LevelRepeatableRead})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, tx.Rollback()) }()
 	which := instance.IDEQ(fsm.ID(address.ID))
 	if address.Key != "" {
 		which = instance.CorrelationGuard(address.Key)
 	}
-	row, err := tx.Instance.Query().Where(which).Only(ctx)
+	schema := a.engine.store.Schema()
+	row, err = tx.Instance.Query().Where(which, withSurroundings(schema)).Only(ctx)
 	if ent.IsNotFound(err) {
-		return nil, fmt.Errorf("why %s: %w", address, ErrNotFound)
+		return nil, nil, fmt.Errorf("why %s: %w", address, ErrNotFound)
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	w := why{tx: tx, row: row, now: now}
-	if err := w.ask(ctx); err != nil {
-		return nil, fmt.Errorf("why %s: %w", address, err)
+	w := why{row: row, schema: schema}
+	if w.around, err = surroundingsOf(row); err != nil {
+		return nil, nil, fmt.Errorf("why %s: what surrounds it: %w", address, err)
 	}
-	return w.causes, nil
+	w.now = w.around.Now
+	w.ask()
+	if err := w.send(ctx, tx); err != nil {
+		return nil, nil, fmt.Errorf("why %s: %w", address, err)
+	}
+	for _, say := range w.said {
+		say()
+	}
+	return row, w.causes, nil
 }
 
-// why is one question about one instance.
+// why is one question about one instance. Its methods look at the row and its surroundings, note
+// the questions that are left, and say in the order of the causes what to make of the answers. So
+// all that is left takes one statement.
 type why struct {
-	tx     *ent.Tx
-	row    *ent.Instance
-	now    time.Time
-	causes []Cause
+	schema    string
+	row       *ent.Instance
+	now       time.Time
+	around    surroundings
+	questions []question
+	said      []func()
+	certain   int // causes that depend on no answer
+	causes    []Cause
 }
 
-func (w *why) add(c Cause) { w.causes = append(w.causes, c) }
+// add adds a cause that depends on no answer.
+func (w *why) add(c Cause) {
+	w.certain++
+	w.said = append(w.said, func() { w.causes = append(w.causes, c) })
+}
 
-func (w *why) ask(ctx context.Context) error {
+// say is called with the answers. It returns a cause, if there is one.
+func (w *why) say(say func() (Cause, bool)) {
+	w.said = append(w.said, func() {
+		if c, is := say(); is {
+			w.causes = append(w.causes, c)
+		}
+	})
+}
+
+func (w *why) ask() {
 	switch w.row.Status {
 	case fsm.StatusDone, fsm.StatusFailed:
 		w.add(Cause{Kind: CauseEnded, Since: *w.row.FinishedAt})
-		return nil
+		return
 	case fsm.StatusExecuting:
-		return w.executing(ctx)
+		w.executing()
+		return
 	case fsm.StatusAwaitingSignal:
 		c := Cause{Kind: CauseSignals, Since: w.row.UpdatedAt, Names: w.row.Awaits}
 		if w.row.AwaitDeadline != nil {
@@ -259,9 +296,7 @@ func (w *why) ask(ctx context.Context) error {
 		}
 		w.add(c)
 	case fsm.StatusAwaitingChildren:
-		if err := w.children(ctx); err != nil {
-			return err
-		}
+		w.children()
 	case fsm.StatusRunnable:
 	}
 	switch last := w.row.LastError; {
@@ -270,103 +305,101 @@ func (w *why) ask(ctx context.Context) error {
 	case w.row.Paused:
 		w.add(Cause{Kind: CausePaused})
 	}
-	if w.row.Status != fsm.StatusRunnable {
-		return nil
+	if w.row.Status == fsm.StatusRunnable {
+		w.runnable()
 	}
-	return w.runnable(ctx)
 }
 
-func (w *why) executing(ctx context.Context) error {
+func (w *why) executing() {
 	c := Cause{Kind: CauseRunning, WorkerID: *w.row.LockedBy, Until: *w.row.LeaseExpiresAt}
 	if w.now.After(c.Until) {
 		c = Cause{Kind: CauseLost, WorkerID: c.WorkerID, Since: c.Until}
 	}
-	all, err := w.tx.Worker.Query().All(ctx)
-	if err != nil {
-		return err
-	}
-	for _, one := range all {
-		if one.ID.String() == c.WorkerID {
-			known := workerOf(one, w.now)
-			c.Worker = &known
+	for _, one := range w.around.Workers {
+		if one.ID == c.WorkerID {
+			c.Worker = new(presentWorker(one, w.now))
 		}
 	}
 	w.add(c)
-	return nil
 }
 
-func (w *why) children(ctx context.Context) error {
-	live, err := w.tx.Instance.Query().Where(instance.ParentID(w.row.ID), instance.ParentRound(w.row.Round), instance.FinishedAtIsNil()).
-		Order(instance.ByID()).Limit(whyList).IDs(ctx)
-	if err != nil {
-		return err
+func (w *why) children() {
+	if w.row.Node != nil && w.row.Visit == 0 {
+		w.nodes()
+		return
 	}
-	c := Cause{Kind: CauseChildren, Since: w.row.UpdatedAt, IDs: live, Count: int(w.row.ChildrenPending)}
-	if r := w.row; r.JoinRound != nil && *r.JoinRound == r.Round {
+	c := Cause{Kind: CauseChildren, Since: w.row.UpdatedAt, Count: int(w.row.ChildrenPending)}
+	if r := w.row; r.JoinRound != nil && *r.JoinRound >= r.Round {
 		c.Join = &JoinPolicy{Children: number(r.JoinSize), Done: number(r.JoinDone), Failed: number(r.JoinFailed),
 			Quorum: number(r.WakeDone), Failures: number(r.WakeFailed), Ends: number(r.WakeEnded),
 			CancelRest: slices.Contains(r.Losers, r.Round)}
+		if r.Round < 0 {
+			c.Join.Stream = number(r.StreamMost)
+		}
 		c.Names = r.Awaits
 		if r.AwaitDeadline != nil {
 			c.Until = *r.AwaitDeadline
 		}
 	}
-	w.add(c)
-	return nil
+	live := w.find(whyList, byID, instance.ParentID(w.row.ID), instance.ParentRound(w.row.Round), instance.FinishedAtIsNil())
+	w.say(func() (Cause, bool) {
+		c.IDs = foundIDs(*live)
+		return c, true
+	})
+}
+
+// nodes looks which nodes of its graph it still waits for.
+func (w *why) nodes() {
+	c := Cause{Kind: CauseNodes, Since: w.row.UpdatedAt, Count: int(w.row.ChildrenPending)}
+	if left := number(w.row.WakeDone) - number(w.row.JoinDone); left > 0 { // of a quorum, which counts as one edge
+		c.Count += left - 1
+	}
+	left := w.find(whyList, byID, instance.FinishedAtIsNil(), func(s *entsql.Selector) {
+		s.Where(entsql.P(func(b *entsql.Builder) {
+			b.WriteString(s.C(instance.FieldID) + " IN (SELECT e.from_id FROM " + query.Quoted(w.schema) + ".edges e WHERE e.to_id = ").Arg(w.row.ID).WriteString(")")
+		}))
+	})
+	w.say(func() (Cause, bool) {
+		c.IDs = foundIDs(*left)
+		for _, one := range *left {
+			c.Names = append(c.Names, one.Node)
+		}
+		return c, true
+	})
 }
 
 // runnable looks at the causes in this order: what an operator or the instance itself has decided,
 // then what is a matter of time.
-func (w *why) runnable(ctx context.Context) error {
-	paused, err := w.tx.PausedQueue.Query().Where(pausedqueue.ID(w.row.Queue)).Only(ctx)
-	switch {
-	case err == nil:
-		w.add(Cause{Kind: CauseQueuePaused, Since: paused.PausedAt})
-	case !ent.IsNotFound(err):
-		return err
+func (w *why) runnable() {
+	if w.around.Paused != nil {
+		w.add(Cause{Kind: CauseQueuePaused, Since: w.around.Paused.Local()})
 	}
 	due := !w.row.EligibleAt.After(w.now)
 	if !due {
 		w.add(Cause{Kind: CauseDelayed, Until: w.row.EligibleAt})
 	}
-	slots, err := w.workers(ctx)
-	if err != nil {
-		return err
-	}
+	slots := w.workers()
 	if w.row.PickLane == 4 {
 		w.add(Cause{Kind: CauseNoStep, Names: []string{w.row.Step}})
 	}
 	if w.row.PartitionKey != nil {
-		if err := w.key(ctx); err != nil {
-			return err
-		}
+		w.key()
 	}
 	if due {
-		if err := w.gates(ctx); err != nil {
-			return err
-		}
+		w.gates()
 	}
-	if due && len(w.causes) == 0 {
-		if err := w.queue(ctx, slots); err != nil {
-			return err
-		}
+	if due && w.certain == 0 {
+		w.queue(slots)
 	}
-	if len(w.causes) == 0 {
-		w.add(Cause{Kind: CauseSoon})
-	}
-	return nil
+	w.say(func() (Cause, bool) { return Cause{Kind: CauseSoon}, len(w.causes) == 0 })
 }
 
 // workers looks which workers could run it, and counts their slots.
-func (w *why) workers(ctx context.Context) (slots int, err error) {
-	live, err := w.tx.Worker.Query().Where(worker.ExpiresAtGT(w.now), worker.Draining(false)).All(ctx)
-	if err != nil {
-		return 0, err
-	}
+func (w *why) workers() (slots int) {
 	serve, know := 0, 0
-	for _, one := range live {
+	for _, one := range w.around.Workers {
 		n, serves := one.Queues[w.row.Queue]
-		if !serves {
+		if !serves || one.Draining || !one.ExpiresAt.After(w.now) {
 			continue
 		}
 		serve++
@@ -381,27 +414,19 @@ func (w *why) workers(ctx context.Context) (slots int, err error) {
 	case know == 0:
 		w.add(Cause{Kind: CauseNoMachine, Count: serve})
 	}
-	return slots, nil
+	return slots
 }
 
 // key looks which instance is before it under its partition key.
-func (w *why) key(ctx context.Context) error {
-	busy, err := w.tx.Instance.Query().Where(instance.PartitionKey(*w.row.PartitionKey), instance.StatusEQ(fsm.StatusExecuting)).IDs(ctx)
-	if err != nil {
-		return err
-	}
-	if len(busy) > 0 {
-		w.add(Cause{Kind: CauseKeyBusy, IDs: busy})
-		return nil
-	}
-	head, err := w.tx.Instance.Query().Where(instance.PartitionKey(*w.row.PartitionKey), w.before()).Order(inOrder...).Limit(1).IDs(ctx)
-	if err != nil {
-		return err
-	}
-	if len(head) > 0 {
-		w.add(Cause{Kind: CauseKeyBehind, IDs: head})
-	}
-	return nil
+func (w *why) key() {
+	busy := w.find(whyList, byID, instance.PartitionKey(*w.row.PartitionKey), instance.StatusEQ(fsm.StatusExecuting))
+	head := w.find(1, inOrder, instance.PartitionKey(*w.row.PartitionKey), w.before())
+	w.say(func() (Cause, bool) {
+		if len(*busy) > 0 {
+			return Cause{Kind: CauseKeyBusy, IDs: foundIDs(*busy)}, true
+		}
+		return Cause{Kind: CauseKeyBehind, IDs: foundIDs(*head)}, len(*head) > 0
+	})
 }
 
 func number(n *int32) int {
@@ -411,30 +436,30 @@ func number(n *int32) int {
 	return int(*n)
 }
 
-// queue counts what is before it in its queue.
-func (w *why) queue(ctx context.Context, slots int) error {
+// queue counts what is before it in its queue, if nothing else holds it back.
+func (w *why) queue(slots int) {
 	among := instance.PickLane(0)
 	if w.row.PickLane == lineLane {
 		among = instance.And(instance.PickLane(lineLane), instance.Gate(text(w.row.Gate)))
 	}
-	ahead, err := w.tx.Instance.Query().Where(among, w.before()).Limit(whyMost).IDs(ctx)
-	if err != nil {
-		return err
-	}
-	running, err := w.tx.Instance.Query().Where(instance.StatusEQ(fsm.StatusExecuting), instance.Queue(w.row.Queue)).Limit(slots).IDs(ctx)
-	if err != nil {
-		return err
-	}
-	if slots > 0 && len(running) >= slots {
-		w.add(Cause{Kind: CauseSlots, Count: slots})
-	}
-	if len(ahead) > 0 {
-		w.add(Cause{Kind: CauseBehind, Count: len(ahead)})
-	}
-	return nil
+	ahead := w.find(whyMost, nil, among, w.before())
+	w.said = append(w.said, func() {
+		if len(w.causes) > 0 {
+			return
+		}
+		if slots > 0 && w.around.Running >= min(slots, whyRunning) {
+			w.causes = append(w.causes, Cause{Kind: CauseSlots, Count: slots})
+		}
+		if len(*ahead) > 0 {
+			w.causes = append(w.causes, Cause{Kind: CauseBehind, Count: len(*ahead)})
+		}
+	})
 }
 
-var inOrder = []instance.OrderOption{instance.ByPriority(), instance.ByEligibleAt(), instance.ByID()}
+var (
+	inOrder = []instance.OrderOption{instance.ByPriority(), instance.ByEligibleAt(), instance.ByID()}
+	byID    = []instance.OrderOption{instance.ByID()}
+)
 
 // before selects what the pick takes first: runnable and due instances of the same queue that are
 // earlier in the order.

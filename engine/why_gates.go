@@ -1,13 +1,12 @@
 package engine
 
 import (
-	"context"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/gendurable/gendurable/ent"
-	"github.com/gendurable/gendurable/ent/gatekey"
 	"github.com/gendurable/gendurable/ent/instance"
 	"github.com/gendurable/gendurable/ent/predicate"
 	"github.com/gendurable/gendurable/internal/store"
@@ -15,10 +14,10 @@ import (
 
 // gates looks what the gates allow through which an instance has to go next: the one at which it is
 // in line, or will be once a claim meets it, and the one of its queue.
-func (w *why) gates(ctx context.Context) error {
-	rows, err := w.tx.Gate.Query().All(ctx)
-	if err != nil || len(rows) == 0 {
-		return err
+func (w *why) gates() {
+	rows := w.around.Gates
+	if len(rows) == 0 {
+		return
 	}
 	gates := make(store.Gates, len(rows))
 	for i, r := range rows {
@@ -29,111 +28,100 @@ func (w *why) gates(ctx context.Context) error {
 		key = text(w.row.Gate)
 	}
 	if g := gates.Named(key); g != nil {
-		if err := w.atGate(ctx, g, key); err != nil {
-			return err
-		}
+		w.atGate(g, key)
 	}
 	own := gates.OfQueue(w.row.Queue)
 	if own == nil {
-		return nil
+		return
 	}
-	if err := w.closed(ctx, own, own.Name); err != nil {
-		return err
-	}
-	if err := w.places(ctx, CauseGate, own.Name, own.Places, instance.Queue(own.Queue), instance.SeatNotNil()); err != nil {
-		return err
-	}
-	return w.rate(ctx, own.Name, own.Rate, 1, 0)
+	known := w.gateKeys(own.Name)
+	w.closed(own, known)
+	w.places(CauseGate, own.Name, own.Places, instance.Queue(own.Queue), instance.SeatNotNil())
+	w.rate(known, own.Name, own.Rate, func() (float64, int) { return 1, 0 })
 }
 
 // atGate looks at the gate of a key.
-func (w *why) atGate(ctx context.Context, g *store.Gate, key string) error {
-	if err := w.closed(ctx, g, key); err != nil {
-		return err
-	}
+func (w *why) atGate(g *store.Gate, key string) {
+	known := w.gateKeys(key, g.Name)
+	w.closed(g, known)
 	if g.Run {
-		return w.places(ctx, CauseGateRun, key, g.Places, instance.RunGate(key), instance.RunPlaceNotNil(), instance.FinishedAtIsNil())
+		w.places(CauseGateRun, key, g.Places, instance.RunGate(key), instance.RunPlaceNotNil(), instance.FinishedAtIsNil())
+		return
 	}
-	if err := w.places(ctx, CauseGate, key, g.Places, instance.Gate(key), instance.PlaceNotNil()); err != nil {
-		return err
-	}
+	w.places(CauseGate, key, g.Places, instance.Gate(key), instance.PlaceNotNil())
 	if g.Total > 0 {
-		if err := w.places(ctx, CauseGate, g.Name, g.Total, instance.GateHasPrefix(g.Name+"/"), instance.PlaceNotNil()); err != nil {
-			return err
-		}
+		w.places(CauseGate, g.Name, g.Total, instance.GateHasPrefix(g.Name+"/"), instance.PlaceNotNil())
 	}
 	if g.Rate.N == 0 && g.TotalRate.N == 0 {
-		return nil
+		return
 	}
-	ahead, err := w.aheadInLine(ctx, key)
-	if err != nil {
-		return err
+	ahead := w.find(whyMost, nil, instance.PickLane(lineLane), instance.Gate(key), w.before())
+	cost := func() (float64, int) {
+		if len(*ahead) == 0 {
+			return costAt(g, w.row.Labels), 0
+		}
+		return 1, len(*ahead)
 	}
-	cost := 1.0
-	if ahead == 0 {
-		cost = costAt(g, w.row.Labels)
+	w.rate(known, key, g.Rate, cost)
+	if g.Label != "" {
+		w.rate(known, g.Name, g.TotalRate, cost)
 	}
-	if err := w.rate(ctx, key, g.Rate, cost, ahead); err != nil || g.Label == "" {
-		return err
-	}
-	return w.rate(ctx, g.Name, g.TotalRate, cost, ahead)
 }
 
 // lineLane is the lane of instances in line.
 const lineLane = 3
 
 // closed looks who has closed a gate, or one key of it.
-func (w *why) closed(ctx context.Context, g *store.Gate, key string) error {
+func (w *why) closed(g *store.Gate, known *[]*ent.GateKey) {
 	if g.Places == 0 || g.Total == 0 {
 		w.add(Cause{Kind: CauseGateClosed, Names: []string{g.Name}})
 	}
-	rows, err := w.tx.GateKey.Query().Where(gatekey.IDIn(key, g.Name), gatekey.ClosedUntilGT(w.now)).Order(gatekey.ByClosedUntil()).All(ctx)
-	if err != nil {
-		return err
-	}
-	for _, k := range rows {
-		w.add(Cause{Kind: CauseGateClosed, Names: []string{k.ID}, Until: k.ClosedUntil.UTC()})
-	}
-	return nil
+	w.said = append(w.said, func() {
+		var closed []Cause
+		for _, k := range *known {
+			if k.ClosedUntil != nil && k.ClosedUntil.After(w.now) {
+				closed = append(closed, Cause{Kind: CauseGateClosed, Names: []string{k.ID}, Until: k.ClosedUntil.UTC()})
+			}
+		}
+		slices.SortStableFunc(closed, func(a, b Cause) int { return a.Until.Compare(b.Until) })
+		w.causes = append(w.causes, closed...)
+	})
 }
 
 // places looks whether all places are taken, and by whom.
-func (w *why) places(ctx context.Context, kind CauseKind, key string, most int, held ...predicate.Instance) error {
+func (w *why) places(kind CauseKind, key string, most int, held ...predicate.Instance) {
 	if most <= 0 {
-		return nil
+		return
 	}
-	ids, err := w.tx.Instance.Query().Where(held...).Order(instance.ByID()).Limit(most).IDs(ctx)
-	if err != nil || len(ids) < most {
-		return err
-	}
-	c := Cause{Kind: kind, Names: []string{key}, IDs: ids[:min(len(ids), whyList)], Count: most}
-	if kind == CauseGateRun {
-		first, err := w.tx.Instance.Query().Where(instance.ID(ids[0])).Select(instance.FieldStatus, instance.FieldStep).Only(ctx)
-		if err != nil {
-			return err
+	taken := w.find(most, byID, held...)
+	w.say(func() (Cause, bool) {
+		if len(*taken) < most {
+			return Cause{}, false
 		}
-		c.Names = append(c.Names, string(first.Status), first.Step)
-	}
-	w.add(c)
-	return nil
+		c := Cause{Kind: kind, Names: []string{key}, IDs: foundIDs((*taken)[:min(most, whyList)]), Count: most}
+		if first := (*taken)[0]; kind == CauseGateRun {
+			c.Names = append(c.Names, string(first.Status), first.Step)
+		}
+		return c, true
+	})
 }
 
-// rate looks whether the rate of a key leaves enough for an instance by now, and if not, when.
-func (w *why) rate(ctx context.Context, key string, r store.Rate, cost float64, ahead int) error {
+// rate looks whether the rate of a key leaves enough for an instance by now, and if not, when. cost
+// is called with the answers: for how many it counts, and how many are in line before it.
+func (w *why) rate(known *[]*ent.GateKey, key string, r store.Rate, cost func() (float64, int)) {
 	if r.N == 0 {
-		return nil
+		return
 	}
-	k, err := w.tx.GateKey.Get(ctx, key)
-	if ent.IsNotFound(err) {
-		return nil // nothing is owed yet
-	}
-	if err != nil {
-		return err
-	}
-	if in := untilPaid(r, k, cost, w.now); in > 0 {
-		w.add(Cause{Kind: CauseGateRate, Names: []string{key}, Until: w.now.Add(in).UTC(), Count: ahead})
-	}
-	return nil
+	w.say(func() (Cause, bool) {
+		for _, k := range *known {
+			if k.ID == key {
+				n, ahead := cost()
+				in := untilPaid(r, k, n, w.now)
+				return Cause{Kind: CauseGateRate, Names: []string{key}, Until: w.now.Add(in).UTC(), Count: ahead}, in > 0
+			}
+		}
+		return Cause{}, false // nothing is owed yet
+	})
 }
 
 // untilPaid returns how long after now the debt of a key has come down so far that something of a
@@ -152,12 +140,6 @@ func costAt(g *store.Gate, labels map[string]string) float64 {
 		return 1
 	}
 	return float64(min(max(n, 1), 1_000_000))
-}
-
-// aheadInLine counts those in line at a key that are before the instance, up to whyMost.
-func (w *why) aheadInLine(ctx context.Context, key string) (int, error) {
-	ids, err := w.tx.Instance.Query().Where(instance.PickLane(lineLane), instance.Gate(key), w.before()).Limit(whyMost).IDs(ctx)
-	return len(ids), err
 }
 
 func text(s *string) string {

@@ -83,7 +83,7 @@ type Instance struct {
 	AwaitDeadline *time.Time `json:"await_deadline,omitempty"`
 	// the newest await ended by its deadline
 	TimedOut bool `json:"timed_out,omitempty"`
-	// as a parent: the visit at which the newest children join
+	// as a parent: the visit at which the newest children join first; negative if they are a stream
 	Round int64 `json:"round,omitempty"`
 	// as a child: the parent's round it belongs to
 	ParentRound int64 `json:"parent_round,omitempty"`
@@ -137,6 +137,14 @@ type Instance struct {
 	WakeEnded *int32 `json:"wake_ended,omitempty"`
 	// rounds whose rest is to be cancelled, oldest first; the one that it waits for is armed
 	Losers schema.Rounds `json:"losers,omitempty"`
+	// as a node of its parent's graph: its name there
+	Node *string `json:"node,omitempty"`
+	// as a parent: so many ends of its stream it is shown at most; NULL: its join is no stream
+	StreamMost *int32 `json:"stream_most,omitempty"`
+	// as a child in a stream: grows with the ends, in the order of their commits
+	StreamNth *int64 `json:"stream_nth,omitempty"`
+	// as a child in a stream: the visit of its parent that was shown its end
+	StreamVisit *int64 `json:"stream_visit,omitempty"`
 	// Edges holds the relations/edges for other nodes in the graph.
 	// The values are being populated by the InstanceQuery when eager-loading is set.
 	Edges        InstanceEdges `json:"edges"`
@@ -204,9 +212,9 @@ func (*Instance) scanValues(columns []string) ([]any, error) {
 			values[i] = new(schema.Statuses)
 		case instance.FieldTimedOut, instance.FieldPaused:
 			values[i] = new(sql.NullBool)
-		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace, instance.FieldJoinRound, instance.FieldJoinSize, instance.FieldJoinDone, instance.FieldJoinFailed, instance.FieldWakeDone, instance.FieldWakeFailed, instance.FieldWakeEnded:
+		case instance.FieldID, instance.FieldVersion, instance.FieldPriority, instance.FieldAttempt, instance.FieldParentID, instance.FieldChildrenPending, instance.FieldClaimToken, instance.FieldVisit, instance.FieldCrashes, instance.FieldRound, instance.FieldParentRound, instance.FieldDepth, instance.FieldPickLane, instance.FieldPlace, instance.FieldSeat, instance.FieldRunPlace, instance.FieldJoinRound, instance.FieldJoinSize, instance.FieldJoinDone, instance.FieldJoinFailed, instance.FieldWakeDone, instance.FieldWakeFailed, instance.FieldWakeEnded, instance.FieldStreamMost, instance.FieldStreamNth, instance.FieldStreamVisit:
 			values[i] = new(sql.NullInt64)
-		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldAsideStep, instance.FieldRunGate:
+		case instance.FieldMachine, instance.FieldStep, instance.FieldStatus, instance.FieldQueue, instance.FieldPartitionKey, instance.FieldLastError, instance.FieldLockedBy, instance.FieldCorrelationKey, instance.FieldCorrelationGuard, instance.FieldFailure, instance.FieldGate, instance.FieldAsideStep, instance.FieldRunGate, instance.FieldNode:
 			values[i] = new(sql.NullString)
 		case instance.FieldEligibleAt, instance.FieldLeaseExpiresAt, instance.FieldInsertedAt, instance.FieldUpdatedAt, instance.FieldFinishedAt, instance.FieldAwaitDeadline, instance.FieldDeadline:
 			values[i] = new(sql.NullTime)
@@ -620,6 +628,34 @@ func (_m *Instance) assignValues(columns []string, values []any) error {
 			} else if value != nil {
 				_m.Losers = *value
 			}
+		case instance.FieldNode:
+			if value, ok := values[i].(*sql.NullString); !ok {
+				return fmt.Errorf("unexpected type %T for field node", values[i])
+			} else if value.Valid {
+				_m.Node = new(string)
+				*_m.Node = value.String
+			}
+		case instance.FieldStreamMost:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field stream_most", values[i])
+			} else if value.Valid {
+				_m.StreamMost = new(int32)
+				*_m.StreamMost = int32(value.Int64)
+			}
+		case instance.FieldStreamNth:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field stream_nth", values[i])
+			} else if value.Valid {
+				_m.StreamNth = new(int64)
+				*_m.StreamNth = value.Int64
+			}
+		case instance.FieldStreamVisit:
+			if value, ok := values[i].(*sql.NullInt64); !ok {
+				return fmt.Errorf("unexpected type %T for field stream_visit", values[i])
+			} else if value.Valid {
+				_m.StreamVisit = new(int64)
+				*_m.StreamVisit = value.Int64
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -894,6 +930,26 @@ func (_m *Instance) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("losers=")
 	builder.WriteString(fmt.Sprintf("%v", _m.Losers))
+	builder.WriteString(", ")
+	if v := _m.Node; v != nil {
+		builder.WriteString("node=")
+		builder.WriteString(*v)
+	}
+	builder.WriteString(", ")
+	if v := _m.StreamMost; v != nil {
+		builder.WriteString("stream_most=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.StreamNth; v != nil {
+		builder.WriteString("stream_nth=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
+	builder.WriteString(", ")
+	if v := _m.StreamVisit; v != nil {
+		builder.WriteString("stream_visit=")
+		builder.WriteString(fmt.Sprintf("%v", *v))
+	}
 	builder.WriteByte(')')
 	return builder.String()
 }

@@ -581,6 +581,62 @@ func (_c *InstanceCreate) SetLosers(v schema.Rounds) *InstanceCreate {
 	return _c
 }
 
+// SetNode sets the "node" field.
+func (_c *InstanceCreate) SetNode(v string) *InstanceCreate {
+	_c.mutation.SetNode(v)
+	return _c
+}
+
+// SetNillableNode sets the "node" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableNode(v *string) *InstanceCreate {
+	if v != nil {
+		_c.SetNode(*v)
+	}
+	return _c
+}
+
+// SetStreamMost sets the "stream_most" field.
+func (_c *InstanceCreate) SetStreamMost(v int32) *InstanceCreate {
+	_c.mutation.SetStreamMost(v)
+	return _c
+}
+
+// SetNillableStreamMost sets the "stream_most" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableStreamMost(v *int32) *InstanceCreate {
+	if v != nil {
+		_c.SetStreamMost(*v)
+	}
+	return _c
+}
+
+// SetStreamNth sets the "stream_nth" field.
+func (_c *InstanceCreate) SetStreamNth(v int64) *InstanceCreate {
+	_c.mutation.SetStreamNth(v)
+	return _c
+}
+
+// SetNillableStreamNth sets the "stream_nth" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableStreamNth(v *int64) *InstanceCreate {
+	if v != nil {
+		_c.SetStreamNth(*v)
+	}
+	return _c
+}
+
+// SetStreamVisit sets the "stream_visit" field.
+func (_c *InstanceCreate) SetStreamVisit(v int64) *InstanceCreate {
+	_c.mutation.SetStreamVisit(v)
+	return _c
+}
+
+// SetNillableStreamVisit sets the "stream_visit" field if the given value is not nil.
+func (_c *InstanceCreate) SetNillableStreamVisit(v *int64) *InstanceCreate {
+	if v != nil {
+		_c.SetStreamVisit(*v)
+	}
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *InstanceCreate) SetID(v fsm.ID) *InstanceCreate {
 	_c.mutation.SetID(v)
@@ -939,6 +995,22 @@ func (_c *InstanceCreate) createSpec() (*Instance, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.Losers(); ok {
 		_spec.SetField(instance.FieldLosers, field.TypeOther, value)
 		_node.Losers = value
+	}
+	if value, ok := _c.mutation.Node(); ok {
+		_spec.SetField(instance.FieldNode, field.TypeString, value)
+		_node.Node = &value
+	}
+	if value, ok := _c.mutation.StreamMost(); ok {
+		_spec.SetField(instance.FieldStreamMost, field.TypeInt32, value)
+		_node.StreamMost = &value
+	}
+	if value, ok := _c.mutation.StreamNth(); ok {
+		_spec.SetField(instance.FieldStreamNth, field.TypeInt64, value)
+		_node.StreamNth = &value
+	}
+	if value, ok := _c.mutation.StreamVisit(); ok {
+		_spec.SetField(instance.FieldStreamVisit, field.TypeInt64, value)
+		_node.StreamVisit = &value
 	}
 	if nodes := _c.mutation.ChildrenIDs(); len(nodes) > 0 {
 		edge := &sqlgraph.EdgeSpec{

@@ -1098,6 +1098,87 @@ func (_u *InstanceUpdate) ClearLosers() *InstanceUpdate {
 	return _u
 }
 
+// SetStreamMost sets the "stream_most" field.
+func (_u *InstanceUpdate) SetStreamMost(v int32) *InstanceUpdate {
+	_u.mutation.ResetStreamMost()
+	_u.mutation.SetStreamMost(v)
+	return _u
+}
+
+// SetNillableStreamMost sets the "stream_most" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableStreamMost(v *int32) *InstanceUpdate {
+	if v != nil {
+		_u.SetStreamMost(*v)
+	}
+	return _u
+}
+
+// AddStreamMost adds value to the "stream_most" field.
+func (_u *InstanceUpdate) AddStreamMost(v int32) *InstanceUpdate {
+	_u.mutation.AddStreamMost(v)
+	return _u
+}
+
+// ClearStreamMost clears the value of the "stream_most" field.
+func (_u *InstanceUpdate) ClearStreamMost() *InstanceUpdate {
+	_u.mutation.ClearStreamMost()
+	return _u
+}
+
+// SetStreamNth sets the "stream_nth" field.
+func (_u *InstanceUpdate) SetStreamNth(v int64) *InstanceUpdate {
+	_u.mutation.ResetStreamNth()
+	_u.mutation.SetStreamNth(v)
+	return _u
+}
+
+// SetNillableStreamNth sets the "stream_nth" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableStreamNth(v *int64) *InstanceUpdate {
+	if v != nil {
+		_u.SetStreamNth(*v)
+	}
+	return _u
+}
+
+// AddStreamNth adds value to the "stream_nth" field.
+func (_u *InstanceUpdate) AddStreamNth(v int64) *InstanceUpdate {
+	_u.mutation.AddStreamNth(v)
+	return _u
+}
+
+// ClearStreamNth clears the value of the "stream_nth" field.
+func (_u *InstanceUpdate) ClearStreamNth() *InstanceUpdate {
+	_u.mutation.ClearStreamNth()
+	return _u
+}
+
+// SetStreamVisit sets the "stream_visit" field.
+func (_u *InstanceUpdate) SetStreamVisit(v int64) *InstanceUpdate {
+	_u.mutation.ResetStreamVisit()
+	_u.mutation.SetStreamVisit(v)
+	return _u
+}
+
+// SetNillableStreamVisit sets the "stream_visit" field if the given value is not nil.
+func (_u *InstanceUpdate) SetNillableStreamVisit(v *int64) *InstanceUpdate {
+	if v != nil {
+		_u.SetStreamVisit(*v)
+	}
+	return _u
+}
+
+// AddStreamVisit adds value to the "stream_visit" field.
+func (_u *InstanceUpdate) AddStreamVisit(v int64) *InstanceUpdate {
+	_u.mutation.AddStreamVisit(v)
+	return _u
+}
+
+// ClearStreamVisit clears the value of the "stream_visit" field.
+func (_u *InstanceUpdate) ClearStreamVisit() *InstanceUpdate {
+	_u.mutation.ClearStreamVisit()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdate) AddChildIDs(ids ...fsm.ID) *InstanceUpdate {
 	_u.mutation.AddChildIDs(ids...)
@@ -1586,6 +1667,36 @@ func (_u *InstanceUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if _u.mutation.LosersCleared() {
 		_spec.ClearField(instance.FieldLosers, field.TypeOther)
+	}
+	if _u.mutation.NodeCleared() {
+		_spec.ClearField(instance.FieldNode, field.TypeString)
+	}
+	if value, ok := _u.mutation.StreamMost(); ok {
+		_spec.SetField(instance.FieldStreamMost, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedStreamMost(); ok {
+		_spec.AddField(instance.FieldStreamMost, field.TypeInt32, value)
+	}
+	if _u.mutation.StreamMostCleared() {
+		_spec.ClearField(instance.FieldStreamMost, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.StreamNth(); ok {
+		_spec.SetField(instance.FieldStreamNth, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedStreamNth(); ok {
+		_spec.AddField(instance.FieldStreamNth, field.TypeInt64, value)
+	}
+	if _u.mutation.StreamNthCleared() {
+		_spec.ClearField(instance.FieldStreamNth, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.StreamVisit(); ok {
+		_spec.SetField(instance.FieldStreamVisit, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedStreamVisit(); ok {
+		_spec.AddField(instance.FieldStreamVisit, field.TypeInt64, value)
+	}
+	if _u.mutation.StreamVisitCleared() {
+		_spec.ClearField(instance.FieldStreamVisit, field.TypeInt64)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{
@@ -2799,6 +2910,87 @@ func (_u *InstanceUpdateOne) ClearLosers() *InstanceUpdateOne {
 	return _u
 }
 
+// SetStreamMost sets the "stream_most" field.
+func (_u *InstanceUpdateOne) SetStreamMost(v int32) *InstanceUpdateOne {
+	_u.mutation.ResetStreamMost()
+	_u.mutation.SetStreamMost(v)
+	return _u
+}
+
+// SetNillableStreamMost sets the "stream_most" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableStreamMost(v *int32) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetStreamMost(*v)
+	}
+	return _u
+}
+
+// AddStreamMost adds value to the "stream_most" field.
+func (_u *InstanceUpdateOne) AddStreamMost(v int32) *InstanceUpdateOne {
+	_u.mutation.AddStreamMost(v)
+	return _u
+}
+
+// ClearStreamMost clears the value of the "stream_most" field.
+func (_u *InstanceUpdateOne) ClearStreamMost() *InstanceUpdateOne {
+	_u.mutation.ClearStreamMost()
+	return _u
+}
+
+// SetStreamNth sets the "stream_nth" field.
+func (_u *InstanceUpdateOne) SetStreamNth(v int64) *InstanceUpdateOne {
+	_u.mutation.ResetStreamNth()
+	_u.mutation.SetStreamNth(v)
+	return _u
+}
+
+// SetNillableStreamNth sets the "stream_nth" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableStreamNth(v *int64) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetStreamNth(*v)
+	}
+	return _u
+}
+
+// AddStreamNth adds value to the "stream_nth" field.
+func (_u *InstanceUpdateOne) AddStreamNth(v int64) *InstanceUpdateOne {
+	_u.mutation.AddStreamNth(v)
+	return _u
+}
+
+// ClearStreamNth clears the value of the "stream_nth" field.
+func (_u *InstanceUpdateOne) ClearStreamNth() *InstanceUpdateOne {
+	_u.mutation.ClearStreamNth()
+	return _u
+}
+
+// SetStreamVisit sets the "stream_visit" field.
+func (_u *InstanceUpdateOne) SetStreamVisit(v int64) *InstanceUpdateOne {
+	_u.mutation.ResetStreamVisit()
+	_u.mutation.SetStreamVisit(v)
+	return _u
+}
+
+// SetNillableStreamVisit sets the "stream_visit" field if the given value is not nil.
+func (_u *InstanceUpdateOne) SetNillableStreamVisit(v *int64) *InstanceUpdateOne {
+	if v != nil {
+		_u.SetStreamVisit(*v)
+	}
+	return _u
+}
+
+// AddStreamVisit adds value to the "stream_visit" field.
+func (_u *InstanceUpdateOne) AddStreamVisit(v int64) *InstanceUpdateOne {
+	_u.mutation.AddStreamVisit(v)
+	return _u
+}
+
+// ClearStreamVisit clears the value of the "stream_visit" field.
+func (_u *InstanceUpdateOne) ClearStreamVisit() *InstanceUpdateOne {
+	_u.mutation.ClearStreamVisit()
+	return _u
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by IDs.
 func (_u *InstanceUpdateOne) AddChildIDs(ids ...fsm.ID) *InstanceUpdateOne {
 	_u.mutation.AddChildIDs(ids...)
@@ -3317,6 +3509,36 @@ func (_u *InstanceUpdateOne) sqlSave(ctx context.Context) (_node *Instance, err 
 	}
 	if _u.mutation.LosersCleared() {
 		_spec.ClearField(instance.FieldLosers, field.TypeOther)
+	}
+	if _u.mutation.NodeCleared() {
+		_spec.ClearField(instance.FieldNode, field.TypeString)
+	}
+	if value, ok := _u.mutation.StreamMost(); ok {
+		_spec.SetField(instance.FieldStreamMost, field.TypeInt32, value)
+	}
+	if value, ok := _u.mutation.AddedStreamMost(); ok {
+		_spec.AddField(instance.FieldStreamMost, field.TypeInt32, value)
+	}
+	if _u.mutation.StreamMostCleared() {
+		_spec.ClearField(instance.FieldStreamMost, field.TypeInt32)
+	}
+	if value, ok := _u.mutation.StreamNth(); ok {
+		_spec.SetField(instance.FieldStreamNth, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedStreamNth(); ok {
+		_spec.AddField(instance.FieldStreamNth, field.TypeInt64, value)
+	}
+	if _u.mutation.StreamNthCleared() {
+		_spec.ClearField(instance.FieldStreamNth, field.TypeInt64)
+	}
+	if value, ok := _u.mutation.StreamVisit(); ok {
+		_spec.SetField(instance.FieldStreamVisit, field.TypeInt64, value)
+	}
+	if value, ok := _u.mutation.AddedStreamVisit(); ok {
+		_spec.AddField(instance.FieldStreamVisit, field.TypeInt64, value)
+	}
+	if _u.mutation.StreamVisitCleared() {
+		_spec.ClearField(instance.FieldStreamVisit, field.TypeInt64)
 	}
 	if _u.mutation.ChildrenCleared() {
 		edge := &sqlgraph.EdgeSpec{

@@ -3155,6 +3155,13 @@ type InstanceMutation struct {
 	wake_ended          *int32
 	addwake_ended       *int32
 	losers              *schema.Rounds
+	node                *string
+	stream_most         *int32
+	addstream_most      *int32
+	stream_nth          *int64
+	addstream_nth       *int64
+	stream_visit        *int64
+	addstream_visit     *int64
 	clearedFields       map[string]struct{}
 	children            map[fsm.ID]struct{}
 	removedchildren     map[fsm.ID]struct{}
@@ -6325,6 +6332,265 @@ func (m *InstanceMutation) ResetLosers() {
 	delete(m.clearedFields, instance.FieldLosers)
 }
 
+// SetNode sets the "node" field.
+func (m *InstanceMutation) SetNode(s string) {
+	m.node = &s
+}
+
+// Node returns the value of the "node" field in the mutation.
+func (m *InstanceMutation) Node() (r string, exists bool) {
+	v := m.node
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldNode returns the old "node" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldNode(ctx context.Context) (v *string, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldNode is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldNode requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldNode: %w", err)
+	}
+	return oldValue.Node, nil
+}
+
+// ClearNode clears the value of the "node" field.
+func (m *InstanceMutation) ClearNode() {
+	m.node = nil
+	m.clearedFields[instance.FieldNode] = struct{}{}
+}
+
+// NodeCleared returns if the "node" field was cleared in this mutation.
+func (m *InstanceMutation) NodeCleared() bool {
+	_, ok := m.clearedFields[instance.FieldNode]
+	return ok
+}
+
+// ResetNode resets all changes to the "node" field.
+func (m *InstanceMutation) ResetNode() {
+	m.node = nil
+	delete(m.clearedFields, instance.FieldNode)
+}
+
+// SetStreamMost sets the "stream_most" field.
+func (m *InstanceMutation) SetStreamMost(i int32) {
+	m.stream_most = &i
+	m.addstream_most = nil
+}
+
+// StreamMost returns the value of the "stream_most" field in the mutation.
+func (m *InstanceMutation) StreamMost() (r int32, exists bool) {
+	v := m.stream_most
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldStreamMost returns the old "stream_most" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldStreamMost(ctx context.Context) (v *int32, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldStreamMost is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldStreamMost requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldStreamMost: %w", err)
+	}
+	return oldValue.StreamMost, nil
+}
+
+// AddStreamMost adds i to the "stream_most" field.
+func (m *InstanceMutation) AddStreamMost(i int32) {
+	if m.addstream_most != nil {
+		*m.addstream_most += i
+	} else {
+		m.addstream_most = &i
+	}
+}
+
+// AddedStreamMost returns the value that was added to the "stream_most" field in this mutation.
+func (m *InstanceMutation) AddedStreamMost() (r int32, exists bool) {
+	v := m.addstream_most
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearStreamMost clears the value of the "stream_most" field.
+func (m *InstanceMutation) ClearStreamMost() {
+	m.stream_most = nil
+	m.addstream_most = nil
+	m.clearedFields[instance.FieldStreamMost] = struct{}{}
+}
+
+// StreamMostCleared returns if the "stream_most" field was cleared in this mutation.
+func (m *InstanceMutation) StreamMostCleared() bool {
+	_, ok := m.clearedFields[instance.FieldStreamMost]
+	return ok
+}
+
+// ResetStreamMost resets all changes to the "stream_most" field.
+func (m *InstanceMutation) ResetStreamMost() {
+	m.stream_most = nil
+	m.addstream_most = nil
+	delete(m.clearedFields, instance.FieldStreamMost)
+}
+
+// SetStreamNth sets the "stream_nth" field.
+func (m *InstanceMutation) SetStreamNth(i int64) {
+	m.stream_nth = &i
+	m.addstream_nth = nil
+}
+
+// StreamNth returns the value of the "stream_nth" field in the mutation.
+func (m *InstanceMutation) StreamNth() (r int64, exists bool) {
+	v := m.stream_nth
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldStreamNth returns the old "stream_nth" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldStreamNth(ctx context.Context) (v *int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldStreamNth is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldStreamNth requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldStreamNth: %w", err)
+	}
+	return oldValue.StreamNth, nil
+}
+
+// AddStreamNth adds i to the "stream_nth" field.
+func (m *InstanceMutation) AddStreamNth(i int64) {
+	if m.addstream_nth != nil {
+		*m.addstream_nth += i
+	} else {
+		m.addstream_nth = &i
+	}
+}
+
+// AddedStreamNth returns the value that was added to the "stream_nth" field in this mutation.
+func (m *InstanceMutation) AddedStreamNth() (r int64, exists bool) {
+	v := m.addstream_nth
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearStreamNth clears the value of the "stream_nth" field.
+func (m *InstanceMutation) ClearStreamNth() {
+	m.stream_nth = nil
+	m.addstream_nth = nil
+	m.clearedFields[instance.FieldStreamNth] = struct{}{}
+}
+
+// StreamNthCleared returns if the "stream_nth" field was cleared in this mutation.
+func (m *InstanceMutation) StreamNthCleared() bool {
+	_, ok := m.clearedFields[instance.FieldStreamNth]
+	return ok
+}
+
+// ResetStreamNth resets all changes to the "stream_nth" field.
+func (m *InstanceMutation) ResetStreamNth() {
+	m.stream_nth = nil
+	m.addstream_nth = nil
+	delete(m.clearedFields, instance.FieldStreamNth)
+}
+
+// SetStreamVisit sets the "stream_visit" field.
+func (m *InstanceMutation) SetStreamVisit(i int64) {
+	m.stream_visit = &i
+	m.addstream_visit = nil
+}
+
+// StreamVisit returns the value of the "stream_visit" field in the mutation.
+func (m *InstanceMutation) StreamVisit() (r int64, exists bool) {
+	v := m.stream_visit
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldStreamVisit returns the old "stream_visit" field's value of the Instance entity.
+// If the Instance object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *InstanceMutation) OldStreamVisit(ctx context.Context) (v *int64, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldStreamVisit is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldStreamVisit requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldStreamVisit: %w", err)
+	}
+	return oldValue.StreamVisit, nil
+}
+
+// AddStreamVisit adds i to the "stream_visit" field.
+func (m *InstanceMutation) AddStreamVisit(i int64) {
+	if m.addstream_visit != nil {
+		*m.addstream_visit += i
+	} else {
+		m.addstream_visit = &i
+	}
+}
+
+// AddedStreamVisit returns the value that was added to the "stream_visit" field in this mutation.
+func (m *InstanceMutation) AddedStreamVisit() (r int64, exists bool) {
+	v := m.addstream_visit
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// ClearStreamVisit clears the value of the "stream_visit" field.
+func (m *InstanceMutation) ClearStreamVisit() {
+	m.stream_visit = nil
+	m.addstream_visit = nil
+	m.clearedFields[instance.FieldStreamVisit] = struct{}{}
+}
+
+// StreamVisitCleared returns if the "stream_visit" field was cleared in this mutation.
+func (m *InstanceMutation) StreamVisitCleared() bool {
+	_, ok := m.clearedFields[instance.FieldStreamVisit]
+	return ok
+}
+
+// ResetStreamVisit resets all changes to the "stream_visit" field.
+func (m *InstanceMutation) ResetStreamVisit() {
+	m.stream_visit = nil
+	m.addstream_visit = nil
+	delete(m.clearedFields, instance.FieldStreamVisit)
+}
+
 // AddChildIDs adds the "children" edge to the Instance entity by ids.
 func (m *InstanceMutation) AddChildIDs(ids ...fsm.ID) {
 	if m.children == nil {
@@ -6494,7 +6760,7 @@ func (m *InstanceMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *InstanceMutation) Fields() []string {
-	fields := make([]string, 0, 58)
+	fields := make([]string, 0, 62)
 	if m.machine != nil {
 		fields = append(fields, instance.FieldMachine)
 	}
@@ -6669,6 +6935,18 @@ func (m *InstanceMutation) Fields() []string {
 	if m.losers != nil {
 		fields = append(fields, instance.FieldLosers)
 	}
+	if m.node != nil {
+		fields = append(fields, instance.FieldNode)
+	}
+	if m.stream_most != nil {
+		fields = append(fields, instance.FieldStreamMost)
+	}
+	if m.stream_nth != nil {
+		fields = append(fields, instance.FieldStreamNth)
+	}
+	if m.stream_visit != nil {
+		fields = append(fields, instance.FieldStreamVisit)
+	}
 	return fields
 }
 
@@ -6793,6 +7071,14 @@ func (m *InstanceMutation) Field(name string) (ent.Value, bool) {
 		return m.WakeEnded()
 	case instance.FieldLosers:
 		return m.Losers()
+	case instance.FieldNode:
+		return m.Node()
+	case instance.FieldStreamMost:
+		return m.StreamMost()
+	case instance.FieldStreamNth:
+		return m.StreamNth()
+	case instance.FieldStreamVisit:
+		return m.StreamVisit()
 	}
 	return nil, false
 }
@@ -6918,6 +7204,14 @@ func (m *InstanceMutation) OldField(ctx context.Context, name string) (ent.Value
 		return m.OldWakeEnded(ctx)
 	case instance.FieldLosers:
 		return m.OldLosers(ctx)
+	case instance.FieldNode:
+		return m.OldNode(ctx)
+	case instance.FieldStreamMost:
+		return m.OldStreamMost(ctx)
+	case instance.FieldStreamNth:
+		return m.OldStreamNth(ctx)
+	case instance.FieldStreamVisit:
+		return m.OldStreamVisit(ctx)
 	}
 	return nil, fmt.Errorf("unknown Instance field %s", name)
 }
@@ -7333,6 +7627,34 @@ func (m *InstanceMutation) SetField(name string, value ent.Value) error {
 		}
 		m.SetLosers(v)
 		return nil
+	case instance.FieldNode:
+		v, ok := value.(string)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetNode(v)
+		return nil
+	case instance.FieldStreamMost:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetStreamMost(v)
+		return nil
+	case instance.FieldStreamNth:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetStreamNth(v)
+		return nil
+	case instance.FieldStreamVisit:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetStreamVisit(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
 }
@@ -7404,6 +7726,15 @@ func (m *InstanceMutation) AddedFields() []string {
 	if m.addwake_ended != nil {
 		fields = append(fields, instance.FieldWakeEnded)
 	}
+	if m.addstream_most != nil {
+		fields = append(fields, instance.FieldStreamMost)
+	}
+	if m.addstream_nth != nil {
+		fields = append(fields, instance.FieldStreamNth)
+	}
+	if m.addstream_visit != nil {
+		fields = append(fields, instance.FieldStreamVisit)
+	}
 	return fields
 }
 
@@ -7454,6 +7785,12 @@ func (m *InstanceMutation) AddedField(name string) (ent.Value, bool) {
 		return m.AddedWakeFailed()
 	case instance.FieldWakeEnded:
 		return m.AddedWakeEnded()
+	case instance.FieldStreamMost:
+		return m.AddedStreamMost()
+	case instance.FieldStreamNth:
+		return m.AddedStreamNth()
+	case instance.FieldStreamVisit:
+		return m.AddedStreamVisit()
 	}
 	return nil, false
 }
@@ -7610,6 +7947,27 @@ func (m *InstanceMutation) AddField(name string, value ent.Value) error {
 		}
 		m.AddWakeEnded(v)
 		return nil
+	case instance.FieldStreamMost:
+		v, ok := value.(int32)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddStreamMost(v)
+		return nil
+	case instance.FieldStreamNth:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddStreamNth(v)
+		return nil
+	case instance.FieldStreamVisit:
+		v, ok := value.(int64)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.AddStreamVisit(v)
+		return nil
 	}
 	return fmt.Errorf("unknown Instance numeric field %s", name)
 }
@@ -7722,6 +8080,18 @@ func (m *InstanceMutation) ClearedFields() []string {
 	}
 	if m.FieldCleared(instance.FieldLosers) {
 		fields = append(fields, instance.FieldLosers)
+	}
+	if m.FieldCleared(instance.FieldNode) {
+		fields = append(fields, instance.FieldNode)
+	}
+	if m.FieldCleared(instance.FieldStreamMost) {
+		fields = append(fields, instance.FieldStreamMost)
+	}
+	if m.FieldCleared(instance.FieldStreamNth) {
+		fields = append(fields, instance.FieldStreamNth)
+	}
+	if m.FieldCleared(instance.FieldStreamVisit) {
+		fields = append(fields, instance.FieldStreamVisit)
 	}
 	return fields
 }
@@ -7841,6 +8211,18 @@ func (m *InstanceMutation) ClearField(name string) error {
 		return nil
 	case instance.FieldLosers:
 		m.ClearLosers()
+		return nil
+	case instance.FieldNode:
+		m.ClearNode()
+		return nil
+	case instance.FieldStreamMost:
+		m.ClearStreamMost()
+		return nil
+	case instance.FieldStreamNth:
+		m.ClearStreamNth()
+		return nil
+	case instance.FieldStreamVisit:
+		m.ClearStreamVisit()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance nullable field %s", name)
@@ -8023,6 +8405,18 @@ func (m *InstanceMutation) ResetField(name string) error {
 		return nil
 	case instance.FieldLosers:
 		m.ResetLosers()
+		return nil
+	case instance.FieldNode:
+		m.ResetNode()
+		return nil
+	case instance.FieldStreamMost:
+		m.ResetStreamMost()
+		return nil
+	case instance.FieldStreamNth:
+		m.ResetStreamNth()
+		return nil
+	case instance.FieldStreamVisit:
+		m.ResetStreamVisit()
 		return nil
 	}
 	return fmt.Errorf("unknown Instance field %s", name)
@@ -12416,6 +12810,7 @@ type WorkerMutation struct {
 	started_at    *time.Time
 	beat_at       *time.Time
 	expires_at    *time.Time
+	graphs        *bool
 	clearedFields map[string]struct{}
 	done          bool
 	oldValue      func(context.Context) (*Worker, error)
@@ -12870,6 +13265,42 @@ func (m *WorkerMutation) ResetExpiresAt() {
 	m.expires_at = nil
 }
 
+// SetGraphs sets the "graphs" field.
+func (m *WorkerMutation) SetGraphs(b bool) {
+	m.graphs = &b
+}
+
+// Graphs returns the value of the "graphs" field in the mutation.
+func (m *WorkerMutation) Graphs() (r bool, exists bool) {
+	v := m.graphs
+	if v == nil {
+		return
+	}
+	return *v, true
+}
+
+// OldGraphs returns the old "graphs" field's value of the Worker entity.
+// If the Worker object wasn't provided to the builder, the object is fetched from the database.
+// An error is returned if the mutation operation is not UpdateOne, or the database query fails.
+func (m *WorkerMutation) OldGraphs(ctx context.Context) (v bool, err error) {
+	if !m.op.Is(OpUpdateOne) {
+		return v, errors.New("OldGraphs is only allowed on UpdateOne operations")
+	}
+	if m.id == nil || m.oldValue == nil {
+		return v, errors.New("OldGraphs requires an ID field in the mutation")
+	}
+	oldValue, err := m.oldValue(ctx)
+	if err != nil {
+		return v, fmt.Errorf("querying old value for OldGraphs: %w", err)
+	}
+	return oldValue.Graphs, nil
+}
+
+// ResetGraphs resets all changes to the "graphs" field.
+func (m *WorkerMutation) ResetGraphs() {
+	m.graphs = nil
+}
+
 // Where appends a list predicates to the WorkerMutation builder.
 func (m *WorkerMutation) Where(ps ...predicate.Worker) {
 	m.predicates = append(m.predicates, ps...)
@@ -12904,7 +13335,7 @@ func (m *WorkerMutation) Type() string {
 // order to get all numeric fields that were incremented/decremented, call
 // AddedFields().
 func (m *WorkerMutation) Fields() []string {
-	fields := make([]string, 0, 9)
+	fields := make([]string, 0, 10)
 	if m.host != nil {
 		fields = append(fields, worker.FieldHost)
 	}
@@ -12932,6 +13363,9 @@ func (m *WorkerMutation) Fields() []string {
 	if m.expires_at != nil {
 		fields = append(fields, worker.FieldExpiresAt)
 	}
+	if m.graphs != nil {
+		fields = append(fields, worker.FieldGraphs)
+	}
 	return fields
 }
 
@@ -12958,6 +13392,8 @@ func (m *WorkerMutation) Field(name string) (ent.Value, bool) {
 		return m.BeatAt()
 	case worker.FieldExpiresAt:
 		return m.ExpiresAt()
+	case worker.FieldGraphs:
+		return m.Graphs()
 	}
 	return nil, false
 }
@@ -12985,6 +13421,8 @@ func (m *WorkerMutation) OldField(ctx context.Context, name string) (ent.Value, 
 		return m.OldBeatAt(ctx)
 	case worker.FieldExpiresAt:
 		return m.OldExpiresAt(ctx)
+	case worker.FieldGraphs:
+		return m.OldGraphs(ctx)
 	}
 	return nil, fmt.Errorf("unknown Worker field %s", name)
 }
@@ -13056,6 +13494,13 @@ func (m *WorkerMutation) SetField(name string, value ent.Value) error {
 			return fmt.Errorf("unexpected type %T for field %s", value, name)
 		}
 		m.SetExpiresAt(v)
+		return nil
+	case worker.FieldGraphs:
+		v, ok := value.(bool)
+		if !ok {
+			return fmt.Errorf("unexpected type %T for field %s", value, name)
+		}
+		m.SetGraphs(v)
 		return nil
 	}
 	return fmt.Errorf("unknown Worker field %s", name)
@@ -13147,6 +13592,9 @@ func (m *WorkerMutation) ResetField(name string) error {
 		return nil
 	case worker.FieldExpiresAt:
 		m.ResetExpiresAt()
+		return nil
+	case worker.FieldGraphs:
+		m.ResetGraphs()
 		return nil
 	}
 	return fmt.Errorf("unknown Worker field %s", name)

@@ -38,7 +38,9 @@ type Worker struct {
 	// BeatAt holds the value of the "beat_at" field.
 	BeatAt time.Time `json:"beat_at,omitempty"`
 	// when it counts as gone, unless it beats before
-	ExpiresAt    time.Time `json:"expires_at,omitempty"`
+	ExpiresAt time.Time `json:"expires_at,omitempty"`
+	// its release settles the edges of graphs
+	Graphs       bool `json:"graphs,omitempty"`
 	selectValues sql.SelectValues
 }
 
@@ -51,7 +53,7 @@ func (*Worker) scanValues(columns []string) ([]any, error) {
 			values[i] = new([]byte)
 		case worker.FieldMachines:
 			values[i] = new(schema.Names)
-		case worker.FieldDraining:
+		case worker.FieldDraining, worker.FieldGraphs:
 			values[i] = new(sql.NullBool)
 		case worker.FieldPid:
 			values[i] = new(sql.NullInt64)
@@ -138,6 +140,12 @@ func (_m *Worker) assignValues(columns []string, values []any) error {
 			} else if value.Valid {
 				_m.ExpiresAt = value.Time
 			}
+		case worker.FieldGraphs:
+			if value, ok := values[i].(*sql.NullBool); !ok {
+				return fmt.Errorf("unexpected type %T for field graphs", values[i])
+			} else if value.Valid {
+				_m.Graphs = value.Bool
+			}
 		default:
 			_m.selectValues.Set(columns[i], values[i])
 		}
@@ -200,6 +208,9 @@ func (_m *Worker) String() string {
 	builder.WriteString(", ")
 	builder.WriteString("expires_at=")
 	builder.WriteString(_m.ExpiresAt.Format(time.ANSIC))
+	builder.WriteString(", ")
+	builder.WriteString("graphs=")
+	builder.WriteString(fmt.Sprintf("%v", _m.Graphs))
 	builder.WriteByte(')')
 	return builder.String()
 }

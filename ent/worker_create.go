@@ -76,6 +76,12 @@ func (_c *WorkerCreate) SetExpiresAt(v time.Time) *WorkerCreate {
 	return _c
 }
 
+// SetGraphs sets the "graphs" field.
+func (_c *WorkerCreate) SetGraphs(v bool) *WorkerCreate {
+	_c.mutation.SetGraphs(v)
+	return _c
+}
+
 // SetID sets the "id" field.
 func (_c *WorkerCreate) SetID(v uuid.UUID) *WorkerCreate {
 	_c.mutation.SetID(v)
@@ -205,6 +211,10 @@ func (_c *WorkerCreate) createSpec() (*Worker, *sqlgraph.CreateSpec) {
 	if value, ok := _c.mutation.ExpiresAt(); ok {
 		_spec.SetField(worker.FieldExpiresAt, field.TypeTime, value)
 		_node.ExpiresAt = value
+	}
+	if value, ok := _c.mutation.Graphs(); ok {
+		_spec.SetField(worker.FieldGraphs, field.TypeBool, value)
+		_node.Graphs = value
 	}
 	return _node, _spec
 }

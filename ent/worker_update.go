@@ -147,6 +147,20 @@ func (_u *WorkerUpdate) SetNillableExpiresAt(v *time.Time) *WorkerUpdate {
 	return _u
 }
 
+// SetGraphs sets the "graphs" field.
+func (_u *WorkerUpdate) SetGraphs(v bool) *WorkerUpdate {
+	_u.mutation.SetGraphs(v)
+	return _u
+}
+
+// SetNillableGraphs sets the "graphs" field if the given value is not nil.
+func (_u *WorkerUpdate) SetNillableGraphs(v *bool) *WorkerUpdate {
+	if v != nil {
+		_u.SetGraphs(*v)
+	}
+	return _u
+}
+
 // Mutation returns the WorkerMutation object of the builder.
 func (_u *WorkerUpdate) Mutation() *WorkerMutation {
 	return _u.mutation
@@ -217,6 +231,9 @@ func (_u *WorkerUpdate) sqlSave(ctx context.Context) (_node int, err error) {
 	}
 	if value, ok := _u.mutation.ExpiresAt(); ok {
 		_spec.SetField(worker.FieldExpiresAt, field.TypeTime, value)
+	}
+	if value, ok := _u.mutation.Graphs(); ok {
+		_spec.SetField(worker.FieldGraphs, field.TypeBool, value)
 	}
 	_spec.Node.Schema = _u.schemaConfig.Worker
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)
@@ -357,6 +374,20 @@ func (_u *WorkerUpdateOne) SetNillableExpiresAt(v *time.Time) *WorkerUpdateOne {
 	return _u
 }
 
+// SetGraphs sets the "graphs" field.
+func (_u *WorkerUpdateOne) SetGraphs(v bool) *WorkerUpdateOne {
+	_u.mutation.SetGraphs(v)
+	return _u
+}
+
+// SetNillableGraphs sets the "graphs" field if the given value is not nil.
+func (_u *WorkerUpdateOne) SetNillableGraphs(v *bool) *WorkerUpdateOne {
+	if v != nil {
+		_u.SetGraphs(*v)
+	}
+	return _u
+}
+
 // Mutation returns the WorkerMutation object of the builder.
 func (_u *WorkerUpdateOne) Mutation() *WorkerMutation {
 	return _u.mutation
@@ -457,6 +488,9 @@ func (_u *WorkerUpdateOne) sqlSave(ctx context.Context) (_node *Worker, err erro
 	}
 	if value, ok := _u.mutation.ExpiresAt(); ok {
 		_spec.SetField(worker.FieldExpiresAt, field.TypeTime, value)
+	}
+	if value, ok := _u.mutation.Graphs(); ok {
+		_spec.SetField(worker.FieldGraphs, field.TypeBool, value)
 	}
 	_spec.Node.Schema = _u.schemaConfig.Worker
 	ctx = internal.NewSchemaConfigContext(ctx, _u.schemaConfig)

@@ -19,6 +19,7 @@ import (
 type Enclosed struct {
 	driver        *Driver
 	before, after []Stmt
+	rewrite       func(before []Stmt, query string) ([]Stmt, string)
 }
 
 var _ dialect.Driver = (*Enclosed)(nil)
@@ -26,6 +27,11 @@ var _ dialect.Driver = (*Enclosed)(nil)
 // Enclose returns a driver that sends each query between the given statements.
 func (d *Driver) Enclose(before, after []Stmt) *Enclosed {
 	return &Enclosed{driver: d, before: before, after: after}
+}
+
+// Rewrite returns a driver that asks f, at each query, what to send before it, and its text.
+func (e *Enclosed) Rewrite(f func(before []Stmt, query string) ([]Stmt, string)) *Enclosed {
+	return &Enclosed{driver: e.driver, before: e.before, after: e.after, rewrite: f}
 }
 
 // Dialect returns [dialect.Postgres].
@@ -49,8 +55,12 @@ func (e *Enclosed) Query(ctx context.Context, query string, args, v any) error {
 	if !ok {
 		read = found.read
 	}
-	stmts := make([]Stmt, 0, len(e.before)+1+len(e.after))
-	stmts = append(append(stmts, e.before...), Stmt{Name: "query", SQL: query, Args: arguments, Read: read})
+	before := e.before
+	if e.rewrite != nil {
+		before, query = e.rewrite(before, query)
+	}
+	stmts := make([]Stmt, 0, len(before)+1+len(e.after))
+	stmts = append(append(stmts, before...), Stmt{Name: "query", SQL: query, Args: arguments, Read: read})
 	if err := e.driver.Pipeline(ctx, append(stmts, e.after...)...); err != nil {
 		return err
 	}

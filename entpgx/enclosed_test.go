@@ -124,6 +124,11 @@ func TestEnclosedQueries(t *testing.T) {
 		got, err = ask(enclosed, `SELECT 'on'`)
 		require.NoError(t, err)
 		require.Equal(t, "on", got)
+		got, err = ask(enclosed.Rewrite(func(before []entpgx.Stmt, _ string) ([]entpgx.Stmt, string) {
+			return before[:1], `SELECT current_setting('lock_timeout')`
+		}), `SELECT 'on'`)
+		require.NoError(t, err)
+		require.NotEqual(t, "77ms", got, "the query goes without the settings")
 
 		require.Error(t, enclosed.Exec(t.Context(), `SELECT 1`, []any{}, nil))
 		_, err = enclosed.Tx(context.Background())

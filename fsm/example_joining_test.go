@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -112,4 +113,60 @@ func ExampleVisit_Round() {
 	out, err := m.Steps["choose"].Run(context.Background(), claim)
 	fmt.Println(string(out.Result), err)
 	// Output: "3.1 %, of 2; 1 failed, 1 go on" <nil>
+}
+
+// A step that takes one quote after the other, as they come: it waits for the rest again as long as
+// there is one.
+func ExampleVisit_Rejoin() {
+	collect := func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		round := v.Round()
+		if round.Left == 0 || round.Done == 2 {
+			return v.Done(fmt.Sprint(round.Done, " offers")), nil
+		}
+		return v.Rejoin("collect", v.State).Race().CancelRest(), nil
+	}
+	m := Loan.Define(fsm.Step("start", choose), fsm.Step("collect", collect)).Erase()
+	quotes := []step.Child{{Status: "done"}, {Status: "executing"}, {Status: "executing"}}
+	for visit := int64(2); ; visit++ {
+		out, err := m.Steps["collect"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "collect", State: json.RawMessage(`1000`),
+			Round: 2, Visit: visit, JoinsAt: visit, Children: quotes})
+		if err != nil || out.Kind == step.Done {
+			fmt.Println(string(out.Result), err)
+			return
+		}
+		fmt.Println(out.Kind, "until", out.Join.Ended, "more has ended")
+		quotes[visit-1].Status = "done"
+	}
+	// Output:
+	// rejoin until 1 more has ended
+	// "2 offers" <nil>
+}
+
+// A step that adds up the results of any number of children, at most 100 at a time, in the order in
+// which they end.
+func ExampleJoining_Stream() {
+	collect := func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		sum := v.State + len(Quote.Children(v))
+		if v.Round().Left == 0 {
+			return v.Done(fmt.Sprint(sum, " offers")), nil
+		}
+		return v.Rejoin("collect", sum).Stream(100), nil
+	}
+	m := Loan.Define(fsm.Step("start", choose), fsm.Step("collect", collect)).Erase()
+	claim := &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "collect", State: json.RawMessage(`0`), Round: -2, Visit: 2}
+	for shown, left := range []int{120, 20, 0} {
+		claim.Portion = &step.Portion{Left: left}
+		claim.Children = slices.Repeat([]step.Child{{Machine: "loan.quote", Status: "done"}}, []int{3, 100, 20}[shown])
+		out, err := m.Steps["collect"].Run(context.Background(), claim)
+		if err != nil || out.Kind == step.Done {
+			fmt.Println(string(out.Result), err)
+			return
+		}
+		fmt.Println(out.Kind, "for at most", out.Join.Stream, "with", string(out.State))
+		claim.State = out.State
+	}
+	// Output:
+	// rejoin for at most 100 with 3
+	// rejoin for at most 100 with 103
+	// "123 offers" <nil>
 }

@@ -104,6 +104,7 @@ func resultOf[R any](d *declaration, m *step.Machine, codec Codec, raw RawInstan
 // Child is one child of the round that joins at this visit.
 type Child[R any] struct {
 	ID        ID      `json:"id"`
+	Node      string  `json:"node,omitempty"` // its name in the graph; "": it is no node of one
 	Machine   string  `json:"machine"`
 	Version   int     `json:"version"`
 	Status    Status  `json:"status"` // terminal, unless the join did not wait for the child, or an operator has retried it since
@@ -159,7 +160,7 @@ func childOf[R any](x *execution, c *step.Child, d *declaration) Child[R] {
 	if d != nil && x.env.Machine != nil && c.Version < d.version {
 		m = x.env.Machine(d.name, d.version)
 	}
-	return Child[R]{as: d, with: m, ID: ID(c.ID), Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
+	return Child[R]{as: d, with: m, ID: ID(c.ID), Node: c.Node, Machine: c.Machine, Version: c.Version, Status: Status(c.Status),
 		Failure: Failure(c.Failure), LastError: c.LastError, raw: *c, codec: x.env.Codec}
 }
 

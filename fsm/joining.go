@@ -2,37 +2,43 @@ package fsm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Joining is the outcome of [Visit.ScheduleChildren]. Without any of its methods, the instance goes
-// on when all children have ended. Each method lets it go on earlier as well: whichever comes first
-// counts. It then goes on exactly once; [Visit.Round] counts what has ended, [Visit.TimedOut] and
-// [Visit.Awaited] tell of a timeout and of signals. The children that have not ended go on, too,
-// unless CancelRest cancels them. When they end, nothing is woken any more, and no later round
-// counts them.
+// Joining is the outcome of [Visit.ScheduleChildren], [Visit.ScheduleGraph] and [Visit.Rejoin].
+// Without any of its methods, the instance goes on when all children have ended. Each method lets
+// it go on earlier as well: whichever comes first counts. It then goes on exactly once;
+// [Visit.Round] counts what has ended, [Visit.TimedOut] and [Visit.Awaited] tell of a timeout and
+// of signals. The children that have not ended go on, too, unless CancelRest cancels them. When
+// they end, nothing is woken any more, and no later round counts them.
 type Joining struct {
 	exec     *execution
 	to       string
 	state    any
 	children []Spec
+	nodes    []GraphNode // of ScheduleGraph, one for each of children; nil: they are no nodes
+	again    bool        // it is a Rejoin
 
 	quorum     int
 	many       bool // Quorum was called
 	race, fast bool
 	or         bool // Or was called
 	cancel     bool // CancelRest was called
+	streams    bool // Stream was called
+	most       int
 	signals    []AnySignal
 	bound      bound
 }
 
 // Quorum goes on as soon as k children are done, or so many have failed that k can never be.
-// Children that were dropped count as failed. k is at least 1, and at most the number of children.
-// Quorum excludes Race.
+// Children that were dropped count as failed. k is at least 1, and at most the number of children;
+// for a Rejoin, of those that the step saw live. Quorum excludes Race.
 func (j *Joining) Quorum(k int) *Joining {
 	j.quorum, j.many = k, true
 	return j
@@ -81,14 +87,68 @@ func (j *Joining) CancelRest() *Joining {
 	return j
 }
 
+// Stream goes on as soon as a child has ended, done or failed, that no visit was shown. The step to
+// is shown a portion: by [Machine.Children], at most most of the children that have ended, in the
+// order in which their ends were committed. [Visit.Round] counts the portion, and as left all
+// children that no visit was shown yet. A portion is of its visit: an execution after a Retry or a
+// crash gets it again, and progress consumes it. So each child is shown exactly once to progress.
+// The step waits for the next portion by a [Visit.Rejoin] with Stream.
+//
+// A round is a stream from its beginning: only where [Visit.ScheduleChildren] has a Stream may a
+// Rejoin have one. A Rejoin without one shows the whole round, and consumes nothing of the stream.
+// most is at least 1. Stream excludes Quorum, Race, FailFast and CancelRest.
+func (j *Joining) Stream(most int) *Joining {
+	j.most, j.streams = most, true
+	return j
+}
+
+// checkStream says what is wrong with a stream.
+func (j *Joining) checkStream() error {
+	fault := func(text string) error { return outcomeFault("stream", errors.New(text)) }
+	switch {
+	case j.most < 1 || j.most > math.MaxInt32:
+		return outcomeFault("stream", fmt.Errorf("%d, at least 1 and at most %d", j.most, math.MaxInt32))
+	case j.again && j.exec.claim.Round > 0:
+		return fault("the children were not scheduled as a stream")
+	case j.nodes != nil:
+		return fault("a graph is no stream")
+	case j.many:
+		return fault("both Quorum and Stream")
+	case j.race:
+		return fault("both Race and Stream")
+	case j.fast:
+		return fault("both FailFast and Stream")
+	case j.cancel:
+		return fault("both CancelRest and Stream: the first end would cancel the others")
+	}
+	return nil
+}
+
 // policy returns what wakes the instance before all children have ended, and what becomes of the
 // others then; nil: nothing does.
 func (j *Joining) policy() (*step.Join, error) {
 	out := step.Join{Done: j.quorum, Cancel: j.cancel}
-	switch n := len(j.children); {
+	n, known := len(j.children), true
+	if children := j.exec.claim.Children; j.again {
+		// A step that reads its children itself, and one at which none join, may not know what is left.
+		// A portion of a stream says nothing of the others.
+		if known = len(children) > 0 && j.exec.claim.Portion == nil; known {
+			round := countRound(children)
+			n, out.Seen = round.Left, &step.Seen{Done: round.Done, Failed: round.Failed}
+		}
+	}
+	if j.streams {
+		if err := j.checkStream(); err != nil {
+			return nil, err
+		}
+		out.Stream, out.Ended, out.Seen = j.most, 1, nil
+	}
+	switch {
 	case j.many && j.quorum < 1:
 		return nil, outcomeFault("quorum", fmt.Errorf("%d, at least 1", j.quorum))
-	case j.quorum > n:
+	case known && j.quorum > n && j.again:
+		return nil, outcomeFault("quorum", fmt.Errorf("%d, at most the number of children that are left, %d", j.quorum, n))
+	case known && j.quorum > n:
 		return nil, outcomeFault("quorum", fmt.Errorf("%d, at most the number of children, %d", j.quorum, n))
 	case j.race && j.many:
 		return nil, outcomeFault("race", errors.New("both Quorum and Race"))
@@ -110,7 +170,11 @@ func (j *Joining) policy() (*step.Join, error) {
 	if out.Timeout, out.At, err = j.bound.check(); err != nil {
 		return nil, err
 	}
-	if out.Done+out.Failed+out.Ended == 0 && !j.or && !j.bound.limited && !j.bound.fixed && !j.cancel {
+	early := out.Done+out.Failed+out.Ended > 0 || j.or || j.bound.limited || j.bound.fixed
+	if len(j.nodes) > 0 && !early { // then only the end of the root ends the wait before its nodes have ended
+		out.Cancel = true
+	}
+	if !j.again && !early && !out.Cancel {
 		return nil, nil
 	}
 	return &out, nil
@@ -120,16 +184,27 @@ func (j *Joining) policy() (*step.Join, error) {
 type Round struct {
 	Done   int `json:"done"`
 	Failed int `json:"failed"`
-	Left   int `json:"left"` // that have not ended
+	Left   int `json:"left"` // that have not ended; in a stream, that no visit was shown yet
 }
 
 // Round counts the children of the round that joins at this visit, as [Visit.Children] returns
 // them: as they were when the step was about to run. More may have ended than those that woke it.
 // It counts none at any other visit, and none in a step that reads them itself
-// ([StepDef.ChildrenOnDemand]). Dropped children are not counted.
-func (v *Visit[S, R]) Round() (r Round) {
-	for i := range v.execution().claim.Children {
-		switch Status(v.execution().claim.Children[i].Status) {
+// ([StepDef.ChildrenOnDemand]). Dropped children are not counted. In a stream, Done and Failed
+// count the portion, and Left counts the children that are yet to be shown, also where the step
+// reads them itself: see [Joining.Stream].
+func (v *Visit[S, R]) Round() Round {
+	c := v.execution().claim
+	r := countRound(c.Children)
+	if c.Portion != nil {
+		r.Left = c.Portion.Left
+	}
+	return r
+}
+
+func countRound(children []step.Child) (r Round) {
+	for i := range children {
+		switch Status(children[i].Status) {
 		case StatusDone:
 			r.Done++
 		case StatusFailed:
@@ -151,28 +226,39 @@ func (j *Joining) Erase(of *step.Claim) (*step.Commit, error) {
 	if err != nil {
 		return nil, err
 	}
+	if j.again {
+		return j.rejoin(state)
+	}
 	limits := j.exec.env.Limits
 	if len(j.children) > limits.Children {
-		return nil, outcomeFault("children", fmt.Errorf("%d, at most %d", len(j.children), limits.Children))
+		return nil, outcomeFault(j.what(), fmt.Errorf("%d, at most %d", len(j.children), limits.Children))
 	}
 	if depth := j.exec.claim.Depth + 1; len(j.children) > 0 && depth > limits.Depth {
-		return nil, outcomeFault("children", fmt.Errorf("nested %d deep, at most %d", depth, limits.Depth))
+		return nil, outcomeFault(j.what(), fmt.Errorf("nested %d deep, at most %d", depth, limits.Depth))
 	}
 	join, err := j.policy()
 	if err != nil {
 		return nil, err
 	}
-	c := &step.Commit{Kind: step.Children, Step: j.to, State: state, Spawn: make([]step.Spec, 0, len(j.children)), Join: join}
-	size := len(state)
+	graph, err := j.graph()
+	if err != nil {
+		return nil, err
+	}
+	what := j.what()
+	c := &step.Commit{Kind: step.Children, Step: j.to, State: state, Spawn: make([]step.Spec, 0, len(j.children)), Join: join, Graph: graph}
+	size := len(state) + graph.Bytes()
 	for i, child := range j.children {
-		spec, err := j.erase(child)
+		spec, err := j.exec.spawned(child)
 		if bad, ok := errors.AsType[*SpecError](err); ok {
-			return nil, outcomeFault(fmt.Sprintf("children[%d].%s", i, bad.Field), bad.Err)
+			return nil, outcomeFault(fmt.Sprintf("%s[%d].%s", what, i, bad.Field), bad.Err)
 		} else if err != nil {
-			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), err)
+			return nil, outcomeFault(fmt.Sprintf("%s[%d]", what, i), err)
+		}
+		if graph != nil && spec.Key != "" {
+			return nil, outcomeFault(fmt.Sprintf("%s[%d].key", what, i), errNodeKey)
 		}
 		if size += spec.Bytes(); size > limits.OutcomeBytes {
-			return nil, outcomeFault(fmt.Sprintf("children[%d]", i), fmt.Errorf("over %d bytes together with what is before it: %w",
+			return nil, outcomeFault(fmt.Sprintf("%s[%d]", what, i), fmt.Errorf("over %d bytes together with what is before it: %w",
 				limits.OutcomeBytes, ErrTooLarge))
 		}
 		c.Spawn = append(c.Spawn, *spec)
@@ -180,26 +266,38 @@ func (j *Joining) Erase(of *step.Claim) (*step.Commit, error) {
 	return c, nil
 }
 
-// erase passes a child to the host's middleware, and validates the spec that this returns.
-func (j *Joining) erase(child Spec) (*step.Spec, error) {
-	ctx := j.exec.ctx
+// rejoin is Erase of a Rejoin.
+func (j *Joining) rejoin(state json.RawMessage) (*step.Commit, error) {
+	if j.exec.claim.Round == 0 {
+		return nil, outcomeFault("rejoin", errors.New("the instance never had children"))
+	}
+	join, err := j.policy()
+	if err != nil {
+		return nil, err
+	}
+	return &step.Commit{Kind: step.Rejoin, Step: j.to, State: state, Join: join}, nil
+}
+
+// spawned passes a child to the host's middleware, and validates the spec that this returns.
+func (x *execution) spawned(child Spec) (*step.Spec, error) {
+	ctx := x.ctx
 	if ctx == nil { // a test made the visit by hand
 		ctx = context.Background()
 	}
-	if through := j.exec.env.Child; through != nil {
+	if through := x.env.Child; through != nil {
 		changed, err := through(ctx, child)
 		if err != nil {
 			return nil, specFault("middleware", err)
 		}
 		child, _ = changed.(Spec)
 	}
-	spec, err := child.Erase(j.exec.env)
+	spec, err := child.Erase(x.env)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkUnruled(spec, "a child"); err != nil {
 		return nil, err
 	}
-	spec.Trace = j.exec.env.Trace(ctx)
+	spec.Trace = x.env.Trace(ctx)
 	return spec, nil
 }

@@ -32,6 +32,9 @@ func TestJoining(t *testing.T) {
 		"race, rest":     {func(v *cartVisit) *fsm.Joining { return two(v).Race().CancelRest() }, &step.Join{Ended: 1, Cancel: true}},
 		"timeout":        {func(v *cartVisit) *fsm.Joining { return two(v).Timeout(time.Minute) }, &step.Join{Timeout: time.Minute}},
 		"until":          {func(v *cartVisit) *fsm.Joining { return two(v).Until(soon) }, &step.Join{At: soon}},
+		"stream":         {func(v *cartVisit) *fsm.Joining { return two(v).Stream(100) }, &step.Join{Ended: 1, Stream: 100}},
+		"stream, until": {func(v *cartVisit) *fsm.Joining { return two(v).Or(paid).Stream(1).Timeout(time.Minute) },
+			&step.Join{Ended: 1, Stream: 1, Names: []string{"paid"}, Timeout: time.Minute}},
 		"or": {func(v *cartVisit) *fsm.Joining { return two(v).Or(paid).Or(other, paid) },
 			&step.Join{Names: []string{"paid", "other"}}},
 		"all": {func(v *cartVisit) *fsm.Joining { return two(v).Or(paid).Timeout(1).FailFast().Quorum(2) },
@@ -64,4 +67,94 @@ func TestRound(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fsm.Round{Done: 2, Failed: 1, Left: 4}, got)
 	require.Zero(t, (&cartVisit{}).Round())
+}
+
+// A Rejoin has the methods of a first join. Its numbers are of the children that the step has seen
+// live, and it says what the step has seen.
+func TestRejoin(t *testing.T) {
+	t.Parallel()
+	children := []step.Child{{Status: "done"}, {Status: "failed"}, {Status: "failed"}, {Status: "runnable"}, {Status: "executing"}}
+	seen := &step.Seen{Done: 1, Failed: 2}
+	rejoin := func(v *cartVisit) *fsm.Joining { return v.Rejoin("end", v.State) }
+	for name, c := range map[string]struct {
+		children []step.Child
+		out      func(v *cartVisit) *fsm.Joining
+		want     *step.Join
+		fault    string
+	}{
+		"none":             {children, rejoin, &step.Join{Seen: seen}, ""},
+		"quorum":           {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(2) }, &step.Join{Done: 2, Seen: seen}, ""},
+		"race, rest":       {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Race().CancelRest() }, &step.Join{Ended: 1, Cancel: true, Seen: seen}, ""},
+		"fail fast, or":    {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).FailFast().Or(paid) }, &step.Join{Failed: 1, Names: []string{"paid"}, Seen: seen}, ""},
+		"timeout":          {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Timeout(time.Hour) }, &step.Join{Timeout: time.Hour, Seen: seen}, ""},
+		"not looked":       {nil, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(9) }, &step.Join{Done: 9}, ""},
+		"too many":         {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(3) }, nil, "quorum: 3, at most the number of children that are left, 2"},
+		"none to be done":  {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Quorum(0) }, nil, "quorum: 0, at least 1"},
+		"nothing to await": {children, func(v *cartVisit) *fsm.Joining { return rejoin(v).Or() }, nil, "signals: none: at least one is needed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			of := claim(`{"id":1}`)
+			of.Round, of.JoinsAt, of.Children = 1, of.Visit, c.children
+			got, err := runClaim(t, two(func(_ context.Context, v *cartVisit) (fsm.Outcome, error) { return c.out(v), nil }), of)
+			if c.fault != "" {
+				require.ErrorContains(t, err, c.fault)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, &step.Commit{Kind: step.Rejoin, Step: "end", State: json.RawMessage(`{"id":1}`), Join: c.want}, got)
+		})
+	}
+	_, err := run(t, func(v *cartVisit) fsm.Outcome { return v.Rejoin("end", v.State) })
+	require.ErrorContains(t, err, "rejoin: the instance never had children")
+	_, err = run(t, func(v *cartVisit) fsm.Outcome { return v.Rejoin("nowhere", v.State) })
+	require.ErrorContains(t, err, "no step")
+}
+
+// A stream is one from its beginning, and what it is shown says nothing of the children that it is
+// not shown.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	both := func(v *cartVisit) *fsm.Joining {
+		return v.ScheduleChildren("end", v.State, cartMachine.New(cart{}), cartMachine.New(cart{}))
+	}
+	again := func(v *cartVisit) *fsm.Joining { return v.Rejoin("end", v.State) }
+	streams := &step.Join{Ended: 1, Stream: 3}
+	for name, c := range map[string]struct {
+		round int64
+		out   func(v *cartVisit) *fsm.Joining
+		want  *step.Join
+		fault string
+	}{
+		"again":            {-1, func(v *cartVisit) *fsm.Joining { return again(v).Stream(3) }, streams, ""},
+		"the whole round":  {-1, func(v *cartVisit) *fsm.Joining { return again(v).Quorum(9).CancelRest() }, &step.Join{Done: 9, Cancel: true}, ""},
+		"not from its":     {1, func(v *cartVisit) *fsm.Joining { return again(v).Stream(3) }, nil, "stream: the children were not scheduled as a stream"},
+		"none at a time":   {1, func(v *cartVisit) *fsm.Joining { return both(v).Stream(0) }, nil, "stream: 0, at least 1 and at most 2147483647"},
+		"too many":         {1, func(v *cartVisit) *fsm.Joining { return both(v).Stream(1 << 31) }, nil, "stream: 2147483648, at least 1"},
+		"with a race":      {1, func(v *cartVisit) *fsm.Joining { return both(v).Stream(3).Race() }, nil, "stream: both Race and Stream"},
+		"with a quorum":    {1, func(v *cartVisit) *fsm.Joining { return both(v).Quorum(1).Stream(3) }, nil, "stream: both Quorum and Stream"},
+		"with a failure":   {1, func(v *cartVisit) *fsm.Joining { return both(v).FailFast().Stream(3) }, nil, "stream: both FailFast and Stream"},
+		"without the rest": {1, func(v *cartVisit) *fsm.Joining { return both(v).Stream(3).CancelRest() }, nil, "stream: both CancelRest and Stream"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			of := claim(`{"id":1}`)
+			of.Round, of.JoinsAt, of.Children = c.round, of.Visit, []step.Child{{Status: "done"}}
+			if c.round < 0 {
+				of.Portion = &step.Portion{Left: 7}
+			}
+			got, err := runClaim(t, two(func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
+				if c.round < 0 {
+					require.Equal(t, fsm.Round{Done: 1, Left: 7}, v.Round())
+				}
+				return c.out(v), nil
+			}), of)
+			if c.fault != "" {
+				require.ErrorContains(t, err, c.fault)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, c.want, got.Join)
+		})
+	}
 }

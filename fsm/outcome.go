@@ -50,6 +50,20 @@ func (v *Visit[S, R]) ScheduleChildren(to string, state S, children ...Spec) *Jo
 	return &Joining{exec: v.execution(), to: to, state: state, children: children}
 }
 
+// Rejoin parks the instance again for the children that its newest ScheduleChildren has left: those
+// that have not ended. When they have, or at once if there are none, the instance goes on at the
+// step to, with this state; [Machine.Children] and [Visit.Round] are of the whole round there, as
+// it is by then. The methods of [Joining] let it go on earlier. Their numbers are of the children
+// that this step has seen live: Quorum(1) waits for one more to be done, and counts one that ended
+// while this step ran. Rejoin consumes the signals of [Visit.Awaited]. It is an [OutcomeError] if
+// the instance never had children.
+//
+// Rejoin does not take back the CancelRest of the join before: the rest is cancelled while the
+// instance waits. So a Rejoin without methods waits until all of it has ended.
+func (v *Visit[S, R]) Rejoin(to string, state S) *Joining {
+	return &Joining{exec: v.execution(), to: to, state: state, again: true}
+}
+
 // Retry runs this step again after delay, as the next attempt of the same visit: the awaited names,
 // the signals of [Visit.Awaited] and the idempotency keys stay. Retry has no limit; [Visit.RetryBy]
 // has one.
@@ -104,6 +118,7 @@ type Transition struct {
 	delay       time.Duration
 	at          time.Time
 	after, when bool
+	added       []GraphNode
 }
 
 // After delays the next step durably by d, from the commit on. The delay must not be negative, nor
@@ -141,6 +156,9 @@ func (t *Transition) Erase(of *step.Claim) (*step.Commit, error) {
 		if c.At, err = checkTime(t.at); err != nil {
 			return nil, outcomeFault("at", err)
 		}
+	}
+	if c.Add, err = t.exec.additions(t.added); err != nil {
+		return nil, err
 	}
 	return c, nil
 }

@@ -18,6 +18,7 @@ type Ending[S any] struct {
 	signals []AnySignal
 	with    bool
 	state   S
+	added   []GraphNode
 }
 
 // Unless ends the instance only if no signal of these names waits in its inbox, besides those of
@@ -62,6 +63,12 @@ func (e *Ending[S]) Erase(of *step.Claim) (*step.Commit, error) {
 	var err error
 	c.Unless, err = e.alternative(of)
 	if err != nil {
+		return nil, err
+	}
+	if c.Unless != nil && len(e.added) > 0 {
+		return nil, outcomeFault("add", errors.New("both Unless and Add"))
+	}
+	if c.Add, err = e.exec.additions(e.added); err != nil {
 		return nil, err
 	}
 	return c, nil

@@ -14,6 +14,7 @@ const (
 	OutcomeAgain    OutcomeKind = step.Again    // Visit.Again, Visit.AgainWith, and an error of fsm.Again
 	OutcomeAwait    OutcomeKind = step.Await    // Visit.Await
 	OutcomeChildren OutcomeKind = step.Children // Visit.ScheduleChildren
+	OutcomeRejoin   OutcomeKind = step.Rejoin   // Visit.Rejoin
 	OutcomeDone     OutcomeKind = step.Done     // Visit.Done
 	OutcomeStop     OutcomeKind = step.Stop     // Visit.Stop
 )

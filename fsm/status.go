@@ -43,4 +43,5 @@ const (
 	FailureCrashes   Failure = "crashes"   // it lost its process more often than the machine's crash limit
 	FailureCancelled Failure = "cancelled" // an operator cancelled it
 	FailureDeadline  Failure = "deadline"  // its deadline passed
+	FailureSkipped   Failure = "skipped"   // a node of a graph whose edges are not met, or whose graph is over: its steps never ran
 )

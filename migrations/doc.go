@@ -9,7 +9,8 @@
 // No file rewrites a table. A concurrent index build has a file of its own, marked "-- atlas:txmode
 // none". Such a file may be cut off anywhere. Package migrate then runs it again from its first
 // statement, the CLI from the statement that failed, so each statement must bear both. No file
-// names a schema: the search_path decides. Each file has its inverse under down/.
+// names a schema: the search_path decides. Each file has its inverse under down/. It must also
+// apply where Citus distributes the schema: docs/citus.md says what is refused there.
 //
 // # Migrating a live database
 //

@@ -235,7 +235,7 @@ func TestOtherSchemasAndForeignSearchPaths(t *testing.T) {
 			require.NoError(t, err)
 			require.ElementsMatch(t, []string{
 				"host atlas_schema_revisions", "host gen_durable", "host signals",
-				schema + " atlas_schema_revisions", schema + " definitions", schema + " gate_keys", schema + " gates", schema + " gen_durable", schema + " history_rest",
+				schema + " atlas_schema_revisions", schema + " definitions", schema + " edges", schema + " gate_keys", schema + " gates", schema + " gen_durable", schema + " history_rest",
 				schema + " kept_signals", schema + " lost_claims", schema + " paused_queues", schema + " recorded_machines", schema + " schedules", schema + " signals", schema + " windows",
 				schema + " workers",
 			}, tables)

@@ -65,7 +65,7 @@ var (
 		dedup_key text
 		inserted_at timestamp with time zone not null default now()`)
 
-	instanceConstraints = lines(`
+	baseConstraints = lines(`
 		gen_durable_parent_id_fkey FOREIGN KEY (parent_id) REFERENCES gen_durable(id) ON DELETE SET NULL
 		gen_durable_pkey PRIMARY KEY (id)`)
 
@@ -123,7 +123,11 @@ var (
 		wake_done integer
 		wake_failed integer
 		wake_ended integer
-		losers bigint[]`)
+		losers bigint[]
+		node text
+		stream_most integer
+		stream_nth bigint
+		stream_visit bigint`)
 
 	engineSignalColumns = lines(`
 		consumed_at timestamp with time zone
@@ -142,7 +146,8 @@ var (
 		CREATE INDEX gen_durable_lease ON gen_durable USING btree (lease_expires_at) WHERE (status = 'executing'::durable_status)
 		CREATE INDEX gen_durable_lines ON gen_durable USING btree (queue, gate text_pattern_ops, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 3))
 		CREATE INDEX gen_durable_losers ON gen_durable USING btree (id) WHERE ((losers IS NOT NULL) AND ((status <> 'awaiting_children'::durable_status) OR (losers[1] <> round)))
-		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WHERE (parent_id IS NOT NULL)
+		CREATE UNIQUE INDEX gen_durable_node ON gen_durable USING btree (parent_id, parent_round, node) WHERE (node IS NOT NULL)
+		CREATE INDEX gen_durable_parent ON gen_durable USING btree (parent_id) WITH (deduplicate_items=off) WHERE (parent_id IS NOT NULL)
 		CREATE UNIQUE INDEX gen_durable_pkey ON gen_durable USING btree (id)
 		CREATE UNIQUE INDEX gen_durable_place ON gen_durable USING btree (gate, place) WHERE (place IS NOT NULL)
 		CREATE INDEX gen_durable_ready ON gen_durable USING btree (queue, priority, eligible_at, id) WHERE ((status = 'runnable'::durable_status) AND (NOT paused) AND (pick_lane = 0))
@@ -158,6 +163,7 @@ var (
 	finalChecks = lines(`
 		definitions_graph_check
 		definitions_names_check
+		edges_needs_check
 		gate_keys_check
 		gates_cost_check
 		gates_names_check
@@ -201,12 +207,12 @@ func (d database) requireBase(t *testing.T) {
 	require.Empty(t, column[string](t, d, checksQuery))
 	require.Empty(t, column[string](t, d, `SELECT relname::text FROM pg_class
 		WHERE relname IN ('gen_durable', 'signals', 'gen_durable_token') AND (reloptions IS NOT NULL OR relname = 'gen_durable_token')`))
-	d.requireConstraints(t)
+	d.requireConstraints(t, baseConstraints)
 }
 
-func (d database) requireConstraints(t *testing.T) {
+func (d database) requireConstraints(t *testing.T, ofInstances []string) {
 	t.Helper()
-	require.Equal(t, instanceConstraints, column[string](t, d, constraintsQuery, "gen_durable"))
+	require.Equal(t, ofInstances, column[string](t, d, constraintsQuery, "gen_durable"))
 	require.Equal(t, signalConstraints, column[string](t, d, constraintsQuery, "signals"))
 	require.Equal(t, []string{"runnable", "executing", "awaiting_signal", "awaiting_children", "done", "failed"},
 		column[string](t, d, `SELECT enumlabel::text FROM pg_enum WHERE enumtypid = 'durable_status'::regtype ORDER BY enumsortorder`))
@@ -228,7 +234,7 @@ func TestAllMigrationsBuildTheEnginesSchema(t *testing.T) {
 	require.Equal(t, append(append([]string{}, baseInstanceColumns...), engineInstanceColumns...), column[string](t, d, columnsQuery, "gen_durable"))
 	require.Equal(t, append(append([]string{}, baseSignalColumns...), engineSignalColumns...), column[string](t, d, columnsQuery, "signals"))
 	require.Equal(t, finalChecks, column[string](t, d, checksQuery))
-	d.requireConstraints(t)
+	d.requireConstraints(t, baseConstraints[1:]) // no key to the parent any more
 }
 
 // Drift does not see these, since no schema tool of the community edition compares them.

@@ -105,7 +105,7 @@ func instanceEngine() []ent.Field {
 		field.Time("finished_at").Optional().Nillable().Comment("set exactly when terminal; what GC goes by"),
 		field.Time("await_deadline").Optional().Nillable(),
 		field.Bool("timed_out").Annotations(entsql.DefaultExpr("false")).Comment("the newest await ended by its deadline"),
-		field.Int64("round").Annotations(entsql.DefaultExpr("0")).Comment("as a parent: the visit at which the newest children join"),
+		field.Int64("round").Annotations(entsql.DefaultExpr("0")).Comment("as a parent: the visit at which the newest children join first; negative if they are a stream"),
 		field.Int64("parent_round").Annotations(entsql.DefaultExpr("0")).Comment("as a child: the parent's round it belongs to"),
 		field.UUID("joined", uuid.UUID{}).Optional().Nillable().Comment("as a child: the commit that settled its join"),
 		field.JSON("dropped", json.RawMessage{}).Optional().Comment("children of the round that were not inserted"),
@@ -137,14 +137,24 @@ func instanceEngine() []ent.Field {
 		field.Int32("wake_ended").Optional().Nillable().Comment("so many that have ended wake it"),
 		field.Other("losers", Rounds{}).SchemaType(postgres("bigint[]")).Optional().
 			Comment("rounds whose rest is to be cancelled, oldest first; the one that it waits for is armed"),
+		// A node of a graph waits for others with children_pending, and counts in join_failed those that
+		// ended otherwise than it needs.
+		field.Text("node").Optional().Nillable().Immutable().Comment("as a node of its parent's graph: its name there"),
+		// These are of streams: see internal/store/commit_stream.go.
+		field.Int32("stream_most").Optional().Nillable().Comment("as a parent: so many ends of its stream it is shown at most; NULL: its join is no stream"),
+		field.Int64("stream_nth").Optional().Nillable().Comment("as a child in a stream: grows with the ends, in the order of their commits"),
+		field.Int64("stream_visit").Optional().Nillable().Comment("as a child in a stream: the visit of its parent that was shown its end"),
 	}
 }
+
+// ParentKey is the foreign key that ent would make for the link to the parent. The table has none.
+const ParentKey = "gen_durable_parent_id_fkey"
 
 // Edges returns the link to the parent, and the inbox.
 func (Instance) Edges() []ent.Edge {
 	return []ent.Edge{
 		edge.To("children", Instance.Type).
-			StorageKey(edge.Symbol("gen_durable_parent_id_fkey")).Annotations(entsql.OnDelete(entsql.SetNull)),
+			StorageKey(edge.Symbol(ParentKey)).Annotations(entsql.OnDelete(entsql.SetNull)),
 		edge.From("parent", Instance.Type).Ref("children").Unique().Field("parent_id"),
 		edge.To("signals", Signal.Type).
 			StorageKey(edge.Symbol("signals_target_id_fkey")).Annotations(entsql.OnDelete(entsql.Cascade)),
@@ -185,6 +195,8 @@ func (Instance) Indexes() []ent.Index {
 		partial("gen_durable_joins", "join_round IS NOT NULL AND status = 'awaiting_children'::durable_status", "id"),
 		// This one serves the sweep of what joins have not waited for.
 		partial("gen_durable_losers", "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)", "id"),
+		// This one finds a node by its name, and keeps a graph from having two of one name.
+		partial("gen_durable_node", "node IS NOT NULL", "parent_id", "parent_round", "node").Unique(),
 		partial("gen_durable_expiry", "deadline IS NOT NULL AND finished_at IS NULL", "deadline"),
 		index.Fields("labels").StorageKey("gen_durable_labels").
 			Annotations(entsql.IndexType("GIN"), entsql.OpClass("jsonb_path_ops"), entsql.IndexWhere("labels IS NOT NULL")),

@@ -124,7 +124,9 @@ func (m *metrics) hooks() engine.Hooks {
 		Step: m.ran,
 		Pick: func(ctx context.Context, e engine.PickEvent) {
 			by := m.byQueue.of(e.Queue)
-			m.pickDuration.Record(ctx, e.Took.Seconds(), by)
+			if !e.Inserted && !e.Signalled { // it is the time of an insert, or of a signal
+				m.pickDuration.Record(ctx, e.Took.Seconds(), by)
+			}
 			m.pickWanted.Add(ctx, int64(e.Wanted), by)
 			m.pickClaimed.Add(ctx, int64(e.Got), by)
 		},
@@ -206,7 +208,7 @@ func (m *metrics) begin(c *engine.Config) {
 		plain.Add(ctx, 0, m.plain.of())
 	}
 	for _, f := range []fsm.Failure{fsm.FailureStopped, fsm.FailureError, fsm.FailureExhausted, fsm.FailureCrashes,
-		fsm.FailureCancelled, fsm.FailureDeadline} {
+		fsm.FailureCancelled, fsm.FailureDeadline, fsm.FailureSkipped} {
 		m.failed.Add(ctx, 0, m.byFailure.of(string(f)))
 	}
 	m.unread.Add(ctx, 0, m.byResult.of("deleted"))

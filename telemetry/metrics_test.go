@@ -259,7 +259,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{
 		"gendurable.pick.wanted": 1, "gendurable.pick.claimed": 1, "gendurable.key.contended": 1, "gendurable.step.errors": 3,
-		"gendurable.step.crashed": 1, "gendurable.step.zombies": 1, "gendurable.commit.stale": 1, "gendurable.instance.failed": 6,
+		"gendurable.step.crashed": 1, "gendurable.step.zombies": 1, "gendurable.commit.stale": 1, "gendurable.instance.failed": 7,
 		"gendurable.reap.claims": 2, "gendurable.drain.claims": 2, "gendurable.gc.deleted": 1, "gendurable.signal.unread": 3, "gendurable.schedule.occurrences": 3,
 	}, born, "each counter, and for how many sets of attributes")
 }

@@ -447,6 +447,25 @@ func TestBatchesAreBoundedByBytes(t *testing.T) {
 	})
 }
 
+// Outcomes larger than a batch may be are committed one by one: together they would be more than
+// one message to Postgres can hold, and each try would fail as the one before.
+func TestOutcomesLargerThanABatchGoAlone(t *testing.T) {
+	play(t, 0, func(t *testing.T, s *scene) {
+		together(s, 18)
+		huge := []byte(`"` + strings.Repeat("x", commitBytes) + `"`)
+		s.run = func(ctx context.Context, _ *player, c *step.Claim) (*step.Commit, error) {
+			pace.Sleep(ctx, time.Second)
+			return &step.Commit{Kind: step.Done, Result: huge}, nil
+		}
+		s.start()
+		s.ended(time.Minute)
+		require.NotEmpty(t, s.db.commits)
+		for _, c := range s.db.commits {
+			require.Len(t, c.ids, 1, "%d bytes", c.bytes)
+		}
+	})
+}
+
 // An entry that makes the server itself give up each time must not affect the others in its batch.
 func TestTroubleThatNeverPassesHitsItsOwnEntryOnly(t *testing.T) {
 	play(t, 0, func(t *testing.T, s *scene) {

@@ -147,7 +147,7 @@ func (c *committer) loneOf(p *pending) *lone {
 		return &c.stuck
 	case p.held != nil && p.held.by == byItself:
 		return &c.ill
-	case p.entry.Keyed():
+	case p.entry.Alone():
 		return &c.keyed
 	case len(p.entry.Commit.Spawn) > bulkMost, p.bytes > bulkBytes:
 		return &c.bulk

@@ -81,7 +81,7 @@ type backend interface {
 	Uptime(ctx context.Context) (time.Duration, error)
 	Poll(ctx context.Context, queues, machines, lines []string) (store.Polled, error)
 	TimeOut(ctx context.Context, limit int) (store.TimedOut, error)
-	Recount(ctx context.Context, after int64, limit int) (store.Recounted, error)
+	Recount(ctx context.Context, after int64, limit int, always bool) (store.Recounted, error)
 	CancelRest(ctx context.Context, mark string, after int64, limit int) (store.Rested, error)
 	Expire(ctx context.Context, mark string, limit int) (store.Expired, error)
 	Promote(ctx context.Context, keys []string) (store.Promotion, error)
@@ -99,7 +99,9 @@ type backend interface {
 	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)
 	Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error)
 	Round(ctx context.Context, parent, round int64) ([]int64, error)
+	Portion(ctx context.Context, c *step.Claim) (store.Portion, error)
 	Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error)
+	Feed(ctx context.Context, claims []*step.Claim, most int) error
 }
 
 // beater extends leases on a connection of its own.

@@ -22,6 +22,11 @@ type PickEvent struct {
 	Got    int           // rows that came
 	Took   time.Duration // from the request to the answer
 	Err    error         // nil if the claim succeeded; otherwise the worker repeats it
+	// Inserted: they were claimed by the very insert. Wanted is how many it was for, and Took its
+	// time.
+	Inserted bool
+	// Signalled: the very signal that woke the instance claimed it. Took is the signal's time.
+	Signalled bool
 }
 
 // SaturationEvent says how busy the slots of a queue are in this process, after a pick.

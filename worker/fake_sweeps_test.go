@@ -222,6 +222,10 @@ func (db *fake) Round(ctx context.Context, parent, _ int64) (ids []int64, err er
 	return ids, err
 }
 
+func (*fake) Portion(context.Context, *step.Claim) (store.Portion, error) {
+	panic("no test streams")
+}
+
 // Children reads one child per page.
 func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
 	err = db.send(ctx, "children", fmt.Sprint(ids), func() error {
@@ -231,6 +235,14 @@ func (db *fake) Children(ctx context.Context, ids []int64) (page []step.Child, b
 		return nil
 	})
 	return page, ids[1:], err
+}
+
+// Feed has nothing to read: the fake has no graphs.
+func (*fake) Feed(_ context.Context, claims []*step.Claim, _ int) error {
+	for _, c := range claims {
+		c.Upstream = []step.Upstream{}
+	}
+	return nil
 }
 
 func (db *fake) Throttle(ctx context.Context, key string, after time.Duration) error {
@@ -260,5 +272,10 @@ func (db *fake) CancelRest(ctx context.Context, _ string, after int64, _ int) (o
 	return out, err
 }
 
-// Recount has nothing to do: the fake has no joins.
-func (*fake) Recount(context.Context, int64, int) (out store.Recounted, err error) { return out, nil }
+// Recount has nothing to do, since the fake has no joins. It notes whether it was to look anyway.
+func (db *fake) Recount(_ context.Context, _ int64, _ int, always bool) (out store.Recounted, err error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.recounts = append(db.recounts, always)
+	return out, nil
+}

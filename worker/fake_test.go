@@ -23,6 +23,7 @@ type fake struct {
 	keys    map[string]bool // correlation keys that strangers are inserting
 
 	mu        sync.Mutex
+	recounts  []bool // whether each call of Recount was to look anyway
 	rows      map[int64]*row
 	ids       int64
 	tokens    int64
@@ -159,6 +160,10 @@ func (db *fake) Claim(ctx context.Context, p store.ClaimParams) (store.Claimed, 
 		out.Took = db.walk
 		return nil
 	})
+	if err == nil && p.Committed != nil {
+		p.Committed(store.Sure{Rows: len(out.Claims), Last: out.Last, Took: out.Took, More: out.Moved == 0 && out.Blocked == 0})
+		err = db.bring(ctx, p.Queue)
+	}
 	if err != nil {
 		return store.Claimed{}, err
 	}
@@ -374,6 +379,8 @@ func (db *fake) apply(worker, mark string, e *store.Entry, slow bool, out *store
 				status: fsm.StatusRunnable, eligible: time.Now()}
 		}
 		out.Queues = append(out.Queues, r.Queue)
+	case step.Rejoin:
+		panic("no test rejoins")
 	case step.Done:
 		r.status = fsm.StatusDone
 	case step.Stop:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 // Large values are read in pages, in a slot, when a step is about to run. So the number of steps
@@ -42,12 +43,17 @@ func (fs *flights) lend(c *step.Claim) {
 // round returns a function that reads the children of a round: each call of next reads a page, and
 // an empty page is the end.
 func (fs *flights) round(ctx context.Context, parent, round int64) (next func() ([]step.Child, error)) {
+	return fs.pages(ctx, func(ctx context.Context) ([]int64, error) { return fs.db.Round(ctx, parent, round) })
+}
+
+// pages is round for the children that list returns.
+func (fs *flights) pages(ctx context.Context, list func(context.Context) ([]int64, error)) (next func() ([]step.Child, error)) {
 	var ids []int64
 	known := false
 	return func() (page []step.Child, err error) {
 		err = fs.patiently(ctx, "read children", func(ctx context.Context) error {
 			if !known {
-				found, err := fs.db.Round(ctx, parent, round)
+				found, err := list(ctx)
 				if err != nil {
 					return err
 				}
@@ -71,8 +77,80 @@ func (x *execution) load(ctx context.Context, s *step.Step) error {
 	if err := x.complete(ctx); err != nil {
 		return err
 	}
-	if c := x.f.claim; c.Joins() && c.Children == nil && !s.OnDemand {
+	if err := x.loadUpstream(ctx); err != nil {
+		return err
+	}
+	c := x.f.claim
+	if !c.Joins() || c.Children != nil {
+		return nil
+	}
+	if c.Round < 0 {
+		if err := x.portion(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.OnDemand {
 		return x.loadChildren(ctx)
+	}
+	return nil
+}
+
+// feedMost bounds how many bytes of results one claim of many nodes brings, beside the nodes.
+const feedMost = 8 << 20
+
+// upstream reads what the claimed nodes at their first visit have waited for, all at once. What is
+// too large for that, or cannot be read now, each of them reads in its slot.
+func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
+	var unfed []*step.Claim
+	for _, c := range claims {
+		if c.Unfed() {
+			unfed = append(unfed, c)
+		}
+	}
+	if len(unfed) == 0 {
+		return
+	}
+	if err := p.db.Feed(ctx, unfed, feedMost); err != nil {
+		p.trouble("read what nodes have waited for", err)
+	}
+}
+
+// loadUpstream reads what the node has waited for, if its claim did not bring it.
+func (x *execution) loadUpstream(ctx context.Context) error {
+	c := x.f.claim
+	if !c.Unfed() {
+		return nil
+	}
+	most := x.config.Env.Limits.ChildrenBytes
+	err := x.patiently(ctx, "read what a node has waited for", func(ctx context.Context) error {
+		return x.db.Feed(ctx, []*step.Claim{c}, most)
+	})
+	if err == nil && c.Unfed() {
+		err = fmt.Errorf("what the node has waited for: over %d bytes together (Limits.ChildrenBytes): %w", most, fsm.ErrTooLarge)
+	}
+	return err
+}
+
+// portion asks which children a stream shows this visit. It does so also where the step reads them
+// itself: they count as shown.
+func (x *execution) portion(ctx context.Context) error {
+	c := x.f.claim
+	var p store.Portion
+	if err := x.patiently(ctx, "read what ended of a stream", func(ctx context.Context) (err error) {
+		p, err = x.db.Portion(ctx, c)
+		return err
+	}); err != nil {
+		return err
+	}
+	if !p.Held {
+		x.f.cancel(fsm.ErrLeaseLost)
+		return fsm.ErrLeaseLost
+	}
+	if p.Stream {
+		c.Portion = &step.Portion{Left: p.Left}
+		c.ReadRound = func(ctx context.Context) func() ([]step.Child, error) {
+			return x.flights.pages(ctx, func(context.Context) ([]int64, error) { return p.IDs, nil })
+		}
 	}
 	return nil
 }

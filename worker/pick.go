@@ -23,15 +23,19 @@ const (
 	frontLate  = 5 * time.Second
 )
 
-// claimReply is the answer to the claim under way.
+// claimReply is the answer to a claim. A claim that has taken all that it wanted answers twice:
+// first what is sure, then with its rows.
 type claimReply struct {
 	store.Claimed
-	after  store.Place
-	strays bool // it was a claim of strays
-	wanted int
-	sent   time.Duration
-	took   time.Duration
-	err    error
+	sure    *store.Sure // the first of two answers, which has nothing else but after, wanted and sent
+	overlap bool        // the second of two answers
+	after   store.Place
+	strays  bool // it was a claim of strays
+	doubt   bool // what earlier claims without an answer may have taken was given back before it
+	wanted  int
+	sent    time.Duration
+	took    time.Duration
+	err     error
 }
 
 // claim sends a claim of n rows.
@@ -53,52 +57,117 @@ func (s *scheduler) claim(n int) {
 	s.send(&p, func(ctx context.Context) (store.Claimed, error) { return s.db.Claim(ctx, p) })
 }
 
-// send sends a claim. Its answer goes to the loop.
+// overlaps reports whether the next claim may be sent while the rows of this one are being read,
+// once it has been committed. The next one cannot take them: its snapshot has them as executing.
+// Should one of them come back meanwhile and be claimed again, answers are taken in order, so the
+// newer claim voids the older: see flights.add. For a batch step, the rows decide how many more are
+// wanted. At gates the next claim would come when fewer places are free again, and bring less.
+func (s *scheduler) overlaps(p *store.ClaimParams) bool {
+	return !s.strayed && !s.batches && !s.doubt && !p.MoveBlocked && !p.Gated
+}
+
+// send sends a claim. Its answers go to the loop, after all answers of the claim before: so the
+// loop meets claims in the order in which they were made. At most two are under way, of which the
+// first has been committed. If rows are lost on their way, what no flight has is given back once no
+// claim of the queue is under way: see demand. Before that, nobody could tell it from what another
+// claim is about to bring.
 func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (store.Claimed, error)) {
-	n, after, strays := p.Limit, p.After, s.strayed
-	doubt := s.doubt
+	r := claimReply{after: p.After, strays: s.strayed, doubt: s.doubt, wanted: p.Limit}
 	delay := pace.Backoff(s.failures, 50*time.Millisecond, 5*time.Second)
-	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
-	s.ready, s.picking, s.ended = false, true, 0
-	s.lefts = s.gates.lefts.Load()
-	go func() {
-		if !s.pause(delay) {
-			s.results <- claimReply{wanted: n, err: fsm.ErrDraining}
-			return
-		}
-		sent := s.since()
-		ctx, cancel := context.WithTimeout(s.claiming, statementTimeout)
-		defer cancel()
-		if doubt {
-			if err := s.claims.releaseStrays(ctx, s.name); err != nil {
-				s.results <- claimReply{wanted: n, err: err}
+	before, answered := s.answered, make(chan struct{})
+	s.answered = answered
+	if s.overlaps(p) {
+		p.Committed = func(sure store.Sure) {
+			if !sure.More || sure.Rows < r.wanted {
 				return
 			}
+			<-before
+			r.overlap = true
+			s.results <- claimReply{sure: &sure, after: r.after, wanted: r.wanted, sent: r.sent}
 		}
-		got, err := claim(ctx)
-		if s.batches {
-			for _, c := range got.Claims {
-				s.assign(c)
-			}
-		}
-		s.results <- claimReply{Claimed: got, after: after, strays: strays, wanted: n, sent: sent, took: s.since() - sent, err: err}
+	}
+	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
+	s.ready, s.picking, s.ended, s.clear = false, true, 0, false
+	s.lefts = s.gates.lefts.Load()
+	s.underWay++
+	go func() {
+		r := &r
+		s.ask(r, delay, claim)
+		<-before
+		s.results <- *r
+		close(answered)
 	}()
 }
 
-// take processes the answer to a claim, and decides when to claim again.
+// ask makes a claim.
+func (s *scheduler) ask(r *claimReply, delay time.Duration, claim func(context.Context) (store.Claimed, error)) {
+	if !s.pause(delay) {
+		r.err = fsm.ErrDraining
+		return
+	}
+	r.sent = s.since()
+	ctx, cancel := context.WithTimeout(s.claiming, statementTimeout)
+	defer cancel()
+	if r.doubt {
+		if r.err = s.claims.releaseStrays(ctx, s.name); r.err != nil {
+			return
+		}
+	}
+	r.Claimed, r.err = claim(ctx)
+	s.upstream(ctx, r.Claims)
+	if s.batches {
+		for _, c := range r.Claims {
+			s.assign(c)
+		}
+	}
+	r.took = s.since() - r.sent
+}
+
+// proceed processes the first of two answers to a claim: that it took all that it wanted. The next
+// one may be sent. It goes on behind this one's rows, which are committed, and on their way.
+func (s *scheduler) proceed(r *claimReply) {
+	s.picking, s.ready = false, true
+	s.coming = r.sure.Rows
+	s.narrow, s.blocked, s.wide = 0, false, false
+	s.crowded.Store(false)
+	s.resume(r.after, r.sure.Rows, r.sure.Last, r.sure.Took, false)
+	s.stock(false)
+}
+
+// take processes the answer to a claim, and decides when to claim again. If the claim has answered
+// before, that is decided.
 func (s *scheduler) take(r claimReply, due *time.Timer) {
-	s.picking = false
+	if r.sure != nil {
+		s.proceed(&r)
+		return
+	}
+	s.underWay--
+	if r.overlap {
+		s.coming = 0
+	} else {
+		s.picking = false
+	}
 	s.promotions.add(r.Unsettled)
 	tell(s.base, s.process, s.hooks.pick, PickEvent{Queue: s.name, Wanted: r.wanted, Got: len(r.Claims), Took: r.took, Err: r.err})
 	if r.err != nil {
 		s.failed(r)
 		return
 	}
-	s.failures, s.narrow, s.doubt = 0, 0, false
+	s.failures, s.doubt = 0, s.doubt && !r.doubt
 	s.claimed(r.Claims)
 	s.admit(s.withoutStrays(s.flights.launch(s.queue, r.Claims, r.sent)))
 	s.reportAside(s.name, r.Aside)
 	s.reportRefused("claim an instance", r.Refused)
+	if !r.overlap {
+		s.narrow = 0
+		s.next(&r, due)
+	}
+	tell(s.base, s.process, s.hooks.saturation,
+		SaturationEvent{Queue: s.name, Running: s.running, Buffered: len(s.buffer), Slots: s.conf.Concurrency})
+}
+
+// next decides when to claim again after a claim that has answered once.
+func (s *scheduler) next(r *claimReply, due *time.Timer) {
 	short := len(r.Claims) < r.wanted
 	if r.strays { // the place where claims resume is that of the others, which come next
 		s.ready = true
@@ -107,11 +176,12 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	}
 	s.blocked = short && r.Blocked+len(r.Unsettled) > 0
 	s.wide = short && (r.Moved > 0 || s.blocked)
-	s.advance(&r, short)
+	s.resume(r.after, len(r.Claims), r.Last, r.Took, short)
 	s.turn = store.Turn{First: !s.turn.First, After: r.Turn.After, Used: r.Turn.Used}
 	if r.Left > 0 {
 		s.before.Store(true) // they may be before the place where claims resume
 	}
+	s.clear = short && (r.after == store.Place{}) && r.Left == 0
 	crowded := short && (r.Crowded || s.gates.scarce(s.name, &r.Claimed))
 	s.crowded.Store(crowded)
 	left := crowded && s.gates.lefts.Load() != s.lefts
@@ -124,6 +194,11 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	case again >= 0:
 		due.Reset(again)
 	}
+	s.stock(short)
+}
+
+// stock decides how many to claim beyond the free slots.
+func (s *scheduler) stock(short bool) {
 	switch {
 	case s.conf.Buffer > 0:
 		s.ahead = s.conf.Buffer
@@ -132,18 +207,16 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 	default:
 		s.ahead = min(2*s.ended, 2*s.conf.Concurrency, claimMost)
 	}
-	tell(s.base, s.process, s.hooks.saturation,
-		SaturationEvent{Queue: s.name, Running: s.running, Buffered: len(s.buffer), Slots: s.conf.Concurrency})
 }
 
-// advance notes where the next claims resume. While claims move rows that cannot run out of the
+// resume notes where the next claims resume. While claims move rows that cannot run out of the
 // front, they start at the front.
-func (s *scheduler) advance(r *claimReply, short bool) {
-	if (r.after == store.Place{}) && !s.wide {
-		s.front = s.since() + min(frontTimes*r.Took, frontLate) // without the time that the network takes
+func (s *scheduler) resume(after store.Place, got int, last store.Place, took time.Duration, short bool) {
+	if (after == store.Place{}) && !s.wide {
+		s.front = s.since() + min(frontTimes*took, frontLate) // without the time that the network takes
 	}
-	if len(r.Claims) > 0 && (!short || r.Last.Compare(s.last) > 0) {
-		s.last = r.Last // a claim that was not full has looked at all rows that were due
+	if got > 0 && (!short || last.Compare(s.last) > 0) {
+		s.last = last // a claim that was not full has looked at all rows that were due
 	}
 }
 

@@ -127,6 +127,9 @@ func (p *poller) poll(idle []string) error {
 		} else if found.Lines[name] {
 			q.nudge() // a place may have become free in another process
 		}
+		if q.entered.Swap(false) {
+			p.empty[name] = 0 // it has work, though no claim
+		}
 		wait := pace.Jittered(min(q.conf.PollMax, q.conf.PollMin<<min(p.empty[name], 16)))
 		if ok && at > 0 {
 			wait = min(wait, at)

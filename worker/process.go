@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -27,7 +28,8 @@ type process struct {
 	routes     map[store.StepKey]*route
 	machineIDs []string // of the versions that run here, converted ones among them
 	queues     map[string]*queue
-	batches    bool // some machine has a batch step
+	batches    bool         // some machine has a batch step
+	unclaiming atomic.Int64 // signals in a row that have claimed nothing: see ReserveWoken
 
 	began     time.Time
 	gates     gates

@@ -16,6 +16,7 @@ type queue struct {
 	freed    chan struct{} // a step has ended
 	admitted chan *flight  // a flight got its partition key
 	returned chan *flight  // a flight that has left its slot needs one again
+	settled  settlements   // reservations that have ended
 
 	aside   atomic.Int64 // number of flights that wait for a key that somebody else has for now
 	before  atomic.Bool  // instances have come in front that may be before the place where claims resume
@@ -24,13 +25,16 @@ type queue struct {
 	idle    atomic.Bool  // there is nothing to claim, as far as known: the poller looks
 	overdue atomic.Bool  // a buffered claim's instance is over its deadline
 	paused  atomic.Bool  // an operator has paused the queue: nothing of it may be claimed or started
+	offer   atomic.Int64 // slots that an insert may reserve: see reserve.go
+	entered atomic.Bool  // instances were inserted as claimed since the poller looked
+	doubt   atomic.Bool  // an insert without an answer may have claimed instances
 	urgent  atomic.Int64 // priority of the most urgent buffered claim; MaxInt64: none
 	shown   shown
 }
 
 func newQueue(name string, conf Queue) *queue {
 	q := &queue{name: name, conf: conf, wake: make(chan struct{}, 1), freed: make(chan struct{}, conf.Concurrency),
-		admitted: make(chan *flight), returned: make(chan *flight)}
+		admitted: make(chan *flight), returned: make(chan *flight), settled: settlements{some: make(chan struct{}, 1)}}
 	q.urgent.Store(math.MaxInt64)
 	q.paused.Store(true) // until the first poll
 	return q

@@ -26,14 +26,20 @@ type scheduler struct {
 	promotions *promotions
 
 	running  int             // slots in use: a slot is free once its outcome is durable, not before
+	reserved int             // slots that inserts under way have reserved
+	offered  int             // slots that inserts may reserve until the offer is withdrawn
+	clear    bool            // the last claim that was answered began at the front, and left nothing that can run
 	buffer   []*flight       // claimed, waiting for a slot; most urgent first
 	parked   int             // claimed, waiting for their partition key: outside the slots
 	ready    bool            // there may be something to claim
 	wide     bool            // the last claim found rows in front that cannot run: look further
 	blocked  bool            // some of them because someone has locked the row for which their key waits: move them
 	narrow   int             // most rows to claim after a collision on a partition key; 0: as many as wanted
-	picking  bool            // a claim is under way
-	results  chan claimReply // the answer to the claim under way
+	picking  bool            // a claim is under way that has not answered yet
+	underWay int             // claims that have not brought their rows yet: at most two
+	coming   int             // how many rows the first of them will bring
+	results  chan claimReply // the answers to the claims under way: two each, at most
+	answered chan struct{}   // closed when the last claim that was sent has answered
 	failures int             // claims in a row that failed
 	strayed  bool            // the last claim looked for strays: the next one does not
 	doubt    bool            // one of them got no answer, and may have taken effect
@@ -49,8 +55,10 @@ type scheduler struct {
 
 func newScheduler(p *process, q *queue, flights *flights, claims *claims, keys *keyring, executor *executor, promotions *promotions,
 ) *scheduler {
+	none := make(chan struct{})
+	close(none)
 	return &scheduler{process: p, queue: q, flights: flights, claims: claims, keys: keys, executor: executor, promotions: promotions,
-		ready: true, results: make(chan claimReply, 1)}
+		ready: true, results: make(chan claimReply, 4), answered: none}
 }
 
 // run is the scheduler's loop: claim, feed, wait. It returns when the worker drains. Stop releases
@@ -63,6 +71,10 @@ func (s *scheduler) run() {
 	ripe.Stop()
 	defer ripe.Stop()
 	for {
+		s.withdraw()
+		if s.queue.doubt.Swap(false) {
+			s.doubt, s.ready = true, true
+		}
 		if s.paused.Load() {
 			s.handBack()
 		}
@@ -77,6 +89,7 @@ func (s *scheduler) run() {
 		}
 		s.idle.Store(!s.ready && !s.picking)
 		s.show()
+		s.offerSlots()
 		select {
 		case <-s.draining:
 			s.drain()
@@ -90,6 +103,10 @@ func (s *scheduler) run() {
 			s.returns(f)
 		case r := <-s.results:
 			s.take(r, due)
+		case <-s.settled.some:
+			for _, r := range s.settled.take() {
+				s.settle(r)
+			}
 		case <-s.wake:
 			s.ready = true
 		case <-due.C:
@@ -101,7 +118,7 @@ func (s *scheduler) run() {
 
 // feed starts buffered flights, and groups of them that are due, while there are slots.
 func (s *scheduler) feed() {
-	for s.running < s.conf.Concurrency && !s.isDraining() {
+	for s.running+s.reserved < s.conf.Concurrency && !s.isDraining() {
 		if g := s.collector.next(s.buffer); g != nil {
 			s.startGroup(g)
 			continue
@@ -171,10 +188,10 @@ func (s *scheduler) landed(f *flight) {
 // each free slot, and what completes the next group while the slots are taken.
 func (s *scheduler) demand() int {
 	aside := int(s.aside.Load())
-	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost {
+	if !s.ready || s.picking || s.paused.Load() || aside >= s.conf.Concurrency+asideMost || s.doubt && s.underWay+s.reserved > 0 {
 		return 0
 	}
-	have := s.running + len(s.buffer) + len(s.collector.due) + s.parked - aside
+	have := s.running + s.reserved + s.coming + len(s.buffer) + len(s.collector.due) + s.parked - aside
 	want := s.conf.Concurrency + s.ahead - have
 	if have < s.conf.Concurrency {
 		want = s.collector.wants(want)
@@ -247,20 +264,42 @@ func (s *scheduler) free() {
 	}
 }
 
-// drain returns once no claim is under way any more.
+// drain returns once no claim is under way any more, nor an insert that claims.
 func (s *scheduler) drain() {
-	if !s.picking {
+	defer s.drainSettled(true)
+	s.withdraw()
+	if s.underWay+s.reserved == 0 {
 		return
 	}
-	r := <-s.results
-	s.promotions.add(r.Unsettled)
-	if r.err == nil {
-		s.flights.launch(s.queue, r.Claims, r.sent)
-		return
+	given := s.claiming.Done()
+	for s.underWay+s.reserved > 0 {
+		select {
+		case r := <-s.results:
+			s.drained(&r)
+		case <-s.settled.some:
+			s.drainSettled(false)
+		case <-given: // who inserts does not stop for us: see disown
+			s.reserved, given = 0, nil
+		}
 	}
-	if s.doubt || store.Unknown(r.err) {
+	if s.doubt {
 		if err := s.claims.releaseStrays(s.claiming, s.name); err != nil {
 			s.trouble("give claims back", err)
 		}
 	}
+}
+
+// drained processes the answer to a claim that was under way when the worker began to drain.
+func (s *scheduler) drained(r *claimReply) {
+	if r.sure != nil {
+		return
+	}
+	s.underWay--
+	s.promotions.add(r.Unsettled)
+	if r.err == nil {
+		s.flights.launch(s.queue, r.Claims, r.sent)
+		s.doubt = s.doubt && !r.doubt
+		return
+	}
+	s.doubt = s.doubt || store.Unknown(r.err)
 }

@@ -99,7 +99,7 @@ func (st *storm) brew() {
 		what := []answer{deadlock, cut, lostDone, lostNever, lostLate}[w.rand.IntN(5)]
 		switch {
 		case verb == "commit":
-		case what == lostLate, what == lostDone && verb == "claim" && !st.rough: // a claim of which nobody knows waits for its lease
+		case what == lostLate, what == lostDone && (verb == "claim" || verb == claimedRows) && !st.rough: // a claim of which nobody knows waits for its lease
 			what = lostNever
 		}
 		return what

@@ -145,6 +145,9 @@ func (x *execution) step() (*step.Commit, error) {
 	if err := x.load(ctx, &s); err != nil {
 		return nil, err
 	}
+	if c.Skip != "" { // a node whose edges are not met: nothing of the host's runs
+		return &step.Commit{Kind: step.Stop, Failure: string(fsm.FailureSkipped), Err: c.Skip}, nil
+	}
 	if c.Ungrouped != nil {
 		return nil, c.Ungrouped
 	}
@@ -176,7 +179,7 @@ func (x *execution) extract(ctx context.Context) context.Context {
 // mayRunAhead reports whether the claim may be kept after an outcome: after a plain Next, up to the
 // bounds of steps and time, and unless there is a reason to stop (§6).
 func (x *execution) mayRunAhead(o *step.Commit) bool {
-	return o.Kind == step.Next && x.f.claim.Unread == nil && x.f.claim.Migrated == 0 && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
+	return o.Kind == step.Next && o.Add == nil && x.f.claim.Unread == nil && x.f.claim.Migrated == 0 && o.Delay == 0 && o.At.IsZero() && x.ahead+1 < x.config.RunAheadSteps && x.since()-x.begun < x.config.RunAheadFor &&
 		!x.isDraining() && x.f.ctx.Err() == nil && !x.f.paused.Load() && !x.f.queue.paused.Load() &&
 		x.since()+x.config.Lease/4 < time.Duration(x.f.until.Load()) &&
 		x.f.queue.urgent.Load() >= int64(x.f.claim.Priority) && x.gates.keeps(x.f.claim, o.Step) && !x.batched(o.Step)
@@ -200,15 +203,25 @@ func (x *execution) advance(o *step.Commit) {
 	next.Attempt, next.Crashes = 0, 0
 	next.TimedOut, next.Awaited = false, nil
 	next.Partial, next.Omitted = false, false
-	next.Children, next.Dropped = nil, nil
+	next.Children, next.Dropped, next.Upstream, next.Portion = nil, nil, nil, nil
 	x.f.claim = next
 	x.ahead++
 	x.phase, x.failed, x.refused, x.final, x.rerun, x.took = fresh, nil, false, false, 0, 0
 }
 
+// olderPause is how long a step that makes a graph waits for the workers of older releases to end.
+const olderPause = 5 * time.Second
+
 // refuse handles an outcome that Postgres refused. The first time the handler decides, the second
 // time the instance fails with a safe text.
+//
+// A graph is no fault while a worker of an older release is live: the step runs again a little
+// later, as often as it takes.
 func (x *execution) refuse(err error) *step.Commit {
+	if errors.Is(err, step.ErrOlder) {
+		x.trouble("make a graph", err)
+		return &step.Commit{Kind: step.Again, Delay: olderPause}
+	}
 	if x.phase = x.before; x.refused || x.phase == spent {
 		failed := known(fmt.Errorf("outcome refused by Postgres: %w", err))
 		if x.failed != nil {
@@ -219,6 +232,9 @@ func (x *execution) refuse(err error) *step.Commit {
 	}
 	x.refused = true
 	x.phase, x.failed = failing, known(&fsm.OutcomeError{Field: "commit", Err: err})
+	if bad, ok := errors.AsType[*step.AddError](err); ok { // the graph is not as the step took it to be
+		x.failed = known(&fsm.OutcomeError{Field: bad.Field, Err: bad.Err})
+	}
 	return nil
 }
 

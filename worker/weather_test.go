@@ -72,6 +72,28 @@ func (db *fake) send(ctx context.Context, verb, about string, do func() error) e
 	return db.travel(ctx, verb, about, nil, do)
 }
 
+// bring lets the rows of a claim travel, which is committed by then.
+func (db *fake) bring(ctx context.Context, queue string) error {
+	db.mu.Lock()
+	w := &db.weather
+	var half time.Duration
+	if w.latency != nil {
+		half = w.latency(claimedRows) / 2
+	}
+	lost := w.answers != nil && w.answers(claimedRows, queue) == lostDone
+	db.mu.Unlock()
+	if !pace.Sleep(ctx, half) {
+		return lostAnswer{ctx.Err()}
+	}
+	if lost {
+		return lostAnswer{errLost}
+	}
+	return nil
+}
+
+// claimedRows is the verb of bring.
+const claimedRows = "claimed rows"
+
 func (db *fake) sendBatch(ctx context.Context, verb string, entries []store.Entry, do func() error) error {
 	ids := make([]int64, len(entries))
 	for i, e := range entries {

@@ -231,15 +231,15 @@ func TestCompletion(t *testing.T) {
 	}
 	for want, words := range map[string][]string{
 		"audit\nbench\ncompletion\ndev\ndoctor\nfailures\ngate\ninstance\nmachine\nmcp\nmigrate\noverview\nqueue\nschedule\ntop\nui\nversion\nwindow\nworker\n": {""},
-		"reschedule\nresume\nretry\nrewind\n":  {"instance", "re"},
-		"awaiting_children\nawaiting_signal\n": {"--json", "instance", "list", "--status", "aw"},
-		"crashes\n":                            {"instance", "retry", "--failure", "cr"},
-		"--once\n":                             {"top", "--on"},
-		"--database-url\n":                     {"top", "--data"},
-		"list\npause\nresume\n":                {"--schema", "instance", "queue", ""},
-		"bash\nfish\nzsh\n":                    {"completion", ""},
-		"dot\nmermaid\n":                       {"machine", "graph", "--format", ""},
-		"":                                     {"instance", "get", "4"},
+		"reschedule\nrestart\nresume\nretry\nrewind\n": {"instance", "re"},
+		"awaiting_children\nawaiting_signal\n":         {"--json", "instance", "list", "--status", "aw"},
+		"crashes\n":                                    {"instance", "retry", "--failure", "cr"},
+		"--once\n":                                     {"top", "--on"},
+		"--database-url\n":                             {"top", "--data"},
+		"list\npause\nresume\n":                        {"--schema", "instance", "queue", ""},
+		"bash\nfish\nzsh\n":                            {"completion", ""},
+		"dot\nmermaid\n":                               {"machine", "graph", "--format", ""},
+		"":                                             {"instance", "get", "4"},
 	} {
 		require.Equal(t, want, h.in(append([]string{"complete", "--"}, words...)...).is(codeDone).out, "%q", words)
 	}

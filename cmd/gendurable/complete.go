@@ -76,7 +76,7 @@ var values = map[string]func() []string{
 	},
 	"failure": func() []string {
 		return []string{string(fsm.FailureStopped), string(fsm.FailureError), string(fsm.FailureExhausted), string(fsm.FailureCrashes),
-			string(fsm.FailureCancelled), string(fsm.FailureDeadline)}
+			string(fsm.FailureCancelled), string(fsm.FailureDeadline), string(fsm.FailureSkipped)}
 	},
 }
 

@@ -32,7 +32,7 @@ func (c *gateList) Run(ctx context.Context, a *app, db *database) error {
 	return a.show(map[string]any{"gates": gates}, func(w io.Writer) {
 		t := newTable("gate", "of", "bounds", "taken", "values", "waiting", "for")
 		for _, g := range gates {
-			t.add(g.Name, concerns(&g.Gate), bounds(&g.Gate), g.Taken, g.Values, g.Waiting, span(g.Lag))
+			t.add(g.Name, concerns(&g.Gate), gateStanding(&g), g.Taken, g.Values, g.Waiting, span(g.Lag))
 		}
 		t.write(w, a.console.width())
 	})
@@ -50,6 +50,17 @@ func concerns(g *engine.Gate) string {
 		return "all"
 	}
 	return strings.Join(parts, ", ")
+}
+
+// gateStanding says what a gate bounds, and until when it is closed, if it is.
+func gateStanding(g *engine.GateStatus) string {
+	switch {
+	case g.ClosedUntil.IsZero() || g.Closed:
+		return bounds(&g.Gate)
+	case g.ClosedUntil.Equal(engine.GateForGood):
+		return "closed, " + bounds(&g.Gate)
+	}
+	return fmt.Sprintf("closed until %s, %s", text(g.ClosedUntil), bounds(&g.Gate))
 }
 
 // bounds says what a gate bounds.

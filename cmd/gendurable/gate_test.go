@@ -54,6 +54,8 @@ func TestKeysOfGates(t *testing.T) {
 	h.run("gate", "set", "each", "3", "--label", "customer").is(codeDone)
 	h.run("gate", "close", "each/acme", "--until", "10m").is(codeDone).says(`closed "each/acme" until`)
 	h.run("gate", "close", "each").is(codeDone).says("gendurable gate open each")
+	h.run("gate", "list").is(codeDone).says("closed, 3 places")
+	h.run("overview").is(codeDone).says("closed, 3 places")
 	h.run("gate", "close", "each").is(codeDone).says("for as long already")
 	h.run("gate", "weight", "each/zoo", "5").is(codeDone).says("5 turns")
 	h.run("gate", "weight", "each/zoo", "5").is(codeDone).says("already")

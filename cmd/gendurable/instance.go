@@ -22,12 +22,14 @@ type instanceCommands struct {
 	Get        instanceGet        `cmd:"" help:"Show all of an instance: state, result, errors, inbox."`
 	Tree       instanceTree       `cmd:"" help:"Show the ancestors and the descendants of an instance."`
 	Children   instanceChildren   `cmd:"" help:"Count the children of an instance, by round, machine and status."`
+	Graph      instanceGraph      `cmd:"" help:"Draw the newest graph that an instance has made, with the status of its nodes."`
 	Inbox      instanceInbox      `cmd:"" help:"List the signals in an inbox, a page at a time."`
 	Why        instanceWhy        `cmd:"" help:"Say what holds an instance back."`
 	History    instanceHistory    `cmd:"" help:"Show what happened to an instance, also to one that is gone."`
 	Signal     instanceSignal     `cmd:"" help:"Send a signal to an instance."`
 	Cancel     instanceCancel     `cmd:"" help:"End live instances as failed."`
 	Retry      instanceRetry      `cmd:"" help:"Make failed instances runnable at the step they failed in."`
+	Restart    instanceRestart    `cmd:"" help:"Run again what has failed beneath instances, and what was skipped for it: of a graph, or a failed node of one."`
 	Pause      instancePause      `cmd:"" help:"Pause live instances: no process claims them."`
 	Resume     instanceResume     `cmd:"" help:"End a pause."`
 	RunNow     instanceRunNow     `cmd:"" help:"Make instances eligible now that wait for a time."`
@@ -44,7 +46,7 @@ type filter struct {
 	Step      string            `help:"Only those in this step."                                                                                                                    placeholder:"NAME"`
 	Queue     string            `help:"Only those in this queue."                                                                                                                   placeholder:"NAME"`
 	Status    []string          `help:"Only those in one of these statuses: runnable, executing, awaiting_signal, awaiting_children, done, failed."                                 placeholder:"STATUS"`
-	Failure   []string          `help:"Only those that failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline."                                       placeholder:"FAILURE"`
+	Failure   []string          `help:"Only those that failed in one of these ways: stopped, error, exhausted, crashes, cancelled, deadline, skipped."                              placeholder:"FAILURE"`
 	KeyPrefix string            `help:"Only those whose correlation key begins with this text."                                                                                     placeholder:"TEXT"`
 	Label     map[string]string `help:"Only those with this label; repeatable."                                                                                                     mapsep:"none"         placeholder:"NAME=VALUE"`
 	Partition string            `help:"Only those with this partition key."                                                                                                         placeholder:"KEY"`

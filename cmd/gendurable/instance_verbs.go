@@ -31,11 +31,12 @@ type verb struct {
 }
 
 var (
-	cancel = verb{engine.VerbCancel, "cancelled", (*engine.Admin).Cancel}
-	retry  = verb{engine.VerbRetry, "retried", (*engine.Admin).Retry}
-	pause  = verb{engine.VerbPause, "paused", (*engine.Admin).Pause}
-	resume = verb{engine.VerbResume, "resumed", (*engine.Admin).Resume}
-	runNow = verb{engine.VerbRunNow, "made eligible", (*engine.Admin).RunNow}
+	cancel  = verb{engine.VerbCancel, "cancelled", (*engine.Admin).Cancel}
+	retry   = verb{engine.VerbRetry, "retried", (*engine.Admin).Retry}
+	restart = verb{engine.VerbRestart, "restarted", (*engine.Admin).Restart}
+	pause   = verb{engine.VerbPause, "paused", (*engine.Admin).Pause}
+	resume  = verb{engine.VerbResume, "resumed", (*engine.Admin).Resume}
+	runNow  = verb{engine.VerbRunNow, "made eligible", (*engine.Admin).RunNow}
 )
 
 type instanceCancel struct {
@@ -59,6 +60,15 @@ type instanceRetry struct {
 // Run runs the command.
 func (c *instanceRetry) Run(ctx context.Context, a *app, db *database) error {
 	return c.apply(ctx, a, db, retry)
+}
+
+type instanceRestart struct {
+	selection
+}
+
+// Run runs the command.
+func (c *instanceRestart) Run(ctx context.Context, a *app, db *database) error {
+	return c.apply(ctx, a, db, restart)
 }
 
 type instancePause struct {

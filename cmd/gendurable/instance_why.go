@@ -69,6 +69,10 @@ func (s *summary) remedy(c engine.Cause) string {
 		return fmt.Sprintf("if it should not wait: gendurable instance signal %d %s PAYLOAD, or cancel it", s.ID, word(c.Names[0]))
 	case engine.CauseChildren:
 		return fmt.Sprintf("gendurable instance tree %d shows them, gendurable instance why each", s.ID)
+	case engine.CauseNodes:
+		if len(c.IDs) > 0 {
+			return fmt.Sprintf("gendurable instance why %d, and the others", c.IDs[0])
+		}
 	case engine.CausePaused:
 		return fmt.Sprintf("gendurable instance resume %d", s.ID)
 	case engine.CauseUnconverted:

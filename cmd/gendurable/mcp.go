@@ -44,12 +44,12 @@ func (c *mcpCommand) Validate() error {
 var (
 	readingTools = []string{
 		"overview", "failures", "doctor", "audit",
-		"instance list", "instance get", "instance why", "instance tree", "instance children", "instance inbox", "instance history",
+		"instance list", "instance get", "instance why", "instance tree", "instance children", "instance graph", "instance inbox", "instance history",
 		"machine list", "machine graph", "machine times", "machine failures", "machine edges",
 		"queue list", "gate list", "gate keys", "window list", "schedule list", "worker list", "migrate status",
 	}
 	writingTools = []string{
-		"instance insert", "instance signal", "instance cancel", "instance retry", "instance pause", "instance resume", "instance run-now",
+		"instance insert", "instance signal", "instance cancel", "instance retry", "instance restart", "instance pause", "instance resume", "instance run-now",
 		"instance reschedule", "instance edit", "instance rewind",
 		"queue pause", "queue resume", "gate set", "gate drop", "gate close", "gate open", "gate weight",
 		"schedule pause", "schedule resume", "schedule run", "schedule delete",

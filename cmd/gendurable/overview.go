@@ -119,7 +119,7 @@ func (o *overview) write(w io.Writer, width int) {
 		fmt.Fprintln(w)
 		gates := newTable("gate", "bounds", "taken", "waiting", "for")
 		for _, g := range o.Gates {
-			gates.add(g.Name, bounds(&g.Gate), g.Taken, g.Waiting, span(g.Lag))
+			gates.add(g.Name, gateStanding(&g), g.Taken, g.Waiting, span(g.Lag))
 		}
 		gates.write(w, width)
 	}

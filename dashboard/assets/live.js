@@ -1,6 +1,7 @@
 // Everything works without this file. It keeps what is shown true: regions marked data-live are
 // replaced by those of the same page, fetched anew, while the page is visible and nobody types in
-// them. It also writes times in the viewer's zone, and moves the focus by keys.
+// them. It also writes times in the viewer's zone, moves the focus by keys, and has a palette, by
+// Ctrl-K: places to go to, and the verbs of the page.
 'use strict';
 (() => {
   const units = [['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
@@ -73,7 +74,7 @@
     if (document.hidden || asking) return;
     asking = true;
     try {
-      const answer = await fetch(address, { credentials: 'same-origin', redirect: 'error', headers: { Accept: 'text/html' } });
+      const answer = await fetch(address, { credentials: 'same-origin', redirect: 'error', headers: { Accept: 'text/html' }, signal: AbortSignal.timeout(60000) });
       const doc = new DOMParser().parseFromString(await answer.text(), 'text/html');
       const fault = doc.querySelector('.fault h1');
       if (answer.ok) {
@@ -97,10 +98,95 @@
     document.addEventListener('visibilitychange', ask);
   }
 
+  const palette = document.getElementById('palette');
+  const wanted = document.getElementById('palette-q');
+  const list = document.getElementById('palette-list');
+  const shown = 12;
+  let names = null, here = [], chosen = 0, entered = null;
+  // Verbs are not sent from here: the focus goes to the first field of their form.
+  const verbs = () => Array.from(document.querySelectorAll('main form[method=post] button'), (button) => ({
+    kind: 'verb', text: button.textContent.trim().replace(/\s+/g, ' '), act: () => {
+      for (let d = button.closest('details'); d; d = d.parentElement.closest('details')) d.open = true;
+      const to = button.form.querySelector('input:not([type=hidden]), select, textarea') || button;
+      to.scrollIntoView({ block: 'center' });
+      to.focus();
+    },
+  }));
+  const pagesOf = () => Array.from(document.querySelectorAll('nav[aria-label=Pages] a'), (a) => ({ kind: 'page', text: a.textContent, href: a.href }));
+  const choose = (n) => {
+    const all = list.children;
+    if (!all.length) { wanted.removeAttribute('aria-activedescendant'); return; }
+    chosen = (n + all.length) % all.length;
+    Array.from(all).forEach((one, k) => one.setAttribute('aria-selected', String(k === chosen)));
+    all[chosen].scrollIntoView({ block: 'nearest' });
+    wanted.setAttribute('aria-activedescendant', all[chosen].id);
+  };
+  const offer = () => {
+    const text = wanted.value.trim().toLowerCase();
+    const rank = (one) => { const at = one.text.toLowerCase().indexOf(text); return at < 0 ? -1 : at ? 1 : 0; };
+    const all = here.concat(names || []);
+    const found = [0, 1].flatMap((r) => all.filter((one) => rank(one) === r)).slice(0, shown);
+    if (text) found.push({ kind: 'search', text: wanted.value.trim(), href: new URL(palette.dataset.root + 'find?q=' + encodeURIComponent(wanted.value.trim()), location.href).href });
+    // What is not a word of some name is most likely an id, a key or a label.
+    if (/^\d+$|=/.test(text)) found.unshift(found.pop());
+    list.replaceChildren(...found.map((one, n) => {
+      const item = document.createElement('li');
+      item.id = 'palette-' + n;
+      item.setAttribute('role', 'option');
+      const kind = document.createElement('small'), name = document.createElement('bdi');
+      kind.textContent = one.kind;
+      name.textContent = one.text;
+      item.append(name, ' ', kind);
+      item.addEventListener('click', () => go(one));
+      item.place = one;
+      return item;
+    }));
+    choose(0);
+  };
+  const go = (one) => {
+    palette.close();
+    if (one.act) one.act(); else location.assign(one.href);
+  };
+  const openPalette = () => {
+    if (palette.open) return;
+    here = verbs().concat(pagesOf());
+    wanted.value = '';
+    palette.showModal();
+    wanted.focus();
+    offer();
+    if (names) return;
+    fetch(palette.dataset.names, { credentials: 'same-origin', redirect: 'error' }).then((answer) => (answer.ok ? answer.json() : [])).then((all) => {
+      names = all.map((one) => ({ kind: one.kind, text: one.text, href: new URL(palette.dataset.root + one.path, location.href).href }));
+      if (palette.open) offer();
+    }).catch(() => {}); // the search still works
+  };
+  wanted.addEventListener('input', offer);
+  palette.addEventListener('keydown', (e) => {
+    if (e.key === 'ArrowDown' || e.key === 'ArrowUp') {
+      e.preventDefault();
+      choose(chosen + (e.key === 'ArrowDown' ? 1 : -1));
+    } else if (e.key === 'Enter') {
+      e.preventDefault();
+      entered = !e.isComposing && list.children[chosen] && list.children[chosen].place;
+    }
+  });
+  // It goes when the key is up: a key that is held down must not send the form to which the focus goes.
+  palette.addEventListener('keyup', (e) => {
+    const to = e.key === 'Enter' && entered;
+    entered = null;
+    if (to) go(to);
+  });
+  palette.addEventListener('click', (e) => { if (e.target === palette) palette.close(); }); // beside it
+
   document.addEventListener('keydown', (e) => {
     const q = document.getElementById('q');
     const typing = e.target.matches && e.target.matches('input, select, textarea');
-    if ((e.key === '/' && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) || (e.key.toLowerCase() === 'k' && (e.ctrlKey || e.metaKey))) {
+    if (e.key.toLowerCase() === 'k' && (e.ctrlKey || e.metaKey)) {
+      e.preventDefault();
+      openPalette();
+    } else if (palette.open) {
+      return;
+    } else if (e.key === '/' && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) {
       e.preventDefault();
       q.focus();
       q.select();
@@ -112,6 +198,15 @@
       const to = rows[e.key === 'j' ? Math.min(rows.length - 1, at + 1) : Math.max(0, at - 1)];
       if (to) to.focus();
     }
+  });
+
+  // What has to be JSON is checked while it is typed; the server checks it again.
+  document.addEventListener('input', (e) => {
+    if (!e.target.matches('textarea[name=payload], textarea[name=state]')) return;
+    let fault = '';
+    try { JSON.parse(e.target.value || 'null'); } catch (wrong) { fault = 'This is no JSON: ' + wrong.message; }
+    e.target.setCustomValidity(fault);
+    e.target.setAttribute('aria-invalid', String(fault !== ''));
   });
 
   // A wide screen has room for the filter.

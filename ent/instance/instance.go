@@ -131,6 +131,14 @@ const (
 	FieldWakeEnded = "wake_ended"
 	// FieldLosers holds the string denoting the losers field in the database.
 	FieldLosers = "losers"
+	// FieldNode holds the string denoting the node field in the database.
+	FieldNode = "node"
+	// FieldStreamMost holds the string denoting the stream_most field in the database.
+	FieldStreamMost = "stream_most"
+	// FieldStreamNth holds the string denoting the stream_nth field in the database.
+	FieldStreamNth = "stream_nth"
+	// FieldStreamVisit holds the string denoting the stream_visit field in the database.
+	FieldStreamVisit = "stream_visit"
 	// EdgeChildren holds the string denoting the children edge name in mutations.
 	EdgeChildren = "children"
 	// EdgeParent holds the string denoting the parent edge name in mutations.
@@ -217,6 +225,10 @@ var Columns = []string{
 	FieldWakeFailed,
 	FieldWakeEnded,
 	FieldLosers,
+	FieldNode,
+	FieldStreamMost,
+	FieldStreamNth,
+	FieldStreamVisit,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -500,6 +512,26 @@ func ByWakeEnded(opts ...sql.OrderTermOption) OrderOption {
 // ByLosers orders the results by the losers field.
 func ByLosers(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldLosers, opts...).ToFunc()
+}
+
+// ByNode orders the results by the node field.
+func ByNode(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldNode, opts...).ToFunc()
+}
+
+// ByStreamMost orders the results by the stream_most field.
+func ByStreamMost(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldStreamMost, opts...).ToFunc()
+}
+
+// ByStreamNth orders the results by the stream_nth field.
+func ByStreamNth(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldStreamNth, opts...).ToFunc()
+}
+
+// ByStreamVisit orders the results by the stream_visit field.
+func ByStreamVisit(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldStreamVisit, opts...).ToFunc()
 }
 
 // ByChildrenCount orders the results by children count.

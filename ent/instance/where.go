@@ -311,6 +311,26 @@ func Losers(v schema.Rounds) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldLosers, v))
 }
 
+// Node applies equality check predicate on the "node" field. It's identical to NodeEQ.
+func Node(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldNode, v))
+}
+
+// StreamMost applies equality check predicate on the "stream_most" field. It's identical to StreamMostEQ.
+func StreamMost(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldStreamMost, v))
+}
+
+// StreamNth applies equality check predicate on the "stream_nth" field. It's identical to StreamNthEQ.
+func StreamNth(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldStreamNth, v))
+}
+
+// StreamVisit applies equality check predicate on the "stream_visit" field. It's identical to StreamVisitEQ.
+func StreamVisit(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldStreamVisit, v))
+}
+
 // MachineEQ applies the EQ predicate on the "machine" field.
 func MachineEQ(v string) predicate.Instance {
 	return predicate.Instance(sql.FieldEQ(FieldMachine, v))
@@ -2938,6 +2958,231 @@ func LosersIsNil() predicate.Instance {
 // LosersNotNil applies the NotNil predicate on the "losers" field.
 func LosersNotNil() predicate.Instance {
 	return predicate.Instance(sql.FieldNotNull(FieldLosers))
+}
+
+// NodeEQ applies the EQ predicate on the "node" field.
+func NodeEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldNode, v))
+}
+
+// NodeNEQ applies the NEQ predicate on the "node" field.
+func NodeNEQ(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldNode, v))
+}
+
+// NodeIn applies the In predicate on the "node" field.
+func NodeIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldNode, vs...))
+}
+
+// NodeNotIn applies the NotIn predicate on the "node" field.
+func NodeNotIn(vs ...string) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldNode, vs...))
+}
+
+// NodeGT applies the GT predicate on the "node" field.
+func NodeGT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldNode, v))
+}
+
+// NodeGTE applies the GTE predicate on the "node" field.
+func NodeGTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldNode, v))
+}
+
+// NodeLT applies the LT predicate on the "node" field.
+func NodeLT(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldNode, v))
+}
+
+// NodeLTE applies the LTE predicate on the "node" field.
+func NodeLTE(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldNode, v))
+}
+
+// NodeContains applies the Contains predicate on the "node" field.
+func NodeContains(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContains(FieldNode, v))
+}
+
+// NodeHasPrefix applies the HasPrefix predicate on the "node" field.
+func NodeHasPrefix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasPrefix(FieldNode, v))
+}
+
+// NodeHasSuffix applies the HasSuffix predicate on the "node" field.
+func NodeHasSuffix(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldHasSuffix(FieldNode, v))
+}
+
+// NodeIsNil applies the IsNil predicate on the "node" field.
+func NodeIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldNode))
+}
+
+// NodeNotNil applies the NotNil predicate on the "node" field.
+func NodeNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldNode))
+}
+
+// NodeEqualFold applies the EqualFold predicate on the "node" field.
+func NodeEqualFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldEqualFold(FieldNode, v))
+}
+
+// NodeContainsFold applies the ContainsFold predicate on the "node" field.
+func NodeContainsFold(v string) predicate.Instance {
+	return predicate.Instance(sql.FieldContainsFold(FieldNode, v))
+}
+
+// StreamMostEQ applies the EQ predicate on the "stream_most" field.
+func StreamMostEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldStreamMost, v))
+}
+
+// StreamMostNEQ applies the NEQ predicate on the "stream_most" field.
+func StreamMostNEQ(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldStreamMost, v))
+}
+
+// StreamMostIn applies the In predicate on the "stream_most" field.
+func StreamMostIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldStreamMost, vs...))
+}
+
+// StreamMostNotIn applies the NotIn predicate on the "stream_most" field.
+func StreamMostNotIn(vs ...int32) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldStreamMost, vs...))
+}
+
+// StreamMostGT applies the GT predicate on the "stream_most" field.
+func StreamMostGT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldStreamMost, v))
+}
+
+// StreamMostGTE applies the GTE predicate on the "stream_most" field.
+func StreamMostGTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldStreamMost, v))
+}
+
+// StreamMostLT applies the LT predicate on the "stream_most" field.
+func StreamMostLT(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldStreamMost, v))
+}
+
+// StreamMostLTE applies the LTE predicate on the "stream_most" field.
+func StreamMostLTE(v int32) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldStreamMost, v))
+}
+
+// StreamMostIsNil applies the IsNil predicate on the "stream_most" field.
+func StreamMostIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldStreamMost))
+}
+
+// StreamMostNotNil applies the NotNil predicate on the "stream_most" field.
+func StreamMostNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldStreamMost))
+}
+
+// StreamNthEQ applies the EQ predicate on the "stream_nth" field.
+func StreamNthEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldStreamNth, v))
+}
+
+// StreamNthNEQ applies the NEQ predicate on the "stream_nth" field.
+func StreamNthNEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldStreamNth, v))
+}
+
+// StreamNthIn applies the In predicate on the "stream_nth" field.
+func StreamNthIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldStreamNth, vs...))
+}
+
+// StreamNthNotIn applies the NotIn predicate on the "stream_nth" field.
+func StreamNthNotIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldStreamNth, vs...))
+}
+
+// StreamNthGT applies the GT predicate on the "stream_nth" field.
+func StreamNthGT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldStreamNth, v))
+}
+
+// StreamNthGTE applies the GTE predicate on the "stream_nth" field.
+func StreamNthGTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldStreamNth, v))
+}
+
+// StreamNthLT applies the LT predicate on the "stream_nth" field.
+func StreamNthLT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldStreamNth, v))
+}
+
+// StreamNthLTE applies the LTE predicate on the "stream_nth" field.
+func StreamNthLTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldStreamNth, v))
+}
+
+// StreamNthIsNil applies the IsNil predicate on the "stream_nth" field.
+func StreamNthIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldStreamNth))
+}
+
+// StreamNthNotNil applies the NotNil predicate on the "stream_nth" field.
+func StreamNthNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldStreamNth))
+}
+
+// StreamVisitEQ applies the EQ predicate on the "stream_visit" field.
+func StreamVisitEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldEQ(FieldStreamVisit, v))
+}
+
+// StreamVisitNEQ applies the NEQ predicate on the "stream_visit" field.
+func StreamVisitNEQ(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNEQ(FieldStreamVisit, v))
+}
+
+// StreamVisitIn applies the In predicate on the "stream_visit" field.
+func StreamVisitIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldIn(FieldStreamVisit, vs...))
+}
+
+// StreamVisitNotIn applies the NotIn predicate on the "stream_visit" field.
+func StreamVisitNotIn(vs ...int64) predicate.Instance {
+	return predicate.Instance(sql.FieldNotIn(FieldStreamVisit, vs...))
+}
+
+// StreamVisitGT applies the GT predicate on the "stream_visit" field.
+func StreamVisitGT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGT(FieldStreamVisit, v))
+}
+
+// StreamVisitGTE applies the GTE predicate on the "stream_visit" field.
+func StreamVisitGTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldGTE(FieldStreamVisit, v))
+}
+
+// StreamVisitLT applies the LT predicate on the "stream_visit" field.
+func StreamVisitLT(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLT(FieldStreamVisit, v))
+}
+
+// StreamVisitLTE applies the LTE predicate on the "stream_visit" field.
+func StreamVisitLTE(v int64) predicate.Instance {
+	return predicate.Instance(sql.FieldLTE(FieldStreamVisit, v))
+}
+
+// StreamVisitIsNil applies the IsNil predicate on the "stream_visit" field.
+func StreamVisitIsNil() predicate.Instance {
+	return predicate.Instance(sql.FieldIsNull(FieldStreamVisit))
+}
+
+// StreamVisitNotNil applies the NotNil predicate on the "stream_visit" field.
+func StreamVisitNotNil() predicate.Instance {
+	return predicate.Instance(sql.FieldNotNull(FieldStreamVisit))
 }
 
 // HasChildren applies the HasEdge predicate on the "children" edge.

@@ -126,6 +126,10 @@ var (
 		{Name: "wake_failed", Type: field.TypeInt32, Nullable: true},
 		{Name: "wake_ended", Type: field.TypeInt32, Nullable: true},
 		{Name: "losers", Type: field.TypeOther, Nullable: true, SchemaType: map[string]string{"postgres": "bigint[]"}},
+		{Name: "node", Type: field.TypeString, Nullable: true, Size: 2147483647},
+		{Name: "stream_most", Type: field.TypeInt32, Nullable: true},
+		{Name: "stream_nth", Type: field.TypeInt64, Nullable: true},
+		{Name: "stream_visit", Type: field.TypeInt64, Nullable: true},
 		{Name: "parent_id", Type: field.TypeInt64, Nullable: true},
 	}
 	// GenDurableTable holds the schema information for the "gen_durable" table.
@@ -136,7 +140,7 @@ var (
 		ForeignKeys: []*schema.ForeignKey{
 			{
 				Symbol:     "gen_durable_parent_id_fkey",
-				Columns:    []*schema.Column{GenDurableColumns[58]},
+				Columns:    []*schema.Column{GenDurableColumns[62]},
 				RefColumns: []*schema.Column{GenDurableColumns[0]},
 				OnDelete:   schema.SetNull,
 			},
@@ -161,7 +165,7 @@ var (
 			{
 				Name:    "gen_durable_parent",
 				Unique:  false,
-				Columns: []*schema.Column{GenDurableColumns[58]},
+				Columns: []*schema.Column{GenDurableColumns[62]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "parent_id IS NOT NULL",
 				},
@@ -279,6 +283,14 @@ var (
 				Columns: []*schema.Column{GenDurableColumns[0]},
 				Annotation: &entsql.IndexAnnotation{
 					Where: "losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round)",
+				},
+			},
+			{
+				Name:    "gen_durable_node",
+				Unique:  true,
+				Columns: []*schema.Column{GenDurableColumns[62], GenDurableColumns[32], GenDurableColumns[58]},
+				Annotation: &entsql.IndexAnnotation{
+					Where: "node IS NOT NULL",
 				},
 			},
 			{
@@ -475,6 +487,7 @@ var (
 		{Name: "started_at", Type: field.TypeTime, Default: schema.Expr("now()")},
 		{Name: "beat_at", Type: field.TypeTime, Default: schema.Expr("now()")},
 		{Name: "expires_at", Type: field.TypeTime},
+		{Name: "graphs", Type: field.TypeBool, Default: schema.Expr("false")},
 	}
 	// WorkersTable holds the schema information for the "workers" table.
 	WorkersTable = &schema.Table{

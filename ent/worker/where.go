@@ -96,6 +96,11 @@ func ExpiresAt(v time.Time) predicate.Worker {
 	return predicate.Worker(sql.FieldEQ(FieldExpiresAt, v))
 }
 
+// Graphs applies equality check predicate on the "graphs" field. It's identical to GraphsEQ.
+func Graphs(v bool) predicate.Worker {
+	return predicate.Worker(sql.FieldEQ(FieldGraphs, v))
+}
+
 // HostEQ applies the EQ predicate on the "host" field.
 func HostEQ(v string) predicate.Worker {
 	return predicate.Worker(sql.FieldEQ(FieldHost, v))
@@ -434,6 +439,16 @@ func ExpiresAtLT(v time.Time) predicate.Worker {
 // ExpiresAtLTE applies the LTE predicate on the "expires_at" field.
 func ExpiresAtLTE(v time.Time) predicate.Worker {
 	return predicate.Worker(sql.FieldLTE(FieldExpiresAt, v))
+}
+
+// GraphsEQ applies the EQ predicate on the "graphs" field.
+func GraphsEQ(v bool) predicate.Worker {
+	return predicate.Worker(sql.FieldEQ(FieldGraphs, v))
+}
+
+// GraphsNEQ applies the NEQ predicate on the "graphs" field.
+func GraphsNEQ(v bool) predicate.Worker {
+	return predicate.Worker(sql.FieldNEQ(FieldGraphs, v))
 }
 
 // And groups predicates with the AND operator between them.

@@ -29,6 +29,8 @@ const (
 	FieldBeatAt = "beat_at"
 	// FieldExpiresAt holds the string denoting the expires_at field in the database.
 	FieldExpiresAt = "expires_at"
+	// FieldGraphs holds the string denoting the graphs field in the database.
+	FieldGraphs = "graphs"
 	// Table holds the table name of the worker in the database.
 	Table = "workers"
 )
@@ -45,6 +47,7 @@ var Columns = []string{
 	FieldStartedAt,
 	FieldBeatAt,
 	FieldExpiresAt,
+	FieldGraphs,
 }
 
 // ValidColumn reports if the column name is valid (part of the table columns).
@@ -103,4 +106,9 @@ func ByBeatAt(opts ...sql.OrderTermOption) OrderOption {
 // ByExpiresAt orders the results by the expires_at field.
 func ByExpiresAt(opts ...sql.OrderTermOption) OrderOption {
 	return sql.OrderByField(FieldExpiresAt, opts...).ToFunc()
+}
+
+// ByGraphs orders the results by the graphs field.
+func ByGraphs(opts ...sql.OrderTermOption) OrderOption {
+	return sql.OrderByField(FieldGraphs, opts...).ToFunc()
 }

@@ -11,20 +11,13 @@ CREATE TABLE "lost_claims" (
 );
 -- Create index "lost_claims_key" to table: "lost_claims"
 CREATE INDEX "lost_claims_key" ON "lost_claims" ("partition_key");
--- Create "workers" table
-CREATE TABLE "workers" (
-  "id" uuid NOT NULL,
-  "host" text NOT NULL,
-  "pid" integer NOT NULL,
-  "version" text NOT NULL,
-  "queues" jsonb NOT NULL,
-  "machines" text[] NOT NULL,
-  "draining" boolean NOT NULL DEFAULT (false),
-  "started_at" timestamptz NOT NULL DEFAULT (now()),
-  "beat_at" timestamptz NOT NULL DEFAULT (now()),
-  "expires_at" timestamptz NOT NULL,
-  PRIMARY KEY ("id"),
-  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
+-- Create "paused_queues" table
+CREATE TABLE "paused_queues" (
+  "queue" text NOT NULL,
+  "paused_at" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("queue"),
+  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
+  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
 );
 -- Create "gates" table
 CREATE TABLE "gates" (
@@ -125,9 +118,12 @@ CREATE TABLE "gen_durable" (
   "wake_failed" integer NULL,
   "wake_ended" integer NULL,
   "losers" bigint[] NULL,
+  "node" text NULL,
+  "stream_most" integer NULL,
+  "stream_nth" bigint NULL,
+  "stream_visit" bigint NULL,
   "parent_id" bigint NULL,
   PRIMARY KEY ("id"),
-  CONSTRAINT "gen_durable_parent_id_fkey" FOREIGN KEY ("parent_id") REFERENCES "gen_durable" ("id") ON DELETE SET NULL,
   CONSTRAINT "gen_durable_awaits_check" CHECK (status <> 'awaiting_signal'::durable_status OR (COALESCE(cardinality(awaits), 0) > 0 AND array_position(awaits, NULL::text) IS NULL)),
   CONSTRAINT "gen_durable_counts_check" CHECK (children_pending >= 0 AND attempt >= 0 AND crashes >= 0 AND visit >= 0 AND depth BETWEEN 0 AND 100),
   CONSTRAINT "gen_durable_failure_check" CHECK ((status = 'failed'::durable_status) = (failure IS NOT NULL)),
@@ -175,6 +171,8 @@ CREATE INDEX "gen_durable_deadline" ON "gen_durable" ("await_deadline") WHERE aw
 CREATE INDEX "gen_durable_joins" ON "gen_durable" ("id") WHERE join_round IS NOT NULL AND status = 'awaiting_children'::durable_status;
 -- Create index "gen_durable_losers" to table: "gen_durable"
 CREATE INDEX "gen_durable_losers" ON "gen_durable" ("id") WHERE losers IS NOT NULL AND (status <> 'awaiting_children'::durable_status OR losers[1] <> round);
+-- Create index "gen_durable_node" to table: "gen_durable"
+CREATE UNIQUE INDEX "gen_durable_node" ON "gen_durable" ("parent_id", "parent_round", "node") WHERE node IS NOT NULL;
 -- Create index "gen_durable_expiry" to table: "gen_durable"
 CREATE INDEX "gen_durable_expiry" ON "gen_durable" ("deadline") WHERE deadline IS NOT NULL AND finished_at IS NULL;
 -- Create index "gen_durable_labels" to table: "gen_durable"
@@ -197,13 +195,6 @@ CREATE TABLE "kept_signals" (
 CREATE UNIQUE INDEX "kept_signals_key" ON "kept_signals" ("key", "dedup_key");
 -- Create index "kept_signals_expiry" to table: "kept_signals"
 CREATE INDEX "kept_signals_expiry" ON "kept_signals" ("expires_at");
--- Create "recorded_machines" table
-CREATE TABLE "recorded_machines" (
-  "machine" text NOT NULL,
-  "since" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("machine"),
-  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
-);
 -- Create "definitions" table
 CREATE TABLE "definitions" (
   "definition" text NOT NULL,
@@ -216,6 +207,16 @@ CREATE TABLE "definitions" (
   CONSTRAINT "definitions_graph_check" CHECK (jsonb_typeof(graph) = 'object'::text AND isfinite(declared_at) AND isfinite(updated_at)),
   CONSTRAINT "definitions_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512 AND version >= 1 AND definition = machine || '/' || version::text)
 );
+-- Create "edges" table
+CREATE TABLE "edges" (
+  "from_id" bigint NOT NULL,
+  "to_id" bigint NOT NULL,
+  "needs" smallint NOT NULL,
+  PRIMARY KEY ("from_id", "to_id"),
+  CONSTRAINT "edges_needs_check" CHECK (needs BETWEEN 0 AND 3)
+);
+-- Create index "edges_to" to table: "edges"
+CREATE INDEX "edges_to" ON "edges" ("to_id");
 -- Create "schedules" table
 CREATE TABLE "schedules" (
   "name" text NOT NULL,
@@ -238,6 +239,40 @@ CREATE TABLE "schedules" (
 );
 -- Create index "schedules_due" to table: "schedules"
 CREATE INDEX "schedules_due" ON "schedules" ("next_at") WHERE paused_at IS NULL;
+-- Create "recorded_machines" table
+CREATE TABLE "recorded_machines" (
+  "machine" text NOT NULL,
+  "since" timestamptz NOT NULL DEFAULT (now()),
+  PRIMARY KEY ("machine"),
+  CONSTRAINT "recorded_machines_names_check" CHECK (octet_length(machine) BETWEEN 1 AND 512)
+);
+-- Create "windows" table
+CREATE TABLE "windows" (
+  "name" text NOT NULL,
+  "uid" uuid NOT NULL,
+  "instance" bigint NOT NULL DEFAULT 0,
+  "opened_at" timestamptz NOT NULL,
+  "until" timestamptz NOT NULL,
+  PRIMARY KEY ("name"),
+  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
+  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
+);
+-- Create "workers" table
+CREATE TABLE "workers" (
+  "id" uuid NOT NULL,
+  "host" text NOT NULL,
+  "pid" integer NOT NULL,
+  "version" text NOT NULL,
+  "queues" jsonb NOT NULL,
+  "machines" text[] NOT NULL,
+  "draining" boolean NOT NULL DEFAULT (false),
+  "started_at" timestamptz NOT NULL DEFAULT (now()),
+  "beat_at" timestamptz NOT NULL DEFAULT (now()),
+  "expires_at" timestamptz NOT NULL,
+  "graphs" boolean NOT NULL DEFAULT (false),
+  PRIMARY KEY ("id"),
+  CONSTRAINT "workers_finite_check" CHECK (isfinite(started_at) AND isfinite(beat_at) AND isfinite(expires_at))
+);
 -- Create "history" table
 CREATE TABLE "history" (
   "at" timestamptz NOT NULL DEFAULT now(),
@@ -271,25 +306,6 @@ CREATE INDEX "history_actor" ON "history" ("actor", "at") WHERE actor IS NOT NUL
 CREATE INDEX "history_kind" ON "history" ("kind", "at") WHERE actor IS NOT NULL;
 -- Create index "history_subject" to table: "history"
 CREATE INDEX "history_subject" ON "history" ("subject", "at") WHERE subject IS NOT NULL;
--- Create "windows" table
-CREATE TABLE "windows" (
-  "name" text NOT NULL,
-  "uid" uuid NOT NULL,
-  "instance" bigint NOT NULL DEFAULT 0,
-  "opened_at" timestamptz NOT NULL,
-  "until" timestamptz NOT NULL,
-  PRIMARY KEY ("name"),
-  CONSTRAINT "windows_names_check" CHECK (octet_length(name) BETWEEN 3 AND 530),
-  CONSTRAINT "windows_times_check" CHECK (isfinite(opened_at) AND isfinite(until))
-);
--- Create "paused_queues" table
-CREATE TABLE "paused_queues" (
-  "queue" text NOT NULL,
-  "paused_at" timestamptz NOT NULL DEFAULT (now()),
-  PRIMARY KEY ("queue"),
-  CONSTRAINT "paused_queues_names_check" CHECK (octet_length(queue) BETWEEN 1 AND 512),
-  CONSTRAINT "paused_queues_times_check" CHECK (isfinite(paused_at))
-);
 -- Create "signals" table
 CREATE TABLE "signals" (
   "id" bigint NOT NULL GENERATED ALWAYS AS IDENTITY,

@@ -3,6 +3,7 @@
 package pgdev
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -33,6 +34,8 @@ type config struct {
 	settings  [][2]string
 	directory string
 	port      int
+	binaries  string
+	password  string // that the servers of a Citus cluster share
 }
 
 func newConfig(options []Option) config {
@@ -73,12 +76,19 @@ func WithPort(port int) Option {
 	return func(c *config) { c.port = port }
 }
 
+// WithBinaries takes initdb and postgres from the directory, instead of those that the machine
+// finds first.
+func WithBinaries(path string) Option {
+	return func(c *config) { c.binaries = path }
+}
+
 // Cluster is one throwaway server. Its methods are safe for concurrent use; all but URL and Stop
 // act on the server process only and keep the data.
 type Cluster struct {
 	binaries string
 	account  *account
 	password string
+	peers    bool // the server connects to others with the same password
 	settings [][2]string
 
 	// dir is the directory of the cluster, lock its locked file, shared with the server process.
@@ -102,8 +112,11 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{account: runAs, settings: cfg.settings, kept: cfg.directory != "", port: cfg.port, portFixed: cfg.port != 0}
-	if c.binaries, err = findBinaries(keptMajor(cfg.directory)); err != nil {
+	c := &Cluster{
+		account: runAs, settings: cfg.settings, kept: cfg.directory != "", port: cfg.port, portFixed: cfg.port != 0,
+		password: cfg.password, peers: cfg.password != "",
+	}
+	if c.binaries, err = cfg.findBinaries(); err != nil {
 		return nil, err
 	}
 	if c.kept {
@@ -133,6 +146,17 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	return c, nil
 }
 
+// findBinaries returns the directory of WithBinaries, or else the one that the machine has.
+func (c *config) findBinaries() (string, error) {
+	if c.binaries == "" {
+		return findBinaries(keptMajor(c.directory))
+	}
+	if !holdsServer(c.binaries) {
+		return "", fmt.Errorf("no Postgres: %s does not hold initdb and postgres", c.binaries)
+	}
+	return c.binaries, nil
+}
+
 // initialize sets up the data directory, as the account that the server will run as, unless it
 // exists.
 func (c *Cluster) initialize(ctx context.Context) error {
@@ -145,11 +169,14 @@ func (c *Cluster) initialize(ctx context.Context) error {
 		c.password = string(password)
 		return nil
 	}
-	c.password = rand.Text()
+	c.password = cmp.Or(c.password, rand.Text())
 	if err := os.WriteFile(passwordFile, []byte(c.password), 0o600); err != nil {
 		return fmt.Errorf("write the superuser's password: %w", err)
 	}
 	if err := c.account.own(passwordFile); err != nil {
+		return err
+	}
+	if err := c.introduce(); err != nil {
 		return err
 	}
 	// It is renamed when complete, so that an interrupted initdb leaves no directory that looks like a

@@ -22,6 +22,9 @@ func WithDirectory(string) Option { return nil }
 // WithPort has no effect here.
 func WithPort(int) Option { return nil }
 
+// WithBinaries has no effect here.
+func WithBinaries(string) Option { return nil }
+
 // Cluster does not occur here: Start returns none.
 type Cluster struct{}
 

@@ -47,6 +47,9 @@ func (c *Cluster) launch() (*server, error) {
 	}
 	cmd := c.account.command(context.Background(), filepath.Join(c.binaries, "postgres"), arguments...)
 	cmd.Dir = c.dir
+	if c.peers {
+		cmd.Env = append(cmd.Env, "PGPASSFILE="+c.passwords())
+	}
 	cmd.ExtraFiles = []*os.File{c.lock}
 	started, err := launch(cmd, filepath.Join(c.dir, "log"))
 	if err != nil {

@@ -182,12 +182,17 @@ func (r *Reader) Errors(ctx context.Context, of store.Address) (list []fsm.Attem
 	if err != nil {
 		return nil, fmt.Errorf("read the errors of %s: %w", of, err)
 	}
-	for _, one := range own[[]json.RawMessage](texts[0]) {
+	return ErrorsIn(texts[0]), nil
+}
+
+// ErrorsIn returns the errors that a value of the column errors has.
+func ErrorsIn(text []byte) (list []fsm.AttemptError) {
+	for _, one := range own[[]json.RawMessage](text) {
 		if e := own[stored](one); e.Kind != "" {
 			list = append(list, fsm.AttemptError(e))
 		}
 	}
-	return list, nil
+	return list
 }
 
 func errorsOnly(s *sql.Selector) { s.Select(s.C(instance.FieldErrors)) }

@@ -137,7 +137,9 @@ type Claim struct {
 	Parent         int64 // 0: none
 	ParentRound    int64
 	Depth          int
-	Round          int64 // the visit at which the newest children join; 0: it never had any
+	Node           string // its name in its parent's graph; "": it is no node
+	Round          int64  // the visit at which the newest children join first, negative if they are a stream; 0: it never had any
+	JoinsAt        int64  // the newest visit at which children join under a policy, also after a Rejoin; 0: none
 	TimedOut       bool
 	InsertedAt     time.Time
 	Deadline       time.Time         // zero: none
@@ -158,6 +160,15 @@ type Claim struct {
 	Awaited  []Signal  // the awaited signals in the inbox at claim time, oldest first
 	Children []Child   // of this round, in spawn order; empty unless Joins
 	Dropped  []Dropped // children of this round that were not inserted; empty unless Joins
+	// Portion says that Children are those that a stream shows this visit, in the order of their ends;
+	// and how many it has yet to show. Nil: they are a whole round.
+	Portion *Portion
+
+	// Upstream is what a node waited for, at its first visit: nil until it is known, and never nil
+	// then. Skip says why the node's step must not run: an edge is not met, or the graph is over. ""
+	// lets it run.
+	Upstream []Upstream
+	Skip     string
 
 	// Fleeting: the row goes with its Done.
 	Fleeting bool
@@ -188,8 +199,18 @@ type Claim struct {
 	ReadRound func(ctx context.Context) (next func() ([]Child, error))
 }
 
-// Joins reports whether a round of children joins at this visit.
-func (c *Claim) Joins() bool { return c.Round > 0 && c.Round == c.Visit }
+// Joins reports whether a round of children joins at this visit, maybe not for the first time: see
+// Rejoin.
+func (c *Claim) Joins() bool {
+	return c.Round != 0 && (c.Round == c.Visit || -c.Round == c.Visit || c.JoinsAt == c.Visit)
+}
+
+// Portion is what a visit is shown of a stream.
+type Portion struct{ Left int }
+
+// Unfed reports whether the claim is of a node at its first visit, and what it waited for is yet to
+// be read.
+func (c *Claim) Unfed() bool { return c.Node != "" && c.Visit == 0 && c.Upstream == nil }
 
 // Signal is a signal in an inbox, or one that is about to be delivered.
 type Signal struct {
@@ -205,6 +226,7 @@ type Signal struct {
 // Child is a child as its parent's joining step sees it.
 type Child struct {
 	ID        int64
+	Node      string // its name in the graph; "": it is no node
 	Machine   string
 	Version   int
 	Status    string // done or failed; another status if the join did not wait for it, or after an operator's Retry
@@ -215,7 +237,9 @@ type Child struct {
 }
 
 // Bytes of the child, as Limits.ChildrenBytes counts them.
-func (c *Child) Bytes() int { return len(c.State) + len(c.Result) + len(c.LastError) + 200 }
+func (c *Child) Bytes() int {
+	return len(c.Node) + len(c.State) + len(c.Result) + len(c.LastError) + 200
+}
 
 // Dropped is a child that was not inserted, since another instance occupied its correlation key.
 type Dropped struct {
@@ -235,6 +259,7 @@ const (
 	Again    Kind = "again"    // the same step again, as the same attempt
 	Await    Kind = "await"    // park until a signal of Names arrives
 	Children Kind = "children" // insert Spawn and park until all are terminal
+	Rejoin   Kind = "rejoin"   // park until the children of the newest round that are left are terminal
 	Done     Kind = "done"     // end with Result
 	Stop     Kind = "stop"     // end as failed
 )
@@ -246,7 +271,7 @@ func (k Kind) String() string { return cmp.Or(string(k), "none") }
 func (k Kind) Terminal() bool { return k == Done || k == Stop }
 
 // Parks reports whether the outcome parks the instance, unless what it waits for is there already.
-func (k Kind) Parks() bool { return k == Await || k == Children }
+func (k Kind) Parks() bool { return k == Await || k == Children || k == Rejoin }
 
 // Commit is an outcome, validated and encoded; or, with Within, one that is still to be decided.
 type Commit struct {
@@ -255,7 +280,7 @@ type Commit struct {
 	Within func(ctx context.Context, tx any) (*Commit, error)
 
 	Kind    Kind
-	Step    string          // Next, Await, Children: the step to go on at
+	Step    string          // Next, Await, Children, Rejoin: the step to go on at
 	State   json.RawMessage // nil: unchanged (Done, Stop, and Again without a state)
 	Result  json.RawMessage // Done
 	Version int             // of a converted claim: the row becomes one of it; Step and State are set. 0: unchanged
@@ -264,14 +289,16 @@ type Commit struct {
 	Timeout time.Duration   // Await; 0: none
 	Names   []string        // Await: distinct, at least one
 	Spawn   []Spec          // Children
-	Join    *Join           // Children: when they wake the instance; nil: when all have ended
+	Join    *Join           // Children: when they wake the instance; nil: when all have ended. Rejoin: as Children, never nil
+	Graph   *Graph          // Children: they are nodes of a graph; nil: they are not
 	Err     string          // Retry, Stop: becomes last_error; sanitized
 	Failure string          // Stop: the reason, an fsm.Failure
 	Unless  *Unless         // Done, Stop: what the instance does instead of ending; nil: nothing
+	Add     *Additions      // Next, Done, Stop: nodes for the instance's own graph; nil: none. Without Unless
 }
 
 // Join says what wakes an instance before all of its children have ended, and what becomes of the
-// others. A zero field wakes nothing.
+// others. A zero field wakes nothing. The numbers of a Rejoin are of the children that are left.
 type Join struct {
 	Done    int           // so many children that are done, or too few left for that
 	Failed  int           // so many children that failed
@@ -279,8 +306,14 @@ type Join struct {
 	Names   []string      // a signal of one of these names; distinct
 	Timeout time.Duration // so long after the commit
 	At      time.Time     // this time
+	Stream  int           // show so many ends to a visit at most, each end once; goes with Ended = 1. 0: no stream
 	Cancel  bool          // cancel the children that have not ended, as soon as it does not wait for them any more
+	Seen    *Seen         // Rejoin: what its step has seen of the children; nil: it has not looked
 }
+
+// Seen is how many children a step has seen that had ended. Those that ended later count for its
+// Rejoin.
+type Seen struct{ Done, Failed int }
 
 // Unless says what becomes of an outcome that ends an instance if signals of these names wait.
 type Unless struct {

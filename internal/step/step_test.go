@@ -77,13 +77,15 @@ func TestJoins(t *testing.T) {
 	require.True(t, (&step.Claim{Round: 3, Visit: 3}).Joins())
 	require.False(t, (&step.Claim{Round: 3, Visit: 4}).Joins())
 	require.False(t, (&step.Claim{}).Joins(), "a first visit joins nothing")
+	require.True(t, (&step.Claim{Round: 3, Visit: 5, JoinsAt: 5}).Joins(), "a Rejoin")
+	require.False(t, (&step.Claim{Round: 3, Visit: 6, JoinsAt: 5}).Joins())
 }
 
 func TestKinds(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "none", step.Kind("").String())
 	require.Equal(t, "children", step.Children.String())
-	for _, k := range []step.Kind{step.Next, step.Retry, step.Again, step.Await, step.Children, step.Done, step.Stop} {
+	for _, k := range []step.Kind{step.Next, step.Retry, step.Again, step.Await, step.Children, step.Rejoin, step.Done, step.Stop} {
 		require.Equal(t, k == step.Done || k == step.Stop, k.Terminal(), k)
 	}
 }

@@ -65,7 +65,8 @@ import (
 // many blocked rows were left in front; some of the machines whose rows were set aside; in how many
 // microseconds the queue's next row becomes eligible, so that the scheduler sleeps no longer (a row
 // that came due since the statement began is past, and a full claim does not look, since there may
-// be more in any case); and how long the statement took.
+// be more in any case); how long the statement took; how many rows were claimed; and the place of
+// the last of these, behind which the next claim may go on while this one's rows are being read.
 //
 // $1 queue $2 window $3 worker $4 machines as name/version $5 most rows to claim $6 lease, µs $7 $8
 // $9 place in the order to look behind $10 whether to move blocked rows. act: 0 claimed, 1 behind
@@ -121,7 +122,7 @@ held AS MATERIALIZED (
     AND (a.status = 'executing' OR a.status = 'runnable' AND NOT a.paused AND a.eligible_at <= statement_timestamp())
   FOR NO KEY UPDATE OF a SKIP LOCKED),
 todo AS MATERIALIZED (
-  SELECT tid, id, partition_key, act, row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n FROM (
+  SELECT tid, id, partition_key, act, row_number() OVER (PARTITION BY act ORDER BY priority, eligible_at, id) AS n, priority, eligible_at FROM (
     SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,
       CASE WHEN NOT w.known THEN 2
            WHEN w.partition_key IS NULL OR p.busy IS NULL AND p.head = w.id THEN 0
@@ -130,7 +131,7 @@ todo AS MATERIALIZED (
            WHEN a.id IS NULL AND coalesce(p.busy, p.head) IS NOT NULL THEN 4 END AS act
     FROM seen w LEFT JOIN probe p ON p.k = w.partition_key LEFT JOIN held a ON a.id = coalesce(p.busy, p.head)) s
   WHERE act IS NOT NULL
-  UNION ALL SELECT tid, id, NULL, 3, 1 FROM held WHERE pick_lane = 1
+  UNION ALL SELECT tid, id, NULL, 3, 1, priority, eligible_at FROM held WHERE pick_lane = 1
   ORDER BY partition_key),
 moved AS (
   UPDATE {s}.gen_durable g SET
@@ -160,8 +161,9 @@ SELECT length(set_config('gendurable.claimed', coalesce(sum.ids::text, '{}'), fa
       SELECT g.eligible_at FROM {s}.gen_durable g
       WHERE g.queue = $1 AND g.status = 'runnable' AND NOT g.paused AND g.pick_lane = 0
         AND g.priority = level.p AND g.eligible_at > statement_timestamp()
-      ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint
-FROM sum`
+      ORDER BY g.eligible_at LIMIT 1) n) END, (date_part('epoch', clock_timestamp() - statement_timestamp()) * 1000000)::bigint,
+  sum.claimed, l.priority, l.eligible_at, l.id
+FROM sum LEFT JOIN todo l ON l.act = 0 AND l.n = sum.claimed`
 
 // ClaimParams defines what to claim.
 type ClaimParams struct {
@@ -178,6 +180,10 @@ type ClaimParams struct {
 	Gated       bool // there are gates, or rows are in line
 	Seats       bool // the queue has a gate of its own
 	Lines       Turn // where to go on through the lines
+	// Committed, if not nil, is told at most once what was claimed, before the rows are read. The next
+	// claim of the queue may be sent from then on: it finds what this one has claimed executing. A
+	// claim at gates, one that has to narrow down, and one that fails do not tell.
+	Committed func(Sure)
 
 	pass []int64 // rows of lines to pass over
 	only []int64 // claim from the lines, among these rows; nil: from the front, too
@@ -232,6 +238,16 @@ type Claimed struct {
 	Lined   []*step.Claim // those of Claims that were in line
 
 	placed []placed // Claims with their places
+	sure   Sure
+}
+
+// Sure is what is known of a claim as soon as it has been committed, while its rows are still being
+// read.
+type Sure struct {
+	Rows int           // how many were claimed
+	Last Place         // as Claimed.Last
+	Took time.Duration // as Claimed.Took
+	More bool          // the claim has done nothing but claim: it has moved no row, and met none that is blocked
 }
 
 // placed is a claim with its place in the order.
@@ -312,10 +328,12 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, p *ClaimParams, p
 		body = append(body, front)
 	}
 	claim := s.enclose(fastLock, body)
-	err := s.db.PipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
+	err := s.pipelineOn(ctx, conn, append(claim, s.look(p, &out)...)...)
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok && failed.Sent && failed.Index >= len(claim) {
 		if blames(err) {
-			err = s.readApart(ctx, conn, p, &out)
+			alone := *p
+			alone.Committed = nil
+			err = s.readApart(ctx, conn, &alone, &out)
 		}
 		if err != nil {
 			err = committedError{err}
@@ -334,14 +352,27 @@ func (p *ClaimParams) args() []any {
 func (c *Claimed) readPick(rows pgx.Rows) error {
 	var due *int64
 	var spent int64
-	var moved int
-	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent}, func() error {
+	var moved, claimed int
+	var priority *int16
+	var at *time.Time
+	var id *int64
+	_, err := pgx.ForEachRow(rows, []any{nil, &moved, &c.Blocked, &c.Aside, &due, &spent, &claimed, &priority, &at, &id}, func() error {
 		c.Moved += moved
+		if c.sure.Rows = claimed; id != nil {
+			c.sure.Last = Place{*priority, *at, *id}
+		}
 		c.soon(due)
 		c.Took += duration(spent)
 		return nil
 	})
 	return err
+}
+
+// committed returns what is known of the claim once the answer of its COMMIT is there.
+func (c *Claimed) committed() Sure {
+	sure := c.sure
+	sure.Took, sure.More = c.Took, c.Moved == 0 && c.Blocked == 0
+	return sure
 }
 
 // committedError is an error after a COMMIT that took effect, whatever error the statements after

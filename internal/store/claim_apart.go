@@ -31,7 +31,7 @@ func claimRows(among string) string {
 	const front, back = "ORDER BY g.eligible_at, g.id LIMIT 1000 FOR", "ORDER BY g.priority, g.eligible_at, g.id LIMIT 1000 FOR"
 	return strings.NewReplacer(
 		front, among+" "+front, back, among+" "+back,
-		"\n  UNION ALL SELECT tid, id, NULL, 3, 1 FROM held WHERE pick_lane = 1", "",
+		"\n  UNION ALL SELECT tid, id, NULL, 3, 1, priority, eligible_at FROM held WHERE pick_lane = 1", "",
 		"a.pick_lane <> 1 AND (a.priority", "(a.priority",
 		"(WHERE unsettled IS NOT NULL) AS", "(WHERE unsettled IS NOT NULL)\n      || ARRAY(SELECT p.k FROM probe p JOIN held h ON h.id = p.head WHERE h.pick_lane = 1) AS",
 	).Replace(claimSQL)
@@ -66,12 +66,14 @@ func (s *Store) claimApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, 
 	out := Claimed{NextDue: claimAgain}
 	var window []int64
 	args := append([]any{p.Queue, p.Window, p.Machines}, p.After.args()...)
-	err := s.db.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
+	err := s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
 		s.stmt("claim window", windowSQL, readIDs(&window), append(args, pass)...)})...)
 	if err != nil {
 		return out, err
 	}
-	began := time.Now()
+	began, alone := time.Now(), *p
+	alone.Committed = nil
+	p = &alone
 	out.Refused, err = narrow(window, func(ids []int64) error {
 		left := p.Limit - len(out.Claims)
 		if len(ids) > 0 && (left <= 0 || time.Since(began) > p.Lease/4) {
@@ -126,5 +128,5 @@ func (c *Claimed) add(more *Claimed) {
 func collided(err error) bool {
 	pg := reported(err)
 	return pg != nil && pg.Code == codeUniqueViolation &&
-		slices.Contains([]string{"gen_durable_busy", "gen_durable_place", "gen_durable_seat", "gen_durable_run"}, pg.ConstraintName)
+		slices.Contains([]string{"gen_durable_busy", "gen_durable_place", "gen_durable_seat", "gen_durable_run"}, unsharded(pg.ConstraintName))
 }

@@ -18,6 +18,9 @@ const (
 	claimBytes = 4 << 20
 	// awaitedMost bounds the awaited signals that a claim brings of one instance.
 	awaitedMost = 100
+	// toldLeast is how many rows a claim has to want for Committed to be told. The server sends the
+	// answers of a smaller one together with its rows.
+	toldLeast = 100
 )
 
 // look returns the transaction that reads the claimed rows, after the claim's COMMIT. So the server
@@ -48,6 +51,16 @@ func (s *Store) look(p *ClaimParams, out *Claimed, before ...entpgx.Stmt) []entp
 	settings := s.stmt("claim settings", claimSettingsSQL, read(nil, &fencing, &out.Unsettled, nil), statementLimit)
 	if p.Gated {
 		settings = s.stmt("gated settings", gatedSettingsSQL, read(nil, &fencing, &out.Unsettled, &lined, nil), statementLimit)
+	}
+	if p.Committed != nil && !p.Gated && p.Limit >= toldLeast {
+		read := settings.Read
+		settings.Read = func(rows pgx.Rows) error {
+			err := read(rows)
+			if err == nil {
+				p.Committed(out.committed())
+			}
+			return err
+		}
 	}
 	stmts := append(make([]entpgx.Stmt, 0, 6), s.stmt("begin", beginSQL, nil), settings)
 	return append(append(stmts, before...),
@@ -83,13 +96,13 @@ const takenSQL = `SELECT g.id, g.uid, g.fsm, g.fsm_version, g.step, CASE WHEN oc
   g.inserted_at, CASE WHEN octet_length(g.dropped) <= $2::int THEN g.dropped END, g.has_dropped, g.deadline,
   (date_part('epoch', g.deadline - clock_timestamp()) * 1000000)::bigint, g.labels, g.trace, g.eligible_at,
   g.partition_key IS NOT NULL AND EXISTS (SELECT FROM {s}.lost_claims l WHERE l.partition_key = g.partition_key AND l.worker <> $1),
-  CASE WHEN g.place IS NOT NULL THEN g.gate END, coalesce(g.retain[1] = 0, false)
+  CASE WHEN g.place IS NOT NULL THEN g.gate END, coalesce(g.retain[1] = 0, false), g.join_round, g.node
 FROM (
   SELECT x.id, x.uid, x.fsm, x.fsm_version, x.step, CASE WHEN pg_column_size(x.state) <= $2::int THEN x.state::text END AS state, x.attempt,
     x.crashes, x.visit, x.claim_token, x.priority, x.correlation_key, x.partition_key, x.parent_id, x.parent_round, x.depth, x.round,
-    x.timed_out, x.inserted_at, x.round = x.visit AND x.dropped IS NOT NULL AS has_dropped,
-    CASE WHEN x.round = x.visit AND pg_column_size(x.dropped) <= $2::int THEN x.dropped::text END AS dropped, x.deadline, x.labels, x.trace,
-    x.eligible_at, x.status, x.locked_by, x.gate, x.place, x.retain
+    x.timed_out, x.inserted_at, (x.round = x.visit OR x.join_round = x.visit) AND x.dropped IS NOT NULL AS has_dropped,
+    CASE WHEN (x.round = x.visit OR x.join_round = x.visit) AND pg_column_size(x.dropped) <= $2::int THEN x.dropped::text END AS dropped, x.deadline, x.labels, x.trace,
+    x.eligible_at, x.status, x.locked_by, x.gate, x.place, x.retain, coalesce(x.join_round, 0) AS join_round, x.node
   FROM {s}.gen_durable x WHERE x.id = ANY((SELECT current_setting('gendurable.claimed')::bigint[])::bigint[]) OFFSET 0) g
 WHERE g.status = 'executing' AND g.locked_by = $1`
 
@@ -117,7 +130,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 	tokens := tokensOf(fencing)
 	var (
 		key, partition *string
-		gate           *string
+		gate, node     *string
 		parent         *int64
 		deadline       *time.Time
 		life           *int64
@@ -131,14 +144,15 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 		c, state := step.Claim{Queue: queue}, []byte(nil)
 		if err := rows.Scan(&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
-			&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate, &c.Fleeting); err != nil {
+			&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate, &c.Fleeting, &c.JoinsAt,
+			&node); err != nil {
 			return err
 		}
 		c.State, c.FencingToken = state, cmp.Or(tokens[c.ID], c.Token)
 		if c.FencingToken < c.Token { // it came back to this worker, by a claim that has its own answer
 			continue
 		}
-		c.Gate = value(gate)
+		c.Gate, c.Node = value(gate), value(node)
 		c.CorrelationKey, c.PartitionKey, c.Parent, c.Deadline = value(key), value(partition), value(parent), value(deadline)
 		c.Dropped = own[[]step.Dropped](dropped)
 		c.Partial = state == nil || dropped == nil && value(lost)

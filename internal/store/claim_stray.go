@@ -107,7 +107,7 @@ func (s *Store) ClaimStrays(ctx context.Context, p ClaimParams, steps []StepKey)
 	err = s.db.Pool().AcquireFunc(ctx, func(pooled *pgxpool.Conn) error {
 		conn := pooled.Conn()
 		var ids []int64
-		err := s.db.PipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
+		err := s.pipelineOn(ctx, conn, s.enclose(fastLock, []entpgx.Stmt{
 			s.stmt("strays", straysSQL, readIDs(&ids), p.Queue, names, versions, at, p.Limit, apart.ids())})...)
 		if err != nil || len(ids) == 0 {
 			out = Claimed{NextDue: -1}

@@ -32,6 +32,32 @@ func behind(place store.Place) func(*store.ClaimParams) {
 	return func(p *store.ClaimParams) { p.After = place }
 }
 
+// A large claim tells what it has committed before its rows are read: how many, and behind which
+// place the next one goes on. That one, sent at once, takes other rows.
+func TestACommittedClaimTellsBeforeItsRows(t *testing.T) {
+	b := newBench(t)
+	b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, priority, eligible_at)
+		SELECT 'm', 's', n % 3, now() - n % 7 * interval '1 s' FROM generate_series(1, 250) n`)
+	var told []store.Sure
+	var next store.Claimed
+	got := b.claim(most(150), window(150), func(p *store.ClaimParams) {
+		p.Committed = func(sure store.Sure) {
+			told = append(told, sure)
+			next = b.claim(most(100), window(100), behind(sure.Last))
+		}
+	})
+	require.Len(t, got.Claims, 150)
+	require.Len(t, told, 1)
+	require.Equal(t, 150, told[0].Rows)
+	require.True(t, told[0].More)
+	require.Zero(t, told[0].Last.Compare(got.Last), "%+v is not %+v", told[0].Last, got.Last)
+	require.Positive(t, told[0].Took)
+	require.Len(t, next.Claims, 100)
+	for _, c := range next.Claims {
+		require.NotContains(t, ids(got.Claims), c.ID)
+	}
+}
+
 // Whatever the place behind which a claim resumes, it takes the same rows as a claim from the
 // front, without those that are before the place at its own priority. Claims that follow each
 // other, each from where the last one ended, take all rows in order.
@@ -152,7 +178,7 @@ func TestClaimCarriesTheRow(t *testing.T) {
 	require.Greater(t, c.FencingToken, c.Token, "of a keyed row, drawn once its key was granted")
 	require.Equal(t, &step.Claim{ID: id, UID: uuid.MustParse(newUID), Machine: "machine", Version: 3, Step: "here", Queue: "default", Priority: 7,
 		CorrelationKey: "ck", PartitionKey: "pk", State: json.RawMessage(`{"state": "old"}`), Attempt: 4, Crashes: 3, Visit: 11, Token: c.Token, FencingToken: c.FencingToken,
-		Parent: parent, ParentRound: 6, Depth: 2, Round: 11, TimedOut: true, Gate: "gate/1", InsertedAt: c.InsertedAt,
+		Parent: parent, ParentRound: 6, Depth: 2, Round: 11, JoinsAt: 8, TimedOut: true, Gate: "gate/1", InsertedAt: c.InsertedAt,
 		Awaited: []step.Signal{{Name: "go", Payload: json.RawMessage(`{}`), DedupKey: "evt"}},
 		Dropped: []step.Dropped{{Index: 4, Key: "old", Occupant: 1}}}, c)
 }

@@ -25,8 +25,12 @@ type Entry struct {
 	Record *Record
 }
 
-// Keyed reports whether a child has a correlation key. The insertion of such a child waits for
-// whoever is inserting the same key, so the entry must not share a batch.
+// Alone reports whether the entry must not share a batch. The insertion of a child with a
+// correlation key waits for whoever is inserting the same key. That of a graph, or of nodes that
+// are added to one, takes several round trips.
+func (e *Entry) Alone() bool { return e.Commit.Graph != nil || e.Commit.Add != nil || e.Keyed() }
+
+// Keyed reports whether a child has a correlation key.
 func (e *Entry) Keyed() bool {
 	for i := range e.Commit.Spawn {
 		if e.Commit.Spawn[i].Key != "" {
@@ -57,6 +61,7 @@ func (e *Entry) Bytes() int {
 	for i := range o.Spawn {
 		n += spawnBytes(&o.Spawn[i])
 	}
+	n += o.Graph.Bytes() + o.Add.Bytes()
 	if e.Record != nil {
 		n += len(e.Record.Diff)
 	}
@@ -72,6 +77,14 @@ func spawnBytes(x *step.Spec) int { return x.Bytes() + 150 }
 // row, one in thirty. Each row is locked once, since OFFSET 0 keeps the subselect around it in one
 // piece.
 const lockText = `(SELECT x.ctid FROM {s}.gen_durable x WHERE x.id = t.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED)`
+
+// goneText is the condition that an instance has been deleted, by hand: the GC deletes a parent
+// after its children, who have no foreign key to it. It is asked only of a parent that could not be
+// locked, so it costs others nothing. Who is about to delete the parent has it locked, and it still
+// exists: then its child is left out. An id never comes back.
+func goneText(id string) string {
+	return `(SELECT gone.id FROM {s}.gen_durable gone WHERE gone.id = ` + id + `) IS NULL`
+}
 
 // keptSQL commits the outcomes of a batch that keep their claim. It changes no indexed column, so
 // Postgres updates the row in place (HOT) at half the cost. That is why the heartbeat, and not the
@@ -122,7 +135,8 @@ var commitSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now),
 p AS MATERIALIZED (SELECT x.id FROM {s}.gen_durable x WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {s}.gen_durable g SET
   status = CASE u.kind WHEN 'await' THEN 'awaiting_signal' WHEN 'done' THEN 'done' WHEN 'stop' THEN 'failed'
-    WHEN 'children' THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END ELSE 'runnable' END,
+    WHEN 'children' THEN CASE WHEN u.n > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END
+    WHEN 'rejoin' THEN 'awaiting_children' ELSE 'runnable' END,
   step = coalesce(u.step, g.step),
   state = coalesce(u.state::jsonb, g.state),
   result = CASE u.kind WHEN 'done' THEN u.result::jsonb ELSE g.result END,
@@ -145,7 +159,7 @@ UPDATE {s}.gen_durable g SET
   gate = NULL,
   place = NULL,
   seat = NULL,
-  visit = g.visit + CASE WHEN u.kind IN ('next', 'await', 'children') THEN 1 ELSE 0 END,
+  visit = g.visit + CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN 1 ELSE 0 END,
   round = CASE u.kind WHEN 'children' THEN g.visit + 1 ELSE g.round END,
   children_pending = CASE u.kind WHEN 'children' THEN u.n ELSE g.children_pending END,
   dropped = CASE u.kind WHEN 'children' THEN NULL ELSE g.dropped END,
@@ -161,7 +175,7 @@ FROM (
     unnest($7::text[]) AS step, unnest($8::text[]) AS state, unnest($9::text[]) AS result, unnest($10::bigint[]) AS us,
     unnest($11::timestamptz[]) AS at, unnest($12::text[]) AS err, unnest($13::text[]) AS failure, unnest($14::int[]) AS lo,
     unnest($15::int[]) AS hi, unnest($17::int[]) AS n, unnest($18::bigint[]) AS parent) t
-  WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OFFSET 0) u
+  WHERE t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR ` + goneText("t.parent") + ` OFFSET 0) u
 WHERE g.ctid = u.tid AND ` + visitFence("u.token", "u.visit") + `
 RETURNING g.id`
 
@@ -211,7 +225,8 @@ type Unread struct {
 // somebody has locked. Otherwise it waits for both, at most wait for each. Such waits leave one
 // connection to the other statements: if the pool has no second one to spare, Commit does not wait.
 // Outcomes whose children have correlation keys go alone. They wait for whoever is inserting the
-// same key, for at most briefLock if wait is zero.
+// same key, for at most briefLock if wait is zero. So do outcomes that add to a graph, for all that
+// they lock.
 //
 // After an error the batch is not applied, unless Unknown reports that this is open.
 func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry, wait time.Duration) (Committed, error) {
@@ -228,7 +243,7 @@ func (s *Store) Commit(ctx context.Context, worker, mark string, entries []Entry
 	switch {
 	case wait > 0:
 		lock = millis(wait)
-	case len(b.kids) > 0:
+	case len(b.kids) > 0 || b.growth != nil:
 		lock = briefLock
 	}
 	out, err := s.commitBatch(ctx, b, lock)
@@ -272,8 +287,11 @@ func Unknown(err error) bool { return unknown(err) }
 // outcomes returns the fenced updates, and the riders up to the insertion of children.
 func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	var stmts []entpgx.Stmt
-	if b.slow {
-		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, slices.Concat(b.kept.ids, b.ended.ids, b.ids, b.parents)))
+	switch rows := slices.Concat(b.kept.ids, b.ended.ids, b.ids, b.parents); {
+	case b.slow && len(b.nodes) > 0:
+		stmts = append(stmts, s.stmt("commit slow nodes", slowNodesSQL, nil, rows, b.nodes))
+	case b.slow:
+		stmts = append(stmts, s.stmt("commit slow", slowSQL, nil, rows))
 	}
 	applied := noteIDs(out.Applied)
 	if k := &b.kept; len(k.ids) > 0 {
@@ -292,9 +310,12 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 		args := b.trail.args(b.ids, b.tokens, b.visits,
 			b.worker, b.mark, b.kinds, b.steps, b.states, b.results, b.micros, b.times, b.errs, b.failures, b.lo, b.hi, b.names, b.children,
 			b.parent, gate)
-		if b.versions == nil {
+		switch {
+		case len(b.nodes) > 0 && !b.slow: // slowNodesSQL has locked what waits for them
+			stmts = append(stmts, s.stmt("commit nodes", b.trail.pick(commitNodesSQL, commitNodesRecordedSQL), applied, append(args, b.versions, b.nodes)...))
+		case b.versions == nil:
 			stmts = append(stmts, s.stmt("commit", b.trail.pick(commitSQL, commitRecordedSQL), applied, args...))
-		} else {
+		default:
 			stmts = append(stmts, s.stmt("commit migrated", b.trail.pick(migratedSQL, migratedRecordedSQL), applied, append(args, b.versions)...))
 		}
 	}
@@ -308,6 +329,13 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 	if p := &b.policies; len(p.ids) > 0 {
 		stmts = append(stmts, s.stmt("policy", policySQL, nil, p.ids, b.mark, p.done, p.failed, p.ended, p.micros, p.times, p.lo, p.hi, p.names,
 			p.cancels))
+	}
+	if u := &b.streams; len(u.ids) > 0 {
+		stmts = append(stmts, s.stmt("stream", streamSQL, nil, u.ids, b.mark, u.most))
+	}
+	if r := &b.rejoins; len(r.ids) > 0 {
+		stmts = append(stmts, s.stmt("rejoin", rejoinSQL, readIfWoken(&out.Queues), r.ids, b.mark, r.done, r.failed, r.ended, r.micros,
+			r.times, r.lo, r.hi, r.names, r.cancels, r.rounds, r.seenDone, r.seenFailed, r.streams))
 	}
 	if len(b.consumed) > 0 {
 		stmts = append(stmts, s.stmt("consume", consumeSQL, nil, b.consumed, b.mark))
@@ -334,9 +362,9 @@ func (s *Store) outcomes(b *batch, out *Committed) []entpgx.Stmt {
 // settle returns the riders that may change rows of others: of parents, and of the next instances
 // of partition keys.
 func (s *Store) settle(b *batch, out *Committed) []entpgx.Stmt {
-	var stmts []entpgx.Stmt
-	if len(b.joiners) > 0 {
-		stmts = append(stmts, s.stmt("join", joinSQL, readWoken(&out.Queues, &out.Rest), b.joiners, b.mark))
+	stmts := s.join(&b.joiners, b.mark, readWoken(&out.Queues, &out.Rest))
+	if len(b.nodes) > 0 {
+		stmts = append(stmts, s.stmt("settle edges", settleEdgesSQL, readQueues(&out.Queues), b.nodes, b.mark))
 	}
 	if len(b.keys) > 0 {
 		var p Promotion

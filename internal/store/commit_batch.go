@@ -15,12 +15,13 @@ import (
 type Needs uint16
 
 // NeedsMost is the number of values that Needs can have.
-const NeedsMost = 1 << 14
+const NeedsMost = 1 << 15
 
 // Needs returns the statements that the entry needs. Two entries with the same needs differ in
 // their rows only: if Postgres commits one, the other cannot lack a right or a table.
 func (e *Entry) Needs() (n Needs) {
-	kind, signals := e.Commit.Kind, e.Commit.Kind == step.Next || e.Commit.Kind == step.Children
+	kind := e.Commit.Kind
+	signals := kind == step.Next || kind == step.Children || kind == step.Rejoin
 	dedup := func(s step.Signal) bool { return s.DedupKey != "" }
 	for i, needed := range [...]bool{
 		e.Keep, e.plainEnd(), kind == step.Await, kind == step.Done, kind.Terminal() && e.Claim.Parent != 0,
@@ -30,7 +31,8 @@ func (e *Entry) Needs() (n Needs) {
 		e.Commit.Unless != nil,
 		e.Record != nil,
 		e.drops(),
-		e.policed(),
+		e.policed() || kind == step.Rejoin || e.streamed(), // a park, or an end: the bit of its kind tells
+		e.graphic(),
 	} {
 		if needed {
 			n |= 1 << i
@@ -73,7 +75,12 @@ type batch struct {
 	undecided    undecided
 	dropped      []int64  // instances whose rows go with their Done
 	policies     policies // of the joins that have one
-	joiners      []int64  // terminal children
+	rejoins      rejoins  // the policies of Rejoins
+	joiners      joiners  // terminal children
+	nodes        []int64  // those of joiners that are nodes of graphs
+	graph        *graph   // of an entry that makes one, which is alone in its batch
+	growth       *growth  // of an entry that adds to one, which is alone in its batch
+	streams      streams
 	keys         []string // partition keys that these outcomes free
 	holders      []int64  // the instance whose claim held each of keys
 	spawn        specs    // children, up to messageBytes
@@ -135,6 +142,9 @@ func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(a.Claim.ID, b.Claim.ID) })
 	b := &batch{worker: worker, mark: mark, slow: slow, entries: entries}
+	if len(entries) == 1 && entries[0].Commit.Add != nil && entries[0].Claim.Parent != 0 {
+		b.slow, b.growth = true, &growth{Additions: entries[0].Commit.Add, claim: entries[0].Claim} // growLockSQL locks all
+	}
 	n := len(entries)
 	for i := range entries {
 		if entries[i].Keep || entries[i].plainEnd() {
@@ -146,7 +156,9 @@ func newBatch(worker, mark string, entries []Entry, slow bool) *batch {
 	}
 	slices.Sort(b.parents)
 	b.parents = slices.Compact(b.parents)
-	b.spawn.chain()
+	if b.graph == nil { // a node that waits must not be in front of others of its partition key
+		b.spawn.chain()
+	}
 	return b
 }
 
@@ -223,8 +235,12 @@ func (b *batch) addAny(n int, e *Entry) {
 			}
 		}
 	case step.Children:
+		b.streams.add(c, o.Join)
 		count := int32(len(o.Spawn)) //nolint:gosec // bounded by the limits
 		set(&b.children, n, i, &count)
+		if o.Graph != nil {
+			b.graph = newGraph(o)
+		}
 		b.addChildren(c, o.Spawn)
 		b.consume(c)
 		if e.policed() {
@@ -233,12 +249,22 @@ func (b *batch) addAny(n int, e *Entry) {
 				b.parked = append(b.parked, c.ID)
 			}
 		}
+	case step.Rejoin:
+		b.consume(c)
+		b.rejoins.add(c, o.Join)
+		if len(o.Join.Names) > 0 {
+			b.parked = append(b.parked, c.ID)
+		}
 	case step.Next:
 		b.consume(c)
 	case step.Retry, step.Again, step.Done, step.Stop:
 	}
 	if e.Commit.Kind.Terminal() && c.Parent != 0 {
-		b.joiners, b.parents = append(b.joiners, c.ID), append(b.parents, c.Parent)
+		b.joiners.add(c.ID, e.streamed())
+		b.parents = append(b.parents, c.Parent)
+		if c.Node != "" {
+			b.nodes = append(b.nodes, c.ID)
+		}
 		if !b.slow {
 			set(&b.parent, n, i, &c.Parent)
 		}
@@ -278,6 +304,11 @@ func (out *Committed) Runnable(entries []Entry) {
 		e := &entries[i]
 		if !out.Applied[e.Claim.ID] {
 			continue
+		}
+		if a := e.Commit.Add; a != nil {
+			for j := range a.Specs {
+				note(a.Specs[j].Queue, a.Specs[j].Delay, a.Specs[j].At)
+			}
 		}
 		switch o := e.Commit; {
 		case o.Kind == step.Next && !e.Keep, o.Kind == step.Retry, o.Kind == step.Again:

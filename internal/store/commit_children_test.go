@@ -219,7 +219,7 @@ func TestHeld(t *testing.T) {
 	require.Empty(t, held)
 }
 
-// A parent that was deleted delays nobody: its child does not wait for it in the slow lane.
+// A parent that was deleted delays nobody: whatever ends its child ends it, and at once.
 func TestChildOfAParentThatIsGone(t *testing.T) {
 	b := newBench(t)
 	parent := b.joiner(1)
@@ -230,13 +230,18 @@ func TestChildOfAParentThatIsGone(t *testing.T) {
 	mark := newMark()
 	got, err := b.Commit(t.Context(), me, mark, []store.Entry{entry}, 0)
 	require.NoError(t, err)
+	require.True(t, got.Applied[c.ID])
 	verdict, err := b.Resolve(t.Context(), me, eachOf([]store.Entry{entry}, mark), []store.Entry{entry}, 0)
 	require.NoError(t, err)
-	if !got.Applied[c.ID] {
-		require.Equal(t, store.Current, verdict[c.ID], "left out is neither applied nor stale")
-		b.commit(newMark(), true, entry)
-	}
+	require.Equal(t, store.Mine, verdict[c.ID])
 	require.Equal(t, "done", b.status(c.ID))
+
+	late := b.kidOf(parent).ID
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL, deadline = now() WHERE id = $1`, late)
+	crashed := b.kidOf(parent).ID
+	require.Equal(t, 1, b.reapOver())
+	require.Equal(t, "failed", b.status(crashed))
+	require.Equal(t, []int64{late}, b.sweepOverdue().Failed)
 }
 
 // children_pending never falls below the number of children left, whichever of two transactions

@@ -13,10 +13,11 @@ import (
 // policySQL notes what wakes parents before all of their children have ended. It follows the update
 // that parked them, in its transaction, so that commits without such parents are what they were.
 //
-// The policy counts while join_round = round. So a later round without a policy, also one of a
-// process that knows nothing of policies, ends this one by moving round. awaits and await_deadline
-// are those of an Await: whatever delivers signals or looks for timeouts wakes such a parent, too,
-// and recheckSQL looks for signals that were there before.
+// The policy counts while join_round >= round: join_round is the visit at which the children join,
+// round that at which they first did, and both are one here. So a later round without a policy,
+// also one of a process that knows nothing of policies, ends this one by moving round. awaits and
+// await_deadline are those of an Await: whatever delivers signals or looks for timeouts wakes such
+// a parent, too, and recheckSQL looks for signals that were there before.
 //
 // $1 ids $2 mark $3 $4 $5 how many that are done, that failed, that have ended, wake it; NULL: none
 // $6 timeout, µs $7 time $8, $9 slice of $10 names $11 whether the rest is cancelled then
@@ -27,7 +28,68 @@ const policySQL = `UPDATE {s}.gen_durable g SET join_round = g.round, join_size 
     WHEN u.us IS NOT NULL THEN (SELECT clock_timestamp()) + u.us * interval '1 microsecond' END
 FROM (SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS done, unnest($4::int[]) AS failed, unnest($5::int[]) AS ended,
   unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi, unnest($11::boolean[]) AS cancels) u
-WHERE g.id = u.id AND g.commit_id = $2::uuid`
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
+WHERE g.ctid = l.tid`
+
+// rejoinSQL lets parents that this batch has parked by a Rejoin wait for the children of their
+// newest round that are left, under a policy of its own. It counts the children anew, since nobody
+// counts those that end while their parent runs. It is a statement of its own after the park, under
+// the row lock of the park: whoever ends a child locks its parent first, so each such commit is
+// either in this snapshot, or will find the row as it is left here. Children that this very batch
+// has ended are taken as left: joinSQL, which follows, counts them.
+//
+// The numbers of the policy count the ends that the step has not seen, so that an end between its
+// look at the children and this statement is not slept through. A step that has not looked has seen
+// what its parent had counted when it woke. A child that an operator has retried is not counted
+// again, and is neither left nor an end that the step has not seen.
+//
+// The counts are of the whole round, as they are at its first join, so that joinSQL and recountSQL
+// need not know of a Rejoin; the thresholds are those counts and what the policy adds. A Rejoin
+// whose condition is true wakes the parent at once.
+//
+// A rest that is due stays due, though the parent waits for the round again: the round becomes
+// negative in losers, and so differs from the round that the row waits for. See dueRestSQL.
+//
+// Where the Rejoin goes on with a stream, what counts is the ends that no visit was shown: see
+// streamSQL.
+//
+// $1 to $11 as policySQL $12 rounds $13 $14 how many that are done, that failed, the step has seen
+// (NULL: it has not looked) $15 how many ends a portion of the stream has at most (NULL: it is
+// none).
+const rejoinSQL = `UPDATE {s}.gen_durable g SET join_round = g.visit, join_size = u.size, join_done = u.ok, join_failed = u.bad,
+  children_pending = u.size - u.ok - u.bad, wake_done = u.ok + u.done - ` + freshDone + `, wake_failed = u.bad + u.failed - ` + freshFailed + `,
+  wake_ended = u.ok + u.bad + u.ended - ` + freshEnded + `, stream_most = u.stream,
+  awaits = ($10::text[])[u.lo:u.hi],
+  losers = CASE WHEN u.cancels AND NOT coalesce(g.round = ANY(g.losers) OR -g.round = ANY(g.losers), false) THEN array_append(g.losers, g.round)
+    ELSE array_replace(g.losers, g.round, -g.round) END,
+  status = CASE WHEN ` + rejoinWakes + ` THEN 'runnable' ELSE g.status END,
+  eligible_at = CASE WHEN ` + rejoinWakes + ` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
+  await_deadline = CASE WHEN ` + rejoinWakes + ` THEN NULL WHEN u.at IS NOT NULL THEN u.at
+    WHEN u.us IS NOT NULL THEN (SELECT clock_timestamp()) + u.us * interval '1 microsecond' END
+FROM (SELECT t.*, c.* FROM (
+  SELECT unnest($1::bigint[]) AS id, unnest($3::int[]) AS done, unnest($4::int[]) AS failed, unnest($5::int[]) AS ended,
+    unnest($6::bigint[]) AS us, unnest($7::timestamptz[]) AS at, unnest($8::int[]) AS lo, unnest($9::int[]) AS hi, unnest($11::boolean[]) AS cancels,
+    unnest($12::bigint[]) AS round, unnest($13::int[]) AS seen_done, unnest($14::int[]) AS seen_failed,
+    unnest($15::int[]) AS stream) t
+  CROSS JOIN LATERAL (SELECT count(*)::int AS size, count(*) FILTER (WHERE k.joined <> $2::uuid AND k.status = 'done')::int AS ok,
+      count(*) FILTER (WHERE k.joined <> $2::uuid AND k.status <> 'done')::int AS bad,
+      count(*) FILTER (WHERE k.joined <> $2::uuid AND k.status = 'failed')::int AS worse,
+      count(*) FILTER (WHERE k.joined <> $2::uuid AND k.stream_visit IS NULL)::int AS unshown
+    FROM {s}.gen_durable k WHERE k.parent_id = t.id AND k.parent_round = t.round) c OFFSET 0) u
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.id AND x.commit_id = $2::uuid OFFSET 0) l
+WHERE g.ctid = l.tid
+RETURNING g.queue, g.status = 'runnable'`
+
+// These are the ends that the step of a Rejoin has not seen, and the condition that the Rejoin has
+// nothing to wait for.
+const (
+	freshDone   = `greatest(u.ok - coalesce(u.seen_done, g.join_done, 0), 0)`
+	freshFailed = `greatest(u.worse - coalesce(u.seen_failed, g.join_failed, 0), 0)`
+	freshEnded  = `CASE WHEN u.stream IS NULL THEN ` + freshDone + ` + ` + freshFailed + ` ELSE u.unshown END`
+	rejoinWakes = `(u.size = u.ok + u.bad OR coalesce(
+      ` + freshDone + ` >= u.done OR ` + freshDone + ` + u.size - u.ok - u.bad < u.done
+      OR ` + freshFailed + ` >= u.failed OR ` + freshEnded + ` >= u.ended, false))`
+)
 
 // joinWakes is the condition that the ends of d wake the parent x: all children are in; or the
 // policy's number of them is done, or never will be; or enough of them have failed, or ended.
@@ -36,7 +98,7 @@ WHERE g.id = u.id AND g.commit_id = $2::uuid`
 // Then the counts do not add up, and the policy decides nothing here until Recount has counted the
 // children.
 const joinWakes = `(x.children_pending <= d.n
-      OR coalesce(x.join_round = x.round AND x.join_size - x.children_pending = x.join_done + x.join_failed AND (
+      OR coalesce(x.join_round >= x.round AND x.join_size - x.children_pending = x.join_done + x.join_failed AND (
         x.join_done + d.ok >= x.wake_done OR x.join_done + d.ok + x.children_pending - d.n < x.wake_done
         OR x.join_failed + d.n - d.ok >= x.wake_failed OR x.join_size - x.children_pending + d.n >= x.wake_ended), false))`
 
@@ -49,6 +111,26 @@ type policies struct {
 	lo, hi              []*int32
 	names               []string
 	cancels             []bool
+}
+
+// rejoins holds the policies of parents that join the rest of a round again.
+type rejoins struct {
+	policies
+
+	rounds               []int64
+	seenDone, seenFailed []*int32
+	streams              []*int32
+}
+
+func (r *rejoins) add(c *step.Claim, j *step.Join) {
+	r.policies.add(c, j)
+	r.rounds = append(r.rounds, c.Round)
+	var done, failed *int32
+	if j.Seen != nil {
+		done, failed = new(int32(j.Seen.Done)), new(int32(j.Seen.Failed)) //nolint:gosec // bounded by the limits
+	}
+	r.seenDone, r.seenFailed = append(r.seenDone, done), append(r.seenFailed, failed)
+	r.streams = append(r.streams, positive(j.Stream))
 }
 
 // policed reports whether the outcome parks its instance under a policy.
@@ -84,9 +166,11 @@ func positive(n int) *int32 {
 
 // uncountedSQL locks parked parents that another release may have left asleep. That release has
 // ended a child without counting it for the policy, or delivered a signal that it did not know to
-// wake the parent. $1 behind this id $2 most rows
+// wake the parent. It reads the index of joins only while a worker of such a release is live, or
+// with $3: see Recount. $1 behind this id $2 most rows $3 whether it looks anyway
 const uncountedSQL = `SELECT x.id, x.round FROM {s}.gen_durable x
-WHERE x.join_round IS NOT NULL AND x.status = 'awaiting_children' AND x.id > $1 AND x.join_round = x.round
+WHERE ($3::boolean OR EXISTS (SELECT FROM {s}.workers w WHERE NOT w.graphs AND w.expires_at > (SELECT clock_timestamp())))
+  AND x.join_round IS NOT NULL AND x.status = 'awaiting_children' AND x.id > $1 AND x.join_round >= x.round
   AND (x.join_size - x.children_pending <> x.join_done + x.join_failed
     OR (SELECT true FROM {s}.signals s WHERE s.target_id = x.id AND s.name = ANY(x.awaits) AND s.consumed_at IS NULL LIMIT 1))
 ORDER BY x.id LIMIT $2 FOR NO KEY UPDATE OF x SKIP LOCKED`
@@ -120,7 +204,14 @@ type Recounted struct {
 
 // Recount looks at up to limit parked parents behind an id that a process of the release before may
 // have left asleep: see uncountedSQL. It passes by those that somebody has locked.
-func (s *Store) Recount(ctx context.Context, after int64, limit int) (out Recounted, err error) {
+//
+// A look costs the buffers of all parents that wait under a policy, and of their inboxes. So it
+// looks only while a worker of such a release is live, which its heartbeats tell, or with always.
+// Without always it misses what a process of that release does that is no worker, or was taken for
+// gone and goes on, and what a worker did right before its end. So the caller looks with always now
+// and then. Until then the parent sleeps, and nobody has woken or counted anything wrongly: counts
+// that do not add up decide nothing.
+func (s *Store) Recount(ctx context.Context, after int64, limit int, always bool) (out Recounted, err error) {
 	err = s.interactive(ctx, fastLock, func(send send) error {
 		out = Recounted{}
 		var ids, rounds []int64
@@ -131,26 +222,31 @@ func (s *Store) Recount(ctx context.Context, after int64, limit int) (out Recoun
 				return nil
 			})
 			return err
-		}, after, limit)); err != nil || len(ids) == 0 {
+		}, after, limit, always)); err != nil || len(ids) == 0 {
 			return err
 		}
 		if len(ids) == limit {
 			out.Last = ids[len(ids)-1]
 		}
-		return send(s.stmt("recount", recountSQL, func(rows pgx.Rows) error {
-			var queue string
-			var woken bool
-			_, err := pgx.ForEachRow(rows, []any{&queue, &woken}, func() error {
-				if woken {
-					out.Queues = append(out.Queues, queue)
-				}
-				return nil
-			})
-			return err
-		}, ids, rounds))
+		return send(s.stmt("recount", recountSQL, readIfWoken(&out.Queues), ids, rounds))
 	})
 	if err != nil {
 		return Recounted{}, fmt.Errorf("count the children of parents that may have been left asleep: %w", err)
 	}
 	return out, nil
+}
+
+// readIfWoken reads rows of a queue and whether an instance of it was woken.
+func readIfWoken(into *[]string) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		var queue string
+		var woken bool
+		_, err := pgx.ForEachRow(rows, []any{&queue, &woken}, func() error {
+			if woken {
+				*into = append(*into, queue)
+			}
+			return nil
+		})
+		return err
+	}
 }

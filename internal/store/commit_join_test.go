@@ -209,7 +209,7 @@ func (b bench) endBefore(kid *step.Claim, done bool) {
 func TestReleaseBeforeEndsChildren(t *testing.T) {
 	b := newBench(t)
 	recount := func() store.Recounted {
-		got, err := b.Recount(t.Context(), 0, 10)
+		got, err := b.Recount(t.Context(), 0, 10, true)
 		require.NoError(t, err)
 		return got
 	}
@@ -280,6 +280,30 @@ func TestPollPassesByATimeoutThatIsLeft(t *testing.T) {
 	require.Greater(t, poll().Deadline, 50*time.Minute)
 }
 
+// Without always it looks only while a worker of a release before is live.
+func TestRecountWhileAnOlderWorkerLives(t *testing.T) {
+	b := newBench(t)
+	recount := func(always bool) []string {
+		got, err := b.Recount(t.Context(), 0, 10, always)
+		require.NoError(t, err)
+		return got.Queues
+	}
+	older := func(lives bool) {
+		_, kids := b.policedParent(3, &step.Join{Ended: 1})
+		b.endBefore(kids[0], true)
+		b.exec(`DELETE FROM gendurable.workers`)
+		b.exec(`INSERT INTO gendurable.workers (id, host, pid, version, queues, machines, graphs, expires_at) VALUES
+			(gen_random_uuid(), 'new', 41, '', '{}', '{}', true, now() + interval '1 minute'),
+			(gen_random_uuid(), 'old', 42, '', '{}', '{}', false, now() + CASE WHEN $1 THEN interval '1 minute' ELSE '-1 s' END)`, lives)
+	}
+	older(true)
+	require.Equal(t, []string{"default"}, recount(false))
+	older(false)
+	require.Empty(t, recount(false))
+	require.Equal(t, []string{"default"}, recount(true))
+	b.exec(`DELETE FROM gendurable.workers`)
+}
+
 // A stranger's parent is passed by, and those behind it are not.
 func TestRecountWaitsForNobody(t *testing.T) {
 	b := newBench(t)
@@ -293,7 +317,7 @@ func TestRecountWaitsForNobody(t *testing.T) {
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`, parents[1])
 	var after int64
 	for _, want := range []string{"runnable", "runnable"} {
-		got, err := b.Recount(t.Context(), after, 1)
+		got, err := b.Recount(t.Context(), after, 1, true)
 		require.NoError(t, err)
 		require.Equal(t, []string{"default"}, got.Queues)
 		after = got.Last
@@ -301,7 +325,7 @@ func TestRecountWaitsForNobody(t *testing.T) {
 	}
 	require.Equal(t, parents[2], after)
 	require.NoError(t, stranger.Rollback(t.Context()))
-	got, err := b.Recount(t.Context(), 0, 10)
+	got, err := b.Recount(t.Context(), 0, 10, true)
 	require.NoError(t, err)
 	require.Equal(t, store.Recounted{Queues: []string{"default"}}, got)
 }

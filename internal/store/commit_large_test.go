@@ -40,9 +40,9 @@ func TestChildrenOfManyBytes(t *testing.T) {
 				want = append(want, uuid.UUID(specs[i].UID).String())
 			}
 		}
-		meet := withKeys(kids(2), "", "x")
+		meet := kids(2)
 		if keyed {
-			meet[0].Key = "x"
+			meet[0].Key, meet[1].Key = "x", "x"
 		}
 		meet[0].State, meet[1].State = specs[0].State, specs[0].State
 		_, err := wired.Commit(t.Context(), me, newMark(), []store.Entry{spawnOf(b.executing(nil), meet)}, 0)

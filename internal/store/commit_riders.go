@@ -88,8 +88,8 @@ const dropInstancesSQL = `DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(
 // timeout. $1 terminal children $2 mark
 const joinSQL = `WITH woken AS (
   UPDATE {s}.gen_durable p SET children_pending = p.children_pending - d.n,
-    join_done = CASE WHEN p.join_round = p.round THEN p.join_done + d.ok ELSE p.join_done END,
-    join_failed = CASE WHEN p.join_round = p.round THEN p.join_failed + d.n - d.ok ELSE p.join_failed END,
+    join_done = CASE WHEN p.join_round >= p.round THEN p.join_done + d.ok ELSE p.join_done END,
+    join_failed = CASE WHEN p.join_round >= p.round THEN p.join_failed + d.n - d.ok ELSE p.join_failed END,
     status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
     eligible_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.eligible_at END,
     updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,

@@ -16,7 +16,7 @@ import (
 //
 // $1 parents $2 mark $3 children that were not inserted, per parent $4 what to record
 const droppedSQL = `UPDATE {s}.gen_durable g SET children_pending = g.children_pending - u.n, dropped = u.dropped::jsonb,
-  join_size = CASE WHEN g.join_round = g.round THEN g.join_size - u.n ELSE g.join_size END,
+  join_size = CASE WHEN g.join_round = abs(g.round) THEN g.join_size - u.n ELSE g.join_size END,
   status = CASE WHEN ` + tooFew + ` THEN 'runnable' ELSE g.status END,
   eligible_at = CASE WHEN ` + tooFew + ` THEN (SELECT clock_timestamp()) ELSE g.eligible_at END,
   await_deadline = CASE WHEN ` + tooFew + ` THEN NULL ELSE g.await_deadline END
@@ -83,17 +83,29 @@ func (c *specs) addChildren(p part) {
 // inParts reports whether a batch takes more than one round trip. The store knows only after the
 // insertion which children with correlation keys were dropped, and in whose favour. And it sends
 // more children than one message holds in several messages, each after the answer to the one
-// before.
-func (b *batch) inParts() bool { return len(b.kids) > 0 || len(b.later) > 0 }
+// before. The edges of a graph lead between rows whose ids only their insertion tells. And what is
+// added to a graph depends on how that is.
+func (b *batch) inParts() bool {
+	return len(b.kids) > 0 || len(b.later) > 0 || b.graph != nil || b.growth != nil
+}
 
 // commitInParts sends a batch that takes several round trips, up to its COMMIT.
 func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
+	if b.growth != nil {
+		return s.commitGrowing(send, b, out)
+	}
 	fresh, held := map[uuid.UUID]int64{}, map[string]occupant{}
 	var note func(pgx.Rows) error
-	if len(b.kids) > 0 {
+	if len(b.kids) > 0 || b.graph != nil {
 		note = readFresh(fresh)
 	}
 	spawn := func(c *specs) entpgx.Stmt { return s.spawn(c, b.mark, note) }
+	if b.graph != nil {
+		if err := s.refuseOlder(send); err != nil {
+			return err
+		}
+		spawn = func(c *specs) entpgx.Stmt { return s.spawnNodes(c, b.mark, b.graph, note) }
+	}
 	stmts := append(s.outcomes(b, out), spawn(&b.spawn))
 	for _, p := range b.later {
 		if err := send(stmts...); err != nil {
@@ -101,7 +113,9 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 		}
 		var more specs
 		more.addChildren(p)
-		more.chain()
+		if b.graph == nil {
+			more.chain()
+		}
 		stmts = []entpgx.Stmt{spawn(&more)}
 	}
 	if len(b.kids) > 0 {
@@ -114,6 +128,12 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 			return err
 		}
 		stmts = nil
+	}
+	if b.graph != nil {
+		if err := send(stmts...); err != nil {
+			return err
+		}
+		stmts = s.edges(b.graph, fresh)
 	}
 	stmts = append(stmts, s.settle(b, out)...)
 	if len(b.kids) > 0 && s.keeping.Load() {
@@ -135,13 +155,16 @@ func (s *Store) commitInParts(send send, b *batch, out *Committed) error {
 	return send(stmts...)
 }
 
-// spawn returns the statement that inserts children.
+// spawn returns the statement that inserts children. Only those with keys are noted.
 func (s *Store) spawn(c *specs, mark string, note func(pgx.Rows) error) entpgx.Stmt {
+	if !c.keyed {
+		note = nil
+	}
 	if s.lineUp(c); len(c.gates) > 0 {
-		text, args := c.retain(spawnLinedSQL, spawnLinedRetainedSQL, append(c.args(mark), c.gates)...)
+		text, args := spawnLinedForms.of(c, append(c.args(mark), c.gates)...)
 		return s.stmt("spawn lined", text, note, args...)
 	}
-	text, args := c.retain(spawnSQL, spawnRetainedSQL, c.args(mark)...)
+	text, args := spawnForms.of(c, c.args(mark)...)
 	return s.stmt("spawn", text, note, args...)
 }
 

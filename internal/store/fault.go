@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/puddle/v2"
 
 	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
 )
 
 // Fault classifies an error of Postgres, or of the connection, by what the sender of the statement
@@ -59,6 +60,9 @@ func Classify(err error) Fault {
 	var unsendable pgx.ErrPreprocessingBatch
 	if errors.Is(err, entpgx.ErrTooLarge) || errors.As(err, &unsendable) && !lostConnection(err) {
 		return FaultData // an argument that cannot be encoded was not sent, and never will be
+	}
+	if _, ok := errors.AsType[*step.AddError](err); ok || errors.Is(err, step.ErrOlder) {
+		return FaultData // the entry waits, not those beside it
 	}
 	if _, ok := errors.AsType[pgx.ScanArgError](err); ok {
 		return FaultData // a value that no Go type here can hold, such as a time that is infinite

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -27,9 +28,10 @@ func TestRowsOfWhoIsCutOffAreFreed(t *testing.T) {
 		require.NoError(t, err)
 		return n
 	}
-	silent := func(c *pgx.Conn) {
+	silent := func(c *pgx.Conn, in string) { // a connection that has sent nothing yet is silent, too
 		require.Eventually(t, func() bool {
-			return b.number(`SELECT count(*) FROM pg_stat_activity WHERE pid = `+number(int64(c.PgConn().PID()))+` AND wait_event = 'ClientRead'`) == 1
+			return b.number(`SELECT count(*) FROM pg_stat_activity WHERE pid = `+number(int64(c.PgConn().PID()))+` AND wait_event = 'ClientRead'
+				AND state = 'active' AND starts_with(query, '`+in+`')`) == 1
 		}, patient, 5*time.Millisecond)
 	}
 	cutOff := func(last string) (*pgx.Conn, int64) {
@@ -42,7 +44,7 @@ func TestRowsOfWhoIsCutOffAreFreed(t *testing.T) {
 		}
 		p.SendFlushRequest()
 		require.NoError(t, p.Flush())
-		silent(c)
+		silent(c, cmp.Or(last, `SELECT id FROM`))
 		return c, id
 	}
 	alive := func(c *pgx.Conn) bool {
@@ -66,7 +68,7 @@ func TestRowsOfWhoIsCutOffAreFreed(t *testing.T) {
 		_, err := tx.CopyFrom(t.Context(), pgx.Identifier{"hosts"}, []string{"id"}, pgx.CopyFromFunc(func() ([]any, error) { return <-more, nil }))
 		copied <- err
 	}()
-	silent(copying)
+	silent(copying, `copy`)
 	elsewhere, _ := cutOff(`SELECT 1`)
 
 	gone, id := cutOff("")

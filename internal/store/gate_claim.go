@@ -81,7 +81,7 @@ level(p, at, id)`,
 	`SELECT tid, id, partition_key, act, row_number()`, `SELECT tid, id, partition_key, act, gate, row_number()`,
 	`SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at,`, `SELECT w.tid, w.id, w.partition_key, w.priority, w.eligible_at, w.gate,`,
 	`p.head = w.id THEN 0`, `p.head = w.id THEN CASE WHEN w.gate IS NULL THEN 0 ELSE 5 END`,
-	`SELECT tid, id, NULL, 3, 1 FROM held`, `SELECT tid, id, NULL, 3, NULL, 1 FROM held`,
+	`SELECT tid, id, NULL, 3, 1, priority`, `SELECT tid, id, NULL, 3, NULL, 1, priority`,
 	`WHEN 4 THEN 1 ELSE 0 END,`, `WHEN 4 THEN 1 WHEN 5 THEN 3 ELSE 0 END, gate = CASE t.act WHEN 5 THEN t.gate END, place = NULL,
     seat = CASE WHEN t.act = 0 THEN (SELECT seats FROM allow)[(SELECT had FROM allow) + t.n] END,`,
 	`t.n <= $5) AND (t.act < 4 OR $10::bool)`, `t.n <= (SELECT want FROM allow)) AND (t.act <> 4 OR $10::bool)`,
@@ -162,7 +162,7 @@ func (s *Store) lineApart(ctx context.Context, conn *pgx.Conn, p *ClaimParams, o
 	some := *p
 	some.Limit = max(1, p.Limit-len(out.Claims))
 	pass := append([]int64{}, p.pass...)
-	err := s.db.PipelineOn(ctx, conn, s.enclose(fastLock, s.atGates(&ClaimParams{Queue: p.Queue, off: true}, &Claimed{},
+	err := s.pipelineOn(ctx, conn, s.enclose(fastLock, s.atGates(&ClaimParams{Queue: p.Queue, off: true}, &Claimed{},
 		s.stmt("line window", lineWindowSQL, readIDs(&window), p.Queue, some.Limit, p.Lines.After, p.Lines.Used, some.Limit+visitMost, pass)))...)
 	if err != nil {
 		return err

@@ -154,11 +154,10 @@ var (
 	spawnLinedSQL        = withGates(spawnSQL, "$21")
 
 	insertUnlessLinedRetainedSQL = retaining(insertUnlessLinedSQL, 18)
-	spawnLinedRetainedSQL        = retaining(spawnLinedSQL, 22)
 )
 
 func withGates(insert, gates string) string {
-	return strings.NewReplacer("eligible_at, pick_lane,", "eligible_at, pick_lane, gate,", "r.lane,", "r.lane, r.gate,",
-		"pick_lane = 0, gate = NULL,", "pick_lane = r.lane, gate = r.gate,",
+	return strings.NewReplacer("eligible_at, pick_lane,", "eligible_at, pick_lane, gate,", laneText+",", laneText+", r.gate,",
+		"pick_lane = 0, gate = NULL,", "pick_lane = "+laneText+", gate = r.gate,",
 		"unnest($16::bigint[]) AS life", "unnest($16::bigint[]) AS life, unnest("+gates+"::text[]) AS gate").Replace(insert)
 }

@@ -47,13 +47,17 @@ func debtOf(n, per string) string {
 //     does not know its machine, as for claimSQL; 6 to go in front, where a claim decides anew:
 //     one whose gate is another by now, since an operator has changed them, or since who inserted
 //     it did not know better, and one that is no longer the head of its partition key; 7 at a gate
-//     for whole runs, to go in line at the gate of its step, with its place.
+//     for whole runs, to go in line at the gate of its step, with its place. What most later parts
+//     ask for stands in the first columns: Postgres takes a stored row apart from its front.
+//   - facts: whether there are rows that are not to be claimed, and keys that have to heed more
+//     than their places. If neither, the parts that are about them do not look at the rows.
 //   - paid: of the keys that have to heed more than their places, the rows in order; of all keys if
 //     some row is not to be claimed, since that one takes no turn.
 //   - sums: of those, the ones whose costs the tokens of their key cover. One that costs more than
 //     the burst begins when nothing is owed, and is paid off.
 //   - picked: of these, what the totals of the gates leave, and all rows of the other keys, which
-//     need no sums; in the order of turns, what is wanted.
+//     need no sums; in the order of turns, what is wanted. Those with a partition key are updated
+//     in key order, against deadlocks on the busy index (T85); the others need no order.
 //   - turn: where the next claim goes on. Behind the last row that was picked, within its key's
 //     turn: what comes after it may have been met, and has had nothing, as where a total was used
 //     up. If nothing was picked and all keys were met, or nothing was wanted, where this claim
@@ -144,40 +148,36 @@ key AS MATERIALIZED (
   LEFT JOIN LATERAL (SELECT <locked debt> AS debt OFFSET 0) d ON w.rate IS NOT NULL
   WHERE w.free > 0 AND (w.rate IS NULL OR b.at IS NOT NULL OR NOT EXISTS (SELECT FROM {s}.gate_keys e WHERE e.key = w.k))),
 line AS MATERIALIZED (
-  SELECT k.n, k.k, k.name, k.run, CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, k.rate, k.rate_per, k.burst, k.total_free,
-    k.total_rate, k.total_per, k.total_burst, k.owes, k.weight, k.used, k.free, k.take, k.debt, k.pace, k.more, x.tid, x.id, x.i, x.partition_key, x.cost, x.then_gate,
-    CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
+  SELECT CASE WHEN x.gate IS DISTINCT FROM k.k THEN 6 WHEN NOT x.known THEN 2
       WHEN x.partition_key IS NOT NULL AND ((SELECT b.id FROM {s}.gen_durable b WHERE b.partition_key = x.partition_key AND b.status = 'executing' LIMIT 1) IS NOT NULL
         OR (SELECT h.id FROM <head> h) IS DISTINCT FROM x.id) THEN 6
-      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act
+      WHEN x.then_gate IS NOT NULL THEN 7 ELSE 0 END AS act, k.more, x.i, k.take, k.free, k.n, k.used, k.weight, x.tid, x.partition_key, k.k, k.run,
+    CASE WHEN k.placed THEN coalesce(k.numbers[x.i], x.i) END::int AS number, x.then_gate, x.id,
+    k.name, k.rate, k.rate_per, k.burst, k.total_free, k.total_rate, k.total_per, k.total_burst, k.owes, k.debt, k.pace, x.cost
   FROM key k CROSS JOIN c CROSS JOIN o CROSS JOIN LATERAL (SELECT z.*, row_number() OVER () AS i FROM (
     SELECT g.ctid AS tid, g.id, g.partition_key, (g.fsm || '/' || g.fsm_version) = ANY($3::text[]) AS known,
       <gate> AS gate, CASE WHEN k.run THEN <step gate> END AS then_gate,
       CASE WHEN g.labels ->> k.cost_label ~ '^[0-9]{1,7}$' THEN least(1000000, greatest(1, (g.labels ->> k.cost_label)::int)) ELSE 1 END AS cost
     FROM {s}.gen_durable g WHERE g.queue = $1 AND <inLine> AND g.gate = k.k AND g.id <> ALL($9::bigint[])
     ORDER BY g.queue, g.gate USING ~<~, g.priority, g.eligible_at, g.id LIMIT k.take FOR NO KEY UPDATE OF g SKIP LOCKED) z) x),
-moves AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others),
+facts AS MATERIALIZED (SELECT EXISTS (SELECT FROM line a WHERE a.act IN (2, 6)) AS others, EXISTS (SELECT FROM key k WHERE k.more) AS more),
 paid AS MATERIALIZED (
   SELECT a.*, row_number() OVER (PARTITION BY a.n ORDER BY a.i) AS j, sum(a.cost) OVER (PARTITION BY a.n ORDER BY a.i) AS spent
-  FROM line a WHERE a.act IN (0, 7) AND (a.more OR (SELECT others FROM moves))),
+  FROM line a WHERE (SELECT f.more OR f.others FROM facts f) AND a.act IN (0, 7) AND (a.more OR (SELECT others FROM facts))),
 sums AS MATERIALIZED (
   SELECT p.*, row_number() OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS of_gate, sum(p.cost) OVER (PARTITION BY p.name ORDER BY p.turn, p.n, p.j) AS gate_spent
   FROM (SELECT p.*, (p.j + p.used + p.weight - 1) / p.weight AS turn FROM paid p) p
   WHERE p.rate IS NULL OR p.debt + p.spent - p.cost + least(p.cost, p.burst) <= p.burst),
 picked AS MATERIALIZED (
-  SELECT * FROM (SELECT s.*, row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth FROM (
-    SELECT x.tid, x.act, x.partition_key, x.then_gate, x.run, x.number, x.n, x.k, x.i AS j, (x.i + x.used + x.weight - 1) / x.weight AS turn, x.used, x.weight,
+  SELECT * FROM (SELECT row_number() OVER (ORDER BY s.turn, s.n, s.j) AS nth, s.* FROM (
+    SELECT x.partition_key, x.act, x.tid, x.number, x.k, x.run, x.then_gate, x.n, x.i AS j, (x.i + x.used + x.weight - 1) / x.weight AS turn, x.used, x.weight,
       NULL::text AS name, NULL::int AS rate, NULL::int AS total_rate, NULL::int AS cost, NULL::float8 AS debt, NULL::float8 AS owes, NULL::float8 AS pace
-    FROM line x WHERE x.act IN (0, 7) AND NOT x.more AND NOT (SELECT others FROM moves)
+    FROM line x WHERE x.act IN (0, 7) AND NOT x.more AND NOT (SELECT others FROM facts)
     UNION ALL
-    SELECT s.tid, s.act, s.partition_key, s.then_gate, s.run, s.number, s.n, s.k, s.j, s.turn, s.used, s.weight, s.name, s.rate, s.total_rate, s.cost, s.debt, s.owes, s.pace
+    SELECT s.partition_key, s.act, s.tid, s.number, s.k, s.run, s.then_gate, s.n, s.j, s.turn, s.used, s.weight, s.name, s.rate, s.total_rate, s.cost, s.debt, s.owes, s.pace
     FROM sums s WHERE (s.total_free IS NULL OR s.of_gate <= s.total_free)
       AND (s.total_rate IS NULL OR s.owes + s.gate_spent - s.cost + least(s.cost, s.total_burst) <= s.total_burst)) s) s
   WHERE s.nth <= (SELECT want FROM c)),
-todo AS MATERIALIZED (
-  SELECT p.tid, p.act, p.partition_key, p.k, p.run, p.then_gate, p.number, p.nth AS seat FROM picked p
-  UNION ALL SELECT a.tid, a.act, NULL, NULL, false, NULL, NULL, NULL FROM line a WHERE a.act IN (2, 6)
-  ORDER BY partition_key),
 moved AS (
   UPDATE {s}.gen_durable g SET
     status = CASE WHEN t.act = 0 THEN 'executing' ELSE g.status END,
@@ -190,25 +190,29 @@ moved AS (
     lease_expires_at = CASE WHEN t.act = 0 THEN (SELECT clock_timestamp()) + $5::bigint * interval '1 microsecond' END,
     claim_token = CASE WHEN t.act = 0 THEN nextval('{s}.gen_durable_token') ELSE g.claim_token END,
     updated_at = CASE WHEN t.act = 0 THEN statement_timestamp() ELSE g.updated_at END
-  FROM todo t WHERE g.ctid = t.tid
+  FROM (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth AS seat FROM picked p WHERE p.partition_key IS NULL
+    UNION ALL
+    SELECT a.tid, a.act, NULL, false, NULL, NULL, NULL FROM line a WHERE a.act IN (2, 6) AND (SELECT others FROM facts)
+    UNION ALL
+    (SELECT p.tid, p.act, p.k, p.run, p.then_gate, p.number, p.nth FROM picked p WHERE p.partition_key IS NOT NULL ORDER BY p.partition_key)) t
+  WHERE g.ctid = t.tid
   RETURNING t.act, g.id, g.awaits IS NOT NULL AS awaits,
     CASE WHEN t.act = 0 AND g.partition_key IS NOT NULL THEN nextval('{s}.gen_durable_token') END AS fencing_token),
 pay AS (
   INSERT INTO {s}.gate_keys AS b (key, debt, at, pace)
-  SELECT p.k, least(1e12, max(p.debt) + sum(p.cost)), (SELECT now FROM c), coalesce(max(p.pace), 1) FROM picked p WHERE p.rate IS NOT NULL GROUP BY p.k
+  SELECT p.k, least(1e12, max(p.debt) + sum(p.cost)), (SELECT now FROM c), coalesce(max(p.pace), 1) FROM picked p WHERE (SELECT more FROM facts) AND p.rate IS NOT NULL GROUP BY p.k
   UNION ALL
-  SELECT p.name, least(1e12, max(p.owes) + sum(p.cost)), (SELECT now FROM c), 1 FROM picked p WHERE p.total_rate IS NOT NULL AND p.k <> p.name GROUP BY p.name
+  SELECT p.name, least(1e12, max(p.owes) + sum(p.cost)), (SELECT now FROM c), 1 FROM picked p WHERE (SELECT more FROM facts) AND p.total_rate IS NOT NULL AND p.k <> p.name GROUP BY p.name
   ORDER BY 1
   ON CONFLICT (key) DO UPDATE SET debt = excluded.debt, at = excluded.at, pace = CASE WHEN b.debt = 0 THEN b.pace ELSE excluded.pace END),
 sum AS MATERIALIZED (
   SELECT count(*) FILTER (WHERE act = 0) AS claimed, count(*) FILTER (WHERE act > 0) AS moved, count(*) FILTER (WHERE act IN (2, 6)) AS left,
     array_agg(id) FILTER (WHERE act = 0) AS ids, array_agg(id) FILTER (WHERE act = 0 AND awaits) AS awaiting,
     array_agg(ARRAY[id, fencing_token]) FILTER (WHERE fencing_token IS NOT NULL) AS fencing FROM moved),
-last AS (SELECT k, j, used, weight FROM picked ORDER BY nth DESC LIMIT 1),
 turn AS (
   SELECT c.want = 0 OR l.k IS NULL AND m.met < c.want AND m.n < $8::int AS stays,
     l.k IS NOT NULL AND (sum.claimed + sum.moved >= c.want OR m.around OR m.n < $8::int) AS ends, l.k, (l.j + l.used) % l.weight AS used, m.last
-  FROM sum CROSS JOIN c CROSS JOIN met m LEFT JOIN last l ON true)
+  FROM sum CROSS JOIN c CROSS JOIN met m LEFT JOIN picked l ON l.nth = sum.claimed + sum.moved - sum.left)
 SELECT length(set_config('gendurable.claimed', (current_setting('gendurable.claimed')::bigint[] || coalesce(sum.ids, '{}'))::text, false) ||
     set_config('gendurable.awaiting', (current_setting('gendurable.awaiting')::bigint[] || coalesce(sum.awaiting, '{}'))::text, false) ||
     set_config('gendurable.fencing', (current_setting('gendurable.fencing')::bigint[] || coalesce(sum.fencing, '{}'))::text, false) ||

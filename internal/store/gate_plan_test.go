@@ -7,7 +7,7 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-var allMeasures = slices.Concat(measures, gateMeasures, keptMeasures)
+var allMeasures = slices.Concat(measures, graphMeasures, gateMeasures, keptMeasures)
 
 // gateMeasures are those of claims at gates. Beside each of them 20,000 instances stand in line at
 // a gate of which all places are taken, in the same queue.

@@ -162,6 +162,7 @@ type GateCount struct {
 	Waiting int           // instances in line, of at most gateCountMost that are counted in all
 	Values  int           // values of the label of which places are taken
 	Lag     time.Duration // for how long the oldest of those in line that were counted has been due
+	Until   time.Time     // when the gate opens for all its keys; zero: it is not closed for a time
 }
 
 // gateCountMost bounds how many rows in line are counted.
@@ -181,8 +182,9 @@ w AS MATERIALIZED (
   SELECT split_part(l.gate, '/', 1) AS name, count(*)::int AS waiting, min(l.eligible_at) AS oldest
   FROM (SELECT g.gate, g.eligible_at FROM {s}.gen_durable g WHERE ` + inLine + ` ` + lineOrder + ` LIMIT $1) l GROUP BY 1)
 SELECT ` + gateColumns + `, coalesce(p.taken, 0), coalesce(w.waiting, 0), coalesce(p.kinds, 0),
-  coalesce(greatest(extract(epoch FROM clock_timestamp() - w.oldest) * 1000000, 0), 0)::bigint
-FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name ORDER BY r.name COLLATE "C"`
+  coalesce(greatest(extract(epoch FROM clock_timestamp() - w.oldest) * 1000000, 0), 0)::bigint,
+  CASE WHEN k.closed_until > clock_timestamp() THEN k.closed_until END
+FROM {s}.gates r LEFT JOIN p ON p.name = r.name LEFT JOIN w ON w.name = r.name LEFT JOIN {s}.gate_keys k ON k.key = r.name ORDER BY r.name COLLATE "C"`
 
 // Gates lists the gates by name.
 func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
@@ -191,10 +193,11 @@ func (s *Store) Gates(ctx context.Context) (gates []GateCount, err error) {
 			var row gateRow
 			var g GateCount
 			var lag int64
-			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values, &lag)...); err != nil {
+			var until *time.Time
+			if err := rows.Scan(append(row.into(), &g.Taken, &g.Waiting, &g.Values, &lag, &until)...); err != nil {
 				return err
 			}
-			g.Gate, g.Lag = row.gate(), duration(lag)
+			g.Gate, g.Lag, g.Until = row.gate(), duration(lag), value(until)
 			gates = append(gates, g)
 		}
 		return rows.Err()

@@ -73,7 +73,7 @@ var (
 	doneRecordedSQL = recorded(doneSQL, "$7", "$8", "$9", "'done'", "NULL::text", "NULL::text", "NULL::text")
 
 	commitRecordedSQL = recorded(commitSQL, "$20", "$21", "$22", "u.kind",
-		"CASE WHEN u.kind IN ('next', 'await', 'children') THEN g.step END", "u.failure", "u.err")
+		"CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN g.step END", "u.failure", "u.err")
 )
 
 // trail holds the columns that a part of a batch sends for the history. They may be shorter than
@@ -186,17 +186,17 @@ SELECT `+names+` FROM h`, 1)
 // one that records.
 func recordReaped(text string) string {
 	return sweptRecorded(text,
-		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL",
-		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL AS child",
-		"id, queue, partition_key, worker, token, over, child",
+		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0",
+		"RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL AS child, g.node IS NOT NULL AS node,\n  g.parent_round < 0 AS streamed",
+		"id, queue, partition_key, worker, token, over, child, node, streamed",
 		"e.worker", "'crash'", "g.attempt - 1", "CASE WHEN e.over THEN g.last_error ELSE 'lost its worker' END")
 }
 
 func recordExpired(text string) string {
 	return sweptRecorded(text,
-		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL",
-		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END AS key, e.parent_id IS NOT NULL AS child",
-		"id, key, child", "NULL::text", "'deadline'", "g.attempt", "g.last_error")
+		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL,\n  g.node IS NOT NULL, g.parent_round < 0",
+		"RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END AS key, e.parent_id IS NOT NULL AS child,\n  g.node IS NOT NULL AS node, g.parent_round < 0 AS streamed",
+		"id, key, child, node, streamed", "NULL::text", "'deadline'", "g.attempt", "g.last_error")
 }
 
 var (
@@ -251,8 +251,12 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 const rollSQL = `SELECT made, dropped FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`
 
 // RollHistory makes the history's partitions for the days ahead, and removes the days that are
-// older than keep. It passes over what somebody else has locked.
+// older than keep. It passes over what somebody else has locked. In a distributed schema it does
+// nothing: Citus makes partitions from its coordinator only. There, all goes to history_rest.
 func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
+	if s.rendered.Load().distributed() {
+		return 0, 0, nil
+	}
 	err = s.one(ctx, fastLock, "roll history", rollSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&made, &dropped}, func() error { return nil })
 		return err

@@ -70,7 +70,7 @@ func TestHistoryOfEveryKind(t *testing.T) {
 		require.Equal(t, 11, b.number(`SELECT count(*) FROM gendurable.history h WHERE worker = $1::uuid AND fsm_version = 1
 			AND instance = ANY($2::bigint[])`, me, idsOf(batch)))
 		require.Equal(t, 9, b.number(`SELECT count(*) FROM gendurable.history h JOIN gendurable.gen_durable g ON g.id = h.instance
-			WHERE h.at = g.updated_at AND h.visit = g.visit - (h.kind IN ('next', 'await', 'children'))::int AND NOT EXISTS (SELECT FROM gendurable.gen_durable
+			WHERE h.at = g.updated_at AND h.visit = g.visit - (h.kind IN ('next', 'await', 'children', 'rejoin'))::int AND NOT EXISTS (SELECT FROM gendurable.gen_durable
 			k WHERE k.id = g.id AND k.parent_id IS NOT NULL)`), "the time and the visit are the outcome's")
 	}
 }

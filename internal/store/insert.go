@@ -16,7 +16,7 @@ import (
 
 // scopeText turns fsm.Scope into the statuses in which a key is occupied. Only these five scopes
 // exist (§7).
-const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE CASE r.scope
+const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE CASE coalesce(r.scope, ($10::smallint[])[1])
     WHEN 0 THEN '{runnable,executing,awaiting_signal,awaiting_children}'::{s}.durable_status[]
     WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'::{s}.durable_status[]
     WHEN 2 THEN '{runnable,executing,awaiting_signal,awaiting_children,failed}'::{s}.durable_status[]
@@ -29,6 +29,9 @@ const scopeText = `CASE WHEN r.key IS NULL THEN '{}'::{s}.durable_status[] ELSE 
 // key order, so that two processes that insert the same new keys in opposite orders do not deadlock
 // (T52, T89): in the order of bytes, which Go has, too, whatever the database's collation is.
 //
+// A column in which all specs are alike has one element, if it is one that specValues gives to the
+// others; one in which no spec has a value is NULL. unnest pads both.
+//
 // $1 uids $2 machines $3 versions $4 steps $5 queues $6 priorities $7 states $8 partition keys $9
 // correlation keys $10 scopes $11 delays, µs $12 times $13 lanes $14 labels $15 traces $16 µs until
 // the deadline.
@@ -39,12 +42,26 @@ const insertIntoSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline)
 OVERRIDING SYSTEM VALUE
-SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,
-  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'
+SELECT r.id, ` + specValues + `
 FROM (`
 
+// specValues lists what a spec makes of its row, from the uid on.
+const specValues = `r.uid, ` + fsmText + `, ` + versionText + `, ` + stepText + `, ` + queueText + `, ` + priorityText + `, r.state::jsonb, r.part, r.key,
+  ` + scopeText + `, ` + dueText + `, ` + laneText + `,
+  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond'`
+
+// These are the columns in which the specs of an insertion are mostly alike.
+const (
+	fsmText      = `coalesce(r.fsm, ($2::text[])[1])`
+	versionText  = `coalesce(r.ver, ($3::int[])[1])`
+	stepText     = `coalesce(r.step, ($4::text[])[1])`
+	queueText    = `coalesce(r.queue, ($5::text[])[1])`
+	priorityText = `coalesce(r.prio, ($6::smallint[])[1])`
+	laneText     = `coalesce(r.lane, ($13::smallint[])[1])`
+)
+
 // specRows lists the specs in input order.
-const specRows = `SELECT unnest($1::text[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
+const specRows = `SELECT unnest($1::uuid[]) AS uid, unnest($2::text[]) AS fsm, unnest($3::int[]) AS ver, unnest($4::text[]) AS step,
   unnest($5::text[]) AS queue, unnest($6::smallint[]) AS prio, unnest($7::text[]) AS state, unnest($8::text[]) AS part,
   unnest($9::text[]) AS key, unnest($10::smallint[]) AS scope, unnest($11::bigint[]) AS us, unnest($12::timestamptz[]) AS at,
   unnest($13::smallint[]) AS lane, unnest($14::text[]) AS labels, unnest($15::text[]) AS trace, unnest($16::bigint[]) AS life`
@@ -56,9 +73,15 @@ const dueText = `greatest(coalesce(r.at, (SELECT now FROM c) + r.us * interval '
 // wins. $1 … $16 as insertRowsSQL
 const insertSQL = insertRowsSQL + inKeyOrder
 
-const inKeyOrder = `ORDER BY r.key COLLATE "C" NULLS FIRST, r.id
+const inKeyOrder = forKeys + returning
+
+const (
+	// forKeys is what an insertion needs for keys: see keyless.
+	forKeys = `ORDER BY r.key COLLATE "C" NULLS FIRST, r.id
 ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
-RETURNING id, uid`
+`
+	returning = `RETURNING id, uid`
+)
 
 // drawSQL draws ids for specs that several messages insert. $1 how many
 const drawSQL = `SELECT nextval('{s}.gen_durable_id_seq') FROM generate_series(1, $1::int)`
@@ -70,7 +93,7 @@ const insertDrawnSQL = insertIntoSQL + specRows + `, unnest($17::bigint[]) AS id
 
 // spawnSQL inserts the children of this batch's ScheduleChildren outcomes, each for the round of
 // its parent that this commit has begun. A parent without such a round had no outcome applied, and
-// gets no children.
+// gets no children. The round of a stream is negative: see streamSQL.
 //
 // $1 … $16 as insertRowsSQL $17 the parent of each, by its place in $20 $18 depths $19 mark $20 the
 // distinct parents.
@@ -81,22 +104,22 @@ p AS MATERIALIZED (
 INSERT INTO {s}.gen_durable (id, uid, fsm, fsm_version, step, queue, priority, state, partition_key, correlation_key, correlation_scope,
   eligible_at, pick_lane, labels, trace, deadline, parent_id, parent_round, depth)
 OVERRIDING SYSTEM VALUE
-SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,
-  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent, r.round, r.depth
+SELECT r.id, ` + specValues + `, r.parent, r.round, coalesce(r.depth, ($18::int[])[1])
 FROM (
-  SELECT nextval('{s}.gen_durable_id_seq') AS id, t.*, ($20::bigint[])[t.place] AS parent, (SELECT rounds FROM p)[t.place] AS round
+  SELECT nextval('{s}.gen_durable_id_seq') AS id, t.*, ($20::bigint[])[` + placeText + `] AS parent, (SELECT rounds FROM p)[` + placeText + `] AS round
   FROM (` + specRows + `, unnest($17::int[]) AS place, unnest($18::int[]) AS depth) t) r
-WHERE r.round > 0 ORDER BY r.key COLLATE "C" NULLS FIRST, r.id
-ON CONFLICT (correlation_guard) WHERE correlation_guard IS NOT NULL DO NOTHING
-RETURNING id, uid`
+WHERE r.round <> 0 ` + inKeyOrder
+
+const placeText = `coalesce(t.place, ($17::int[])[1])`
 
 func (c *specs) insertArgs() []any {
-	return []any{c.uids, c.machines, c.versions, c.steps, c.queues, c.priorities, c.states, c.partitions, c.keys, c.scopes, c.micros,
-		c.times, c.lanes, c.labels, c.traces, c.lives}
+	return []any{c.uids, alike(c.machines), alike(c.versions), alike(c.steps), alike(c.queues), alike(c.priorities), c.states,
+		some(c.partitions), some(c.keys), alike(c.scopes), some(c.micros), some(c.times), alike(c.lanes), some(c.labels), some(c.traces),
+		some(c.lives)}
 }
 
 func (c *specs) args(mark string) []any {
-	return append(c.insertArgs(), c.places, c.depths, mark, c.parents)
+	return append(c.insertArgs(), alike(c.places), alike(c.depths), mark, c.parents)
 }
 
 // occupantsSQL finds the instances that occupy keys. $1 keys
@@ -114,6 +137,7 @@ type Inserted struct {
 	Replaced  bool
 	Throttled bool      // a Duplicate because of the spec's window
 	Until     time.Time // of a Throttled: when the window closes
+	Claimed   bool      // the new instance is claimed already: see Insertion.Claim
 }
 
 // insertTries bounds how often insertKeyed inserts again after the occupants of its keys have moved
@@ -132,6 +156,7 @@ type Insertion struct {
 	doubt        [][]Inserted // results of tries whose COMMIT got no answer
 	effects      Effects
 	by           By
+	claims       []*step.Claim
 }
 
 // Ask says who inserts, and why, for the audit of the instances that this cancels.
@@ -160,6 +185,14 @@ func (s *Store) Insertion(list []*step.Spec) *Insertion {
 // error of [FaultTransient] the caller may try again. ErrUnknown is final: without a key, Try
 // cannot recognise what an earlier try inserted.
 func (i *Insertion) Try(ctx context.Context) (out []Inserted, err error) {
+	if c := i.cols.claiming; c != nil {
+		defer func() {
+			i.cols.claiming = nil // the tries after this one claim nothing
+			if err == nil {
+				i.claimed(c, out)
+			}
+		}()
+	}
 	switch {
 	case i.ruled:
 		err = i.s.interactive(ctx, slowLock, func(send send) error {
@@ -212,17 +245,20 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 // insertOnce takes one round trip if no entry has a key. Otherwise it takes two, and three if rows
 // were dropped, since it must find the occupants of their keys before the commit.
 func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
-	fresh := map[uuid.UUID]int64{}
+	fresh, lock := map[uuid.UUID]int64{}, slowLock
+	if cols.claiming != nil { // slots wait with it
+		lock = briefLock
+	}
 	parts := cols.parts()
 	if !cols.keyed && len(parts) == 1 {
-		if err := s.transaction(ctx, slowLock, append(s.learn(), s.insertion(parts[0], fresh))...); err != nil {
+		if err := s.transaction(ctx, lock, append(s.learn(), s.insertion(parts[0], fresh))...); err != nil {
 			return nil, err
 		}
 		out, _ := match(list, fresh, nil)
 		return out, nil
 	}
 	var out []Inserted
-	err := s.interactiveThen(ctx, slowLock, func(send send) (last []entpgx.Stmt, err error) {
+	err := s.interactiveThen(ctx, lock, func(send send) (last []entpgx.Stmt, err error) {
 		if out, err = s.insertIn(send, cols, list); err != nil {
 			return nil, err
 		}
@@ -245,11 +281,14 @@ func (s *Store) insertIn(send send, cols *specs, list []*step.Spec) ([]Inserted,
 }
 
 func (s *Store) insertion(cols *specs, fresh map[uuid.UUID]int64) entpgx.Stmt {
+	if cols.claiming != nil {
+		return s.claimedInsertion(cols, fresh)
+	}
 	if len(cols.gates) > 0 {
-		text, args := cols.retain(insertLinedSQL, insertLinedRetainedSQL, append(cols.insertArgs(), cols.gates)...)
+		text, args := insertLinedForms.of(cols, append(cols.insertArgs(), cols.gates)...)
 		return s.stmt("insert lined", text, readFresh(fresh), args...)
 	}
-	text, args := cols.retain(insertSQL, insertRetainedSQL, cols.insertArgs()...)
+	text, args := insertForms.of(cols, cols.insertArgs()...)
 	return s.stmt("insert", text, readFresh(fresh), args...)
 }
 
@@ -372,17 +411,17 @@ func (s *Store) interactiveThen(ctx context.Context, lock string, body func(send
 		begin := []entpgx.Stmt{s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit)}
 		last, err := body(func(stmts ...entpgx.Stmt) error {
 			stmts, begin = append(begin, stmts...), nil
-			return s.db.PipelineOn(ctx, conn.Conn(), stmts...)
+			return s.pipelineOn(ctx, conn.Conn(), stmts...)
 		})
 		if err == nil {
-			err = s.db.PipelineOn(ctx, conn.Conn(), append(last, s.stmt("commit", `COMMIT`, nil))...)
+			err = s.pipelineOn(ctx, conn.Conn(), append(last, s.stmt("commit", `COMMIT`, nil))...)
 			if err == nil || len(last) == 0 {
 				return err
 			}
 		}
 		if conn.Conn().PgConn().TxStatus() != 'I' {
 			ctx := context.WithoutCancel(ctx)
-			if rollback := s.db.PipelineOn(ctx, conn.Conn(), s.stmt("rollback", `ROLLBACK`, nil)); rollback != nil {
+			if rollback := s.pipelineOn(ctx, conn.Conn(), s.stmt("rollback", `ROLLBACK`, nil)); rollback != nil {
 				return errors.Join(err, conn.Conn().Close(ctx))
 			}
 		}

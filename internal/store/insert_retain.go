@@ -26,9 +26,7 @@ func retaining(text string, parameter int) string {
 var (
 	insertRetainedSQL       = retaining(insertSQL, 17)
 	insertDrawnRetainedSQL  = retaining(insertDrawnSQL, 18)
-	insertLinedRetainedSQL  = retaining(insertLinedSQL, 18)
 	insertUnlessRetainedSQL = retaining(insertUnlessSQL, 17)
-	spawnRetainedSQL        = retaining(spawnSQL, 21)
 )
 
 // retain returns the statement that sets retentions, and its arguments, if a spec has one.

@@ -231,7 +231,8 @@ ORDER BY g.id FOR NO KEY UPDATE`
 //
 // $1 … $16 as insertRowsSQL $17 ids $18 due no later than $19 retentions
 const replaceSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now)
-UPDATE {s}.gen_durable g SET fsm = r.fsm, fsm_version = r.ver, step = r.step, queue = r.queue, priority = r.prio, state = r.state::jsonb,
+UPDATE {s}.gen_durable g SET fsm = ` + fsmText + `, fsm_version = ` + versionText + `, step = ` + stepText + `,
+  queue = ` + queueText + `, priority = ` + priorityText + `, state = r.state::jsonb,
   partition_key = r.part, correlation_key = r.key, correlation_scope = ` + scopeText + `,
   eligible_at = greatest(least(` + dueText + `, r.latest), (SELECT now FROM c)), pick_lane = 0, gate = NULL, place = NULL,
   labels = r.labels::jsonb, trace = r.trace::jsonb, deadline = (SELECT now FROM c) + r.life * interval '1 microsecond',

@@ -5,14 +5,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/gendurable/gendurable/internal/step"
 )
 
 // specs holds instances to insert, as the columns of one statement.
 type specs struct {
-	uids       []string
+	uids       []pgtype.UUID
 	machines   []string
 	versions   []int32
 	steps      []string
@@ -32,6 +32,7 @@ type specs struct {
 	ids        []int64   // drawn before the insertion; nil: it draws them
 	gates      []*string // those at which they are in line; nil: none is
 	retains    []*string // their own retentions; nil: none has one
+	claiming   *claiming // who inserts them as claimed; nil: nobody does
 
 	// The following columns are for children only.
 	parents []int64 // the distinct parents
@@ -51,7 +52,7 @@ func (c *specs) grow(n int) {
 }
 
 func (c *specs) add(x *step.Spec) {
-	c.uids = append(c.uids, uuid.UUID(x.UID).String())
+	c.uids = append(c.uids, pgtype.UUID{Bytes: x.UID, Valid: true})
 	c.machines = append(c.machines, x.Machine)
 	c.versions = append(c.versions, int32(x.Version)) //nolint:gosec // fsm bounds it
 	c.steps = append(c.steps, x.Step)
@@ -119,7 +120,7 @@ func (c *specs) between(i, j int) *specs {
 		uids: c.uids[i:j], machines: c.machines[i:j], versions: c.versions[i:j], steps: c.steps[i:j], queues: c.queues[i:j],
 		priorities: c.priorities[i:j], states: c.states[i:j], partitions: c.partitions[i:j], keys: c.keys[i:j], scopes: c.scopes[i:j],
 		micros: c.micros[i:j], times: c.times[i:j], lanes: c.lanes[i:j], labels: c.labels[i:j], traces: c.traces[i:j], lives: c.lives[i:j],
-		keyed: c.keyed, ids: c.ids[min(i, len(c.ids)):min(j, len(c.ids))],
+		keyed: c.keyed, claiming: c.claiming, ids: c.ids[min(i, len(c.ids)):min(j, len(c.ids))],
 		gates: c.gates[min(i, len(c.gates)):min(j, len(c.gates))], retains: c.retains[min(i, len(c.retains)):min(j, len(c.retains))],
 	}
 }

@@ -128,7 +128,7 @@ func TestAClaimSaysWhoLingers(t *testing.T) {
 // comes and is taken away. The first one began before all that, and still reports it.
 func TestAClaimThatWasHeldUpIsToldWhoLingers(t *testing.T) {
 	b := newBench(t)
-	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$`)
+	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$`)
 	b.exec(`CREATE TRIGGER gate BEFORE UPDATE ON gendurable.gen_durable FOR EACH ROW
 		WHEN (OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.locked_by = 'gated') EXECUTE FUNCTION gate()`)
 	slow := b.ofKey("k", 9, nil)

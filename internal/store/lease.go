@@ -61,7 +61,7 @@ func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	if l.worker != "" {
-		if err := l.s.db.PipelineOn(ctx, conn, l.s.stmt("alive", aliveSQL, nil, l.s.schema, l.worker)); err != nil {
+		if err := l.s.pipelineOn(ctx, conn, l.s.stmt("alive", aliveSQL, nil, l.s.schema, l.worker)); err != nil {
 			return nil, errors.Join(fmt.Errorf("lock that worker %s lives: %w", l.worker, err), conn.Close(ctx))
 		}
 	}
@@ -111,7 +111,7 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 		ids, tokens := claimColumns(claims)
 		conn, err := l.open(ctx)
 		if err == nil {
-			err = l.s.db.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
+			err = l.s.pipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
 				l.s.stmt("heartbeat", beatSQL, readMarked(&one.Extended, &one.Paused), ids, tokens, worker, micros(lease)),
 				l.s.stmt("heartbeat lost", lostSQL, readMarked(&one.Lost, &one.Cancelled), ids, tokens, worker),
 			})...)
@@ -139,7 +139,7 @@ func (l *Line) Insist(ctx context.Context, worker string, c *step.Claim, lease, 
 	var out Beaten
 	conn, err := l.open(ctx)
 	if err == nil {
-		err = l.s.db.PipelineOn(ctx, conn, l.s.enclose(millis(wait), []entpgx.Stmt{
+		err = l.s.pipelineOn(ctx, conn, l.s.enclose(millis(wait), []entpgx.Stmt{
 			l.s.stmt("heartbeat of one", insistSQL, readMarked(&out.Extended, &out.Paused), c.ID, c.Token, worker, micros(lease)),
 		})...)
 	}

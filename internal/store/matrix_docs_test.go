@@ -11,28 +11,32 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write docs/outcomes.md instead of comparing with it")
+var update = flag.Bool("update", false, "write docs/outcomes.md and docs/changes.md instead of comparing with them")
 
-const outcomesPage = "../../docs/outcomes.md"
-
-// The page is generated from the asserted table, so it cannot contradict the code.
+// The pages are generated from the asserted tables, so they cannot contradict the code.
 func TestOutcomesPage(t *testing.T) {
 	t.Parallel()
-	want := renderMatrix()
-	if *update {
-		require.NoError(t, os.WriteFile(outcomesPage, []byte(want), 0o644))
+	for page, want := range map[string]string{
+		"outcomes": renderMatrix(matrixIntroduction, outcomes),
+		"changes":  renderMatrix(changesIntroduction, matrix[len(outcomes):]),
+	} {
+		path := "../../docs/" + page + ".md"
+		if *update {
+			require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
+		}
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), "go test ./internal/store -run TestOutcomesPage -update writes it anew")
 	}
-	got, err := os.ReadFile(outcomesPage)
-	require.NoError(t, err)
-	require.Equal(t, want, string(got), "go test ./internal/store -run TestOutcomesPage -update writes it anew")
 }
 
 const matrixIntroduction = `# What becomes of a row
 
 <!-- Written by go test ./internal/store -run TestOutcomesPage -update, from the table that the tests assert. Do not edit. -->
 
-This page lists every way in which a row of ` + "`gen_durable`" + ` changes, and what each change makes of each column. The tests of
-` + "`internal/store`" + ` hold Postgres to exactly this, for every column, each outcome alone and together with all others in one batch.
+This page lists every outcome of a step, and what it makes of each column of its row in ` + "`gen_durable`" + `; [another one](changes.md) lists
+all that others make of a row. The tests of ` + "`internal/store`" + ` hold Postgres to exactly this, for every column, each outcome alone and
+together with all others in one batch.
 
 - A dot means that the column stays as it was. A column that a table does not list stays as it was in all of its changes.
 - Rows in italics are what surrounds the row and changes in the same transaction.
@@ -42,10 +46,18 @@ This page lists every way in which a row of ` + "`gen_durable`" + ` changes, and
 An outcome, a heartbeat or a release whose claim is no longer current changes nothing at all.
 `
 
-func renderMatrix() string {
+const changesIntroduction = `# What others make of a row
+
+<!-- Written by go test ./internal/store -run TestOutcomesPage -update, from the table that the tests assert. Do not edit. -->
+
+This page lists every way in which a row of ` + "`gen_durable`" + ` changes that is not an outcome of its own step, and what each change makes of
+each column. [Outcomes](outcomes.md) lists those, and says how to read the tables.
+`
+
+func renderMatrix(introduction string, groups []group) string {
 	var out strings.Builder
-	out.WriteString(matrixIntroduction)
-	for _, g := range matrix {
+	out.WriteString(introduction)
+	for _, g := range groups {
 		fmt.Fprintf(&out, "\n## %s\n\n", g.title)
 		if g.about != "" {
 			out.WriteString(g.about + "\n\n")

@@ -35,6 +35,25 @@ var (
 var policed = rules{"join_round": of("the new visit", func(*scene) string { return "12" }), "join_size": shown("number inserted", "3"),
 	"join_done": is("0"), "join_failed": is("0")}
 
+// rejoined has the columns of a Rejoin of a round of so many children, of which some are done and
+// some have failed.
+func rejoined(size, done, failed int) rules {
+	return rules{"join_round": of("the new visit", func(*scene) string { return "12" }), "join_size": shown("children of the round", number(size)),
+		"join_done": shown("of them", number(done)), "join_failed": shown("of them", number(failed)), "children_pending": shown("those that are left", number(size-done-failed)),
+		"wake_done": null, "wake_failed": null, "wake_ended": null, "losers": shown("its round, as due", "[-9]"),
+		"stream_most": null, itsInbox: consumed}
+}
+
+// halfEnded gives the instance four children of its round: one is done, and one has failed.
+func halfEnded(s *scene) {
+	for _, how := range []columns{{}, {}, {"status": `'done'`}, {"status": `'failed'`, "failure": `'error'`}} {
+		if len(how) > 0 {
+			how = how.with(columns{"finished_at": `now()`, "joined": `gen_random_uuid()`})
+		}
+		s.insert(columns{"fsm": `'kid'`, "step": `'s'`, "queue": `'kids'`, "parent_id": number(s.id), "parent_round": `9`}.with(how))
+	}
+}
+
 func joining(j step.Join) func(*step.Commit) { return func(c *step.Commit) { c.Join = &j } }
 
 // to makes an outcome that leads to another step.
@@ -106,7 +125,8 @@ var outcomes = []group{
 		{name: "towards itself, something new is there", from: "executing", outcome: to(step.Await, awaiting("late", "go"), hither),
 			makes: all(progress, claimEnds, awake, rules{"step": given("here"), "awaits": given(`["late", "go"]`)})},
 	}},
-	{"ScheduleChildren", "Children whose correlation key is occupied are not inserted.", []transition{
+	{"ScheduleChildren and Rejoin", "Children whose correlation key is occupied are not inserted. Of the four of a Rejoin one is done and one has failed," +
+		" which its step has seen; they are counted anew.", []transition{
 		{name: "some", from: "executing",
 			outcome: func(s *scene) *step.Commit { return to(step.Children, spawning(s.nChildren(3)))(s) },
 			makes:   all(progress, claimEnds, spawn, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3)})},
@@ -142,6 +162,13 @@ var outcomes = []group{
 			},
 			makes: all(progress, claimEnds, spawn, policed, awake, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
 				"wake_done": null, "wake_failed": null, "wake_ended": given("1"), "awaits": given(`["late"]`)})},
+		{name: "a stream", from: "executing",
+			outcome: func(s *scene) *step.Commit {
+				return to(step.Children, spawning(s.nChildren(3)), joining(step.Join{Ended: 1, Stream: 5}))(s)
+			},
+			makes: all(progress, claimEnds, spawn, policed, rules{"children_pending": shown("number inserted", "3"), itsChildren: spawned(3),
+				"wake_done": null, "wake_failed": null, "wake_ended": given("1"), "stream_most": given("5"),
+				"round": of("minus the new visit", func(*scene) string { return "-12" })})},
 		{name: "too few for the policy are inserted", from: "executing", prepare: occupy,
 			outcome: func(s *scene) *step.Commit {
 				return to(step.Children, spawning(withKeys(s.nChildren(3), "", s.taken(), "")), joining(step.Join{Done: 3, Timeout: time.Hour}))(s)
@@ -149,6 +176,20 @@ var outcomes = []group{
 			makes: all(progress, claimEnds, spawn, policed, awake, rules{"children_pending": shown("number inserted", "2"), itsChildren: spawned(2),
 				"join_size": shown("number inserted", "2"), "wake_done": given("3"), "wake_failed": null, "wake_ended": null,
 				"dropped": of("those not inserted", func(s *scene) string { return s.droppedAt(1) })})},
+		{name: "Rejoin, none of the round are left", from: "executing", outcome: to(step.Rejoin, joining(step.Join{Failed: 1, Timeout: time.Hour})),
+			makes: all(progress, claimEnds, awake, rejoined(0, 0, 0), rules{"wake_failed": shown("those that have failed, + given", "1")})},
+		{name: "Rejoin, some are left", from: "executing", prepare: halfEnded, outcome: to(step.Rejoin, joining(step.Join{
+			Ended: 1, Timeout: 2 * time.Hour, Names: []string{"never"}, Seen: &step.Seen{Done: 1, Failed: 1}})),
+			makes: all(progress, claimEnds, rejoined(4, 1, 1), rules{"status": is("awaiting_children"), "wake_ended": shown("those that have ended, + given", "3"),
+				"awaits": given(`["never"]`), "await_deadline": in("now + timeout", 2*time.Hour)})},
+		{name: "Rejoin, one has ended unseen", from: "executing", prepare: halfEnded,
+			outcome: to(step.Rejoin, joining(step.Join{Ended: 1, Seen: &step.Seen{Failed: 1}})),
+			makes:   all(progress, claimEnds, awake, rejoined(4, 1, 1), rules{"wake_ended": shown("those that it has seen, + given", "2")})},
+		{name: "Rejoin, a stream", from: "executing", prepare: halfEnded, outcome: to(step.Rejoin, joining(step.Join{Ended: 1, Stream: 5})),
+			makes: all(progress, claimEnds, awake, rejoined(4, 1, 1), rules{"wake_ended": shown("those that were shown, + given", "1"), "stream_most": given("5")})},
+		{name: "Rejoin, too few are left for the policy", from: "executing", prepare: halfEnded,
+			outcome: to(step.Rejoin, joining(step.Join{Done: 3, Seen: &step.Seen{Done: 1, Failed: 1}})),
+			makes:   all(progress, claimEnds, awake, rejoined(4, 1, 1), rules{"wake_done": shown("those that are done, + given", "4")})},
 	}},
 	{"Done and Stop", "A child settles its parent's join in the same transaction, once, and only in the parent's current round.",
 		[]transition{

@@ -140,7 +140,7 @@ var matrix = append(outcomes,
 				s.kid(columns{"status": `'done'`, "finished_at": `now()`, "joined": `gen_random_uuid()`, "locked_by": `NULL`, "lease_expires_at": `NULL`})
 			},
 			happens: func(s *scene) {
-				_, err := s.Recount(s.t.Context(), s.id-1, 1)
+				_, err := s.Recount(s.t.Context(), s.id-1, 1, true)
 				require.NoError(s.t, err)
 			},
 			makes: rules{"join_done": shown("counted anew", "2")}},
@@ -168,6 +168,50 @@ var matrix = append(outcomes,
 			lose(s)
 			s.exec(`UPDATE gendurable.gen_durable SET parent_round = 7, losers = NULL WHERE id = $1`, s.id)
 		}, happens: cancelRest, makes: rules{"losers": unchanged, itsBarrier: lost[itsBarrier]}},
+	}},
+	group{"Ends of what a node waits for", "The commit that ends a node settles the edges that lead away from it, once each.", []transition{
+		{name: "done, not the last", from: "awaiting_children", with: waiting, prepare: func(s *scene) { s.origin(step.NeedsDone) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   rules{"children_pending": shown("−1", "1"), "join_failed": is("0")}},
+		{name: "done, the last", from: "awaiting_children", with: waiting.with(columns{"children_pending": `1`}),
+			prepare: func(s *scene) { s.origin(step.NeedsDone) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   all(awake, rules{"children_pending": is("0"), "join_failed": is("0"), "updated_at": now})},
+		{name: "failed, where that is enough", from: "awaiting_children", with: waiting, prepare: func(s *scene) { s.origin(step.NeedsEnd) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes:   rules{"children_pending": shown("−1", "1"), "join_failed": is("0")}},
+		{name: "failed, so that it is skipped", from: "awaiting_children", with: waiting, prepare: func(s *scene) { s.origin(step.NeedsDone) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes:   all(awake, rules{"children_pending": shown("−1", "1"), "join_failed": is("1"), "updated_at": now})},
+		{name: "done, where a failure is needed", from: "awaiting_children", with: waiting, prepare: func(s *scene) { s.origin(step.NeedsFailed) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   all(awake, rules{"children_pending": shown("−1", "1"), "join_failed": is("1"), "updated_at": now})},
+		{name: "done, of a quorum, not enough", from: "awaiting_children", with: waiting.with(quorate("0")),
+			prepare: func(s *scene) { s.origin(step.NeedsAny) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   rules{"join_failed": is("0"), "join_done": is("1"), "join_size": shown("−1", "2")}},
+		{name: "done, enough of a quorum", from: "awaiting_children", with: waiting.with(quorate("1")),
+			prepare: func(s *scene) { s.origin(step.NeedsAny) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   rules{"children_pending": shown("−1", "1"), "join_failed": is("0"), "join_done": is("2"), "join_size": shown("−1", "2")}},
+		{name: "done, more than enough of a quorum", from: "awaiting_children", with: waiting.with(quorate("2")),
+			prepare: func(s *scene) { s.origin(step.NeedsAny) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) },
+			makes:   rules{"join_failed": is("0"), "join_done": is("3"), "join_size": shown("−1", "2")}},
+		{name: "failed, of a quorum that can be", from: "awaiting_children", with: waiting.with(quorate("0")),
+			prepare: func(s *scene) { s.origin(step.NeedsAny) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes:   rules{"join_failed": is("0"), "join_size": shown("−1", "2")}},
+		{name: "failed, of a quorum that cannot be any more", from: "awaiting_children", with: waiting.with(quorate("0")).with(columns{"join_size": `2`}),
+			prepare: func(s *scene) { s.origin(step.NeedsAny) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Stop, Err: "no", Failure: "error"}) },
+			makes:   all(awake, rules{"join_failed": is("1"), "join_size": shown("−1", "1"), "updated_at": now})},
+		{name: "a node that had joined", from: "awaiting_children", with: waiting, prepare: func(s *scene) {
+			s.origin(step.NeedsDone)
+			s.exec(`UPDATE gendurable.gen_durable SET joined = gen_random_uuid() WHERE id = $1`, s.kids[0].ID)
+		}, happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
+		{name: "the node has begun", from: "executing", with: columns{"node": `'n'`}, prepare: func(s *scene) { s.origin(step.NeedsDone) },
+			happens: func(s *scene) { s.kidEnds(step.Commit{Kind: step.Done}) }},
 	}},
 	group{"Insertion", "A dot stands for the column's default.", []transition{
 		{name: "insert", happens: func(s *scene) {
@@ -201,8 +245,19 @@ var matrix = append(outcomes,
 			s.id = int64(s.bench.number(`SELECT id FROM gendurable.gen_durable WHERE parent_id = $1`, s.kids[0].ID))
 		}, makes: all(inserted, rules{"parent_id": something("the parent"), "parent_round": shown("the parent's round", "21"),
 			"depth": shown("the parent's + 1", "4")})},
+		{name: "as a node that waits for two", prepare: func(s *scene) {
+			s.kid(columns{"parent_id": `NULL`, "visit": `20`, "depth": `3`})
+		}, happens: func(s *scene) {
+			s.kids[0].Visit, s.kids[0].Depth, s.kids[0].Parent = 20, 3, 0
+			before := kids(2)
+			s.commit(s.mark, false, store.Entry{Claim: s.kids[0],
+				Commit: &step.Commit{Kind: step.Children, Step: "join", State: []byte(`{}`), Spawn: []step.Spec{before[0], before[1], s.spec("")},
+					Graph: &step.Graph{Nodes: []string{"a", "b", "c"}, Edges: []step.Edge{{From: 0, To: 2}, {From: 1, To: 2, Needs: step.NeedsEnd}}}}})
+			s.id = int64(s.bench.number(`SELECT id FROM gendurable.gen_durable WHERE parent_id = $1 AND node = 'c'`, s.kids[0].ID))
+		}, makes: all(inserted, rules{"parent_id": something("the parent"), "parent_round": shown("the parent's round", "21"),
+			"depth": shown("the parent's + 1", "4"), "node": given("c"), "status": is("awaiting_children"), "children_pending": shown("its edges", "2")})},
 	}},
-	operators,
+	operators, restarts, additions,
 )
 
 // underPolicy is a parent of six children, one of which is done.
@@ -220,6 +275,22 @@ func cancelRest(s *scene) {
 }
 
 const doesNotWait = "cancelled: its parent does not wait for it any more"
+
+// waiting is a node that waits for two others.
+var waiting = columns{"node": `'n'`, "visit": `0`, "round": `0`, "children_pending": `2`, "awaits": `NULL`, "join_failed": `NULL`}
+
+// quorate is a quorum of two of three, the others of which are done or to come.
+func quorate(done string) columns {
+	return columns{"wake_done": `2`, "join_done": done, "join_size": `3`}
+}
+
+// origin makes an executing node for which the scene's row waits.
+func (s *scene) origin(needs step.Need) {
+	s.t.Helper()
+	s.kid(columns{"parent_id": number(s.parent), "parent_round": `5`, "node": `'origin'`})
+	s.kids[0].Parent, s.kids[0].ParentRound, s.kids[0].Node = s.parent, 5, "origin"
+	s.exec(`INSERT INTO gendurable.edges VALUES ($1, $2, $3)`, s.kids[0].ID, s.id, int16(needs))
+}
 
 var (
 	reaped = rules{"status": is("runnable"), "attempt": plusOne, "crashes": plusOne, "updated_at": now,

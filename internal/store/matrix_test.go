@@ -17,7 +17,7 @@ import (
 // transition is one way in which a row changes, with a rule for each column that may change. A
 // column without a rule must stay unchanged.
 type transition struct {
-	name    string // as in docs/outcomes.md
+	name    string // as in docs/outcomes.md or docs/changes.md
 	from    string // the name of a fixture
 	with    columns
 	prepare func(s *scene)
@@ -28,7 +28,7 @@ type transition struct {
 	makes   rules
 }
 
-// group is one table of docs/outcomes.md.
+// group is one table of docs/outcomes.md, or of docs/changes.md.
 type group struct {
 	title, about string
 	transitions  []transition
@@ -43,7 +43,8 @@ var known = []string{
 	"correlation_key", "correlation_scope", "correlation_guard",
 	"round", "children_pending", "dropped", "parent_id", "parent_round", "joined", "depth", "inserted_at", "updated_at",
 	"deadline", "labels", "trace", "gate", "place", "seat", "run_gate", "run_place", "aside_step", "retain", "progress",
-	"join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers",
+	"join_round", "join_size", "join_done", "join_failed", "wake_done", "wake_failed", "wake_ended", "losers", "node",
+	"stream_most", "stream_nth", "stream_visit",
 }
 
 var around = []string{itsInbox, itsChildren, itsBarrier, itsNext}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,7 @@ const (
 	Resume     Verb = "resume"
 	Edits      Verb = "edit"
 	Rewind     Verb = "rewind"
+	Restart    Verb = "restart"
 )
 
 // Applies describes the rows to which a verb applies.
@@ -50,6 +52,7 @@ var verbs = map[Verb]Applies{
 	Resume:     {Statuses: live, Paused: new(true)},
 	Edits:      {Statuses: still},
 	Rewind:     {Statuses: still},
+	Restart:    {Statuses: []string{"failed", "awaiting_children"}},
 	Migrate:    {Statuses: live},
 }
 
@@ -73,7 +76,7 @@ type Order struct {
 	By                    // for the audit; the reason of a Cancel also for last_error
 	At          time.Time // of Reschedule
 	Descendants bool      // of Cancel: cancels all live descendants, too
-	Most        int       // with Descendants: at most so many instances in all
+	Most        int       // of Restart, and with Descendants: at most so many instances in all
 	Filter      Filter
 	Key         string // "" or the correlation key that the instance must still occupy
 	Seen        *Seen
@@ -106,6 +109,9 @@ var (
 	ErrChanged   = errors.New("it has changed since it was seen")
 	ErrUnmatched = errors.New("it does not match the filter any more")
 	ErrApplies   = errors.New("the verb does not apply")
+	// ErrNode refuses what would run a node of a graph by itself: what it waits for, or what was
+	// skipped for it, is the graph's.
+	ErrNode = errors.New("it is a node of a graph, which does not run by itself: a restart lets the graph wait for it")
 )
 
 // Operated reports the effect of an Order.
@@ -132,7 +138,7 @@ type TooManyError struct{ Most int }
 func (e *TooManyError) Error() string { return fmt.Sprintf("over %d instances", e.Most) }
 
 // operateAgain bounds how often Operate starts anew because a family grew, or a key changed hands,
-// under an order.
+// under an order, or because it met a node of a graph.
 const operateAgain = 5
 
 // Operate carries out an order on instances in one transaction. After an error it has changed none
@@ -149,12 +155,16 @@ func (s *Store) Operate(ctx context.Context, ids []int64, o *Order) (out Operate
 			out = Operated{}
 			return s.operate(send, ids, o, &out)
 		})
-		if IsUniqueViolation(err) && len(ids) == 1 {
-			if err = s.occupied(ctx, ids[0], err); IsUniqueViolation(err) {
+		if taken, ok := errors.AsType[*keyTakenError](err); ok || IsUniqueViolation(err) && len(ids) == 1 {
+			among := ids
+			if ok {
+				among = taken.ids
+			}
+			if err = s.occupied(ctx, among, err); IsUniqueViolation(err) {
 				continue // the key is free again
 			}
 		}
-		if !errors.Is(err, errGrown) {
+		if !errors.Is(err, errGrown) && !errors.Is(err, errNodes) {
 			break
 		}
 	}
@@ -176,9 +186,11 @@ type operated struct {
 	token        int64
 	depth        int
 	child        bool
+	streamed     bool // it is a child of a stream
 	fits, can    bool
 	holds, still bool
 	joins        bool   // its children join at this visit
+	node, first  bool   // it is a node of a graph, and at its first visit
 	facts        string // for the audit
 }
 
@@ -193,14 +205,27 @@ const adminSQL = `SELECT g.id, g.status::text, g.queue, coalesce(g.partition_key
   $19::text IS NULL OR coalesce(g.correlation_guard = $19, false),
   $20::text IS NULL OR g.status::text = $20 AND g.visit = $21::bigint AND g.attempt = $22::int AND g.crashes = $23::int
     AND g.eligible_at = $24::timestamptz AND g.paused = $25::boolean,
-  ` + factsOnly + `::text, g.round > 0 AND g.round = g.visit
+  ` + factsOnly + `::text, g.round <> 0 AND (g.round = g.visit OR coalesce(g.join_round = g.visit, false)),
+  g.node IS NOT NULL, g.visit = 0, g.parent_round < 0
 FROM {s}.gen_durable g
 WHERE g.id = ANY(ARRAY(SELECT unnest($17::bigint[]) UNION SELECT x.parent_id FROM {s}.gen_durable x WHERE $18::boolean AND x.id = ANY($17::bigint[])))
 ORDER BY g.id FOR NO KEY UPDATE OF g`
 
+// adminNodesSQL is adminSQL that also locks what waits for nodes.
+var adminNodesSQL = strings.Replace(adminSQL, "x.id = ANY($17::bigint[])))\n",
+	"x.id = ANY($17::bigint[])\n  UNION SELECT e.to_id FROM {s}.edges e WHERE $18::boolean AND e.from_id = ANY($17::bigint[])))\n", 1)
+
+// errNodes makes Operate start anew: what it is about to cancel are nodes of graphs, and it has not
+// locked what waits for them. The store knows of graphs from then on. So whoever has none sends no
+// statement that reads edges, and his role needs no right to.
+var errNodes = errors.New("a node of a graph is cancelled, and what waits for it is to be locked")
+
 func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error {
 	asked = slices.Compact(slices.Sorted(slices.Values(asked)))
-	ids, found := asked, map[int64]*operated{}
+	if o.Verb == Restart {
+		return s.restart(send, asked, o, out)
+	}
+	ids, found, edges := asked, map[int64]*operated{}, s.graphs.Load()
 	var err error
 	if o.Descendants {
 		ids, err = s.lockFamily(send, asked, o, found)
@@ -224,6 +249,10 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 			}
 			out.Refused = append(out.Refused, refusal)
 		}
+	}
+	if o.Verb == Cancel && !edges && slices.ContainsFunc(todo, func(r *operated) bool { return r.node }) {
+		s.graphs.Store(true)
+		return errNodes
 	}
 	// An ended instance may have descendants that have not ended, so the order goes on to them. An
 	// instance that fails a condition of the caller is not the one that he meant, and neither are its
@@ -249,7 +278,8 @@ func (s *Store) operate(send send, asked []int64, o *Order, out *Operated) error
 	return nil
 }
 
-// lockOperated locks rows, and for a cancel their parents, and notes them in found.
+// lockOperated locks rows, and for a cancel their parents and what waits for nodes, and notes them
+// in found.
 func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) entpgx.Stmt {
 	args := append(o.Filter.operable(o.Verb), ids, o.Verb == Cancel, optional(o.Key))
 	if o.Seen == nil {
@@ -257,14 +287,19 @@ func (s *Store) lockOperated(ids []int64, o *Order, found map[int64]*operated) e
 	} else {
 		args = append(args, o.Seen.Status, o.Seen.Visit, o.Seen.Attempt, o.Seen.Crashes, o.Seen.EligibleAt, o.Seen.Paused)
 	}
-	return s.stmt("admin", adminSQL, readOperated(found), append(args, optional(o.Filter.ErrorText))...)
+	text := adminSQL
+	if o.Verb == Cancel && s.graphs.Load() {
+		text = adminNodesSQL
+	}
+	return s.stmt("admin", text, readOperated(found), append(args, optional(o.Filter.ErrorText))...)
 }
 
 func readOperated(into map[int64]*operated) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r operated
-			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still, &r.facts, &r.joins); err != nil {
+			if err := rows.Scan(&r.id, &r.status, &r.queue, &r.key, &r.worker, &r.token, &r.depth, &r.child, &r.fits, &r.can, &r.holds, &r.still, &r.facts, &r.joins,
+				&r.node, &r.first, &r.streamed); err != nil {
 				return err
 			}
 			into[r.id] = &r
@@ -287,6 +322,8 @@ func (o *Order) refuses(r *operated, asked bool) error {
 		return ErrUnmatched
 	case !r.can:
 		return ErrApplies
+	case r.node && (o.Verb == Retry || o.Verb == Rewind && (r.first || r.status == "failed") || o.NewKeys && r.first):
+		return ErrNode
 	case o.NewKeys && r.joins:
 		return ErrJoins
 	case o.unprepared(r.id):

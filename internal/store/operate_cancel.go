@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -41,7 +42,8 @@ var errGrown = errors.New("the family grew while it was being locked")
 // lockFamily locks instances with all their descendants, and returns their ids in order. While it
 // waits for some rows, instances that it has not locked yet may spawn others, so it looks again
 // until it finds no new ones. Ids do not become visible in order. If a new id is lower than a
-// locked one, locking it would break the order of locks, and the transaction begins anew.
+// locked one, also than one outside of the family that waits for a node of it, locking it would
+// break the order of locks, and the transaction begins anew.
 func (s *Store) lockFamily(send send, ids []int64, o *Order, found map[int64]*operated) ([]int64, error) {
 	var locked []int64
 	for {
@@ -61,7 +63,7 @@ func (s *Store) lockFamily(send send, ids []int64, o *Order, found map[int64]*op
 		switch {
 		case len(fresh) == 0:
 			return family, nil
-		case len(locked) > 0 && fresh[0] < locked[len(locked)-1]:
+		case len(locked) > 0 && fresh[0] < slices.Max(slices.Collect(maps.Keys(found))):
 			return nil, errGrown
 		}
 		if err := send(s.lockOperated(fresh, o, found)); err != nil {
@@ -87,19 +89,24 @@ func (s *Store) cancelAll(todo []*operated, o *Order, read func(pgx.Rows) error,
 	}
 	stmts := s.noted(&lost)
 	for _, generation := range byDepth(todo) {
-		var ids, joiners []int64
+		var ids, nodes []int64
+		var joiners joiners
 		for _, r := range generation {
 			ids = append(ids, r.id)
 			if r.child {
-				joiners = append(joiners, r.id)
+				joiners.add(r.id, r.streamed)
+			}
+			if r.node {
+				nodes = append(nodes, r.id)
 			}
 			if r.key != "" && (r.status == "runnable" || r.status == "executing") { // a parked row holds up no other row of its key
 				keys = append(keys, r.key)
 			}
 		}
 		stmts = append(stmts, s.stmt("cancel", cancelSQL, read, ids, o.Mark, text))
-		if len(joiners) > 0 {
-			stmts = append(stmts, s.stmt("join", joinSQL, readWoken(&out.Queues, &out.Rest), joiners, o.Mark))
+		stmts = append(stmts, s.join(&joiners, o.Mark, readWoken(&out.Queues, &out.Rest))...)
+		if len(nodes) > 0 {
+			stmts = append(stmts, s.stmt("settle edges", settleEdgesSQL, readQueues(&out.Queues), nodes, o.Mark))
 		}
 	}
 	return append(stmts, s.promotion(keys, out)...)

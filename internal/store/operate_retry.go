@@ -23,19 +23,24 @@ CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = u.i
 WHERE g.ctid = l.tid AND coalesce(g.status = 'failed', false)
 RETURNING g.id`
 
-// occupantOfSQL finds the instance that occupies another one's correlation key. $1 id
-const occupantOfSQL = `SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
+// occupantOfSQL finds an instance that occupies the correlation key of one of others, or one of
+// them that would occupy that of another. $1 ids
+const occupantOfSQL = `(SELECT o.correlation_guard, o.id FROM {s}.gen_durable g
 CROSS JOIN LATERAL (SELECT x.correlation_guard, x.id FROM {s}.gen_durable x WHERE x.correlation_guard = g.correlation_key OFFSET 0) o
-WHERE g.id = $1::bigint`
+WHERE g.id = ANY($1::bigint[]) AND o.id <> g.id LIMIT 1)
+UNION ALL
+(SELECT g.correlation_key, min(g.id) FROM {s}.gen_durable g
+WHERE g.id = ANY($1::bigint[]) AND 'runnable' = ANY(g.correlation_scope) GROUP BY g.correlation_key HAVING count(*) > 1 LIMIT 1)
+LIMIT 1`
 
-// occupied returns an *OccupiedError for an instance that could not be retried. If nobody occupies
-// its key any more, it returns refused.
-func (s *Store) occupied(ctx context.Context, id int64, refused error) error {
+// occupied returns an *OccupiedError for instances of which one could not be retried. If nobody
+// occupies its key any more, it returns refused.
+func (s *Store) occupied(ctx context.Context, ids []int64, refused error) error {
 	var by OccupiedError
 	err := s.one(ctx, fastLock, "occupant of", occupantOfSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&by.Key, &by.Occupant}, func() error { return nil })
 		return err
-	}, id)
+	}, ids)
 	switch {
 	case err != nil:
 		return err

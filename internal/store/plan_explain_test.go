@@ -13,9 +13,21 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// planNode is a node of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
+// plan is the output of EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON), with the statement's text.
+type plan struct {
+	Text string   `json:"Query Text"`
+	Plan planNode `json:"Plan"`
+}
+
+// planNode is a node of a plan.
 type planNode struct {
 	Type     string     `json:"Node Type"`
+	Does     string     `json:"Operation"` // of ModifyTable
+	Join     string     `json:"Join Type"`
+	Part     string     `json:"Subplan Name"` // what the text names it, with CTE, InitPlan or SubPlan before it
+	CTE      string     `json:"CTE Name"`
+	Alias    string     `json:"Alias"`
+	Cond     string     `json:"Index Cond"`
 	Parent   string     `json:"Parent Relationship"` // what it is to the node above; InitPlan: no input of it
 	Relation string     `json:"Relation Name"`
 	Index    string     `json:"Index Name"`
@@ -38,22 +50,20 @@ func (n *planNode) walk(visit func(*planNode)) {
 type explained struct {
 	bench
 	when  string // when its statements were planned
-	plans *[]planNode
+	plans *[]plan
 	line  *store.Line
 }
 
 func (b bench) explained(when string) explained {
 	b.t.Helper()
-	e := explained{when: when, plans: &[]planNode{}}
+	e := explained{when: when, plans: &[]plan{}}
 	e.bench = b.beside(func(c *pgxpool.Config) {
 		c.MaxConns = 1
 		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 			_, text, ok := strings.Cut(n.Message, "plan:\n")
-			var p struct {
-				Plan planNode `json:"Plan"`
-			}
+			var p plan
 			if ok && json.Unmarshal([]byte(text), &p) == nil {
-				*e.plans = append(*e.plans, p.Plan)
+				*e.plans = append(*e.plans, p)
 			}
 		}
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
@@ -70,6 +80,7 @@ func (b bench) explained(when string) explained {
 
 // cost sums up the statements that were executed since the last call.
 type cost struct {
+	plans   []plan
 	buffers int
 	indexes map[string]bool
 	scanned []string // tables that were read from end to end
@@ -77,8 +88,9 @@ type cost struct {
 }
 
 func (e explained) cost() cost {
-	c := cost{indexes: map[string]bool{}}
-	for _, p := range *e.plans {
+	c := cost{plans: *e.plans, indexes: map[string]bool{}}
+	for i := range c.plans {
+		p := &c.plans[i].Plan
 		c.buffers += p.Hit + p.Read
 		p.walk(func(n *planNode) {
 			if n.Index != "" {

@@ -2,18 +2,21 @@ package store_test
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // T35, T83, T94, T98: plans made on an empty table, on one never analyzed, and on one analyzed
 // while nothing executed, all hold on a large table on which much executes. Each verb uses the
 // index meant for it, touches a bounded number of buffers per row, and sorts no more rows than it
-// takes. PLAN_ROWS is the number of runnable rows (make explain).
+// takes. PLAN_ROWS is the number of runnable rows, of which a tenth is nodes of one graph, and
+// PLAN_PAGES where to write the pages about plans (make explain).
 func TestPlansHold(t *testing.T) {
 	b := newBench(t)
 	for _, table := range []string{"gen_durable", "signals", "kept_signals"} { // an automatic ANALYZE would let all plans be made anew
@@ -35,18 +38,57 @@ func TestPlansHold(t *testing.T) {
 	b.exec(`ALTER TABLE gendurable.signals SET (autovacuum_enabled = off)`)
 	b.load(rows)
 	b.keeps(rows)
+	b.largeGraph(rows / 10)
 	unanalyzed := b.explained("planned on a table never analyzed")
 	unanalyzed.useAll()
 	b.execute(4000)
+	b.waitingNodes(4000)
 	empty.measureAll()
 	unanalyzed.measureAll()
 
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable', locked_by = NULL, lease_expires_at = NULL WHERE status = 'executing'`)
+	b.exec(`UPDATE gendurable.gen_durable SET node = NULL WHERE node IS NOT NULL AND queue <> 'nodes'`)
 	b.exec(`ANALYZE gendurable.gen_durable, gendurable.signals, gendurable.kept_signals`)
-	idle := b.explained("planned while nothing executed")
+	idle := b.explained("planned while nothing executed, without graphs")
 	idle.useAll()
 	b.execute(4000)
-	idle.measureAll()
+	b.waitingNodes(4000)
+	pages := idle.measureAll()
+	if dir := os.Getenv("PLAN_PAGES"); dir != "" {
+		pages.write(t, dir, b.number(`SELECT count(*) FROM gendurable.gen_durable`))
+	}
+}
+
+// A plan that was made on a small table, and that ANALYZE knew to be small, holds on a large one:
+// none goes through all of an index for a few rows.
+func TestPlansOfASmallTableHold(t *testing.T) {
+	b := newBench(t)
+	b.exec(`ALTER TABLE gendurable.gen_durable SET (autovacuum_enabled = off)`)
+	b.exec(`ALTER TABLE gendurable.edges SET (autovacuum_enabled = off)`)
+	fill := func(n int) {
+		b.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue) SELECT 'm', 's', q FROM generate_series(1, $1::int) n, (VALUES ('bulk'), ('rest of all')) AS q(q)`, n)
+	}
+	var of []*measured
+	for i := range allMeasures {
+		if slices.Contains([]string{"commit of Await", "commit of ScheduleChildren", "commit of ScheduleChildren with a policy", "commit of Rejoin", "cancel the rest",
+			"commit of a graph", "commit of ends of nodes", "commit of ends of nodes in the slow lane", "what nodes have waited for"}, allMeasures[i].verb) {
+			of = append(of, &allMeasures[i])
+		}
+	}
+	require.Len(t, of, 9)
+	fill(100)
+	b.exec(`ANALYZE gendurable.gen_durable, gendurable.edges`)
+	e := b.explained("planned on a small table")
+	for _, m := range of {
+		e.use(m)
+	}
+	fill(40_000)
+	b.waitingNodes(4000)
+	for _, m := range of {
+		c, rows := e.use(m)
+		t.Logf("%-40s %5d buffers for %d", m.verb, c.buffers, rows)
+		assert.LessOrEqual(t, c.buffers, max(rows, 1)*m.most, m.verb)
+	}
 }
 
 func (e explained) useAll() {
@@ -87,8 +129,9 @@ func (e explained) unwatched() {
 	}, 3*time.Minute, 10*time.Millisecond, "another transaction holds a snapshot of the database, or has been open for long")
 }
 
-func (e explained) measureAll() {
+func (e explained) measureAll() planPages {
 	e.t.Helper()
+	pages := planPages{}
 	for i := range allMeasures {
 		m := &allMeasures[i]
 		c, rows := e.use(m)
@@ -106,7 +149,9 @@ func (e explained) measureAll() {
 		for index := range strings.FieldsSeq(m.indexes) {
 			require.Contains(e.t, c.indexes, index, "%s, %s", m.verb, e.when)
 		}
+		pages.add(m, &c, rows)
 	}
+	return pages
 }
 
 // load fills the tables with n runnable rows, and with the other rows of a busy installation.
@@ -141,4 +186,13 @@ func (b bench) execute(n int) {
 	b.t.Helper()
 	b.exec(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'w', claim_token = id, lease_expires_at = now() + interval '1 hour'
 		WHERE id IN (SELECT id FROM gendurable.gen_durable WHERE status = 'runnable' AND queue = 'default' ORDER BY random() LIMIT $1)`, n)
+}
+
+// waitingNodes makes a graph with n nodes that wait.
+func (b bench) waitingNodes(n int) {
+	b.t.Helper()
+	b.exec(`WITH r AS (INSERT INTO gendurable.gen_durable (fsm, step, status, visit, round, children_pending)
+			VALUES ('m', 's', 'awaiting_children', 1, 1, $1::int) RETURNING id)
+		INSERT INTO gendurable.gen_durable (fsm, step, status, children_pending, parent_id, parent_round, node)
+		SELECT 'm', 's', 'awaiting_children', 1, r.id, 1, 'waiting ' || n FROM r, generate_series(1, $1::int) n`, n)
 }

@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -127,6 +128,11 @@ var measures = []measured{
 		e.exec(`INSERT INTO gendurable.history (instance, kind) SELECT n % 100, 'next' FROM generate_series(1, 10000) n`)
 		return nil
 	}},
+	{"timeline, newest first", planRows, 20, "history_rest_instance_idx", func(e explained, _ any) int {
+		page, err := e.TimelineBack(e.t.Context(), 77, store.HistoryPlace{}, 500, 1<<20)
+		require.NoError(e.t, err)
+		return len(page)
+	}, nil},
 	{"audit", planRows, 10, "history_rest_at_idx", verbsMeasured(store.AuditFilter{}), verbsRecorded},
 	{"audit by actor", planRows, 10, "history_rest_actor_at_idx", verbsMeasured(store.AuditFilter{Actor: "ada"}), verbsRecorded},
 	{"audit by verb", planRows, 10, "history_rest_kind_at_idx", verbsMeasured(store.AuditFilter{Verb: "rewind"}), verbsRecorded},
@@ -138,7 +144,15 @@ var measures = []measured{
 	{"commit of Await", planRows, 40, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Await, false)},
 	{"commit of Done by children", planRows, 50, "gen_durable_pkey", commitMeasured, ofParents},
 	{"commit of Stop, keyed", planRows, 45, "gen_durable_pkey gen_durable_key", commitMeasured, outcomesOf("keyed", step.Stop, false)},
+	{"commit of Rejoin", planRows, 75, "gen_durable_pkey gen_durable_parent", commitMeasured, outcomesOf("bulk", step.Rejoin, false)},
 	{"commit of ScheduleChildren", planRows, 75, "gen_durable_pkey", commitMeasured, outcomesOf("bulk", step.Children, false)},
+	{"commit of ScheduleChildren with a policy", planRows, 70, "gen_durable_pkey", commitMeasured, func(e explained) any {
+		entries := outcomesOf("bulk", step.Children, false)(e).([]store.Entry)
+		for i := range entries {
+			entries[i].Commit.Join = &step.Join{Done: 1, Cancel: true}
+		}
+		return entries
+	}},
 	{"commit that is stale", 0, 1600, "gen_durable_pkey", func(e explained, entries any) int {
 		got, err := e.Commit(e.t.Context(), other, newMark(), entries.([]store.Entry), 0)
 		require.NoError(e.t, err)
@@ -248,6 +262,11 @@ var measures = []measured{
 		_, err := e.Deliver(e.t.Context(), byID(to.([]int64)[0]), deduped("go", newMark()), 100)
 		return e.found(err)
 	}, parkedOnes},
+	{"deliver and claim", 1, 150, "gen_durable_pkey", func(e explained, to any) int {
+		w := waker()
+		_, _, err := e.DeliverClaiming(e.t.Context(), byID(to.([]int64)[2]), deduped("go", newMark()), 100, w)
+		return e.found(err)
+	}, parkedOnes},
 	{"deliver by key", 1, 80, "gen_durable_correlation", func(e explained, to any) int {
 		_, err := e.Deliver(e.t.Context(), byKey(fmt.Sprint("address ", to.([]int64)[1])), named("go"), 100)
 		return e.found(err)
@@ -274,6 +293,50 @@ var measures = []measured{
 		}
 		return parent
 	}},
+	{"commit of a graph", planRows, 110, "gen_durable_pkey", func(e explained, entry any) int {
+		e.commit(newMark(), false, entry.(store.Entry))
+		return planRows
+	}, func(e explained) any { return e.chained(planRows) }},
+	{"commit that adds nodes", planRows, 110, "gen_durable_pkey gen_durable_node", func(e explained, entry any) int {
+		e.commit(newMark(), true, entry.(store.Entry))
+		return planRows
+	}, func(e explained) any { return e.growing(planRows) }},
+	{"commit of ends of nodes", planRows, 140, "gen_durable_pkey edges_pkey", commitMeasured, func(e explained) any { return e.endsOfNodes(planRows) }},
+	{"commit of ends of nodes in the slow lane", planRows, 140, "gen_durable_pkey edges_pkey", func(e explained, entries any) int {
+		return len(e.commit(newMark(), true, entries.([]store.Entry)...).Applied)
+	}, func(e explained) any { return e.endsOfNodes(planRows) }},
+	{"reap of nodes", planRows, 140, "gen_durable_lease edges_pkey", func(e explained, _ any) int {
+		got, err := e.Reap(e.t.Context(), newMark(), store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{1}}, planRows)
+		require.NoError(e.t, err)
+		return len(got.Failed)
+	}, func(e explained) any {
+		e.exec(`UPDATE gendurable.gen_durable SET lease_expires_at = now() - interval '1 day', crashes = 9 WHERE id = ANY($1)`,
+			ids(claimsOf(e.endsOfNodes(planRows))))
+		return nil
+	}},
+	{"what nodes have waited for", planRows, 30, "gen_durable_pkey edges_to", func(e explained, claims any) int {
+		require.NoError(e.t, e.Feed(e.t.Context(), claims.([]*step.Claim), 8<<20))
+		return planRows
+	}, func(e explained) any { return e.fedBy(planRows) }},
+	{"commit of ends in a stream", planRows, 70, "gen_durable_pkey", commitMeasured, func(e explained) any {
+		entries := ofParents(e).([]store.Entry)
+		for _, one := range entries {
+			one.Claim.ParentRound = -1
+		}
+		return entries
+	}},
+	{"read a portion", 20, 30, "gen_durable_parent gen_durable_pkey", func(e explained, c any) int {
+		got, err := e.Portion(e.t.Context(), c.(*step.Claim))
+		require.NoError(e.t, err)
+		require.True(e.t, got.Stream)
+		return len(got.IDs)
+	}, func(e explained) any {
+		parent := e.row("status, locked_by, lease_expires_at, visit, round, join_round, stream_most", "'executing', 'w', now() + interval '1 hour', 7, -7, 7, 20")
+		for range 40 {
+			e.row("parent_id, parent_round, status, finished_at, joined", "$1, -7, 'done', now(), gen_random_uuid()", parent)
+		}
+		return &step.Claim{ID: parent, Round: -7, Visit: 7}
+	}},
 	{"list", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, false), nil},
 	{"list, oldest first", planRows, 10, "gen_durable_pkey", listMeasured(store.Filter{}, true), nil},
 	{"list of what nobody is", 0, 2 * listVisits, "gen_durable_pkey", listMeasured(store.Filter{Machine: "nobody"}, false), nil},
@@ -284,6 +347,11 @@ var measures = []measured{
 		require.NoError(e.t, err)
 		return int(got.Looked)
 	}, nil},
+	{"rates", planRows, 10, "gen_durable_pkey gen_durable_finished", func(e explained, _ any) int {
+		_, err := e.Rates(e.t.Context(), &store.RateFilter{Past: time.Hour, Bin: time.Minute, Most: planRows})
+		require.NoError(e.t, err)
+		return planRows
+	}, nil},
 	{"count children", 10, 10, "gen_durable_parent", func(e explained, parent any) int {
 		got, err := e.ChildCounts(e.t.Context(), parent.(int64), 10)
 		require.NoError(e.t, err)
@@ -293,6 +361,22 @@ var measures = []measured{
 		for range 20 {
 			e.row("parent_id, parent_round", "$1, 7", parent)
 		}
+		return parent
+	}},
+	{"relations", 20, 20, "gen_durable_parent gen_durable_pkey signals_target", func(e explained, parent any) int {
+		got, err := e.Relations(e.t.Context(), parent.(int64), &store.RelationsBounds{Count: 20, Rounds: 2, Children: 5, Ancestors: 5, Inbox: 10, Bytes: 1 << 20})
+		require.NoError(e.t, err)
+		require.Len(e.t, got.Children, 10)
+		require.Len(e.t, got.Ancestors, 1)
+		require.Len(e.t, got.Inbox, 2)
+		return 20
+	}, func(e explained) any {
+		parent := e.joiner(10)
+		e.exec(`UPDATE gendurable.gen_durable SET parent_id = $2, parent_round = 1, depth = 1 WHERE id = $1`, parent, e.joiner(10))
+		for n := range 20 {
+			e.row("parent_id, parent_round, depth", "$1, $2, 2", parent, n%4)
+		}
+		e.exec(`INSERT INTO gendurable.signals (target_id, name) SELECT $1, 'go' FROM generate_series(1, 2)`, parent)
 		return parent
 	}},
 	{"traffic", planRows, 100, "gen_durable_ready gen_durable_aside gen_durable_stray gen_durable_key gen_durable_lease", func(e explained, _ any) int {
@@ -333,6 +417,16 @@ var measures = []measured{
 	}, nil},
 	{"insert with keys, half of them taken", planRows, 15, "gen_durable_correlation", func(e explained, specs any) int {
 		return len(e.insertSpecs(specs.([]*step.Spec)))
+	}, func(e explained) any {
+		list := newSpecs(planRows, true)
+		for i, n := range parkedOnes(e).([]int64)[:planRows/2] {
+			list[i].Key = fmt.Sprint("address ", n)
+		}
+		return list
+	}},
+	{"insert as claimed, half of the keys taken", planRows, 15, "gen_durable_correlation", func(e explained, specs any) int {
+		got, _ := e.enter(specs.([]*step.Spec)...)
+		return len(got)
 	}, func(e explained) any {
 		list := newSpecs(planRows, true)
 		for i, n := range parkedOnes(e).([]int64)[:planRows/2] {
@@ -424,6 +518,8 @@ func outcomesOf(name string, kind step.Kind, keep bool) func(e explained) any {
 				o.Names = []string{"go", "never"}
 			case step.Children:
 				o.Spawn = kids(2)
+			case step.Rejoin:
+				o.Join = &step.Join{Ended: 1}
 			case step.Done, step.Stop:
 				o = ending(kind)
 			case step.Next, step.Retry, step.Again:

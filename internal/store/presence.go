@@ -37,8 +37,8 @@ gone AS (
   DELETE FROM {s}.workers w WHERE w.ctid = ANY(ARRAY(
     SELECT x.ctid FROM {s}.workers x
     WHERE x.expires_at < (SELECT now FROM c) - $9::bigint * interval '1 microsecond' AND x.id <> $1::uuid FOR UPDATE SKIP LOCKED)))
-INSERT INTO {s}.workers (id, host, pid, version, queues, machines, draining, started_at, beat_at, expires_at)
-SELECT $1::uuid, $2, $3, $4, $5::jsonb, $6::text[], $7, now, now, now + $8::bigint * interval '1 microsecond' FROM c
+INSERT INTO {s}.workers (id, host, pid, version, queues, machines, draining, started_at, beat_at, expires_at, graphs)
+SELECT $1::uuid, $2, $3, $4, $5::jsonb, $6::text[], $7, now, now, now + $8::bigint * interval '1 microsecond', true FROM c
 ON CONFLICT (id) DO UPDATE SET draining = excluded.draining, beat_at = excluded.beat_at, expires_at = excluded.expires_at`
 
 const absentSQL = `DELETE FROM {s}.workers w WHERE w.id = $1::uuid`
@@ -75,7 +75,7 @@ func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 func (l *Line) say(ctx context.Context, what entpgx.Stmt) error {
 	conn, err := l.open(ctx)
 	if err == nil {
-		err = l.s.db.PipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{what})...)
+		err = l.s.pipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{what})...)
 	}
 	if err != nil {
 		return fmt.Errorf("say that this worker is %s: %w", what.Name, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -56,14 +57,20 @@ const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::big
 
 // childrenSQL reads children up to the first that exceeds the page: see signalPage. $1 ids $2 bytes
 const childrenSQL = `
-SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, '')
+SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, ''),
+  coalesce(q.node, '')
 FROM (
   SELECT p.*, sum(p.size) OVER (ORDER BY p.id ROWS UNBOUNDED PRECEDING) AS through FROM (
-    SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, 200 +
+    SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, g.node, 200 +
       pg_column_size(g.state) * CASE WHEN pg_column_compression(g.state) IS NULL THEN 1 ELSE 4 END + coalesce(pg_column_size(g.last_error), 0) +
       coalesce(pg_column_size(g.result) * CASE WHEN pg_column_compression(g.result) IS NULL THEN 1 ELSE 4 END, 0) AS size
     FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])) p) q
 WHERE q.through - q.size < $2::bigint ORDER BY q.id`
+
+// streamedSQL is childrenSQL for ids in another order than theirs: the order of the ends in a
+// stream.
+var streamedSQL = strings.ReplaceAll(strings.ReplaceAll(childrenSQL, "ORDER BY p.id", "ORDER BY array_position($1::bigint[], p.id)"),
+	"ORDER BY q.id", "ORDER BY q.through")
 
 // Round lists the children of one round of an instance in spawn order, which is the order of their
 // ids. It lists neither children of earlier rounds nor those that were dropped, which the claim
@@ -76,15 +83,19 @@ func (s *Store) Round(ctx context.Context, parent, round int64) (ids []int64, er
 }
 
 // Children reads the first children of a round, at most a page of them, and returns in behind the
-// ids after these. It leaves out children that the GC has deleted.
+// ids after these, all in the order of ids. It leaves out children that the GC has deleted.
 func (s *Store) Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error) {
 	now := ids[:min(len(ids), pageRows)]
-	if err := s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&page), now, pageBytes); err != nil {
+	if slices.IsSorted(now) {
+		err = s.one(ctx, fastLock, "read children", childrenSQL, readChildren(&page), now, pageBytes)
+	} else {
+		err = s.one(ctx, fastLock, "read streamed", streamedSQL, readChildren(&page), now, pageBytes)
+	}
+	if err != nil {
 		return nil, nil, fmt.Errorf("read %d children: %w", len(now), err)
 	}
 	if n := len(page); n > 0 {
-		i, _ := slices.BinarySearch(now, page[n-1].ID)
-		return page, ids[i+1:], nil
+		return page, ids[slices.Index(now, page[n-1].ID)+1:], nil
 	}
 	return nil, ids[len(now):], nil
 }
@@ -94,7 +105,7 @@ func readChildren(into *[]step.Child) func(pgx.Rows) error {
 		for rows.Next() {
 			var c step.Child
 			var state, result *string
-			if err := rows.Scan(&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError); err != nil {
+			if err := rows.Scan(&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError, &c.Node); err != nil {
 				return err
 			}
 			c.State, c.Result = raw(state), raw(result)
@@ -124,7 +135,7 @@ const durabilitySQL = `SELECT current_setting('fsync'), current_setting('synchro
 // Durability returns the settings by which Postgres may lose what it has acknowledged (T38). It
 // returns none if Postgres loses nothing.
 func (s *Store) Durability(ctx context.Context) (unsafe []string, err error) {
-	err = s.db.Pipeline(ctx, s.stmt("durability", durabilitySQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt("durability", durabilitySQL, func(rows pgx.Rows) error {
 		var fsync, commit string
 		_, err := pgx.ForEachRow(rows, []any{&fsync, &commit}, func() error {
 			if fsync == "off" {

@@ -41,7 +41,7 @@ GROUP BY g.fsm, g.fsm_version, g.step, g.queue, g.status ORDER BY g.fsm, g.fsm_v
 
 // Count counts all instances. It returns ErrCutOff if the server takes longer than limit.
 func (s *Store) Count(ctx context.Context, limit time.Duration) (counts []Count, err error) {
-	err = s.db.Pipeline(ctx, []entpgx.Stmt{
+	err = s.pipeline(ctx, []entpgx.Stmt{
 		s.stmt("begin count", beginCountSQL, nil),
 		s.stmt("count settings", countSettingsSQL, nil, strconv.FormatInt(limit.Milliseconds(), 10)),
 		s.stmt("count", countSQL, func(rows pgx.Rows) error {

@@ -85,7 +85,7 @@ type ChildCount struct {
 }
 
 // childCountsSQL counts the children of an instance along gen_durable_parent, up to $2 of them.
-const childCountsSQL = `SELECT coalesce(parent_round, 0), fsm, status::text, count(*) FROM (
+const childCountsSQL = `SELECT abs(parent_round), fsm, status::text, count(*) FROM (
   SELECT g.parent_round, g.fsm, g.status FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint LIMIT $2::int) c
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`
 

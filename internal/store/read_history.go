@@ -20,6 +20,7 @@ type Happened struct {
 	Worker, Machine, Step, To              *string
 	Failure, Error, Actor, Reason, Subject *string
 	Diff, Before, After                    json.RawMessage
+	LeftOut                                int64 // bytes of these that were not read
 	place                                  HistoryPlace
 }
 
@@ -34,33 +35,67 @@ type HistoryPlace struct {
 // Place returns the row's place in its timeline.
 func (h *Happened) Place() HistoryPlace { return h.place }
 
+const happenedColumns = `h.at, h.instance, h.visit, h.took, h.waited, h.attempt, h.fsm_version, h.kind, h.worker::text, h.fsm, h.step, h.to_step,
+  h.failure, h.error, h.actor, h.reason, h.subject`
+
 // timelineSQL reads a page of what happened to an instance, oldest first. The second condition on
 // the time leaves out the days that are read already. $1 instance $2–$4 time, table and row of the
 // last row of the page before $5 limit
-const timelineSQL = `SELECT h.at, h.instance, h.visit, h.took, h.waited, h.attempt, h.fsm_version, h.kind, h.worker::text, h.fsm, h.step, h.to_step,
-  h.failure, h.error, h.actor, h.reason, h.subject, h.diff::text, h.before::text, h.after::text, h.tableoid::bigint, h.ctid::text
+const timelineSQL = `SELECT ` + happenedColumns + `, h.diff::text, h.before::text, h.after::text, 0::bigint, h.tableoid::bigint, h.ctid::text
 FROM {s}.history h
 WHERE h.instance = $1 AND (h.at, h.tableoid::bigint, h.ctid) > ($2::timestamptz, $3::bigint, $4::text::tid) AND h.at >= $2::timestamptz
 ORDER BY h.at, h.tableoid::bigint, h.ctid LIMIT $5`
 
+// timelineBackSQL is timelineSQL from the newest row on. $2 is NULL on the first page. It returns
+// the documents of the newest rows, as long as they fit into $6 bytes together, and of the others
+// their size.
+const timelineBackSQL = `SELECT ` + happenedColumns + `, CASE WHEN h.until <= $6::bigint THEN h.diff::text END,
+  CASE WHEN h.until <= $6::bigint THEN h.before::text END, CASE WHEN h.until <= $6::bigint THEN h.after::text END,
+  CASE WHEN h.until <= $6::bigint THEN 0 ELSE h.bytes END, h.part, h.place::text
+FROM (SELECT p.*, sum(p.bytes) OVER (ORDER BY p.at DESC, p.part DESC, p.place DESC) AS until FROM (
+  SELECT h.*, h.tableoid::bigint AS part, h.ctid AS place,
+    (coalesce(octet_length(h.diff::text), 0) + coalesce(octet_length(h.before::text), 0) + coalesce(octet_length(h.after::text), 0))::bigint AS bytes
+  FROM {s}.history h WHERE h.instance = $1 AND h.at <= coalesce($2::timestamptz, 'infinity')
+    AND (h.at, h.tableoid::bigint, h.ctid) < (coalesce($2::timestamptz, 'infinity'), $3::bigint, $4::text::tid)
+  ORDER BY h.at DESC, h.tableoid::bigint DESC, h.ctid DESC LIMIT $5) p) h
+ORDER BY h.at DESC, h.part DESC, h.place DESC`
+
 // Timeline reads up to limit rows of the history of an instance, oldest first, behind a place.
-func (s *Store) Timeline(ctx context.Context, id int64, behind HistoryPlace, limit int) (page []Happened, err error) {
+func (s *Store) Timeline(ctx context.Context, id int64, behind HistoryPlace, limit int) ([]Happened, error) {
 	if behind.Row == "" {
 		behind.Row = "(0,0)"
 	}
-	err = s.one(ctx, fastLock, "timeline", timelineSQL, func(rows pgx.Rows) error {
+	return happened(id, func(read func(pgx.Rows) error) error {
+		return s.one(ctx, fastLock, "timeline", timelineSQL, read, id, behind.At, behind.Table, behind.Row, limit)
+	})
+}
+
+// TimelineBack is Timeline, newest first: it reads what is before a place, and with the zero place
+// from the newest row on, with documents of so many bytes.
+func (s *Store) TimelineBack(ctx context.Context, id int64, before HistoryPlace, limit int, bytes int64) ([]Happened, error) {
+	if before.Row == "" {
+		before.Row = "(0,0)"
+	}
+	return happened(id, func(read func(pgx.Rows) error) error {
+		return s.one(ctx, fastLock, "timeline back", timelineBackSQL, read, id, timeOf(before.At), before.Table, before.Row, limit, bytes)
+	})
+}
+
+// happened sends a statement, and reads the rows of the history that it returns.
+func happened(id int64, send func(read func(pgx.Rows) error) error) (page []Happened, err error) {
+	err = send(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var h Happened
 			var diff, before, after *string
 			if err := rows.Scan(&h.At, &h.Instance, &h.Visit, &h.Took, &h.Waited, &h.Attempt, &h.Version, &h.Kind, &h.Worker, &h.Machine, &h.Step,
-				&h.To, &h.Failure, &h.Error, &h.Actor, &h.Reason, &h.Subject, &diff, &before, &after, &h.place.Table, &h.place.Row); err != nil {
+				&h.To, &h.Failure, &h.Error, &h.Actor, &h.Reason, &h.Subject, &diff, &before, &after, &h.LeftOut, &h.place.Table, &h.place.Row); err != nil {
 				return err
 			}
 			h.Diff, h.Before, h.After, h.place.At = rawText(diff), rawText(before), rawText(after), h.At
 			page = append(page, h)
 		}
 		return rows.Err()
-	}, id, behind.At, behind.Table, behind.Row, limit)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("read the history of instance %d: %w", id, err)
 	}
@@ -123,7 +158,7 @@ const scansSQL = `SET LOCAL enable_seqscan = on`
 // onHistory sends a query on the history under its own limit of time. total is where it notes the
 // number of transitions that it selected.
 func (s *Store) onHistory(ctx context.Context, f *HistoryFilter, query entpgx.Stmt, total *int64) error {
-	err := s.db.Pipeline(ctx, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, fastLock, millis(f.Timeout)),
+	err := s.pipeline(ctx, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, fastLock, millis(f.Timeout)),
 		s.stmt("scans", scansSQL, nil), query, s.stmt("commit", `COMMIT`, nil))
 	if err != nil {
 		return fmt.Errorf("read the history of machine %q: %w", f.Machine, err)

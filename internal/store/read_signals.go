@@ -90,7 +90,7 @@ func (s *Store) Inbox(ctx context.Context, id, after int64) (page []step.Signal,
 
 // restSQL reads the parts of a claimed row that were too large to come with the claim. $1 id $2
 // worker $3 token
-var restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
+var restSQL = `SELECT g.state::text, CASE WHEN g.round = g.visit OR g.join_round = g.visit THEN g.dropped::text END FROM {s}.gen_durable g
 WHERE g.id = $1 AND ` + claimFence("$2", "$3")
 
 // Complete reads the rest of a Partial claim: its state, the children that were dropped, and the

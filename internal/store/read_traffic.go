@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,25 +11,41 @@ import (
 
 // Waiting is a queue in which instances wait.
 type Waiting struct {
-	Queue     string
-	Due       int64      // runnable, not paused, and its time has come
-	Delayed   int64      // runnable, not paused, and its time has not come
-	OldestDue *time.Time // nil: nothing is due
-	AtLeast   bool       // more wait than were read: Due and Delayed are lower bounds
+	Queue     string     `json:"queue"`
+	Due       int64      `json:"due"`      // runnable, not paused, and its time has come
+	Delayed   int64      `json:"delayed"`  // runnable, not paused, and its time has not come
+	OldestDue *time.Time `json:"oldest"`   // nil: nothing is due
+	AtLeast   bool       `json:"at_least"` // more wait than were read: Due and Delayed are lower bounds
 }
 
 // Executing counts what a worker executes in a queue.
 type Executing struct {
-	Queue  string
-	Worker string
-	Count  int64
+	Queue  string `json:"queue"`
+	Worker string `json:"worker"`
+	Count  int64  `json:"count"`
 }
 
-// Traffic says what waits and what executes, by queue.
+// Present is a worker that has registered, with the columns of the table workers.
+type Present struct {
+	ID        string         `json:"id"`
+	Host      string         `json:"host"`
+	PID       int            `json:"pid"`
+	Version   string         `json:"version"`
+	Queues    map[string]int `json:"queues"`
+	Machines  []string       `json:"machines"`
+	Draining  bool           `json:"draining"`
+	StartedAt time.Time      `json:"started_at"`
+	BeatAt    time.Time      `json:"beat_at"`
+	ExpiresAt time.Time      `json:"expires_at"`
+}
+
+// Traffic says what waits and what executes, by queue, and who works.
 type Traffic struct {
 	At        time.Time // the server's clock
 	Waiting   []Waiting // in no order
 	Executing []Executing
+	Workers   []Present            // by when they started
+	Paused    map[string]time.Time // since when each paused queue is paused
 }
 
 // LanesText finds the queues in which instances are visible to the claims, or set aside as unknown
@@ -48,9 +65,10 @@ stray AS (
   UNION ALL SELECT (SELECT g.queue FROM {s}.gen_durable g WHERE status = 'runnable' AND NOT paused AND pick_lane = 4 AND g.queue > t.queue
     ORDER BY g.queue LIMIT 1) FROM stray t WHERE t.queue IS NOT NULL)`
 
-// waitingSQL counts runnable instances, in each queue as far as $1. Those behind their partition
-// key are in an index by key, which all queues share.
-const waitingSQL = LanesText + `,
+// trafficSQL counts runnable instances, in each queue as far as $1, and what executes. Those behind
+// their partition key are in an index by key, which all queues share. Who works and what is paused
+// comes with it, so that the whole is one statement and one moment.
+const trafficSQL = LanesText + `,
 seen AS (
   SELECT r.queue, s.eligible_at, s.number FROM ready r, LATERAL (
     SELECT eligible_at, row_number() OVER () AS number FROM (
@@ -68,31 +86,34 @@ seen AS (
     SELECT queue, eligible_at, pick_lane, count(*) OVER () AS walked FROM (
       SELECT queue, eligible_at, pick_lane FROM {s}.gen_durable WHERE status = 'runnable' AND NOT paused AND partition_key IS NOT NULL
       ORDER BY partition_key, queue, priority, eligible_at, id LIMIT $1) i) k WHERE k.pick_lane = 1)
-SELECT queue, count(*) FILTER (WHERE eligible_at <= c.now), count(*) FILTER (WHERE eligible_at > c.now),
-  min(eligible_at) FILTER (WHERE eligible_at <= c.now), bool_or(number >= $1)
-FROM seen, c GROUP BY queue`
-
-const executingSQL = `SELECT queue, coalesce(locked_by, ''), count(*) FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2`
+SELECT c.now,
+  (SELECT coalesce(jsonb_agg(to_jsonb(q)), '[]')::text FROM (
+    SELECT queue, count(*) FILTER (WHERE eligible_at <= c.now) AS due, count(*) FILTER (WHERE eligible_at > c.now) AS delayed,
+      min(eligible_at) FILTER (WHERE eligible_at <= c.now) AS oldest, bool_or(number >= $1) AS at_least
+    FROM seen GROUP BY queue) q),
+  (SELECT coalesce(jsonb_agg(to_jsonb(x)), '[]')::text FROM (
+    SELECT queue, coalesce(locked_by, '') AS worker, count(*) AS count FROM {s}.gen_durable WHERE status = 'executing' GROUP BY 1, 2) x),
+  (SELECT coalesce(jsonb_agg(to_jsonb(w) ORDER BY w.started_at, w.id), '[]')::text FROM {s}.workers w),
+  (SELECT coalesce(jsonb_object_agg(p.queue, p.paused_at), '{}')::text FROM {s}.paused_queues p)
+FROM c`
 
 // unsortedSQL keeps the planner from sorting: only a scan of an index ends at the limit.
 const unsortedSQL = `SET LOCAL enable_sort = off`
 
-// Traffic reads what waits and what executes, of each queue and lane as far as most.
+// Traffic reads what waits and what executes, of each queue and lane as far as most, and who works.
 func (s *Store) Traffic(ctx context.Context, most int) (t Traffic, err error) {
+	var parts [4]string
 	err = s.transaction(ctx, fastLock,
 		s.stmt("unsorted", unsortedSQL, nil),
-		s.stmt("waiting", waitingSQL, func(rows pgx.Rows) error {
-			t.Waiting, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])
+		s.stmt("traffic", trafficSQL, func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&t.At, &parts[0], &parts[1], &parts[2], &parts[3]}, func() error { return nil })
 			return err
-		}, most),
-		s.stmt("executing", executingSQL, func(rows pgx.Rows) error {
-			t.Executing, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Executing])
-			return err
-		}),
-		s.stmt("now", nowSQL, func(rows pgx.Rows) error {
-			t.At, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
-			return err
-		}))
+		}, most))
+	for n, into := range []any{&t.Waiting, &t.Executing, &t.Workers, &t.Paused} {
+		if err == nil {
+			err = json.Unmarshal([]byte(parts[n]), into)
+		}
+	}
 	if err != nil {
 		return Traffic{}, fmt.Errorf("count what waits and what executes: %w", err)
 	}

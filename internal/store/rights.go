@@ -31,7 +31,7 @@ func (s *Store) Lacking(ctx context.Context, rights []Right) (role string, lacki
 	for i, r := range rights {
 		objects[i], privileges[i] = r.Object, r.Privilege
 	}
-	err = s.db.Pipeline(ctx, s.stmt("rights", rightsSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt("rights", rightsSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var r Right
 			if err := rows.Scan(&role, &r.Object, &r.Privilege); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -130,9 +131,64 @@ var roundTrips = []struct {
 	{"commit, claims kept", 1, func(b bench, n int) any { return b.entries(n, true) }, commitAll},
 	{"commit of all kinds", 1, func(b bench, n int) any { return b.mixture(n, false) }, commitAll},
 	{"commit in the slow lane", 1, func(b bench, n int) any { return b.mixture(n, false) }, commitSlowly},
+	{"commit of a Rejoin", 1, func(b bench, n int) any {
+		entries := b.entries(n, false)
+		for i := range entries {
+			entries[i].Commit.Kind, entries[i].Commit.Join = step.Rejoin, &step.Join{Ended: 1}
+		}
+		return entries
+	}, commitAll},
+	{"commit of a stream", 1, func(b bench, n int) any {
+		entries := b.entries(n, false)
+		for i := range entries {
+			entries[i].Commit.Kind, entries[i].Commit.Join = step.Children, &step.Join{Ended: 1, Stream: 1}
+			entries[i].Commit.Spawn = kids(1)
+		}
+		return entries
+	}, commitAll},
+	{"read a portion", 3, func(b bench, n int) any {
+		parent, kids := b.streaming(n, n)
+		for _, kid := range kids {
+			b.commit(newMark(), false, endOf(kid, true))
+		}
+		c := b.claimOne()
+		require.Equal(b.t, parent, c.ID)
+		return c
+	}, func(b bench, c any) error {
+		_, err := b.Portion(b.t.Context(), c.(*step.Claim))
+		return err
+	}},
 	{"commit with keyed children", 3, func(b bench, n int) any { return b.mixture(n, true) }, commitSlowly},
+	{"commit of a graph", 4, func(b bench, n int) any { return []store.Entry{b.chained(n + 1)} }, commitAll},
+	{"commit that adds nodes", 4, func(b bench, n int) any { return []store.Entry{b.growing(n)} }, commitAll},
+	{"commit that adds nodes in front of another", 5, func(b bench, n int) any {
+		e := b.growing(n)
+		e.Commit.Add.Graph.Nodes = append(e.Commit.Add.Graph.Nodes, "b")
+		e.Commit.Add.Graph.Edges = append(e.Commit.Add.Graph.Edges, step.Edge{From: 0, To: len(e.Commit.Add.Graph.Nodes) - 1})
+		return []store.Entry{e}
+	}, commitAll},
+	{"commit of ends of nodes", 1, func(b bench, n int) any { return b.endsOfNodes(n) }, commitAll},
+	{"commit of ends of nodes in the slow lane", 1, func(b bench, n int) any { return b.endsOfNodes(n) }, commitSlowly},
+	{"restart of a graph", 13, func(b bench, n int) any { return b.brokenGraph(n) }, restartRoot},
+	{"restart of a graph that has ended", 15, func(b bench, n int) any {
+		root := b.brokenGraph(n)
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'error', finished_at = now() WHERE id = $1`, root)
+		return root
+	}, restartRoot},
+	{"restart of a graph with children below its nodes", 17, func(b bench, n int) any {
+		root := b.brokenGraph(n)
+		b.exec(`WITH p AS (UPDATE gendurable.gen_durable SET visit = 1, round = 1 WHERE parent_id = $1 AND failure = 'error' RETURNING id)
+			INSERT INTO gendurable.gen_durable (fsm, step, status, failure, finished_at, joined, parent_id, parent_round)
+			SELECT 'm', 's', 'failed', 'error', now(), gen_random_uuid(), id, 1 FROM p`, root)
+		return root
+	}, restartRoot},
+	{"what nodes have waited for", 2, func(b bench, n int) any { return b.fedBy(n) }, func(b bench, claims any) error {
+		return b.Feed(b.t.Context(), claims.([]*step.Claim), 8<<20)
+	}},
 	{"insert", 1, func(_ bench, n int) any { return newSpecs(n, false) }, insertAll},
 	{"insert with keys", 2, func(_ bench, n int) any { return newSpecs(n, true) }, insertAll},
+	{"insert as claimed", 1, func(_ bench, n int) any { return newSpecs(n, false) }, enterAll},
+	{"insert with keys as claimed", 2, func(_ bench, n int) any { return newSpecs(n, true) }, enterAll},
 	{"heartbeat", 1, func(b bench, n int) any { return b.claimed(n) }, nil},
 	{"release", 1, func(b bench, n int) any { return b.claimed(n) }, func(b bench, claims any) error {
 		_, err := b.Release(b.t.Context(), me, claims.([]*step.Claim))
@@ -210,6 +266,13 @@ var roundTrips = []struct {
 		_, err := b.Deliver(b.t.Context(), byID(id.(int64)), named("go"), 100)
 		return err
 	}},
+	{"deliver and claim", 1, func(b bench, _ int) any { return b.parked("go") }, func(b bench, id any) error {
+		_, woken, err := b.DeliverClaiming(b.t.Context(), byID(id.(int64)), named("go"), 100, waker())
+		if err == nil && len(woken.Claims) != 1 {
+			err = errors.New("no claim")
+		}
+		return err
+	}},
 	{"deliver or insert", 1, func(bench, int) any { return newcomer() }, func(b bench, x any) error {
 		_, err := b.DeliverOrInsert(b.t.Context(), x.(*step.Spec), named("go"), 1000)
 		return err
@@ -271,10 +334,42 @@ func insertAll(b bench, specs any) error {
 	return err
 }
 
+func enterAll(b bench, specs any) error {
+	_, claims := b.enter(specs.([]*step.Spec)...)
+	if len(claims) != len(specs.([]*step.Spec)) {
+		return fmt.Errorf("claimed %d", len(claims))
+	}
+	return nil
+}
+
 func reapAll(b bench, n any) error {
 	got, err := b.Reap(b.t.Context(), newMark(), store.CrashLimits{Machines: []string{"m/1"}, Limits: []int32{3}}, 1000)
 	if err == nil && got.Released+len(got.Failed) != n {
 		return fmt.Errorf("reaped %d + %d of %d", got.Released, len(got.Failed), n)
+	}
+	return err
+}
+
+// brokenGraph makes a graph of which one node executes, n have failed, and n were skipped for
+// these. Its root waits.
+func (b bench) brokenGraph(n int) (root int64) {
+	b.t.Helper()
+	words := []string{"z"}
+	for i := range n {
+		words = append(words, fmt.Sprint("a", i), fmt.Sprintf("b%d<a%d", i, i))
+	}
+	root, _ = b.arrange(strings.Join(words, " "), nil)
+	b.exec(`UPDATE gendurable.gen_durable SET status = 'failed', finished_at = now(), joined = gen_random_uuid(), children_pending = 0,
+		failure = CASE WHEN node LIKE 'b%' THEN 'skipped' ELSE 'error' END, join_failed = CASE WHEN node LIKE 'b%' THEN 1 END
+		WHERE parent_id = $1 AND node <> 'z'`, root)
+	b.exec(`UPDATE gendurable.gen_durable SET children_pending = 1, join_failed = join_size - 1 WHERE id = $1`, root)
+	return root
+}
+
+func restartRoot(b bench, root any) error {
+	got, err := b.Operate(b.t.Context(), []int64{root.(int64)}, &store.Order{Verb: store.Restart, Mark: newMark(), Most: 1000})
+	if err == nil && len(got.Changed) < 3 {
+		return fmt.Errorf("restarted %d", len(got.Changed))
 	}
 	return err
 }
@@ -356,7 +451,7 @@ func (b bench) mixture(n int, keyed bool) (out []store.Entry) {
 			if keyed {
 				o.Spawn = withKeys(o.Spawn, fmt.Sprint("kid of ", i), "taken")
 			}
-		case step.Next, step.Retry, step.Again:
+		case step.Next, step.Retry, step.Again, step.Rejoin:
 		}
 		out = append(out, store.Entry{Claim: c, Commit: o})
 	}

@@ -126,8 +126,9 @@ func (s *Store) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signa
 		return s.transaction(ctx, slowLock, stmts...)
 	})
 	lost := err != nil && unknown(err)
-	if lost || err == nil && got.Duplicate {
-		// A duplicate may be this very signal, from an attempt whose COMMIT got no answer.
+	if lost || err == nil && got.Duplicate && !got.Inserted {
+		// A duplicate may be this very signal, from an attempt whose COMMIT got no answer. Beside an
+		// instance that this attempt has inserted it is one of a kept signal.
 		mine, looked := s.isIn(ctx, x, lost, began)
 		for n := 1; looked != nil && lost && pause(ctx, n) == nil; n++ {
 			mine, looked = s.isIn(ctx, x, lost, began)

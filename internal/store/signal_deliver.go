@@ -44,6 +44,7 @@ type Delivery struct {
 	Duplicate bool
 	Inserted  bool // DeliverOrInsert has inserted the target
 	Kept      bool // Keep has kept the signal: there is no target
+	Claimed   bool // DeliverClaiming has claimed the target, which is not Runnable then
 }
 
 // deliverAgain bounds how often Deliver looks anew because the key moved from one instance to
@@ -72,8 +73,12 @@ func (s *Store) Deliver(ctx context.Context, to Address, m *step.Signal, inbox i
 // another.
 func (s *Store) deliver(d *delivery, send send) (Delivery, error) {
 	for try := 0; ; try++ {
-		*d = delivery{to: d.to, signal: d.signal, inbox: d.inbox}
-		if err := send(d.lock(s), d.insert(s), d.flip(s)); err != nil {
+		*d = delivery{to: d.to, signal: d.signal, inbox: d.inbox, waker: d.waker}
+		wake := d.flip
+		if d.waker != nil {
+			wake = d.claim
+		}
+		if err := send(d.lock(s), d.insert(s), wake(s)); err != nil {
 			return Delivery{}, err
 		}
 		if !d.moved || try == deliverAgain {
@@ -89,6 +94,7 @@ type delivery struct {
 	to     Address
 	signal *step.Signal
 	inbox  int
+	waker  *Waker // nil: whoever claims next claims the target
 
 	target    int64 // 0: none
 	queue     string
@@ -97,12 +103,13 @@ type delivery struct {
 	duplicate bool
 	full      bool
 	sent      bool
+	claimed   bool
 	moved     bool // no row was locked, although a live instance holds the key
 }
 
 func (d *delivery) verdict() (Delivery, error) {
 	woken := d.sent && d.awaits
-	got := Delivery{Target: d.target, Queue: d.queue, Woken: woken, Runnable: woken || d.runnable}
+	got := Delivery{Target: d.target, Queue: d.queue, Woken: woken, Runnable: (woken || d.runnable) && !d.claimed, Claimed: d.claimed}
 	switch {
 	case d.target == 0:
 		return Delivery{}, ErrNoTarget
@@ -252,7 +259,7 @@ WHERE g.id = $1::bigint OR g.correlation_guard = $2::text LIMIT 1`
 // It is for the log line about a lock that was waited for in vain (T9): no deadlock detector sees a
 // transaction that its owner has left open.
 func (s *Store) Holder(ctx context.Context, of Address) (h Holder, ok bool, err error) {
-	err = s.db.Pipeline(ctx, s.stmt("holder", holderSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt("holder", holderSQL, func(rows pgx.Rows) error {
 		for rows.Next() {
 			ok = true
 			if err := rows.Scan(&h.PID, &h.State, &h.Application); err != nil {

@@ -35,12 +35,14 @@ type bench struct {
 
 func benchOn(t *testing.T, pool *pgxpool.Pool) bench {
 	s := store.New(entpgx.New(pool), schema)
+	located(t, s)
 	return bench{Store: s, Reader: query.New(s), t: t, pool: pool}
 }
 
 func newBench(t *testing.T) bench {
 	t.Helper()
 	t.Parallel()
+	notOnCitus(t)
 	pool := pgtest.Pool(t, pgtest.Migrated(t))
 	return benchOn(t, pool)
 }
@@ -407,6 +409,7 @@ func TestDeliverInEveryMode(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			pool := pgtest.Pool(t, url, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 			s := store.New(entpgx.New(pool), schema)
+			located(t, s)
 			b := bench{Store: s, Reader: query.New(s), t: t, pool: pool}
 			id := b.row("status, awaits, correlation_key, correlation_scope", "'awaiting_signal', '{go}', '"+mode.String()+"', "+liveScope)
 			d, err := b.Deliver(t.Context(), byKey(mode.String()), deduped("go", "evt"), cap10)

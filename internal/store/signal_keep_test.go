@@ -103,6 +103,18 @@ func TestEveryInsertTakesWhatIsKept(t *testing.T) {
 	}
 }
 
+// The new instance of a signal with start takes what is kept first. So the signal is a duplicate of
+// a kept one with its dedup key, whichever way it is sent.
+func TestSignalWithStartBehindItsKeptTwin(t *testing.T) {
+	b := newBench(t)
+	b.keep("k", toKeep("go", "a"))
+	d, err := b.DeliverOrInsert(t.Context(), newSpec("k"), deduped("stop", "a"), 100)
+	require.NoError(t, err)
+	require.True(t, d.Inserted)
+	require.True(t, d.Duplicate)
+	require.Equal(t, []string{"goa"}, b.inbox(d.Target))
+}
+
 // The insertion has the key first. The keeper waits for it, and delivers to the new instance; or
 // keeps if there is none after all.
 func TestKeepBehindAnInsert(t *testing.T) {

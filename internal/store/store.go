@@ -15,8 +15,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,7 +29,7 @@ type Store struct {
 	db       *entpgx.Driver
 	schema   string
 	quoted   string
-	rendered sync.Map // statement's text → the same with the schema in it
+	rendered atomic.Pointer[rendering]
 	apart    struct {
 		claim                       aparts
 		timeout, reap, expire, rest apart
@@ -40,6 +38,8 @@ type Store struct {
 	recording atomic.Bool
 	// keeping: there have been kept signals. See signal_keep.go.
 	keeping atomic.Bool
+	// graphs: this process has met nodes of graphs. See errNodes.
+	graphs atomic.Bool
 	// known are the gates that the last poll has found, or an insert: see gate_insert.go.
 	known   atomic.Pointer[knownGates]
 	learner learner
@@ -52,6 +52,7 @@ type Store struct {
 // New makes a Store for the engine's tables in schema. It does not touch the database.
 func New(db *entpgx.Driver, schema string) *Store {
 	s := &Store{db: db, schema: schema, quoted: pgx.Identifier{schema}.Sanitize(), own: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+	s.rendered.Store(&rendering{quoted: s.quoted})
 	if pool := db.Pool(); pool != nil {
 		// Claims and commits keep one connection for themselves. So do the statements that such steps
 		// send outside of their own transactions.
@@ -71,21 +72,27 @@ func (s *Store) Driver() *entpgx.Driver { return s.db }
 // of the other statements, in one round trip. bitmaps allows it the index of labels, which Postgres
 // reads by a bitmap scan only.
 func (s *Store) Queries(bitmaps bool) *entpgx.Enclosed {
-	around := s.enclose(fastLock, nil)
-	before, after := around[:len(around)-1:len(around)-1], around[len(around)-1:]
-	if bitmaps {
-		before = append(before, s.stmt("bitmaps", bitmapsSQL, nil))
+	around := func() (before, after []entpgx.Stmt) {
+		all := s.enclose(fastLock, nil)
+		before, after = all[:len(all)-1:len(all)-1], all[len(all)-1:]
+		if bitmaps {
+			before = append(before, s.stmt("bitmaps", bitmapsSQL, nil))
+		}
+		return before, after
 	}
-	return s.db.Enclose(before, after)
+	// Locate may come later than this.
+	return s.db.Enclose(around()).Rewrite(func(before []entpgx.Stmt, query string) ([]entpgx.Stmt, string) {
+		if r := s.rendered.Load(); r.distributed() {
+			before, _ = around()
+			query = r.query(query)
+		}
+		return before, query
+	})
 }
 
 // stmt names a statement and replaces {s} by the schema. It renders each text once.
 func (s *Store) stmt(name, text string, read func(pgx.Rows) error, args ...any) entpgx.Stmt {
-	sql, ok := s.rendered.Load(text)
-	if !ok {
-		sql, _ = s.rendered.LoadOrStore(text, strings.ReplaceAll(text, "{s}", s.quoted))
-	}
-	return entpgx.Stmt{Name: name, SQL: sql.(string), Args: args, Read: read} //nolint:forcetypeassert // only strings are stored
+	return entpgx.Stmt{Name: name, SQL: s.rendered.Load().text(text), Args: args, Read: read}
 }
 
 // beginSQL pins READ COMMITTED. The row locks and re-checks of every statement are reasoned for
@@ -128,7 +135,7 @@ const (
 
 // transaction sends statements as one transaction, in one pipeline and so one round trip.
 func (s *Store) transaction(ctx context.Context, lock string, body ...entpgx.Stmt) error {
-	return s.db.Pipeline(ctx, s.enclose(lock, body)...)
+	return s.pipeline(ctx, s.enclose(lock, body)...)
 }
 
 // enclose puts statements between BEGIN with its settings and COMMIT.

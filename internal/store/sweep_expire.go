@@ -34,7 +34,8 @@ UPDATE {s}.gen_durable g SET status = 'failed', failure = 'deadline', last_error
   commit_id = $2::uuid, updated_at = (SELECT now FROM c)
 FROM overdue e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM overdue) > 0
-RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL`
+RETURNING g.id, CASE WHEN e.status = 'runnable' THEN g.partition_key END, e.parent_id IS NOT NULL,
+  g.node IS NOT NULL, g.parent_round < 0`
 
 // expireTheseSQL is expireSQL for the rows with given ids. $3 their ids
 var expireTheseSQL = these(expireSQL)
@@ -68,18 +69,22 @@ func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, lim
 	var out Expired
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
-		var joiners []int64
+		var joiners joiners
+		var nodes []int64
 		read := func(rows pgx.Rows) error {
 			var id int64
 			var key *string
-			var child bool
-			_, err := pgx.ForEachRow(rows, []any{&id, &key, &child}, func() error {
+			var child, node, streamed bool
+			_, err := pgx.ForEachRow(rows, []any{&id, &key, &child, &node, &streamed}, func() error {
 				out.Failed = append(out.Failed, id)
 				if key != nil {
 					keys = append(keys, *key)
 				}
 				if child {
-					joiners = append(joiners, id)
+					joiners.add(id, streamed)
+				}
+				if node {
+					nodes = append(nodes, id)
 				}
 				return nil
 			})
@@ -88,7 +93,7 @@ func (s *Store) expire(ctx context.Context, sum *Expired, text, mark string, lim
 		if err := send(s.stmt("expire", s.swept(text), read, limit, mark, ids)); err != nil {
 			return err
 		}
-		return s.follow(send, joiners, keys, mark, promote, &out.Promotion)
+		return s.follow(send, &joiners, nodes, keys, mark, promote, &out.Promotion)
 	})
 	if err != nil {
 		return fmt.Errorf("fail instances over their deadline: %w", err)

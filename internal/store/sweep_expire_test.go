@@ -90,9 +90,7 @@ func TestExpireLeavesToOthers(t *testing.T) {
 	held, free := b.insert(overdueRow), b.insert(overdueRow)
 	holder := b.begin()
 	b.inTx(holder, `SELECT FROM gendurable.gen_durable WHERE id IN ($1, $2) FOR NO KEY UPDATE`, parent, held)
-	began := time.Now()
-	require.Equal(t, []int64{free}, b.sweepOverdue().Failed)
-	require.Less(t, time.Since(began), 400*time.Millisecond)
+	require.Equal(t, []int64{free}, b.sweepOverdue().Failed) // a lock that it waits for is an error
 	require.NoError(t, holder.Rollback(t.Context()))
 	require.ElementsMatch(t, []int64{child, held}, b.sweepOverdue().Failed)
 	require.Equal(t, "runnable", b.status(parent))

@@ -133,15 +133,17 @@ func (s *Store) due(ctx context.Context, p PruneParams, text string, last *lastD
 
 // pruneSQL is the second step. It repeats the condition under the lock, since a row may have
 // changed meanwhile by an operator's Retry (T80), and leaves locked rows for the next sweep (T6).
-// It deletes leaves only, since otherwise the foreign key would have to write the children, and
-// wait for them (T45). A later call deletes the parents. The signals go with their targets, by the
-// foreign key; the statement counts those that nobody had consumed. $4 ids $5 the sweepers' lock
+// It deletes leaves only: children have no foreign key to their parent, and would be left without
+// it. A later call deletes the parents. The signals go with their targets, by the
+// foreign key; the statement counts those that nobody had consumed. The edges that lead away from a
+// node go with it. $4 ids $5 the sweepers' lock
 var pruneSQL = `WITH c AS MATERIALIZED (SELECT clock_timestamp() AS now, pg_try_advisory_xact_lock($5::bigint) AS alone),
 l AS MATERIALIZED (
   SELECT g.id FROM {s}.gen_durable g WHERE g.id = ANY($4::bigint[]) AND (SELECT alone FROM c) AND ` + prunable + `
     AND NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = g.id OFFSET 0)
   ORDER BY g.id FOR UPDATE SKIP LOCKED),
-d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id)
+d AS (DELETE FROM {s}.gen_durable g WHERE g.id = ANY(ARRAY(SELECT l.id FROM l)) RETURNING g.id, g.node),
+e AS (DELETE FROM {s}.edges e WHERE e.from_id = ANY(ARRAY(SELECT d.id FROM d WHERE d.node IS NOT NULL)))
 SELECT c.alone, (SELECT count(*) FROM d),
   (SELECT count(*) FROM {s}.signals s WHERE s.target_id = ANY(ARRAY(SELECT l.id FROM l)) AND s.consumed_at IS NULL) FROM c`
 
@@ -240,7 +242,7 @@ func readSwept(alone *bool, numbers ...any) func(pgx.Rows) error {
 }
 
 // sweepers returns the advisory lock of this schema's GC. Two sweepers at once would wait for each
-// other's rows and foreign keys (T45).
+// other's rows, and for the signals that go with these by their foreign key (T45).
 func (s *Store) sweepers() int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte("gendurable prune " + s.schema))

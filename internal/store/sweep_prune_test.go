@@ -177,7 +177,7 @@ func TestPruneAlone(t *testing.T) {
 	b.exec(`INSERT INTO gendurable.signals (target_id, name, dedup_key, consumed_at) SELECT $1, 'go', n, now() FROM generate_series(1, 9) n`,
 		b.parked("go"))
 	b.exec(`CREATE TABLE gate (open boolean)`)
-	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM FROM gate FOR UPDATE; RETURN OLD; END $$`)
+	b.exec(`CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$ BEGIN PERFORM FROM gate FOR UPDATE; RETURN OLD; END $$`)
 	b.exec(`CREATE TRIGGER gate BEFORE DELETE ON gendurable.gen_durable FOR EACH ROW EXECUTE FUNCTION gate()`)
 	b.exec(`INSERT INTO gate VALUES (true)`)
 	stranger := b.begin()

@@ -20,7 +20,7 @@ const overText = `coalesce(m.most > 0 AND x.crashes >= m.most, false)`
 // parentGate joins each row x of a sweep with p.open, which is whether the sweep may end it. It is
 // false for a child whose parent someone has locked, since the child's join would have to wait.
 // ends is the SQL condition under which the sweep would end x at all: only then the gate locks the
-// parent.
+// parent. Of a node of a graph it locks what waits for the node, too.
 //
 // The gate stands before the LIMIT, so that the children of a locked parent do not use it up,
 // however many they are and although they come first. Each costs a probe of its parent, which
@@ -33,7 +33,9 @@ const overText = `coalesce(m.most > 0 AND x.crashes >= m.most, false)`
 // true: Postgres evaluates it first, and with it all of the rows.
 func parentGate(ends string) string {
 	return `CROSS JOIN LATERAL (SELECT NOT (` + ends + `) OR x.parent_id IS NULL
-    OR (SELECT true FROM {s}.gen_durable f WHERE f.id = x.parent_id FOR NO KEY UPDATE SKIP LOCKED) IS NOT NULL AS open OFFSET 0) p`
+    OR ((SELECT true FROM {s}.gen_durable f WHERE f.id = x.parent_id FOR NO KEY UPDATE SKIP LOCKED) IS NOT NULL
+      OR ` + goneText("x.parent_id") + `)
+      AND (x.node IS NULL OR NOT EXISTS (` + heldText("ARRAY[x.id]") + `)) AS open OFFSET 0) p`
 }
 
 // reapSQL ends claims whose lease has expired. The row runs again as another attempt, or fails if
@@ -71,7 +73,7 @@ UPDATE {s}.gen_durable g SET
   updated_at = (SELECT now FROM c)
 FROM expired e
 WHERE g.ctid = e.tid AND (SELECT count(*) FROM expired) > 0
-RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL`
+RETURNING g.id, g.queue, g.partition_key, e.worker, e.token, e.over, e.parent_id IS NOT NULL, g.node IS NOT NULL, g.parent_round < 0`
 
 // reapTheseSQL is reapSQL for the rows with given ids. $5 their ids
 var reapTheseSQL = these(reapSQL)
@@ -120,7 +122,8 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 	var out Reaped
 	err := s.interactive(ctx, fastLock, func(send send) error {
 		var keys []string
-		var joiners []int64
+		var joiners joiners
+		var nodes []int64
 		var lost lostClaims
 		read := func(rows pgx.Rows) error {
 			var id int64
@@ -128,15 +131,18 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 			var key *string
 			var worker string
 			var token int64
-			var over, child bool
-			_, err := pgx.ForEachRow(rows, []any{&id, &queue, &key, &worker, &token, &over, &child}, func() error {
+			var over, child, node, streamed bool
+			_, err := pgx.ForEachRow(rows, []any{&id, &queue, &key, &worker, &token, &over, &child, &node, &streamed}, func() error {
 				if key != nil {
 					keys = append(keys, *key)
 					lost.add(*key, worker, token)
 				}
+				if over && node {
+					nodes = append(nodes, id)
+				}
 				switch {
 				case over && child:
-					joiners = append(joiners, id)
+					joiners.add(id, streamed)
 					fallthrough
 				case over:
 					out.Failed = append(out.Failed, id)
@@ -151,7 +157,7 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 		if err := send(s.stmt("reap", s.swept(text), read, limit, mark, limits.Machines, limits.Limits, ids)); err != nil {
 			return err
 		}
-		return s.follow(send, joiners, keys, mark, promote, &out.Promotion, s.noted(&lost)...)
+		return s.follow(send, &joiners, nodes, keys, mark, promote, &out.Promotion, s.noted(&lost)...)
 	})
 	if err != nil {
 		return fmt.Errorf("reap expired leases: %w", err)
@@ -163,11 +169,13 @@ func (s *Store) reap(ctx context.Context, sum *Reaped, text, mark string, limits
 }
 
 // follow sends the statements that a sweep owes to other rows in the same transaction, after it has
-// ended some rows or released them: for the parents of ended children, and the next rows of
-// partition keys, and stmts. Without promote it reports the keys as missed.
-func (s *Store) follow(send send, joiners []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
-	if len(joiners) > 0 {
-		stmts = append(stmts, s.stmt("join", joinSQL, readWoken(&p.Queues, &p.Rest), joiners, mark))
+// ended some rows or released them: for the parents of ended children, for what waits for nodes,
+// which are among the joiners, and for the next rows of partition keys, and stmts. Without promote
+// it reports the keys as missed.
+func (s *Store) follow(send send, joiners *joiners, nodes []int64, keys []string, mark string, promote bool, p *Promotion, stmts ...entpgx.Stmt) error {
+	stmts = append(stmts, s.join(joiners, mark, readWoken(&p.Queues, &p.Rest))...)
+	if len(nodes) > 0 {
+		stmts = append(stmts, s.stmt("settle edges", settleEdgesSQL, readQueues(&p.Queues), nodes, mark))
 	}
 	switch {
 	case len(keys) > 0 && promote:
@@ -189,7 +197,7 @@ ORDER BY x.lease_expires_at LIMIT $1`
 // Uptime returns how long the server has been running.
 func (s *Store) Uptime(ctx context.Context) (up time.Duration, err error) {
 	const uptimeSQL = `SELECT (extract(epoch FROM clock_timestamp() - pg_postmaster_start_time()) * 1000000)::bigint`
-	err = s.db.Pipeline(ctx, s.stmt("uptime", uptimeSQL, func(rows pgx.Rows) error {
+	err = s.pipeline(ctx, s.stmt("uptime", uptimeSQL, func(rows pgx.Rows) error {
 		us, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[int64])
 		up = time.Duration(us) * time.Microsecond
 		return err

@@ -17,15 +17,22 @@ import (
 // parent waits. So whatever ends the wait, also in a process of a release that does not know of
 // losers, makes it due: an end, a timeout, a signal, a cancel, a deadline, a rewind.
 //
+// A Rejoin waits for a round again whose rest may be due. Then it makes the round negative in
+// losers, which stays due while the parent waits: see rejoinSQL. The round of a stream is negative
+// itself, and positive in losers where it is due while the parent waits. So rounds are compared by
+// their amounts.
+//
 // losers is in the order of the rounds, and only the newest can be armed. So the first element
 // differs from the round that the row waits for exactly if an element is due.
 
 // restDue is the condition that parent x has a due round: the predicate of gen_durable_losers.
 const restDue = `x.losers IS NOT NULL AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round)`
 
-// dueRestSQL locks parents with due rounds, and returns these. $1 behind this id $2 most parents
-const dueRestSQL = `SELECT l.id, r.round FROM (
-  SELECT x.id, x.losers, x.round, x.status FROM {s}.gen_durable x WHERE ` + restDue + ` AND x.id > $1
+// dueRestSQL locks parents with due rounds, and returns these, with the parent's queue if it is
+// runnable: a claim passes over a row that is locked, and is to come again. $1 behind this id
+// $2 most parents
+const dueRestSQL = `SELECT l.id, abs(r.round), CASE WHEN l.status = 'runnable' AND NOT l.paused THEN l.queue ELSE '' END FROM (
+  SELECT x.id, x.losers, x.round, x.status, x.paused, x.queue FROM {s}.gen_durable x WHERE ` + restDue + ` AND x.id > $1
   ORDER BY x.id LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED) l
 CROSS JOIN LATERAL unnest(l.losers) AS r(round)
 WHERE l.status <> 'awaiting_children' OR r.round <> l.round
@@ -34,10 +41,10 @@ ORDER BY l.id`
 // losersSQL locks the live children of due rounds, whose parents this transaction has locked. A
 // child that somebody has locked is left to a later sweep. $1 parents $2 their rounds $3 ids to
 // pass over $4 most rows
-const losersSQL = `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token
+const losersSQL = `SELECT x.id, coalesce(x.partition_key, ''), x.status::text, coalesce(x.locked_by, ''), x.claim_token, x.parent_round < 0
 FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
-CROSS JOIN LATERAL (SELECT k.id, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k
-  WHERE k.parent_id = u.parent AND k.parent_round = u.round AND k.finished_at IS NULL AND k.id <> ALL($3::bigint[])
+CROSS JOIN LATERAL (SELECT k.id, k.parent_round, k.partition_key, k.status, k.locked_by, k.claim_token FROM {s}.gen_durable k
+  WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL AND k.id <> ALL($3::bigint[])
   FOR NO KEY UPDATE SKIP LOCKED) x
 LIMIT $4`
 
@@ -76,11 +83,12 @@ WHERE g.commit_id = $2::uuid`
 // spawns by a commit that has its lock, and a later commit spawns for a later round. $1 parents
 // $2 rounds
 const forgetRestSQL = `UPDATE {s}.gen_durable g SET losers = nullif(ARRAY(
-  SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE l.round <> ALL(d.rounds) ORDER BY l.n), '{}')
+  SELECT l.round FROM unnest(g.losers) WITH ORDINALITY AS l(round, n) WHERE abs(l.round) <> ALL(d.rounds) ORDER BY l.n), '{}')
 FROM (SELECT u.parent, array_agg(u.round) AS rounds FROM unnest($1::bigint[], $2::bigint[]) AS u(parent, round)
-  WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND k.parent_round = u.round AND k.finished_at IS NULL OFFSET 0)
+  WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent AND abs(k.parent_round) = u.round AND k.finished_at IS NULL OFFSET 0)
   GROUP BY 1) d
-WHERE g.id = d.parent`
+CROSS JOIN LATERAL (SELECT x.ctid AS tid FROM {s}.gen_durable x WHERE x.id = d.parent OFFSET 0) l
+WHERE g.ctid = l.tid`
 
 // Rested reports what one slice of CancelRest did.
 type Rested struct {
@@ -121,7 +129,7 @@ func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, 
 		if err := send(s.stmt("rest", dueRestSQL, due.read, after, restParents)); err != nil || len(due.parents) == 0 {
 			return err
 		}
-		out.Last = due.last()
+		out.Last, out.Queues = due.last(), due.queues
 		var l losers
 		if err := send(s.stmt("losers", text, l.read, due.parents, due.rounds, ids, limit)); err != nil {
 			return err
@@ -138,7 +146,9 @@ func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, 
 			}
 		}
 		stmts = append(stmts, s.stmt("forget rest", forgetRestSQL, nil, due.parents, due.rounds))
-		return s.follow(send, l.ids, l.keys, mark, promote, &out.Promotion, stmts...)
+		// Losers that are nodes of a graph settle no edges: what waits for them are losers as well, of
+		// the same round, which stays due until all have ended.
+		return s.follow(send, &joiners{l.ids, l.streamed}, nil, l.keys, mark, promote, &out.Promotion, stmts...)
 	})
 	sum.Last = out.Last
 	if err != nil {
@@ -150,12 +160,19 @@ func (s *Store) cancelRest(ctx context.Context, sum *Rested, text, mark string, 
 }
 
 // dueRounds holds rounds whose rest is to be cancelled, by ascending parents.
-type dueRounds struct{ parents, rounds []int64 }
+type dueRounds struct {
+	parents, rounds []int64
+	queues          []string // of the parents that are runnable
+}
 
 func (d *dueRounds) read(rows pgx.Rows) error {
 	var parent, round int64
-	_, err := pgx.ForEachRow(rows, []any{&parent, &round}, func() error {
+	var queue string
+	_, err := pgx.ForEachRow(rows, []any{&parent, &round, &queue}, func() error {
 		d.parents, d.rounds = append(d.parents, parent), append(d.rounds, round)
+		if queue != "" && !slices.Contains(d.queues, queue) {
+			d.queues = append(d.queues, queue)
+		}
 		return nil
 	})
 	return err
@@ -171,16 +188,19 @@ func (d *dueRounds) last() int64 {
 
 // losers holds locked children that are about to be cancelled.
 type losers struct {
-	ids     []int64
-	workers []string // that execute them, or ""
-	keys    []string // partition keys that go on without them
-	lost    lostClaims
+	ids      []int64
+	streamed bool     // one of them is a child of a stream
+	workers  []string // that execute them, or ""
+	keys     []string // partition keys that go on without them
+	lost     lostClaims
 }
 
 func (l *losers) read(rows pgx.Rows) error {
 	var id, token int64
 	var key, status, worker string
-	_, err := pgx.ForEachRow(rows, []any{&id, &key, &status, &worker, &token}, func() error {
+	var streamed bool
+	_, err := pgx.ForEachRow(rows, []any{&id, &key, &status, &worker, &token, &streamed}, func() error {
+		l.streamed = l.streamed || streamed
 		l.ids, l.workers = append(l.ids, id), append(l.workers, worker)
 		if key == "" {
 			return nil

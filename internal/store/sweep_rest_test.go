@@ -102,6 +102,26 @@ func TestRestIsCancelledHoweverTheWaitEnds(t *testing.T) {
 	}
 }
 
+// While the sweep has a woken parent locked, a claim passes over it. So the sweep tells its process
+// to claim again in the parent's queue, if a claim could take the parent.
+func TestRestAnnouncesTheParentsItLocked(t *testing.T) {
+	b := newBench(t)
+	parent, children := b.policedParent(2, &step.Join{Ended: 1, Cancel: true})
+	b.commit(newMark(), false, endOf(children[0], true), endOf(children[1], true))
+	b.exec(`UPDATE gendurable.gen_durable SET queue = 'slow' WHERE id = $1`, parent)
+	sweep := func() []string {
+		got, err := b.CancelRest(t.Context(), newMark(), 0, 200)
+		require.NoError(t, err)
+		return got.Queues
+	}
+	require.Equal(t, []string{"slow"}, sweep())
+	require.Empty(t, sweep(), "nothing is due any more")
+	b.exec(`UPDATE gendurable.gen_durable SET losers = ARRAY[round], paused = true WHERE id = $1`, parent)
+	require.Empty(t, sweep(), "nobody claims it")
+	b.exec(`UPDATE gendurable.gen_durable SET losers = ARRAY[round], paused = false, status = 'executing', locked_by = 'w', lease_expires_at = now() WHERE id = $1`, parent)
+	require.Empty(t, sweep(), "it has been claimed")
+}
+
 // The parent has gone on to a later round before the rest of the one before is cancelled: that
 // neither cancels nor counts children of the later one, whether it has a policy, cancels its own
 // rest, or not.
@@ -198,7 +218,7 @@ func TestRestDoesWhatACancelDoes(t *testing.T) {
 	got, err := b.CancelRest(t.Context(), newMark(), 0, 200)
 	require.NoError(t, err)
 	require.ElementsMatch(t, claimIDs(children[1:]), got.Cancelled)
-	require.Equal(t, []string{"default"}, got.Queues)
+	require.Equal(t, []string{"default", "default"}, got.Queues, "of the parent, and of the key")
 	require.Equal(t, 0, b.number(`SELECT pick_lane FROM gendurable.gen_durable WHERE id = $1`, next))
 	require.Equal(t, []string{"k1 " + me + " 7"}, b.column(`SELECT concat_ws(' ', partition_key, worker, claim_token) FROM gendurable.lost_claims`))
 	require.Equal(t, 1, b.signals(children[1].ID), "as a Stop, it leaves the inbox")

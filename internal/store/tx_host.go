@@ -53,6 +53,11 @@ type Hosted struct {
 // Within returns the store's writes inside a transaction.
 func (s *Store) Within(tx Transaction) *Hosted { return &Hosted{s: s, tx: tx} }
 
+// run sends statements inside the host's transaction.
+func (h *Hosted) run(ctx context.Context, stmts ...entpgx.Stmt) error {
+	return h.tx.run(ctx, h.s.db, h.s.entered(stmts)...)
+}
+
 // Spare keeps inserts from cancelling an instance: the one whose step the transaction belongs to.
 // Its outcome decides what becomes of it.
 func (h *Hosted) Spare(id int64) { h.own = id }
@@ -60,7 +65,7 @@ func (h *Hosted) Spare(id int64) { h.own = id }
 // Insert is [Store.Insert], and returns what it did to other instances. by is for the audit of
 // those that it cancels. It repeats nothing: only the host can repeat its transaction.
 func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []Inserted, effects Effects, err error) {
-	send := func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) }
+	send := func(stmts ...entpgx.Stmt) error { return h.run(ctx, stmts...) }
 	if anyRuled(list) {
 		out, effects, err = h.s.insertRuled(send, list, h.own, by)
 	} else {
@@ -86,7 +91,7 @@ func (h *Hosted) Insert(ctx context.Context, list []*step.Spec, by By) (out []In
 // Deliver is [Store.Deliver]. The target stays locked until the host's transaction ends. Its
 // outcome waits for that, and no other outcome does.
 func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox int) (Delivery, error) {
-	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) })
+	got, err := h.s.deliver(&delivery{to: to, signal: m, inbox: inbox}, func(stmts ...entpgx.Stmt) error { return h.run(ctx, stmts...) })
 	if err != nil {
 		return Delivery{}, fmt.Errorf("deliver signal %q to %s in the host's transaction: %w", m.Name, to, err)
 	}
@@ -95,7 +100,7 @@ func (h *Hosted) Deliver(ctx context.Context, to Address, m *step.Signal, inbox 
 
 // DeliverOrInsert is [Store.DeliverOrInsert].
 func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Signal, inbox int) (Delivery, error) {
-	got, err := h.s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) })
+	got, err := h.s.deliverOrInsert(newArrival(x, m, inbox), func(stmts ...entpgx.Stmt) error { return h.run(ctx, stmts...) })
 	if err != nil {
 		return Delivery{}, fmt.Errorf("deliver signal %q to key %q or insert it in the host's transaction: %w", m.Name, x.Key, err)
 	}
@@ -109,7 +114,13 @@ func (h *Hosted) DeliverOrInsert(ctx context.Context, x *step.Spec, m *step.Sign
 // Where a family grew while it was locked in order, only the host can begin anew: it gets an error.
 func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operated, err error) {
 	o.Verb = Cancel
-	if err := h.s.operate(func(stmts ...entpgx.Stmt) error { return h.tx.run(ctx, h.s.db, stmts...) }, ids, o, &out); err != nil {
+	send := func(stmts ...entpgx.Stmt) error { return h.run(ctx, stmts...) }
+	err = h.s.operate(send, ids, o, &out)
+	if errors.Is(err, errNodes) { // what it has locked stays locked, so what waits for the nodes is locked out of order, once per process
+		out = Operated{}
+		err = h.s.operate(send, ids, o, &out)
+	}
+	if err != nil {
 		return Operated{}, fmt.Errorf("cancel %d instances in the host's transaction: %w", len(ids), err)
 	}
 	return out, nil
@@ -121,7 +132,7 @@ func (h *Hosted) Cancel(ctx context.Context, ids []int64, o *Order) (out Operate
 func (h *Hosted) Live(ctx context.Context, ids []int64) ([]Change, error) {
 	found := map[int64]*operated{}
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	if err := h.tx.run(ctx, h.s.db, h.s.lockOperated(ids, &Order{Verb: Cancel}, found)); err != nil {
+	if err := h.run(ctx, h.s.lockOperated(ids, &Order{Verb: Cancel}, found)); err != nil {
 		return nil, fmt.Errorf("look whether %d instances are live in the host's transaction: %w", len(ids), err)
 	}
 	var out []Change

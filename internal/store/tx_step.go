@@ -118,10 +118,11 @@ func (s *Store) Transact(ctx, finish context.Context, worker, mark string, c *st
 	}
 	defer s.undo(finish, tx)
 	current := false
-	if err := s.db.PipelineOn(ctx, conn.Conn(), s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
+	fence := s.stmt("own fence", ownFenceSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&current, nil}, func() error { return nil })
 		return err
-	}, c.ID, c.Token, c.Visit, worker, millis(t.Wait))); err != nil {
+	}, c.ID, c.Token, c.Visit, worker, millis(t.Wait))
+	if err := s.pipelineOn(ctx, conn.Conn(), s.entered([]entpgx.Stmt{fence})...); err != nil {
 		return t, fmt.Errorf("begin a step's transaction: %w", err)
 	}
 	t.Begun = true
@@ -180,7 +181,7 @@ func (s *Store) finish(ctx context.Context, conn *pgx.Conn, tx pgx.Tx, b *batch,
 	settings := []entpgx.Stmt{s.stmt("settings", settingsSQL, nil, millis(t.Wait), statementLimit)}
 	send := func(stmts ...entpgx.Stmt) error {
 		stmts, settings = append(settings, stmts...), nil
-		return s.db.PipelineOn(ctx, conn, stmts...)
+		return s.pipelineOn(ctx, conn, stmts...)
 	}
 	var err error
 	if b.inParts() {

@@ -1,0 +1,136 @@
+package dag
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Branch is a node that is prepared: it is there only where a decision point adds it, as often as
+// it does. [Prepare] makes one.
+type Branch[A, B any] struct {
+	graph   any
+	name    string
+	options options
+	machine fsm.Machine[A, B]
+}
+
+// Prepare declares nodes that a [Decide] may add: each runs f with an argument of its own, and its
+// result is that of f. Their machine is named as that of a node, "graph.branch".
+func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context, A) (B, error), opts ...Option) *Branch[A, B] {
+	o := collect(opts)
+	g.named(name)
+	if o.bad != nil {
+		g.fault(fmt.Sprintf("nodes[%.80q]", name), o.bad)
+	}
+	machine := fsm.Declare[A, B](g.machine.Name()+"."+name, fsm.Version(g.machine.Version()))
+	g.machines = append(g.machines, machine.Job(f).Retry(o.retry))
+	return &Branch[A, B]{g, name, o, machine}
+}
+
+// Adder takes what a decision point adds. It is for the call that got it.
+type Adder struct {
+	graph any
+	node  string
+	ahead func(branch string) []ahead // the nodes that wait for what is added of a branch
+	nodes []fsm.GraphNode
+	count map[string]int
+	bad   error
+}
+
+// ahead is a node that waits for what a decision point adds.
+type ahead struct {
+	node string
+	need need
+}
+
+// Add adds a node of the branch to the graph: it is there exactly if the result of the decision
+// point is, and runs then. It is named after the decision point, the branch and its number:
+// "decide.branch.0".
+func (b *Branch[A, B]) Add(to *Adder, argument A) {
+	if to.graph != b.graph {
+		to.bad = fmt.Errorf("branch %.80q is of another graph", b.name)
+		return
+	}
+	n := fsm.Node(fmt.Sprintf("%s%d", prefix(to.node, b.name), to.count[b.name]), b.options.spec(b.machine.New(argument)))
+	to.count[b.name]++
+	for _, a := range to.ahead(b.name) {
+		if a.need == ended {
+			n = n.BeforeEnd(a.node)
+		} else {
+			n = n.Before(a.node)
+		}
+	}
+	to.nodes = append(to.nodes, n)
+}
+
+func prefix(node, branch string) string { return node + "." + branch + "." }
+
+// Decide adds a decision point: a node as [Do] adds it, which may add prepared nodes to the graph,
+// by [Branch.Add]. They are added in the commit of its result, all of them or none. The graph waits
+// for them; [Added] lets a node wait for them, too.
+func Decide[I, R, A, B any](g *Graph[I, R], name string, a Value[A], f func(context.Context, A, *Adder) (B, error), opts ...Option) Value[B] {
+	o := collect(opts)
+	if f == nil {
+		o.bad = errNilFunction
+	}
+	machine := declare[B](g, name)
+	define := machine.Define(fsm.Step("start", func(ctx context.Context, v *fsm.Visit[I, B]) (fsm.Outcome, error) {
+		one, err := a.read(&reader{input: v.State, visit: v})
+		if err != nil {
+			return nil, err
+		}
+		to := &Adder{graph: g, node: name, count: map[string]int{}, ahead: func(branch string) []ahead { return g.ahead[prefix(name, branch)] }}
+		result, err := f(ctx, one, to)
+		if err == nil {
+			err = to.bad
+		}
+		if err != nil {
+			return nil, err
+		}
+		return v.Done(result).Add(to.nodes...), nil
+	}).To())
+	return enter(g, name, &o, machine, define, []Any{a})
+}
+
+// Added is the results of the nodes that a decision point has added of a branch, in the order in
+// which it did; none if it has added none. Whoever takes it waits for the decision point, and for
+// exactly these nodes: what has branched converges. decision is what [Decide] returned.
+func Added[T, A, B any](decision Value[T], branch *Branch[A, B]) Value[[]B] {
+	out := Value[[]B]{part: decision.part}
+	switch {
+	case branch == nil || len(decision.sources) != 1 || decision.sources[0].need != done:
+		out.bad = errors.New("what is added by what is no decision point, or of no branch")
+		return out
+	case branch.graph != decision.graph:
+		out.graph = mixed{}
+		return out
+	}
+	from := prefix(decision.sources[0].node, branch.name)
+	out.added = map[string]need{from: done}
+	out.read = func(r *reader) ([]B, error) {
+		if _, err := decision.read(r); err != nil {
+			return nil, err
+		}
+		nodes := branch.machine.Upstreams(r.visit)
+		if r.root {
+			nodes = branch.machine.Children(r.visit)
+		}
+		results := []B{}
+		for _, n := range nodes {
+			if !strings.HasPrefix(n.Node, from) {
+				continue
+			}
+			one, err := n.Result()
+			if err != nil {
+				return nil, err
+			}
+			results = append(results, one)
+		}
+		return results, nil
+	}
+	return out
+}

@@ -1,0 +1,113 @@
+package dag
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// Each adds a node that runs f once for each element of a list, side by side: each is an instance
+// of its own, "graph.node.piece", a child of the node. Its result is theirs, in the order of the
+// list; it fails if one of them does. The list may be as long as an outcome may have children
+// (Limits.Children); of an empty one the result is empty.
+func Each[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error), opts ...Option) Value[[]B] {
+	return spread(g, name, list, f, func(j *fsm.Joining, _ int) *fsm.Joining { return j }, opts,
+		func(pieces []fsm.Child[B]) ([]B, error) {
+			results := make([]B, len(pieces))
+			var first error
+			bad := 0
+			for i, p := range pieces {
+				var err error
+				if results[i], err = p.Result(); err == nil {
+					continue
+				}
+				if bad++; first == nil {
+					first = fmt.Errorf("piece %d: %w", i, err)
+				}
+			}
+			if bad > 0 {
+				return nil, fmt.Errorf("%d of %d pieces have no result, the first: %w", bad, len(pieces), first)
+			}
+			return results, nil
+		})
+}
+
+// Piece is what has become of an element of the list of a [Some].
+type Piece[T any] struct {
+	Value  T          `json:"value"`  // its result; zero unless Status is fsm.StatusDone
+	Status fsm.Status `json:"status"` // as it was when the node went on: it may not have ended
+	Error  string     `json:"error,omitempty"`
+}
+
+// Some is [Each] with a join of its own: join calls the methods of [fsm.Joining] that say when the
+// node goes on, as Quorum, Race, FailFast, Timeout and CancelRest; n is the length of the list. So
+// no piece has to be done: the result says of each what has become of it, in the order of the list,
+// and whoever takes it decides what that means. [Results] takes those that are done.
+func Some[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
+	join func(j *fsm.Joining, n int) *fsm.Joining, opts ...Option,
+) Value[[]Piece[B]] {
+	if join == nil {
+		opts = append(opts, func(o *options) { o.bad = errNilFunction })
+	}
+	return spread(g, name, list, f, join, opts, func(pieces []fsm.Child[B]) ([]Piece[B], error) {
+		all := make([]Piece[B], len(pieces))
+		for i, p := range pieces {
+			all[i] = Piece[B]{Status: p.Status, Error: p.LastError}
+			if p.Status != fsm.StatusDone {
+				continue
+			}
+			var err error
+			if all[i].Value, err = p.Result(); err != nil {
+				return nil, err
+			}
+		}
+		return all, nil
+	})
+}
+
+// Results returns the results of the pieces that are done.
+func Results[T any](pieces []Piece[T]) []T {
+	done := []T{}
+	for _, p := range pieces {
+		if p.Status == fsm.StatusDone {
+			done = append(done, p.Value)
+		}
+	}
+	return done
+}
+
+// spread adds a node that spawns an instance for each element of a list and gathers what has become
+// of them.
+func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
+	join func(*fsm.Joining, int) *fsm.Joining, opts []Option, gather func([]fsm.Child[B]) ([]T, error),
+) Value[[]T] {
+	o := collect(opts)
+	piece := fsm.Declare[A, B](g.machine.Name()+"."+name+".piece", fsm.Version(g.machine.Version()))
+	g.machines = append(g.machines, piece.Job(f).Retry(o.retry))
+	machine := declare[[]T](g, name)
+	define := machine.Define(
+		fsm.Step("start", func(_ context.Context, v *fsm.Visit[I, []T]) (fsm.Outcome, error) {
+			all, err := list.read(&reader{input: v.State, visit: v})
+			if err != nil {
+				return nil, err
+			}
+			if len(all) == 0 {
+				return v.Done([]T{}), nil
+			}
+			pieces := make([]fsm.Spec, len(all))
+			for i, one := range all {
+				pieces[i] = o.spec(piece.New(one))
+			}
+			return join(v.ScheduleChildren("join", v.State, pieces...), len(all)), nil
+		}).To("join"),
+		fsm.Step("join", func(_ context.Context, v *fsm.Visit[I, []T]) (fsm.Outcome, error) {
+			results, err := gather(piece.Children(v))
+			if err != nil {
+				return v.Stop(err), nil
+			}
+			return v.Done(results), nil
+		}).To(),
+	)
+	return enter(g, name, &o, machine, define, []Any{list})
+}

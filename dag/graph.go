@@ -1,0 +1,170 @@
+package dag
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// Graph is a graph in the making: the functions of this package add nodes to it, and [Graph.Return]
+// makes machines of it. I is what an instance of it begins with, R is its result. It is not for
+// concurrent use.
+type Graph[I, R any] struct {
+	machine  fsm.Machine[I, R]
+	nodes    []*node[I]
+	machines []fsm.Definition
+	faults   []error
+	names    map[string]bool
+	ahead    map[string][]ahead // by the prefix of their names: the nodes that wait for what decision points add
+}
+
+// node is a node of a graph that begins with I.
+type node[I any] struct {
+	name  string
+	spec  func(input I) fsm.Spec
+	input bool // it takes what the graph begins with
+	edges []source
+
+	quorum int // of its edges with need anyDone, how many
+}
+
+// New begins a graph. The machine's state is what an instance of the graph begins with, its result
+// that of the graph.
+func New[I, R any](machine fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
+
+// stepEnd is the last step of a graph's machine. The first has the name that the machine declares.
+const stepEnd = "end"
+
+// Return ends the declaration: an instance of the graph is done with this value once all nodes have
+// ended, or fails, naming the nodes that did. It returns the machine of the graph and those of its
+// nodes, for engine.Config.Machines. What is wrong with the graph engine.New reports, as it does of
+// all machines.
+func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
+	g.check("return", v.part)
+	if len(g.nodes) == 0 {
+		g.fault("nodes", errors.New("none"))
+	}
+	var zero I
+	root := g.machine.Define(
+		fsm.Step(g.machine.New(zero).Options().Step, func(_ context.Context, v *fsm.Visit[I, R]) (fsm.Outcome, error) {
+			return g.plant(v), nil
+		}).To(stepEnd),
+		fsm.Step(stepEnd, g.end(v)).To(),
+	)
+	return append([]fsm.Definition{faulty{root, g.faults}}, g.machines...)
+}
+
+func (g *Graph[I, R]) plant(v *fsm.Visit[I, R]) fsm.Outcome {
+	nodes := make([]fsm.GraphNode, len(g.nodes))
+	for i, n := range g.nodes {
+		var input I
+		if n.input { // the others do without a copy of it
+			input = v.State
+		}
+		nodes[i] = fsm.Node(n.name, n.spec(input))
+		var some []string
+		for _, e := range n.edges {
+			switch e.need {
+			case anyDone:
+				some = append(some, e.node)
+			case done:
+				nodes[i] = nodes[i].After(e.node)
+			case ended:
+				nodes[i] = nodes[i].AfterEnd(e.node)
+			case failed:
+				nodes[i] = nodes[i].AfterFailure(e.node)
+			}
+		}
+		if some != nil {
+			nodes[i] = nodes[i].AfterAny(n.quorum, some...)
+		}
+	}
+	return v.ScheduleGraph(stepEnd, v.State, nodes...)
+}
+
+func (g *Graph[I, R]) end(returned Value[R]) fsm.StepFunc[I, R] {
+	return func(_ context.Context, v *fsm.Visit[I, R]) (fsm.Outcome, error) {
+		result, err := returned.read(&reader{input: v.State, visit: v, root: true})
+		if err == nil {
+			return v.Done(result), nil
+		}
+		if _, ok := errors.AsType[*fsm.FailedError](err); !ok {
+			return nil, err
+		}
+		if failed := failures(v.Children()); failed != nil {
+			err = failed
+		}
+		return v.Stop(err), nil
+	}
+}
+
+// failuresMost is how many failed nodes the error of a graph names.
+const failuresMost = 10
+
+// failures names the nodes that failed by themselves; nil if none did.
+func failures[T any](nodes []fsm.Child[T]) error {
+	var texts []string
+	more := 0
+	for _, n := range nodes {
+		switch {
+		case n.Status != fsm.StatusFailed || n.Failure == fsm.FailureSkipped:
+		case len(texts) == failuresMost:
+			more++
+		default:
+			texts = append(texts, fmt.Sprintf("%s: %s: %.200s", n.Node, n.Failure, n.LastError))
+		}
+	}
+	if more > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", more))
+	}
+	if texts == nil {
+		return nil
+	}
+	return fmt.Errorf("nodes have failed: %s", strings.Join(texts, "; "))
+}
+
+// named notes the name of a node or a branch.
+func (g *Graph[I, R]) named(name string) {
+	if g.names == nil {
+		g.names = map[string]bool{}
+	}
+	if g.names[name] {
+		g.fault(fmt.Sprintf("nodes[%.80q]", name), errors.New("declared twice"))
+	}
+	g.names[name] = true
+}
+
+// fault notes what is wrong with the graph.
+func (g *Graph[I, R]) fault(field string, err error) {
+	g.faults = append(g.faults, &fsm.DefinitionError{Machine: g.machine.Name(), Version: g.machine.Version(), Field: field, Err: err})
+}
+
+// check notes it if a value is none, or is of another graph.
+func (g *Graph[I, R]) check(field string, p part) {
+	switch {
+	case p.graph == nil:
+		g.fault(field, errors.New("takes a value that no node has declared"))
+	case p.graph != any(g):
+		g.fault(field, errors.New("takes a value of another graph"))
+	case p.bad != nil:
+		g.fault(field, p.bad)
+	}
+}
+
+// faulty is a definition with faults that its machine does not see.
+type faulty struct {
+	fsm.Definition
+
+	faults []error
+}
+
+// Erase is for the engine's packages and carries no promise of compatibility.
+func (f faulty) Erase() *step.Machine {
+	m := f.Definition.Erase()
+	m.Faults = append(m.Faults, f.faults...)
+	return m
+}

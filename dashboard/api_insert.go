@@ -1,0 +1,109 @@
+package dashboard
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+// apiInsert is what to insert. Only what a program has stored the definition of can be.
+type apiInsert struct {
+	Machine      string            `json:"machine"`
+	Version      int               `json:"version,omitempty"` // the newest unless given
+	Step         string            `json:"step,omitempty"`    // the initial one unless given
+	State        json.RawMessage   `json:"state,omitempty"`   // null unless given
+	Queue        string            `json:"queue,omitempty"`   // "default" unless given: what the program declares is not stored
+	Priority     int               `json:"priority,omitempty"`
+	Key          string            `json:"key,omitempty"` // nothing is inserted while a live instance has it
+	Labels       map[string]string `json:"labels,omitempty"`
+	PartitionKey string            `json:"partition_key,omitempty"`
+	At           time.Time         `json:"at,omitzero"`           // of the first step; now unless given
+	Deadline     time.Duration     `json:"deadline_ns,omitempty"` // none unless given
+}
+
+type apiInserted struct {
+	ID      fsm.ID `json:"id"`
+	Machine string `json:"machine"`
+	Version int    `json:"version"`
+	Step    string `json:"step"`
+}
+
+// apiInsertOne inserts an instance, in a queue and of a machine that the access covers.
+func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, err error) {
+	ctx := r.Context()
+	if in.Queue == "" {
+		in.Queue = "default"
+	}
+	if !accessOf(ctx).sees(in.Queue, in.Machine) {
+		return out, &misuse{http.StatusForbidden, "Your access does not cover this queue and machine.", "Nothing was inserted."}
+	}
+	stored, err := s.definitions(ctx)
+	if err != nil {
+		return out, err
+	}
+	out, err = in.place(stored)
+	if err != nil {
+		return out, err
+	}
+	machine := fsm.Declare[json.RawMessage, json.RawMessage](in.Machine, fsm.Version(out.Version), fsm.Initial(out.Step), fsm.Queue(in.Queue))
+	if len(in.State) == 0 {
+		in.State = json.RawMessage("null")
+	}
+	spec := machine.New(in.State).Priority(in.Priority).Deadline(in.Deadline)
+	for name, value := range in.Labels {
+		spec = spec.Label(name, value)
+	}
+	if in.Key != "" {
+		spec = spec.Key(fsm.Key(in.Key))
+	}
+	if in.PartitionKey != "" {
+		spec = spec.PartitionKey(in.PartitionKey)
+	}
+	if !in.At.IsZero() {
+		spec = spec.At(in.At)
+	}
+	done, err := within(ctx, s.turns.verbs, func(ctx context.Context) ([]engine.Inserted, error) {
+		return s.engine.InsertMany(ctx, []fsm.Spec{spec})
+	})
+	s.shared.forget()
+	if wrong, ok := errors.AsType[*engine.SpecError](err); ok && !errors.Is(err, engine.ErrTooLarge) {
+		return out, &fieldError{wrong.Field, wrong.Err}
+	}
+	if err != nil {
+		return out, err
+	}
+	if done[0].Duplicate {
+		return out, &misuse{http.StatusConflict, fmt.Sprintf("The key %q is taken.", cut(in.Key, 100)), "Nothing was inserted: another instance has it."}
+	}
+	out.ID = done[0].ID
+	return out, nil
+}
+
+// place completes version and step by what programs have stored, and refuses what they have not.
+func (in *apiInsert) place(stored []engine.StoredDefinition) (out apiInserted, err error) {
+	var of *engine.StoredDefinition
+	for n := range stored {
+		d := &stored[n]
+		if d.Machine == in.Machine && (in.Version == d.Version || in.Version == 0 && (of == nil || d.Version > of.Version)) {
+			of = d
+		}
+	}
+	if of == nil {
+		return out, &fieldError{"machine", fmt.Errorf("no program has stored version %d of %q; 0 is the newest", in.Version, cut(in.Machine, 100))}
+	}
+	out = apiInserted{Machine: in.Machine, Version: of.Version, Step: in.Step}
+	if out.Step == "" {
+		out.Step = of.Graph.Initial
+	}
+	if !slices.ContainsFunc(of.Graph.Steps, func(step fsm.GraphStep) bool { return step.Name == out.Step }) {
+		return out, &fieldError{"step", fmt.Errorf("%q is no step of %s/%d", cut(in.Step, 100), in.Machine, of.Version)}
+	}
+	return out, nil
+}

@@ -1,0 +1,43 @@
+package dashboard
+
+import "context"
+
+// The dashboard shares the engine's connections with workers, so it uses few at a time, however
+// many pages are open and however slow the database is: Options.Heavy for reads of many rows, and
+// these numbers for everything else. Each kind waits in a line of its own, so that a verb that
+// waits for a lock holds up no page, and a page that counts holds up no verb.
+const (
+	lightTurns = 4
+	verbTurns  = 4
+	bulkTurns  = 2 // plans that are being applied
+)
+
+// turn is a line: there is one place for each that may run.
+type turn chan struct{}
+
+// turns are the lines.
+type turns struct{ heavy, light, verbs, bulk turn }
+
+func newTurns(heavy int) turns {
+	return turns{make(turn, heavy), make(turn, lightTurns), make(turn, verbTurns), make(turn, bulkTurns)}
+}
+
+// take waits for a place. Call the function that it returns when what needed it has ended.
+func (t turn) take(ctx context.Context) (done func(), err error) {
+	select {
+	case t <- struct{}{}:
+		return func() { <-t }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// within calls ask when there is a place.
+func within[T any](ctx context.Context, t turn, ask func(context.Context) (T, error)) (none T, err error) {
+	done, err := t.take(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer done()
+	return ask(ctx)
+}

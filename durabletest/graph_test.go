@@ -1,0 +1,125 @@
+package durabletest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/durabletest"
+	"github.com/gendurable/gendurable/fsm"
+)
+
+var (
+	trip = fsm.Declare[string, string]("trip")
+	book = fsm.Declare[string, string]("book")
+)
+
+// full is a hotel without a room.
+func full(hotel string) bool { return hotel == "full" }
+
+// travelling books a flight and a hotel, then a car, and cancels the flight if the hotel is full.
+func travelling(full func(hotel string) bool) []fsm.Definition {
+	plan := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+		return v.ScheduleGraph("end", v.State, fsm.Node("flight", book.New("flight")), fsm.Node("hotel", book.New(v.State)),
+			fsm.Node("car", book.New("car")).After("flight", "hotel"),
+			fsm.Node("refund", book.New("refund")).After("flight").AfterFailure("hotel"),
+			fsm.Node("note", book.New("note")).AfterEnd("hotel")), nil
+	}
+	end := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+		text := ""
+		for _, c := range v.Children() {
+			text += fmt.Sprint(c.Node, " ", c.Status, " ", c.Failure, "; ")
+		}
+		return v.Done(text), nil
+	}
+	start := func(_ context.Context, v *fsm.Visit[string, string]) (fsm.Outcome, error) {
+		if full(v.State) {
+			return v.Stop(errors.New("no room")), nil
+		}
+		if _, waited := v.Upstream("flight"); !waited {
+			return v.Done(v.State), nil
+		}
+		flight, err := book.Upstream(v, "flight")
+		if err != nil {
+			return nil, err
+		}
+		return v.Done(v.State + " with " + flight), nil
+	}
+	return []fsm.Definition{trip.Define(fsm.Step("start", plan), fsm.Step("end", end)), book.Define(fsm.Step("start", start))}
+}
+
+// A graph goes node by node, each by one DrainOne.
+func TestDrainOneOfAGraph(t *testing.T) {
+	t.Parallel()
+	kit := durabletest.New(t, durabletest.Config{Machines: travelling(full)})
+	id, err := kit.Engine.Insert(t.Context(), trip.New("full"))
+	require.NoError(t, err)
+	var kinds []fsm.OutcomeKind
+	for {
+		ran, ok, err := kit.DrainOne(t.Context())
+		require.NoError(t, err)
+		if !ok {
+			break
+		}
+		kinds = append(kinds, ran.Outcome)
+	}
+	const done, stop = fsm.OutcomeDone, fsm.OutcomeStop
+	require.Equal(t, []fsm.OutcomeKind{fsm.OutcomeChildren, done, stop}, kinds[:3], "the two that wait for nothing")
+	require.ElementsMatch(t, []fsm.OutcomeKind{stop, done, done, done}, kinds[3:], "the car is skipped; then the trip itself")
+	got, err := trip.Get(t.Context(), kit.Engine, id)
+	require.NoError(t, err)
+	require.Equal(t, "flight done ; hotel failed stopped; car failed skipped; refund done ; note done ; ", got.Result)
+}
+
+// The hotel has a room after all: restarted, the graph goes on, node by node, with what had failed
+// and with what was to be skipped for it. What waited for its failure is skipped instead.
+func TestDrainOneOfARestartedGraph(t *testing.T) {
+	t.Parallel()
+	booked := true
+	kit := durabletest.New(t, durabletest.Config{Machines: travelling(func(hotel string) bool { return booked && full(hotel) })})
+	id, err := kit.Engine.Insert(t.Context(), trip.New("full"))
+	require.NoError(t, err)
+	steps := func() (n int) {
+		for {
+			_, ok, err := kit.DrainOne(t.Context())
+			require.NoError(t, err)
+			if !ok {
+				return n
+			}
+			n++
+		}
+	}
+	for range 3 { // the root, the flight, and the hotel in vain
+		_, ok, err := kit.DrainOne(t.Context())
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+	booked = false
+	changed, err := kit.Engine.Admin().Restart(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, changed.Descendants, 4, "the hotel, and what waits for it again")
+	require.Equal(t, 5, steps())
+	got, err := trip.Get(t.Context(), kit.Engine, id)
+	require.NoError(t, err)
+	require.Equal(t, "flight done ; hotel done ; car done ; refund failed skipped; note done ; ", got.Result)
+}
+
+// The step that makes a graph, and that of a node, are tested without a database.
+func ExampleRunStep_graph() {
+	machines := travelling(full)
+	out, err := durabletest.RunStep(context.Background(), machines[0], "start", durabletest.Visit{State: "sea view"})
+	fmt.Println(out.Children[2].Node, out.Edges[:2], out.Edges[3].Needs, out.Join.CancelRest, err)
+	out, err = durabletest.RunStep(context.Background(), machines[1], "start", durabletest.Visit{State: "car", Node: "car",
+		Upstream: map[string]durabletest.Child{"flight": durabletest.DoneChild(book, "flight", "LH 1"), "hotel": durabletest.DoneChild(book, "sea view", "12")}})
+	fmt.Println(string(out.Result), err)
+	_, err = durabletest.RunStep(context.Background(), machines[1], "start", durabletest.Visit{State: "note", Node: "note",
+		Upstream: map[string]durabletest.Child{"flight": durabletest.FailedChild(book, "flight", fsm.FailureStopped, "fog")}})
+	fmt.Println(err)
+	// Output:
+	// car [{flight car done false} {hotel car done false}] failed true <nil>
+	// "car with LH 1" <nil>
+	// instance 1 of machine "book" failed (stopped): fog
+}

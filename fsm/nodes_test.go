@@ -1,0 +1,205 @@
+package fsm_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+func nodeOf(name string) fsm.GraphNode { return fsm.Node(name, cartMachine.New(cart{})) }
+
+// The commit has a node for each, in order, with the edges by index. The methods of a node leave
+// the one that they are called on as it is, and those of a Joining apply.
+func TestScheduleGraph(t *testing.T) {
+	t.Parallel()
+	got, err := run(t, func(v *cartVisit) fsm.Outcome {
+		c := nodeOf("c").After("a")
+		_ = c.After("b")
+		return v.ScheduleGraph("end", v.State, nodeOf("a"), nodeOf("b").AfterFailure("a"), c.AfterEnd("b")).FailFast()
+	})
+	require.NoError(t, err)
+	require.Equal(t, step.Children, got.Kind)
+	require.Len(t, got.Spawn, 3)
+	require.Equal(t, &step.Join{Failed: 1}, got.Join)
+	require.Equal(t, &step.Graph{Nodes: []string{"a", "b", "c"}, Edges: []step.Edge{
+		{From: 0, To: 1, Needs: step.NeedsFailed}, {From: 0, To: 2, Needs: step.NeedsDone}, {From: 1, To: 2, Needs: step.NeedsEnd}}}, got.Graph)
+
+	got, err = run(t, func(v *cartVisit) fsm.Outcome { return v.ScheduleGraph("end", v.State, nodeOf("a")) })
+	require.NoError(t, err)
+	require.Equal(t, &step.Join{Cancel: true}, got.Join, "a graph ends with its root")
+
+	got, err = run(t, func(v *cartVisit) fsm.Outcome { return v.ScheduleGraph("end", v.State) })
+	require.NoError(t, err)
+	require.Nil(t, got.Graph)
+	require.Empty(t, got.Spawn)
+}
+
+// Each fault of a graph is found before anything is sent, and named.
+func TestFaultsOfGraphs(t *testing.T) {
+	t.Parallel()
+	long := make([]fsm.GraphNode, 30)
+	for i := range long {
+		long[i] = nodeOf(fmt.Sprint("n", i)).After(fmt.Sprint("n", (i+1)%len(long)))
+	}
+	crowd := []fsm.GraphNode{nodeOf("x")}
+	for i := range 30 {
+		crowd = append(crowd, nodeOf(fmt.Sprint("n", i)))
+		for j := range i {
+			crowd[i+1] = crowd[i+1].AfterEnd(fmt.Sprint("n", j))
+		}
+	}
+	for name, c := range map[string]struct {
+		nodes []fsm.GraphNode
+		want  string
+	}{
+		"no name":       {[]fsm.GraphNode{nodeOf("a"), nodeOf("")}, "outcome: nodes[1].name: empty"},
+		"long name":     {[]fsm.GraphNode{nodeOf(strings.Repeat("a", 513))}, "outcome: nodes[0].name: 513 bytes, at most 512"},
+		"same name":     {[]fsm.GraphNode{nodeOf("a"), nodeOf("b"), nodeOf("a")}, `outcome: nodes[2].name: "a", as nodes[0]`},
+		"unknown":       {[]fsm.GraphNode{nodeOf("a").After("b")}, `outcome: nodes[0].after: node "b" is not in the graph`},
+		"twice":         {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").After("a").AfterEnd("a")}, `outcome: nodes[1].after: node "a" twice`},
+		"none of any":   {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").AfterAny(0, "a")}, "outcome: nodes[1].after_any: 0, at least 1"},
+		"more than any": {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").After("a").AfterAny(2, "a")}, "outcome: nodes[1].after_any: 2, at most the number of names, 1"},
+		"two quorums":   {[]fsm.GraphNode{nodeOf("a"), nodeOf("b").AfterAny(1, "a").AfterAny(1, "a")}, "outcome: nodes[1].after_any: called twice"},
+		"cycle of any":  {[]fsm.GraphNode{nodeOf("a").AfterAny(1, "b", "c"), nodeOf("b").After("a"), nodeOf("c")}, "outcome: nodes: cycle: a → b → a"},
+		"before nobody": {[]fsm.GraphNode{nodeOf("a").Before("b")}, `outcome: nodes[0].before: node "b" is not in the graph`},
+		"both ways":     {[]fsm.GraphNode{nodeOf("a").Before("b"), nodeOf("b").Before("a")}, "outcome: nodes: cycle: a → b → a"},
+		"of itself":     {[]fsm.GraphNode{nodeOf("x"), nodeOf("a").After("a", "x")}, "outcome: nodes: cycle: a → a"},
+		"cycle":         {[]fsm.GraphNode{nodeOf("x"), nodeOf("a").After("c", "x"), nodeOf("b").After("a"), nodeOf("c").AfterEnd("b")}, "outcome: nodes: cycle: a → b → c → a"},
+		"behind it":     {[]fsm.GraphNode{nodeOf("z").After("b"), nodeOf("a").After("b"), nodeOf("b").After("a")}, "outcome: nodes: cycle: b → a → b"},
+		"long cycle":    {long, "→ (11 more) →"},
+		"with a key":    {[]fsm.GraphNode{fsm.Node("a", cartMachine.New(cart{}).Key("k"))}, "outcome: nodes[0].key: a node has a name, and no correlation key"},
+		"bad spec":      {[]fsm.GraphNode{fsm.Node("a", cartMachine.New(cart{}).Queue(""))}, "outcome: nodes[0].queue"},
+		"no spec":       {[]fsm.GraphNode{{}}, "outcome: nodes[0].name: empty"},
+		"many edges":    {crowd, "over 400 edges in the graph"},
+		"too many":      {make([]fsm.GraphNode, 41), "outcome: nodes: 41, at most 40"},
+		"quorum of all": {nil, "outcome: quorum: 1, at most the number of children, 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := cartMachine.Define(
+				fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
+					out := v.ScheduleGraph("end", v.State, c.nodes...)
+					if c.nodes == nil {
+						out = out.Quorum(1)
+					}
+					return out, nil
+				}), fsm.Step("end", func(context.Context, *cartVisit) (fsm.Outcome, error) { return nil, errors.New("unreachable") })).Erase()
+			env := &step.Env{Codec: fsm.JSON{}, Limits: step.Limits{Children: 40}.WithDefaults()}
+			_, err := m.Steps["start"].Run(t.Context(), &step.Claim{Env: env, ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`)})
+			require.ErrorContains(t, err, c.want)
+			_, ok := errors.AsType[*fsm.OutcomeError](err)
+			require.True(t, ok)
+		})
+	}
+}
+
+func ExampleVisit_ScheduleGraph() {
+	m := Loan.Define(
+		fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+			return v.ScheduleGraph("choose", v.State,
+				fsm.Node("rates", Quote.New(1)),
+				fsm.Node("risk", Quote.New(2)),
+				fsm.Node("offer", Quote.New(3)).After("rates", "risk"),
+				fsm.Node("apologise", Quote.New(4)).AfterFailure("offer"),
+				fsm.Node("archive", Quote.New(5)).AfterEnd("offer", "apologise")), nil
+		}),
+		fsm.Step("choose", choose),
+	).Erase()
+	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)})
+	fmt.Println(len(out.Spawn), "nodes,", len(out.Graph.Edges), "edges", err)
+	// Output: 5 nodes, 5 edges <nil>
+}
+
+func ExampleNode() {
+	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		return v.ScheduleGraph("start", v.State, fsm.Node("a", Quote.New(1)).After("c"), fsm.Node("b", Quote.New(2)).After("a"),
+			fsm.Node("c", Quote.New(3)).After("b")), nil
+	})).Erase()
+	_, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`)})
+	fmt.Println(err)
+	// Output: outcome: nodes: cycle: a → b → c → a
+}
+
+// A node gets the results of those that it has waited for.
+func ExampleMachine_Upstream() {
+	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		rates, err := Quote.Upstream(v, "rates")
+		if err != nil {
+			return nil, err
+		}
+		_, err = Quote.Upstream(v, "risk")
+		if risk, ok := v.Upstream("risk"); ok && risk.Status == fsm.StatusFailed { // it waits by AfterEnd
+			return v.Done(fmt.Sprintf("%s; %v", rates, err)), nil
+		}
+		_, err = Quote.Upstream(v, "archive")
+		return v.Done(rates), err
+	})).Erase()
+	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 9, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`),
+		Node: "offer", Upstream: []step.Upstream{
+			{Child: step.Child{ID: 7, Node: "rates", Machine: "loan.quote", Status: "done", Result: json.RawMessage(`"3.1 %"`)}},
+			{Child: step.Child{ID: 8, Node: "risk", Machine: "loan.quote", Status: "failed", Failure: "stopped", LastError: "unknown"}, Needs: step.NeedsEnd},
+		}})
+	fmt.Println(string(out.Result), err)
+	// Output: "3.1 %; instance 8 of machine \"loan.quote\" failed (stopped): unknown" <nil>
+}
+
+// added returns the outcome of a node whose step adds nodes, once done.
+func added(t *testing.T, node string, nodes ...fsm.GraphNode) (*step.Commit, error) {
+	t.Helper()
+	m := cartMachine.Define(fsm.Step("start", func(_ context.Context, v *cartVisit) (fsm.Outcome, error) {
+		return v.Done("").Add(nodes...), nil
+	})).Erase()
+	env := &step.Env{Codec: fsm.JSON{}, Limits: step.Limits{Children: 40}.WithDefaults()}
+	return m.Steps["start"].Run(t.Context(), &step.Claim{Env: env, ID: 1, Machine: m.Name, Version: 1, Step: "start", State: json.RawMessage(`{}`), Node: node, Parent: 9})
+}
+
+func TestFaultsOfAdditions(t *testing.T) {
+	t.Parallel()
+	for want, nodes := range map[string][]fsm.GraphNode{
+		"outcome: add[1].name: empty":                  {nodeOf("a"), nodeOf("")},
+		`outcome: add[1].name: "a", as add[0]`:         {nodeOf("a"), nodeOf("a")},
+		`outcome: add[0].name: "own", as the node`:     {nodeOf("own")},
+		`outcome: add[0].before: node "own" has begun`: {nodeOf("a").Before("own")},
+		`outcome: add[0].after: node "b" twice`:        {nodeOf("a").After("b").AfterEnd("b")},
+		`outcome: add[0].before: node "b" twice`:       {nodeOf("a").Before("b").BeforeEnd("b")},
+		`outcome: add: cycle: a → b → a`:               {nodeOf("a").After("b").Before("b")},
+		"outcome: add[0].after_any: 2, at most the":    {nodeOf("a").AfterAny(2, "b")},
+		"outcome: add[0].queue":                        {fsm.Node("a", cartMachine.New(cart{}).Queue(""))},
+		"outcome: add[0].key: a node has a name":       {fsm.Node("a", cartMachine.New(cart{}).Key("k"))},
+		"outcome: add: 41, at most 40":                 make([]fsm.GraphNode, 41),
+	} {
+		_, err := added(t, "own", nodes...)
+		require.ErrorContains(t, err, want)
+		_, ok := errors.AsType[*fsm.OutcomeError](err)
+		require.True(t, ok)
+	}
+	_, err := added(t, "", nodeOf("a"))
+	require.ErrorContains(t, err, "outcome: add: the instance is no node of a graph")
+	out, err := added(t, "own", nodeOf("a").After("own", "old").Before("late"), nodeOf("b").AfterAny(1, "a", "old"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b", "own", "old", "late"}, out.Add.Graph.Nodes)
+	require.Equal(t, []step.Edge{{From: 2, To: 0}, {From: 3, To: 0}, {From: 0, To: 4}, {From: 0, To: 1, Needs: step.NeedsAny}, {From: 3, To: 1, Needs: step.NeedsAny}},
+		out.Add.Graph.Edges)
+	require.Equal(t, []int{0, 1}, out.Add.Graph.Quorum)
+	require.Len(t, out.Add.Specs, 2)
+}
+
+// A node may decide what comes behind it; "offer" is in the graph, and waits for what is added.
+func ExampleTransition_Add() {
+	m := Loan.Define(fsm.Step("start", func(_ context.Context, v *loanVisit) (fsm.Outcome, error) {
+		return v.Done("two more").Add(
+			fsm.Node("second", Quote.New(2)).Before("offer"),
+			fsm.Node("third", Quote.New(3)).After("second").BeforeEnd("offer")), nil
+	})).Erase()
+	out, err := m.Steps["start"].Run(context.Background(), &step.Claim{ID: 1, Machine: "loan", Version: 1, Step: "start", State: json.RawMessage(`1000`), Node: "decide"})
+	fmt.Println(out.Add.Graph.Nodes, out.Add.Graph.Edges, err)
+	// Output: [second third offer] [{0 2 0} {0 1 0} {1 2 1}] <nil>
+}

@@ -1,0 +1,79 @@
+package citus_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/citus"
+	"github.com/gendurable/gendurable/internal/pgclone"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/migrate"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+// distributed is the last migration before those that must apply to a distributed schema: see the
+// rules in docs/citus.md.
+const distributed = "20261123044500"
+
+// TestMigrationsApplyToADistributedSchema distributes a schema of an older version, with a row, and
+// brings it up to date through the coordinator.
+func TestMigrationsApplyToADistributedSchema(t *testing.T) {
+	t.Parallel()
+	nodes := pgtest.Citus(t)
+	name := pgclone.Name()
+	require.NoError(t, nodes.Join(t.Context(), name))
+	pool := pgtest.Pool(t, nodes.Coordinator.URL(name))
+	m := migrate.Migrator{Pool: pool}
+	_, err := m.To(t.Context(), distributed)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `INSERT INTO gendurable.gen_durable (fsm, step, queue) VALUES ('m', 'start', 'q')`)
+	require.NoError(t, err)
+	distribute(t, pool)
+
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, migrations.Check(t.Context(), pool, ""))
+	distribute(t, pool) // again: it changes nothing
+
+	// What has been there before, and what is new, is on the shards, and drawn behind the epoch.
+	_, port, err := citus.Owner(t.Context(), pool, migrations.DefaultSchema)
+	require.NoError(t, err)
+	for _, node := range nodes.Workers {
+		if node.Port() != int(port) {
+			continue
+		}
+		owner := pgtest.Pool(t, node.URL(name), func(c *pgxpool.Config) { c.MaxConns = 1 })
+		var shard string
+		require.NoError(t, owner.QueryRow(t.Context(), `SELECT 'gendurable.gen_durable_' || shardid FROM pg_dist_shard
+			WHERE logicalrelid = 'gendurable.gen_durable'::regclass`).Scan(&shard))
+		tx, err := owner.Begin(t.Context())
+		require.NoError(t, err)
+		defer tx.Rollback(context.Background()) //nolint:errcheck // it has ended, unless the test has failed
+		insert := `INSERT INTO ` + shard + ` (fsm, step, queue) VALUES ('m', 'start', 'q') RETURNING id`
+		point, err := tx.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = point.Exec(t.Context(), insert)
+		require.Error(t, err, "nothing is drawn by a transaction that has not entered")
+		require.NoError(t, point.Rollback(t.Context()))
+		_, err = tx.Exec(t.Context(), `SELECT gendurable.gen_durable_enter()`)
+		require.NoError(t, err)
+		var id int64
+		require.NoError(t, tx.QueryRow(t.Context(), insert).Scan(&id))
+		require.EqualValues(t, 1, id>>40)
+		require.NoError(t, tx.Commit(t.Context()))
+		var rows int
+		require.NoError(t, owner.QueryRow(t.Context(), `SELECT count(*) FROM `+shard).Scan(&rows))
+		require.Equal(t, 2, rows)
+	}
+}
+
+func distribute(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	require.NoError(t, citus.Distribute(t.Context(), conn.Conn(), migrations.DefaultSchema))
+}

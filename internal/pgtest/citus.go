@@ -1,0 +1,153 @@
+package pgtest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/citus"
+	"github.com/gendurable/gendurable/internal/pgclone"
+	"github.com/gendurable/gendurable/internal/pgdev"
+	"github.com/gendurable/gendurable/migrate"
+	"github.com/gendurable/gendurable/migrations"
+)
+
+const (
+	// citusVariable holds the bin directory of a Postgres that has Citus.
+	citusVariable = "GENDURABLE_TEST_CITUS"
+	// distributedVariable makes [Migrated] give each test a distributed schema, if it is not empty.
+	distributedVariable = "GENDURABLE_TEST_DISTRIBUTED"
+)
+
+// Distributed is a database on each node of a Citus cluster, with a distributed engine's schema.
+type Distributed struct {
+	Nodes []string // superuser's URLs of the database on the coordinator, and then on the workers
+	Owner int      // the index in Nodes of the worker that owns the schema at first
+}
+
+// citusWorkers is how many workers the cluster of tests has, beside its coordinator.
+const citusWorkers = 2
+
+// cluster is the Citus cluster of the process. It ends as the server does: see there.
+var cluster = sync.OnceValues(func() (*pgdev.Citus, error) {
+	nodes, err := pgdev.StartCitus(context.Background(), os.Getenv(citusVariable), citusWorkers, pgdev.WithoutFsync())
+	if err != nil {
+		return nil, fmt.Errorf("start a Citus cluster for the tests: %w", err)
+	}
+	return nodes, nil
+})
+
+// Citus returns the process's Citus cluster, and skips the test where there is none.
+func Citus(t testing.TB) *pgdev.Citus {
+	t.Helper()
+	if os.Getenv(citusVariable) == "" {
+		t.Skipf("no Citus: set %s to the bin directory of a Postgres that has it, or run make citus", citusVariable)
+	}
+	nodes, err := cluster()
+	require.NoError(t, err)
+	return nodes
+}
+
+// IsDistributed reports whether [Migrated] gives distributed schemas.
+func IsDistributed() bool { return os.Getenv(distributedVariable) != "" }
+
+// Distribute returns a database with all migrations in schema gendurable, which is distributed. It
+// is a copy, on every node, of a template, which the first test makes for all. The end of the test
+// drops it. Without Citus, it skips the test.
+func Distribute(t testing.TB) Distributed {
+	t.Helper()
+	nodes := Citus(t)
+	owner, err := distributedTemplate()
+	require.NoError(t, err)
+	name := pgclone.Name()
+	require.NoError(t, nodes.OnAll(t.Context(), "", "CREATE DATABASE "+name+" TEMPLATE "+distributedName))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), cleanupTimeout)
+		defer cancel()
+		require.NoError(t, nodes.OnAll(ctx, "", append(secluded(name), "DROP DATABASE "+name)...))
+	})
+	d := Distributed{Owner: owner}
+	for _, node := range nodes.Nodes() {
+		d.Nodes = append(d.Nodes, node.URL(name))
+	}
+	return d
+}
+
+// ByHand returns the URL of a database of Distribute for statements by which a test writes rows
+// itself, through the tables' shells: what they draw has the first epoch.
+func ByHand(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return address // pgx refuses it, too, and says why
+	}
+	values := parsed.Query()
+	values.Set("gendurable.epoch", "1")
+	parsed.RawQuery = values.Encode()
+	return parsed.String()
+}
+
+const distributedName = "gendurable_distributed_template"
+
+// distributedTemplate makes the template, and returns which node owns its schema. Nobody may
+// connect to a database that is copied, and Citus' own daemon would.
+var distributedTemplate = sync.OnceValues(func() (owner int, err error) {
+	ctx := context.Background()
+	nodes, err := cluster()
+	if err != nil {
+		return 0, err
+	}
+	if err := nodes.Join(ctx, distributedName); err != nil {
+		return 0, err
+	}
+	if owner, err = distribute(ctx, nodes); err != nil {
+		return 0, err
+	}
+	return owner, nodes.OnAll(ctx, "", secluded(distributedName)...)
+})
+
+// secluded returns statements that end all sessions of a database, and keep others from it: those
+// of Citus' own daemon, too.
+func secluded(name string) []string {
+	return []string{
+		"ALTER DATABASE " + name + " ALLOW_CONNECTIONS false",
+		"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '" + name + "'",
+	}
+}
+
+// distribute migrates and distributes the template's schema.
+func distribute(ctx context.Context, nodes *pgdev.Citus) (owner int, err error) {
+	address := nodes.Coordinator.URL(distributedName)
+	pool, err := pgxpool.New(ctx, address)
+	if err != nil {
+		return 0, fmt.Errorf("open a pool on the coordinator: %w", err)
+	}
+	defer pool.Close()
+	if _, err := (migrate.Migrator{Pool: pool}).Up(ctx); err != nil {
+		return 0, fmt.Errorf("migrate: %w", err)
+	}
+	conn, err := pgx.Connect(ctx, address)
+	if err != nil {
+		return 0, fmt.Errorf("connect to the coordinator: %w", err)
+	}
+	defer conn.Close(ctx)
+	if err := citus.Distribute(ctx, conn, migrations.DefaultSchema); err != nil {
+		return 0, err
+	}
+	_, port, err := citus.Owner(ctx, pool, migrations.DefaultSchema)
+	if err != nil {
+		return 0, err
+	}
+	for i, node := range nodes.Nodes() {
+		if node.Port() == int(port) {
+			owner = i
+		}
+	}
+	return owner, nil
+}

@@ -1,0 +1,217 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/step"
+)
+
+// A graph is a round of children that wait for each other by the table edges. Its root, their
+// parent, is its lock: whoever ends a node locks the root first, as whoever ends a child does. So
+// the ends of nodes of one graph are in order, and each settles its edges once: by its mark, in the
+// commit that ends it.
+//
+// A node that waits is in awaiting_children, at visit 0, with its edges to come in
+// children_pending. join_failed counts the edges that are not met. The first of these wakes it:
+// whoever claims it then ends it without running its step. So what is skipped is settled level by
+// level, each in a commit of its own, however large the graph is.
+//
+// The edges of a quorum count as one edge. It is met when wake_done of them are, and not met when
+// so many can never be. join_done counts those that are met, join_size those to come.
+
+// waitingNode is the condition that the row x waits for nodes, and not for children of its own. It
+// takes no part in the choice of an index: a plan that was made while there were no graphs would
+// take that of nodes for empty, and go through all of it for every edge.
+const waitingNode = `coalesce(x.status = 'awaiting_children' AND x.visit = 0 AND x.node IS NOT NULL, false)`
+
+// heldText lists those of some nodes for which a row waits that somebody else has locked. It locks
+// the others, so that settleEdgesSQL has them. A row that has ceased to wait since the statement
+// began counts as held: the next try sees it as it is.
+func heldText(nodes string) string {
+	return `SELECT n.id FROM unnest(` + nodes + `) AS n(id)
+  CROSS JOIN LATERAL (SELECT e.to_id FROM {s}.edges e WHERE e.from_id = n.id OFFSET 0) e
+  CROSS JOIN LATERAL (SELECT ` + waitingNode + ` AS waits FROM {s}.gen_durable x WHERE x.id = e.to_id OFFSET 0) t
+  LEFT JOIN LATERAL (SELECT x.id FROM {s}.gen_durable x WHERE x.id = e.to_id AND ` + waitingNode + ` FOR NO KEY UPDATE SKIP LOCKED) l ON true
+  WHERE t.waits AND l.id IS NULL`
+}
+
+// commitNodesSQL is commitSQL for a batch that ends nodes. It leaves out a node for which a row
+// waits that somebody has locked. All of these rows are locked before the first row is updated, as
+// the parents are. It writes versions, too, as migratedSQL. $21 those nodes; with the history's
+// columns before them, $24
+var (
+	commitNodesSQL         = withNodes(migratedSQL, "$21")
+	commitNodesRecordedSQL = withNodes(migratedRecordedSQL, "$24")
+)
+
+func withNodes(commit, nodes string) string {
+	parents := "t.parent = ANY(ARRAY(SELECT id FROM p)) OR t.parent IS NULL OR " + goneText("t.parent")
+	const gate = "WHERE x.id = ANY($19::bigint[]) FOR NO KEY UPDATE SKIP LOCKED)"
+	return strings.NewReplacer(
+		gate, gate+",\nheld AS MATERIALIZED ("+heldText(nodes+"::bigint[]")+")",
+		parents, "("+parents+") AND t.id <> ALL(ARRAY(SELECT id FROM held))",
+	).Replace(commit)
+}
+
+// slowNodesSQL is slowSQL for a batch that ends nodes: it also locks what waits for them. An edge
+// that is newer than its snapshot was added under the root's lock, for which this statement waited;
+// settleEdgesSQL meets it, and waits for its row. $1 rows $2 nodes
+const slowNodesSQL = `SELECT x.id FROM {s}.gen_durable x
+WHERE x.id = ANY(ARRAY(SELECT unnest($1::bigint[]) UNION SELECT e.to_id FROM {s}.edges e WHERE e.from_id = ANY($2::bigint[])))
+ORDER BY x.id FOR NO KEY UPDATE`
+
+// settleEdgesSQL settles the edges of ended nodes, with one aggregated update per row that waits.
+// It counts a node only if this commit ended it (joined = mark, so exactly once), and only in a row
+// that still waits. Such a row goes on when its last edge is met, or the first one is not. It
+// returns the queue of each row that it woke. The rows have been locked since the update, and the
+// roots as well. $1 ended nodes $2 mark
+const settleEdgesSQL = `WITH woken AS (
+  UPDATE {s}.gen_durable p SET children_pending = greatest(p.children_pending - d.n - l.enough, 0),
+    join_failed = coalesce(p.join_failed, 0) + d.n - d.ok + l.lost, join_done = p.join_done + d.yes, join_size = p.join_size - d.more,
+    status = CASE WHEN l.wakes THEN 'runnable' ELSE p.status END,
+    eligible_at = CASE WHEN l.wakes THEN greatest(p.eligible_at, (SELECT clock_timestamp())) ELSE p.eligible_at END,
+    updated_at = CASE WHEN l.wakes THEN (SELECT clock_timestamp()) ELSE p.updated_at END,
+    pick_lane = 0
+  FROM (SELECT e.to_id, count(*) FILTER (WHERE e.needs < 3)::int AS n,
+      count(*) FILTER (WHERE e.needs = 1 OR e.needs < 3 AND (e.needs = 0) = (k.status = 'done'))::int AS ok,
+      count(*) FILTER (WHERE e.needs = 3)::int AS more, count(*) FILTER (WHERE e.needs = 3 AND k.status = 'done')::int AS yes
+    FROM unnest($1::bigint[]) AS u(id)
+    CROSS JOIN LATERAL (SELECT x.joined, x.status FROM {s}.gen_durable x WHERE x.id = u.id OFFSET 0) k
+    CROSS JOIN LATERAL (SELECT e.to_id, e.needs FROM {s}.edges e WHERE e.from_id = u.id OFFSET 0) e
+    WHERE k.joined = $2::uuid GROUP BY 1) d
+  CROSS JOIN LATERAL (SELECT x.ctid AS tid, ` + quorumMet + `::int AS enough, ` + quorumLost + `::int AS lost,
+      x.children_pending <= d.n + ` + quorumMet + `::int OR d.ok < d.n OR ` + quorumLost + ` AS wakes
+    FROM {s}.gen_durable x WHERE x.id = d.to_id AND ` + waitingNode + ` FOR NO KEY UPDATE) l
+  WHERE p.ctid = l.tid
+  RETURNING p.queue, p.status)
+SELECT queue FROM woken WHERE status = 'runnable'`
+
+// These are the conditions that the ends of d complete the quorum of the node x, and that they
+// leave it too few to come. One excludes the other. Each comes true once: a quorum that is met
+// stays so, and a node whose quorum is lost does not wait.
+const (
+	quorumMet  = `coalesce(x.join_done < x.wake_done AND x.join_done + d.yes >= x.wake_done, false)`
+	quorumLost = `coalesce(x.join_done + d.yes + x.join_size - d.more < x.wake_done, false)`
+)
+
+// spawnNodesSQL is spawnSQL for the nodes of a graph. $21 names $22 how many edges each waits for,
+// its quorum as one $23 its quorum; NULL: none $24 of so many
+var (
+	spawnNodesSQL = strings.NewReplacer(
+		"parent_id, parent_round, depth)", "parent_id, parent_round, depth, node, status, children_pending, wake_done, join_done, join_size)",
+		"($18::int[])[1])\n", "($18::int[])[1]),\n  r.node, "+
+			"CASE WHEN r.edges > 0 THEN 'awaiting_children'::{s}.durable_status ELSE 'runnable' END, r.edges, r.quorum, CASE WHEN r.quorum > 0 THEN 0 END, r.members\n",
+		"unnest($18::int[]) AS depth", "unnest($18::int[]) AS depth, unnest($21::text[]) AS node, unnest($22::int[]) AS edges, unnest($23::int[]) AS quorum, "+
+			"unnest($24::int[]) AS members",
+	).Replace(spawnSQL)
+	spawnNodesForms = formsOf(spawnNodesSQL, keyless(spawnNodesSQL), 25)
+)
+
+// edgesSQL inserts the edges of a graph. $1 from $2 to $3 needs
+const edgesSQL = `INSERT INTO {s}.edges (from_id, to_id, needs) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::smallint[])`
+
+// olderSQL looks for a worker of a release that knows no graphs, and that is live or may come back:
+// a process that somebody has stopped (SIGSTOP) reports itself no more, and once it goes on it
+// claims nodes and ends them. Its sessions stay meanwhile, and so does its liveness lock. Its
+// report is kept for presentKept. What the statement cannot see is a process that lost its sessions
+// while it was stopped, has no liveness lock (LockByLease), or was stopped for longer.
+//
+// It looks at the server's locks only where such a report is there, and takes none: to others the
+// worker would look alive. $1 schema
+var olderSQL = `SELECT w.host, w.pid FROM {s}.workers w WHERE NOT w.graphs AND (w.expires_at > (SELECT clock_timestamp())
+  OR EXISTS (SELECT FROM pg_catalog.pg_locks k WHERE k.locktype = 'advisory' AND k.mode = 'ShareLock' AND k.granted AND k.objsubid = 1
+    AND k.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+    AND (k.classid::bigint << 32) + k.objid::bigint = ` + livenessKey("$1::text", "w.id") + `)) LIMIT 1`
+
+// graph holds the graph of an outcome, by the uids of its nodes.
+type graph struct {
+	*step.Graph
+	uids  []uuid.UUID
+	into  map[uuid.UUID]int // by uid: the number of a node
+	edges []int32           // how many each node waits for, its quorum as one
+
+	quorum, members []*int32 // of each node that has one: how many of how many; nil: none has
+}
+
+// graphic reports whether the entry makes a graph, adds to one, or ends a node of one.
+func (e *Entry) graphic() bool {
+	return e.Commit.Graph != nil || e.Commit.Add != nil || e.Claim.Node != "" && e.Commit.Kind.Terminal()
+}
+
+func newGraph(o *step.Commit) *graph {
+	g := &graph{Graph: o.Graph, uids: make([]uuid.UUID, len(o.Spawn)), into: make(map[uuid.UUID]int, len(o.Spawn)), edges: make([]int32, len(o.Spawn))}
+	for i := range o.Spawn {
+		g.uids[i] = o.Spawn[i].UID
+		g.into[g.uids[i]] = i
+	}
+	members := make([]int, len(o.Spawn))
+	for _, e := range g.Edges {
+		if e.Needs == step.NeedsAny {
+			members[e.To]++
+		} else {
+			g.edges[e.To]++
+		}
+	}
+	for i, k := range g.Quorum {
+		if k > 0 {
+			g.edges[i]++
+			set(&g.quorum, len(o.Spawn), i, positive(k))
+			set(&g.members, len(o.Spawn), i, positive(members[i]))
+		}
+	}
+	return g
+}
+
+// spawnNodes returns the statement that inserts nodes. None is put in line at a gate: those that
+// wait must not be, and a claim does it for the others.
+func (s *Store) spawnNodes(c *specs, mark string, g *graph, note func(pgx.Rows) error) entpgx.Stmt {
+	text, args := spawnNodesForms.of(c, g.args(c, mark)...)
+	return s.stmt("spawn nodes", text, note, args...)
+}
+
+// args returns the arguments of spawnNodesSQL for some of the nodes.
+func (g *graph) args(c *specs, mark string) []any {
+	names, edges := make([]string, c.len()), make([]int32, c.len())
+	var quorum, members []*int32
+	for i, uid := range c.uids {
+		n := g.into[uid.Bytes]
+		names[i], edges[i] = g.Nodes[n], g.edges[n]
+		if g.quorum != nil {
+			set(&quorum, c.len(), i, g.quorum[n])
+			set(&members, c.len(), i, g.members[n])
+		}
+	}
+	return append(c.args(mark), names, edges, quorum, members)
+}
+
+// edges returns the statement that inserts the edges of a graph whose nodes have these ids. None
+// has one where the outcome was not applied.
+func (s *Store) edges(g *graph, ids map[uuid.UUID]int64) []entpgx.Stmt {
+	if len(ids) == 0 || len(g.Edges) == 0 {
+		return nil
+	}
+	from, to, needs := make([]int64, len(g.Edges)), make([]int64, len(g.Edges)), make([]int16, len(g.Edges))
+	for i, e := range g.Edges {
+		from[i], to[i], needs[i] = ids[g.uids[e.From]], ids[g.uids[e.To]], int16(e.Needs)
+	}
+	return []entpgx.Stmt{s.stmt("edges", edgesSQL, nil, from, to, needs)}
+}
+
+// refuseOlder returns a step.ErrOlder while there is a worker that knows no graphs. Nobody starts
+// one later: such a release finds that the schema is newer than it, and does not start.
+func (s *Store) refuseOlder(send send) error {
+	var host string
+	var pid int
+	if err := send(s.stmt("older workers", olderSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&host, &pid}, func() error { return nil })
+		return err
+	}, s.schema)); err != nil || pid == 0 {
+		return err
+	}
+	return fmt.Errorf("process %d on %s: %w", pid, host, step.ErrOlder)
+}

@@ -1,0 +1,254 @@
+package store_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// rejoinOf is a Rejoin under a policy.
+func rejoinOf(c *step.Claim, join step.Join) store.Entry {
+	return store.Entry{Claim: c, Commit: &step.Commit{Kind: step.Rejoin, Step: "join", State: json.RawMessage(`{}`), Join: &join}}
+}
+
+// woken commits a parent of n children, ends the first as done, and claims the parent, which that
+// has woken.
+func (b bench) woken(n int, join step.Join) (parent *step.Claim, kids []*step.Claim) {
+	b.t.Helper()
+	join.Ended = 1
+	id, kids := b.policedParent(n, &join)
+	b.commit(newMark(), false, endOf(kids[0], true))
+	c := b.claimOne()
+	require.Equal(b.t, id, c.ID)
+	require.True(b.t, c.Joins())
+	return c, kids[1:]
+}
+
+// Each row ends some of five children while the step of the Rejoin runs, and others in this order
+// afterwards: d is done, f fails, and what is joined by & ends in one commit. The parent wakes with
+// the end that is in capitals, and before it sleeps. Without such an end it wakes at once.
+func TestRejoinWakesWithTheFirstEndThatMakesItTrue(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct {
+		name         string
+		join         step.Join
+		unseen, ends string
+	}{
+		{"all", step.Join{}, "", "d f d D"},
+		{"all, some have ended", step.Join{}, "df", "d F"},
+		{"all have ended", step.Join{}, "ddff", ""},
+		{"quorum", step.Join{Done: 2}, "", "d f D"},
+		{"quorum, one unseen", step.Join{Done: 2}, "df", "D"},
+		{"quorum, both unseen", step.Join{Done: 2}, "dd", ""},
+		{"quorum out of reach", step.Join{Done: 3}, "f", "F"},
+		{"quorum out of reach unseen", step.Join{Done: 4}, "f", ""},
+		{"race", step.Join{Ended: 1}, "", "F"},
+		{"race, one unseen", step.Join{Ended: 1}, "f", ""},
+		{"fail fast", step.Join{Failed: 1}, "d", "d F"},
+		{"fail fast, one unseen", step.Join{Failed: 1}, "df", ""},
+		{"quorum or failures", step.Join{Done: 3, Failed: 2}, "", "f d F"},
+		{"in one commit", step.Join{Done: 2}, "", "f D&d&f"},
+	} {
+		for _, looked := range []bool{false, true} {
+			parent, kids := b.woken(5, step.Join{})
+			end := func(ends string) []string {
+				var batch []store.Entry
+				for _, how := range strings.Split(ends, "&") {
+					batch = append(batch, endOf(kids[0], strings.EqualFold(how, "d")))
+					kids = kids[1:]
+				}
+				return b.commit(newMark(), looked, batch...).Queues
+			}
+			for _, how := range c.unseen {
+				require.Empty(t, end(string(how)), "%s: it runs", c.name)
+			}
+			join := c.join
+			if looked {
+				join.Seen = &step.Seen{Done: 1}
+			}
+			got := b.commit(newMark(), looked, rejoinOf(parent, join))
+			require.Equal(t, c.ends == "", b.status(parent.ID) == "runnable", c.name)
+			require.Equal(t, c.ends == "", len(got.Queues) > 0, c.name)
+			for _, ends := range strings.Fields(c.ends) {
+				require.Equal(t, "awaiting_children", b.status(parent.ID), "%s before %s", c.name, ends)
+				require.Equal(t, ends != strings.ToLower(ends), len(end(ends)) > 0, c.name)
+			}
+			again := b.claimOne()
+			require.Equal(t, parent.ID, again.ID, c.name)
+			require.True(t, again.Joins(), c.name)
+			require.Equal(t, []int64{parent.Round, parent.Visit + 1}, []int64{again.Round, again.Visit}, c.name)
+			require.Equal(t, 5, b.number(`SELECT children_pending + join_done + join_failed FROM gendurable.gen_durable WHERE id = $1`, parent.ID), c.name)
+			for _, kid := range kids {
+				require.Empty(t, b.commit(newMark(), false, endOf(kid, true)).Queues, c.name)
+			}
+			require.Equal(t, "executing", b.status(parent.ID))
+			b.exec(`DELETE FROM gendurable.gen_durable`)
+		}
+	}
+}
+
+// A child whose end shares the commit of its parent's Rejoin is counted once.
+func TestRejoinBesideTheEndOfAChild(t *testing.T) {
+	b := newBench(t)
+	for _, slow := range []bool{false, true} {
+		parent, kids := b.woken(4, step.Join{})
+		b.commit(newMark(), slow, rejoinOf(parent, step.Join{Ended: 2, Seen: &step.Seen{Done: 1}}), endOf(kids[0], false))
+		require.Equal(t, "awaiting_children", b.status(parent.ID))
+		require.Equal(t, "2 1 1", b.counts(parent.ID))
+		require.Equal(t, []string{"default"}, b.commit(newMark(), slow, endOf(kids[1], true)).Queues)
+		require.Equal(t, "1 2 1", b.counts(parent.ID))
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+	}
+}
+
+// A child that an operator retries has been counted: a Rejoin neither waits for it nor takes it for
+// an end that its step has not seen.
+func TestRejoinAfterTheRetryOfAChild(t *testing.T) {
+	b := newBench(t)
+	parent, kids := b.woken(4, step.Join{})
+	b.commit(newMark(), false, endOf(kids[0], false))
+	_, err := b.Operate(t.Context(), []int64{kids[0].ID}, &store.Order{Verb: store.Retry, Mark: newMark(), Most: 10})
+	require.NoError(t, err)
+	require.Equal(t, "runnable", b.status(kids[0].ID))
+	for range 2 {
+		b.commit(newMark(), false, rejoinOf(parent, step.Join{Ended: 1, Seen: &step.Seen{Done: 1}}))
+		require.Equal(t, "awaiting_children", b.status(parent.ID))
+		require.Equal(t, "2 1 1", b.counts(parent.ID))
+		b.exec(`UPDATE gendurable.gen_durable SET status = 'runnable' WHERE id = $1`, parent.ID)
+		parent = b.claim().Claims[0]
+	}
+}
+
+// A process of the release before ends children beside a Rejoin: while the parent runs, and while
+// it waits.
+func TestReleaseBeforeEndsChildrenOfARejoin(t *testing.T) {
+	b := newBench(t)
+	parent, kids := b.woken(5, step.Join{})
+	b.endBefore(kids[0], true)
+	b.commit(newMark(), false, rejoinOf(parent, step.Join{Done: 2, Seen: &step.Seen{Done: 1}}))
+	require.Equal(t, "3 2 0", b.counts(parent.ID))
+	b.endBefore(kids[1], true)
+	require.Equal(t, "awaiting_children", b.status(parent.ID))
+	got, err := b.Recount(t.Context(), 0, 10, true)
+	require.NoError(t, err)
+	require.Equal(t, []string{"default"}, got.Queues)
+	require.Equal(t, "2 3 0", b.counts(parent.ID))
+}
+
+// A rest that is due is cancelled though its parent waits for the round again, and the last of it
+// wakes the parent. A Rejoin of its own policy arms the rest anew.
+func TestRejoinAndTheRest(t *testing.T) {
+	b := newBench(t)
+	parent, kids := b.woken(4, step.Join{Cancel: true})
+	b.commit(newMark(), false, rejoinOf(parent, step.Join{Cancel: true, Seen: &step.Seen{Done: 1}}))
+	require.Equal(t, "awaiting_children", b.status(parent.ID))
+	require.True(t, b.restDue())
+	require.ElementsMatch(t, claimIDs(kids), b.cancelRest())
+	require.Equal(t, "runnable", b.status(parent.ID))
+	require.Equal(t, "0 1 3", b.counts(parent.ID))
+	require.False(t, b.restDue())
+	require.Zero(t, b.number(`SELECT count(*) FROM gendurable.gen_durable WHERE losers IS NOT NULL`))
+	b.exec(`DELETE FROM gendurable.gen_durable`)
+
+	parent, kids = b.woken(4, step.Join{})
+	b.commit(newMark(), false, rejoinOf(parent, step.Join{Ended: 1, Cancel: true, Seen: &step.Seen{Done: 1}}))
+	require.False(t, b.restDue())
+	require.Empty(t, b.cancelRest())
+	require.True(t, b.commit(newMark(), false, endOf(kids[0], true)).Rest)
+	require.ElementsMatch(t, claimIDs(kids[1:]), b.cancelRest())
+}
+
+// A Rejoin has signals and a timeout as a first join has, and consumes what its step was given.
+func TestRejoinUntilASignalOrATime(t *testing.T) {
+	b := newBench(t)
+	join := func() step.Join { return step.Join{Names: []string{"go"}, Timeout: time.Hour} }
+	parent, _ := b.woken(3, step.Join{Names: []string{"go"}})
+	b.commit(newMark(), false, rejoinOf(parent, join()))
+	require.Equal(t, "awaiting_children", b.status(parent.ID))
+	require.True(t, b.deliver(parent.ID, named("go")).Woken)
+	parent = b.claimOne()
+	require.Len(t, parent.Awaited, 1)
+	b.commit(newMark(), false, rejoinOf(parent, join()))
+	require.Equal(t, "awaiting_children", b.status(parent.ID), "it has consumed the signal")
+	b.exec(`UPDATE gendurable.gen_durable SET await_deadline = now() WHERE id = $1`, parent.ID)
+	_, err := b.TimeOut(t.Context(), 10)
+	require.NoError(t, err)
+	parent = b.claimOne()
+	require.True(t, parent.TimedOut)
+	b.deliver(parent.ID, named("go"))
+	require.Contains(t, b.commit(newMark(), false, rejoinOf(parent, join())).Queues, "default")
+	parent = b.claimOne()
+	require.Len(t, parent.Awaited, 1)
+
+	// A later round without a policy takes no notice of it.
+	b.commit(newMark(), false, spawnOf(parent, kids(2)))
+	late := b.runKids(parent.ID)[3:]
+	for i, kid := range late {
+		kid.ParentRound = parent.Visit + 1
+		require.Equal(t, i == 1, len(b.commit(newMark(), false, endOf(kid, true)).Queues) > 0)
+	}
+}
+
+// Four workers end children while their parent rejoins with each end, as it wakes. Each of its
+// visits but the first follows an end that the visit before has not seen, and it sees all of them
+// at last.
+func TestConcurrentEndsAndRejoins(t *testing.T) {
+	b := newBench(t)
+	rng := rand.New(rand.NewPCG(3, 4)) //nolint:gosec // not a secret
+	for range 10 {
+		parent, kids := b.woken(4+rng.IntN(17), step.Join{})
+		size := len(kids) + 1
+		batches := make([][]store.Entry, 4)
+		for _, kid := range kids {
+			w := rng.IntN(len(batches))
+			batches[w] = append(batches[w], endOf(kid, rng.IntN(2) == 0))
+		}
+		var working sync.WaitGroup
+		errs := make(chan error, len(batches))
+		for _, batch := range batches {
+			working.Go(func() { errs <- b.commitAtLast(batch) })
+		}
+		for seen := 0; ; {
+			round, err := b.Round(t.Context(), parent.ID, parent.Round)
+			require.NoError(t, err)
+			children, _, err := b.Children(t.Context(), round)
+			require.NoError(t, err)
+			require.Len(t, children, size)
+			var now step.Seen
+			for _, child := range children {
+				switch child.Status {
+				case "done":
+					now.Done++
+				case "failed":
+					now.Failed++
+				}
+			}
+			require.Greater(t, now.Done+now.Failed, seen, "woken by nothing new")
+			if seen = now.Done + now.Failed; seen == size {
+				break
+			}
+			require.NoError(t, b.commitAtLast([]store.Entry{rejoinOf(parent, step.Join{Ended: 1, Seen: &now})}))
+			require.Eventually(t, func() bool {
+				got := b.claim()
+				if len(got.Claims) == 0 {
+					return false
+				}
+				parent = got.Claims[0]
+				return true
+			}, time.Minute, time.Millisecond)
+		}
+		working.Wait()
+		for range batches {
+			require.NoError(t, <-errs)
+		}
+		b.exec(`DELETE FROM gendurable.gen_durable`)
+	}
+}

@@ -1,0 +1,58 @@
+package store
+
+import "strings"
+
+// An insertion has several texts, so that it costs nothing that none of its specs needs.
+
+// forms are the texts of an insertion: for specs with keys and for others, and where some spec has
+// a retention of its own.
+type forms struct{ keyed, keyless, keyedRetained, keylessRetained string }
+
+// formsOf returns forms. parameter is the number of the one for retentions.
+func formsOf(keyed, keyless string, parameter int) forms {
+	return forms{keyed, keyless, retaining(keyed, parameter), retaining(keyless, parameter)}
+}
+
+// of returns the text for specs, and its arguments.
+func (f *forms) of(c *specs, args ...any) (text string, all []any) {
+	if c.keyed {
+		return c.retain(f.keyed, f.keyedRetained, args...)
+	}
+	return c.retain(f.keyless, f.keylessRetained, args...)
+}
+
+// keyless returns the text of an insertion for specs none of which has a key. With ON CONFLICT
+// Postgres takes a lock for every row, and writes one record more to its log, though only rows with
+// keys can conflict; and for the order of the keys it copies and sorts them. Without it rows are
+// inserted in input order, in which nobody can wait for them.
+func keyless(text string) string { return strings.Replace(text, forKeys, "", 1) }
+
+// unread returns the text of an insertion whose rows are not read back.
+func unread(text string) string { return strings.TrimSuffix(text, returning) }
+
+var (
+	insertForms      = formsOf(insertSQL, keyless(insertSQL), 17)
+	insertLinedForms = formsOf(insertLinedSQL, keyless(insertLinedSQL), 18)
+	spawnForms       = formsOf(spawnSQL, unread(keyless(spawnSQL)), 21)
+	spawnLinedForms  = formsOf(spawnLinedSQL, unread(keyless(spawnLinedSQL)), 22)
+)
+
+// alike returns a column, only its first element if all are alike.
+func alike[T comparable](column []T) []T {
+	for i := range column {
+		if column[i] != column[0] {
+			return column
+		}
+	}
+	return column[:min(1, len(column))]
+}
+
+// some returns a column, or nil if it has no values.
+func some[T any](column []*T) []*T {
+	for _, v := range column {
+		if v != nil {
+			return column
+		}
+	}
+	return nil
+}
