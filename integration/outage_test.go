@@ -87,7 +87,8 @@ func TestADatabaseThatGoesAwayAndComesBackLosesNothing(t *testing.T) {
 		require.JSONEq(t, strconv.Itoa(legs), string(get(t, eng, id).Result))
 		require.EqualValues(t, legs, get(t, eng, id).Visit)
 	}
-	log.says(t, "level=WARN", "cannot claim; retrying")
+	// Which loop meets the fault is chance: there is no claim while all slots are taken.
+	require.NotEmpty(t, log.lines("level=WARN", "retrying", "fault=transient"))
 	log.isShort(t)
 	require.Empty(t, log.lines("level=ERROR"))
 }

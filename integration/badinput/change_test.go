@@ -107,7 +107,7 @@ func TestBadChanges(t *testing.T) {
 	require.NoError(t, err)
 	admin := eng.Admin()
 	at := map[string]fsm.ID{}
-	for _, name := range []string{"runnable", "executing", "done", "joining", "unknown"} {
+	for _, name := range []string{"runnable", "executing", "done", "joining", "rejoining", "unknown"} {
 		spec := machine.New(1).After(time.Hour)
 		if name == "unknown" {
 			spec = other.New(1)
@@ -119,6 +119,7 @@ func TestBadChanges(t *testing.T) {
 		"executing": `status = 'executing', locked_by = 'w', lease_expires_at = now() + interval '1 hour'`,
 		"done":      `status = 'done', finished_at = now(), result = '1'`,
 		"joining":   `visit = 4, round = 4, status = 'awaiting_children', children_pending = 1`,
+		"rejoining": `visit = 5, round = 4, join_round = 5, status = 'awaiting_children', children_pending = 1`,
 	} {
 		_, err := pool.Exec(ctx, `UPDATE gendurable.gen_durable SET `+set+` WHERE id = $1`, at[name])
 		require.NoError(t, err)
@@ -149,35 +150,36 @@ func TestBadChanges(t *testing.T) {
 		field string // of a VerbError; "": a conflict
 		says  string
 	}{
-		"edit of what executes":         {edit("executing", add), "", "executing"},
-		"edit of what is done":          {edit("done", add), "", "done"},
-		"edit of another visit":         {edit("runnable", add, engine.AtVisit(7)), "", "it is at visit 0, not at 7"},
-		"edit of another version":       {edit("runnable", newer.SetState("x")), "change", "version 1"},
-		"edit of another machine":       {edit("unknown", add), "change", `of machine "other", not of "changed"`},
-		"edit that fails":               {edit("runnable", failing), "change", "on purpose"},
-		"edit by a nil function":        {edit("runnable", machine.Change(nil)), "change", "nil function"},
-		"edit of JSON by nil":           {edit("runnable", fsm.ChangeJSON(nil)), "change", "nil function"},
-		"edit by what is too large":     {edit("runnable", fsm.ChangeJSON(tooLarge)), "change", "at most 1048576"},
-		"new keys where children join":  {edit("joining", add, engine.NewKeys()), "", "its children join"},
-		"edit with a step":              {edit("runnable", add, engine.ToStep("start")), "ToStep", "only of Rewind"},
-		"rewind of what executes":       {rewind("executing", "start", add), "", "executing"},
-		"rewind of what is done":        {rewind("done", "start", add), "", "done"},
-		"rewind of another visit":       {rewind("runnable", "start", add, engine.AtVisit(-1)), "", "not at -1"},
-		"rewind to no step":             {rewind("runnable", "", add), "step", "empty"},
-		"rewind to a long name":         {rewind("runnable", strings.Repeat("s", 513), add), "step", "513 bytes, at most 512"},
-		"rewind to an undeclared step":  {rewind("runnable", "gone", add), "step", `has no step "gone"`},
-		"rewind of an unknown machine":  {rewind("unknown", "start", add), "step", "no definition of machine"},
-		"rewind with new keys":          {rewind("runnable", "start", add, engine.NewKeys()), "NewKeys", "only of Edit"},
-		"bulk edit without a change":    {bulk(engine.VerbEdit), "Changing", "none"},
-		"bulk rewind without a step":    {bulk(engine.VerbRewind), "ToStep", "none"},
-		"visit of another verb":         {bulk(engine.VerbPause, engine.AtVisit(1)), "AtVisit", "only of Edit and Rewind"},
-		"change of another verb":        {bulk(engine.VerbPause, engine.Changing(add)), "Changing", "only of Edit and Rewind"},
-		"migrate an unknown machine":    {migrate("gone", 1, 2), "to", `machine "gone" version 2 is not registered`},
-		"migrate to an unknown version": {migrate("changed", 1, 3), "to", "version 3 is not registered"},
-		"migrate from an unknown one":   {migrate("changed", -1, 2), "from", "no migration from version -1"},
-		"migrate to the same version":   {migrate("changed", 2, 2), "from", "no migration from version 2"},
-		"migrate back":                  {migrate("changed", 2, 1), "from", "no migration from version 2"},
-		"migrate without a name":        {migrate("", 1, 2), "to", "not registered"},
+		"edit of what executes":          {edit("executing", add), "", "executing"},
+		"edit of what is done":           {edit("done", add), "", "done"},
+		"edit of another visit":          {edit("runnable", add, engine.AtVisit(7)), "", "it is at visit 0, not at 7"},
+		"edit of another version":        {edit("runnable", newer.SetState("x")), "change", "version 1"},
+		"edit of another machine":        {edit("unknown", add), "change", `of machine "other", not of "changed"`},
+		"edit that fails":                {edit("runnable", failing), "change", "on purpose"},
+		"edit by a nil function":         {edit("runnable", machine.Change(nil)), "change", "nil function"},
+		"edit of JSON by nil":            {edit("runnable", fsm.ChangeJSON(nil)), "change", "nil function"},
+		"edit by what is too large":      {edit("runnable", fsm.ChangeJSON(tooLarge)), "change", "at most 1048576"},
+		"new keys where children join":   {edit("joining", add, engine.NewKeys()), "", "its children join"},
+		"new keys where they join again": {edit("rejoining", add, engine.NewKeys()), "", "its children join"},
+		"edit with a step":               {edit("runnable", add, engine.ToStep("start")), "ToStep", "only of Rewind"},
+		"rewind of what executes":        {rewind("executing", "start", add), "", "executing"},
+		"rewind of what is done":         {rewind("done", "start", add), "", "done"},
+		"rewind of another visit":        {rewind("runnable", "start", add, engine.AtVisit(-1)), "", "not at -1"},
+		"rewind to no step":              {rewind("runnable", "", add), "step", "empty"},
+		"rewind to a long name":          {rewind("runnable", strings.Repeat("s", 513), add), "step", "513 bytes, at most 512"},
+		"rewind to an undeclared step":   {rewind("runnable", "gone", add), "step", `has no step "gone"`},
+		"rewind of an unknown machine":   {rewind("unknown", "start", add), "step", "no definition of machine"},
+		"rewind with new keys":           {rewind("runnable", "start", add, engine.NewKeys()), "NewKeys", "only of Edit"},
+		"bulk edit without a change":     {bulk(engine.VerbEdit), "Changing", "none"},
+		"bulk rewind without a step":     {bulk(engine.VerbRewind), "ToStep", "none"},
+		"visit of another verb":          {bulk(engine.VerbPause, engine.AtVisit(1)), "AtVisit", "only of Edit and Rewind"},
+		"change of another verb":         {bulk(engine.VerbPause, engine.Changing(add)), "Changing", "only of Edit and Rewind"},
+		"migrate an unknown machine":     {migrate("gone", 1, 2), "to", `machine "gone" version 2 is not registered`},
+		"migrate to an unknown version":  {migrate("changed", 1, 3), "to", "version 3 is not registered"},
+		"migrate from an unknown one":    {migrate("changed", -1, 2), "from", "no migration from version -1"},
+		"migrate to the same version":    {migrate("changed", 2, 2), "from", "no migration from version 2"},
+		"migrate back":                   {migrate("changed", 2, 1), "from", "no migration from version 2"},
+		"migrate without a name":         {migrate("", 1, 2), "to", "not registered"},
 	} {
 		err := c.ask()
 		require.ErrorContains(t, err, c.says, name)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,7 @@ const (
 	partitioned             // spawn: and the same partition key
 	quorum                  // spawn: of as many children as the time says
 	orSignal                // spawn: or a signal of the names; with a delay, or a timeout
+	graphed                 // spawn: the nodes of a graph, by the names; the first waits for the one that the text names
 	anyOutcome  = 1<<iota - 1
 )
 
@@ -138,6 +140,17 @@ func seedOutcomes(f *testing.F) {
 	for _, names := range []string{"", "a,b,a", ",", "\x00", "a,\xff", strings.Repeat("x", 10_000)} {
 		add(spawn, "", good, "", 0, 0, names, 1, 0, toTheEnd|orSignal)
 	}
+	for _, to := range []string{"", "node 0", "node 4", "nowhere", "\x00", strings.Repeat("x", 513)} {
+		add(spawn, "", good, to, 0, 0, "", 5, 0, toTheEnd|graphed)
+	}
+	for _, names := range []string{"a", "a,b,a", "node 3", ",", "\x00", "a,\xff", strings.Repeat("x", 513)} {
+		add(spawn, "", good, "", 0, 0, names, 5, 0, toTheEnd|graphed)
+	}
+	add(spawn, "", good, "", 0, 0, "n", 299, 0, toTheEnd|graphed)
+	add(spawn, "", good, "", 0, 2, "", 5, 0, toTheEnd|graphed|quorum)
+	add(spawn, "", good, "", 0, 0, "", 5, 0, toTheEnd|graphed|keyed)
+	add(spawn, "", `"\u0000"`, "nowhere", 0, 0, "", 5, 0, toTheEnd|graphed|handlerToo)
+	add(spawn, "", good, "", 0, 0, "", 100_000, 0, toTheEnd|graphed)
 	add(spawn, "", good, "one", 0, 0, "", 5, 0, toTheEnd|keyed)
 	add(spawn, "", good, "\x00", 0, 0, "", 5, 0, toTheEnd|keyed)
 	add(spawn, "", good, "one\n'", 0, 0, "", 5, 0, toTheEnd|partitioned)
@@ -236,6 +249,9 @@ func (b *input) outcome(v *parcel) fsm.Outcome {
 		return o
 	case spawn:
 		o := v.ScheduleChildren(b.to, b.state, b.specs()...)
+		if b.flags&graphed != 0 {
+			o = v.ScheduleGraph(b.to, b.state, b.nodes()...)
+		}
 		if b.flags&quorum != 0 {
 			o.Quorum(int(b.at))
 		}
@@ -286,6 +302,42 @@ func (b *input) specs() []fsm.Spec {
 	return specs
 }
 
+// nodeName returns the name of a node: one of the names, or its number.
+func (b *input) nodeName(i int) string {
+	if i < len(b.names) {
+		return b.names[i]
+	}
+	return "node " + strconv.Itoa(i)
+}
+
+// nodes makes the children the nodes of a tree, each of which waits for the one above it. An edge
+// from any of them to the first makes a cycle.
+func (b *input) nodes() []fsm.GraphNode {
+	nodes := make([]fsm.GraphNode, b.children)
+	for i, spec := range b.specs() {
+		nodes[i] = fsm.Node(b.nodeName(i), spec)
+		if i > 0 {
+			nodes[i] = nodes[i].After(b.nodeName((i - 1) / 2))
+		} else if b.text != "" {
+			nodes[i] = nodes[i].AfterEnd(b.text)
+		}
+	}
+	return nodes
+}
+
+// badGraph reports whether the nodes are no graph.
+func (b *input) badGraph() bool {
+	seen := map[string]bool{}
+	for i := range b.children {
+		name := b.nodeName(i)
+		if badName(name) || seen[name] {
+			return true
+		}
+		seen[name] = true
+	}
+	return b.children > 0 && (b.text != "" || b.flags&keyed != 0) // no such node, or a cycle; a key
+}
+
 // fault returns why the outcome must be refused, by the documented rules. It ignores the content of
 // states, which FuzzStoredJSON tests.
 func (b *input) fault() error {
@@ -319,6 +371,8 @@ func (b *input) fault() error {
 		return errors.New("names")
 	case b.kind == spawn && b.children > step.DefaultChildren:
 		return errors.New("children")
+	case b.kind == spawn && b.flags&graphed != 0 && b.badGraph():
+		return errors.New("graph")
 	case b.kind == spawn && b.children > 0 && (b.priority < math.MinInt16 || b.priority > math.MaxInt16):
 		return errors.New("priority")
 	case b.kind == spawn && b.children > 0 && b.flags&(keyed|partitioned) != 0 && badName(b.text):

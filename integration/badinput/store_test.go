@@ -96,9 +96,9 @@ func seed(text, document func(bad string)) {
 // nothing. After a fault, the other outcome of the batch can be committed alone, and so can the
 // failure of the instance.
 func FuzzStoreCommit(f *testing.F) {
-	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop, step.Again}
+	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop, step.Again, step.Rejoin}
 	add := func(kind step.Kind, to, raw, text, failure, name string) {
-		f.Add(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // seven
+		f.Add(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // eight
 	}
 	seed(func(text string) {
 		add(step.Next, text, "{}", "", "", "")
@@ -112,6 +112,7 @@ func FuzzStoreCommit(f *testing.F) {
 		add(step.Next, "end", document, "", "", "")
 		add(step.Done, "", document, "", "", "")
 		add(step.Again, "", document, "", "", "")
+		add(step.Rejoin, "end", document, "", "", "m")
 		add(step.Children, "end", document, "", "", "m")
 	})
 	s := newShelf(f)
@@ -130,6 +131,8 @@ func FuzzStoreCommit(f *testing.F) {
 		case step.Children:
 			o.Step, o.State, o.Err = to, raw, ""
 			o.Spawn = []step.Spec{*document(raw), {UID: uuid.New(), Machine: name, Version: 1, Step: to, Queue: "elsewhere", State: raw, PartitionKey: text}}
+		case step.Rejoin:
+			o.Step, o.State, o.Err, o.Join = to, raw, "", &step.Join{Names: []string{name}}
 		case step.Done:
 			o.Result, o.Err = raw, ""
 		case step.Stop:

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/dashboard"
@@ -168,6 +169,7 @@ type world struct {
 
 	t        *testing.T
 	eng      *engine.Engine
+	pool     *pgxpool.Pool
 	requests atomic.Int64
 	down     atomic.Bool // the server answers nothing
 }
@@ -206,15 +208,16 @@ func newWorld(t *testing.T, o dashboard.Options) *world {
 		}),
 	).History(fsm.KeepStates)
 	post := mail.Job(func(context.Context, string) (fsm.None, error) { return fsm.None{}, nil })
+	pool := pgtest.Pool(t, pgtest.Migrated(t))
 	eng, err := engine.New(engine.Config{
-		Pool: pgtest.Pool(t, pgtest.Migrated(t)), Machines: []fsm.Definition{shop, post},
+		Pool: pool, Machines: []fsm.Definition{shop, post},
 		Queues:    map[string]engine.Queue{"checkout": {Concurrency: 8, PollMax: 300 * time.Millisecond}, "mails": {Concurrency: 4}},
 		Schedules: []engine.Schedule{engine.Cron("nightly report", "0 3 * * *", mail.New("report")).In("Europe/Berlin")},
 	})
 	require.NoError(t, err)
 	require.NoError(t, eng.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, eng.Stop(context.WithoutCancel(t.Context()))) })
-	w := &world{t: t, eng: eng}
+	w := &world{t: t, eng: eng, pool: pool}
 	w.Server = httptest.NewServer(w.count(served(t, eng, o)))
 	t.Cleanup(w.Close)
 	return w

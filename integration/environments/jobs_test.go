@@ -33,6 +33,8 @@ type task struct {
 // given are instances that the superuser has inserted for one task.
 type given struct {
 	live, delayed, failed, running fsm.ID
+	node                           fsm.ID        // of a graph; it waits for another
+	failedNode                     fsm.ID        // of a graph whose root waits
 	pool                           *pgxpool.Pool // of the role
 }
 
@@ -123,6 +125,10 @@ func observerTasks() []task {
 			_, err := eng.Admin().Why(ctx, g.live)
 			return err
 		}},
+		{"why a node waits", func(ctx context.Context, eng *engine.Engine, g given) error {
+			_, err := eng.Admin().Why(ctx, g.node)
+			return err
+		}},
 		{"workers", func(ctx context.Context, eng *engine.Engine, _ given) error {
 			_, err := eng.Admin().Workers(ctx)
 			return err
@@ -191,6 +197,7 @@ func operatorTasks() []task {
 	live, delayed, failed := func(g given) fsm.ID { return g.live }, func(g given) fsm.ID { return g.delayed }, func(g given) fsm.ID { return g.failed }
 	return append(observerTasks(), []task{
 		{"cancel", on(live, (*engine.Admin).Cancel)},
+		{"cancel a node", on(func(g given) fsm.ID { return g.node }, (*engine.Admin).Cancel)},
 		{"cancel what runs under a partition key", on(func(g given) fsm.ID { return g.running }, (*engine.Admin).Cancel)},
 		{"pause", on(live, (*engine.Admin).Pause)},
 		{"resume", func(ctx context.Context, eng *engine.Engine, g given) error {
@@ -201,6 +208,8 @@ func operatorTasks() []task {
 			return err
 		}},
 		{"retry", on(failed, (*engine.Admin).Retry)},
+		{"restart", on(failed, (*engine.Admin).Restart)},
+		{"restart a node", on(func(g given) fsm.ID { return g.failedNode }, (*engine.Admin).Restart)},
 		{"run now", on(delayed, (*engine.Admin).RunNow)},
 		{"reschedule", func(ctx context.Context, eng *engine.Engine, g given) error {
 			_, err := eng.Admin().Reschedule(ctx, g.delayed, time.Now().Add(time.Hour))
@@ -309,6 +318,12 @@ func (d *desk) does(one task) error {
 		running: insert(double.New(order{}).PartitionKey("k").Key("running")), pool: d.pool}
 	execute(d.t, d.admin, fmt.Sprintf(`UPDATE gendurable.gen_durable SET status = 'executing', locked_by = 'gone', lease_expires_at = now() + interval '1 h'
 		WHERE id = %d`, g.running))
+	require.NoError(d.t, d.admin.QueryRow(d.t.Context(), `INSERT INTO gendurable.gen_durable (fsm, step, status, parent_id, parent_round, depth, node, children_pending)
+		SELECT fsm, step, 'awaiting_children', id, 1, 1, 'a', 1 FROM gendurable.gen_durable WHERE id = $1 RETURNING id`, g.delayed).Scan(&g.node))
+	require.NoError(d.t, d.admin.QueryRow(d.t.Context(), `WITH r AS (INSERT INTO gendurable.gen_durable (fsm, step, status, visit, round, children_pending)
+		VALUES ('double', 'start', 'awaiting_children', 1, 1, 1) RETURNING id)
+		INSERT INTO gendurable.gen_durable (fsm, step, status, failure, finished_at, parent_id, parent_round, depth, node, joined)
+		SELECT 'double', 'start', 'failed', 'error', now(), id, 1, 1, 'a', gen_random_uuid() FROM r RETURNING id`).Scan(&g.failedNode))
 	_, err = boss.Admin().Cancel(d.t.Context(), g.failed)
 	require.NoError(d.t, err)
 	_, err = boss.Admin().PauseQueue(d.t.Context(), paused)

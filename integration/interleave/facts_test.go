@@ -16,7 +16,7 @@ import (
 // invariants read.
 type facts struct {
 	outcomes, held, stale, claimed, sent, inserted, owned, firings, tried, landed, asked, throttled, edited, rulings, newest, shelved, looked [][]any
-	refiled, closed, weighed, waited                                                                                                          [][]any
+	refiled, closed, weighed, waited, added                                                                                                   [][]any
 }
 
 // These kinds of marks exist besides the kinds of outcomes.
@@ -48,6 +48,21 @@ func (f *facts) outcome(mark, actor, worker string, e *store.Entry, applied bool
 	}
 	f.outcomes = append(f.outcomes, []any{mark, actor, e.Claim.ID, worker, e.Claim.Token, e.Claim.Visit, kind, presented, ignored,
 		len(e.Commit.Spawn), applied, unless})
+	f.adds(mark, e)
+}
+
+// adds notes the nodes and edges that an outcome adds to its graph.
+func (f *facts) adds(mark string, e *store.Entry) {
+	if e.Commit.Add == nil {
+		return
+	}
+	names := e.Commit.Add.Graph.Nodes
+	for _, name := range names[:len(e.Commit.Add.Specs)] {
+		f.added = append(f.added, []any{mark, e.Claim.Parent, nil, name})
+	}
+	for _, edge := range e.Commit.Add.Graph.Edges {
+		f.added = append(f.added, []any{mark, e.Claim.Parent, names[edge.From], names[edge.To]})
+	}
 }
 
 // mark notes the mark of an operation that ends instances without an outcome of theirs.
@@ -122,13 +137,14 @@ func (f *facts) save(b *pgx.Batch) {
 		`throttled VALUES ($1)`:                        f.throttled,
 		`edited VALUES ($1, $2, $3, $4, $5, $6, $7::text::jsonb, $8::text::jsonb, $9, $10, $11)`: f.edited,
 		`ruling VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`:                                         f.rulings,
-		newestCancels:                     f.newest,
-		`shelved VALUES ($1, $2, $3, $4)`: f.shelved,
-		`looked VALUES ($1)`:              f.looked,
-		`refiled VALUES ($1)`:             f.refiled,
-		`closed VALUES ($1)`:              f.closed,
-		`weighed VALUES ($1)`:             f.weighed,
-		`waited VALUES ($1, $2)`:          f.waited,
+		newestCancels:                               f.newest,
+		`shelved VALUES ($1, $2, $3, $4)`:           f.shelved,
+		`looked VALUES ($1)`:                        f.looked,
+		`refiled VALUES ($1)`:                       f.refiled,
+		`closed VALUES ($1)`:                        f.closed,
+		`weighed VALUES ($1)`:                       f.weighed,
+		`waited VALUES ($1, $2)`:                    f.waited,
+		`added VALUES ($1::text::uuid, $2, $3, $4)`: f.added,
 	} {
 		for _, row := range rows {
 			b.Queue("INSERT INTO interleave."+table, row...)

@@ -264,17 +264,23 @@ func (s *scanner) scan(p []byte, message func(kind byte, head []byte) error) err
 // claim changes, and that may as well come after it has read the inbox. The audit of a verb reads
 // rows that the verb has locked, as the history of an end does that a signal may turn. A claim
 // counts seats, and pays, under the lock of a gate. An inserter has locked the windows that it
-// settles. A COMMIT after reads ends nothing.
+// settles. What a restart reads counts once it has locked all that it has found, and looked again:
+// its looks, of several statements, pass as one; what it writes then is locked. An addition has
+// locked the root of its graph, and the nodes that are to wait for it: what it finds stays so, and
+// what it writes nobody sees. A COMMIT after reads ends nothing.
 var quiet = map[string]bool{"begin": true, "audit": true, "history unless": true, "settings": true, "prune due": true, "occupied keys": true, "prune overgrown": true, "lost": true,
-	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, commitOfReads: true}
+	"consume": true, "note lost": true, "claim read": true, "seats": true, "pay": true, "seen gate": true, "settle windows": true, "close windows": true, "restarted": true,
+	"grow root": true, "grow nodes": true, "add nodes": true, "add edges": true, "reach": true, "await more": true, "grow": true, "settle added": true, "grow fence": true,
+	"failed children": true, "skipped behind": true, "wait behind": true, "round sizes": true, "restart": true, commitOfReads: true}
 
 const commitOfReads = "commit of reads"
 
 // onlyReads are statements that lock nothing and write nothing.
-var onlyReads = map[string]bool{"settings": true, "claim read": true, "claim inbox": true, "get": true, "children": true, "unmoved": true, "strays": true}
+var onlyReads = map[string]bool{"portion read": true, "settings": true, "claim read": true, "claim inbox": true, "get": true, "children": true, "unmoved": true, "strays": true}
 
 // labels name statements by words that only they contain. The first match counts.
 var labels = [][2]string{
+	{"SELECT x.stream_most", "portion lock"}, {"SET stream_visit", "portion"}, {"FILTER (WHERE x.stream_visit", "portion read"}, {"SET round = -g.round", "stream"},
 	{".windows AS w (name", "open windows"}, {"SELECT w.name, w.uid", "windows"}, {".windows w SET instance", "settle windows"},
 	{".windows w WHERE w.name = ANY($1", "close windows"}, {".windows w WHERE (SELECT alone", "prune windows"},
 	{"SELECT g.correlation_guard, g.id, g.finished_at", "runs"}, {"SELECT coalesce(g.partition_key, '')", "lock runs"}, {"SET fsm = r.fsm", "replace"},
@@ -285,7 +291,12 @@ var labels = [][2]string{
 	{"s.paused_at IS NULL AND s.next_at", "fire schedule"}, {"FROM \"gendurable\".schedules s WHERE s.name = $1 FOR", "lock schedule"},
 	{"x.id = s.last_instance", "live instance"}, {"SET next_at = coalesce($2", "advance schedule"}, {"SET paused_at = clock", "pause schedule"},
 	{"SET paused_at = NULL", "resume schedule"}, {"DELETE FROM \"gendurable\".schedules", "delete schedule"}, {".schedules AS s (name", "store schedules"},
-	{"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.migrate'", "migrate"}, {"g.state::text, g.xmin::text", "unmoved"},
+	{"x.round = $2::bigint AND x.join_round", "grow root"}, {"SELECT x.id, x.node, x.fsm", "grow nodes"}, {"x.id = $25::bigint", "add nodes"},
+	{".edges (from_id, to_id, needs)", "add edges"}, {"SELECT f.node, t.node FROM r", "reach"}, {"p.children_pending + u.n", "await more"},
+	{"p.children_pending + $3::int", "grow"}, {"AS u(id, to_id)", "settle added"}, {"SELECT EXISTS (SELECT FROM \"gendurable\".gen_durable g WHERE g.id", "grow fence"},
+	{"WITH RECURSIVE r(id)", "skipped behind"}, {"SELECT DISTINCT e.to_id", "wait behind"}, {"o.finished_at IS NULL THEN 0", "edges before"},
+	{"(x.status = 'failed' OR", "failed children"}, {"AS left, bool_or", "round sizes"}, {"coalesce(x.join_size, 0) FROM", "restarted"},
+	{"joined = CASE WHEN u.counted", "restart"}, {"g.children_pending + u.more", "await again"}, {"'admin.edit'", "edit"}, {"'admin.rewind'", "rewind"}, {"'admin.migrate'", "migrate"}, {"g.state::text, g.xmin::text", "unmoved"},
 	{"THEN 4 ELSE 0 END, aside_step", "set aside"}, {"WITH RECURSIVE aside(f, v, s)", "strays"}, {"SET pick_lane = 0\nFROM (SELECT unnest($1", "recall"}, {"'admin.' || $1::text, g.fsm", "audit"}, {"'admin.run_schedule'", "audit"},
 	{"SELECT g.id, g.status::text, g.queue", "lock instances"}, {"unnest(l.losers)", "rest"}, {"SELECT x.id, coalesce(x.partition_key, ''), x.status", "losers"}, {"does not wait for it", "lose"},
 	{"losers = nullif(ARRAY(", "forget rest"}, {"failure = 'cancelled'", "cancel"}, {"WITH RECURSIVE f(id)", "family"},
@@ -300,7 +311,7 @@ var labels = [][2]string{
 	{"SET step = u.step", "outcomes, kept"}, {"SET status = 'done', result", "outcomes, done"}, {"WHERE t.parent = ANY(", "outcomes"},
 	{".signals s\nWHERE s.id = ANY($1::bigint[])", "consume"}, {".signals s SET consumed_at", "consume"},
 	{"SELECT unnest($3::bigint[])", "recheck"}, {"WHERE s.target_id = ANY($1::bigint[])", "drop inbox"},
-	{"SET join_round = g.round", "policy"}, {"x.join_size - x.children_pending <> x.join_done", "uncounted"}, {"SET join_done = c.done", "recount"},
+	{"SET join_round = g.round", "policy"}, {"SET join_round = g.visit", "rejoin"}, {"x.join_size - x.children_pending <> x.join_done", "uncounted"}, {"SET join_done = c.done", "recount"},
 	{"p.children_pending - d.n", "join"}, {"dropped = u.dropped", "dropped"}, {"CROSS JOIN LATERAL (SELECT x.round", "spawn"},
 	{"SELECT 'kept signals', 'none'", "hold key"},
 	{"gendurable.held', true), '')::bigint", "let key"}, {"OVERRIDING SYSTEM VALUE", "insert"}, {"SELECT g.correlation_guard, g.id", "occupants"},

@@ -12,7 +12,7 @@ import (
 // gatedWorlds are the worlds of gates. After each schedule a worker claims what it can. No time
 // passes in a schedule that would count for a rate.
 func gatedWorlds() []world {
-	return []world{gated(), shared(), rated(), seated(), running(), refiled(), forgotten()}
+	return []world{gated(), shared(), rated(), seated(), running(), refiled(), forgotten(), called()}
 }
 
 // claiming reports whether a verb is a claim. Where no claim takes part, nothing happens at a gate

@@ -166,6 +166,19 @@ WHERE NOT m.marked AND m.was NOT IN ('executing', 'done') AND m.is <> 'executing
   AND (e.verb <> 'rewind' OR m.is = 'runnable' AND (m.n).visit = m.visit + 1);
 CREATE VIEW interleave.rewound AS SELECT seq FROM interleave.edit WHERE verb = 'rewind';
 
+-- The moves that are restarts: of what has failed, of a node that was to be skipped, or had been woken and not begun; what then waits or runs
+-- is as it was, but that it waits.
+CREATE VIEW interleave.restart AS
+SELECT m.* FROM interleave.move m WHERE NOT m.marked AND (m.was = 'failed' AND m.is IN ('runnable', 'awaiting_children')
+    OR m.is = 'awaiting_children' AND (m.o).node IS NOT NULL AND m.visit = 0 AND (m.was = 'runnable' OR m.was = 'executing' AND (m.o).join_failed > 0))
+  AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator restart');
+-- How a row had ended when something happened; NULL: it had not.
+CREATE FUNCTION interleave.ended_before(bigint, bigint) RETURNS text STABLE LANGUAGE sql AS $$
+SELECT CASE WHEN (x.g).joined IS NOT NULL THEN (x.g).status::text END FROM (
+  (SELECT c.n AS g, 1 AS nth FROM interleave.change c WHERE (c.n).id = $1 AND c.seq < $2 ORDER BY c.seq DESC LIMIT 1)
+  UNION ALL (SELECT c.o, 2 FROM interleave.change c WHERE (c.o).id = $1 AND c.seq > $2 ORDER BY c.seq LIMIT 1)
+  UNION ALL (SELECT g, 3 FROM gendurable.gen_durable g WHERE g.id = $1)) x ORDER BY x.nth LIMIT 1 $$;
+
 -- The fences. One outcome per claim and visit; a stale one changes nothing; who is told "applied" or "stale" is told the truth.
 CREATE VIEW interleave.broken_fence AS
 SELECT 'unfenced outcome' AS name, format('%s of instance %s by %s, which was %s', u.kind, m.id, m.actor, m.was) AS detail
@@ -215,8 +228,9 @@ FROM interleave.move m WHERE m.was = 'executing' AND m.is = 'executing' AND (m.o
 UNION ALL
 SELECT 'terminal row changed', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was IN ('done', 'failed') AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
-  AND to_jsonb(m.o) - 'losers' <> to_jsonb(m.n) - 'losers'
+  AND to_jsonb(m.o) - '{losers,stream_nth,stream_visit}'::text[] <> to_jsonb(m.n) - '{losers,stream_nth,stream_visit}'::text[]
   AND NOT (m.was = 'failed' AND m.is = 'failed' AND m.seq IN (SELECT seq FROM interleave.edit)) AND NOT (m.was = 'failed' AND m.is = 'runnable' AND EXISTS (SELECT FROM interleave.outcome u WHERE u.actor = m.actor AND u.kind = 'operator retry'))
+  AND NOT (m.was = 'failed' AND m.seq IN (SELECT seq FROM interleave.restart))
 UNION ALL
 SELECT 'retried as another', format('instance %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
@@ -224,11 +238,12 @@ FROM interleave.move m WHERE m.was = 'failed' AND m.is = 'runnable' AND m.seq NO
     IS DISTINCT FROM ((m.o).step, (m.o).state, (m.o).visit, (m.o).awaits, (m.o).timed_out, (m.o).round, (m.o).correlation_key, (m.o).correlation_scope)
 UNION ALL
 SELECT 'claimed though paused', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing' AND (m.o).paused
+FROM interleave.move m WHERE m.was <> 'executing' AND m.is = 'executing' AND (m.o).paused
 UNION ALL
 SELECT 'strange move', format('instance %s from %s to %s by %s', m.id, m.was, m.is, m.actor)
-FROM interleave.move m WHERE m.was <> m.is AND NOT m.marked
-  AND (m.was, m.is) NOT IN (('failed', 'runnable'), ('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'))
+FROM interleave.move m WHERE m.was <> m.is AND NOT m.marked AND m.seq NOT IN (SELECT seq FROM interleave.restart)
+  AND (m.was, m.is) NOT IN (('failed', 'runnable'), ('runnable', 'executing'), ('executing', 'runnable'), ('awaiting_signal', 'runnable'), ('awaiting_children', 'runnable'),
+    ('awaiting_signal', 'executing'), ('awaiting_children', 'executing')) -- the last two: by a signal that claims
 UNION ALL
 SELECT 'live row deleted', format('instance %s by %s', (c.o).id, c.actor)
 FROM interleave.change c WHERE (c.n).id IS NULL AND (c.o).status NOT IN ('done', 'failed')
@@ -246,7 +261,7 @@ WHERE g.status IN ('awaiting_signal', 'awaiting_children')
   AND NOT EXISTS (SELECT FROM interleave.outcome u WHERE u.mark = g.commit_id AND u.id = g.id AND s.id = ANY (u.ignored))
 UNION ALL
 SELECT 'woken by nothing', format('instance %s by %s', m.id, m.actor)
-FROM interleave.move m WHERE m.was = 'awaiting_signal' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
+FROM interleave.move m WHERE m.was = 'awaiting_signal' AND m.is IN ('runnable', 'executing') AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
   AND NOT coalesce((m.n).timed_out AND (m.o).await_deadline <= (m.n).eligible_at, false)
   AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.xid = m.xid AND (l.o).id IS NULL AND (l.n).target_id = m.id AND (l.n).name = ANY ((m.o).awaits))
   AND NOT EXISTS (SELECT FROM interleave.move p JOIN interleave.outcome u ON u.mark = (p.n).commit_id AND u.id = p.id
@@ -263,13 +278,13 @@ SELECT 'signal lost', format('signal %s of %s taken by %s', (l.o).id, (l.o).targ
 FROM interleave.letter l WHERE (l.o).id IS NOT NULL AND (l.o).consumed_at IS NULL AND ((l.n).id IS NULL OR (l.n).consumed_at IS NOT NULL)
   AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
     WHERE m.xid = l.xid AND m.id = (l.o).target_id AND m.marked AND (u.kind = 'done' AND m.is = 'done'
-      OR (u.kind IN ('kept', 'next', 'children') OR m.is = 'runnable' AND u.unless <> '{}') AND (l.o).id = ANY (u.presented)))
+      OR (u.kind IN ('kept', 'next', 'children', 'rejoin') OR m.is = 'runnable' AND u.unless <> '{}') AND (l.o).id = ANY (u.presented)))
   AND NOT EXISTS (SELECT FROM interleave.change c WHERE c.xid = l.xid AND (c.n).id IS NULL AND (c.o).id = (l.o).target_id)
 UNION ALL
 SELECT 'signal not consumed', format('signal %s of %s', s.id, s.target_id)
 FROM gendurable.signals s JOIN interleave.outcome u ON u.id = s.target_id AND s.id = ANY (u.presented)
 JOIN interleave.move m ON m.marked AND m.id = u.id AND (m.n).commit_id = u.mark
-WHERE s.consumed_at IS NULL AND (u.kind IN ('kept', 'next', 'children') OR m.is = 'runnable' AND u.unless <> '{}')
+WHERE s.consumed_at IS NULL AND (u.kind IN ('kept', 'next', 'children', 'rejoin') OR m.is = 'runnable' AND u.unless <> '{}')
 UNION ALL
 SELECT 'ended beside a signal', format('instance %s beside signal %s', m.id, w.id)
 FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id AND m.is IN ('done', 'failed')
@@ -282,6 +297,11 @@ UNION ALL
 SELECT 'told delivered', format('a signal to %s, of which nothing is known', t.target)
 FROM interleave.sent t WHERE t.accepted AND NOT t.duplicate
   AND NOT EXISTS (SELECT FROM interleave.letter l WHERE l.actor = t.actor AND (l.o).id IS NULL AND (l.n).target_id = t.target AND (l.n).name = t.name)
+UNION ALL
+SELECT 'told duplicate', format('a signal to %s, which has none', t.target)
+FROM interleave.sent t WHERE t.accepted AND t.duplicate
+  AND NOT EXISTS (SELECT FROM interleave.letter l WHERE t.target IN ((l.o).target_id, (l.n).target_id))
+  AND NOT EXISTS (SELECT FROM gendurable.signals s WHERE s.target_id = t.target)
 UNION ALL
 SELECT 'told undelivered', format('a signal to %s by %s, which was inserted', t.to_id, t.actor)
 FROM interleave.sent t JOIN interleave.letter l ON l.actor = t.actor AND (l.o).id IS NULL WHERE (NOT t.accepted OR t.duplicate)
@@ -298,7 +318,7 @@ FROM interleave.letter a WHERE (a.o).id IS NULL AND EXISTS (SELECT FROM interlea
     AND (b.o).consumed_at IS NULL AND (b.n).id IS NULL)
 UNION ALL
 SELECT 'inbox paired with another claim', format('claim %s of instance %s was not given signal %s', c.token, c.id, (l.n).id)
-FROM interleave.claimed c JOIN interleave.move m ON m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token AND m.was = 'runnable'
+FROM interleave.claimed c JOIN interleave.move m ON m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token AND m.was <> 'executing'
 JOIN interleave.letter l ON (l.o).id IS NULL AND (l.n).target_id = c.id AND l.seq < m.seq AND (l.n).name = ANY ((m.n).awaits)
 WHERE NOT (l.n).id = ANY (c.awaited)
   AND NOT EXISTS (SELECT FROM interleave.letter d WHERE (d.o).id = (l.n).id AND d.seq < m.seq);
@@ -306,48 +326,101 @@ WHERE NOT (l.n).id = ANY (c.awaited)
 -- Children: a barrier counts the children of its round that have not joined, each once; nobody is left behind.
 -- A parent whose join has a policy wakes for it as well, with the first end that makes it true.
 CREATE FUNCTION interleave.policy_wakes(p gendurable.gen_durable) RETURNS boolean LANGUAGE sql AS $$
-  SELECT coalesce(p.join_round = p.round AND p.join_size - p.children_pending = p.join_done + p.join_failed AND (p.join_done >= p.wake_done OR p.join_done + p.children_pending < p.wake_done
+  SELECT coalesce(p.join_round >= p.round AND p.join_size - p.children_pending = p.join_done + p.join_failed AND (p.join_done >= p.wake_done OR p.join_done + p.children_pending < p.wake_done
     OR p.join_failed >= p.wake_failed OR p.join_done + p.join_failed >= p.wake_ended), false) $$;
 CREATE VIEW interleave.broken_barrier AS
 SELECT 'barrier' AS name, format('parent %s has %s pending', g.id, g.children_pending) AS detail
-FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND (g.children_pending = 0 OR g.children_pending <>
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND (g.node IS NULL OR g.visit > 0) AND (g.children_pending = 0 OR g.children_pending <>
   (SELECT count(*) FROM gendurable.gen_durable c WHERE c.parent_id = g.id AND c.parent_round = g.round AND c.joined IS NULL))
 UNION ALL
 SELECT 'woke early', format('parent %s before child %s', m.id, c.id)
 FROM interleave.move m JOIN gendurable.gen_durable c ON c.parent_id = m.id AND c.parent_round = (m.n).round
-WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
-  AND NOT coalesce((m.o).join_round = (m.o).round AND (interleave.policy_wakes(m.n) OR (m.n).timed_out OR (m.o).awaits IS NOT NULL AND (
+WHERE m.was = 'awaiting_children' AND m.is IN ('runnable', 'executing') AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
+  AND NOT coalesce((m.n).join_round >= (m.n).round AND (interleave.policy_wakes(m.n) OR (m.n).timed_out OR (m.o).awaits IS NOT NULL AND (
     EXISTS (SELECT FROM interleave.letter l WHERE (l.n).target_id = m.id AND (l.n).name = ANY ((m.o).awaits) AND l.seq < m.seq)
-    OR EXISTS (SELECT FROM gendurable.signals s WHERE s.target_id = m.id AND s.name = ANY ((m.o).awaits)))), false) AND (c.joined IS NULL
-  OR EXISTS (SELECT FROM interleave.move j WHERE j.id = c.id AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.seq > m.seq))
+    OR EXISTS (SELECT FROM gendurable.signals s WHERE s.target_id = m.id AND s.name = ANY ((m.o).awaits)))), false) AND interleave.ended_before(c.id, m.seq) IS NULL
 UNION ALL
 SELECT 'overslept', format('parent %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.is = 'awaiting_children' AND interleave.policy_wakes(m.n)
-  AND NOT EXISTS (SELECT FROM interleave.move w WHERE w.xid = m.xid AND w.id = m.id AND w.is = 'runnable') -- too few were inserted
+  AND NOT EXISTS (SELECT FROM interleave.move w WHERE w.xid = m.xid AND w.id = m.id AND (w.is = 'runnable' OR w.seq > m.seq)) -- too few were inserted; or a Rejoin, which follows its park
 UNION ALL
 SELECT 'policy miscounted', format('parent %s counts %s done, %s failed', g.id, g.join_done, g.join_failed)
-FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.join_round = g.round
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.join_round >= g.round
   AND (g.join_size - g.children_pending <> g.join_done + g.join_failed OR g.join_done <> (SELECT count(*) FROM interleave.move j
     WHERE (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.is = 'done' AND (j.n).parent_id = g.id AND (j.n).parent_round = g.round))
 UNION ALL
-SELECT 'woke twice', format('parent %s in round %s', m.id, (m.n).round)
-FROM interleave.move m WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND m.seq NOT IN (SELECT seq FROM interleave.rewound) GROUP BY m.id, (m.n).round HAVING count(*) > 1
+SELECT 'woke twice', format('parent %s in round %s, visit %s', m.id, (m.n).round, (m.n).visit)
+FROM interleave.move m WHERE m.was = 'awaiting_children' AND m.is IN ('runnable', 'executing') AND m.seq NOT IN (SELECT seq FROM interleave.rewound) GROUP BY m.id, (m.n).round, (m.n).visit HAVING count(*) > 1
 UNION ALL
 SELECT 'joined twice', format('child %s', m.id) FROM interleave.move m WHERE (m.o).joined IS NOT NULL AND (m.n).joined IS DISTINCT FROM (m.o).joined
+  AND NOT ((m.n).joined IS NULL AND m.seq IN (SELECT seq FROM interleave.restart))
 UNION ALL
 SELECT 'not joined', format('child %s', g.id)
 FROM gendurable.gen_durable g WHERE g.parent_id IS NOT NULL AND g.status IN ('done', 'failed') AND g.joined IS NULL
 UNION ALL
 SELECT 'miscounted', format('parent %s by %s', m.id, m.actor)
 FROM interleave.move m WHERE m.was = 'awaiting_children' AND NOT m.marked AND m.seq NOT IN (SELECT seq FROM interleave.rewound)
+  AND ((m.o).node IS NULL OR (m.o).visit > 0)
+  AND NOT EXISTS (SELECT FROM interleave.change a WHERE a.xid = m.xid AND (a.o).id IS NULL AND (a.n).parent_id = m.id AND (a.n).node IS NOT NULL) -- see barrier
   AND NOT EXISTS (SELECT FROM interleave.move p WHERE p.xid = m.xid AND p.id = m.id AND p.marked)
-  AND (m.o).children_pending - (m.n).children_pending <> (SELECT count(*) FROM interleave.move j WHERE j.xid = m.xid
-    AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND (j.n).parent_id = m.id AND (j.n).parent_round = (m.o).round)
+  -- What forgets a rest, in the transaction that cancels it, counts nothing.
+  AND NOT (m.is = m.was AND (m.o).losers IS DISTINCT FROM (m.n).losers AND (m.n).children_pending = (m.o).children_pending
+    AND EXISTS (SELECT FROM interleave.move j WHERE j.xid = m.xid AND j.id = m.id AND j.seq > m.seq AND j.was = 'awaiting_children'))
+  AND (m.o).children_pending - (m.n).children_pending <> (SELECT count((j.n).joined) - count((j.o).joined) FROM interleave.move j WHERE j.xid = m.xid
+    AND (j.o).joined IS NULL <> ((j.n).joined IS NULL) AND (j.n).parent_id = m.id AND (j.n).parent_round = (m.o).round)
+UNION ALL -- nodes: an edge counts once, with the end of its origin; a node goes on when all have ended, or one edge is not met
+SELECT 'node miscounted', format('node %s waits for %s', g.id, g.children_pending)
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.node IS NOT NULL AND g.visit = 0 AND (g.children_pending = 0
+  OR g.children_pending <> (SELECT count(*) FILTER (WHERE f.joined IS NULL AND e.needs < 3)
+      + coalesce((count(*) FILTER (WHERE f.status = 'done' AND e.needs = 3) < g.wake_done)::int, 0)
+    FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id WHERE e.to_id = g.id))
+UNION ALL
+SELECT 'node overslept', format('node %s waits for what is not met', g.id)
+FROM gendurable.gen_durable g JOIN gendurable.edges e ON e.to_id = g.id JOIN gendurable.gen_durable f ON f.id = e.from_id
+WHERE g.status = 'awaiting_children' AND g.node IS NOT NULL AND g.visit = 0 AND f.joined IS NOT NULL
+  AND e.needs < 3 AND NOT (e.needs = 1 OR (e.needs = 0) = (f.status = 'done'))
+UNION ALL
+SELECT 'node overslept', format('node %s waits for a quorum that cannot be', g.id)
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.node IS NOT NULL AND g.visit = 0 AND g.wake_done >
+  (SELECT count(*) FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
+    WHERE e.to_id = g.id AND e.needs = 3 AND (f.joined IS NULL OR f.status = 'done'))
+UNION ALL
+SELECT 'node woke early', format('node %s before its quorum', m.id)
+FROM interleave.move m
+WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND (m.o).node IS NOT NULL AND (m.o).visit = 0 AND (m.o).wake_done >
+    (SELECT count(*) FROM gendurable.edges e JOIN interleave.move j ON j.id = e.from_id WHERE e.to_id = m.id AND e.needs = 3 AND j.seq < m.seq
+      AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.is = 'done')
+  AND (m.o).wake_done <=
+    (SELECT count(*) FROM gendurable.edges e WHERE e.to_id = m.id AND e.needs = 3 AND NOT EXISTS (SELECT FROM interleave.move j
+      WHERE j.id = e.from_id AND j.seq < m.seq AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND j.is = 'failed'))
+  AND NOT EXISTS (SELECT FROM gendurable.edges x JOIN interleave.move j ON j.id = x.from_id WHERE x.to_id = m.id AND j.seq < m.seq
+    AND (j.o).joined IS NULL AND (j.n).joined IS NOT NULL AND x.needs < 3 AND NOT (x.needs = 1 OR (x.needs = 0) = (j.is = 'done')))
+UNION ALL
+SELECT 'node woke early', format('node %s before node %s', m.id, e.from_id)
+FROM interleave.move m JOIN gendurable.edges e ON e.to_id = m.id AND e.needs < 3
+WHERE m.was = 'awaiting_children' AND m.is = 'runnable' AND (m.o).node IS NOT NULL AND (m.o).visit = 0
+  AND interleave.ended_before(e.from_id, m.seq) IS NULL
+  AND NOT EXISTS (SELECT FROM gendurable.edges x WHERE x.to_id = m.id AND x.needs < 3
+    AND NOT (x.needs = 1 OR (x.needs = 0) = (interleave.ended_before(x.from_id, m.seq) = 'done')))
+UNION ALL
+SELECT 'node begun early', format('node %s before node %s', g.id, e.from_id)
+FROM gendurable.gen_durable g JOIN gendurable.edges e ON e.to_id = g.id AND e.needs < 3 JOIN gendurable.gen_durable f ON f.id = e.from_id
+WHERE g.status = 'runnable' AND g.node IS NOT NULL AND g.visit = 0 AND g.attempt = 0 AND g.crashes = 0 AND f.joined IS NULL AND coalesce(g.join_failed, 0) = 0
+UNION ALL
+SELECT 'skipped for nothing', format('node %s', g.id)
+FROM gendurable.gen_durable g JOIN gendurable.gen_durable p ON p.id = g.parent_id AND p.status = 'awaiting_children' AND p.round = g.parent_round
+WHERE (g.failure = 'skipped' OR g.node IS NOT NULL AND g.visit = 0 AND g.join_failed > 0 AND g.finished_at IS NULL)
+  AND NOT EXISTS (SELECT FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
+    WHERE e.to_id = g.id AND e.needs < 3 AND f.joined IS NOT NULL AND NOT (e.needs = 1 OR (e.needs = 0) = (f.status = 'done')))
+  AND NOT coalesce(g.wake_done > (SELECT count(*) FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
+    WHERE e.to_id = g.id AND e.needs = 3 AND (f.joined IS NULL OR f.status = 'done')), false)
 UNION ALL
 SELECT 'orphan child', format('%s of %s', (c.n).id, (c.n).parent_id)
 FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).parent_id IS NOT NULL
   AND NOT EXISTS (SELECT FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id
     WHERE m.xid = c.xid AND m.id = (c.n).parent_id AND m.marked AND u.kind = 'children' AND (m.n).round = (c.n).parent_round)
+  AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.xid = c.xid AND m.marked AND (c.n).node IS NOT NULL AND (m.n).node IS NOT NULL
+    AND (m.n).parent_id = (c.n).parent_id AND (m.n).parent_round = (c.n).parent_round) -- a node of the same graph has added it
 UNION ALL
 SELECT 'children missing', format('parent %s', m.id)
 FROM interleave.move m JOIN interleave.outcome u ON u.mark = (m.n).commit_id AND u.id = m.id AND u.kind = 'children'
@@ -361,7 +434,7 @@ FROM interleave.outcome u CROSS JOIN LATERAL (
     SELECT g.id, g.status FROM gendurable.gen_durable g WHERE g.id = u.id
     UNION SELECT g.id, g.status FROM f JOIN gendurable.gen_durable g ON g.parent_id = f.id)
   SELECT f.id, f.status FROM f) d
-WHERE u.kind = 'cancel family' AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 'operator retry')
+WHERE u.kind = 'cancel family' AND d.status NOT IN ('done', 'failed') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind IN ('operator retry', 'operator restart'))
 UNION ALL
 SELECT 'cancelled before its child', format('parent %s of %s', p.id, c.id)
 FROM interleave.move p JOIN interleave.move c ON c.xid = p.xid AND (c.n).parent_id = p.id AND c.seq > p.seq
@@ -382,13 +455,14 @@ CROSS JOIN LATERAL (SELECT x.p FROM (
   (SELECT c.n AS p, 1 AS nth FROM interleave.change c WHERE (c.n).id = (m.n).parent_id AND c.seq < m.seq ORDER BY c.seq DESC LIMIT 1)
   UNION ALL (SELECT c.o, 2 FROM interleave.change c WHERE (c.o).id = (m.n).parent_id AND c.seq > m.seq ORDER BY c.seq LIMIT 1)
   UNION ALL (SELECT g, 3 FROM gendurable.gen_durable g WHERE g.id = (m.n).parent_id)) x ORDER BY x.nth LIMIT 1) w
-WHERE m.marked AND (w.p).status = 'awaiting_children' AND (w.p).round = (m.n).parent_round
+WHERE m.marked AND (w.p).status = 'awaiting_children' AND (w.p).round = (m.n).parent_round AND NOT coalesce(-(w.p).round = ANY ((w.p).losers), false)
 UNION ALL
 SELECT 'loser left', format('child %s of %s is %s', k.id, p.id, k.status)
 FROM gendurable.gen_durable k JOIN gendurable.gen_durable p ON p.id = k.parent_id
-WHERE k.status NOT IN ('done', 'failed') AND NOT (p.status = 'awaiting_children' AND p.round = k.parent_round)
+WHERE k.status NOT IN ('done', 'failed') AND NOT (p.status = 'awaiting_children' AND p.round = k.parent_round AND NOT coalesce(-p.round = ANY (p.losers), false))
   AND EXISTS (SELECT FROM interleave.outcome u WHERE u.kind = 'rest') AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 'operator retry')
-  AND (k.parent_round = ANY (p.losers) OR EXISTS (SELECT FROM interleave.move c WHERE c.id = p.id
+  AND NOT EXISTS (SELECT FROM interleave.outcome v WHERE v.kind = 'operator restart')
+  AND (k.parent_round = ANY (p.losers) OR -k.parent_round = ANY (p.losers) OR EXISTS (SELECT FROM interleave.move c WHERE c.id = p.id
     AND (k.parent_round = ANY ((c.o).losers) OR (c.n).commit_id IN (SELECT u.mark FROM interleave.outcome u WHERE u.kind = 'rest'))))
 UNION ALL
 SELECT 'round not forgotten', format('parent %s has %s', p.id, p.losers)
@@ -396,6 +470,36 @@ FROM gendurable.gen_durable p WHERE p.losers IS NOT NULL AND (p.status <> 'await
   AND EXISTS (SELECT FROM interleave.outcome u WHERE u.kind = 'rest')
 UNION ALL
 SELECT 'child lost its parent', format('%s', g.id) FROM gendurable.gen_durable g WHERE g.depth > 0 AND g.parent_id IS NULL;
+
+-- Additions to graphs: what an outcome adds is there if it was applied, unless the graph is over; and no node waits for itself.
+-- An outcome's nodes (no origin), and its edges. One that leads to a node which does not wait has no effect.
+CREATE UNLOGGED TABLE interleave.added (mark uuid, root bigint, origin text, node text);
+-- A row as it was when something happened.
+CREATE FUNCTION interleave.row_before(bigint, bigint) RETURNS gendurable.gen_durable STABLE LANGUAGE sql AS $$
+SELECT (x.g).* FROM (
+  (SELECT c.n AS g, 1 AS nth FROM interleave.change c WHERE (c.n).id = $1 AND c.seq < $2 ORDER BY c.seq DESC LIMIT 1)
+  UNION ALL (SELECT c.o, 2 FROM interleave.change c WHERE (c.o).id = $1 AND c.seq > $2 ORDER BY c.seq LIMIT 1)
+  UNION ALL (SELECT g, 3 FROM gendurable.gen_durable g WHERE g.id = $1)) x ORDER BY x.nth LIMIT 1 $$;
+CREATE VIEW interleave.broken_addition AS
+SELECT 'addition lost' AS name, format('node %s of %s', a.node, a.root) AS detail
+FROM interleave.added a JOIN interleave.move m ON m.marked AND (m.n).commit_id = a.mark
+WHERE a.origin IS NULL AND (interleave.row_before(a.root, m.seq)).finished_at IS NULL
+  AND NOT EXISTS (SELECT FROM gendurable.gen_durable g WHERE g.parent_id = a.root AND g.node = a.node)
+UNION ALL
+SELECT 'added edge lost', format('from %s to %s', f.node, t.node)
+FROM interleave.added a JOIN interleave.move m ON m.marked AND (m.n).commit_id = a.mark
+JOIN gendurable.gen_durable f ON f.parent_id = a.root AND f.node = a.origin JOIN gendurable.gen_durable t ON t.parent_id = a.root AND t.node = a.node
+CROSS JOIN LATERAL interleave.row_before(t.id, m.seq) w
+WHERE (interleave.row_before(a.root, m.seq)).finished_at IS NULL AND w.status <> 'failed' AND NOT (w.visit = 0 AND coalesce(w.join_failed > 0, false))
+  AND NOT EXISTS (SELECT FROM gendurable.edges e WHERE e.from_id = f.id AND e.to_id = t.id)
+UNION ALL
+SELECT 'added to what is over', format('node %s of %s', (c.n).node, (c.n).parent_id)
+FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).node IS NOT NULL AND (interleave.row_before((c.n).parent_id, c.seq)).finished_at IS NOT NULL
+UNION ALL
+SELECT 'waits for itself', format('node %s', x.id) FROM (
+  WITH RECURSIVE r(id, behind) AS (
+    SELECT e.from_id, e.to_id FROM gendurable.edges e UNION SELECT r.id, e.to_id FROM r JOIN gendurable.edges e ON e.from_id = r.behind)
+  SELECT r.id FROM r WHERE r.id = r.behind) x;
 
 -- Keys: one executes at a time, the head first, and none stands still. Claims are what they said.
 CREATE VIEW interleave.broken_key AS
@@ -414,13 +518,19 @@ UNION ALL
 SELECT 'two guards', g.correlation_guard FROM gendurable.gen_durable g WHERE g.correlation_guard IS NOT NULL GROUP BY g.correlation_guard HAVING count(*) > 1
 UNION ALL
 SELECT 'claim untold', format('instance %s token %s', m.id, (m.n).claim_token)
-FROM interleave.move m WHERE m.was = 'runnable' AND m.is = 'executing'
+FROM interleave.move m WHERE m.was <> 'executing' AND m.is = 'executing'
   AND NOT EXISTS (SELECT FROM interleave.claimed c WHERE c.actor = m.actor AND c.id = m.id AND c.token = (m.n).claim_token AND c.worker = (m.n).locked_by)
   AND NOT EXISTS (SELECT FROM interleave.move e -- cancelled between the claim and the look at it
     WHERE e.id = m.id AND e.seq > m.seq AND (e.n).failure = 'cancelled' AND (e.o).claim_token = (m.n).claim_token)
 UNION ALL
+SELECT 'claim untold', format('instance %s token %s, inserted as claimed', (c.n).id, (c.n).claim_token)
+FROM interleave.change c WHERE (c.o).id IS NULL AND (c.n).status = 'executing'
+  AND EXISTS (SELECT FROM interleave.inserted i WHERE i.actor = c.actor AND i.id = (c.n).id)
+  AND NOT EXISTS (SELECT FROM interleave.claimed d WHERE d.actor = c.actor AND d.id = (c.n).id AND d.token = (c.n).claim_token AND d.worker = (c.n).locked_by)
+UNION ALL
 SELECT 'claim that is none', format('instance %s token %s', c.id, c.token)
 FROM interleave.claimed c WHERE NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = c.id AND m.is = 'executing' AND (m.n).claim_token = c.token)
+  AND NOT EXISTS (SELECT FROM interleave.change x WHERE (x.o).id IS NULL AND (x.n).id = c.id AND (x.n).status = 'executing' AND (x.n).claim_token = c.token)
 UNION ALL
 SELECT 'token fell', format('instance %s', m.id) FROM interleave.move m WHERE (m.n).claim_token < (m.o).claim_token
 UNION ALL
@@ -682,7 +792,7 @@ FROM interleave.shelved t WHERE NOT t.duplicate
 -- none for what was stale, left out or rolled back. Operators' verbs are always recorded.
 CREATE VIEW interleave.transition AS
 SELECT m.*, CASE WHEN u.kind = 'kept' OR u.unless <> '{}' AND m.is = 'runnable' THEN 'next' ELSE coalesce(u.kind, 'crash') END AS kind,
-  CASE WHEN u.kind IN ('kept', 'next', 'await', 'children') OR u.unless <> '{}' AND m.is = 'runnable' THEN (m.n).step END AS to_step
+  CASE WHEN u.kind IN ('kept', 'next', 'await', 'children', 'rejoin') OR u.unless <> '{}' AND m.is = 'runnable' THEN (m.n).step END AS to_step
 FROM interleave.move m LEFT JOIN interleave.outcome u ON m.marked AND u.mark = (m.n).commit_id AND u.id = m.id AND u.worker <> ''
 WHERE m.was = 'executing' AND u.mark IS NOT NULL OR m.was = 'executing' AND (m.n).crashes > (m.o).crashes
 UNION ALL
@@ -716,12 +826,34 @@ SELECT 'verb that changed nothing', format('%s of instance %s', h.kind, h.instan
 FROM interleave.happened h WHERE h.actor IS NOT NULL AND h.subject IS NULL
   AND NOT EXISTS (SELECT FROM interleave.move m WHERE m.id = h.instance AND h.xid = m.xid::xid);
 
+-- Streams: ends are numbered in the order of their commits, each is shown to one visit, and a visit keeps its portion.
+CREATE VIEW interleave.ending AS
+SELECT m.seq, m.xid, m.id, (m.n).parent_id AS parent, (m.n).parent_round AS round, g.stream_nth AS nth FROM interleave.move m JOIN gendurable.gen_durable g ON g.id = m.id
+WHERE (m.o).joined IS NULL AND (m.n).joined IS NOT NULL AND (m.n).parent_round < 0;
+CREATE VIEW interleave.broken_stream AS
+SELECT 'end without a number' AS name, format('child %s', e.id) AS detail FROM interleave.ending e WHERE e.nth IS NULL
+UNION ALL
+SELECT 'stream out of order', format('child %s before %s', a.id, b.id)
+FROM interleave.ending a JOIN interleave.ending b ON b.parent = a.parent AND b.round = a.round AND b.nth < a.nth AND b.seq > a.seq AND b.xid <> a.xid
+UNION ALL
+SELECT 'shown before its end', format('child %s', g.id) FROM gendurable.gen_durable g WHERE g.stream_visit IS NOT NULL AND g.joined IS NULL
+UNION ALL
+SELECT 'shown twice', format('child %s by %s', m.id, m.actor)
+FROM interleave.move m WHERE (m.o).stream_visit IS NOT NULL AND (m.n).stream_visit IS DISTINCT FROM (m.o).stream_visit
+UNION ALL
+SELECT 'portion grew', format('parent %s, visit %s', (m.n).parent_id, (m.n).stream_visit)
+FROM interleave.move m WHERE (m.n).stream_visit IS DISTINCT FROM (m.o).stream_visit GROUP BY (m.n).parent_id, (m.n).stream_visit HAVING count(DISTINCT m.xid) > 1
+UNION ALL
+SELECT 'overslept a stream', format('parent %s', g.id)
+FROM gendurable.gen_durable g WHERE g.status = 'awaiting_children' AND g.stream_most IS NOT NULL
+  AND EXISTS (SELECT FROM gendurable.gen_durable k WHERE k.parent_id = g.id AND k.parent_round = g.round AND k.joined IS NOT NULL AND k.stream_visit IS NULL);
+
 -- What is broken without gates, which cost a third of all, and at all.
 CREATE VIEW interleave.broken_ungated AS
 SELECT * FROM interleave.broken_fence UNION ALL SELECT * FROM interleave.broken_move UNION ALL SELECT * FROM interleave.broken_signal
-UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_key
+UNION ALL SELECT * FROM interleave.broken_barrier UNION ALL SELECT * FROM interleave.broken_addition UNION ALL SELECT * FROM interleave.broken_key
 UNION ALL SELECT * FROM interleave.broken_schedule UNION ALL SELECT * FROM interleave.broken_lost
-UNION ALL SELECT * FROM interleave.broken_edit
+UNION ALL SELECT * FROM interleave.broken_edit UNION ALL SELECT * FROM interleave.broken_stream
 UNION ALL SELECT * FROM interleave.broken_rule UNION ALL SELECT * FROM interleave.broken_shelf
 UNION ALL SELECT * FROM interleave.broken_history;
 CREATE VIEW interleave.broken AS SELECT * FROM interleave.broken_ungated UNION ALL SELECT * FROM interleave.broken_gate;

@@ -3,6 +3,7 @@ package interleave
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -15,6 +16,11 @@ import (
 func moved(o, n string) string {
 	return fmt.Sprintf(`INSERT INTO interleave.change (actor, o, n) VALUES ('A', jsonb_populate_record(NULL::gendurable.gen_durable, '%s'),
 		jsonb_populate_record(NULL::gendurable.gen_durable, '%s'))`, o, n)
+}
+
+// movedBy is moved by a transaction of its own.
+func movedBy(xid int, o, n string) string {
+	return strings.NewReplacer("(actor,", "(xid, actor,", "VALUES (", fmt.Sprintf("VALUES ('%d'::xid8, ", xid)).Replace(moved(o, n))
 }
 
 func posted(o, n string) string {
@@ -85,6 +91,7 @@ var violations = map[string][]string{
 	"ended beside a signal": {
 		fmt.Sprintf(`INSERT INTO interleave.outcome VALUES ('%s', 'A', 2, 'w', 11, 3, 'done', '{}', '{}', 0, true, '{go}')`, aMark),
 		moved(`{"id":2,"status":"executing"}`, `{"id":2,"status":"done","commit_id":"`+aMark+`"}`), row(subjectID), signal(21, subjectID, "go", "")},
+	"told duplicate":         {`INSERT INTO interleave.sent VALUES ('A', 999, '', 'go', 999, false, true, true)`},
 	"told delivered":         {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, true)`},
 	"told undelivered":       {`INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 2, true, false, false)`, posted(nobody, `{"id":21,"target_id":2}`)},
 	"no target though alive": {row(subjectID), `INSERT INTO interleave.sent VALUES ('A', 2, '', 'go', 0, false, false, false)`},
@@ -102,10 +109,25 @@ var violations = map[string][]string{
 		"join_done", "0", "join_failed", "1")},
 	"woke twice": {moved(`{"id":1,"status":"awaiting_children"}`, `{"id":1,"status":"runnable","round":1}`),
 		moved(`{"id":1,"status":"awaiting_children"}`, `{"id":1,"status":"runnable","round":1}`)},
-	"joined twice": {moved(`{"id":2,"joined":"`+aMark+`"}`, `{"id":2}`)},
-	"not joined":   {row(parentID), row(subjectID, with(ofParent, "status", "'done'", "finished_at", "now()")...)},
-	"miscounted":   {moved(`{"id":1,"status":"awaiting_children","children_pending":2}`, `{"id":1,"status":"awaiting_children","children_pending":1}`)},
-	"orphan child": {moved(nobody, `{"id":2,"parent_id":1}`)},
+	"node miscounted": {row(followerID, "status", "'awaiting_children'", "node", "'c'", "children_pending", "1")},
+	"node overslept": {row(followerID, "status", "'awaiting_children'", "node", "'c'", "children_pending", "1"),
+		row(subjectID, "status", "'failed'", "failure", "'error'", "finished_at", "now()", "joined", "gen_random_uuid()"),
+		`INSERT INTO gendurable.edges VALUES (2, 4, 0)`},
+	"node woke early": {`INSERT INTO gendurable.edges VALUES (2, 4, 0)`,
+		moved(`{"id":4,"status":"awaiting_children","node":"c","visit":0}`, `{"id":4,"status":"runnable","node":"c","visit":0}`)},
+	"node begun early": {`INSERT INTO gendurable.edges VALUES (2, 4, 0)`, row(parentID), row(subjectID, ofParent...),
+		row(followerID, with(ofParent, "node", "'c'")...)},
+	"skipped for nothing": {row(parentID, "status", "'awaiting_children'", "round", "1", "children_pending", "1"),
+		row(followerID, with(ofParent, "node", "'c'", "join_failed", "1")...)},
+	"addition lost": {`INSERT INTO interleave.added VALUES ('` + aMark + `', 1, NULL, 'x')`, moved(`{"id":2}`, `{"id":2,"commit_id":"`+aMark+`"}`)},
+	"added edge lost": {`INSERT INTO interleave.added VALUES ('` + aMark + `', 1, 'a', 'x')`, moved(`{"id":2}`, `{"id":2,"commit_id":"`+aMark+`"}`),
+		row(parentID), row(subjectID, with(ofParent, "node", "'a'")...), row(followerID, with(ofParent, "node", "'x'", "status", "'awaiting_children'")...)},
+	"added to what is over": {moved(nobody, `{"id":4,"parent_id":1,"node":"x"}`), row(parentID, "status", "'done'", "finished_at", "now()")},
+	"waits for itself":      {`INSERT INTO gendurable.edges VALUES (2, 4, 0), (4, 2, 0)`},
+	"joined twice":          {moved(`{"id":2,"joined":"`+aMark+`"}`, `{"id":2}`)},
+	"not joined":            {row(parentID), row(subjectID, with(ofParent, "status", "'done'", "finished_at", "now()")...)},
+	"miscounted":            {moved(`{"id":1,"status":"awaiting_children","children_pending":2}`, `{"id":1,"status":"awaiting_children","children_pending":1}`)},
+	"orphan child":          {moved(nobody, `{"id":2,"parent_id":1}`)},
 	"children missing": {intended(step.Children, "{}", 2, true), moved(`{"id":2,"status":"executing"}`, `{"id":2,"commit_id":"`+aMark+`"}`),
 		moved(nobody, `{"id":3,"parent_id":2}`)},
 	"descendant left": {row(parentID, "status", "'failed'", "failure", "'cancelled'", "finished_at", "now()"), row(subjectID, ofParent...),
@@ -117,6 +139,15 @@ var violations = map[string][]string{
 	"loser left":            {rested, row(parentID, "losers", "'{1}'"), row(subjectID, ofParent...)},
 	"round not forgotten":   {rested, row(parentID, "losers", "'{1}'")},
 	"child lost its parent": {row(subjectID, "depth", "1")},
+
+	"end without a number": {row(parentID), row(subjectID, with(ofParent, "status", "'done'", "finished_at", "now()")...), moved(`{"id":2}`, `{"id":2,"parent_round":-1,"joined":"`+aMark+`"}`)},
+	"stream out of order": {row(parentID), row(subjectID, with(ofParent, "stream_nth", "2")...), row(nephewID, with(ofParent, "stream_nth", "1")...),
+		movedBy(1, `{"id":2}`, `{"id":2,"parent_id":1,"parent_round":-1,"joined":"`+aMark+`"}`), movedBy(2, `{"id":7}`, `{"id":7,"parent_id":1,"parent_round":-1,"joined":"`+aMark+`"}`)},
+	"shown before its end": {row(subjectID, "stream_visit", "1")},
+	"shown twice":          {moved(`{"id":2,"stream_visit":1}`, `{"id":2,"stream_visit":2}`)},
+	"portion grew":         {movedBy(1, `{"id":2}`, `{"id":2,"parent_id":1,"stream_visit":1}`), movedBy(2, `{"id":3}`, `{"id":3,"parent_id":1,"stream_visit":1}`)},
+	"overslept a stream": {row(parentID, "status", "'awaiting_children'", "round", "-1", "stream_most", "2", "children_pending", "1"),
+		row(subjectID, "parent_id", "1", "parent_round", "-1", "status", "'done'", "finished_at", "now()", "joined", "'"+aMark+"'")},
 
 	"lost claim not noted":  {moved(`{"id":2,"status":"executing","partition_key":"k","crashes":0}`, `{"id":2,"status":"runnable","partition_key":"k","crashes":1}`)},
 	"noted though not lost": {noted(`NULL`, note)},

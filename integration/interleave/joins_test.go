@@ -2,6 +2,7 @@ package interleave
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -37,6 +38,45 @@ func quorum() world {
 	}}
 }
 
+// rejoined is the world of a Rejoin: a parent executes that has gone on before any of its four
+// children has ended, and waits for them again.
+func rejoined() world {
+	child := with(executing, "visit", "1", "depth", "1", "parent_id", "1", "parent_round", "1")
+	setup := []string{
+		row(parentID, with(executing, "visit", "1", "round", "1", "claim_token", "13", "children_pending", "4", "join_round", "1",
+			"join_size", "4", "join_done", "0", "join_failed", "0")...),
+		row(subjectID, with(child, "claim_token", "11")...),
+		row(siblingID, with(with(expired, ofParent...), "claim_token", "12", "visit", "1", "crashes", "1", "depth", "1")...),
+		row(nephewID, with(child, "claim_token", "17")...), row(nephewID+1, with(child, "claim_token", "18")...),
+	}
+	claim := func(id, token int64) *step.Claim {
+		return &step.Claim{ID: id, Token: token, Visit: 1, Step: "s", Queue: "default", Parent: parentID, ParentRound: 1, Depth: 1}
+	}
+	c := &step.Claim{ID: parentID, Token: 13, Visit: 1, Round: 1, JoinsAt: 1, Step: "s", Queue: "default"}
+	one, two, three := claim(subjectID, 11), claim(nephewID, 17), claim(nephewID+1, 18)
+	parked := func(name string, slow bool, entries ...store.Entry) verb {
+		v := ofTheParent(commits(name, slow, entries...))
+		v.family = "rejoin"
+		return v
+	}
+	return world{name: "rejoined", setup: setup, only: func(v verb) bool { return v.family == "rejoin" }, verbs: []verb{
+		parked("rejoin", false, rejoins(c, step.Join{})), parked("rejoin, race", false, rejoins(c, step.Join{Ended: 1})),
+		parked("rejoin, quorum, slow", true, rejoins(c, step.Join{Done: 2, Names: []string{"go"}, At: time.Unix(1, 0)})),
+		parked("rejoin beside a child", false, rejoins(c, step.Join{Failed: 3}), done(one)),
+		parked("rejoin beside a child, slow", true, rejoins(c, step.Join{Failed: 1}), done(one), stopped(two)),
+		ofTheParent(commits("done", false, done(one))), ofTheParent(commits("stop", false, stopped(one))),
+		ofTheParent(commits("both done", false, done(two), done(three))), ofTheParent(commits("one done, one stops, slow", true, done(two), stopped(three))),
+		reaps("reap to the limit", 1), cancels("cancel child", subjectID), cancels("cancel parent", parentID),
+		inTurn("cancel child, retry", cancels("", nephewID+1), revives("", nephewID+1)),
+		delivers("signal parent", byID(parentID), "go", ""), timesOut(), holds("hold parent", parent, parentID), recounts(),
+		before("release before: done", commits("", false, done(three))),
+	}}
+}
+
+func rejoins(c *step.Claim, j step.Join) store.Entry {
+	return policed(entry(c, step.Commit{Kind: step.Rejoin, Step: "t"}), j)
+}
+
 // policed parks its instance under a policy.
 func policed(e store.Entry, j step.Join) store.Entry {
 	e.Commit.Join = &j
@@ -51,7 +91,7 @@ func recounts() verb {
 }
 
 func (s *session) recount(ctx context.Context) error {
-	_, err := s.db.Recount(ctx, 0, 10)
+	_, err := s.db.Recount(ctx, 0, 10, true)
 	return err
 }
 
@@ -79,6 +119,7 @@ var older = func(queries []*pgx.QueuedQuery) {
 	if join >= 0 {
 		text("l.wakes", "p.children_pending <= d.n",
 			"THEN p.join_done + d.ok ELSE", "THEN p.join_done ELSE", "THEN p.join_failed + d.n - d.ok ELSE", "THEN p.join_failed ELSE",
+			"AND x.parent_round < 0", "AND false", // it draws no number
 			"await_deadline = CASE WHEN p.children_pending <= d.n THEN NULL ELSE p.await_deadline END", "await_deadline = p.await_deadline",
 		)("", queries[join:join+1])
 	}

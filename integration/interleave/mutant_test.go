@@ -190,7 +190,7 @@ var mutants = []mutant{
 		text("UPDATE {s}.signals s SET consumed_at = (SELECT clock_timestamp()), payload = '{}'", "DELETE FROM {s}.signals s")},
 	{"start without a lock", "executing/done|start", "signal of the dead",
 		text("NOT IN ('done', 'failed') FOR NO KEY UPDATE) l", "NOT IN ('done', 'failed')) l")},
-	{"start whose insert keeps the target to itself", "executing/start, free key|insert many", "told delivered",
+	{"start whose insert keeps the target to itself", "executing/start, free key|insert many", "told duplicate",
 		text("RETURNING id, uid, set_config('gendurable.target', id::text, true)", "RETURNING id, uid, set_config('gendurable.target', '', true)")},
 	{"terminal delete before update", "executing/done|signal go", "signal of the dead", deleteBeforeUpdate},
 
@@ -252,11 +252,32 @@ var mutants = []mutant{
 		text("await_deadline = CASE WHEN l.wakes THEN NULL ELSE p.await_deadline END", "await_deadline = p.await_deadline")},
 	{"policy decided by counts that do not add up", "quorum/release before: both done|stop", "woke early",
 		text("AND x.join_size - x.children_pending = x.join_done + x.join_failed AND (", "AND (")},
+	{"ends of nodes that wait for a stranger", "graph/done|hold waiting", "waited", text(" AND t.id <> ALL(ARRAY(SELECT id FROM held))", "")},
+	{"sweep of nodes that waits for a stranger", "graph/reap to the limit|hold waiting", "waited",
+		of("AS over", text("AND (x.node IS NULL OR NOT EXISTS (", "AND (x.node IS NULL OR true OR NOT EXISTS ("))},
+	{"edge of a stale outcome", "graph/done, unless|signal node", "node woke early",
+		text("WHERE k.joined = $2::uuid GROUP BY 1) d", "WHERE $2::uuid IS NOT NULL GROUP BY 1) d")},
+	{"edge that is not met and wakes nobody", "graph/stop|pause waiting", "node overslept",
+		text("::int OR d.ok < d.n OR", "::int OR")},
+	{"edges settled by any end", "graph/done|another done", "node woke early", text("x.children_pending <= d.n + ", "true OR 0 < ")},
+	{"quorum that nobody decides", "graph/another done|done", "node miscounted", text("x.join_done < x.wake_done AND", "false AND")},
+	{"quorum decided too early", "graph/another stop, slow|hold waiting", "node woke early",
+		text("count(*) FILTER (WHERE e.needs = 3 AND k.status = 'done')::int AS yes", "count(*) FILTER (WHERE e.needs = 3)::int AS yes")},
+	{"root that does not wait for what is added", "graph/adds|another done", "barrier",
+		text("p.children_pending + $3::int", "p.children_pending + 0 * $3::int")},
+	{"added edge whose origin has ended", "graph/another done|adds", "node miscounted", text("k.joined <> $2::uuid", "k.joined <> $2::uuid AND false")},
+	{"node that does not wait for what is added", "graph/next that adds|hold waiting", "node miscounted",
+		text("p.children_pending + u.n", "p.children_pending + 0 * u.n")},
+	{"nodes locked out of order", "graph/done, slow|hold waiting, root", "deadlock",
+		of("UNION SELECT e.to_id FROM", text("ORDER BY x.id FOR NO KEY UPDATE", "ORDER BY x.id DESC FOR NO KEY UPDATE"))},
 	{"signal that wakes no parent", "quorum/signal parent|hold parent", "lost wake",
 		text("g.status IN ('awaiting_signal', 'awaiting_children') AND", "g.status = 'awaiting_signal' AND")},
+	{"rejoin that counts its own batch twice", "rejoined/rejoin beside a child|both done", "woke early",
+		text("k.joined <> $2::uuid AND k.status = 'done'", "k.joined IS NOT NULL AND k.status = 'done'")},
+	{"rejoin without a count", "rejoined/rejoin|done", "barrier", text("children_pending = u.size - u.ok - u.bad,", "children_pending = g.children_pending,")},
 	{"rest that is cancelled too soon", "rest/rest|done", "cancelled though waited for",
 		text("AND (x.status <> 'awaiting_children' OR x.losers[1] <> x.round)", "", "WHERE l.status <> 'awaiting_children' OR r.round <> l.round", "")},
-	{"rest of any round", "left/rest|parent spawns", "cancelled though waited for", text("k.parent_round = u.round AND k.finished_at IS NULL AND k.id <>", "k.finished_at IS NULL AND k.id <>")},
+	{"rest of any round", "left/rest|parent spawns", "cancelled though waited for", text("abs(k.parent_round) = u.round AND k.finished_at IS NULL AND k.id <>", "k.finished_at IS NULL AND k.id <>")},
 	{"rest that is forgotten", "left/rest|hold nephew", "loser left",
 		text("WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = u.parent", "WHERE NOT EXISTS (SELECT FROM {s}.gen_durable k WHERE k.parent_id = -u.parent")},
 	{"rest without what it has spawned", "left/rest|nephew spawns", "loser left", text("k.parent_id = g.id AND k.finished_at IS NULL)", "k.parent_id = -g.id)")},
@@ -367,7 +388,7 @@ const enough = 300
 func TestEveryMutantIsFound(t *testing.T) {
 	t.Parallel()
 	outer, r := t, newRig(t)
-	for _, m := range slices.Concat(mutants, versionMutants, historyMutants, keptMutants, gateMutants, familyMutants) {
+	for _, m := range slices.Concat(mutants, versionMutants, historyMutants, keptMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants, streamMutants, restartMutants, extendedMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			r.breaks(&m)
 			if !strings.Contains(m.scenario, "//") {

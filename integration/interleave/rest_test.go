@@ -33,6 +33,8 @@ func left() world {
 		ofTheParent(commits("parent spawns", false, spawns(c, spec("", ""), spec("", "")))),
 		ofTheParent(commits("parent spawns, its rest, too", false,
 			policed(spawns(c, spec("", ""), spec("", "")), step.Join{Done: 1, Timeout: time.Hour, Cancel: true}))),
+		ofTheParent(commits("parent rejoins", false, rejoins(c, step.Join{}))),
+		ofTheParent(commits("parent rejoins, its rest, too", false, rejoins(c, step.Join{Ended: 1, Cancel: true}))),
 		ofTheParent(releases("parent released", c)), ofTheParent(beats("beat parent", c)))
 	return w
 }

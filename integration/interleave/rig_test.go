@@ -67,7 +67,7 @@ func (r *rig) breaks(m *mutant) {
 // resetSQL empties the tables. In every schedule new ids start at the same number, above those that
 // worlds use.
 var resetSQL = []string{
-	`DELETE FROM gendurable.gen_durable`, `DELETE FROM gendurable.signals`, `DELETE FROM interleave.reference`,
+	`DELETE FROM gendurable.gen_durable`, `DELETE FROM gendurable.signals`, `DELETE FROM gendurable.edges`, `DELETE FROM interleave.reference`,
 	`DELETE FROM interleave.change`, `DELETE FROM interleave.letter`, `DELETE FROM interleave.outcome`, `DELETE FROM interleave.held`,
 	`DELETE FROM interleave.booked`, `DELETE FROM interleave.owned`, `DELETE FROM interleave.stale`, `DELETE FROM interleave.claimed`, `DELETE FROM interleave.sent`, `DELETE FROM interleave.inserted`,
 	`DELETE FROM gendurable.lost_claims`, `DELETE FROM interleave.taken`, `DELETE FROM interleave.alive`, `DELETE FROM interleave.landed`, `DELETE FROM interleave.asked`, `DELETE FROM interleave.edited`,

@@ -2,6 +2,7 @@ package interleave
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -67,6 +68,9 @@ func (r *rig) newSession(url, name string) *session {
 		c.ConnConfig.Tracer = &aging{mutator{rig: r, session: name}, s}
 	})
 	s.plain, s.knowing = store.New(entpgx.New(pool), schema), store.New(entpgx.New(pool), schema)
+	for _, knows := range []*store.Store{s.plain, s.knowing} { // of graphs, so that each schedule sends the same statements
+		require.NoError(t, knows.Feed(t.Context(), nil, 0))
+	}
 	require.NoError(t, s.knowing.NoteKeeping(t.Context()))
 	require.True(t, s.knowing.Keeping())
 	s.db = s.plain
@@ -230,6 +234,10 @@ func (c *committing) round(ctx context.Context, mark string) error {
 	done, err := c.db.Commit(ctx, c.worker, mark, c.entries, c.wait)
 	for i := range c.entries {
 		c.facts.outcome(mark, c.name, c.worker, &c.entries[i], done.Applied[c.entries[i].Claim.ID])
+	}
+	if _, unfit := errors.AsType[*step.AddError](err); unfit { // additions go alone
+		c.entries = []store.Entry{stopped(c.entries[0].Claim)}
+		return nil
 	}
 	if err != nil {
 		return err

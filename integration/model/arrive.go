@@ -17,6 +17,7 @@ func (w *World) Arrive(s Spec, name, payload, dedupKey string, inbox int) (a Arr
 		a.Inserted = true
 		w.insert(&s, nil)
 	}
+	w.take([]string{s.Key}) // what is kept came before
 	a.Delivery, err = w.Deliver(Address{Key: s.Key}, name, payload, dedupKey, inbox)
 	return a, 0, err
 }

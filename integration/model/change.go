@@ -22,10 +22,10 @@ func (i *Instance) mayChange(from Copy) bool {
 }
 
 // Edit changes the state of an instance and nothing else. New keys move the visit, and so are
-// refused where children join at it.
+// refused where children join at it, and where a node waits, or finds what it has waited for.
 func (w *World) Edit(id ID, from Copy, state string, newKeys bool) bool {
 	i := w.Get(id)
-	if !i.mayChange(from) || newKeys && i.Round > 0 && i.Round == i.Visit {
+	if !i.mayChange(from) || newKeys && (i.Round != 0 && (amount(i.Round) == i.Visit || i.Join.Round == i.Visit) || i.Node != "" && i.Visit == 0) {
 		return false
 	}
 	i.State = state
@@ -37,10 +37,14 @@ func (w *World) Edit(id ID, from Copy, state string, newKeys bool) bool {
 
 // Rewind makes an instance go on at another step, as progress to it would: it awaits nothing any
 // more, its round of children is over, and attempts count anew. The signals in its inbox stay. What
-// had failed runs again as after Redrive.
+// had failed runs again as after Redrive. A node is not rewound that has failed, or is at its first
+// visit.
 func (w *World) Rewind(id ID, from Copy, step, state string) bool {
 	i := w.Get(id)
 	failed := i.Status == Failed
+	if i.Node != "" && (failed || i.Visit == 0) {
+		return false
+	}
 	if !i.mayChange(from) || failed && i.Scope != ScopeNone && w.Occupant(i.Key) != nil && w.Occupant(i.Key) != i {
 		return false
 	}
@@ -75,7 +79,7 @@ func (w *World) Migrate(id ID, from, to Machine, step, state string) bool {
 func (w *World) SetAside(claims []Claim, fault string) (released int) {
 	for n := range claims {
 		i := w.Get(claims[n].ID)
-		if !w.holdsLease(&claims[n]) {
+		if !w.holdsLease(&claims[n]) || w.held[claims[n].ID] {
 			continue
 		}
 		w.Release(claims[n : n+1])

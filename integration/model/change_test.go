@@ -57,6 +57,7 @@ func (p *pair) setAside(w *worker, fault string, claims ...claim) {
 	require.NoError(p, err)
 	require.Empty(p, got.Refused)
 	p.miss(got.Missed)
+	p.requireLocked(models, got)
 	require.Equal(p, p.model.SetAside(models, fault), got.Claims, "claims set aside")
 }
 
@@ -160,22 +161,11 @@ func (h *history) setsAside() bool {
 	if a == nil {
 		return false
 	}
-	taken := h.take(a)
-	taken = slices.DeleteFunc(taken, func(c claim) bool {
-		if h.model.Held(c.ID) { // it would wait
-			a.held = append(a.held, c)
-		}
-		return h.model.Held(c.ID)
-	})
-	if len(taken) == 0 {
-		return false
-	}
 	fault := ""
 	if h.rarely("faulty") {
 		fault = "cannot be converted " + number(h.uid())
 	}
-	h.setAside(&a.worker, fault, taken...)
-	a.spend(taken...)
+	h.setAside(&a.worker, fault, h.takeLocked(a)...)
 	return true
 }
 

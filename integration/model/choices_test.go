@@ -73,6 +73,9 @@ func (h *history) specs(most int) []model.Spec {
 }
 
 func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
+	if c.real.Skip != "" { // a worker runs no step of it
+		return skip(), false
+	}
 	o = model.Outcome{Kind: one(h, []model.Kind{model.Next, model.Next, model.Next, model.Retry, model.Retry, model.Await, model.Await,
 		model.Await, model.Await, model.ScheduleChildren, model.ScheduleChildren, model.Finish, model.Finish, model.Stop, model.Again},
 		"outcome"),
@@ -82,6 +85,12 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 	}
 	if o.Kind >= model.Await && o.Kind != model.Again && !h.room() {
 		o.Kind = model.Finish
+	}
+	if o.Kind == model.ScheduleChildren && c.Round != 0 && h.flip("rejoin") {
+		o.Kind = model.Rejoin
+	}
+	if c.Round < 0 && c.Joins() && h.flip("more of a stream") {
+		o.Kind = model.Rejoin
 	}
 	switch o.Kind {
 	case model.Next:
@@ -118,16 +127,23 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 		if !h.rarely("childless") {
 			o.Children = h.specs(3)
 		}
-		if n := len(o.Children); n > 0 && h.flip("policy") {
-			o.Policy = &model.Policy{Quorum: h.upTo(n+1, "quorum") - 1, Failures: h.upTo(n+1, "failures") - 1, Ends: h.upTo(n+1, "ends") - 1}
-			if h.flip("or a signal") {
-				o.Names = []string{one(h, names, "name")}
-			}
-			if h.rarely("timeout") {
-				o.Timeout = one(h, []time.Duration{time.Second, time.Minute}, "timeout")
-			} else if h.rarely("until") {
-				o.At = h.time()
-			}
+		n := len(o.Children)
+		if n > 0 && h.flip("stream") {
+			h.stream(&o)
+			break
+		}
+		if n > 0 && h.flip("graph") {
+			o.Graph = h.graph(o.Children)
+		}
+		if n > 0 && h.flip("policy") {
+			h.policy(&o, n)
+		}
+	case model.Rejoin:
+		o.Step, o.State = one(h, steps, "step"), h.payload()
+		if c.Round < 0 && !h.rarely("of the whole round") {
+			h.stream(&o)
+		} else {
+			h.policy(&o, 3)
 		}
 	case model.Finish:
 		o.Result = h.payload()
@@ -140,6 +156,66 @@ func (h *history) outcome(c *claim) (o model.Outcome, keep bool) {
 		}
 	}
 	return o, keep
+}
+
+// policy gives an outcome the policy of a join of n children.
+func (h *history) policy(o *model.Outcome, n int) {
+	o.Policy = &model.Policy{Quorum: h.upTo(n+1, "quorum") - 1, Failures: h.upTo(n+1, "failures") - 1, Ends: h.upTo(n+1, "ends") - 1,
+		CancelRest: h.upTo(3, "rest") == 1}
+	h.bound(o)
+}
+
+// bound lets signals and times end the wait for children.
+func (h *history) bound(o *model.Outcome) {
+	if h.flip("or a signal") {
+		o.Names = []string{one(h, names, "name")}
+	}
+	if h.rarely("timeout") {
+		o.Timeout = one(h, []time.Duration{time.Second, time.Minute}, "timeout")
+	} else if h.rarely("until") {
+		o.At = h.time()
+	}
+}
+
+// graph makes children nodes of a graph. Of these at most the first has a deadline: where several
+// are over theirs, a sweep that ends them by pages wakes some in between.
+func (h *history) graph(nodes []model.Spec) *model.Graph {
+	g := &model.Graph{}
+	backwards := h.flip("backwards")
+	for to := range nodes {
+		g.Nodes = append(g.Nodes, "n"+number(to))
+		if nodes[to].Key, nodes[to].Scope = "", model.ScopeNone; to > 0 {
+			nodes[to].Life = 0
+		}
+		for from := range to {
+			if !h.flip("edge") {
+				continue
+			}
+			l := model.Link{From: from, To: to, Needs: one(h, []model.Need{model.NeedsDone, model.NeedsDone, model.NeedsEnd, model.NeedsFailed, model.NeedsAny}, "needs")}
+			if backwards {
+				l.From, l.To = l.To, l.From
+			}
+			g.Edges = append(g.Edges, l)
+		}
+	}
+	members := make([]int, len(nodes))
+	for _, l := range g.Edges {
+		if l.Needs == model.NeedsAny {
+			members[l.To]++
+		}
+	}
+	for n, of := range members {
+		if of > 0 {
+			if g.Any == nil {
+				g.Any = make([]int, len(nodes))
+			}
+			g.Any[n] = 1
+			if of > 1 && h.flip("all of the quorum") {
+				g.Any[n] = of
+			}
+		}
+	}
+	return g
 }
 
 // someID returns the id of an instance that meets where, or 0.

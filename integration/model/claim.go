@@ -140,11 +140,21 @@ func (w *World) Beat(claims []Claim, lease time.Duration) (lost []ID) {
 	return lost
 }
 
+// Locked lists the instances of claims that are current, and whose rows a stranger has locked.
+func (w *World) Locked(claims []Claim) (ids []ID) {
+	for n := range claims {
+		if w.holdsLease(&claims[n]) && w.held[claims[n].ID] {
+			ids = append(ids, claims[n].ID)
+		}
+	}
+	return ids
+}
+
 // Release gives claims back, with their instances as if they had not been claimed, and counts the
-// claims that were current.
+// claims that were current. It passes over what a stranger holds.
 func (w *World) Release(claims []Claim) (released int) {
 	for n := range claims {
-		if w.holdsLease(&claims[n]) {
+		if w.holdsLease(&claims[n]) && !w.held[claims[n].ID] {
 			i := w.Get(claims[n].ID)
 			i.Status = Runnable
 			i.unclaim()

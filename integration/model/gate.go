@@ -144,7 +144,7 @@ func gateOf(key string) string {
 // owes returns what is left of the debt of a key.
 func (w *World) owes(key string, r Rate) float64 {
 	d, known := w.debts[key]
-	if !known {
+	if !known || r.N == 0 {
 		return 0
 	}
 	return max(0, d.owes-max(0, time.Duration(w.Now-d.at).Seconds())*float64(r.N)/r.Per.Seconds())
@@ -181,4 +181,47 @@ func (w *World) enter(i *Instance) {
 			pay(other.Name, other.All)
 		}
 	}
+}
+
+// forgetAfter is how long a key stays known after it was last paid at.
+const forgetAfter = 10 * time.Minute
+
+// ForgetKeys deletes what keys owe that have paid it off and have not been used for a while, and
+// returns how many they are. Nobody can tell such a key from one that was never used.
+func (w *World) ForgetKeys() (forgotten int) {
+	for key, d := range w.debts {
+		if w.Now-d.at > Moment(forgetAfter) && w.owes(key, w.rateOf(key)) == 0 {
+			delete(w.debts, key)
+			forgotten++
+		}
+	}
+	return forgotten
+}
+
+// rateOf returns the rate of a key, or no rate if there is none any more: then it owes nothing.
+func (w *World) rateOf(key string) Rate {
+	for n := range w.gates {
+		g := &w.gates[n]
+		switch {
+		case g.Name != gateOf(key):
+		case g.Labelled && key == g.Name:
+			return g.All
+		default:
+			return g.Rate
+		}
+	}
+	return Rate{}
+}
+
+// Line returns the key of the gate in whose line an instance belongs if it has to wait, or "": that
+// of its run's gate comes first.
+func (w *World) Line(i *Instance) string {
+	run, _, other := w.passes(i)
+	switch {
+	case run != nil:
+		return run.key(i)
+	case other != nil:
+		return other.key(i)
+	}
+	return ""
 }

@@ -3,8 +3,8 @@ package model
 // A stranger may hold an instance: its open transaction has locked the row, like one that signals
 // to the instance. Operations that can do without the row go on as if it were not held, and those
 // that need it are done once it is free. Nothing is lost, and nothing else waits. Operations that
-// have to wait for the row itself (a delivery, an operator's verb, a release) do not occur in the
-// model meanwhile.
+// have to wait for the row itself (a delivery, an operator's verb) do not occur in the model
+// meanwhile.
 
 // Hold makes a stranger hold an instance.
 func (w *World) Hold(id ID) {
@@ -21,7 +21,7 @@ func (w *World) LetGo() { w.held = nil }
 func (w *World) Held(id ID) bool { return w.held[id] }
 
 // stuck reports whether an instance cannot be changed for now: a stranger holds it or, if it would
-// end and be counted at its parent's barrier, its parent.
+// end and be counted at its parent's barrier, its parent, or a node that waits for it.
 func (w *World) stuck(i *Instance, ends bool) bool {
-	return w.held[i.ID] || ends && i.Parent != 0 && w.held[i.Parent]
+	return w.held[i.ID] || ends && i.Parent != 0 && (w.held[i.Parent] || w.HeldBehind(i.ID))
 }

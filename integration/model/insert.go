@@ -9,14 +9,23 @@ type Inserted struct {
 }
 
 // Insert inserts instances, all at the same moment, and returns their results in input order. Ids
-// follow the input order. Of two equal keys the first wins.
+// follow the input order. Of two equal keys the first wins. The new instances take the signals that
+// are kept for their keys.
 func (w *World) Insert(specs []Spec) []Inserted {
 	out := make([]Inserted, len(specs))
+	var keys []string
 	for n := range specs {
-		out[n] = w.insert(&specs[n], nil)
+		if out[n] = w.insert(&specs[n], nil); !out[n].Duplicate {
+			keys = append(keys, specs[n].Key)
+		}
 	}
+	w.take(keys)
 	return out
 }
+
+// InsertUnknowing inserts an instance by a process that does not know of kept signals, and leaves
+// them to the next hand over.
+func (w *World) InsertUnknowing(s Spec) Inserted { return w.insert(&s, nil) }
 
 // insert inserts one instance, as a child of the parent's current round if there is one.
 func (w *World) insert(s *Spec, parent *Instance) Inserted {
@@ -41,6 +50,10 @@ func (w *World) insert(s *Spec, parent *Instance) Inserted {
 		i.Parent, i.ParentRound, i.Depth = parent.ID, parent.Round, parent.Depth+1
 	}
 	w.instances = append(w.instances, i)
+	if w.born == nil {
+		w.born = map[ID]Moment{}
+	}
+	w.born[i.ID] = w.Now
 	return Inserted{ID: i.ID}
 }
 

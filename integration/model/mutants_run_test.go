@@ -18,7 +18,7 @@ import (
 func TestMutants(t *testing.T) {
 	store, err := filepath.Abs("../../internal/store")
 	require.NoError(t, err)
-	for _, m := range slices.Concat(mutants, changeMutants) {
+	for _, m := range slices.Concat(mutants, changeMutants, keepMutants, gateMutants, graphMutants, streamMutants, restartMutants, growMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			path := filepath.Join(store, m.file)
 			source, err := os.ReadFile(path)

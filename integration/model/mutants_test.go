@@ -50,7 +50,7 @@ var mutants = []mutant{
 	{"attempt not reset", "commit.go", "'stop') THEN g.attempt ELSE 0 END", "'stop') THEN g.attempt ELSE g.attempt END"},
 	{"attempt not reset by Await", "commit.go", "'stop') THEN g.attempt ELSE 0 END", "'stop', 'await') THEN g.attempt ELSE 0 END"},
 	{"crashes not reset by a kept claim", "commit.go", "attempt = 0, crashes = 0,\n", "attempt = 0,\n"},
-	{"visit of a retry moves", "commit.go", "CASE WHEN u.kind IN ('next', 'await', 'children') THEN 1",
+	{"visit of a retry moves", "commit.go", "CASE WHEN u.kind IN ('next', 'await', 'children', 'rejoin') THEN 1",
 		"CASE WHEN u.kind IN ('next', 'retry', 'await', 'children') THEN 1"},
 	{"fence without token", "commit_fence.go", `" AND g.claim_token = " + token`, `" AND (true OR g.claim_token = " + token + ")"`},
 	{"fence without visit", "commit_fence.go", `" AND g.visit = " + visit`, `" AND (true OR g.visit = " + visit + ")"`},
@@ -65,8 +65,13 @@ var mutants = []mutant{
 	{"an unknown head holds nobody", "claim.go", "p.busy IS NULL AND p.head = w.id", "p.busy IS NULL AND (p.head = w.id OR p.first = w.id)"},
 	{"what was set aside comes late", "claim.go", "g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $2) r", "g.id LIMIT 1000 FOR NO KEY UPDATE OF g SKIP LOCKED) q LIMIT $5) r"},
 	{"ids in key order", "insert.go", "AS id, t.* FROM (` + specRows + `) t) r `", "AS id, t.* FROM (SELECT * FROM (` + specRows + `) t ORDER BY t.key) t) r `"},
-	{"children without a version", "insert.go", "SELECT r.id, r.uid::uuid, r.fsm, r.ver, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,\n  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent",
-		"SELECT r.id, r.uid::uuid, r.fsm, 1, r.step, r.queue, r.prio, r.state::jsonb, r.part, r.key, ` + scopeText + `, ` + dueText + `, r.lane,\n  r.labels::jsonb, r.trace::jsonb, (SELECT now FROM c) + r.life * interval '1 microsecond', r.parent"},
+	{"instances without a version", "insert.go", "coalesce(r.ver, ($3::int[])[1])", "1"},
+	{"inserted as claimed for another", "insert_claimed.go", "$18::text, ", "left($18::text, 5), "},
+	{"inserted as claimed without a token", "insert_claimed.go", "nextval('{s}.gen_durable_token')\",", "1\","},
+	{"woken and claimed for another", "signal_claimed.go", "w.taken THEN $2::text", "w.taken THEN left($2::text, 5)"},
+	{"woken and claimed without a token", "signal_claimed.go", "w.taken THEN nextval('{s}.gen_durable_token')", "w.taken THEN 1"},
+	{"woken and claimed before its deadline", "signal_claimed.go", "await_deadline = CASE WHEN w.woken THEN NULL ELSE g.await_deadline END,", ""},
+	{"claimed by any signal", "signal_claimed.go", "false) AND NOT g.paused AND", "false) OR g.awaits IS NOT NULL AND NOT g.paused AND"},
 	{"a scope forgets done", "insert.go", "WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children,done}'", "WHEN 1 THEN '{runnable,executing,awaiting_signal,awaiting_children}'"},
 	{"children wait behind another parent's", "insert_specs.go", "at.parent = c.places[i]", "at.parent = 0"},
 	{"barrier counts dropped children", "commit_spawn.go", "children_pending = g.children_pending - u.n,", "children_pending = g.children_pending,"},
@@ -84,10 +89,13 @@ var mutants = []mutant{
 	{"reap without backoff", "sweep_reap.go", "WHEN e.over OR g.crashes = 0 THEN g.eligible_at", "WHEN e.over OR g.crashes >= 0 THEN g.eligible_at"},
 	{"reap delays the first", "sweep_reap.go", "WHEN e.over OR g.crashes = 0 THEN g.eligible_at", "WHEN e.over THEN g.eligible_at"},
 	{"reap one crash too many", "sweep_reap.go", "x.crashes >= m.most", "x.crashes > m.most"},
-	{"reap without join", "sweep_reap.go", "joiners = append(joiners, id)\n", "_ = id\n"},
+	{"reap without join", "sweep_reap.go", "joiners.add(id, streamed)\n", "_ = streamed\n"},
 	{"a deadline ends claims", "sweep_expire.go", " AND coalesce(x.status <> 'executing', false)", ""},
 	{"a deadline is a moment late", "sweep_expire.go", "x.deadline <= (SELECT now FROM c)", "x.deadline < (SELECT now FROM c)"},
-	{"a deadline without join", "sweep_expire.go", "joiners = append(joiners, id)\n", "_ = id\n"},
+	{"a deadline without join", "sweep_expire.go", "joiners.add(id, streamed)\n", "_ = streamed\n"},
+	{"a Rejoin counts its batch twice", "commit_join.go", "k.joined <> $2::uuid AND k.status = 'done')", "k.joined IS NOT NULL AND k.status = 'done')"},
+	{"a Rejoin takes what it has not seen as seen", "commit_join.go", "coalesce(u.seen_done, g.join_done, 0)", "u.ok"},
+	{"a rest is not forgotten", "sweep_rest.go", "WHERE abs(l.round) <> ALL(d.rounds)", "WHERE d.rounds IS NOT NULL"},
 	{"a deadline without promotion", "sweep_reap.go", "case len(keys) > 0 && promote:", "case len(keys) > 1000 && promote:"},
 	{"a deadline locks parents too late", "sweep_expire.go", " AND (SELECT count(*) FROM overdue) > 0", ""},
 	{"retry keeps the deadline", "operate_retry.go", "deadline = CASE WHEN g.deadline > (SELECT clock_timestamp()) THEN g.deadline END", "deadline = g.deadline"},
@@ -133,7 +141,7 @@ var mutants = []mutant{
 // the next long run.
 func TestMutantsHaveTheirPlaces(t *testing.T) {
 	t.Parallel()
-	for _, m := range slices.Concat(mutants, changeMutants) {
+	for _, m := range slices.Concat(mutants, changeMutants, keepMutants, gateMutants, graphMutants, streamMutants, restartMutants, growMutants) {
 		source, err := os.ReadFile(filepath.Join("../../internal/store", m.file))
 		require.NoError(t, err, m.name)
 		require.Contains(t, string(source), m.from, m.name)

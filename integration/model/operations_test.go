@@ -66,6 +66,9 @@ const (
 // look, which sees the whole queue, the order must be that of the model. Otherwise each claim must
 // be one that the model allows. In any case no row may be missing in the end.
 func (p *pair) claim(w *worker, queue string, limit int, as look) []claim {
+	if p.gated {
+		p.refile(2)
+	}
 	p.logf("claim(%s, %q, %d, %s)", w.name, queue, limit, as)
 	params := store.ClaimParams{Queue: queue, Worker: w.name, Machines: w.ids(), Limit: limit, Window: limit, Lease: lease}
 	if as == wide {
@@ -162,9 +165,14 @@ func (p *pair) claimed(w *worker, queue string, got *step.Claim, inOrder bool) c
 	return claim{want, got}
 }
 
-// compareChildren compares the children that a joining step reads when it starts.
+// compareChildren compares the children that a joining step reads when it starts, and what a node
+// has waited for.
 func (p *pair) compareChildren(c *claim) {
+	p.compareUpstream(c)
 	if !c.real.Joins() {
+		return
+	}
+	if c.real.Round < 0 && p.portion(c) {
 		return
 	}
 	ctx, cancel := p.context()
@@ -177,11 +185,31 @@ func (p *pair) compareChildren(c *claim) {
 	want := p.model.Children(&c.Instance)
 	require.Len(p, got, len(want), "children of instance %d", c.ID)
 	for n, child := range want {
-		require.Equal(p, step.Child{
-			ID: p.ids[child.ID], Machine: child.Machine.Name, Version: child.Machine.Version, Status: string(child.Status),
-			State: []byte(child.State), Result: result(child.Result), Failure: child.Failure, LastError: child.LastError,
-		}, got[n])
+		require.Equal(p, p.asChild(child), got[n])
 	}
+}
+
+func (p *pair) asChild(i *model.Instance) step.Child {
+	return step.Child{
+		ID: p.ids[i.ID], Node: i.Node, Machine: i.Machine.Name, Version: i.Machine.Version, Status: string(i.Status),
+		State: []byte(i.State), Result: result(i.Result), Failure: i.Failure, LastError: i.LastError,
+	}
+}
+
+// compareUpstream compares what a node has waited for, and whether it is skipped.
+func (p *pair) compareUpstream(c *claim) {
+	if !c.real.Unfed() {
+		return
+	}
+	ctx, cancel := p.context()
+	defer cancel()
+	require.NoError(p, p.Feed(ctx, []*step.Claim{c.real}, math.MaxInt32))
+	want := []step.Upstream{}
+	for _, e := range p.model.Before(c.ID) {
+		want = append(want, step.Upstream{Child: p.asChild(p.model.Get(e.From)), Needs: step.Need(e.Needs)})
+	}
+	require.Equal(p, want, c.real.Upstream, "what node %d has waited for", c.ID)
+	require.Equal(p, p.model.Skips(&c.Claim), c.real.Skip != "", "node %d: %s", c.ID, c.real.Skip)
 }
 
 func result(text string) []byte {
@@ -210,6 +238,12 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 		for c := range d.outcome.Children {
 			d.outcome.Children[c].UID = p.uid()
 		}
+		if a := d.outcome.Add; a != nil {
+			for c := range a.Specs {
+				a.Specs[c].UID = p.uid()
+			}
+			parents = append(parents, d.real.Parent)
+		}
 		entries[n] = p.noted(store.Entry{Claim: d.real, Commit: realCommit(&d.outcome), Keep: d.keep}, d.Machine)
 		batch[n] = model.Entry{Claim: d.Claim, Outcome: d.outcome, Keep: d.keep}
 		if len(d.outcome.Children) > 0 {
@@ -225,6 +259,9 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 		wait = time.Second
 	}
 	got, err := p.Commit(ctx, name, m, entries, wait)
+	if p.refusesAdditions(&decisions[0], &batch[0], err) {
+		return []claim{decisions[0].claim}
+	}
 	require.NoError(p, err)
 	p.miss(got.Missed)
 	var rest []store.Entry
@@ -237,6 +274,9 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 			verdicts[d.real.ID] = store.Mine
 		case p.model.Holds(&d.Claim):
 			verdicts[d.real.ID] = store.Held
+			if !p.rowsHeld(d) { // but a node that waits for it
+				verdicts[d.real.ID] = store.Current
+			}
 			on = append(on, d.claim)
 		default:
 			verdicts[d.real.ID] = store.Stale
@@ -263,9 +303,15 @@ func (p *pair) commit(slow bool, decisions ...decision) (on []claim) {
 // stuck reports whether an outcome cannot be applied now, since a stranger holds a row that it
 // needs.
 func (p *pair) stuck(d *decision) bool {
-	ends := d.outcome.Kind == model.Finish || d.outcome.Kind == model.Stop
-	return p.model.Held(d.ID) || ends && d.Parent != 0 && p.model.Held(d.Parent)
+	return p.rowsHeld(d) || d.ends() && p.model.HeldBehind(d.ID)
 }
+
+// rowsHeld reports whether a stranger holds the row of an outcome, or the parent's that it joins.
+func (p *pair) rowsHeld(d *decision) bool {
+	return p.model.Held(d.ID) || d.ends() && d.Parent != 0 && p.model.Held(d.Parent)
+}
+
+func (d *decision) ends() bool { return d.outcome.Kind == model.Finish || d.outcome.Kind == model.Stop }
 
 // slow reports whether an outcome has to wait for others.
 func (d *decision) slow() bool {
@@ -306,7 +352,7 @@ func advanced(c *step.Claim, o *step.Commit) *step.Claim {
 	next.Attempt, next.Crashes = 0, 0
 	next.TimedOut, next.Awaited = false, nil
 	next.Partial, next.Omitted = false, false
-	next.Children, next.Dropped = nil, nil
+	next.Children, next.Dropped, next.Upstream = nil, nil, nil
 	return &next
 }
 
@@ -341,6 +387,11 @@ func (p *pair) deliver(to model.Address, name, payload, dedupKey string) {
 	address := store.Address{ID: p.ids[to.ID], Key: to.Key}
 	want, wantErr := p.model.Deliver(to, name, payload, dedupKey, inboxCap)
 	got, err := p.Deliver(ctx, address, &step.Signal{Name: name, Payload: []byte(payload), DedupKey: dedupKey}, inboxCap)
+	p.sameDelivery(want, wantErr, got, err)
+}
+
+// sameDelivery compares the results of a delivery.
+func (p *pair) sameDelivery(want model.Delivery, wantErr error, got store.Delivery, err error) {
 	switch {
 	case errors.Is(wantErr, model.ErrNoTarget):
 		require.ErrorIs(p, err, store.ErrNoTarget)
@@ -392,7 +443,17 @@ func (p *pair) release(w *worker, claims ...claim) {
 	got, err := p.Release(ctx, w.name, reals)
 	require.NoError(p, err)
 	p.miss(got.Missed)
+	p.requireLocked(models, got)
 	require.Equal(p, p.model.Release(models), got.Claims, "claims released")
+}
+
+// requireLocked expects that claims stay which hold, and whose rows a stranger has locked.
+func (p *pair) requireLocked(claims []model.Claim, got store.Released) {
+	var want []int64
+	for _, id := range p.model.Locked(claims) {
+		want = append(want, p.ids[id])
+	}
+	require.ElementsMatch(p, want, got.Locked, "claims whose rows are locked")
 }
 
 // crashLimits are the crash limits of the machines; 0 is unlimited.
@@ -410,12 +471,14 @@ func (p *pair) reap(w *worker, most int) {
 		limits.Limits = append(limits.Limits, int32(crashLimits[m]))
 	}
 	var all store.Reaped
+	var pages [][]model.ID
 	for found := most; found == most; {
 		got, err := p.Reap(ctx, mark(), limits, most)
 		require.NoError(p, err)
 		require.Empty(p, got.Refused)
 		p.miss(got.Missed)
 		all.Released, all.Failed = all.Released+got.Released, append(all.Failed, got.Failed...)
+		pages = append(pages, p.ofRows(got.Failed))
 		found = got.Released + len(got.Failed)
 	}
 	released, failed := p.model.Reap(func(m model.Machine) int {
@@ -423,7 +486,7 @@ func (p *pair) reap(w *worker, most int) {
 			return crashLimits[m]
 		}
 		return 0
-	})
+	}, pages)
 	require.Equal(p, released, all.Released, "reaped")
 	require.Equal(p, failed, p.ofRows(all.Failed), "over the crash limit")
 }
@@ -443,21 +506,46 @@ func (p *pair) timeOut(most int) {
 	require.Equal(p, p.model.TimeOut(), woken, "awaits timed out")
 }
 
-// expire fails the instances that are over their deadline.
+// expire fails the instances that are over their deadline, the oldest first. Which of those of one
+// deadline a page has is the engine's to choose, and makes a difference, as for cancelRest.
 func (p *pair) expire(most int) {
 	p.logf("expire(%d)", most)
 	ctx, cancel := p.context()
 	defer cancel()
-	var failed []int64
 	for found := most; found == most; {
 		got, err := p.Expire(ctx, mark(), most)
 		require.NoError(p, err)
 		require.Empty(p, got.Refused)
 		p.miss(got.Missed)
-		failed, found = append(failed, got.Failed...), len(got.Failed)
+		late, some := p.model.Late(), p.ofRows(got.Failed)
+		require.Len(p, some, min(most, len(late)), "over their deadline")
+		page := slices.DeleteFunc(slices.Clone(late), func(i *model.Instance) bool { return !slices.Contains(some, i.ID) })
+		require.Len(p, page, len(some), "not over their deadline: %d", some)
+		if found = len(page); found > 0 {
+			require.LessOrEqual(p, page[found-1].Expiry, late[found-1].Expiry, "not the oldest deadlines: %d", some)
+		}
+		p.model.Expire(page, func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") })
 	}
-	want := p.model.Expire(func(m model.Moment) string { return at(m).Format("2006-01-02T15:04:05.000Z") }, most)
-	require.Equal(p, want, p.ofRows(failed), "over their deadline")
+}
+
+// cancelRest cancels the children that no join waits for any more, and what these have spawned,
+// until a pass finds nothing. Which of them a page has is the engine's to choose, and makes a
+// difference: a parent that waits for them all the same wakes when enough of them have ended.
+func (p *pair) cancelRest(most int) {
+	p.logf("cancelRest(%d)", most)
+	ctx, cancel := p.context()
+	defer cancel()
+	for found := true; found; {
+		got, err := p.CancelRest(ctx, mark(), 0, most)
+		require.NoError(p, err)
+		require.Empty(p, got.Refused)
+		p.miss(got.Missed)
+		some, losers := p.ofRows(got.Cancelled), p.model.Losers()
+		require.Subset(p, losers, some, "waited for")
+		require.Len(p, some, min(most, len(losers)), "not waited for: %d", losers)
+		p.model.CancelRest(some)
+		found = len(some) > 0
+	}
 }
 
 // prune collects garbage, page by page, until none is left.
@@ -465,14 +553,15 @@ func (p *pair) prune(keep model.Retention, page int) {
 	p.logf("prune(%s, %d)", brief(keep), page)
 	ctx, cancel := p.context()
 	defer cancel()
-	var instances, tombstones int
+	var instances, tombstones, expired, forgotten int
 	// Instances go first. If an instance has to wait for its children's end in a sweep, it loses its
 	// excess tombstones in that sweep, and goes in the next, while the model has one sweep only.
 	for _, most := range []int{math.MaxInt32, keep.Tombstones} {
 		for {
-			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page})
+			got, err := p.Prune(ctx, store.PruneParams{Done: keep.Done, Failed: keep.Failed, Tombstones: most, Limit: page, Gates: true})
 			require.NoError(p, err)
 			require.Empty(p, got.Refused)
+			expired, forgotten = expired+got.Expired, forgotten+got.GateKeys
 			if got.Instances+got.Tombstones == 0 {
 				break
 			}
@@ -481,6 +570,8 @@ func (p *pair) prune(keep model.Retention, page int) {
 	}
 	wantInstances, wantTombstones := p.model.Prune(keep)
 	require.Equal(p, []int{wantInstances, wantTombstones}, []int{instances, tombstones}, "instances and tombstones collected")
+	require.Equal(p, p.model.ExpireKept(), expired, "kept signals expired")
+	require.Equal(p, p.model.ForgetKeys(), forgotten, "keys of gates forgotten")
 }
 
 // sweep must find no key that stands still, since the engine's own statements have brought its next

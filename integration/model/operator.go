@@ -8,10 +8,11 @@ import (
 // Redrive makes a failed instance runnable at its step. The visit stays the same, so that its
 // effects keep their idempotency keys. The instance is neither parked nor paused, nor over its
 // deadline. Its round, its await and its join stay unchanged: a child that has been counted is not
-// counted again. Redrive refuses while another instance occupies the key.
+// counted again. Redrive refuses while another instance occupies the key, and nodes: what was
+// skipped for one would stay so.
 func (w *World) Redrive(id ID) bool {
 	i := w.Get(id)
-	if i.Status != Failed || i.Scope != ScopeNone && w.Occupant(i.Key) != nil && w.Occupant(i.Key) != i {
+	if i.Node != "" || i.Status != Failed || i.Scope != ScopeNone && w.Occupant(i.Key) != nil && w.Occupant(i.Key) != i {
 		return false
 	}
 	i.Status, i.EligibleAt, i.Failure, i.FinishedAt = Runnable, w.Now, "", Never
@@ -31,6 +32,7 @@ func (w *World) Cancel(id ID) bool {
 		return false
 	}
 	w.join(i)
+	w.settle(i)
 	return true
 }
 
@@ -65,6 +67,7 @@ func (w *World) CancelFamily(id ID) (ended []ID) {
 			}
 		}
 		w.join(generation...)
+		w.settle(generation...)
 	}
 	slices.Sort(ended)
 	return ended

@@ -9,7 +9,7 @@ import (
 // Kind is the kind of an outcome.
 type Kind int
 
-// The seven outcomes.
+// The eight outcomes.
 const (
 	Next Kind = iota + 1
 	Retry
@@ -18,22 +18,25 @@ const (
 	Finish // "Done" in the specification; here that is a status
 	Stop
 	Again
+	Rejoin
 )
 
 // Outcome is the decision of a step.
 type Outcome struct {
 	Kind     Kind
-	Step     string        // Next, Await, ScheduleChildren: the next step
+	Step     string        // Next, Await, ScheduleChildren, Rejoin: the next step
 	State    string        // all but Finish and Stop; Again: "" keeps it
 	Result   string        // Finish
 	Delay    time.Duration // Next, Retry, Again
 	At       Moment        // Next: not before; Await: wake at the latest; Never: none
 	Timeout  time.Duration // Await; 0: none
-	Names    []string      // Await; ScheduleChildren with a policy
+	Names    []string      // Await; ScheduleChildren with a policy; Rejoin
 	Children []Spec        // ScheduleChildren
-	Policy   *Policy       // ScheduleChildren, with At, Timeout and Names; nil: all children must end
+	Graph    *Graph        // ScheduleChildren: the children are its nodes; nil: they are no nodes
+	Policy   *Policy       // ScheduleChildren, with At, Timeout and Names; nil: all children must end. Rejoin: never nil
 	Err      string        // Retry, Stop
 	Failure  string        // Stop
+	Add      *Additions    // Finish: of a node, alone in its batch
 	Unless   []string      // Finish, Stop: if a signal of these names waits, the instance goes on at Step, with State ("": kept)
 }
 
@@ -48,8 +51,8 @@ type Entry struct {
 
 // Commit applies a batch of outcomes and reports which were applied. An outcome whose claim is not
 // current is stale: it changes nothing at all, no inbox, no barrier, no children. An instance that
-// a stranger holds is left out, and so is the end of a child whose parent is held. Their claims
-// stay.
+// a stranger holds is left out, and so is the end of a child whose parent is held, and of a node
+// for which a held one waits. Their claims stay.
 //
 // The outcomes of a batch are simultaneous. First each changes its own instance, in order of id,
 // and then their consequences follow.
@@ -80,8 +83,10 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 		w.decide(i, e)
 		w.happened(&was, i, e)
 	})
+	each(w.rejoin)
 	each(w.consume)
 	each(w.spawn)
+	each(w.grow)
 	var ended []*Instance
 	each(func(i *Instance, _ *Entry) {
 		if i.Status.Terminal() {
@@ -89,6 +94,9 @@ func (w *World) Commit(batch []Entry) (applied []bool) {
 		}
 	})
 	w.join(ended...)
+	w.settle(ended...)
+	w.take(w.spawned)
+	w.spawned = nil
 	return applied
 }
 
@@ -139,6 +147,9 @@ func (w *World) decide(i *Instance, e *Entry) {
 		i.progress(o)
 		i.Status, i.Round, i.Dropped = AwaitingChildren, i.Visit, nil
 		w.adopt(i, o)
+	case Rejoin:
+		i.progress(o)
+		i.Status = AwaitingChildren
 	case Finish:
 		i.Status, i.Result, i.FinishedAt = Done, o.Result, w.Now
 		i.Awaits, i.TimedOut, i.LastError = nil, false, ""
@@ -166,7 +177,7 @@ func (w *World) consume(i *Instance, e *Entry) {
 		kind = Next
 	}
 	switch kind {
-	case Next, ScheduleChildren:
+	case Next, ScheduleChildren, Rejoin:
 		for _, given := range e.Claim.Awaited {
 			w.consumeOne(given.ID)
 		}
@@ -221,15 +232,21 @@ func (w *World) spawn(i *Instance, e *Entry) {
 		return
 	}
 	i.Pending = 0
+	var nodes []*Instance
 	for n := range e.Outcome.Children {
 		child := &e.Outcome.Children[n]
 		if got := w.insert(child, i); got.Duplicate {
 			i.Dropped = append(i.Dropped, Dropped{Index: n, Key: child.Key, Occupant: got.ID})
 		} else {
 			i.Pending++
+			w.spawned = append(w.spawned, child.Key)
+			nodes = append(nodes, w.Get(got.ID))
 		}
 	}
-	if i.Join.Round == i.Round {
+	if g := e.Outcome.Graph; g != nil {
+		w.plant(g, nodes)
+	}
+	if i.Join.Round == amount(i.Round) {
 		i.Join.Size = i.Pending
 	}
 	if i.opens() {

@@ -39,7 +39,8 @@ CREATE SEQUENCE clock.hand MINVALUE 0;
 CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE
   RETURN timestamptz '2030-01-01 00:00Z' + pg_sequence_last_value('clock.hand') * interval '1 microsecond';
 CREATE FUNCTION clock.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE
-  RETURN clock.clock_timestamp();`
+  RETURN clock.clock_timestamp();
+ALTER TABLE gendurable.gen_durable ALTER inserted_at SET DEFAULT clock.clock_timestamp();`
 
 var beginning = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -98,6 +99,11 @@ type pair struct {
 	*world
 	model model.World
 
+	// unknowing is of a process that does not know of kept signals. Each history has its own: one of
+	// the history before would know the gates of that for some seconds, and put rows in line at gates
+	// that are gone, while nobody claims from lines in a history without gates.
+	unknowing *store.Store
+
 	ids     map[model.ID]int64 // in the database
 	models  map[int64]model.ID
 	tokens  map[int64]int64 // in the database → in the model
@@ -126,10 +132,11 @@ type logger interface {
 
 func newPair(t logger, w *world) *pair {
 	p := &pair{TestingT: t, logf: t.Logf, world: w, ids: map[model.ID]int64{}, models: map[int64]model.ID{}, tokens: map[int64]int64{0: 0},
-		missed: map[string]bool{}, alive: map[string]bool{}, last: map[string]store.Place{}}
+		missed: map[string]bool{}, alive: map[string]bool{}, last: map[string]store.Place{},
+		unknowing: store.New(entpgx.New(w.pool), schema)}
 	p.rollBack()
 	p.exec(`TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.schedules, gendurable.paused_queues, gendurable.lost_claims, gendurable.gates,
-		gendurable.gate_keys`)
+		gendurable.gate_keys, gendurable.kept_signals, gendurable.edges`)
 	p.setClock()
 	p.declare()
 	p.record("")
@@ -205,7 +212,7 @@ func realSpec(s *model.Spec) *step.Spec {
 func realCommit(o *model.Outcome) *step.Commit {
 	c := &step.Commit{Step: o.Step, Delay: o.Delay, At: at(o.At), Timeout: o.Timeout, Names: o.Names, Err: o.Err, Failure: o.Failure}
 	c.Kind = map[model.Kind]step.Kind{model.Next: step.Next, model.Retry: step.Retry, model.Await: step.Await,
-		model.ScheduleChildren: step.Children, model.Finish: step.Done, model.Stop: step.Stop, model.Again: step.Again}[o.Kind]
+		model.ScheduleChildren: step.Children, model.Finish: step.Done, model.Stop: step.Stop, model.Again: step.Again, model.Rejoin: step.Rejoin}[o.Kind]
 	if o.State != "" {
 		c.State = []byte(o.State)
 	}
@@ -217,11 +224,21 @@ func realCommit(o *model.Outcome) *step.Commit {
 		c.Result = []byte(o.Result)
 	}
 	if j := o.Policy; j != nil {
-		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At}
+		c.Join = &step.Join{Done: j.Quorum, Failed: j.Failures, Ended: j.Ends, Names: o.Names, Timeout: o.Timeout, At: c.At, Cancel: j.CancelRest,
+			Stream: j.Stream}
 		c.Names, c.Timeout, c.At = nil, 0, time.Time{}
 	}
 	for n := range o.Children {
 		c.Spawn = append(c.Spawn, *realSpec(&o.Children[n]))
+	}
+	if g := o.Graph; g != nil {
+		c.Graph = &step.Graph{Nodes: g.Nodes, Quorum: g.Any}
+		for _, l := range g.Edges {
+			c.Graph.Edges = append(c.Graph.Edges, step.Edge{From: l.From, To: l.To, Needs: step.Need(l.Needs)})
+		}
+	}
+	if o.Add != nil {
+		c.Add = realAdditions(o.Add)
 	}
 	return c
 }
@@ -242,6 +259,7 @@ type seen struct {
 	Crashes      int
 	Visit        int64
 	Parent       model.ID
+	Node         string
 	ParentRound  int64
 	Depth        int
 	Round        int64
@@ -257,9 +275,9 @@ func seenModel(c *model.Claim) seen {
 		ID: c.ID, UID: c.UID, Machine: c.Machine, Step: c.Step, Queue: c.Queue, Priority: c.Priority, Key: c.Key,
 		PartitionKey: c.PartitionKey, State: c.State, Attempt: c.Attempt, Crashes: c.Crashes, Visit: c.Visit, Parent: c.Parent,
 		ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round, TimedOut: c.TimedOut, Expiry: c.Expiry,
-		Lingers: c.Lingers,
+		Lingers: c.Lingers, Node: c.Node,
 	}
-	if c.Round == c.Visit { // only the joining step reads it
+	if c.Joins() { // only the joining step reads it
 		s.Dropped = c.Dropped
 	}
 	for _, g := range c.Awaited {
@@ -273,7 +291,7 @@ func (p *pair) seenReal(c *step.Claim) seen {
 		ID: p.models[c.ID], UID: modelUID(c.UID), Machine: model.Machine{Name: c.Machine, Version: c.Version}, Step: c.Step, Queue: c.Queue,
 		Priority: c.Priority, Key: c.CorrelationKey, PartitionKey: c.PartitionKey, State: string(c.State), Attempt: c.Attempt,
 		Crashes: c.Crashes, Visit: c.Visit, Parent: p.models[c.Parent], ParentRound: c.ParentRound, Depth: c.Depth, Round: c.Round,
-		TimedOut: c.TimedOut, Expiry: model.Never, Lingers: c.Lingers,
+		TimedOut: c.TimedOut, Expiry: model.Never, Lingers: c.Lingers, Node: c.Node,
 	}
 	if !c.Deadline.IsZero() {
 		s.Expiry = moment(&c.Deadline)

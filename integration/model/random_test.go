@@ -101,10 +101,12 @@ var possible = []struct {
 	do     func(*history) bool
 }{
 	{"insert", 3, (*history).inserts},
+	{"enter", 2, (*history).enters},
 	{"commit", 16, (*history).commits},
 	{"claim", 8, (*history).claims},
 	{"advance", 3, (*history).advances},
 	{"deliver", 10, (*history).delivers},
+	{"wake", 4, (*history).wakes},
 	{"crash", 2, (*history).crashes},
 	{"beat", 1, (*history).beats},
 	{"release", 2, (*history).releases},
@@ -112,11 +114,13 @@ var possible = []struct {
 	{"reap", 2, func(h *history) bool { h.reap(&one(h, h.actors, "reaper").worker, h.page()); return true }},
 	{"cancel", 1, (*history).cancels},
 	{"redrive", 2, (*history).redrives},
+	{"restart", 3, (*history).restarts},
 	{"pause", 1, (*history).pauses},
 	{"reschedule", 1, (*history).reschedules},
 	{"prune", 1, func(h *history) bool { h.prune(retention, h.page()); return true }},
 	{"time out", 2, func(h *history) bool { h.timeOut(h.page()); return true }},
 	{"expire", 2, func(h *history) bool { h.expire(h.page()); return true }},
+	{"cancel rest", 2, func(h *history) bool { h.cancelRest(h.page()); return true }},
 	{"sweep", 1, (*history).sweeps},
 	{"fire", 1, func(h *history) bool { h.fire(); return true }},
 	{"stray", 1, (*history).strays},
@@ -132,6 +136,9 @@ var possible = []struct {
 	{"migrate", 1, (*history).migrates},
 	{"set aside", 2, (*history).setsAside},
 	{"recall", 2, (*history).recalls},
+	{"keep", 4, (*history).keeps},
+	{"meet kept", 1, (*history).meets},
+	{"hand over", 2, func(h *history) bool { h.handOver(); return true }},
 }
 
 var weighted = func() (all []int) {
@@ -166,6 +173,7 @@ func (h *history) end() {
 	h.reap(&h.actors[0].worker, 1000)
 	h.timeOut(1000)
 	h.expire(1000)
+	h.cancelRest(1000)
 	for _, q := range queues {
 		h.recall(&h.actors[0].worker, q, steps)
 		h.claim(&h.actors[0].worker, q, 1000, wide)
@@ -233,6 +241,7 @@ func (h *history) commits() bool {
 func (h *history) commitsLate() bool {
 	for _, a := range h.actors {
 		if len(a.spent) > 0 {
+			h.looks()
 			h.decide(a, []claim{one(h, a.spent, "late")})
 			return true
 		}
@@ -255,6 +264,14 @@ func (h *history) decide(a *actor, claims []claim) {
 			}
 			return h.stuck(&d)
 		})
+	}
+	if n := slices.IndexFunc(decisions, func(d decision) bool { return d.outcome.Graph != nil }); n >= 0 { // it goes alone
+		for m, d := range decisions {
+			if m != n && h.model.Holds(&d.Claim) {
+				a.held = append(a.held, d.claim)
+			}
+		}
+		decisions = decisions[n : n+1]
 	}
 	if len(decisions) == 0 {
 		return
@@ -293,13 +310,9 @@ func (a *actor) spend(claims ...claim) {
 }
 
 func (h *history) delivers() bool {
-	to, name := h.address(), one(h, names, "name")
-	i := h.model.Find(to)
-	if i != nil && h.model.Held(i.ID) { // it would wait
+	to, name, ok := h.wakeable()
+	if !ok {
 		return false
-	}
-	if i != nil && len(i.Awaits) > 0 && !h.rarely("not awaited") {
-		name = one(h, i.Awaits, "name")
 	}
 	h.deliver(to, name, h.payload(), one(h, dedupKeys, "dedup key"))
 	return true
@@ -382,23 +395,26 @@ func (h *history) beats() bool {
 	return true
 }
 
+// takeLocked takes claims of a worker to be given back. The worker keeps those whose rows a
+// stranger has locked: nothing becomes of them.
+func (h *history) takeLocked(a *actor) []claim {
+	taken := h.take(a)
+	for _, c := range taken {
+		if h.model.Held(c.ID) {
+			a.held = append(a.held, c)
+		} else {
+			a.spend(c)
+		}
+	}
+	return taken
+}
+
 func (h *history) releases() bool {
 	a := h.busy()
 	if a == nil {
 		return false
 	}
-	taken := h.take(a)
-	taken = slices.DeleteFunc(taken, func(c claim) bool {
-		if h.model.Held(c.ID) { // it would wait
-			a.held = append(a.held, c)
-		}
-		return h.model.Held(c.ID)
-	})
-	if len(taken) == 0 {
-		return false
-	}
-	h.release(&a.worker, taken...)
-	a.spend(taken...)
+	h.release(&a.worker, h.takeLocked(a)...)
 	return true
 }
 
@@ -485,5 +501,5 @@ func (h *history) reads() bool {
 
 // free reports whether an operator can change an instance at once, without waiting for a stranger.
 func (h *history) free(i *model.Instance) bool {
-	return !h.model.Held(i.ID) && (i.Parent == 0 || !h.model.Held(i.Parent))
+	return !h.model.Held(i.ID) && (i.Parent == 0 || !h.model.Held(i.Parent)) && !h.model.HeldBehind(i.ID)
 }

@@ -53,6 +53,7 @@ func (p *pair) poll() {
 		require.Equal(p, time.Duration(next-p.model.Now), found.Deadline)
 	}
 	require.Equal(p, p.model.Overdue(), found.Overdue, "over a deadline")
+	require.Equal(p, p.model.RestDue(), found.Rest, "a rest to cancel")
 	for _, q := range queues {
 		if found.Lines[q] { // whether they may begin, a claim finds out
 			continue

@@ -390,3 +390,27 @@ func TestAScheduleIsDueAtItsTime(t *testing.T) {
 	p.fire()
 	require.Len(t, p.model.Instances(func(*model.Instance) bool { return true }), 1)
 }
+
+// Children of two races are over one deadline, and a sweep takes them in pages that it chooses: a
+// parent that wakes for one page does not count what the next one ends.
+func TestPagesOfOneDeadline(t *testing.T) {
+	p := newHistory(t)
+	mortal := plain("2")
+	mortal.Life = time.Second
+	var parents []model.ID
+	for range 2 {
+		parents = append(parents, p.insert(plain("1"))...)
+	}
+	next := parents[1] + 1 // the first child
+	claims := p.claim(&everyone, "pay", 2, wide)
+	for i := range claims {
+		race := spawn(mortal, mortal)
+		race.Policy = &model.Policy{Ends: 1}
+		p.commitOne(claims[i], race)
+	}
+	p.pause(next) // its row is behind the others now
+	p.resume(next)
+	p.advance(time.Minute)
+	p.expire(3)
+	p.compareTables()
+}

@@ -108,7 +108,7 @@ func (p *pair) stray(w *worker, queue string, known []claim) {
 	}) {
 		want[p.ids[i.ID]] = i.Token
 		known := slices.ContainsFunc(known, func(c claim) bool { return c.ID == i.ID && c.Token == i.Token })
-		if !known && !p.model.Held(i.ID) { // giving it back would wait
+		if !known {
 			models = append(models, model.Claim{Instance: *i})
 		}
 	}
@@ -130,6 +130,7 @@ func (p *pair) stray(w *worker, queue string, known []claim) {
 	released, err := p.Release(ctx, w.name, held)
 	require.NoError(p, err)
 	p.miss(released.Missed)
+	p.requireLocked(models, released)
 	require.Equal(p, p.model.Release(models), released.Claims, "strays released")
 }
 

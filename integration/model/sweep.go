@@ -9,9 +9,11 @@ import (
 
 // Reap ends the claims whose lease has expired, which counts as a crash. The instance runs again as
 // another attempt, unless that would exceed the crash limit of its machine. limit returns 0 if
-// there is none, or the reaper does not know it.
-func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
-	var ended []*Instance
+// there is none, or the reaper does not know it. Those over the limit end in pages, which are the
+// engine's to choose: a parent may wake for those of one page, and does not count those of the next
+// then. Whoever is on none of them ends last.
+func (w *World) Reap(limit func(Machine) int, pages [][]ID) (released int, failed []ID) {
+	ended := make([][]*Instance, len(pages)+1)
 	for _, i := range w.instances {
 		if i.Status != Executing || i.Lease >= w.Now {
 			continue
@@ -33,8 +35,12 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		if over {
 			i.Status, i.Failure, i.FinishedAt, i.LastError = Failed, "crashes", w.Now, text
 			w.swept(&was, i, "crash", text)
-			ended = append(ended, i)
 			failed = append(failed, i.ID)
+			n := slices.IndexFunc(pages, func(page []ID) bool { return slices.Contains(page, i.ID) })
+			if n < 0 {
+				n = len(pages)
+			}
+			ended[n] = append(ended[n], i)
 			continue
 		}
 		i.Status = Runnable
@@ -44,7 +50,10 @@ func (w *World) Reap(limit func(Machine) int) (released int, failed []ID) {
 		}
 		released++
 	}
-	w.join(ended...)
+	for _, page := range ended {
+		w.join(page...)
+		w.settle(page...)
+	}
 	return released, failed
 }
 
@@ -80,27 +89,28 @@ func (w *World) overdue(i *Instance) bool {
 // Overdue reports whether any instance is over its deadline.
 func (w *World) Overdue() bool { return w.first(w.overdue) != nil }
 
-// Expire fails the instances that are over their deadline, whatever they wait for. say renders a
-// moment. They end in pages, the oldest deadline first. Those of a page end at once: a parent among
-// them does not wake for a child that is one, too.
-func (w *World) Expire(say func(Moment) string, most int) (failed []ID) {
+// Late lists the instances that a sweep of deadlines fails, the oldest deadline first.
+func (w *World) Late() []*Instance {
 	late := w.Instances(func(i *Instance) bool { return w.overdue(i) && !w.stuck(i, true) })
 	slices.SortStableFunc(late, func(a, b *Instance) int { return cmp.Compare(a.Expiry, b.Expiry) })
-	for page := range slices.Chunk(late, most) {
-		for _, i := range page {
-			text := fmt.Sprintf("over its deadline of %s at step %s, %s", say(i.Expiry), i.Step, i.Status)
-			if i.Paused {
-				text += ", paused"
-			}
-			w.remember(i, "deadline", text, "")
-			i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
-			w.swept(i, i, "deadline", text)
-			failed = append(failed, i.ID)
+	return late
+}
+
+// Expire fails a page of instances that are over their deadline, whatever they wait for. say
+// renders a moment. They end at once: a parent among them does not wake for a child that is one,
+// too.
+func (w *World) Expire(page []*Instance, say func(Moment) string) {
+	for _, i := range page {
+		text := fmt.Sprintf("over its deadline of %s at step %s, %s", say(i.Expiry), i.Step, i.Status)
+		if i.Paused {
+			text += ", paused"
 		}
-		w.join(page...)
+		w.remember(i, "deadline", text, "")
+		i.Status, i.Failure, i.FinishedAt, i.LastError, i.Deadline, i.Stray = Failed, "deadline", w.Now, text, Never, false
+		w.swept(i, i, "deadline", text)
 	}
-	slices.Sort(failed)
-	return failed
+	w.join(page...)
+	w.settle(page...)
 }
 
 // Retention defines how long ended instances are kept, and how many tombstones of a live one.
@@ -121,6 +131,7 @@ func (w *World) Prune(keep Retention) (instances, tombstones int) {
 		}
 		instances++
 		w.deleteSignals(func(s *Signal) bool { return s.Target == gone.ID })
+		w.uproot(gone.ID)
 		w.instances = slices.DeleteFunc(w.instances, func(i *Instance) bool { return i == gone })
 	}
 	for _, i := range w.instances {

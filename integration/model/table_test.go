@@ -22,7 +22,8 @@ const instancesSQL = `SELECT id, uid, fsm, fsm_version, queue, priority, coalesc
   CASE WHEN place IS NULL THEN '' ELSE gate END, seat IS NOT NULL, CASE WHEN run_place IS NULL THEN '' ELSE run_gate END,
   pick_lane = 4 AND aside_step = step,
   coalesce(join_round, 0), coalesce(join_size, 0), coalesce(join_done, 0),
-  coalesce(join_failed, 0), coalesce(wake_done, 0), coalesce(wake_failed, 0), coalesce(wake_ended, 0)
+  coalesce(join_failed, 0), coalesce(wake_done, 0), coalesce(wake_failed, 0), coalesce(wake_ended, 0),
+  coalesce(node, ''), losers, coalesce(stream_most, 0), stream_nth IS NOT NULL, coalesce(stream_visit, 0)
 FROM gendurable.gen_durable ORDER BY id`
 
 const signalsSQL = `SELECT target_id, name, payload::text, coalesce(dedup_key, ''), consumed_at FROM gendurable.signals ORDER BY id`
@@ -38,8 +39,28 @@ func (p *pair) compareTables() {
 	}
 	require.Len(p, got, len(want), "rows")
 	p.compareSignals()
+	p.compareKept()
 	p.compareLost()
 	p.compareHistory()
+	p.compareEdges()
+}
+
+func (p *pair) compareEdges() {
+	ctx, cancel := p.context()
+	defer cancel()
+	rows, err := p.pool.Query(ctx, `SELECT from_id, to_id, needs FROM gendurable.edges ORDER BY from_id, to_id`)
+	require.NoError(p, err)
+	var got []model.Edge
+	var from, to int64
+	var needs model.Need
+	_, err = pgx.ForEachRow(rows, []any{&from, &to, &needs}, func() error {
+		got = append(got, model.Edge{From: p.models[from], To: p.models[to], Needs: needs})
+		return nil
+	})
+	require.NoError(p, err)
+	if want := p.model.Edges(); !slices.Equal(want, got) {
+		require.Equal(p, want, got, "edges")
+	}
 }
 
 func (p *pair) compareLost() {
@@ -85,7 +106,8 @@ func (p *pair) readInstances(want []*model.Instance) []*model.Instance {
 			&guard, &status, &i.Step, &i.State, &i.Result, &eligible, &finished, &i.Failure, &i.LastError, &i.Attempt, &i.Crashes, &i.Visit,
 			&i.Worker, &i.Token, &lease, &i.Awaits, &deadline, &i.TimedOut, &parent, &i.ParentRound, &i.Depth, &i.Joined, &i.Round,
 			&i.Pending, &dropped, &i.Paused, &expiry, &errors, &i.Label, &i.Place, &i.Seat, &i.RunPlace, &i.Stray,
-			&i.Join.Round, &i.Join.Size, &i.Join.Done, &i.Join.Failed, &i.Join.Quorum, &i.Join.Failures, &i.Join.Ends))
+			&i.Join.Round, &i.Join.Size, &i.Join.Done, &i.Join.Failed, &i.Join.Quorum, &i.Join.Failures, &i.Join.Ends,
+			&i.Node, &i.Losers, &i.Most, &i.Numbered, &i.Shown))
 		i.UID = modelUID(uid)
 		require.Contains(p, byUID, i.UID, "row %d should not be", id)
 		i.ID = byUID[i.UID]

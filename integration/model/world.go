@@ -135,17 +135,23 @@ type Instance struct {
 	Parent      ID
 	ParentRound int64 // the round of the parent that this child belongs to
 	Depth       int
-	Joined      bool // it has been counted at its parent's barrier
+	Joined      bool   // it has been counted at its parent's barrier
+	Node        string // its name in its parent's graph; "": it is no node
 
 	Label    string
 	Place    string // the key of the gate at which its claim has a place; "": none
 	Seat     bool   // its claim has a place of its queue
 	RunPlace string // the key of the gate at which its run has a place, until it ends
 
-	Round   int64 // the visit at which the newest children join
-	Pending int   // the barrier: children of the round that have not ended
-	Join    Join  // of the newest round that has a policy
+	Round   int64   // the visit at which the newest children join; below 0: of a stream, minus that
+	Pending int     // the barrier: children of the round that have not ended; of a node that waits: edges to come
+	Join    Join    // of the newest round that has a policy; Failed of a node at its first visit: edges that were not met
+	Losers  []int64 // rounds whose rest is to be cancelled when it does not wait for them, oldest first; below 0: though it waits
 	Dropped []Dropped
+
+	Most     int   // how many ends of a stream a visit is shown at most; 0: the newest join is no stream
+	Numbered bool  // it has ended as a child of a stream
+	Shown    int64 // the visit of its parent that was shown its end; 0: none was
 }
 
 // Dropped is a child that was not inserted, since its key was occupied.
@@ -201,6 +207,13 @@ type World struct {
 	debts     map[string]debt // by key of a gate
 	recorded  string          // the machine whose transitions the history keeps; "": none
 	history   []Happened
+	kept      []Kept // ascending ids
+	lastKept  int
+	born      map[ID]Moment // when each was inserted
+	spawned   []string      // keys of the children that the commit in progress has inserted
+	edges     []Edge        // by the ids of their ends
+	ends      map[ID]int    // of streams: in which commit each first ended
+	commits   int           // that have ended children of streams
 }
 
 // Advance lets time pass.

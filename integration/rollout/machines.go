@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strconv"
 	"time"
@@ -24,7 +25,7 @@ const (
 // Order is the state of all machines.
 type Order struct {
 	Long bool // a step of it takes longer than a drain
-	Left int  // steps to go
+	Left int  // steps to go; of a choice, children that it has seen done; of a flow, children that it was shown
 }
 
 // Both sides of the test know these machines.
@@ -35,6 +36,9 @@ var (
 	Order2  = fsm.Declare[Order, string]("order", fsm.Version(2))
 	Item1   = fsm.Declare[Order, string]("item", fsm.Version(1))
 	Item2   = fsm.Declare[Order, string]("item", fsm.Version(2))
+	Choice  = fsm.Declare[Order, string]("choice")
+	Flow    = fsm.Declare[Order, string]("flow")
+	Rush    = fsm.Declare[Order, string]("rush")
 	Retired = fsm.Declare[Order, string]("retired")
 	Fresh   = fsm.Declare[Order, string]("fresh")
 )
@@ -50,7 +54,7 @@ const TracesDDL = `CREATE TABLE traces (instance bigint, machine text, version i
 
 // Machines returns the machines of a build.
 func Machines(build string, t Traces) []fsm.Definition {
-	first := []fsm.Definition{t.order(Order1, Item1), t.item(Item1)}
+	first := []fsm.Definition{t.order(Order1, Item1), t.item(Item1), t.choice(), t.flow(), t.rush()}
 	second := []fsm.Definition{t.order(Order2, Item2), t.item(Item2), t.item(Fresh)}
 	switch build {
 	case Old:
@@ -83,6 +87,76 @@ func (t Traces) order(m, item fsm.Machine[Order, string]) fsm.Definition {
 			for _, c := range item.Children(v) {
 				if _, err := c.Result(); err != nil {
 					return nil, err
+				}
+			}
+			return v.Done(strconv.Itoa(v.Version)), nil
+		})),
+	).OnError(t.failed)
+}
+
+// choice goes on with the first of three children, and then with each further one, as it ends.
+func (t Traces) choice() fsm.Definition {
+	return Choice.Define(
+		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.ScheduleChildren("gather", Order{}, Item1.New(v.State), Item1.New(Order{}), Item1.New(Order{})).Quorum(1), nil
+		})),
+		fsm.Step("gather", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			r := v.Round()
+			if r.Done <= v.State.Left {
+				return nil, fmt.Errorf("woken by nothing new: %+v, after %d were done", r, v.State.Left)
+			}
+			if r.Left == 0 {
+				return v.Done(strconv.Itoa(v.Version)), nil
+			}
+			return v.Rejoin("gather", Order{Left: r.Done}).Race(), nil
+		})),
+	).OnError(t.failed)
+}
+
+// flow takes the ends of three children as a stream, two at a time. It counts those that it was
+// shown.
+func (t Traces) flow() fsm.Definition {
+	return Flow.Define(
+		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.ScheduleChildren("take", Order{}, Item1.New(v.State), Item1.New(Order{}), Item1.New(Order{})).Stream(2), nil
+		})),
+		fsm.Step("take", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			children, r := Item1.Children(v), v.Round()
+			shown := v.State.Left + len(children)
+			if len(children) == 0 || len(children) > 2 || shown+r.Left != 3 {
+				return nil, fmt.Errorf("shown %d children, %+v, after %d", len(children), r, v.State.Left)
+			}
+			for _, c := range children {
+				if _, err := c.Result(); err != nil {
+					return nil, err
+				}
+			}
+			if r.Left == 0 {
+				return v.Done(strconv.Itoa(v.Version)), nil
+			}
+			return v.Rejoin("take", Order{Left: shown}).Stream(2), nil
+		})),
+	).OnError(t.failed)
+}
+
+// rush goes on with the first of its children to end, also with a failure, a signal or a time. What
+// is left is cancelled then, and it waits for that.
+func (t Traces) rush() fsm.Definition {
+	return Rush.Define(
+		fsm.Step("start", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			return v.ScheduleChildren("first", v.State, Item1.New(v.State), Item1.New(v.State), Item1.New(Order{})).
+				Quorum(2).FailFast().Or(Paid).Timeout(time.Minute).CancelRest(), nil
+		})),
+		fsm.Step("first", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			if r := v.Round(); r.Done < 2 && len(v.Awaited()) == 0 && !v.TimedOut() {
+				return nil, fmt.Errorf("woken too early: %+v", r)
+			}
+			return v.Rejoin("rest", v.State), nil
+		})),
+		fsm.Step("rest", t.traced(func(_ context.Context, v *visit) (fsm.Outcome, error) {
+			for _, c := range Item1.Children(v) {
+				if !c.Status.Terminal() || c.Status == fsm.StatusFailed && c.Failure != fsm.FailureCancelled {
+					return nil, fmt.Errorf("child %d is %s, %s", c.ID, c.Status, c.Failure)
 				}
 			}
 			return v.Done(strconv.Itoa(v.Version)), nil

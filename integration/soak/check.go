@@ -23,7 +23,7 @@ func load(ctx context.Context, db *pgxpool.Pool, path string) error {
 	flush := func() error {
 		_, err := db.CopyFrom(ctx, pgx.Identifier{"soak", "event"}, []string{"seq", "at", "process", "kind", "id", "visit", "token", "machine",
 			"version", "step", "attempt", "crashes", "n", "label", "key", "idempotency", "outcome", "to_step", "to_n", "signals", "tags", "target",
-			"tag", "dedup", "duplicate", "children", "count", "detail"}, pgx.CopyFromRows(rows))
+			"tag", "dedup", "duplicate", "children", "count", "detail", "policy"}, pgx.CopyFromRows(rows))
 		rows = rows[:0]
 		return err
 	}
@@ -31,7 +31,7 @@ func load(ctx context.Context, db *pgxpool.Pool, path string) error {
 		rows = append(rows, []any{seq, time.UnixMicro(e.At), e.Process, e.Kind, given(e.ID), e.Visit, given(e.Token), given(e.Machine),
 			given(e.Version), given(e.Step), e.Attempt, e.Crashes, e.N, given(e.Label), given(e.Key), given(e.Idempotency),
 			given(e.Outcome), given(e.To), e.ToN, e.Signals, e.Tags, given(e.Target), given(e.Tag), given(e.Dedup), e.Duplicate, e.Children,
-			given(e.Count), given(e.Detail)})
+			given(e.Count), given(e.Detail), e.Policy})
 		if len(rows) < 10_000 {
 			return nil
 		}

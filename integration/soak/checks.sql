@@ -5,6 +5,7 @@ CREATE INDEX ON soak.event (kind, process);
 CREATE INDEX ON soak.change (id, seq);
 CREATE INDEX ON soak.change (xid, id);
 CREATE INDEX ON soak.change (parent, parent_round);
+CREATE INDEX ON soak.change (parent, joined) WHERE parent IS NOT NULL;
 CREATE INDEX ON soak.change (label) WHERE op = 'I';
 CREATE INDEX ON soak.booking (id, visit);
 CREATE INDEX ON soak.hosted (name);
@@ -21,7 +22,7 @@ ANALYZE soak.holding, soak.payment, soak.rule, soak.event, soak.change, soak.sig
 CREATE MATERIALIZED VIEW soak.run AS
 SELECT s.seq AS began, s.at AS began_at, coalesce(e.seq, d.seq, 9223372036854775807) AS ended, e.seq IS NULL AS interrupted, d.at AS died_at,
   s.process, s.id, s.visit, s.token, s.machine, s.step, s.n, s.label, s.key, s.attempt, s.signals, s.idempotency, s.fence, e.outcome, e.to_step, e.to_n,
-  e.detail, row_number() OVER (PARTITION BY s.id, s.token, s.visit ORDER BY s.seq) > 1 AS again
+  e.detail, e.policy, row_number() OVER (PARTITION BY s.id, s.token, s.visit ORDER BY s.seq) > 1 AS again
 FROM soak.event s
 LEFT JOIN LATERAL (SELECT x.* FROM soak.event x WHERE x.kind = 'ended' AND x.process = s.process AND x.id = s.id AND x.token = s.token
   AND x.visit = s.visit AND x.seq > s.seq ORDER BY x.seq LIMIT 1) e ON true
@@ -30,16 +31,28 @@ WHERE s.kind = 'started';
 CREATE INDEX ON soak.run (id, token, visit);
 CREATE INDEX ON soak.run (key, began);
 
+-- Restarts: everything that their transactions have changed, which record themselves. asked is false for what waits for others that run again.
+CREATE MATERIALIZED VIEW soak.restart AS
+SELECT c.xid, c.id, min(c.seq) AS seq, bool_or(h.id IS NOT NULL) AS asked
+FROM (SELECT DISTINCT xmin::text::bigint AS xmin FROM gendurable.history WHERE kind = 'admin.restart') x
+JOIN soak.change c ON c.xid % 4294967296 = x.xmin
+LEFT JOIN LATERAL (SELECT h.instance AS id FROM gendurable.history h
+  WHERE h.kind = 'admin.restart' AND h.instance = c.id AND h.xmin::text::bigint = x.xmin LIMIT 1) h ON true
+GROUP BY c.xid, c.id;
+CREATE INDEX ON soak.restart (xid, id);
+
 -- What ended a claim, or a visit of a kept one: old_token and old_visit say which.
 CREATE MATERIALIZED VIEW soak.outcome AS
 SELECT * FROM (
   SELECT c.*, CASE
     WHEN status = 'executing' AND visit = old_visit THEN NULL -- a heartbeat
+    WHEN EXISTS (SELECT FROM soak.restart r WHERE r.xid = c.xid) THEN 'restart' -- of a node that was about to be skipped
     WHEN status = 'done' THEN 'done'
-    WHEN failure = 'cancelled' THEN 'cancel' -- by an operator
+    WHEN failure = 'cancelled' THEN 'cancel' -- by an operator, or since no join waits for it
     WHEN crashes > old_crashes THEN 'reap'
     WHEN status = 'failed' THEN 'stop'
     WHEN status = 'awaiting_signal' THEN 'await'
+    WHEN status = 'awaiting_children' AND round = old_round THEN 'rejoin'
     WHEN status = 'awaiting_children' OR round <> old_round THEN 'children'
     WHEN visit > old_visit THEN 'next'
     WHEN attempt > old_attempt THEN 'retry'
@@ -52,18 +65,20 @@ CREATE INDEX ON soak.outcome (xid, id);
 -- From when to when a claim was held, in the order in which the database saw it: reaped says when its lease had run out, if it did.
 CREATE MATERIALIZED VIEW soak.claim AS
 SELECT c.id, c.token, c.seq AS began, (SELECT min(o.seq) FROM soak.outcome o WHERE o.id = c.id AND o.old_token = c.token AND o.kind = 'reap') AS reaped
-FROM soak.change c WHERE c.op = 'U' AND c.status = 'executing' AND c.old_status = 'runnable';
+FROM soak.change c WHERE c.status = 'executing' AND (c.op = 'U' AND c.old_status <> 'executing' OR c.op = 'I');
 CREATE INDEX ON soak.claim (id, token);
 
--- What operators have done, as the tables show it. Nothing else makes these changes.
+-- What operators have done, as the tables show it, and joins that cancel who is left (lose). Nothing else makes these changes.
 CREATE MATERIALIZED VIEW soak.operation AS
 SELECT * FROM (
   SELECT c.*, CASE
-    WHEN failure = 'cancelled' AND old_status NOT IN ('done', 'failed') THEN 'cancel'
+    WHEN EXISTS (SELECT FROM soak.restart r WHERE r.xid = c.xid) THEN 'restart'
+    WHEN failure = 'cancelled' AND old_status NOT IN ('done', 'failed') THEN CASE WHEN lost THEN 'lose' ELSE 'cancel' END
     WHEN old_status = 'failed' AND status = 'runnable' THEN 'retry'
     WHEN paused AND NOT old_paused THEN 'pause'
     WHEN old_paused AND NOT paused THEN 'resume'
-    WHEN status = 'runnable' AND old_status = 'runnable' AND eligible <> old_eligible THEN 'reschedule' END AS verb
+    WHEN status = 'runnable' AND old_status = 'runnable' AND eligible <> old_eligible
+      AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = c.id AND o.xid = c.xid) THEN 'reschedule' END AS verb -- else a Rejoin, and its signal
   FROM soak.change c WHERE op = 'U') o
 WHERE verb IS NOT NULL;
 CREATE INDEX ON soak.operation (id, verb);
@@ -73,7 +88,7 @@ ANALYZE soak.run, soak.outcome, soak.claim, soak.operation;
 CREATE MATERIALIZED VIEW soak.consumption AS
 SELECT DISTINCT o.xid, o.seq, r.id AS target, r.visit, s.id AS signal
 FROM soak.run r CROSS JOIN LATERAL unnest(r.signals) AS s(id)
-JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.old_visit = r.visit AND o.kind IN ('next', 'children', 'done');
+JOIN soak.outcome o ON o.id = r.id AND o.old_token = r.token AND o.old_visit = r.visit AND o.kind IN ('next', 'children', 'rejoin', 'done');
 CREATE INDEX ON soak.consumption (signal);
 
 -- Which process is which worker.
@@ -81,6 +96,42 @@ CREATE MATERIALIZED VIEW soak.identity AS
 SELECT DISTINCT r.process, c.worker FROM soak.run r
 JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.visit = r.visit AND c.status = 'executing';
 ANALYZE soak.consumption, soak.identity;
+
+-- The children of each round, as they stand after each transaction that changed that: how many have not been counted as ended, how many were
+-- counted as done and as failed, and how many a visit was shown. Each such transaction has the parent's lock, and so do those that change how
+-- the parent waits.
+CREATE MATERIALIZED VIEW soak.census AS
+SELECT parent, round, xid, seq, sum(live) OVER w AS live, sum(done) OVER w AS done, sum(failed) OVER w AS failed, sum(shown) OVER w AS shown
+FROM (SELECT parent, round, xid, max(seq) AS seq, sum(live) AS live, sum(done) AS done, sum(failed) AS failed, sum(shown) AS shown
+  FROM (
+    SELECT parent, parent_round AS round, xid, seq, 1 AS live, 0 AS done, 0 AS failed, 0 AS shown FROM soak.change WHERE op = 'I' AND parent IS NOT NULL
+    UNION ALL
+    SELECT parent, parent_round, xid, seq, CASE WHEN joined IS NULL THEN 1 ELSE -1 END, CASE WHEN status = 'done' THEN 1 ELSE 0 END,
+      CASE WHEN joined IS NULL THEN -1 WHEN status = 'failed' THEN 1 ELSE 0 END, 0
+    FROM soak.change WHERE op = 'U' AND parent IS NOT NULL AND (joined IS NULL) <> (old_joined IS NULL)
+    UNION ALL
+    SELECT parent, parent_round, xid, seq, 0, 0, 0, 1 FROM soak.change WHERE op = 'U' AND shown IS NOT NULL AND old_shown IS NULL
+    UNION ALL
+    SELECT id, round, xid, seq, 0, 0, 0, 0 FROM soak.change WHERE round <> 0 AND 'awaiting_children' IN (status, old_status)) d
+  GROUP BY parent, round, xid) d
+WINDOW w AS (PARTITION BY parent, round ORDER BY seq);
+CREATE INDEX ON soak.census (parent, round, seq);
+
+-- From when to when a parent waited for its children, and under which policy (NULL: until all have ended). A node that waits for others is
+-- none of these, and neither are two changes of a row in the transaction that parks it.
+CREATE MATERIALIZED VIEW soak.park AS
+SELECT b.id, b.visit, b.seq AS began, b.xid AS began_xid, f.round, w.seq AS ended, w.xid AS ended_xid, w.at AS ended_at, w.status,
+  w.timed_out AND NOT w.old_timed_out AS timed_out, r.policy,
+  coalesce((r.policy->>'cancel')::boolean, b.old_status = 'failed' AND EXISTS (SELECT FROM soak.change k
+    WHERE k.op = 'I' AND k.parent = b.id AND k.parent_round = f.round AND k.node IS NOT NULL)) AS cancels
+FROM soak.change b
+CROSS JOIN LATERAL (SELECT c.round FROM soak.change c WHERE c.id = b.id AND c.xid = b.xid ORDER BY c.seq DESC LIMIT 1) f
+LEFT JOIN LATERAL (SELECT c.* FROM soak.change c WHERE c.id = b.id AND c.seq > b.seq AND c.status <> 'awaiting_children' ORDER BY c.seq LIMIT 1) w ON true
+LEFT JOIN LATERAL (SELECT r.policy FROM soak.run r WHERE r.id = b.id AND r.token = b.old_token AND r.visit = b.old_visit AND r.policy IS NOT NULL
+  AND b.old_status = 'executing' LIMIT 1) r ON true
+WHERE b.op = 'U' AND b.old_status <> 'awaiting_children' AND b.status = 'awaiting_children' AND NOT (b.node IS NOT NULL AND b.visit = 0);
+CREATE INDEX ON soak.park (id, visit);
+ANALYZE soak.restart, soak.census, soak.park;
 
 -- Occurrences of schedules that were begun: the instances that were inserted for them, by their correlation keys.
 CREATE MATERIALIZED VIEW soak.occurrence AS
@@ -135,15 +186,17 @@ FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed');
 CREATE VIEW soak.check_fate AS
 SELECT format('%s %s: %s, should be %s (%s)', fsm, id, coalesce(failure, 'done'), state->>'Fate', last_error) AS violation
 FROM gendurable.gen_durable g WHERE status IN ('done', 'failed') AND coalesce(failure, 'done') <> state->>'Fate'
-  AND NOT (status = 'done' AND state->>'Fate' = 'deadline' AND EXISTS (SELECT FROM soak.operation r WHERE r.verb = 'retry' AND r.id = g.id))
-  AND failure IS DISTINCT FROM 'cancelled'; -- whether an operator wanted that, check_ordered knows
+  AND NOT (status = 'done' AND state->>'Fate' = 'deadline' AND EXISTS (SELECT FROM soak.operation r WHERE r.verb IN ('retry', 'restart') AND r.id = g.id))
+  AND NOT (status = 'done' AND state->>'Fate' = 'error' AND finished_at >= (state->>'Until')::timestamptz) -- its fault has passed
+  AND failure IS DISTINCT FROM 'cancelled' -- whether an operator wanted that, check_ordered knows
+  AND failure IS DISTINCT FROM 'skipped'; -- whether an edge says so, check_edges knows
 
 CREATE VIEW soak.check_result AS
 SELECT format('Wait said %s %s of %s, which is %s', e.outcome, e.detail, e.id, g.status) AS violation
 FROM soak.event e LEFT JOIN gendurable.gen_durable g ON g.id = e.id
 WHERE e.kind = 'result' AND (e.outcome, coalesce(e.detail, '')) IS DISTINCT FROM (g.status::text, coalesce(g.failure, ''))
   AND NOT EXISTS (SELECT FROM soak.operation r JOIN soak.change c ON c.id = r.id AND c.seq < r.seq -- it was so, and was retried since
-    WHERE r.verb = 'retry' AND r.id = e.id AND (c.status, coalesce(c.failure, '')) = (e.outcome, coalesce(e.detail, '')));
+    WHERE r.verb IN ('retry', 'restart') AND r.id = e.id AND (c.status, coalesce(c.failure, '')) = (e.outcome, coalesce(e.detail, '')));
 
 -- Who is retried is not parked again: its step may find no signal, and children that go on. A child that is retried goes on, too. Who is
 -- cancelled takes no signal.
@@ -151,7 +204,7 @@ CREATE VIEW soak.check_wrong AS
 SELECT format('%s %s at %s: %s', machine, coalesce(id::text, label), step, detail) AS violation FROM soak.event e
 WHERE kind = 'wrong'
   AND NOT (detail ~ '^(woken for nothing|neither a signal|child |[0-9]+ children)' AND EXISTS (SELECT FROM soak.operation r
-    WHERE r.verb = 'retry' AND (r.id = e.id AND r.visit = e.visit OR r.id = e.target)))
+    WHERE r.verb IN ('retry', 'restart') AND (r.id = e.id AND r.visit = e.visit OR r.id = e.target)))
   AND NOT (detail LIKE 'no target%' AND EXISTS (SELECT FROM soak.operation c WHERE c.verb = 'cancel' AND c.label = e.label));
 
 -- One outcome per claim; what is visible is what the claim's holder decided; what is acknowledged is there.
@@ -163,17 +216,17 @@ UNION ALL
 SELECT format('claim %s of instance %s ended %s times', old_token, id, count(*))
 FROM soak.outcome WHERE status <> 'executing' GROUP BY id, old_token HAVING count(*) > 1;
 
--- The three that nobody decides: job machines' errors go to the retry policy, and who is out of attempts by crashes alone, or over its
--- deadline, fails unheard.
+-- The four that nobody decides: job machines' errors go to the retry policy, and who is out of attempts by crashes alone, or over its
+-- deadline, or a node that is skipped, fails unheard.
 CREATE VIEW soak.check_decided AS
 SELECT format('%s %s, token %s, visit %s: %s to %s (%s) was decided by nobody', o.fsm, o.id, o.old_token, o.old_visit, o.kind, o.step, o.n) AS violation
 FROM soak.outcome o
-WHERE o.kind NOT IN ('reap', 'release', 'cancel')
+WHERE o.kind NOT IN ('reap', 'release', 'cancel', 'restart')
   AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind IN ('ended', 'handled', 'decided') AND e.id = o.id AND e.token = o.old_token AND e.visit = o.old_visit
     AND (e.outcome = o.kind AND (o.kind = 'stop' OR (e.to_step, e.to_n) = (o.step, o.n))
       OR e.outcome = 'error' AND o.fsm IN ('job', 'doomed') AND o.kind IN ('retry', 'stop')))
   AND NOT (o.fsm = 'doomed' AND o.failure = 'exhausted' AND o.attempt >= 3)
-  AND NOT (o.kind = 'stop' AND o.failure = 'deadline');
+  AND NOT (o.kind = 'stop' AND o.failure IN ('deadline', 'skipped'));
 
 CREATE VIEW soak.check_acknowledged AS
 SELECT format('instance %s, token %s, visit %s: %s was said to be durable', e.id, e.token, e.visit, e.outcome) AS violation
@@ -187,7 +240,7 @@ CREATE VIEW soak.check_recorded AS
 SELECT format('%s %s, token %s, visit %s: %s is in the history %s times', o.fsm, o.id, o.old_token, o.old_visit, o.kind, h.times) AS violation
 FROM soak.outcome o CROSS JOIN LATERAL (SELECT count(*) AS times FROM gendurable.history h
   WHERE h.instance = o.id AND h.visit = o.old_visit AND h.xmin::text::bigint = o.xid % 4294967296 AND strpos(h.kind, '.') = 0) h
-WHERE o.kind NOT IN ('release', 'cancel') AND (h.times > 1 OR h.times = 0 AND o.kind <> 'reap')
+WHERE o.kind NOT IN ('release', 'cancel', 'restart') AND (h.times > 1 OR h.times = 0 AND o.kind <> 'reap')
 UNION ALL
 SELECT format('%s of %s at visit %s was recorded, and never happened', h.kind, h.instance, h.visit)
 FROM gendurable.history h WHERE strpos(h.kind, '.') = 0 AND h.kind <> 'deadline'
@@ -203,13 +256,14 @@ CROSS JOIN LATERAL (VALUES
   (op = 'I' AND before IS NOT NULL OR op <> 'I' AND before IS NULL, 'its history does not begin with its insertion'),
   (op = 'U' AND (old_status, old_step, old_visit, old_token, coalesce(old_worker, ''), old_n)
     IS DISTINCT FROM (was_status, was_step, was_visit, was_token, coalesce(was_worker, ''), was_n), 'it does not begin where the last one ended'),
-  (op = 'U' AND token <> old_token AND NOT (token > old_token AND old_status = 'runnable' AND status = 'executing'), 'a new token without a claim'),
+  (op = 'U' AND token <> old_token AND NOT (token > old_token AND old_status <> 'executing' AND status = 'executing'), 'a new token without a claim'),
   (op = 'U' AND status = 'executing' AND old_status <> 'executing' AND token = old_token, 'a claim without a new token'),
   (op = 'U' AND worker IS DISTINCT FROM old_worker AND worker IS NOT NULL AND old_worker IS NOT NULL, 'it changed hands without a release'),
   (op = 'U' AND visit NOT IN (old_visit, old_visit + 1), 'the visit jumps'),
   (op = 'U' AND (step, n) IS DISTINCT FROM (old_step, old_n) AND old_status <> 'executing', 'step or state moved without a claim'),
   (op = 'U' AND visit > old_visit AND old_status <> 'executing', 'the visit moved without a claim'),
-  (op = 'U' AND old_status IN ('done', 'failed') AND NOT (old_status = 'failed' AND status = 'runnable'), 'it changed after its end'), -- by a retry
+  (op = 'U' AND old_status IN ('done', 'failed') AND (status, failure, joined, pending) IS DISTINCT FROM (old_status, old_failure, old_joined, old_pending) AND NOT (old_status = 'failed' AND (status = 'runnable' OR status = 'awaiting_children'
+    AND EXISTS (SELECT FROM soak.restart r WHERE r.xid = c.xid))), 'it changed after its end'), -- by a retry or a restart
   (op = 'U' AND n NOT IN (old_n, old_n + 1), 'the state jumps'),
   (op = 'D', 'it was deleted')) AS t(broken, what)
 WHERE broken;
@@ -348,7 +402,7 @@ HAVING g.visit > count(s.id) + 3 + (SELECT count(*) FROM soak.operation o WHERE 
 
 CREATE VIEW soak.check_timeout_early AS
 SELECT format('instance %s timed out at %s, its time was %s', id, at, old_deadline) AS violation
-FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_signal' AND timed_out AND NOT old_timed_out
+FROM soak.change WHERE op = 'U' AND old_status IN ('awaiting_signal', 'awaiting_children') AND timed_out AND NOT old_timed_out
   AND (old_deadline IS NULL OR at < old_deadline);
 
 -- Who is to end by its deadline ends so (fate), and not before; the newest error of whatever failed says why.
@@ -361,50 +415,211 @@ FROM gendurable.gen_durable WHERE status = 'failed' AND NOT coalesce(CASE failur
   WHEN 'crashes' THEN errors->-1->>'kind' = 'crash' WHEN 'cancelled' THEN errors->-1->>'kind' = 'cancel'
   ELSE errors->-1->>'kind' = 'stop' END AND left(last_error, 1024) = errors->-1->>'error' AND jsonb_array_length(errors) <= 20, false);
 
--- Parents wake once a round, after all of its children, and see these; no child is an orphan.
+-- Parents wake once for each time that they wait, in the commit that first makes the condition of their policy true, and see the children; no
+-- child is an orphan.
+
+-- Whether a parent has to go on after each transaction while it waited. A child that was retried counts as it first ended, and a step that
+-- rejoins saw it otherwise: what such a Rejoin goes by is left out.
+CREATE MATERIALIZED VIEW soak.waiting AS
+SELECT p.id, p.visit, p.round, p.began, p.ended, p.ended_xid, p.status, p.timed_out, p.policy, e.xid, e.seq, e.live, a.shifted,
+  e.live = 0 OR coalesce(e.done - a.done >= (p.policy->>'done')::int OR e.done - a.done + e.live < (p.policy->>'done')::int
+    OR e.failed - a.failed >= (p.policy->>'failed')::int OR e.done + e.failed - a.done - a.failed >= (p.policy->>'ended')::int
+    OR p.policy->>'stream' IS NOT NULL AND e.done + e.failed > e.shown, false) AS wakes
+FROM soak.park p
+CROSS JOIN LATERAL (SELECT coalesce((p.policy->>'sawDone')::int, 0) AS done, coalesce((p.policy->>'sawFailed')::int, 0) AS failed,
+  (p.policy->>'again')::boolean AND EXISTS (SELECT FROM soak.operation o WHERE o.verb IN ('retry', 'restart') AND o.parent = p.id
+    AND o.parent_round = p.round AND o.joined IS NOT NULL) AS shifted) a
+JOIN soak.census e ON e.parent = p.id AND e.round = p.round AND e.seq >= p.began
+  AND (p.ended IS NULL OR e.seq < p.ended OR e.xid = p.ended_xid);
+ANALYZE soak.waiting;
 
 CREATE VIEW soak.check_parent_wakes AS
-SELECT format('parent %s woke %s times in round %s', id, count(*), round) AS violation
-FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status <> 'awaiting_children' AND failure IS DISTINCT FROM 'cancelled'
-GROUP BY id, round HAVING count(*) > 1
+SELECT format('parent %s woke %s times at visit %s', c.id, count(*), c.visit) AS violation
+FROM soak.change c WHERE op = 'U' AND old_status = 'awaiting_children' AND status <> 'awaiting_children'
+GROUP BY c.id, c.visit HAVING count(*) > 1 + (SELECT count(*) FROM soak.restart r JOIN soak.change x ON x.xid = r.xid AND x.id = r.id
+  WHERE r.id = c.id AND x.visit = c.visit AND x.status = 'awaiting_children' AND x.old_status <> 'awaiting_children')
 UNION ALL
-SELECT format('parent %s woke in round %s before its child %s had ended', w.id, w.round, k.id)
-FROM soak.change w JOIN soak.change k ON k.op = 'I' AND k.parent = w.id AND k.parent_round = w.round
-WHERE w.op = 'U' AND w.old_status = 'awaiting_children' AND w.status <> 'awaiting_children' AND w.failure IS DISTINCT FROM 'cancelled'
-  AND NOT EXISTS (SELECT FROM soak.change e WHERE e.id = k.id AND e.status IN ('done', 'failed') AND e.seq < w.seq);
+SELECT format('parent %s, visit %s slept on at %s, though its condition was true: %s live, %s', id, visit, seq, live, policy)
+FROM soak.waiting WHERE wakes AND NOT coalesce(shifted, false) AND xid IS DISTINCT FROM ended_xid
+UNION ALL
+SELECT format('parent %s, visit %s woke for nothing at %s: %s live, %s', w.id, w.visit, w.ended, w.live, w.policy)
+FROM soak.waiting w WHERE xid = ended_xid AND status IN ('runnable', 'executing') AND NOT wakes AND NOT coalesce(shifted, false) AND NOT timed_out
+  AND NOT ((policy->>'or')::boolean AND EXISTS (SELECT FROM soak.signal s WHERE s.op = 'I' AND s.target = w.id AND (s.seq < w.ended OR s.xid = w.xid)
+    AND NOT EXISTS (SELECT FROM soak.signal x WHERE x.op = 'C' AND x.id = s.id AND x.seq < w.ended AND x.xid <> w.xid)))
+UNION ALL
+SELECT format('parent %s, visit %s slept on at signal %s', p.id, p.visit, s.id)
+FROM soak.park p JOIN soak.signal s ON s.op = 'I' AND s.target = p.id AND s.seq > p.began AND (p.ended IS NULL OR s.seq < p.ended)
+WHERE (p.policy->>'or')::boolean AND s.xid IS DISTINCT FROM p.ended_xid;
 
+-- A step sees all children of its round; of a graph maybe not those that were added since it was claimed.
 CREATE VIEW soak.check_join AS
 SELECT format('parent %s, visit %s saw children %s, had %s', e.id, e.visit, e.children, k.ids) AS violation
-FROM soak.event e CROSS JOIN LATERAL (
-  SELECT array_agg(c.id ORDER BY c.id) AS ids FROM soak.change c WHERE c.op = 'I' AND c.parent = e.id AND c.parent_round = e.visit) k
-WHERE e.kind = 'joined' AND coalesce(e.children, '{}') IS DISTINCT FROM coalesce(k.ids, '{}');
+FROM soak.event e JOIN soak.change x ON x.id = e.id AND x.token = e.token AND x.visit = e.visit AND x.status = 'executing' AND x.seq = (
+  SELECT min(y.seq) FROM soak.change y WHERE y.id = e.id AND y.token = e.token AND y.visit = e.visit AND y.status = 'executing')
+CROSS JOIN LATERAL (SELECT coalesce(array_agg(c.id), '{}') AS ids, coalesce(array_agg(c.id) FILTER (WHERE c.seq < x.seq), '{}') AS old
+  FROM soak.change c WHERE c.op = 'I' AND c.parent = e.id AND c.parent_round = x.round) k
+WHERE e.kind = 'joined' AND e.policy->>'stream' IS NULL
+  AND NOT (coalesce(e.children, '{}') <@ k.ids AND k.old <@ coalesce(e.children, '{}') AND x.round <> 0);
 
+-- A stream shows each child to one visit, each visit the same ones however often it runs, in the order in which the ends were committed: ends in
+-- one transaction are in any order. It has shown all when nothing is left.
+CREATE VIEW soak.check_stream AS
+WITH portion AS (
+  SELECT e.id, e.visit, e.seq, x.round, coalesce(e.children, '{}') AS children, coalesce((e.policy->>'left')::int, 0) AS left_over
+  FROM soak.event e CROSS JOIN LATERAL (SELECT c.round FROM soak.change c
+    WHERE c.id = e.id AND c.token = e.token AND c.visit = e.visit AND c.status = 'executing' LIMIT 1) x
+  WHERE e.kind = 'joined' AND e.policy->>'stream' IS NOT NULL),
+shown AS (
+  SELECT p.id, p.round, p.visit, k.id AS child, k.n
+  FROM (SELECT DISTINCT ON (id, visit) * FROM portion ORDER BY id, visit, cardinality(children) DESC) p
+  CROSS JOIN LATERAL unnest(p.children) WITH ORDINALITY k(id, n))
+SELECT format('parent %s, visit %s was shown %s, then %s', a.id, a.visit, a.children, b.children) AS violation
+FROM portion a JOIN portion b ON b.id = a.id AND b.visit = a.visit AND b.seq > a.seq WHERE a.children <> '{}' AND b.children <> a.children
+UNION ALL
+SELECT format('child %s was shown to %s visits of %s', child, count(*), id) FROM shown GROUP BY id, child HAVING count(*) > 1
+UNION ALL
+SELECT format('parent %s was shown child %s, which ended at %s, after one that ended at %s', id, child, at, was)
+FROM (SELECT s.*, g.at, max(g.at) OVER (PARTITION BY s.id, s.round ORDER BY s.visit, s.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS was
+  FROM shown s CROSS JOIN LATERAL (SELECT e.seq AS at FROM soak.change c JOIN soak.census e ON e.parent = c.parent AND e.round = c.parent_round AND e.xid = c.xid
+    WHERE c.id = s.child AND c.joined IS NOT NULL AND c.old_joined IS NULL ORDER BY c.seq LIMIT 1) g) o
+WHERE at < was
+UNION ALL
+SELECT format('parent %s, visit %s: nothing is left, and child %s was never shown', p.id, p.visit, k.id)
+FROM portion p JOIN soak.change k ON k.op = 'I' AND k.parent = p.id AND k.parent_round = p.round
+WHERE p.left_over = 0 AND NOT EXISTS (SELECT FROM shown s WHERE s.id = p.id AND s.child = k.id);
+
+-- A child is inserted by the outcome that begins its round; a node also by one of another node of its graph, all that this names, unless the root
+-- has ended, or the node has found that it comes too late.
 CREATE VIEW soak.check_orphan AS
 SELECT format('child %s of %s was not inserted by the outcome of its parent''s round %s', k.id, k.parent, k.parent_round) AS violation
 FROM soak.change k
 WHERE k.op = 'I' AND k.parent IS NOT NULL AND NOT EXISTS (SELECT FROM soak.outcome o
-  WHERE o.id = k.parent AND o.xid = k.xid AND o.kind = 'children' AND o.round = k.parent_round)
+  WHERE o.xid = k.xid AND (o.id = k.parent AND o.kind = 'children' AND o.round = abs(k.parent_round)
+    OR o.fsm = 'delegate' AND o.parent = k.parent AND o.parent_round = k.parent_round AND k.node LIKE '%+%'))
+UNION ALL
+SELECT format('node %s adds %s nodes, and %s are there', o.id, n.adds, n.there)
+FROM soak.outcome o CROSS JOIN LATERAL (
+  SELECT CASE WHEN EXISTS (SELECT FROM soak.event h WHERE h.kind = 'handled' AND h.outcome = 'done' AND h.id = o.id AND h.token = o.old_token
+      AND h.visit = o.old_visit) OR EXISTS (SELECT FROM soak.change r WHERE r.id = o.parent AND r.seq < o.seq AND r.status IN ('done', 'failed')) THEN 0
+    ELSE (SELECT max((r.policy->>'adds')::int) FROM soak.run r WHERE r.id = o.id AND r.token = o.old_token AND r.visit = o.old_visit) END AS adds,
+    (SELECT count(*) FROM soak.change k WHERE k.op = 'I' AND k.xid = o.xid AND k.parent = o.parent AND k.node LIKE '%+%') AS there) n
+WHERE o.fsm = 'delegate' AND o.kind = 'done' AND n.adds <> n.there
+  AND NOT (n.adds = 0 AND EXISTS (SELECT FROM soak.restart r WHERE r.id = o.parent)) -- a root that had ended was restarted
+UNION ALL
+SELECT format('node %s came too late to add others, and the last one has not begun', o.id)
+FROM soak.outcome o JOIN soak.event h ON h.kind = 'handled' AND h.outcome = 'done' AND h.id = o.id AND h.token = o.old_token AND h.visit = o.old_visit
+WHERE o.fsm = 'delegate' AND o.kind = 'done' AND NOT EXISTS (SELECT FROM soak.change c
+  WHERE c.parent = o.parent AND c.parent_round = o.parent_round AND c.node = 'last' AND c.seq < o.seq AND c.old_status = 'awaiting_children')
+UNION ALL
+SELECT format('node %s of %s was inserted %s times', node, parent, count(*))
+FROM soak.change WHERE op = 'I' AND node IS NOT NULL GROUP BY parent, parent_round, node HAVING count(*) > 1
 UNION ALL
 SELECT format('child %s is %s and has not joined', id, status) FROM gendurable.gen_durable
 WHERE parent_id IS NOT NULL AND status IN ('done', 'failed') AND joined IS NULL
 UNION ALL
 SELECT format('parent %s is %s and counts %s children', id, status, children_pending) FROM gendurable.gen_durable
-WHERE children_pending <> 0 AND status <> 'awaiting_children'
+WHERE children_pending <> 0 AND status <> 'awaiting_children' AND fsm = 'family' AND NOT (node IS NOT NULL AND visit = 0)
   -- Who is cancelled while it waits for its children waits for them no more.
-  AND id NOT IN (SELECT o.id FROM soak.operation o WHERE o.verb = 'cancel' AND o.old_status = 'awaiting_children');
+  AND id NOT IN (SELECT o.id FROM soak.operation o WHERE o.verb IN ('cancel', 'lose') AND o.old_status = 'awaiting_children');
 
--- A child leaves the barrier once, however it ends: also by a cancel, and whatever becomes of it after a retry.
+-- A child leaves the barrier once, however it ends: also by a cancel, and whatever becomes of it after a retry; and once more for each restart
+-- that lets its parent wait for it again. A parent that waits counts those of its round that are left, and no others.
 CREATE VIEW soak.check_barrier AS
-SELECT format('child %s joined %s times', id, count(*)) AS violation
-FROM soak.change WHERE op = 'U' AND joined IS DISTINCT FROM old_joined GROUP BY id HAVING count(*) > 1
+SELECT format('child %s joined twice, at %s', id, seq) AS violation
+FROM soak.change c WHERE op = 'U' AND old_joined IS NOT NULL AND joined IS DISTINCT FROM old_joined
+  AND NOT (joined IS NULL AND EXISTS (SELECT FROM soak.restart r WHERE r.xid = c.xid))
 UNION ALL
-SELECT format('parent %s counted %s children in round %s, had %s', p.id, p.counted, p.round, k.n)
-FROM (SELECT id, round, sum(old_pending - pending) AS counted FROM soak.change c
-  WHERE op = 'U' AND old_status = 'awaiting_children'
-    AND NOT EXISTS (SELECT FROM soak.outcome o WHERE o.id = c.id AND o.xid = c.xid AND o.kind = 'children') -- which leaves out dropped ones itself
-  GROUP BY id, round HAVING bool_or(status = 'runnable')) p
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM soak.change c WHERE c.op = 'I' AND c.parent = p.id AND c.parent_round = p.round) k
-WHERE p.counted <> k.n;
+SELECT format('parent %s counts %s children at %s, %s are left', p.id, c.pending, c.seq, e.live)
+FROM soak.park p JOIN soak.change c ON c.id = p.id AND c.seq >= p.began AND (p.ended IS NULL OR c.seq <= p.ended)
+JOIN soak.census e ON e.parent = p.id AND e.round = p.round AND e.xid = c.xid
+WHERE c.pending <> e.live AND NOT EXISTS (SELECT FROM soak.change l WHERE l.id = c.id AND l.xid = c.xid AND l.seq > c.seq)
+  -- A Rejoin that has nothing to wait for takes those as left that its own transaction ends: nobody counts them, as while a parent runs.
+  AND NOT (p.began_xid = p.ended_xid AND c.pending = e.live + (SELECT count(*) FROM soak.change k WHERE k.parent = p.id AND k.parent_round = p.round
+    AND k.xid = c.xid AND k.joined IS NOT NULL AND k.old_joined IS NULL));
+
+-- Who is left of a join that cancels the rest is cancelled within some polls, unless an operator lets the parent wait again; and nobody else is.
+CREATE VIEW soak.check_losers AS
+SELECT format('%s %s of %s lives %s after the join that cancels it', k.fsm, k.id, p.id, coalesce(e.at::text, 'ever')) AS violation
+FROM soak.park p JOIN soak.change k ON k.op = 'I' AND k.parent = p.id AND k.parent_round = p.round AND k.seq < p.ended
+CROSS JOIN LATERAL (SELECT c.status FROM soak.change c WHERE c.id = k.id AND c.seq < p.ended ORDER BY c.seq DESC LIMIT 1) b
+LEFT JOIN LATERAL (SELECT c.at - p.ended_at AS at FROM soak.change c WHERE c.id = k.id AND c.seq > p.ended AND c.status IN ('done', 'failed')
+  ORDER BY c.seq LIMIT 1) e ON true
+WHERE p.cancels AND b.status NOT IN ('done', 'failed') AND coalesce(e.at, '100 years') > interval '15 s'
+  AND NOT EXISTS (SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail IN ('restart of Postgres', 'read-only')
+    AND f.at BETWEEN p.ended_at - interval '15 s' AND p.ended_at + interval '15 s')
+  AND NOT EXISTS (SELECT FROM soak.restart r WHERE r.id IN (p.id, k.id) AND r.seq > p.ended)
+UNION ALL
+SELECT format('%s %s of %s was cancelled by no join that had ended', o.fsm, o.id, o.parent)
+FROM soak.operation o WHERE o.verb = 'lose'
+  AND NOT EXISTS (SELECT FROM soak.park p WHERE p.id = o.parent AND p.round = o.parent_round AND p.cancels AND p.ended < o.seq)
+  AND NOT EXISTS (SELECT FROM soak.operation x WHERE x.verb = 'lose' AND x.id = o.parent AND x.seq < o.seq);
+
+-- A restart runs again exactly what has failed beneath an instance, and what was skipped for that. These are the children of what it restarts, as
+-- they were before: whole says that all of these are to run again that have failed by themselves, and not only one.
+CREATE MATERIALIZED VIEW soak.rerun AS
+WITH began AS (SELECT xid, min(seq) AS seq FROM soak.restart GROUP BY xid),
+parent AS (
+  SELECT r.xid, b.seq, x.id, x.round, r.asked AND (x.old_status = 'failed' OR x.old_status = 'awaiting_children') AS whole
+  FROM soak.restart r JOIN began b USING (xid)
+  CROSS JOIN LATERAL (SELECT c.* FROM soak.change c WHERE c.xid = r.xid AND c.id = r.id ORDER BY c.seq LIMIT 1) x
+  WHERE EXISTS (SELECT FROM soak.park p WHERE p.id = x.id AND p.visit = x.visit AND p.round = x.round AND p.began < b.seq))
+SELECT p.xid, p.id AS parent, p.whole, k.id, k.quorum, s.status, s.failure,
+  EXISTS (SELECT FROM soak.change c WHERE c.xid = p.xid AND c.id = k.id AND c.old_status = 'failed') AS runs
+FROM parent p JOIN soak.change k ON k.op = 'I' AND k.parent = p.id AND k.parent_round = p.round AND k.seq < p.seq
+CROSS JOIN LATERAL (SELECT c.status, c.failure FROM soak.change c WHERE c.id = k.id AND c.seq < p.seq ORDER BY c.seq DESC LIMIT 1) s;
+CREATE INDEX ON soak.rerun (xid, id);
+ANALYZE soak.rerun;
+
+-- What keeps a skipped one skipped: an edge that is not met, from a node that does not run again, or a quorum that can never be.
+CREATE VIEW soak.check_restarted AS
+WITH skipped AS (
+  SELECT r.*, e.hard, e.unmet, e.able FROM soak.rerun r CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE e.needs < 3 AND m.missed AND NOT o.runs) AS hard, count(*) FILTER (WHERE m.missed) AS unmet,
+      count(*) FILTER (WHERE e.needs = 3 AND (NOT m.missed OR o.runs)) AS able
+    FROM gendurable.edges e JOIN soak.rerun o ON o.xid = r.xid AND o.id = e.from_id
+    CROSS JOIN LATERAL (SELECT CASE o.status WHEN 'done' THEN e.needs = 2 WHEN 'failed' THEN e.needs IN (0, 3) ELSE false END AS missed) m
+    WHERE e.to_id = r.id) e
+  WHERE r.status = 'failed' AND r.failure = 'skipped')
+SELECT format('restart %s of %s left out %s, which had failed (%s)', xid, parent, id, failure) AS violation
+FROM soak.rerun WHERE whole AND status = 'failed' AND failure <> 'skipped' AND NOT runs
+UNION ALL
+SELECT format('restart %s ran %s again, which is skipped for others', xid, id) FROM skipped WHERE runs AND (hard > 0 OR able < quorum)
+UNION ALL
+SELECT format('restart %s left out %s, which was skipped for what runs again', xid, id)
+FROM skipped WHERE NOT runs AND hard = 0 AND coalesce(able >= quorum, true) AND (whole OR unmet > 0)
+UNION ALL
+SELECT format('restart %s of one child of %s ran %s again that had failed', xid, parent, count(*))
+FROM soak.rerun WHERE NOT whole AND runs AND failure <> 'skipped' GROUP BY xid, parent HAVING count(*) > 1
+UNION ALL
+SELECT format('instance %s was restarted as another, at %s', id, seq)
+FROM soak.operation WHERE verb = 'restart' AND ((visit, step, n, token, abs(round)) IS DISTINCT FROM (old_visit, old_step, old_n, old_token, abs(old_round))
+  OR old_status = 'failed' AND (attempt <> 0 OR crashes <> 0 OR paused OR failure IS NOT NULL) OR old_status = 'done');
+
+-- Graphs: a node runs only when all that it waits for has ended as it needs, as it stands then: an end may be void by a restart, which lets the
+-- node wait again unless it has begun. It is skipped only if something has not, or its root ended before it began.
+CREATE VIEW soak.check_edges AS
+SELECT format('node %s ran %s by token %s, and had to wait for %s', r.id, r.step, r.token, o.violated) AS violation
+FROM soak.run r JOIN soak.change x ON x.id = r.id AND x.token = r.token AND x.status = 'executing' AND x.old_status <> 'executing'
+JOIN soak.change i ON i.id = r.id AND i.op = 'I' AND i.node IS NOT NULL
+CROSS JOIN LATERAL (
+  SELECT CASE WHEN count(*) FILTER (WHERE e.needs < 3 AND NOT m.met) > 0 THEN format('nodes %s', array_agg(e.from_id) FILTER (WHERE e.needs < 3 AND NOT m.met))
+    WHEN count(*) FILTER (WHERE e.needs = 3 AND m.met) < i.quorum THEN 'its quorum' END AS violated
+  FROM gendurable.edges e
+  CROSS JOIN LATERAL (SELECT CASE WHEN x.visit = 0 AND x.attempt = 0 AND x.crashes = 0 THEN
+      (SELECT c.status = 'done' AND e.needs <> 2 OR c.status = 'failed' AND e.needs IN (1, 2)
+        FROM soak.change c WHERE c.id = e.from_id AND c.seq < x.seq ORDER BY c.seq DESC LIMIT 1)
+    ELSE EXISTS (SELECT FROM soak.change c WHERE c.id = e.from_id AND c.op = 'U' AND c.seq < x.seq
+      AND (c.status = 'done' AND e.needs <> 2 OR c.status = 'failed' AND e.needs IN (1, 2))) END AS met) m
+  WHERE e.to_id = r.id) o
+WHERE o.violated IS NOT NULL
+UNION ALL
+SELECT format('node %s was skipped (%s)', g.id, g.last_error)
+FROM gendurable.gen_durable g WHERE g.failure = 'skipped'
+  AND NOT EXISTS (SELECT FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
+    WHERE e.to_id = g.id AND CASE f.status WHEN 'done' THEN e.needs = 2 ELSE e.needs = 0 END)
+  AND NOT coalesce((SELECT count(*) FROM gendurable.edges e JOIN gendurable.gen_durable f ON f.id = e.from_id
+    WHERE e.to_id = g.id AND e.needs = 3 AND f.status = 'done') < g.wake_done, false)
+  AND NOT EXISTS (SELECT FROM soak.change c WHERE c.id = g.parent_id AND c.status IN ('done', 'failed'));
 
 -- Correlation keys: one owner at a time, and one at all where the scope is the whole life.
 
@@ -447,8 +662,10 @@ FROM soak.event h WHERE h.kind = 'handled' AND h.detail LIKE 'gendurable:%';
 CREATE VIEW soak.check_ordered AS
 SELECT format('%s of %s was ordered by nobody', o.verb, o.id) AS violation
 FROM soak.operation o
-WHERE NOT EXISTS (SELECT FROM soak.event e WHERE e.kind = 'ordered' AND e.id = o.id
+WHERE o.verb <> 'lose' AND NOT EXISTS (SELECT FROM soak.event e WHERE e.kind = 'ordered' AND e.id = o.id
     AND (e.detail = o.verb OR o.verb = 'reschedule' AND e.detail = 'run_now'))
+  AND NOT (o.verb = 'restart' AND EXISTS (SELECT FROM soak.restart r JOIN soak.event e ON e.kind = 'ordered' AND e.id = r.id AND e.detail = 'restart'
+    WHERE r.xid = o.xid))
   AND NOT (o.verb = 'resume' AND EXISTS (SELECT FROM soak.event e WHERE e.kind = 'ordered' AND e.id IS NULL AND e.detail = 'resume'))
   AND NOT (o.verb = 'cancel' AND EXISTS (
     WITH RECURSIVE above(id) AS (SELECT o.id UNION SELECT g.parent_id FROM above JOIN gendurable.gen_durable g ON g.id = above.id AND g.parent_id IS NOT NULL)
@@ -464,24 +681,24 @@ WHERE e.kind = 'operated' AND e.id IS NOT NULL AND e.detail <> 'run_now' -- its 
 CREATE VIEW soak.check_after_cancel AS
 SELECT format('%s %s was cancelled at visit %s, and ran visit %s by token %s %s later', r.machine, r.id, c.visit, r.visit, r.token, r.began_at - c.at) AS violation
 FROM soak.operation c JOIN soak.run r ON r.id = c.id AND r.token <= c.token
-WHERE c.verb = 'cancel' AND (r.visit > c.visit OR r.began_at > c.at + interval '4.5 s' AND NOT EXISTS (SELECT FROM soak.event f
+WHERE c.verb IN ('cancel', 'lose') AND (r.visit > c.visit OR r.began_at > c.at + interval '4.5 s' AND NOT EXISTS (SELECT FROM soak.event f
   WHERE f.kind = 'fault' AND f.detail = 'SIGSTOP' AND f.label = r.process AND f.at BETWEEN c.at - interval '15 s' AND r.began_at))
 UNION ALL
 SELECT format('instance %s was cancelled, and its claim %s ended as %s', c.id, o.old_token, o.kind)
 FROM soak.operation c JOIN soak.outcome o ON o.id = c.id AND o.old_token <= c.token AND o.seq > c.seq
-WHERE c.verb = 'cancel';
+WHERE c.verb IN ('cancel', 'lose');
 
 -- What is paused is not claimed.
 CREATE VIEW soak.check_paused AS
 SELECT format('instance %s was paused, and claimed by token %s', id, token) AS violation
-FROM soak.change WHERE op = 'U' AND old_status = 'runnable' AND status = 'executing' AND old_paused;
+FROM soak.change WHERE op = 'U' AND old_status <> 'executing' AND status = 'executing' AND old_paused;
 
 -- Of a paused queue no step begins once the process knows, and none knows too late where its server can be reached. One that runs again
 -- since its own transaction met a conflict has begun before; and of a queue that is open again the first may begin a moment before the
 -- process has written down that it is.
 CREATE VIEW soak.check_paused_queue AS
 SELECT format('%s knew that queue %s is paused, and began %s %s later', r.process, c.queue, r.id, r.began_at - k.at) AS violation
-FROM soak.run r JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status = 'runnable'
+FROM soak.run r JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status <> 'executing'
 CROSS JOIN LATERAL (SELECT k.at, k.detail FROM soak.event k
   WHERE k.kind = 'obeyed' AND k.process = r.process AND k.label = c.queue AND k.seq < r.began ORDER BY k.seq DESC LIMIT 1) k
 WHERE k.detail = 'paused' AND r.visit = c.visit AND NOT r.again AND r.began_at > k.at + interval '0.5 s'
@@ -494,7 +711,7 @@ SELECT format('queue %s was paused, and %s began %s %s later', p.label, r.proces
 FROM soak.event p JOIN soak.event u ON u.kind = 'resuming' AND u.label = p.label
   AND u.seq = (SELECT min(x.seq) FROM soak.event x WHERE x.kind = 'resuming' AND x.label = p.label AND x.seq > p.seq)
 JOIN soak.run r ON r.began BETWEEN p.seq AND u.seq AND r.began_at > p.at + interval '2.5 s' AND NOT r.again
-JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status = 'runnable' AND c.queue = p.label AND c.visit = r.visit
+JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status <> 'executing' AND c.queue = p.label AND c.visit = r.visit
 WHERE p.kind = 'paused' AND NOT EXISTS (
   SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail IN ('black hole', 'restart of Postgres', 'read-only', 'SIGSTOP', 'pool exhausted')
     AND (f.label IS NULL OR f.label = r.process) AND f.at < r.began_at AND f.at > p.at - interval '15 s');
@@ -508,7 +725,8 @@ FROM soak.operation WHERE verb = 'retry' AND ((visit, step, n, token, round, joi
 UNION ALL
 SELECT format('instance %s, visit %s saw signals %s, then %s', a.id, a.visit, a.signals, b.signals)
 FROM soak.run a JOIN soak.run b ON b.id = a.id AND b.visit = a.visit AND b.token > a.token
-WHERE NOT coalesce(a.signals, '{}') <@ coalesce(b.signals, '{}');
+WHERE NOT coalesce(a.signals, '{}') <@ coalesce(b.signals, '{}')
+  AND NOT EXISTS (SELECT FROM soak.operation o WHERE o.verb = 'restart' AND o.id = a.id AND o.status = 'awaiting_children'); -- which waits for no signal any more
 
 -- Hosts: what was committed is there, what was rolled back is not, and of what nobody knows all is there or nothing.
 CREATE VIEW soak.check_hosted AS
@@ -627,7 +845,7 @@ SELECT format('%s %s began beside gate %s', c.fsm, c.id, r.name) AS violation
 FROM soak.change c JOIN gendurable.gen_durable g ON g.id = c.id
 JOIN soak.ruled r ON c.seq > r.since AND c.seq < r.until AND r.at < c.at - interval '10 s'
   AND coalesce(r.queue = g.queue, true) AND coalesce(r.machine = g.fsm, true) AND (r.label IS NULL OR g.labels ->> r.label IS NOT NULL)
-WHERE c.op = 'U' AND c.old_status = 'runnable' AND c.status = 'executing'
+WHERE c.op = 'U' AND c.old_status <> 'executing' AND c.status = 'executing'
   AND NOT CASE WHEN r.run THEN (SELECT coalesce(sum(h.delta), 0) FROM soak.holding h WHERE h.id = c.id AND h.kind = 'run' AND (h.seq < c.seq OR h.xid = c.xid)) > 0
     WHEN r.queue IS NOT NULL THEN EXISTS (SELECT FROM soak.holding h WHERE h.xid = c.xid AND h.id = c.id AND h.kind = 'seat')
     ELSE EXISTS (SELECT FROM soak.holding h WHERE h.xid = c.xid AND h.id = c.id AND h.kind = 'begins' AND split_part(h.key, '/', 1) = r.name)

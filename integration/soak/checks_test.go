@@ -112,12 +112,52 @@ var breaches = map[string][]string{
 
 	"parent_wakes": {
 		`INSERT INTO soak.change SELECT * FROM soak.change WHERE op = 'U' AND old_status = 'awaiting_children' AND status = 'runnable' LIMIT 1`,
-		`UPDATE soak.change SET seq = seq + 1000000 WHERE parent IS NOT NULL AND status IN ('done', 'failed')`,
+		`UPDATE soak.change SET status = 'awaiting_children' WHERE old_status = 'awaiting_children' AND status = 'runnable' AND round <> 0`,
+		`DELETE FROM soak.change WHERE parent IS NOT NULL AND joined IS NOT NULL AND old_joined IS NULL AND id % 2 = 0`,
+		`INSERT INTO soak.signal (seq, xid, op, id, target) SELECT began + 1, 1, 'I', 1, id FROM soak.park
+			WHERE policy->>'or' = 'true' AND ended > began + 1 LIMIT 1`,
 	},
-	"join": {`UPDATE soak.event SET children = children[2:] WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'joined' AND cardinality(children) > 0)`},
+	"stream": {
+		`UPDATE soak.event e SET children = (SELECT array_agg(k.id) FROM soak.change k WHERE k.op = 'I' AND k.parent = e.id)
+			WHERE kind = 'joined' AND policy->>'stream' IS NOT NULL`,
+		`UPDATE soak.event e SET children = (SELECT array_agg(c ORDER BY n DESC) FROM unnest(e.children) WITH ORDINALITY u(c, n))
+			WHERE kind = 'joined' AND policy->>'stream' IS NOT NULL AND cardinality(children) > 1`,
+		`UPDATE soak.event SET children = children[2:] WHERE kind = 'joined' AND policy->>'stream' IS NOT NULL`,
+		`INSERT INTO soak.event (seq, at, process, kind, id, visit, token, children, policy) SELECT 1000000, at, process, kind, id, visit, token, '{-1}', policy
+			FROM soak.event WHERE kind = 'joined' AND policy->>'stream' IS NOT NULL AND cardinality(children) > 0 LIMIT 1`,
+	},
+	"losers": {
+		`DELETE FROM soak.change WHERE lost`,
+		`UPDATE soak.change SET parent_round = parent_round + 1000 WHERE lost`,
+	},
+	"restarted": {
+		`UPDATE soak.change c SET old_status = 'runnable' FROM soak.rerun r WHERE r.xid = c.xid AND r.id = c.id AND r.runs AND r.whole`,
+		`WITH r AS (SELECT r.id, o.id AS origin FROM soak.rerun r JOIN soak.rerun o ON o.xid = r.xid AND o.parent = r.parent AND o.status = 'done'
+				WHERE r.runs LIMIT 1),
+			e AS (INSERT INTO gendurable.edges (from_id, to_id, needs) SELECT origin, id, 2 FROM r ON CONFLICT (from_id, to_id) DO UPDATE SET needs = 2)
+		UPDATE soak.change SET failure = 'skipped' WHERE status = 'failed' AND id IN (SELECT id FROM r)`,
+		`WITH r AS (SELECT xid, id FROM soak.rerun r WHERE whole AND runs AND NOT EXISTS (SELECT FROM gendurable.edges e WHERE e.to_id = r.id) LIMIT 1)
+		UPDATE soak.change c SET failure = 'skipped', old_status = CASE WHEN c.xid = r.xid THEN 'runnable' ELSE old_status END
+			FROM r WHERE c.id = r.id AND (c.status = 'failed' OR c.xid = r.xid)`,
+		`DELETE FROM gendurable.history WHERE kind = 'admin.restart'
+			AND instance IN (SELECT parent FROM soak.rerun WHERE whole AND runs GROUP BY xid, parent HAVING count(*) > 1)`,
+		`UPDATE soak.change c SET visit = visit + 1 FROM soak.restart r WHERE r.xid = c.xid AND c.old_status = 'failed'`,
+	},
+	"edges": {
+		`DELETE FROM soak.change c USING gendurable.edges e WHERE c.id = e.from_id AND c.status IN ('done', 'failed')`,
+		`UPDATE gendurable.gen_durable SET status = 'failed', failure = 'skipped'
+			WHERE id = (SELECT min(id) FROM gendurable.gen_durable WHERE parent_id IS NULL AND status = 'done' AND correlation_key IS NULL)`,
+	},
+	"join": {`UPDATE soak.event SET children = children[2:] WHERE seq = (SELECT min(seq) FROM soak.event
+		WHERE kind = 'joined' AND policy->>'stream' IS NULL AND cardinality(children) > 0)`},
 	"orphan": {
 		`UPDATE soak.change SET xid = 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I' AND parent IS NOT NULL)`,
 		`UPDATE soak.change SET parent_round = parent_round + 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I' AND parent IS NOT NULL)`,
+		`DELETE FROM soak.change WHERE op = 'I' AND node LIKE '%+%'`,
+		`WITH late AS (INSERT INTO soak.event (seq, at, process, kind, outcome, id, token, visit)
+			SELECT 1000000 + seq, at, 'worker0', 'handled', 'done', id, old_token, old_visit FROM soak.outcome WHERE fsm = 'delegate' AND kind = 'done')
+		DELETE FROM soak.change WHERE node LIKE '%+%' OR node = 'last' AND old_status = 'awaiting_children'`,
+		`INSERT INTO soak.change SELECT * FROM soak.change WHERE op = 'I' AND node IS NOT NULL LIMIT 1`,
 		`UPDATE gendurable.gen_durable SET joined = NULL WHERE parent_id IS NOT NULL`,
 		`UPDATE gendurable.gen_durable SET children_pending = 1 WHERE fsm = 'family'`,
 	},
@@ -136,12 +176,13 @@ var breaches = map[string][]string{
 	},
 	"barrier": {
 		`UPDATE soak.change SET old_joined = '00000000-0000-0000-0000-000000000001' WHERE parent IS NOT NULL AND op = 'U'`,
-		`UPDATE soak.change SET old_pending = old_pending + 1 WHERE seq = (SELECT min(seq) FROM soak.change
-			WHERE op = 'U' AND old_status = 'awaiting_children' AND status = 'runnable')`,
+		`UPDATE soak.change SET pending = pending + 1 WHERE seq = (SELECT min(p.ended) FROM soak.park p
+			WHERE p.status = 'runnable' AND NOT EXISTS (SELECT FROM soak.operation o WHERE o.id = p.id))`,
 	},
 	"ordered": {
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'cancel'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'retry'`,
+		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'restart'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'pause'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail = 'resume'`,
 		`DELETE FROM soak.event WHERE kind = 'ordered' AND detail IN ('reschedule', 'run_now')`,
@@ -307,7 +348,9 @@ func rewrite(t *testing.T, tx pgx.Tx, statements ...string) {
 		require.NoError(t, err)
 		require.NotZero(t, done.RowsAffected(), "the history has nothing to change here: %s", sql)
 	}
-	for _, view := range []string{"run", "outcome", "claim", "operation", "consumption", "identity", "occurrence", "due", "ruled", "beginning"} {
+	_, err := tx.Exec(t.Context(), "SET LOCAL jit = off") // see setUp
+	require.NoError(t, err)
+	for _, view := range []string{"run", "restart", "outcome", "claim", "operation", "consumption", "identity", "census", "park", "waiting", "rerun", "occurrence", "due", "ruled", "beginning"} {
 		_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
 		require.NoError(t, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,6 +24,8 @@ type client struct {
 	pool *pgxpool.Pool // the host's, in which its transactions begin
 	db   *sql.DB       // over the same connections
 	r    role
+
+	councils atomic.Int64 // begun
 }
 
 // quick bounds, in ms, the steps of instances that share a partition key with many others: they run
@@ -94,14 +97,15 @@ var kinds = []struct {
 	share  int
 	pursue func(*undertaking, context.Context)
 }{
-	{7, (*undertaking).single},
+	{6, (*undertaking).single},
 	{6, (*undertaking).queueUp},
 	{6, (*undertaking).reserve},
-	{7, (*undertaking).chain},
+	{6, (*undertaking).chain},
 	{3, (*undertaking).muster},
-	{27, (*undertaking).correspond},
+	{25, (*undertaking).correspond},
 	{5, (*undertaking).crowd},
-	{17, (*undertaking).collect},
+	{16, (*undertaking).collect},
+	{5, (*undertaking).council},
 	{4, (*undertaking).clock},
 	{5, (*undertaking).raise},
 	{5, (*undertaking).order},

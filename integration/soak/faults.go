@@ -298,7 +298,7 @@ func (c *chaos) exhaust(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	began := time.Now()
-	for reported := false; !reported && ctx.Err() == nil && time.Since(began) < 2*lease; pause(ctx, 50*time.Millisecond) {
+	for reported := false; !reported && ctx.Err() == nil && time.Since(began) < 3*lease; pause(ctx, 50*time.Millisecond) {
 		err := c.log.recent(func(e *event) {
 			if e.Kind == evExhausted && e.Process == p.name && e.At > began.UnixMicro() {
 				reported = true

@@ -43,6 +43,7 @@ type event struct {
 	Children    []int64  `json:"children,omitempty"`
 	Count       int64    `json:"count,omitempty"`
 	Detail      string   `json:"detail,omitempty"`
+	Policy      *policy  `json:"policy,omitempty"` // of a join, and what its step saw
 }
 
 // These kinds of events are input of the checks.
@@ -53,7 +54,7 @@ const (
 	evCommitted = "committed" // the engine says that an outcome is durable
 	evStale     = "stale"     // or that it came too late
 	evTogether  = "together"  // a batch step is called for several
-	evJoined    = "joined"    // a step has got its children
+	evJoined    = "joined"    // a step has got its children, in the order in which it has them
 	evAccepted  = "accepted"  // an insert is acknowledged
 	evDuplicate = "duplicate" // or its key is occupied
 	evAcked     = "acked"     // a signal is acknowledged

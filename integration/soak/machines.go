@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gendurable/gendurable/fsm"
@@ -25,6 +26,7 @@ func (p player) job(ctx context.Context, s work) (ending, error) {
 	case err != nil:
 	case s.Fate == "exhausted":
 		err = errFatal
+	case s.Fate == "error" && time.Now().After(s.Until) && !s.Until.IsZero(): // it is restarted, or late
 	case s.Fate == "error":
 		err = fsm.Permanent(errFatal)
 	case i.Attempt < s.Fails && s.Fails%2 == 0:
@@ -178,11 +180,40 @@ func (p player) found(ctx context.Context, r *run) (fsm.Outcome, error) {
 	return r.next("spawn", r.moved()), nil
 }
 
-func (p player) spawn(_ context.Context, r *run) (fsm.Outcome, error) {
-	s := r.moved()
+func (p player) spawn(_ context.Context, r *run) (fsm.Outcome, error) { return r.round(r.moved()), nil }
+
+// round begins a round of children, in every other family as the nodes of a graph. Every other
+// graph has a timeout that never comes: so its end cancels nobody.
+func (r *run) round(s work) fsm.Outcome {
 	r.decide("children", "join", s.N)
-	return r.ScheduleChildren("join", s, s.brood()...), nil
+	if !s.graphic() {
+		return r.ScheduleChildren("join", s, s.brood()...)
+	}
+	random := rand.New(rand.NewPCG(s.Seed, uint64(1000+s.N))) //nolint:gosec // repeatable
+	nodes := make([]fsm.GraphNode, s.Brood)
+	for i, spec := range s.brood() {
+		nodes[i] = fsm.Node(strconv.Itoa(i), spec)
+		for j := range i {
+			switch random.IntN(9) {
+			case 0, 1:
+				nodes[i] = nodes[i].After(strconv.Itoa(j))
+			case 2:
+				nodes[i] = nodes[i].AfterEnd(strconv.Itoa(j))
+			case 3:
+				nodes[i] = nodes[i].AfterFailure(strconv.Itoa(j))
+			}
+		}
+	}
+	graph := r.ScheduleGraph("join", s, nodes...)
+	r.decided.Policy = &policy{Cancel: true}
+	if s.Seed%4 == 0 {
+		graph, r.decided.Policy = graph.Timeout(time.Hour), &policy{Timeout: true}
+	}
+	return graph
 }
+
+// graphic reports whether the children of a family are nodes.
+func (s *work) graphic() bool { return s.Seed%2 == 0 }
 
 func (p player) join(_ context.Context, r *run) (fsm.Outcome, error) {
 	saw := of(&r.Info, &r.State)
@@ -202,11 +233,10 @@ func (p player) join(_ context.Context, r *run) (fsm.Outcome, error) {
 	}
 	s := r.moved()
 	s.Rounds--
-	r.decide("children", "join", s.N)
-	return r.ScheduleChildren("join", s, s.brood()...), nil
+	return r.round(s), nil
 }
 
-// brood returns the children of a round, the same at each call.
+// brood returns the children of a round, the same at each call but for their times.
 func (s *work) brood() []fsm.Spec {
 	r := rand.New(rand.NewPCG(s.Seed, uint64(s.N))) //nolint:gosec // repeatable
 	specs := make([]fsm.Spec, s.Brood)
@@ -217,8 +247,11 @@ func (s *work) brood() []fsm.Spec {
 			specs[i] = job.New(child)
 		case kind == 3:
 			child.Fate = "error"
+			if r.IntN(2) == 0 {
+				child.Until = time.Now().Add(500 * time.Millisecond)
+			}
 			specs[i] = job.New(child)
-		case kind == 4: // its key may be occupied
+		case kind == 4 && !s.graphic(): // its key may be occupied
 			specs[i] = job.New(child).Key(fsm.Key(fmt.Sprintf("child:%d", r.IntN(8))))
 		case kind == 5:
 			specs[i] = job.New(child).PartitionKey(fmt.Sprintf("family:%d", r.IntN(8))).Priority(r.IntN(3) - 1)

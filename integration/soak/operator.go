@@ -40,6 +40,8 @@ func (h hand) operate(ctx context.Context, verb engine.Verb, id fsm.ID, options 
 			return a.Cancel(ctx, id, options...)
 		case engine.VerbRetry:
 			return a.Retry(ctx, id, options...)
+		case engine.VerbRestart:
+			return a.Restart(ctx, id, options...)
 		case engine.VerbRunNow:
 			return a.RunNow(ctx, id, options...)
 		case engine.VerbPause:
@@ -90,10 +92,11 @@ var acts = []struct {
 }{
 	{22, (*act).cancel},
 	{8, (*act).cancelFamily},
-	{22, (*act).retry},
-	{12, (*act).reschedule},
-	{8, (*act).runNow},
-	{20, (*act).pause},
+	{18, (*act).retry},
+	{8, (*act).restart},
+	{11, (*act).reschedule},
+	{7, (*act).runNow},
+	{18, (*act).pause},
 	{8, (*act).apply},
 }
 
@@ -190,6 +193,21 @@ func (a *act) cancelFamily(ctx context.Context) {
 func (a *act) retry(ctx context.Context) {
 	if id, w := a.some(ctx, instance.StatusEQ(fsm.StatusFailed)); id != 0 && w.Want == 0 {
 		a.operate(ctx, engine.VerbRetry, id)
+	}
+}
+
+// restart restarts what waits for children that have failed, one of these children, or what has
+// failed itself.
+func (a *act) restart(ctx context.Context) {
+	waits := instance.StatusEQ(fsm.StatusAwaitingChildren)
+	where := [][]predicate.Instance{
+		{waits, instance.HasChildrenWith(instance.StatusEQ(fsm.StatusFailed))},
+		{instance.StatusEQ(fsm.StatusFailed), instance.HasParentWith(waits)},
+		{instance.StatusEQ(fsm.StatusFailed), instance.MachineIn(family.Name(), council.Name())},
+		{instance.StatusEQ(fsm.StatusFailed), instance.ParentIDNotNil()},
+	}[a.IntN(4)]
+	if id, w := a.some(ctx, where...); id != 0 && w.Want == 0 {
+		a.operate(ctx, engine.VerbRestart, id)
 	}
 }
 

@@ -26,7 +26,7 @@ const noticed = pollMax + 1500*time.Millisecond
 // Options configure a soak.
 type Options struct {
 	// Seconds is how long the faults last. The soak also starts, heals and checks, and the faults last
-	// up to three times as long where the machine is too busy to reach the floors in time.
+	// up to [busy] times as long where the machine is too busy to reach the floors in time.
 	Seconds int
 	// Seed determines everything random. How the processes react also depends on the machine: a seed
 	// repeats a plan, not a run.
@@ -42,6 +42,9 @@ type Options struct {
 	// anyway.
 	Keep bool
 }
+
+// busy is how many times as long the faults may last on a machine that is too busy for the floors.
+const busy = 6
 
 func (o Options) duration() time.Duration { return time.Duration(o.Seconds) * time.Second }
 
@@ -83,9 +86,21 @@ var floors = map[string]int{
 
 	gatesChanged: 60,
 	togethers:    60,
+
+	quorums:   30,
+	races:     20,
+	failFasts: 20,
+	streams:   30,
+	rests:     60,
+	timed:     20,
+	signalled: 20,
+	rejoins:   40,
+	additions: 30,
+	reruns:    30,
 }
 
-// Operators and hosts act in these ways. An act counts where it is known to have taken effect.
+// Operators and hosts act in these ways, and steps wait for children. An act counts where it is
+// known to have taken effect, an outcome of a step where the step has returned it.
 const (
 	cancelled    = "cancels"
 	retried      = "retries"
@@ -105,6 +120,17 @@ const (
 
 	gatesChanged = "changed gates"
 	togethers    = "calls of batch steps for several"
+
+	quorums   = "joins by a quorum"
+	races     = "joins by the first end"
+	failFasts = "joins that fail fast"
+	streams   = "portions of streams"
+	rests     = "joins that cancel the rest"
+	timed     = "joins with a timeout"
+	signalled = "joins with a signal"
+	rejoins   = "rejoins"
+	additions = "additions to graphs"
+	reruns    = "restarts of what failed"
 )
 
 // The kinds of faults.

@@ -163,8 +163,8 @@ func exhaust(ctx context.Context, pool *pgxpool.Pool, log *journal) {
 			return
 		case <-asked:
 		}
-		before := pool.Stat().EmptyAcquireCount()
-		taking, cancel := context.WithTimeout(ctx, time.Second)
+		before := keptWaiting(pool)
+		taking, cancel := context.WithTimeout(ctx, lease)
 		var held []*pgxpool.Conn
 		for range poolSize {
 			c, err := pool.Acquire(taking)
@@ -178,12 +178,21 @@ func exhaust(ctx context.Context, pool *pgxpool.Pool, log *journal) {
 		for _, c := range held {
 			c.Release()
 		}
-		e := event{Kind: evExhausted, Count: pool.Stat().EmptyAcquireCount() - before}
+		e := event{Kind: evExhausted, Count: keptWaiting(pool) - before}
+		for since := time.Now(); e.Count == 0 && ctx.Err() == nil && time.Since(since) < time.Second; pause(ctx, 10*time.Millisecond) {
+			e.Count = keptWaiting(pool) - before // a pool counts who waited when it has a connection, which is after the release
+		}
 		if len(held) < poolSize {
 			e.Count, e.Detail = 0, fmt.Sprintf("only %d connections", len(held))
 		}
 		log.write(e)
 	}
+}
+
+// keptWaiting is how many have waited for a connection of the pool, those included that gave up.
+func keptWaiting(pool *pgxpool.Pool) int64 {
+	stat := pool.Stat()
+	return stat.EmptyAcquireCount() + stat.CanceledAcquireCount()
 }
 
 // pause waits, or not if ctx ends.

@@ -5,14 +5,15 @@
 CREATE SCHEMA soak;
 CREATE SEQUENCE soak.seq;
 
+-- quorum is that of a node; lost: a join has cancelled it, and no operator; shown is the visit that was shown this child of a stream.
 CREATE TABLE soak.change (
   seq bigint NOT NULL, xid bigint NOT NULL, at timestamptz NOT NULL, op text NOT NULL, id bigint NOT NULL,
   fsm text, version int, step text, status text, visit bigint, token bigint, worker text, attempt int, crashes int, n int, label text, place int,
   queue text, priority int, key text, lease timestamptz, parent bigint, parent_round bigint, round bigint, pending int, joined uuid, guard text,
-  failure text, timed_out boolean, paused boolean, eligible timestamptz,
+  failure text, timed_out boolean, paused boolean, eligible timestamptz, node text, quorum int, lost boolean, shown bigint,
   old_status text, old_step text, old_visit bigint, old_token bigint, old_worker text, old_attempt int, old_crashes int, old_n int,
   old_lease timestamptz, old_deadline timestamptz, old_round bigint, old_pending int, old_guard text, old_timed_out boolean, old_paused boolean,
-  old_eligible timestamptz, old_joined uuid);
+  old_eligible timestamptz, old_joined uuid, old_failure text, old_shown bigint);
 
 CREATE FUNCTION soak.record_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -21,16 +22,17 @@ BEGIN
       NEW.fsm, NEW.fsm_version, NEW.step, NEW.status, NEW.visit, NEW.claim_token, NEW.locked_by, NEW.attempt, NEW.crashes,
       (NEW.state->>'N')::int, NEW.state->>'Label', (NEW.state->>'Place')::int, NEW.queue, NEW.priority, NEW.partition_key,
       NEW.lease_expires_at, NEW.parent_id, NEW.parent_round, NEW.round, NEW.children_pending, NEW.joined, NEW.correlation_guard, NEW.failure,
-      NEW.timed_out, NEW.paused, NEW.eligible_at);
+      NEW.timed_out, NEW.paused, NEW.eligible_at, NEW.node, NEW.wake_done, false, NULL);
   ELSIF TG_OP = 'UPDATE' THEN
     INSERT INTO soak.change VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'U', NEW.id,
       NEW.fsm, NEW.fsm_version, NEW.step, NEW.status, NEW.visit, NEW.claim_token, NEW.locked_by, NEW.attempt, NEW.crashes,
       (NEW.state->>'N')::int, NEW.state->>'Label', (NEW.state->>'Place')::int, NEW.queue, NEW.priority, NEW.partition_key,
       NEW.lease_expires_at, NEW.parent_id, NEW.parent_round, NEW.round, NEW.children_pending, NEW.joined, NEW.correlation_guard, NEW.failure,
-      NEW.timed_out, NEW.paused, NEW.eligible_at,
+      NEW.timed_out, NEW.paused, NEW.eligible_at, NEW.node, NEW.wake_done,
+      NEW.failure = 'cancelled' AND NEW.last_error = 'cancelled: its parent does not wait for it any more', NEW.stream_visit,
       OLD.status, OLD.step, OLD.visit, OLD.claim_token, OLD.locked_by, OLD.attempt, OLD.crashes, (OLD.state->>'N')::int,
       OLD.lease_expires_at, OLD.await_deadline, OLD.round, OLD.children_pending, OLD.correlation_guard, OLD.timed_out,
-      OLD.paused, OLD.eligible_at, OLD.joined);
+      OLD.paused, OLD.eligible_at, OLD.joined, OLD.failure, OLD.stream_visit);
   ELSE
     INSERT INTO soak.change (seq, xid, at, op, id, old_status, old_token, old_visit)
     VALUES (nextval('soak.seq'), pg_current_xact_id()::text::bigint, clock_timestamp(), 'D', OLD.id, OLD.status, OLD.claim_token, OLD.visit);
@@ -120,8 +122,8 @@ BEGIN
       AND (OLD.run_place IS NULL OR OLD.finished_at IS NOT NULL OR NEW.run_gate <> OLD.run_gate)
     UNION ALL SELECT 'seat', OLD.queue, -1 WHERE OLD.seat IS NOT NULL AND NEW.seat IS NULL
     UNION ALL SELECT 'seat', NEW.queue, 1 WHERE NEW.seat IS NOT NULL AND OLD.seat IS NULL
-    UNION ALL SELECT 'begins', NEW.gate, 0 WHERE OLD.status = 'runnable' AND NEW.status = 'executing' AND NEW.gate IS NOT NULL
-    UNION ALL SELECT 'begins', 'queue ' || NEW.queue, 0 WHERE OLD.status = 'runnable' AND NEW.status = 'executing') AS k(kind, key, delta);
+    UNION ALL SELECT 'begins', NEW.gate, 0 WHERE OLD.status <> 'executing' AND NEW.status = 'executing' AND NEW.gate IS NOT NULL
+    UNION ALL SELECT 'begins', 'queue ' || NEW.queue, 0 WHERE OLD.status <> 'executing' AND NEW.status = 'executing') AS k(kind, key, delta);
   RETURN NULL;
 END $$;
 
@@ -163,4 +165,5 @@ CREATE TABLE soak.event (
   seq bigint NOT NULL, at timestamptz NOT NULL, process text NOT NULL, kind text NOT NULL, id bigint, visit bigint, token bigint, machine text,
   version int, step text, attempt int, crashes int, n int, label text, key text, idempotency text, outcome text, to_step text, to_n int,
   signals bigint[], tags text[], target bigint, tag text, dedup text, duplicate boolean, children bigint[], count bigint, detail text,
+  policy jsonb, -- of a join: see its type
   fence bigint); -- the token that the step saw; token is that of its claim

@@ -82,7 +82,8 @@ func (s *soak) setUp(ctx context.Context) error {
 	}
 	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "off" // the soak changes the server's default
 	config.ConnConfig.RuntimeParams["application_name"] = "soak"
-	config.MaxConns = 8 // a stranger keeps one
+	config.ConnConfig.RuntimeParams["jit"] = "off" // compiling a check takes longer than running it
+	config.MaxConns = 8                            // a stranger keeps one
 	if c.admin, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (s *soak) watch(ctx context.Context, over context.CancelCauseFunc) {
 			told = time.Now()
 			s.say("%d instances, %d signals, %d kills", instances, signals, s.chaos.counts[killed].Load())
 		}
-		if passed >= s.o.duration() && len(missing) == 0 || passed >= 3*s.o.duration() {
+		if passed >= s.o.duration() && len(missing) == 0 || passed >= busy*s.o.duration() {
 			over(errEnough)
 			return
 		}

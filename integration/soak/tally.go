@@ -18,13 +18,32 @@ type tally struct {
 	done map[string]int64
 }
 
-// acted returns the act that an event counts as.
+// joined returns what the outcome of a step counts as that waits for children, or adds nodes. It
+// may not have been committed.
+func joined(e *event) (acts []string) {
+	p := e.Policy
+	if e.Kind != evEnded || p == nil {
+		return nil
+	}
+	for act, is := range map[string]bool{
+		quorums: p.Done > 0, races: p.Ended > 0, failFasts: p.Failed > 0, streams: p.Stream > 0, rests: p.Cancel,
+		timed: p.Timeout, signalled: p.Or, rejoins: p.Again, additions: p.Adds > 0,
+	} {
+		if is {
+			acts = append(acts, act)
+		}
+	}
+	return acts
+}
+
+// acted returns the act that an event counts as, of an operator or a host.
 func acted(e *event) string {
 	switch e.Kind {
 	case evOperated:
 		return map[string]string{
 			string(engine.VerbCancel): cancelled, string(engine.VerbRetry): retried, string(engine.VerbReschedule): rescheduled,
 			string(engine.VerbRunNow): rescheduled, string(engine.VerbPause): instsPaused, verbPlan: planned,
+			string(engine.VerbRestart): reruns,
 		}[e.Detail]
 	case evFired:
 		return firings
@@ -75,6 +94,9 @@ func (t *tally) count() error {
 			return fmt.Errorf("read the log: %w", err)
 		}
 		if what := acted(&e); what != "" {
+			t.done[what]++
+		}
+		for _, what := range joined(&e) {
 			t.done[what]++
 		}
 	}

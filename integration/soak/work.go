@@ -32,6 +32,12 @@ type work struct {
 	Rounds int
 	Depth  int // how deep children may have children
 
+	Rule    string // by which a council waits for its children
+	Cancel  bool   // and whether it has the others cancelled
+	Rejoins int
+	Name    string // of a node
+	Adds    int    // how many nodes it adds
+
 	Sends int64 // the mailbox that a teller writes to
 
 	Ballast string // makes a state large: more than a socket holds, up to the limit
@@ -94,6 +100,7 @@ func (p player) definitions(old bool) []fsm.Definition {
 		p.squad(),
 		family.Define(p.step("start", p.found), p.step("spawn", p.spawn), p.step("join", p.join)).OnError(p.handle),
 	}
+	all = append(all, p.councils()...)
 	if old {
 		return all
 	}
@@ -127,7 +134,7 @@ func (p player) step(name string, body func(ctx context.Context, r *run) (fsm.Ou
 		}
 		out, err := body(ctx, r)
 		ended := of(&v.Info, &v.State)
-		ended.Kind, ended.Outcome, ended.To, ended.ToN = evEnded, r.decided.Outcome, r.decided.To, r.decided.ToN
+		ended.Kind, ended.Outcome, ended.To, ended.ToN, ended.Policy = evEnded, r.decided.Outcome, r.decided.To, r.decided.ToN, r.decided.Policy
 		if err != nil {
 			ended.Outcome, ended.Detail = failure(ctx, err)
 		}

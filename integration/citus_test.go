@@ -1,0 +1,216 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/citus"
+	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/store"
+)
+
+// distributed is a database of a Citus cluster for engines in a distributed schema.
+type distributed struct {
+	pgtest.Distributed
+	meta *pgxpool.Pool // leads to the coordinator
+}
+
+func newDistributed(t *testing.T) distributed {
+	t.Helper()
+	d := pgtest.Distribute(t)
+	return distributed{d, pgtest.Pool(t, d.Nodes[0])}
+}
+
+// follow returns a pool that leads to whoever owns the schema.
+func (d distributed) follow(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	return pgtest.Pool(t, d.Nodes[d.Owner], func(c *pgxpool.Config) { citus.Follow(c, d.meta, "gendurable") })
+}
+
+// move moves the schema to the other worker, and returns the port of the new owner.
+func (d distributed) move(t *testing.T, mode string) uint16 {
+	t.Helper()
+	_, from, err := citus.Owner(t.Context(), d.meta, "gendurable")
+	require.NoError(t, err)
+	for _, url := range d.Nodes[1:] {
+		node, err := pgx.ParseConfig(url)
+		require.NoError(t, err)
+		if node.Port == from {
+			continue
+		}
+		_, err = d.meta.Exec(t.Context(), `SELECT citus_schema_move('gendurable', $1::text, $2::int, $3::text::citus.shard_transfer_mode)`,
+			node.Host, int(node.Port), mode)
+		require.NoError(t, err)
+		_, to, err := citus.Owner(t.Context(), d.meta, "gendurable")
+		require.NoError(t, err)
+		require.Equal(t, node.Port, to)
+		return to
+	}
+	require.Fail(t, "no worker to move to")
+	return 0
+}
+
+// watch knows who runs under each partition key, and the last fencing token there.
+type watch struct {
+	mu       sync.Mutex
+	running  map[string]int
+	last     map[string]int64
+	overlaps int
+	fell     []string
+}
+
+func (w *watch) begin(key string, token int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.running[key]++; w.running[key] > 1 {
+		w.overlaps++
+	}
+	if token < w.last[key] {
+		w.fell = append(w.fell, fmt.Sprintf("%s: %d after %d", key, token, w.last[key]))
+	}
+	w.last[key] = max(w.last[key], token)
+}
+
+func (w *watch) end(key string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.running[key]--
+}
+
+// TestMovesOnCitusLoseNothing moves the schema under load: inserts, signals, and instances with
+// partition keys that take several visits. Each instance ends once, having made each visit durable
+// once; no two run under a key at a time, and no fencing token of a key falls.
+func TestMovesOnCitusLoseNothing(t *testing.T) {
+	t.Parallel()
+	d := newDistributed(t)
+	w := &watch{running: map[string]int{}, last: map[string]int64{}}
+	paid := fsm.DeclareSignal[int]("paid")
+	m := fsm.Declare[counter, int]("moved")
+	c := configOn(t, d.Nodes[d.Owner], m.Define(
+		fsm.Step("start", func(_ context.Context, v *fsm.Visit[counter, int]) (fsm.Outcome, error) {
+			w.begin(v.Info.PartitionKey, v.Info.FencingToken)
+			defer w.end(v.Info.PartitionKey)
+			if v.State.N < 3 {
+				return v.Next("start", counter{v.State.N + 1}), nil
+			}
+			return v.Await("end", v.State, paid), nil
+		}),
+		fsm.Step("end", func(_ context.Context, v *fsm.Visit[counter, int]) (fsm.Outcome, error) {
+			w.begin(v.Info.PartitionKey, v.Info.FencingToken)
+			defer w.end(v.Info.PartitionKey)
+			sent, err := paid.All(v)
+			return v.Done(v.State.N*100 + len(sent)), err
+		})))
+	c.Pool = d.follow(t)
+	eng := start(t, c)
+
+	var inserted atomic.Int64
+	again := func(do func() error) bool { // an error means that it is not known, or that the schema moves
+		for t.Context().Err() == nil {
+			err := do()
+			if err == nil || errors.Is(err, engine.ErrDuplicate) {
+				return true
+			}
+		}
+		return false
+	}
+	stop := make(chan struct{})
+	var senders sync.WaitGroup
+	for n := range 2 {
+		senders.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key := fmt.Sprintf("%d of %d", i, n)
+				if again(func() error {
+					_, err := eng.Insert(t.Context(), m.New(counter{}).Key(fsm.Key(key)).PartitionKey("key "+strconv.Itoa(i%5)))
+					return err
+				}) && again(func() error {
+					_, err := eng.Signal(t.Context(), fsm.Key(key), paid.With(1).DedupKey("once"))
+					return err
+				}) {
+					inserted.Add(1)
+				}
+			}
+		})
+	}
+	someMore := func() {
+		before := inserted.Load()
+		eventually(t, func() bool { return inserted.Load() > before+20 }, "nothing is inserted")
+	}
+	someMore()
+	for _, mode := range []string{"force_logical", "block_writes", "force_logical"} {
+		d.move(t, mode)
+		someMore()
+	}
+	close(stop)
+	senders.Wait()
+
+	pool := d.follow(t)
+	live := func() int {
+		return query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`)
+	}
+	eventually(t, func() bool { return live() == 0 }, "some instance does not end")
+	require.EqualValues(t, inserted.Load(), query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'`))
+	require.Zero(t, query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE result::text <> '301'`),
+		"a visit is lost or doubled, or a signal")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	require.Empty(t, w.fell)
+	require.Zero(t, w.overlaps)
+	require.EqualValues(t, 4, query[int](t, pool, `SELECT epoch::int FROM gendurable.gen_durable_home`))
+}
+
+// TestCitusKeepsStrangersFromAMovedSchema shows what the entrance is for. A transaction that has
+// entered makes the move wait for it, what it has written goes with the schema, and after the move
+// nobody enters at the old owner.
+func TestCitusKeepsStrangersFromAMovedSchema(t *testing.T) {
+	t.Parallel()
+	d := newDistributed(t)
+	old := pgtest.Pool(t, d.Nodes[d.Owner])
+	tx, err := old.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT gendurable.gen_durable_enter()`)
+	require.NoError(t, err)
+	var shard string
+	require.NoError(t, tx.QueryRow(t.Context(), `SELECT 'paused_queues_' || shardid FROM pg_dist_shard
+		WHERE logicalrelid = 'gendurable.paused_queues'::regclass`).Scan(&shard))
+
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		d.move(t, "block_writes")
+	}()
+	eventually(t, func() bool {
+		return query[bool](t, old, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND mode = 'ExclusiveLock'
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))`)
+	}, "the move does not wait")
+	_, err = tx.Exec(t.Context(), `INSERT INTO gendurable.`+shard+` (queue) VALUES ('written before')`)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	<-moved
+
+	_, err = old.Exec(t.Context(), `SELECT gendurable.gen_durable_enter()`)
+	require.True(t, store.IsReadOnly(err), err)
+	require.Equal(t, "written before", query[string](t, d.follow(t), `SELECT queue FROM gendurable.paused_queues`))
+
+	c := configOn(t, d.Nodes[d.Owner], plainJob())
+	c.Pool = old
+	eng, err := engine.New(c)
+	require.NoError(t, err)
+	require.ErrorContains(t, eng.Start(t.Context()), "another node has this schema")
+}

@@ -1,0 +1,16 @@
+package interleave
+
+// restartMutants are broken forms of restarts.
+var restartMutants = []mutant{
+	{"restart that does not let the root wait", "restart/restart|done", "barrier", of("g.children_pending + u.more", text("g.children_pending + u.more", "g.children_pending"))},
+	{"restart that is counted once only", "restart/restart|done", "barrier", text("joined = CASE WHEN u.counted THEN NULL ELSE g.joined END", "joined = g.joined")},
+	{"restart that forgets what has failed", "restart/restart node|stop, slow", "policy miscounted",
+		of("g.children_pending + u.more", text("greatest(g.join_failed - u.more, 0)", "g.join_failed"))},
+	{"restart that leaves what was skipped", "restart/restart|done", "skipped for nothing", text("AND (x.status = 'failed' OR", "AND (x.failure = 'error' OR")},
+	{"restart that leaves what is about to be skipped", "restart/restart|skip", "skipped for nothing",
+		of("AND (x.status = 'failed' OR", text("x.join_failed > 0 AND x.finished_at IS NULL", "x.join_failed < 0"))},
+	{"restart that leaves what was woken", "restart/restart|done", "node begun early", text("x.status = 'awaiting_children' OR x.status = 'runnable'", "x.status = 'awaiting_children' OR x.status = 'done'")},
+	{"restart that locks nothing", "restart/restart|skip", "barrier", text("ORDER BY g.id FOR NO KEY UPDATE OF g", "ORDER BY g.id")},
+	{"restart of what a claim has begun", "restart/restart|claim", "strange move", text("x.status = 'runnable' AND x.attempt = 0 AND x.crashes = 0", "x.status IN ('runnable', 'executing')")},
+	{"restart that skips a recount", "restart/restart|done", "node woke early", of("g.children_pending + u.more", text("g.children_pending + u.more", "g.children_pending + CASE WHEN u.children THEN u.more ELSE 0 END"))},
+}
