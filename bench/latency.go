@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/gendurable/gendurable/bench/ceiling"
 	"github.com/gendurable/gendurable/bench/lab"
 	"github.com/gendurable/gendurable/bench/ours"
@@ -98,16 +100,21 @@ func latencies(ctx context.Context, n int, pause func() time.Duration, send func
 }
 
 func (b *bench) startsOurs(ctx context.Context, n int) (report.Sample, error) {
+	return b.startsOver(ctx, n, gap, nil)
+}
+
+// startsOver measures over a pool that change has changed; nil changes nothing.
+func (b *bench) startsOver(ctx context.Context, n int, pause func() time.Duration, change func(*pgxpool.Config)) (report.Sample, error) {
 	db, err := b.ours(ctx)
 	if err != nil {
 		return nil, err
 	}
 	started := make(chan time.Time, 1)
-	e, err := ours.Start(ctx, db, ours.Options{Machines: []fsm.Definition{ours.NoopMachine(func(ours.Order) { started <- time.Now() })}})
+	e, err := ours.Start(ctx, db, ours.Options{Machines: []fsm.Definition{ours.NoopMachine(func(ours.Order) { started <- time.Now() })}, Pool: change})
 	if err != nil {
 		return nil, err
 	}
-	sample, err := latencies(ctx, n, gap, func(ctx context.Context, i int) error {
+	sample, err := latencies(ctx, n, pause, func(ctx context.Context, i int) error {
 		_, err := e.Insert(ctx, noop(i))
 		return err
 	}, started)

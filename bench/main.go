@@ -31,6 +31,13 @@ var targets = []target{
 	{"P16", "insert in one process, start in another", crossing},
 	{"P17", "drain behind a gate that hardly bounds it, beside none", limits},
 	{"P18", "a full tenant's backlog ahead of other tenants", exhausted},
+	{"G1", "a graph of nodes that wait for two, beside children that wait for none", graphs},
+	{"G2", "last needed end to joining step, by policy and at the barrier", joinLatency},
+	{"L1", "drain under row locks, beside claim and commit", drainLocked},
+	{"B1", "drain by a step for many instances, beside one for each", drainBatches},
+	{"D1", "drain no-op jobs over a network, by distance and concurrency", drainFar},
+	{"D2", "drain no-op jobs 5 ms away, by connections", poolFar},
+	{"D3", "insert to start over a network", startFar},
 	{"H1", "no-op jobs with a history", drainRecorded},
 	{"H2", "instances of ten steps with a history", chainRecorded},
 }

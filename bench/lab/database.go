@@ -93,6 +93,12 @@ func (d *Database) Updates(ctx context.Context) (all, heapOnly int64, err error)
 	return all, heapOnly, err
 }
 
+// Buffers returns how many buffers of tables and their indexes have been touched so far.
+func (d *Database) Buffers(ctx context.Context) (int64, error) {
+	return d.Int(ctx, `SELECT coalesce(sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0)), 0)::bigint
+		FROM pg_statio_user_tables`)
+}
+
 // Sleep waits unless ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

@@ -73,7 +73,7 @@ func MigrateSchema(ctx context.Context, db *lab.Database, schema string) error {
 
 // Clear empties the tables.
 func Clear(ctx context.Context, db *lab.Database) error {
-	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.history, gendurable.gates, gendurable.gate_keys RESTART IDENTITY")
+	return db.Exec(ctx, "TRUNCATE gendurable.gen_durable, gendurable.signals, gendurable.history, gendurable.gates, gendurable.gate_keys, gendurable.edges RESTART IDENTITY")
 }
 
 // SetGates sets gates. The next engine knows them when it starts.
