@@ -13,7 +13,7 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test compile postgres chromium screenshots interleave model proof environments soak fuzz explain bench endurance bench-smoke charts demo vet format check-format check-comments lint \
+.PHONY: help test compile postgres chromium screenshots interleave model proof rollout environments soak fuzz explain bench endurance bench-smoke charts citus demo vet format check-format check-comments lint \
 	generate check-generated check-tidy drift migration cli atlas node release-check ci clean FORCE
 
 help: ## List the targets
@@ -23,6 +23,7 @@ test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one thro
 	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
 	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
+	@test -n "$${GENDURABLE_TEST_CITUS-}" || echo "no Citus: its tests are skipped (make citus PGBIN=… runs them)"
 	bin/withpg go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)')
 	bin/withpg go test -timeout 15m $$(go list ./... | grep -E '$(PROOFS)')
 	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
@@ -55,11 +56,11 @@ interleave: bin/withpg ## Run the engine's statements from two sessions in a thi
 	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run 'Interleaving|Stranger' ./integration/interleave
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
-	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
+	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$|TestStreams|TestGraphs' ./integration/model
 
 proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories, 5,000 storms, 1,000 starts and stops, every mutant
 	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'Interleaving|Stranger|Mutant' ./integration/interleave
-	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$' ./integration/model
+	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$|TestStreams|TestGraphs' ./integration/model
 	FAIR=1 bin/withpg go test -count=1 -timeout 30m -v -run TestSharesOfTenants ./internal/store
 	SEEDS=5000 go test -count=1 -timeout 60m -run TestStorm ./worker
 	ROLLOUT_ROUNDS=5 bin/withpg go test -count=1 -timeout 30m -v -run OfVersions ./integration/rollout
@@ -92,8 +93,15 @@ bench-smoke: ## Run each benchmark with a few rows, to see that it still does
 charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INTO=directory
 	bin/bench chart "$(JSON)" "$(INTO)"
 
-explain: bin/withpg ## Run the statements on large tables, and bound the buffers that they touch: ROWS=1000000
-	PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPlansHold ./internal/store
+explain: bin/withpg ## Run the statements on large tables, bound the buffers that they touch, and write docs/plans: ROWS=1000000
+	PLAN_PAGES=$(CURDIR)/docs/plans PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPlansHold ./internal/store
+	PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPagesTouchFewBuffers ./dashboard
+
+rollout: bin/withpg ## Run the rolling deploy beside a process of an older release, too: OLDER=tag or commit
+	@test -n "$(OLDER)" || { echo "which release? make rollout OLDER=v0.1.0"; exit 1; }
+	older=$$(mktemp -d) && git archive $(OLDER) | tar -x -C "$$older" && (cd "$$older" && go build -o rollout ./integration/rollout/cmd) && \
+		ROLLOUT_OLDER=$$older/rollout bin/withpg go test -count=1 -timeout 15m -v ./integration/rollout; \
+		result=$$?; rm -rf "$$older"; exit $$result
 
 # On demand: the environments, the rolling deploy, and whatever else knows Postgres well, on each newer major version.
 environments: bin/withpg $(MAJORS:%=.cache/postgres/%) ## Run the tests that depend on the server on other versions of Postgres: MAJORS="16 17 18", SUITE=packages
@@ -108,6 +116,13 @@ SUITE  ?= ./integration/environments ./integration/rollout ./internal/store ./en
 
 .cache/postgres/%: bin/withpg
 	bin/withpg -fetch $* $@
+
+citus: bin/withpg ## Run the tests of Citus on a throwaway cluster of PGBIN, the bin directory of a Postgres that has it
+	@test -n "$(PGBIN)" || { echo "which Postgres? make citus PGBIN=/usr/lib/postgresql/15/bin (docs/citus.md says how Citus gets there)"; exit 1; }
+	GENDURABLE_TEST_CITUS="$(PGBIN)" bin/withpg go test -count=1 -timeout 15m -v -run 'Citus|ADistributedSchema' $(CITUS)
+	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 go test -count=1 -timeout 60m -skip 'Plan|Explain|Buffers|Shares' ./internal/store
+
+CITUS := ./internal/pgdev ./internal/citus ./integration
 
 demo: ## Run the demo
 	go run ./examples/demo
