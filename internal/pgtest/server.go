@@ -22,7 +22,7 @@ import (
 const urlVariable = "GENDURABLE_TEST_URL"
 
 // cleanupTimeout bounds the clean-up after a test, whose own context has ended by then.
-const cleanupTimeout = 30 * time.Second
+const cleanupTimeout = 2 * time.Minute
 
 // server returns the URL of the process's server. No test stops a cluster that is started here,
 // since none knows that it is the last: the server goes down with the process, and a later start
