@@ -595,19 +595,22 @@ SELECT format('instance %s was restarted as another, at %s', id, seq)
 FROM soak.operation WHERE verb = 'restart' AND ((visit, step, n, token, abs(round)) IS DISTINCT FROM (old_visit, old_step, old_n, old_token, abs(old_round))
   OR old_status = 'failed' AND (attempt <> 0 OR crashes <> 0 OR paused OR failure IS NOT NULL) OR old_status = 'done');
 
--- Graphs: a node runs only when all that it waits for has ended as it needs, as it stands then: an end may be void by a restart, which lets the
--- node wait again unless it has begun. It is skipped only if something has not, or its root ended before it began.
+-- Graphs: a node runs only when all that it waits for has ended as it needs, as it stood when the node was claimed first: an end may be void by a
+-- restart, which lets the node wait again unless it has been claimed, even if that claim is given back before a step began. It is skipped only if
+-- something has not, or its root ended before it began.
 CREATE VIEW soak.check_edges AS
 SELECT format('node %s ran %s by token %s, and had to wait for %s', r.id, r.step, r.token, o.violated) AS violation
 FROM soak.run r JOIN soak.change x ON x.id = r.id AND x.token = r.token AND x.status = 'executing' AND x.old_status <> 'executing'
 JOIN soak.change i ON i.id = r.id AND i.op = 'I' AND i.node IS NOT NULL
+CROSS JOIN LATERAL (SELECT min(c.seq) AS seq FROM soak.change c WHERE c.id = r.id AND c.status = 'executing' AND c.old_status <> 'executing'
+  AND c.seq > (SELECT max(w.seq) FROM soak.change w WHERE w.id = r.id AND w.seq < x.seq AND (w.op = 'I' OR w.status = 'awaiting_children' OR w.old_status = 'failed'))) f
 CROSS JOIN LATERAL (
   SELECT CASE WHEN count(*) FILTER (WHERE e.needs < 3 AND NOT m.met) > 0 THEN format('nodes %s', array_agg(e.from_id) FILTER (WHERE e.needs < 3 AND NOT m.met))
     WHEN count(*) FILTER (WHERE e.needs = 3 AND m.met) < i.quorum THEN 'its quorum' END AS violated
   FROM gendurable.edges e
   CROSS JOIN LATERAL (SELECT CASE WHEN x.visit = 0 AND x.attempt = 0 AND x.crashes = 0 THEN
       (SELECT c.status = 'done' AND e.needs <> 2 OR c.status = 'failed' AND e.needs IN (1, 2)
-        FROM soak.change c WHERE c.id = e.from_id AND c.seq < x.seq ORDER BY c.seq DESC LIMIT 1)
+        FROM soak.change c WHERE c.id = e.from_id AND c.seq < f.seq ORDER BY c.seq DESC LIMIT 1)
     ELSE EXISTS (SELECT FROM soak.change c WHERE c.id = e.from_id AND c.op = 'U' AND c.seq < x.seq
       AND (c.status = 'done' AND e.needs <> 2 OR c.status = 'failed' AND e.needs IN (1, 2))) END AS met) m
   WHERE e.to_id = r.id) o
