@@ -131,7 +131,7 @@ func TestLostAnswerOfACommitIsUnknown(t *testing.T) {
 				table := pgx.Identifier{mode.String(), "account"}.Sanitize()
 				row := watch.QueryRow(t.Context(), "SELECT balance FROM "+table+" WHERE name = 'a'")
 				return row.Scan(&balance) == nil && balance == 20
-			}, 5*time.Second, 5*time.Millisecond, "the transaction whose answer was lost did commit")
+			}, time.Minute, 5*time.Millisecond, "the transaction whose answer was lost did commit")
 		})
 	}
 }

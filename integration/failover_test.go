@@ -292,7 +292,7 @@ func TestAnEngineOnAStandbyWaitsUntilItIsPromoted(t *testing.T) {
 	eventually(t, func() bool { return len(log.lines("level=WARN", "cannot claim; retrying", "25006")) > 0 })
 	// An insert waits as well, for as long as its caller's context does: it says what it has waited
 	// for, and has not happened.
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	_, err := eng.Insert(ctx, behindMachine.New(4).Key("refused"))
 	require.ErrorContains(t, err, "25006")

@@ -399,7 +399,7 @@ func recorded(t *testing.T) *pgxpool.Pool {
 		var left int
 		err := db.QueryRow(t.Context(), `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`).Scan(&left)
 		return err == nil && left == 0
-	}, time.Minute, 50*time.Millisecond)
+	}, 5*time.Minute, 50*time.Millisecond)
 	home()
 	running.Wait()
 	close(errs)
