@@ -599,7 +599,10 @@ FROM soak.operation WHERE verb = 'restart' AND ((visit, step, n, token, abs(roun
 -- restart, which lets the node wait again unless it has been claimed, even if that claim is given back before a step began. It is skipped only if
 -- something has not, or its root ended before it began.
 CREATE VIEW soak.check_edges AS
-SELECT format('node %s ran %s by token %s, and had to wait for %s', r.id, r.step, r.token, o.violated) AS violation
+SELECT format('node %s ran %s by token %s, and had to wait for %s: it was %s; and they were %s', r.id, r.step, r.token, o.violated,
+  (SELECT string_agg(format('%s at %s by %s', c.status, c.seq, c.xid), ', ' ORDER BY c.seq) FROM soak.change c WHERE c.id = r.id AND c.seq <= x.seq),
+  (SELECT string_agg(format('%s %s at %s by %s', c.id, c.status, c.seq, c.xid), ', ' ORDER BY c.seq)
+    FROM gendurable.edges e JOIN soak.change c ON c.id = e.from_id WHERE e.to_id = r.id AND c.seq <= x.seq)) AS violation
 FROM soak.run r JOIN soak.change x ON x.id = r.id AND x.token = r.token AND x.status = 'executing' AND x.old_status <> 'executing'
 JOIN soak.change i ON i.id = r.id AND i.op = 'I' AND i.node IS NOT NULL
 CROSS JOIN LATERAL (SELECT min(c.seq) AS seq FROM soak.change c WHERE c.id = r.id AND c.status = 'executing' AND c.old_status <> 'executing'
