@@ -103,6 +103,7 @@ func (b *bench) drainOurs(ctx context.Context, name string, n int, o ours.Option
 	return sample, errors.Join(err, ours.Check(ctx, db, n))
 }
 
+// drainRiver is drainOurs for River.
 func (b *bench) drainRiver(ctx context.Context, n int, o peers.RiverOptions) (report.Sample, error) {
 	db, err := b.river(ctx)
 	if err != nil {
@@ -111,17 +112,7 @@ func (b *bench) drainRiver(ctx context.Context, n int, o peers.RiverOptions) (re
 	if err := errors.Join(b.lab.Checkpoint(ctx), peers.RiverFill(ctx, db, n), peers.RiverSettle(ctx, db)); err != nil {
 		return nil, err
 	}
-	sample, err := b.measure(ctx, db, n, func(ctx context.Context) (func(context.Context) error, error) {
-		r, err := peers.NewRiver(ctx, db, o)
-		if err != nil {
-			return nil, err
-		}
-		over := r.Count(n)
-		if err := r.Client.Start(ctx); err != nil {
-			return nil, err
-		}
-		return r.Close, over.Wait(ctx)
-	})
+	sample, err := b.measure(ctx, db, n, peers.RiverWork(db, n, o))
 	return sample, errors.Join(err, peers.RiverCheck(ctx, db, n))
 }
 

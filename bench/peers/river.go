@@ -124,17 +124,24 @@ func OverPool(pool *pgxpool.Pool, o RiverOptions) (*River, error) {
 	return &River{Client: client, pool: pool}, nil
 }
 
-// Count returns a countdown of n more completed jobs. It uses the client's subscription, which
-// reports durable ends.
-func (r *River) Count(n int) *lab.Countdown {
-	over := lab.NewCountdown(n)
-	events, _ := r.Client.SubscribeConfig(&river.SubscribeConfig{ChanSize: max(n, 1000), Kinds: []river.EventKind{river.EventKindJobCompleted}})
-	go func() {
-		for range events { // until the client stops
-			over.Done(1)
+// RiverWork returns work that ends when a client has worked n jobs and has stopped, which writes
+// all of their ends.
+func RiverWork(db *lab.Database, n int, o RiverOptions) func(ctx context.Context) (end func(context.Context) error, err error) {
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		over := lab.NewCountdown(n)
+		o.Ran = func(ours.Order) { over.Done(1) }
+		r, err := NewRiver(ctx, db, o)
+		if err != nil {
+			return nil, err
 		}
-	}()
-	return over
+		if err := r.Client.Start(ctx); err != nil {
+			return r.Close, err
+		}
+		if err := over.Wait(ctx); err != nil {
+			return r.Close, err
+		}
+		return r.Close, r.Client.Stop(ctx)
+	}
 }
 
 // Close stops the client and closes its pool.
