@@ -133,6 +133,9 @@ type Config struct {
 	// Extract puts what Inject has stored with an instance into the context of its steps and handlers.
 	// Nil leaves the context as it is.
 	Extract func(ctx context.Context, stored map[string]string) context.Context
+	// Context returns the context from which those of all steps, handlers and functions of InTx
+	// derive, with what they are to find in it. New calls it once. Nil leaves the context as it is.
+	Context func(context.Context) context.Context
 }
 
 // Queue says how this process works on a queue. The zero value has good defaults.

@@ -123,7 +123,7 @@ func (e *Engine) workerConfig() worker.Config {
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, RetainCancelled: c.RetainCancelled, Archive: e.archive(),
 		RetainHistory: c.RetainHistory, Redact: c.Redact, NoReaper: c.NoReaper, NoGC: c.NoGC,
 		Logger: c.Logger, Hooks: c.Hooks, Around: e.stepMiddleware(), Extract: c.Extract,
-		Context:  func(ctx context.Context) context.Context { return context.WithValue(ctx, engineKey{}, e) },
+		Context:  e.stepContext,
 		Fire:     e.fireDue,
 		Terminal: e.ended,
 		Parked:   e.parked,
@@ -291,6 +291,15 @@ func (e *Engine) nudge(queues ...string) {
 }
 
 type engineKey struct{}
+
+// stepContext is the context from which those of steps derive.
+func (e *Engine) stepContext(ctx context.Context) context.Context {
+	ctx = context.WithValue(ctx, engineKey{}, e)
+	if e.config.Context == nil {
+		return ctx
+	}
+	return e.config.Context(ctx)
+}
 
 // FromContext returns the engine that runs this step, nil outside of a step. Machines are defined
 // before the engine exists, so it cannot be injected.

@@ -83,6 +83,20 @@ func list(q *Query) (p query.ListParams, of [8]byte, err error) {
 	return p, of, nil
 }
 
+// CursorAt returns the cursor of the page that begins behind an instance of a page, for who shows
+// only a part of that page. q is the query of the page, whatever its After, and next the page's
+// Next.
+//
+// Errors: a *[QueryError].
+func CursorAt(q Query, next string, instance fsm.ID) (string, error) {
+	q.After = next
+	p, of, err := list(&q)
+	if err != nil {
+		return "", err
+	}
+	return cursor{of, int64(instance), p.Walk}.text(), nil
+}
+
 // All yields all instances that a query selects, as [Engine.List] pages through them. Limit is the
 // size of a page, 200 unless given; After is where it begins. An error ends the sequence, and comes
 // with the zero instance; so does the end of ctx, with its cause.

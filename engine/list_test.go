@@ -353,3 +353,29 @@ func TestWhere(t *testing.T) {
 	require.ErrorAs(t, err, &bad)
 	require.Equal(t, "Version", bad.Field)
 }
+
+func TestAListGoesOnBehindAnInstance(t *testing.T) {
+	t.Parallel()
+	e, _ := client(t)
+	var ids []fsm.ID
+	for range 5 {
+		id, err := e.Insert(t.Context(), ticket.New("").Label("a", "b"))
+		require.NoError(t, err)
+		ids = append(ids, id)
+	}
+	for _, labels := range []map[string]string{nil, {"a": "b"}} {
+		for _, limit := range []int{3, 5} { // with a next page, and without
+			q := engine.Query{Filter: engine.Filter{Labels: labels}, OldestFirst: true, Limit: limit}
+			page, err := e.List(t.Context(), q)
+			require.NoError(t, err)
+			q.After, err = engine.CursorAt(q, page.Next, ids[1])
+			require.NoError(t, err)
+			page, err = e.List(t.Context(), q)
+			require.NoError(t, err)
+			require.Equal(t, ids[2], page.Instances[0].ID)
+			require.Len(t, page.Instances, 3)
+		}
+	}
+	_, err := engine.CursorAt(engine.Query{}, "no cursor", 1)
+	require.ErrorContains(t, err, "After")
+}

@@ -76,6 +76,9 @@ func Cron(name, expression string, spec fsm.Spec) Schedule {
 // Name returns the durable name that the schedule was made with.
 func (s Schedule) Name() string { return s.name }
 
+// Spec returns the spec that the schedule was made with.
+func (s Schedule) Spec() fsm.Spec { return s.spec }
+
 // Every returns a schedule that is due at an interval: whole seconds, from 1 s to 100 years,
 // counted from 1970-01-01 00:00 UTC, so that neither a restart nor another process shifts it. In
 // all else it is like [Cron].
