@@ -18,7 +18,7 @@ func TestWhatIsReturnedHasNamesInJSON(t *testing.T) {
 	t.Parallel()
 	packages := compiled(t)
 	found := returned{met: map[types.Object]bool{}}
-	for _, path := range []string{"engine", "fsm", "migrations"} {
+	for _, path := range []string{"cluster", "engine", "fsm", "migrations"} {
 		p, err := packages.Import(module + path)
 		require.NoError(t, err)
 		for _, name := range p.Scope().Names() {

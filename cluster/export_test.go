@@ -1,0 +1,7 @@
+package cluster
+
+// What tests look at.
+var (
+	PlaceSQL = placeSQL
+	LastID   = lastID
+)

@@ -1,0 +1,233 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/entpgx"
+)
+
+// A place is recorded where its ids come from. The sequence of the ids has the bounds of the place,
+// so that Postgres gives no id of another, and a comment that says which place of how many it is,
+// and of which cluster. Dumps and replicas hold both, and no table is needed that a plain engine
+// would have as well (decision D71).
+
+// record is what the comment says.
+type record struct {
+	place, of int
+	cluster   uuid.UUID
+}
+
+const recordFormat = "gendurable place %d of %d of cluster %s"
+
+func (r record) String() string { return fmt.Sprintf(recordFormat, r.place, r.of, r.cluster) }
+
+func parseRecord(comment string) (r record, ok bool) {
+	var id string
+	if n, err := fmt.Sscanf(comment, recordFormat, &r.place, &r.of, &id); n != 3 || err != nil { //nolint:mnd // the verbs of the format
+		return r, false
+	}
+	var err error
+	r.cluster, err = uuid.Parse(id)
+	return r, err == nil
+}
+
+// found is what a schema says of its place.
+type found struct {
+	bounds      [2]int64 // of the sequence
+	ids         [2]int64 // least and greatest of the table; 0: there is none
+	comment     string
+	distributed bool // by Citus
+}
+
+// foundSQL reads it. {s} is the schema; $1 its sequence, $2 the table that a distributed schema has
+const foundSQL = `SELECT s.seqmin, s.seqmax, (SELECT coalesce(min(id), 0) FROM {s}.gen_durable), (SELECT coalesce(max(id), 0) FROM {s}.gen_durable),
+coalesce(pg_catalog.obj_description(s.seqrelid, 'pg_class'), ''), pg_catalog.to_regclass($2::text) IS NOT NULL
+FROM pg_catalog.pg_sequence s WHERE s.seqrelid = $1::text::regclass`
+
+type querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func (p *place) quoted(name string) string { return pgx.Identifier{p.schema, name}.Sanitize() }
+
+func (p *place) sql(text string) string {
+	return strings.ReplaceAll(text, "{s}", pgx.Identifier{p.schema}.Sanitize())
+}
+
+func (p *place) find(ctx context.Context, db querier) (f found, err error) {
+	row := db.QueryRow(ctx, p.sql(foundSQL), p.quoted("gen_durable_id_seq"), p.quoted("gen_durable_home"))
+	err = row.Scan(&f.bounds[0], &f.bounds[1], &f.ids[0], &f.ids[1], &f.comment, &f.distributed)
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == "42P01" || e.Code == "3F000") { // no such table, no such schema
+		return f, fmt.Errorf("%w: %w", engine.ErrSchema, err)
+	}
+	if err != nil {
+		return f, fmt.Errorf("read which place it is: %w", err)
+	}
+	return f, nil
+}
+
+// judge compares what a schema says with what its place is. A schema that is not initialised has no
+// record.
+func (p *place) judge(f found) (r record, err error) {
+	if f.distributed {
+		return r, fmt.Errorf("%w: Citus distributes the schema, and its ids carry an epoch where those of a place carry the place", ErrPlaces)
+	}
+	r, recorded := parseRecord(f.comment)
+	first, last := firstID(p.index), lastID(p.index)
+	switch {
+	case recorded && r.of != p.of:
+		return r, fmt.Errorf("%w: it is place %d of %d, and there are %d", ErrPlaces, r.place, r.of, p.of)
+	case recorded && r.place != p.index:
+		return r, fmt.Errorf("%w: it is place %d, and stands at %d", ErrPlaces, r.place, p.index)
+	case f.ids[1] > 0 && (f.ids[0] < first || f.ids[1] > last):
+		return r, fmt.Errorf("%w: it holds ids from %d to %d, and those of place %d are %d to %d", ErrPlaces, f.ids[0], f.ids[1], p.index, first, last)
+	case f.bounds != [2]int64{first, last} && (recorded || f.bounds != [2]int64{1, math.MaxInt64}):
+		return r, fmt.Errorf("%w: its sequence gives ids from %d to %d, and those of place %d are %d to %d", ErrPlaces,
+			f.bounds[0], f.bounds[1], p.index, first, last)
+	case !recorded:
+		return r, ErrUninitialised
+	}
+	return r, nil
+}
+
+// check reads the record once, and is nil from then on.
+func (p *place) check(ctx context.Context) error {
+	if p.recorded.Load() {
+		return nil
+	}
+	select {
+	case p.checking <- struct{}{}:
+		defer func() { <-p.checking }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if p.recorded.Load() {
+		return nil
+	}
+	f, err := p.find(ctx, p.db)
+	if err != nil {
+		return err
+	}
+	if _, err = p.judge(f); err == nil {
+		p.recorded.Store(true)
+	}
+	return err
+}
+
+// isRecord reports whether an error of check is an answer, and not that none came.
+func isRecord(err error) bool {
+	if errors.Is(err, ErrPlaces) || errors.Is(err, ErrUninitialised) || errors.Is(err, engine.ErrSchema) {
+		return true
+	}
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(e.Code, "42") // e.g. no rights
+}
+
+// Init makes migrated schemas the places of a cluster: it gives the ids of each a range of its own
+// and records there which place of how many it is. It needs the rights of the tables' owner, and to
+// run once, before the first start; again it changes nothing. After an error, e.g. of a place that
+// is down, run it again.
+//
+// Place 0 may be a schema that a plain engine has used, whose instances keep their ids. Whatever
+// lives in it by a key has to belong to place 0, though: see [ErrStrays]. The other places must not
+// have had instances yet.
+//
+// Errors: a *[PlaceError] that wraps ErrPlaces, ErrStrays or engine.ErrSchema.
+func Init(ctx context.Context, places []Place) error {
+	if err := checkPlaces(places); err != nil {
+		return err
+	}
+	id := uuid.Nil // of the cluster: place 0 says which
+	for i, at := range places {
+		c := engine.Config{Pool: at.Pool, Driver: at.Driver, Schema: at.Schema}.WithDefaults()
+		p := &place{index: i, of: len(places), schema: c.Schema, db: c.Driver}
+		err := pgx.BeginFunc(ctx, c.Pool, func(tx pgx.Tx) (err error) {
+			id, err = p.initialise(ctx, tx, id)
+			return err
+		})
+		if err != nil {
+			return p.at(err)
+		}
+	}
+	return nil
+}
+
+const (
+	// initLockSQL keeps a second Init from the place, and this one from waiting for long. $1 sequence
+	initLockSQL = `SELECT pg_catalog.set_config('lock_timeout', '5s', true),
+pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('gendurable place ' || $1::text, 0))`
+
+	// straysSQL counts what would be looked for elsewhere: live instances by their keys, but for
+	// children and what schedules have inserted, and schedules by their names. $1 places, $2 the place
+	straysSQL = `SELECT (SELECT count(*) FROM {s}.gen_durable WHERE status NOT IN ('done', 'failed') AND parent_id IS NULL
+AND coalesce(correlation_key, partition_key) IS NOT NULL AND NOT coalesce(correlation_key, '') LIKE 'schedule:%' AND {instance} <> $2::bigint),
+(SELECT count(*) FROM {s}.schedules WHERE {schedule} <> $2::bigint)`
+)
+
+// initialise makes the schema the place, in a transaction, and returns the cluster that it is of.
+func (p *place) initialise(ctx context.Context, tx pgx.Tx, cluster uuid.UUID) (uuid.UUID, error) {
+	sequence := p.quoted("gen_durable_id_seq")
+	if _, err := tx.Exec(ctx, initLockSQL, sequence); err != nil {
+		return cluster, fmt.Errorf("lock the place: %w", err)
+	}
+	f, err := p.find(ctx, tx)
+	if err != nil {
+		return cluster, err
+	}
+	r, err := p.judge(f)
+	switch {
+	case errors.Is(err, ErrUninitialised):
+	case err != nil:
+		return cluster, err
+	case cluster != uuid.Nil && r.cluster != cluster:
+		return cluster, fmt.Errorf("%w: it is of cluster %s, and place 0 of %s", ErrPlaces, r.cluster, cluster)
+	default:
+		return r.cluster, nil
+	}
+	if err := p.refuseStrays(ctx, tx); err != nil {
+		return cluster, err
+	}
+	if cluster == uuid.Nil {
+		if cluster, err = uuid.NewRandom(); err != nil {
+			return cluster, fmt.Errorf("make an id of the cluster: %w", err)
+		}
+	}
+	if first, last := firstID(p.index), lastID(p.index); f.bounds != [2]int64{first, last} {
+		restart := ""
+		if p.index > 0 {
+			restart = fmt.Sprintf(" START %d RESTART", first)
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d%s", sequence, first, last, restart)); err != nil {
+			return cluster, fmt.Errorf("give the ids their range: %w", err)
+		}
+	}
+	// A utility statement takes no parameters. The text has digits, letters and blanks only.
+	if _, err := tx.Exec(ctx, fmt.Sprintf("COMMENT ON SEQUENCE %s IS '%s'", sequence, record{p.index, p.of, cluster})); err != nil {
+		return cluster, fmt.Errorf("record the place: %w", err)
+	}
+	return cluster, nil
+}
+
+func (p *place) refuseStrays(ctx context.Context, tx pgx.Tx) error {
+	var instances, schedules int64
+	text := strings.NewReplacer("{instance}", placeSQL("coalesce(correlation_key, partition_key)", "$1::bigint"), "{schedule}", placeSQL("name", "$1::bigint")).
+		Replace(straysSQL)
+	if err := tx.QueryRow(ctx, p.sql(text), p.of, p.index).Scan(&instances, &schedules); err != nil {
+		return fmt.Errorf("look for what belongs to other places: %w", err)
+	}
+	if instances+schedules > 0 {
+		return fmt.Errorf("%w: %d live instances by their keys, %d schedules by their names", ErrStrays, instances, schedules)
+	}
+	return nil
+}
+
+var _ querier = (*entpgx.Driver)(nil)

@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pace"
+)
+
+// passOver is how long inserts without a key pass over a place that did not answer.
+const passOver = 5 * time.Second
+
+// startOfTurns is where a process begins, so that many short ones do not all begin at place 0.
+func startOfTurns(places int) uint64 { return rand.Uint64N(uint64(places)) } //nolint:gosec // no secret
+
+// next returns the place whose turn it is, and passes over those that do not answer, unless none
+// does.
+func (c *Cluster) next() *place {
+	now := time.Now().UnixNano()
+	var p *place
+	for range c.places {
+		p = c.places[c.turn.Add(1)%uint64(len(c.places))]
+		if p.passUntil.Load() < now {
+			break
+		}
+	}
+	return p
+}
+
+// placing is one of the keys that say where a spec belongs.
+type placing struct{ field, key string }
+
+// placings returns the keys of a spec by which it has a place, the first of which decides.
+func placings(spec fsm.Spec) []placing {
+	o := spec.Options()
+	var keys []placing
+	for _, k := range []placing{{"key", string(o.Key)}, {"partition_key", o.PartitionKey}, {"window", string(o.Window.Key)}} {
+		if k.key != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+// placed returns the place of a spec by its keys, and -1 if it has none. All its keys have to be of
+// one place: each is guarded by the tables of its own place only.
+//
+// Errors: a *[engine.SpecError] that wraps ErrElsewhere.
+func placed(spec fsm.Spec, index, places int) (int, error) {
+	at := -1
+	var first placing
+	for _, k := range placings(spec) {
+		switch its := PlaceOf(k.key, places); {
+		case at < 0:
+			at, first = its, k
+		case its != at:
+			return 0, &engine.SpecError{Index: index, Field: k.field, Err: fmt.Errorf("%w: %.80q is of place %d, but the %s %.80q of place %d; "+
+				"give both one tag, as in %q", ErrElsewhere, k.key, its, first.field, first.key, at, first.key+"{"+tagOf(k.key)+"}")}
+		}
+	}
+	return at, nil
+}
+
+type callKey struct{}
+
+// guard is the middleware by which the engine of a place refuses an insert that belongs to another:
+// of a host that took the wrong engine, or where middleware has changed a key. It concerns the
+// verbs only: children are where their parent is, and what a schedule inserts where the schedule
+// is.
+func guard(index, places int) engine.Middleware {
+	return engine.Middleware{
+		Call: func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error {
+			return run(context.WithValue(ctx, callKey{}, index))
+		},
+		Insert: func(ctx context.Context, spec fsm.Spec) (fsm.Spec, error) {
+			if at, called := ctx.Value(callKey{}).(int); !called || at != index {
+				return spec, nil
+			}
+			at, err := placed(spec, 0, places)
+			if err == nil && at >= 0 && at != index {
+				err = fmt.Errorf("%w: %.80q is of place %d, and this is the engine of place %d", ErrElsewhere, placings(spec)[0].key, at, index)
+			}
+			return spec, err
+		},
+	}
+}
+
+// target returns the place of an address. absent is what it is to a verb if there is no such place.
+func (c *Cluster) target(t fsm.Target, absent error) (*place, error) {
+	switch t := t.(type) {
+	case fsm.Key:
+		return c.places[c.PlaceOf(string(t))], nil
+	case fsm.ID:
+		if e := PlaceOfID(t); t > 0 && e < len(c.places) {
+			return c.places[e], nil
+		}
+		return nil, c.noPlace(absent, t)
+	default:
+		return nil, fmt.Errorf("%w: no target", absent)
+	}
+}
+
+const (
+	readyLeast = 10 * time.Millisecond
+	readyMost  = time.Second
+)
+
+// ready returns once the record of the place is known to be right: after the first time at once. It
+// waits out an outage until ctx ends, as all verbs do.
+func (p *place) ready(ctx context.Context) error { return p.persist(ctx, p.check) }
+
+// there returns once the place has answered, or after Patience its error.
+func (c *Cluster) there(ctx context.Context, p *place) error {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	return p.persist(ctx, func(ctx context.Context) error {
+		var one int
+		return p.db.QueryRow(ctx, `SELECT 1`).Scan(&one)
+	})
+}
+
+// persist repeats what got no answer until ctx ends.
+func (p *place) persist(ctx context.Context, once func(context.Context) error) error {
+	for n := 1; ; n++ {
+		err := once(ctx)
+		if err == nil || isRecord(err) {
+			return p.at(err)
+		}
+		if !pace.Sleep(ctx, pace.Backoff(n, readyLeast, readyMost)) {
+			return p.at(fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx)))
+		}
+	}
+}
+
+// on calls a verb of the engine at an address.
+func on[T any](ctx context.Context, c *Cluster, t fsm.Target, absent error, verb func(*engine.Engine) (T, error)) (out T, err error) {
+	p, err := c.target(t, absent)
+	if err != nil {
+		return out, err
+	}
+	return in(ctx, p, verb)
+}
+
+// in calls a verb of the engine of a place.
+func in[T any](ctx context.Context, p *place, verb func(*engine.Engine) (T, error)) (out T, err error) {
+	if err := p.ready(ctx); err != nil {
+		return out, err
+	}
+	out, err = verb(p.engine)
+	return out, p.at(err)
+}
+
+// answer is what one of several places has said.
+type answer[T any] struct {
+	place *place
+	value T
+	err   error // a *PlaceError, or what is wrong with the input
+}
+
+// each calls a verb at several places side by side, and returns their answers in the order of the
+// places. Each has Patience. Where the input is wrong, the error says so as that of one engine
+// would.
+func each[T any](ctx context.Context, c *Cluster, places []*place, verb func(context.Context, *place) (T, error)) ([]answer[T], error) {
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	return input(side(places, func(p *place) (T, error) {
+		return in(ctx, p, func(*engine.Engine) (T, error) { return verb(ctx, p) })
+	}))
+}
+
+// eachLong is each for a verb that may take longer than Patience where a place is there: it is
+// asked before whether it is.
+func eachLong[T any](ctx context.Context, c *Cluster, places []*place, verb func(*engine.Engine) (T, error)) ([]answer[T], error) {
+	return input(side(places, func(p *place) (out T, err error) {
+		if err := c.there(ctx, p); err != nil {
+			return out, err
+		}
+		return in(ctx, p, verb)
+	}))
+}
+
+// input returns what is wrong with the input, as it is to each place, or the answers.
+func input[T any](answers []answer[T]) ([]answer[T], error) {
+	for _, a := range answers {
+		if e, ok := a.err.(*PlaceError); ok && isInput(e) { //nolint:errorlint // in has made it
+			return nil, e.Err
+		}
+	}
+	return answers, nil
+}
+
+// side calls a function for several places side by side.
+func side[T any](places []*place, call func(*place) (T, error)) []answer[T] {
+	answers := make([]answer[T], len(places))
+	over := make(chan struct{}, len(places))
+	for i, p := range places {
+		go func() {
+			defer func() { over <- struct{}{} }()
+			answers[i].place = p
+			answers[i].value, answers[i].err = call(p)
+		}()
+	}
+	for range places {
+		<-over
+	}
+	return answers
+}
+
+// failed returns the errors of answers.
+func failed[T any](answers []answer[T]) (errs []error) {
+	for _, a := range answers {
+		if a.err != nil {
+			errs = append(errs, a.err)
+		}
+	}
+	return errs
+}
