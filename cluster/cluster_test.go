@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -63,16 +64,36 @@ type servers struct {
 
 	mu    sync.Mutex
 	cut   map[int]bool
+	deaf  map[int]bool
 	conns map[int][]net.Conn
+
+	unpinged atomic.Bool // the pools do not find out before a verb that a server does not answer
+}
+
+// listener is a connection that loses the answers of a server whose requests still arrive.
+type listener struct {
+	net.Conn
+	lost func() bool
+}
+
+func (l listener) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if l.lost() { // once the server has done what was asked
+		return 0, &net.OpError{Op: "read", Err: syscall.ECONNRESET}
+	}
+	return n, err
 }
 
 func newServers(t *testing.T, n int) *servers {
 	t.Helper()
-	s := &servers{cut: map[int]bool{}, conns: map[int][]net.Conn{}}
+	s := &servers{cut: map[int]bool{}, deaf: map[int]bool{}, conns: map[int][]net.Conn{}}
 	for i := range n {
 		url := pgtest.Migrated(t)
 		s.urls = append(s.urls, url)
 		pool := pgtest.Pool(t, url, func(c *pgxpool.Config) {
+			c.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool {
+				return !s.unpinged.Load() && p.IdleDuration > time.Second
+			}
 			dial := c.ConnConfig.DialFunc
 			c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 				s.mu.Lock()
@@ -84,7 +105,11 @@ func newServers(t *testing.T, n int) *servers {
 				if err == nil {
 					s.conns[i] = append(s.conns[i], conn)
 				}
-				return conn, err
+				return listener{conn, func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.deaf[i]
+				}}, err
 			}
 		})
 		s.pools = append(s.pools, pool)
@@ -93,8 +118,14 @@ func newServers(t *testing.T, n int) *servers {
 	return s
 }
 
-// cutOff breaks all connections to a server, and lets none begin.
+// cutOff breaks all connections to a server, and lets none begin. The pools know at once: of a
+// request on a broken connection nobody would know what became of it.
 func (s *servers) cutOff(all ...int) {
+	defer func() {
+		for _, i := range all {
+			s.pools[i].Reset()
+		}
+	}()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, i := range all {

@@ -184,6 +184,33 @@ func TestAllPlacesAreDown(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
+// Where the answer of a place was lost, an insert without a key goes to no other: it may be there
+// already.
+func TestAnInsertWithoutAnAnswerIsNotMadeElsewhere(t *testing.T) {
+	t.Parallel()
+	s := initialised(t, 2)
+	c := open(t, s.places)
+	for range 4 { // so that one request has the whole transaction
+		_, err := c.Insert(t.Context(), ticket.New(""))
+		require.NoError(t, err)
+	}
+	s.unpinged.Store(true)
+	s.mu.Lock()
+	s.deaf[0], s.deaf[1] = true, true
+	s.mu.Unlock()
+	_, err := c.Insert(within(t), ticket.New("once").Label("of", "it"))
+	require.ErrorIs(t, err, engine.ErrUnknown)
+	place := placeError(t, err).Place
+	s.mu.Lock()
+	clear(s.deaf)
+	s.mu.Unlock()
+	until(t, func() bool {
+		page, err := c.List(t.Context(), engine.Query{Filter: engine.Filter{Labels: map[string]string{"of": "it"}}})
+		require.NoError(t, err)
+		return len(page.Instances) == 1 && cluster.PlaceOfID(page.Instances[0].ID) == place
+	})
+}
+
 // Of an InsertMany each place takes its part, or not.
 func TestInsertManySaysWhatBecameOfEach(t *testing.T) {
 	t.Parallel()
