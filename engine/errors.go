@@ -53,6 +53,9 @@ var (
 	// relies on sessions. It wraps a *[ConfigError] for each field concerned, which says what to set
 	// instead.
 	ErrPooler = errors.New("gendurable: the proxy before Postgres pools transactions")
+	// ErrElsewhere is returned where Citus distributes the schema, and another node has it than the
+	// one that the pool, or the host's transaction, leads to.
+	ErrElsewhere = store.ErrElsewhere
 	// ErrReadOnly is returned by the client of Ent when a program mutates through it. Its text names
 	// the verb to use.
 	ErrReadOnly = errors.New("gendurable: use the verb")
@@ -148,3 +151,7 @@ func (e *ConfigError) Error() string {
 
 // Unwrap returns what is wrong, e.g. a *fsm.DefinitionError.
 func (e *ConfigError) Unwrap() error { return e.Err }
+
+// DistributedError is returned in a host's transaction by an engine that was not started, and has
+// only now found out that Citus distributes the schema. The transaction has to be repeated, once.
+type DistributedError = store.DistributedError

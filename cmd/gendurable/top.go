@@ -151,7 +151,7 @@ func draw(w io.Writer, text string, width, height int) {
 // progressSQL reads the progress of the sequences: each claim draws a token, each insert an id. $1
 // is the schema; $2 is the time since when ended instances are counted, NULL for none.
 const progressSQL = `SELECT clock_timestamp(),
-  (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_id_seq'),
+  (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename IN ('gen_durable_id_seq', 'gen_durable_id_draw')),
   (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = $1 AND sequencename = 'gen_durable_token'),
   (SELECT count(*) FROM {s}.gen_durable WHERE finished_at > $2::timestamptz AND status = 'done'),
   (SELECT count(*) FROM {s}.gen_durable WHERE finished_at > $2::timestamptz AND status = 'failed')`

@@ -67,10 +67,10 @@ func Follow(config *pgxpool.Config, meta *pgxpool.Pool, schema string) {
 // Distribute makes a migrated schema a distributed one, on the worker that Citus chooses, and makes
 // there what engines need. coordinator leads to the coordinator, as the owner of the schema. No
 // engine may work meanwhile. It may be repeated, and must be repeated after the schema was
-// undistributed and distributed again.
+// undistributed and distributed again, and after a migration that replaces an SQL function.
 func Distribute(ctx context.Context, coordinator *pgx.Conn, schema string) error {
 	name := pgx.Identifier{schema}.Sanitize()
-	for _, sql := range []string{drawSQL, distributeSQL, enterSQL} {
+	for _, sql := range []string{drawSQL, distributeSQL, enterSQL, functionsSQL} {
 		if _, err := coordinator.Exec(ctx, strings.ReplaceAll(sql, "{s}", name)); err != nil {
 			return fmt.Errorf("distribute schema %q: %w", schema, err)
 		}
@@ -85,7 +85,9 @@ const drawSQL = `CREATE OR REPLACE FUNCTION {s}.gen_durable_draw(regclass) RETUR
 AS 'SELECT (pg_catalog.current_setting(''gendurable.epoch'')::bigint << 40) | (pg_catalog.nextval($1) & 1099511627775)'`
 
 // distributeSQL distributes a schema that is not yet distributed. Shards have no identity columns,
-// so each of these becomes a default that draws from a sequence of the same name.
+// so each of these becomes a default that draws from a sequence. As an identity column takes no
+// right on its sequence, this takes none. Its name differs from the identity's, so that a statement
+// for a plain schema, which draws by that name and without the epoch, fails.
 //
 // The epoch grows at the next entrance in any case: distributed anew, workers draw from new
 // sequences, and before the first distribution the coordinator has drawn epoch 0.
@@ -101,7 +103,9 @@ BEGIN
     sequence := pg_catalog.pg_get_serial_sequence(c.t::text, c.n);
     EXECUTE format('SELECT pg_catalog.nextval(%L)', sequence) INTO last;
     EXECUTE format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', c.t, c.n);
+    sequence := regexp_replace(sequence, '_seq("?)$', '_draw\1');
     EXECUTE format('CREATE SEQUENCE %s OWNED BY %s.%I', sequence, c.t, c.n);
+    EXECUTE format('GRANT USAGE ON SEQUENCE %s TO PUBLIC', sequence);
     PERFORM pg_catalog.setval(sequence, last);
     EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET DEFAULT {s}.gen_durable_draw(%L)', c.t, c.n, sequence);
   END LOOP;
@@ -143,4 +147,34 @@ BEGIN
   PERFORM pg_catalog.set_config('gendurable.epoch', moves::text, true);
   RETURN true;
 END $f$ $e$, shard, home);
+END $do$`
+
+// functionsSQL makes the SQL functions for other languages enter the schema and name its shards, as
+// the store does. Anywhere but at the owner they fail with what the entrance says. The tables'
+// names follow words of SQL there, or those of the shards do, where the schema was distributed
+// before.
+//
+// The function that makes and drops the history's days runs at the coordinator. Citus hands its DDL
+// to the owner, where no search_path is set, so that all names have to be qualified.
+const functionsSQL = `DO $do$
+DECLARE f record; t record; definition text;
+BEGIN
+  FOR f IN SELECT p.oid FROM pg_catalog.pg_proc p
+    WHERE p.pronamespace = '{s}'::regnamespace AND p.proname IN ('gen_durable_insert', 'gen_durable_signal')
+  LOOP
+    definition := pg_catalog.pg_get_functiondef(f.oid);
+    FOR t IN SELECT c.relname, d.shardid FROM pg_catalog.pg_dist_shard d JOIN pg_catalog.pg_class c ON c.oid = d.logicalrelid
+      WHERE c.relnamespace = '{s}'::regnamespace
+    LOOP
+      definition := regexp_replace(definition, format('\m(FROM|INTO|UPDATE|JOIN) %s(_\d+)?\M', t.relname), format('\1 %s_%s', t.relname, t.shardid), 'g');
+    END LOOP;
+    IF strpos(definition, 'gen_durable_enter') = 0 THEN
+      definition := regexp_replace(definition, '\nBEGIN\n', E'\nBEGIN\n  PERFORM gen_durable_enter();\n');
+    END IF;
+    EXECUTE definition;
+  END LOOP;
+  SELECT pg_catalog.pg_get_functiondef(p.oid) INTO STRICT definition FROM pg_catalog.pg_proc p
+  WHERE p.pronamespace = '{s}'::regnamespace AND p.proname = 'gen_durable_roll_history';
+  definition := replace(definition, 'quote_ident(current_schema())', quote_literal('{s}'));
+  EXECUTE regexp_replace(definition, 'SET search_path TO [^\n]*', 'SET search_path TO ''pg_catalog''');
 END $do$`

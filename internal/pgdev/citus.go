@@ -79,13 +79,13 @@ func (c *Citus) Join(ctx context.Context, database string) error {
 		statements = append(statements, fmt.Sprintf("SELECT citus_add_node('127.0.0.1', %d)", worker.Port()))
 	}
 	statements = append(statements, fmt.Sprintf("SELECT citus_set_node_property('127.0.0.1', %d, 'shouldhaveshards', false)", c.Coordinator.Port()))
-	return c.Coordinator.run(ctx, database, statements...)
+	return c.Coordinator.Run(ctx, database, statements...)
 }
 
 // OnAll runs statements in a database of each node, one node after the other.
 func (c *Citus) OnAll(ctx context.Context, database string, statements ...string) error {
 	for _, node := range c.Nodes() {
-		if err := node.run(ctx, database, statements...); err != nil {
+		if err := node.Run(ctx, database, statements...); err != nil {
 			return err
 		}
 	}
@@ -108,8 +108,8 @@ func (c *Cluster) Port() int {
 	return c.port
 }
 
-// run runs statements in a database as superuser, each as a transaction of its own.
-func (c *Cluster) run(ctx context.Context, database string, statements ...string) error {
+// Run runs statements in a database as superuser, each as a transaction of its own.
+func (c *Cluster) Run(ctx context.Context, database string, statements ...string) error {
 	conn, err := pgx.Connect(ctx, c.URL(database))
 	if err != nil {
 		return fmt.Errorf("connect to a node: %w", err)

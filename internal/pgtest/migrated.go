@@ -19,8 +19,7 @@ import (
 func Migrated(t testing.TB) string {
 	t.Helper()
 	if IsDistributed() {
-		d := Distribute(t)
-		return ByHand(d.Nodes[d.Owner])
+		return distributedAtOwner(t)
 	}
 	name, err := template()
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func TestARefusedRowAndAHeldOne(t *testing.T) {
 	tx, err := b.pool.Begin(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-	_, err = tx.Exec(t.Context(), `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, held)
+	_, err = tx.Exec(t.Context(), byHand(`SELECT FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`), held)
 	require.NoError(t, err)
 	b.refuse(`RAISE 'no'`, bad, unknown)
 	var taken []int64
@@ -149,10 +149,10 @@ func (b bench) loseState(id int64) {
 	}
 	b.exec(`CREATE EXTENSION IF NOT EXISTS pg_surgery SCHEMA public`)
 	var toast string
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT reltoastrelid::regclass::text FROM pg_class
-		WHERE oid = 'gendurable.gen_durable'::regclass`).Scan(&toast))
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), byHand(`SELECT reltoastrelid::regclass::text FROM pg_class
+		WHERE oid = 'gendurable.gen_durable'::regclass`)).Scan(&toast))
 	b.exec(`SELECT public.heap_force_kill('` + toast + `'::regclass, (SELECT array_agg(ctid) FROM ` + toast + `))`)
-	require.Error(b.t, b.pool.QueryRow(b.t.Context(), `SELECT state::text FROM gendurable.gen_durable WHERE id = $1`, id).Scan(new(string)))
+	require.Error(b.t, b.pool.QueryRow(b.t.Context(), byHand(`SELECT state::text FROM gendurable.gen_durable WHERE id = $1`), id).Scan(new(string)))
 }
 
 // A row that cannot be read is claimed like others, and keeps no other from being read. It comes

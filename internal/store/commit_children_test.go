@@ -47,7 +47,7 @@ func spawnOf(c *step.Claim, specs []step.Spec) store.Entry {
 
 func (b bench) column(sql string, args ...any) []string {
 	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), sql, args...)
+	rows, err := b.pool.Query(b.t.Context(), byHand(sql), args...)
 	require.NoError(b.t, err)
 	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(b.t, err)
@@ -283,6 +283,7 @@ func TestKeyedChildrenGoInInKeyOrder(t *testing.T) {
 		c.ConnConfig.Tracer = attempts
 		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "5ms"
 	})
+	attempts.sent.Store(0)
 	parent := b.executing(nil)
 	stranger := b.begin()
 	b.inTx(stranger, `INSERT INTO gendurable.gen_durable (fsm, step, correlation_key, correlation_scope) VALUES ('m', 's', 'k', `+liveScope+`)`)

@@ -284,7 +284,7 @@ func (b bench) runGrowing(root int64, grow func(*step.Claim, store.Entry) store.
 	ctx := b.t.Context()
 	for range 10_000 {
 		var left int
-		if err := b.pool.QueryRow(ctx, `SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`, root).Scan(&left); err != nil || left == 0 {
+		if err := b.pool.QueryRow(ctx, byHand(`SELECT children_pending FROM gendurable.gen_durable WHERE id = $1`), root).Scan(&left); err != nil || left == 0 {
 			return err
 		}
 		got, err := b.Claim(ctx, store.ClaimParams{Queue: "default", Worker: me, Machines: []string{"m/1"}, Limit: 1, Window: 1000, Lease: time.Hour})

@@ -16,8 +16,8 @@ func TestCommitsThatKeepTheirClaimsUpdateInPlace(t *testing.T) {
 	updates := func() (all, inPlace int) {
 		counted.exec(`SELECT pg_stat_force_next_flush()`)
 		counted.exec(`SELECT pg_stat_clear_snapshot()`)
-		return counted.number(`SELECT n_tup_upd FROM pg_stat_all_tables WHERE schemaname = 'gendurable' AND relname = 'gen_durable'`),
-			counted.number(`SELECT n_tup_hot_upd FROM pg_stat_all_tables WHERE schemaname = 'gendurable' AND relname = 'gen_durable'`)
+		return counted.number(`SELECT n_tup_upd FROM pg_stat_all_tables WHERE relid = 'gendurable.gen_durable'::regclass`),
+			counted.number(`SELECT n_tup_hot_upd FROM pg_stat_all_tables WHERE relid = 'gendurable.gen_durable'::regclass`)
 	}
 	entries := counted.entries(5, true) // which fit into one page three times over
 	all, inPlace := updates()

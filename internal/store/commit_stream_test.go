@@ -307,7 +307,7 @@ func TestConcurrentEndsOfAStream(t *testing.T) {
 			require.NoError(t, <-errs)
 		}
 		var want []int64
-		rows, err := b.pool.Query(t.Context(), `SELECT id FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY stream_nth`, parent)
+		rows, err := b.pool.Query(t.Context(), byHand(`SELECT id FROM gendurable.gen_durable WHERE parent_id = $1 ORDER BY stream_nth`), parent)
 		require.NoError(t, err)
 		for rows.Next() {
 			var id int64

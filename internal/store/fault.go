@@ -48,6 +48,9 @@ func Classify(err error) Fault {
 	if err == nil {
 		return FaultNone
 	}
+	if _, ok := errors.AsType[*DistributedError](err); ok || errors.Is(err, ErrElsewhere) {
+		return FaultTransient // the place is known by now, or a new connection finds it
+	}
 	if pg := reported(err); pg != nil {
 		return classifyReport(pg)
 	}

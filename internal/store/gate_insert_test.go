@@ -107,7 +107,7 @@ func (b bench) spawnOne(x *step.Spec) (id int64) {
 	b.t.Helper()
 	b.insert(columns{"fsm": `'m'`, "step": `'s'`, "queue": `'parents'`})
 	b.commit(newMark(), x.Key != "", spawnOf(b.claim(queue("parents")).Claims[0], []step.Spec{*x}))
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), `SELECT id FROM gendurable.gen_durable WHERE uid = $1`, x.UID).Scan(&id))
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), byHand(`SELECT id FROM gendurable.gen_durable WHERE uid = $1`), x.UID).Scan(&id))
 	return id
 }
 

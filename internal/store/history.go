@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -251,11 +252,11 @@ func (s *Store) SetRecorded(ctx context.Context, recorded, others []string) erro
 const rollSQL = `SELECT made, dropped FROM {s}.gen_durable_roll_history($1::bigint * interval '1 microsecond')`
 
 // RollHistory makes the history's partitions for the days ahead, and removes the days that are
-// older than keep. It passes over what somebody else has locked. In a distributed schema it does
-// nothing: Citus makes partitions from its coordinator only. There, all goes to history_rest.
+// older than keep. It passes over what somebody else has locked. In a distributed schema, Citus
+// does it at its coordinator.
 func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
 	if s.rendered.Load().distributed() {
-		return 0, 0, nil
+		return s.rollAtCoordinator(ctx, keep)
 	}
 	err = s.one(ctx, fastLock, "roll history", rollSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&made, &dropped}, func() error { return nil })
@@ -263,6 +264,31 @@ func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, drop
 	}, micros(keep))
 	if err != nil {
 		return 0, 0, fmt.Errorf("make the partitions of the history: %w", err)
+	}
+	return made, dropped, nil
+}
+
+// rollThereSQL calls the function of rollSQL at the coordinator, on a connection between the nodes.
+// The owner does not enter for it: Citus takes the locks of DDL there, and those of a move. $1 keep
+// in µs
+const rollThereSQL = `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
+  format('SELECT made || '' '' || dropped FROM {s}.gen_durable_roll_history(%L)', $1::bigint * interval '1 microsecond')) c`
+
+func (s *Store) rollAtCoordinator(ctx context.Context, keep time.Duration) (made, dropped int, err error) {
+	var done bool
+	var result string
+	err = s.pipeline(ctx, s.stmt("roll history", rollThereSQL, func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&done, &result}, func() error { return nil })
+		return err
+	}, micros(keep)))
+	if err == nil && !done {
+		err = errors.New(result)
+	}
+	if err == nil {
+		_, err = fmt.Sscan(result, &made, &dropped)
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("make the partitions of the history at the coordinator of Citus: %w", err)
 	}
 	return made, dropped, nil
 }

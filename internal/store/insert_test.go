@@ -141,6 +141,7 @@ func TestInsertOfTheSameKeysInOppositeOrders(t *testing.T) {
 		c.ConnConfig.Tracer = attempts
 		c.ConnConfig.RuntimeParams["deadlock_timeout"] = "5ms"
 	})
+	attempts.sent.Store(0)
 	insert := func(keys []string, into *[]store.Inserted, done chan<- error) {
 		var err error
 		*into, err = counted.Insert(t.Context(), specsOf(keys...))
@@ -203,10 +204,8 @@ func TestInsertWithoutAnswer(t *testing.T) {
 // It does not start a second time.
 func TestInsertWithoutAnswerOfWhatHasEnded(t *testing.T) {
 	b := newBench(t)
-	cutting := b.cutting()
-	pool := cutting.pool.Config()
 	again := &interloper{text: "OVERRIDING SYSTEM VALUE"}
-	inserter := b.beside(func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.ConnConfig.Tracer = pool.ConnConfig.DialFunc, again })
+	inserter := b.cutting(func(c *pgxpool.Config) { c.ConnConfig.Tracer = again })
 	held := b.keyed("held")
 	again.act = func() {
 		again.acted.Store(false) // act at the next attempt, too

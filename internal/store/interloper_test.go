@@ -95,18 +95,23 @@ func (c cut) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// cutting returns a bench whose next COMMIT gets no answer.
-func (b bench) cutting() bench {
+// cutting returns a bench whose next COMMIT gets no answer, and whose connections change
+// configures.
+func (b bench) cutting(change ...func(*pgxpool.Config)) bench {
 	b.t.Helper()
 	var armed atomic.Bool
-	armed.Store(true)
-	return b.beside(func(c *pgxpool.Config) {
+	cutting := b.beside(func(c *pgxpool.Config) {
 		dial := c.ConnConfig.DialFunc
 		c.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
 			return cut{conn, &armed}, err
 		}
+		for _, f := range change {
+			f(c)
+		}
 	})
+	armed.Store(true)
+	return cutting
 }
 
 // T27, T28: the COMMIT gets no answer, and the error is ErrUnknown only if a repetition would not

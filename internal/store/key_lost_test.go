@@ -41,7 +41,7 @@ func (b bench) living(worker string) (die func()) {
 // advisoryLocks counts the advisory locks in this database.
 func (b bench) advisoryLocks() int {
 	b.t.Helper()
-	return b.number(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	return b.number(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 }
 
 func (b bench) lingering(keys ...string) []string {
@@ -239,7 +239,7 @@ func TestALineHasItsLockAgain(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, line.Close(context.Background())) })
 	require.NoError(t, line.Present(t.Context(), &store.Presence{Worker: newMark(), Machines: []string{}, Live: time.Minute}))
 	require.Equal(t, 1, b.advisoryLocks())
-	b.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
+	b.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	require.Eventually(t, func() bool { return b.advisoryLocks() == 0 }, 10*time.Second, time.Millisecond)
 	require.Error(t, line.Check(t.Context()))
 	require.False(t, line.Connected())

@@ -50,7 +50,7 @@ func TestMoveComparesAndSets(t *testing.T) {
 			tx, err := b.pool.Begin(t.Context())
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = tx.Rollback(t.Context()) })
-			_, err = tx.Exec(t.Context(), `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`, id)
+			_, err = tx.Exec(t.Context(), byHand(`SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`), id)
 			require.NoError(t, err)
 		}, 0, `{"old": 1}`, 1},
 	} {
@@ -68,8 +68,8 @@ func TestMoveComparesAndSets(t *testing.T) {
 			require.Equal(t, c.moved, n)
 			var state string
 			var version, audits int
-			require.NoError(t, b.pool.QueryRow(t.Context(), `SELECT state::text, fsm_version, (SELECT count(*) FROM gendurable.history h
-				WHERE h.instance = g.id AND h.kind = 'admin.migrate') FROM gendurable.gen_durable g WHERE id = $1`, id).Scan(&state, &version, &audits))
+			require.NoError(t, b.pool.QueryRow(t.Context(), byHand(`SELECT state::text, fsm_version, (SELECT count(*) FROM gendurable.history h
+				WHERE h.instance = g.id AND h.kind = 'admin.migrate') FROM gendurable.gen_durable g WHERE id = $1`), id).Scan(&state, &version, &audits))
 			require.JSONEq(t, c.state, state)
 			require.Equal(t, []int{c.version, c.moved}, []int{version, audits})
 		})

@@ -26,7 +26,7 @@ var graphMeasures = []measured{
 		require.NoError(e.t, e.Feed(e.t.Context(), claims.([]*step.Claim), 8<<20))
 		return planRows
 	}, func(e explained) any {
-		rows, err := e.pool.Query(e.t.Context(), `SELECT id FROM gendurable.gen_durable WHERE node LIKE 'second %' ORDER BY id DESC LIMIT $1`, planRows)
+		rows, err := e.pool.Query(e.t.Context(), byHand(`SELECT id FROM gendurable.gen_durable WHERE node LIKE 'second %' ORDER BY id DESC LIMIT $1`), planRows)
 		require.NoError(e.t, err)
 		found, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 		require.NoError(e.t, err)

@@ -47,8 +47,8 @@ var measures = []measured{
 		e.exec(`INSERT INTO gendurable.gen_durable (fsm, step, queue, eligible_at) SELECT 'm', 's', 'worked', now() - interval '1 h' + n * interval '1 ms'
 			FROM generate_series(1, $1::int) n`, gone+planRows)
 		var last store.Place
-		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), `SELECT priority, eligible_at, id FROM gendurable.gen_durable WHERE queue = 'worked'
-			ORDER BY eligible_at OFFSET $1 LIMIT 1`, gone-1).Scan(&last.Priority, &last.EligibleAt, &last.ID))
+		require.NoError(e.t, e.pool.QueryRow(e.t.Context(), byHand(`SELECT priority, eligible_at, id FROM gendurable.gen_durable WHERE queue = 'worked'
+			ORDER BY eligible_at OFFSET $1 LIMIT 1`), gone-1).Scan(&last.Priority, &last.EligibleAt, &last.ID))
 		e.exec(`DELETE FROM gendurable.gen_durable WHERE queue = 'worked' AND eligible_at <= $1`, last.EligibleAt)
 		return last
 	}},
@@ -549,8 +549,8 @@ func ofParents(e explained) any {
 
 // parkedOnes returns instances that await a signal. The key of each is "address " and its id.
 func parkedOnes(e explained) any {
-	rows, err := e.pool.Query(e.t.Context(), `SELECT id FROM gendurable.gen_durable 
-		WHERE status = 'awaiting_signal' AND correlation_guard LIKE 'address %' ORDER BY random() LIMIT $1`, planRows)
+	rows, err := e.pool.Query(e.t.Context(), byHand(`SELECT id FROM gendurable.gen_durable 
+		WHERE status = 'awaiting_signal' AND correlation_guard LIKE 'address %' ORDER BY random() LIMIT $1`), planRows)
 	require.NoError(e.t, err)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[int64])
 	require.NoError(e.t, err)

@@ -82,7 +82,7 @@ func (b bench) rowsOf(seed uint64, n int) []fsm.RawInstance {
 func (b bench) allInstances() []fsm.RawInstance {
 	b.t.Helper()
 	var ids []int64
-	rows, err := b.pool.Query(b.t.Context(), `SELECT id FROM gendurable.gen_durable ORDER BY id`)
+	rows, err := b.pool.Query(b.t.Context(), byHand(`SELECT id FROM gendurable.gen_durable ORDER BY id`))
 	require.NoError(b.t, err)
 	for rows.Next() {
 		var id int64
@@ -162,7 +162,7 @@ func TestListIsItsFilter(t *testing.T) {
 	b := newBench(t)
 	all := b.rowsOf(7, 400)
 	references := map[fsm.ID]reference{}
-	rows, err := b.pool.Query(t.Context(), `SELECT id, coalesce(parent_id, 0), coalesce(correlation_guard, '') FROM gendurable.gen_durable`)
+	rows, err := b.pool.Query(t.Context(), byHand(`SELECT id, coalesce(parent_id, 0), coalesce(correlation_guard, '') FROM gendurable.gen_durable`))
 	require.NoError(t, err)
 	for rows.Next() {
 		var id fsm.ID

@@ -122,7 +122,7 @@ var (
 	worker    = of("the worker", func(*scene) string { return me })
 	nextToken = rule{"next token", func(s *scene, _, is *string) bool {
 		after, err := strconv.ParseInt(*is, 10, 64)
-		return err == nil && after > s.number // both were drawn from the same sequence
+		return err == nil && after&drawn > s.number&drawn // both were drawn from the same sequence
 	}}
 	something = func(text string) rule {
 		return rule{text, func(_ *scene, was, is *string) bool { return is != nil && !reflect.DeepEqual(was, is) }}

@@ -44,7 +44,7 @@ func (b bench) insert(c columns) (id int64) {
 		values[i] = c[n]
 	}
 	sql := `INSERT INTO gendurable.gen_durable (` + strings.Join(names, ", ") + `) VALUES (` + strings.Join(values, ", ") + `) RETURNING id`
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), sql).Scan(&id), sql)
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), byHand(sql)).Scan(&id), sql)
 	return id
 }
 
@@ -145,8 +145,8 @@ func (s *scene) fillInbox() {
 		if i > 0 {
 			dedup = new(fmt.Sprint("dedup", i))
 		}
-		require.NoError(s.t, s.pool.QueryRow(s.t.Context(), `INSERT INTO gendurable.signals (target_id, name, payload, dedup_key)
-			VALUES ($1, $2, '{"p": 1}', $3) RETURNING id`, s.id, name, dedup).Scan(&id))
+		require.NoError(s.t, s.pool.QueryRow(s.t.Context(), byHand(`INSERT INTO gendurable.signals (target_id, name, payload, dedup_key)
+			VALUES ($1, $2, '{"p": 1}', $3) RETURNING id`), s.id, name, dedup).Scan(&id))
 		s.signals[id] = i + 1
 		if name == "go" {
 			g := step.Signal{ID: id, Name: name, Payload: json.RawMessage(`{"p": 1}`)}
@@ -180,8 +180,8 @@ type image map[string]*string
 func (s *scene) photograph() image {
 	s.t.Helper()
 	out := image{}
-	rows, err := s.pool.Query(s.t.Context(), `SELECT c.key, c.value #>> '{}' FROM gendurable.gen_durable g CROSS JOIN LATERAL jsonb_each(to_jsonb(g)) c
-		WHERE g.id = $1`, s.id)
+	rows, err := s.pool.Query(s.t.Context(), byHand(`SELECT c.key, c.value #>> '{}' FROM gendurable.gen_durable g CROSS JOIN LATERAL jsonb_each(to_jsonb(g)) c
+		WHERE g.id = $1`), s.id)
 	require.NoError(s.t, err)
 	var name string
 	var value *string
@@ -201,7 +201,7 @@ func (s *scene) photograph() image {
 // "new".
 func (s *scene) inbox() string {
 	s.t.Helper()
-	rows, err := s.pool.Query(s.t.Context(), `SELECT id, consumed_at IS NOT NULL, payload::text FROM gendurable.signals WHERE target_id = $1 ORDER BY id`, s.id)
+	rows, err := s.pool.Query(s.t.Context(), byHand(`SELECT id, consumed_at IS NOT NULL, payload::text FROM gendurable.signals WHERE target_id = $1 ORDER BY id`), s.id)
 	require.NoError(s.t, err)
 	var id int64
 	var consumed bool

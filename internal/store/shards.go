@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -68,6 +69,7 @@ func (r *rendering) onShards(text string) string {
 	text = strings.ReplaceAll(text, `pg_try_advisory_xact_lock(hashtextextended('gendurable ' ||`,
 		settledSQL+`pg_try_advisory_xact_lock(hashtextextended('gendurable ' ||`)
 	text = strings.ReplaceAll(text, `nextval('{s}.`, `{s}.gen_durable_draw('{s}.`)
+	text = strings.ReplaceAll(text, `gen_durable_id_seq`, `gen_durable_id_draw`)
 	text = strings.ReplaceAll(text, `to_regclass($1::text || 'gen_durable')`, `to_regclass($1::text || '`+r.shards["gen_durable"]+`')`)
 	return sharded.ReplaceAllStringFunc(text, func(name string) string {
 		if shard := r.shards[strings.TrimPrefix(name, "{s}.")]; shard != "" {
@@ -106,8 +108,19 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1::t
 // Locate finds out whether Citus distributes the schema, and enters it. Before, the store takes the
 // schema for a plain one. An error that IsReadOnly says that another node has the schema.
 func (s *Store) Locate(ctx context.Context) error {
+	if err := s.find(ctx); err != nil || !s.rendered.Load().distributed() {
+		return err
+	}
+	if err := s.transaction(ctx, slowLock); err != nil {
+		return fmt.Errorf("enter the distributed schema %q: %w", s.schema, err)
+	}
+	return nil
+}
+
+// find finds the schema's shards, if Citus distributes it.
+func (s *Store) find(ctx context.Context) error {
 	var citus bool
-	err := s.pipeline(ctx, s.stmt("citus", citusSQL, readOne(&citus)))
+	err := s.db.Pipeline(ctx, s.stmt("citus", citusSQL, readOne(&citus)))
 	if err != nil {
 		return fmt.Errorf("look for Citus: %w", err)
 	}
@@ -117,7 +130,7 @@ func (s *Store) Locate(ctx context.Context) error {
 	shards := map[string]string{}
 	var table string
 	var id int64
-	err = s.pipeline(ctx, s.stmt("shards", shardsSQL, func(rows pgx.Rows) error {
+	err = s.db.Pipeline(ctx, s.stmt("shards", shardsSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&table, &id}, func() error {
 			shards[table] = table + "_" + strconv.FormatInt(id, 10)
 			return nil
@@ -127,43 +140,108 @@ func (s *Store) Locate(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look for the shards of schema %q: %w", s.schema, err)
 	}
-	if len(shards) == 0 {
-		return nil
-	}
-	s.rendered.Store(&rendering{quoted: s.quoted, shards: shards})
-	if err := s.transaction(ctx, slowLock); err != nil {
-		return fmt.Errorf("enter the distributed schema %q: %w", s.schema, err)
+	if len(shards) > 0 {
+		s.rendered.Store(&rendering{quoted: s.quoted, shards: shards})
 	}
 	return nil
 }
 
-// pipeline is [entpgx.Driver.Pipeline].
-func (s *Store) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
-	err := s.db.Pipeline(ctx, stmts...)
-	if err != nil && s.hasMoved(err) {
-		s.db.Pool().Reset()
+// DistributedError says that Citus distributes the schema, which the store has only now found out,
+// since the engine was not started: its statement meant a plain schema. Sent again, it is one for
+// the shards.
+type DistributedError struct {
+	Schema string
+	Err    error // what Postgres said to the statement for a plain schema
+}
+
+func (e *DistributedError) Error() string {
+	return fmt.Sprintf("Citus distributes schema %q, which is known from now on: repeat the transaction: %v", e.Schema, e.Err)
+}
+
+// Unwrap returns the error of Postgres.
+func (e *DistributedError) Unwrap() error { return e.Err }
+
+// ErrElsewhere says that another node of Citus has the schema.
+var ErrElsewhere = errors.New("gendurable: another node of Citus has the schema")
+
+// elsewhereError is an ErrElsewhere.
+type elsewhereError struct{ error }
+
+func (e elsewhereError) Unwrap() []error { return []error{ErrElsewhere, e.error} }
+func (e elsewhereError) Error() string   { return ErrElsewhere.Error() + ": " + e.error.Error() }
+
+// placed deals with an error that may come from where the schema is. Connections to a node that no
+// longer has a distributed schema are given up, so that the pool's BeforeConnect can find the new
+// owner (internal/citus.Follow). A store that was not located, and whose statement Citus refuses,
+// looks for the shards, and returns a [DistributedError] if there are any.
+func (s *Store) placed(ctx context.Context, err error) error {
+	pool := s.db.Pool()
+	r := s.rendered.Load()
+	switch {
+	case err == nil || pool == nil:
+	case r.distributed():
+		if r.hasMoved(err) {
+			pool.Reset()
+		}
+		if r.elsewhere(err) {
+			return elsewhereError{err}
+		}
+	case isOfCitus(err) && s.find(ctx) == nil && s.rendered.Load().distributed():
+		return &DistributedError{Schema: s.schema, Err: err}
 	}
 	return err
 }
 
+// pipeline is [entpgx.Driver.Pipeline].
+func (s *Store) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
+	return s.placed(ctx, s.db.Pipeline(ctx, stmts...))
+}
+
 // pipelineOn is [entpgx.Driver.PipelineOn].
 func (s *Store) pipelineOn(ctx context.Context, conn *pgx.Conn, stmts ...entpgx.Stmt) error {
-	err := s.db.PipelineOn(ctx, conn, stmts...)
-	if err != nil && s.hasMoved(err) {
-		s.db.Pool().Reset()
+	err := s.placed(ctx, s.db.PipelineOn(ctx, conn, stmts...))
+	if err != nil && s.rendered.Load().hasMoved(err) {
 		_ = conn.Close(context.WithoutCancel(ctx)) // nothing is lost with it
 	}
 	return err
 }
 
-// hasMoved reports whether an error says that a distributed schema is no longer on the node: it
-// does not let the transaction enter, or has dropped the shards. Connections to it are given up, so
-// that the pool's BeforeConnect can find the new owner (internal/citus.Follow).
-func (s *Store) hasMoved(err error) bool {
-	return s.rendered.Load().distributed() && (hasCode(err, codeReadOnly) || hasCode(err, codeUndefinedTable))
+// elsewhere reports whether an error says that a distributed schema is not on the node, or no
+// longer: it does not let the transaction enter, or has no such shard.
+func (r *rendering) elsewhere(err error) bool {
+	pg := reported(err)
+	switch {
+	case pg == nil || !r.distributed():
+		return false
+	case pg.Code == codeReadOnly:
+		return strings.HasPrefix(pg.Message, "gendurable: ") // a standby says it in other words
+	case pg.Code == codeUndefinedTable:
+		for _, shard := range r.shards { // a trigger of the host's may miss a table of its own
+			if strings.Contains(pg.Message, shard) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
-// codeUndefinedTable is the SQLSTATE of a shard that Citus has dropped some time after a move.
+// hasMoved reports whether other connections may lead to where a distributed schema is.
+func (r *rendering) hasMoved(err error) bool {
+	return r.elsewhere(err) || r.distributed() && hasCode(err, codeReadOnly)
+}
+
+// isOfCitus reports whether an error may be what Citus says to a statement for a plain schema: it
+// does not plan it, or there is nothing to draw from, or no epoch to draw behind.
+func isOfCitus(err error) bool {
+	return hasCode(err, codeUnsupported) || hasCode(err, codeUndefinedTable) || hasCode(err, codeUndefinedObject)
+}
+
+// codeUndefinedObject is the SQLSTATE of a setting that is not there: the epoch, of a transaction
+// that has not entered.
+const codeUndefinedObject = "42704"
+
+// codeUndefinedTable is the SQLSTATE of a shard that is not on the node: Citus has dropped it some
+// time after a move.
 const codeUndefinedTable = "42P01"
 
 var shardSuffix = regexp.MustCompile(`_\d+$`)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/entpgx"
@@ -40,7 +41,7 @@ func TestTextsOnPlainPostgresDifferInTheSchemaOnly(t *testing.T) {
 	}
 	s := New(entpgx.Within(nil), "e")
 	require.Empty(t, s.entered(nil))
-	require.False(t, s.hasMoved(nil))
+	require.False(t, s.rendered.Load().hasMoved(nil))
 }
 
 func TestTextsOnCitusNameTheShards(t *testing.T) {
@@ -53,7 +54,7 @@ func TestTextsOnCitusNameTheShards(t *testing.T) {
 		require.Contains(t, before, "'statement_timeout'", "bounds how long the entrance waits")
 	}
 	shell := regexp.MustCompile(`"e"\.([a-z_]+)`)
-	others := []string{"gen_durable_draw", "gen_durable_enter", "durable_status"} // functions and types
+	others := []string{"gen_durable_draw", "gen_durable_enter", "gen_durable_id_draw", "durable_status"} // functions, sequences and types
 	for _, text := range settled {
 		require.NotRegexp(t, `\bnextval\(`, r.text(text))
 		for _, name := range shell.FindAllStringSubmatch(r.text(text), -1) {
@@ -97,4 +98,25 @@ func TestEachTextHasFormsThatTheShardsKnow(t *testing.T) {
 			require.Contains(t, statement, "untimed", file)
 		}
 	}
+}
+
+func TestWhatSaysThatTheSchemaIsElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code, message    string
+		moved, elsewhere bool
+	}{
+		{"25006", "gendurable: another node has this schema", true, true},
+		{"25006", "cannot execute UPDATE in a read-only transaction", true, false},
+		{"42P01", `relation "e.gen_durable_7" does not exist`, true, true},
+		{"42P01", `relation "nowhere.missing" does not exist`, false, false},
+		{"40P01", `deadlock on gen_durable_7`, false, false},
+	} {
+		err := error(&pgconn.PgError{Code: c.code, Message: c.message})
+		require.Equal(t, c.moved, onCitus().hasMoved(err), c.message)
+		require.Equal(t, c.elsewhere, onCitus().elsewhere(err), c.message)
+		require.False(t, (&rendering{}).hasMoved(err))
+	}
+	require.Equal(t, FaultTransient, Classify(elsewhereError{&pgconn.PgError{Code: "42P01"}}))
+	require.Equal(t, FaultTransient, Classify(&DistributedError{Err: &pgconn.PgError{Code: "0A000"}}))
 }

@@ -198,8 +198,8 @@ func TestDeliverOrInsertSideBySide(t *testing.T) {
 				if n == 0 && i%5 == 4 { // like Done: under the row's lock, and the inbox in a later statement
 					tx := b.begin()
 					var id int64
-					if err := tx.QueryRow(t.Context(), `UPDATE gendurable.gen_durable SET status = 'done', finished_at = now()
-						WHERE correlation_guard = 'k' RETURNING id`).Scan(&id); err != nil {
+					if err := tx.QueryRow(t.Context(), byHand(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = now()
+						WHERE correlation_guard = 'k' RETURNING id`)).Scan(&id); err != nil {
 						t.Error(err)
 					}
 					b.inTx(tx, `INSERT INTO public.ended SELECT count(*) FROM gendurable.signals WHERE target_id = $1`, id)
@@ -249,8 +249,7 @@ func TestDeliverOrInsertWithoutAnswer(t *testing.T) {
 		quick := &interloper{text: "g.uid = $2::text::uuid", act: func() {
 			b.exec(`UPDATE gendurable.gen_durable SET status = 'done', finished_at = clock_timestamp()`)
 		}}
-		dial := b.cutting().pool.Config().ConnConfig.DialFunc
-		beside := b.beside(func(c *pgxpool.Config) { c.ConnConfig.DialFunc, c.ConnConfig.Tracer = dial, quick })
+		beside := b.cutting(func(c *pgxpool.Config) { c.ConnConfig.Tracer = quick })
 		d, err := beside.DeliverOrInsert(t.Context(), newcomer(), m, cap10)
 		require.NoError(t, err)
 		require.True(t, d.Inserted && quick.acted.Load())

@@ -54,7 +54,7 @@ func (b bench) row(columns, values string, args ...any) (id int64) {
 		columns, values = ", "+columns, ", "+values
 	}
 	require.NoError(b.t, b.pool.QueryRow(b.t.Context(),
-		`INSERT INTO gendurable.gen_durable (fsm, step`+columns+`) VALUES ('m', 's'`+values+`) RETURNING id`, args...).Scan(&id))
+		byHand(`INSERT INTO gendurable.gen_durable (fsm, step`+columns+`) VALUES ('m', 's'`+values+`) RETURNING id`), args...).Scan(&id))
 	return id
 }
 
@@ -72,19 +72,19 @@ func (b bench) keyed(key string) int64 {
 
 func (b bench) exec(sql string, args ...any) {
 	b.t.Helper()
-	_, err := b.pool.Exec(b.t.Context(), sql, args...)
+	_, err := b.pool.Exec(b.t.Context(), byHand(sql), args...)
 	require.NoError(b.t, err)
 }
 
 func (b bench) number(sql string, args ...any) (n int) {
 	b.t.Helper()
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), sql, args...).Scan(&n))
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), byHand(sql), args...).Scan(&n))
 	return n
 }
 
 func (b bench) text(sql string, args ...any) (s string) {
 	b.t.Helper()
-	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), sql, args...).Scan(&s))
+	require.NoError(b.t, b.pool.QueryRow(b.t.Context(), byHand(sql), args...).Scan(&s))
 	return s
 }
 
@@ -110,7 +110,7 @@ func (b bench) begin() pgx.Tx {
 
 func (b bench) inTx(tx pgx.Tx, sql string, args ...any) {
 	b.t.Helper()
-	_, err := tx.Exec(b.t.Context(), sql, args...)
+	_, err := tx.Exec(b.t.Context(), byHand(sql), args...)
 	require.NoError(b.t, err)
 }
 

@@ -34,7 +34,7 @@ func (b bench) prune(p store.PruneParams) store.Pruned {
 
 func (b bench) left() (ids []int64) {
 	b.t.Helper()
-	rows, err := b.pool.Query(b.t.Context(), `SELECT id FROM gendurable.gen_durable ORDER BY id`)
+	rows, err := b.pool.Query(b.t.Context(), byHand(`SELECT id FROM gendurable.gen_durable ORDER BY id`))
 	require.NoError(b.t, err)
 	defer rows.Close()
 	for rows.Next() {
@@ -159,6 +159,7 @@ func TestPruneSkipsWhatIsLocked(t *testing.T) {
 	b := newBench(t)
 	count := &interloper{}
 	sweeper := b.beside(func(c *pgxpool.Config) { c.ConnConfig.Tracer = count })
+	count.sent.Store(0)
 	held := []int64{b.ended("done", 30, "", ""), b.ended("done", 30, "", "")}
 	stranger := b.begin()
 	b.inTx(stranger, `SELECT FROM gendurable.gen_durable FOR NO KEY UPDATE`)

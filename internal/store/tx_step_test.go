@@ -145,7 +145,7 @@ func TestAStepsOwnTransactionThatBreaksBeforeItsCommit(t *testing.T) {
 	require.Equal(t, before, b.everything())
 
 	got, err = b.Transact(t.Context(), t.Context(), me, s.mark, e.Claim, 0, func(tx any) (store.Entry, error) {
-		b.exec(`SELECT pg_terminate_backend($1)`, tx.(pgx.Tx).Conn().PgConn().PID())
+		b.exec(`SELECT pg_terminate_backend($1::int)`, tx.(pgx.Tx).Conn().PgConn().PID())
 		_, err := tx.(pgx.Tx).Exec(t.Context(), `INSERT INTO public.written VALUES (1)`)
 		return e, err
 	})
