@@ -213,8 +213,8 @@ const ended = "-"
 // fingerprint of the query without its place.
 func (m *merged) fingerprint() (string, error) {
 	text, err := json.Marshal(struct {
-		Filter      engine.Filter
-		OldestFirst bool
+		Filter      engine.Filter `json:"filter"`
+		OldestFirst bool          `json:"oldestFirst"`
 	}{m.query.Filter, m.query.OldestFirst})
 	if err != nil {
 		return "", fmt.Errorf("encode a query: %w", err)

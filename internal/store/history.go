@@ -270,7 +270,7 @@ func (s *Store) RollHistory(ctx context.Context, keep time.Duration) (made, drop
 
 // rollThereSQL calls the function of rollSQL at the coordinator, on a connection between the nodes.
 // The owner does not enter for it: Citus takes the locks of DDL there, and those of a move. $1 keep
-// in µs
+// in µs.
 const rollThereSQL = `SELECT c.success, c.result FROM pg_catalog.run_command_on_coordinator(
   format('SELECT made || '' '' || dropped FROM {s}.gen_durable_roll_history(%L)', $1::bigint * interval '1 microsecond')) c`
 
