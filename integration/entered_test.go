@@ -28,6 +28,15 @@ func claimsOf(c *engine.Config) (inserted, claimed *atomic.Int64) {
 	return inserted, claimed
 }
 
+// mostly requires that n instances have been claimed since the counters were read, and most of them
+// at once. The scheduler withdraws its offer of free slots for a moment whenever it has something to
+// do, so that one comes by a claim now and then.
+func mostly(t *testing.T, n int64, atOnce, claimed *atomic.Int64, since [2]int64) {
+	t.Helper()
+	eventually(t, func() bool { return atOnce.Load()-since[0]+claimed.Load()-since[1] == n }, "claims", n)
+	require.Greater(t, atOnce.Load()-since[0], n/2)
+}
+
 // settled inserts until an insert is claimed at once: the engine's first claims have found nothing.
 func settled(t *testing.T, eng *engine.Engine, inserted *atomic.Int64, spec func() fsm.Spec) {
 	t.Helper()
@@ -49,7 +58,7 @@ func TestAnIdleEngineInsertsAsClaimed(t *testing.T) {
 	inserted, claimed := claimsOf(&c)
 	eng := start(t, c)
 	settled(t, eng, inserted, func() fsm.Spec { return m.New(raw{}) })
-	before, others := inserted.Load(), claimed.Load()
+	since := [2]int64{inserted.Load(), claimed.Load()}
 	for n := range 20 {
 		spec := m.New(raw{"b": n, "a": []int{1}})
 		if n%2 == 0 {
@@ -59,14 +68,14 @@ func TestAnIdleEngineInsertsAsClaimed(t *testing.T) {
 		require.Equal(t, fmt.Sprint(raw{"a": []int{1}, "b": n}), result(t, eng, m, id))
 		require.Zero(t, get(t, eng, id).Attempt)
 	}
-	require.EqualValues(t, 20, inserted.Load()-before)
-	require.Equal(t, others, claimed.Load())
+	mostly(t, 20, inserted, claimed, since)
 	many, err := eng.InsertMany(t.Context(), []fsm.Spec{m.New(raw{}), m.New(raw{}).Key("k"), m.New(raw{}).Key("k")})
 	require.NoError(t, err)
 	allDone(t, eng, many[0].ID, many[1].ID)
 	require.True(t, many[2].Duplicate)
-	require.EqualValues(t, 22, inserted.Load()-before)
+	mostly(t, 22, inserted, claimed, since)
 
+	before := inserted.Load()
 	for _, spec := range []fsm.Spec{m.New(raw{}).PartitionKey("p"), m.New(raw{}).After(time.Millisecond)} {
 		ended(t, eng, insert(t, eng, spec))
 	}
@@ -78,8 +87,8 @@ func TestAnIdleEngineInsertsAsClaimed(t *testing.T) {
 	require.NoError(t, tx.Commit(t.Context()))
 	host.Nudge()
 	ended(t, eng, id)
-	require.EqualValues(t, 22, inserted.Load()-before)
-	require.EqualValues(t, 3, claimed.Load()-others)
+	mostly(t, 25, inserted, claimed, since)
+	require.Equal(t, before, inserted.Load())
 }
 
 // The connection of an insert that claims breaks at its COMMIT. If Postgres had committed, the

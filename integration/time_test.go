@@ -59,12 +59,16 @@ func TestInsertsAreDelayedAndOrderedByPriority(t *testing.T) {
 	require.NoError(t, err)
 	// They are inserted before the start, so that a pick finds all of them.
 	ids := insertAll(t, eng, []fsm.Spec{
-		m.New("third").Priority(5), m.New("last").Priority(-9).After(time.Second), m.New("fourth").Priority(5),
+		m.New("third").Priority(5), m.New("last").Priority(-9).After(time.Hour), m.New("fourth").Priority(5),
 		m.New("first").Priority(-1), m.New("second").At(time.Unix(0, 0)),
 	})
 	require.NoError(t, eng.Start(t.Context()))
 	t.Cleanup(func() { require.NoError(t, stop(eng)) })
-	allDone(t, eng, ids...)
+	allDone(t, eng, ids[0], ids[2], ids[3], ids[4])
+	require.Equal(t, fsm.StatusRunnable, get(t, eng, ids[1]).Status)
+	_, err = eng.Admin().Reschedule(t.Context(), ids[1], time.Now())
+	require.NoError(t, err)
+	allDone(t, eng, ids[1])
 	close(ran)
 	var order []string
 	for name := range ran {

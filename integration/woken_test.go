@@ -82,7 +82,7 @@ func TestAnIdleEnginesSignalsClaim(t *testing.T) {
 	eng := start(t, c)
 	id := asleep(t, eng, m.New(tally{}).Key("k"))
 	idle(t, eng, atOnce, id)
-	before, others, visit := atOnce.Load(), claimed.Load(), get(t, eng, id).Visit
+	since, visit := [2]int64{atOnce.Load(), claimed.Load()}, get(t, eng, id).Visit
 	send := func(to fsm.Target, message fsm.Message) {
 		t.Helper()
 		_, err := eng.Signal(t.Context(), to, message)
@@ -99,17 +99,16 @@ func TestAnIdleEnginesSignalsClaim(t *testing.T) {
 			return i.Status == fsm.StatusAwaitingSignal && i.Visit == visit+int64(2*n+2)
 		}, "it did not run")
 	}
-	require.EqualValues(t, 20, atOnce.Load()-before)
-	require.Equal(t, others, claimed.Load())
+	mostly(t, 20, atOnce, claimed, since)
 	send(id, over.With(""))
 	require.Equal(t, 190, result(t, eng, m, id))
-	require.EqualValues(t, 21, atOnce.Load()-before)
+	mostly(t, 21, atOnce, claimed, since)
 
 	keyed := asleep(t, eng, m.New(tally{}).PartitionKey("p"))
 	send(keyed, over.With(""))
 	ended(t, eng, keyed)
 	hosted := asleep(t, eng, m.New(tally{}))
-	before = atOnce.Load()
+	before := atOnce.Load()
 	tx, err := c.Pool.Begin(t.Context())
 	require.NoError(t, err)
 	host := eng.WithPgx(tx)

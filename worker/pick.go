@@ -87,7 +87,8 @@ func (s *scheduler) send(p *store.ClaimParams, claim func(context.Context) (stor
 		}
 	}
 	// This claim may miss a row that becomes runnable from here on. Such a row sets ready again.
-	s.ready, s.picking, s.ended, s.clear = false, true, 0, false
+	// Likewise it may miss the strays of a doubt that comes from here on.
+	s.ready, s.doubt, s.picking, s.ended, s.clear = false, false, true, 0, false
 	s.lefts = s.gates.lefts.Load()
 	s.underWay++
 	go func() {
@@ -153,7 +154,7 @@ func (s *scheduler) take(r claimReply, due *time.Timer) {
 		s.failed(r)
 		return
 	}
-	s.failures, s.doubt = 0, s.doubt && !r.doubt
+	s.failures = 0
 	s.claimed(r.Claims)
 	s.admit(s.withoutStrays(s.flights.launch(s.queue, r.Claims, r.sent)))
 	s.reportAside(s.name, r.Aside)
@@ -223,13 +224,12 @@ func (s *scheduler) resume(after store.Place, got int, last store.Place, took ti
 // failed decides what follows a failed claim. Two claims that collided on a partition key try again
 // at once, with fewer rows: they can take one after the other what each could take alone (T59).
 func (s *scheduler) failed(r claimReply) {
-	s.ready = true
+	s.ready, s.doubt = true, s.doubt || r.doubt || store.Unknown(r.err)
 	if store.IsUniqueViolation(r.err) {
 		if s.narrow = max(1, r.wanted/2); r.wanted > 1 {
 			return
 		}
 	}
 	s.failures++
-	s.doubt = s.doubt || store.Unknown(r.err)
 	s.trouble("claim", r.err)
 }

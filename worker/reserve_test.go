@@ -513,6 +513,36 @@ func TestStraysOfSignals(t *testing.T) {
 	})
 }
 
+// A doubt that comes while the claim of an earlier one is under way is about rows that this one has
+// not looked for: of a signal whose commit took effect only then, or that its next attempt had
+// locked.
+func TestADoubtDuringAClaimIsNotLost(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		p := s.start()
+		s.pass(time.Second)
+		s.change(func(w *weather) {
+			w.latency = func(verb string) time.Duration {
+				if verb == "claim" {
+					return 400 * time.Millisecond
+				}
+				return 0
+			}
+		})
+		begun := time.Now()
+		p.Doubt("q")
+		s.pass(100 * time.Millisecond)
+		require.Len(t, s.sent("held", begun), 1)
+		s.db.mu.Lock()
+		r := s.db.enter(p.id, p.config.Lease, true)
+		s.db.mu.Unlock()
+		p.Doubt("q")
+		s.pass(time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status, "given back, and claimed")
+		require.Zero(t, s.db.look(r.ID).Crashes)
+		require.Len(t, s.witness.runs(r.ID), 1)
+	})
+}
+
 func TestWhatReservesNoSlotForASignal(t *testing.T) {
 	play(t, 2, func(t *testing.T, s *scene) {
 		p := s.player()

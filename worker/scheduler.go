@@ -298,8 +298,7 @@ func (s *scheduler) drained(r *claimReply) {
 	s.promotions.add(r.Unsettled)
 	if r.err == nil {
 		s.flights.launch(s.queue, r.Claims, r.sent)
-		s.doubt = s.doubt && !r.doubt
 		return
 	}
-	s.doubt = s.doubt || store.Unknown(r.err)
+	s.doubt = s.doubt || r.doubt || store.Unknown(r.err)
 }
