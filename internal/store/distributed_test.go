@@ -17,6 +17,7 @@ import (
 // plainOnly are the tests that cannot hold in a schema that Citus distributes, by why. All others
 // do: make citus runs them.
 var plainOnly = map[string][]string{
+	"it is about what the store does on plain Postgres":                                       {"TestARefusalOnTheLastConnection"},
 	"it makes days of the history by hand; TestAnEngineOnCitusDoesWhatElseThereIs rolls them": {"TestRollHistory"},
 }
 

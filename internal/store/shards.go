@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -186,8 +187,13 @@ func (s *Store) placed(ctx context.Context, err error) error {
 		if r.elsewhere(err) {
 			return elsewhereError{err}
 		}
-	case isOfCitus(err) && s.find(ctx) == nil && s.rendered.Load().distributed():
-		return &DistributedError{Schema: s.schema, Err: err}
+	case isOfCitus(err):
+		// The caller may have the pool's only connection.
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if s.find(ctx) == nil && s.rendered.Load().distributed() {
+			return &DistributedError{Schema: s.schema, Err: err}
+		}
 	}
 	return err
 }

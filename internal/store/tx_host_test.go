@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/internal/store"
@@ -51,4 +52,14 @@ func TestAHostsCancelReadsNoTableFromEndToEnd(t *testing.T) {
 	b.exec(`ANALYZE gendurable.gen_durable`)
 	first := int64(b.number(`SELECT min(id) FROM gendurable.gen_durable`))
 	require.Zero(t, end(first+100, first+20_000, first+40_000))
+}
+
+// A refusal that Citus might have caused makes the store look for it, but not for ever: the host's
+// transaction has the pool's only connection here.
+func TestARefusalOnTheLastConnection(t *testing.T) {
+	b := newBench(t)
+	b.exec(`ALTER TABLE gendurable.gen_durable RENAME TO hidden`)
+	one := b.beside(func(c *pgxpool.Config) { c.MaxConns = 1 })
+	_, _, err := one.Within(store.Pgx(one.begin())).Insert(t.Context(), specsOf("k"), store.By{})
+	require.Equal(t, store.FaultConfig, store.Classify(err), err)
 }
