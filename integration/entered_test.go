@@ -29,8 +29,8 @@ func claimsOf(c *engine.Config) (inserted, claimed *atomic.Int64) {
 }
 
 // mostly requires that n instances have been claimed since the counters were read, and most of them
-// at once. The scheduler withdraws its offer of free slots for a moment whenever it has something to
-// do, so that one comes by a claim now and then.
+// at once. The scheduler withdraws its offer of free slots for a moment whenever it has something
+// to do, so that one comes by a claim now and then.
 func mostly(t *testing.T, n int64, atOnce, claimed *atomic.Int64, since [2]int64) {
 	t.Helper()
 	eventually(t, func() bool { return atOnce.Load()-since[0]+claimed.Load()-since[1] == n }, "claims", n)
