@@ -88,13 +88,22 @@ func (w *watch) end(key string) {
 	w.running[key]--
 }
 
-// TestMovesOnCitusLoseNothing moves the schema under load: inserts, signals, and instances with
-// partition keys that take several visits. Each instance ends once, having made each visit durable
-// once; no two run under a key at a time, and no fencing token of a key falls.
-func TestMovesOnCitusLoseNothing(t *testing.T) {
-	t.Parallel()
-	d := newDistributed(t)
-	w := &watch{running: map[string]int{}, last: map[string]int64{}}
+// orders is a load on a distributed schema: inserts, signals, and instances with partition keys
+// that take several visits.
+type orders struct {
+	watch
+
+	t        *testing.T
+	d        distributed
+	inserted atomic.Int64
+	stop     chan struct{}
+	senders  sync.WaitGroup
+}
+
+// take starts an engine, and customers who order all the time.
+func (d distributed) take(t *testing.T) *orders {
+	t.Helper()
+	w := &orders{watch: watch{running: map[string]int{}, last: map[string]int64{}}, t: t, d: d, stop: make(chan struct{})}
 	paid := fsm.DeclareSignal[int]("paid")
 	m := fsm.Declare[counter, int]("moved")
 	c := configOn(t, d.Nodes[d.Owner], m.Define(
@@ -115,7 +124,6 @@ func TestMovesOnCitusLoseNothing(t *testing.T) {
 	c.Pool = d.follow(t)
 	eng := start(t, c)
 
-	var inserted atomic.Int64
 	again := func(do func() error) bool { // an error means that it is not known, or that the schema moves
 		for t.Context().Err() == nil {
 			err := do()
@@ -125,54 +133,104 @@ func TestMovesOnCitusLoseNothing(t *testing.T) {
 		}
 		return false
 	}
-	stop := make(chan struct{})
-	var senders sync.WaitGroup
 	for n := range 2 {
-		senders.Go(func() {
+		w.senders.Go(func() {
 			for i := 0; ; i++ {
 				select {
-				case <-stop:
+				case <-w.stop:
 					return
 				default:
 				}
 				key := fmt.Sprintf("%d of %d", i, n)
 				if again(func() error {
-					_, err := eng.Insert(t.Context(), m.New(counter{}).Key(fsm.Key(key)).PartitionKey("key "+strconv.Itoa(i%5)))
+					_, err := eng.Insert(t.Context(), m.New(counter{}).Key(fsm.Key(key)).Scope(fsm.ScopeAll).PartitionKey("key "+strconv.Itoa(i%5)))
 					return err
 				}) && again(func() error {
 					_, err := eng.Signal(t.Context(), fsm.Key(key), paid.With(1).DedupKey("once"))
+					if errors.Is(err, engine.ErrNoTarget) {
+						return nil // an attempt without an answer has ended it
+					}
 					return err
 				}) {
-					inserted.Add(1)
+					w.inserted.Add(1)
 				}
 			}
 		})
 	}
-	someMore := func() {
-		before := inserted.Load()
-		eventually(t, func() bool { return inserted.Load() > before+20 }, "nothing is inserted")
-	}
-	someMore()
-	for _, mode := range []string{"force_logical", "block_writes", "force_logical"} {
-		d.move(t, mode)
-		someMore()
-	}
-	close(stop)
-	senders.Wait()
+	return w
+}
 
-	pool := d.follow(t)
+// some waits until more is ordered.
+func (w *orders) some() {
+	w.t.Helper()
+	before := w.inserted.Load()
+	eventually(w.t, func() bool { return w.inserted.Load() > before+20 }, "nothing is inserted")
+}
+
+// finish ends the load. Each instance has ended once, having made each visit durable once; no two
+// ran under a key at a time, and no fencing token of a key fell.
+func (w *orders) finish() *pgxpool.Pool {
+	t := w.t
+	t.Helper()
+	close(w.stop)
+	w.senders.Wait()
+	pool := w.d.follow(t)
 	live := func() int {
 		return query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`)
 	}
 	eventually(t, func() bool { return live() == 0 }, "some instance does not end")
-	require.EqualValues(t, inserted.Load(), query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'`))
+	require.EqualValues(t, w.inserted.Load(), query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done'`))
 	require.Zero(t, query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE result::text <> '301'`),
 		"a visit is lost or doubled, or a signal")
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.Empty(t, w.fell)
 	require.Zero(t, w.overlaps)
-	require.EqualValues(t, 4, query[int](t, pool, `SELECT epoch::int FROM gendurable.gen_durable_home`))
+	return pool
+}
+
+// TestMovesOnCitusLoseNothing moves the schema under load.
+func TestMovesOnCitusLoseNothing(t *testing.T) {
+	t.Parallel()
+	d := newDistributed(t)
+	w := d.take(t)
+	w.some()
+	for _, mode := range []string{"force_logical", "block_writes", "force_logical"} {
+		d.move(t, mode)
+		w.some()
+	}
+	require.EqualValues(t, 4, query[int](t, w.finish(), `SELECT epoch::int FROM gendurable.gen_durable_home`))
+}
+
+// TestAFailoverOnCitusLosesNothing kills the owner under load, promotes its standby, which has each
+// commit before it is acknowledged, and tells Citus where the node is from now on.
+func TestAFailoverOnCitusLosesNothing(t *testing.T) {
+	t.Parallel()
+	nodes, own := pgtest.OwnCitus(t)
+	owner := nodes.Nodes()[own.Owner]
+	standby, err := owner.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, standby.Stop()) })
+	require.NoError(t, owner.Run(t.Context(), "", "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"))
+	at := pgtest.Pool(t, own.Nodes[own.Owner])
+	eventually(t, func() bool {
+		return query[bool](t, at, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync')`)
+	}, "the standby does not follow")
+	at.Close()
+
+	d := distributed{own, pgtest.Pool(t, own.Nodes[0])}
+	w := d.take(t)
+	w.some()
+	was := owner.Port()
+	require.NoError(t, owner.StopImmediate())
+	require.NoError(t, standby.Promote(t.Context()))
+	_, err = d.meta.Exec(t.Context(), `SELECT citus_update_node(nodeid, '127.0.0.1', $2) FROM pg_dist_node WHERE nodeport = $1`, was, standby.Port())
+	require.NoError(t, err)
+	w.some()
+	_, port, err := citus.Owner(t.Context(), d.meta, "gendurable")
+	require.NoError(t, err)
+	require.EqualValues(t, standby.Port(), port)
+	require.EqualValues(t, 1, query[int](t, w.finish(), `SELECT epoch::int FROM gendurable.gen_durable_home`), "it is the same group")
 }
 
 // TestCitusKeepsStrangersFromAMovedSchema shows what the entrance is for. A transaction that has

@@ -21,12 +21,12 @@ import (
 // synchronous_standby_names is set. [Cluster.Promote] makes the standby a primary, [Cluster.Stop]
 // removes it.
 func (c *Cluster) Standby(ctx context.Context) (*Cluster, error) {
-	s := &Cluster{binaries: c.binaries, account: c.account, password: c.password, settings: c.settings}
+	s := &Cluster{binaries: c.binaries, account: c.account, password: c.password, peers: c.peers, settings: c.settings}
 	var err error
 	if s.dir, s.lock, err = newDirectory(os.TempDir(), s.account); err != nil {
 		return nil, err
 	}
-	err = c.copyTo(ctx, s)
+	err = errors.Join(s.introduce(), c.copyTo(ctx, s))
 	// The primary starts again in any case, since it is the caller's.
 	if err = errors.Join(err, c.Restart(ctx)); err == nil {
 		err = s.Restart(ctx)

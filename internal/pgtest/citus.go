@@ -74,6 +74,26 @@ func Distribute(t testing.TB) Distributed {
 	return d
 }
 
+// OwnCitus starts a Citus cluster that the test may break, with a database on each node as that of
+// [Distribute]. What is committed is durable unless the machine fails. It ends with the test.
+func OwnCitus(t testing.TB) (*pgdev.Citus, Distributed) {
+	t.Helper()
+	if os.Getenv(citusVariable) == "" {
+		Citus(t) // it skips the test
+	}
+	nodes, err := pgdev.StartCitus(t.Context(), os.Getenv(citusVariable), citusWorkers, pgdev.WithSetting("fsync", "off"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, nodes.Stop()) })
+	require.NoError(t, nodes.Join(t.Context(), distributedName))
+	owner, err := distribute(t.Context(), nodes)
+	require.NoError(t, err)
+	d := Distributed{Owner: owner}
+	for _, node := range nodes.Nodes() {
+		d.Nodes = append(d.Nodes, node.URL(distributedName))
+	}
+	return nodes, d
+}
+
 // distributedCopy copies the template's database on some nodes, and drops the copies after the
 // test.
 func distributedCopy(t testing.TB, nodes ...*pgdev.Cluster) string {
