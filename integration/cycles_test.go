@@ -40,7 +40,7 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 			return 0, ctx.Err()
 		})},
 		Queues: map[string]engine.Queue{"default": quick(5), "another": quick(5)},
-		Lease:  time.Hour, Heartbeat: 20 * time.Millisecond, Reap: 20 * time.Millisecond,
+		Lease:  time.Hour, Heartbeat: time.Second, Reap: 20 * time.Millisecond,
 		DrainTimeout: 5 * time.Millisecond, DrainGrace: patience,
 		Logger: slog.New(slog.DiscardHandler),
 	}
