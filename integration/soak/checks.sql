@@ -701,13 +701,13 @@ FROM soak.change WHERE op = 'U' AND old_status <> 'executing' AND status = 'exec
 
 -- Of a paused queue no step begins once the process knows, and none knows too late where its server can be reached. One that runs again
 -- since its own transaction met a conflict has begun before; and of a queue that is open again the first may begin a moment before the
--- process has written down that it is.
+-- process has written down that it is. A step that has a slot begins, also where its process waits for the processor: seconds are allowed.
 CREATE VIEW soak.check_paused_queue AS
 SELECT format('%s knew that queue %s is paused, and began %s %s later', r.process, c.queue, r.id, r.began_at - k.at) AS violation
 FROM soak.run r JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status <> 'executing'
 CROSS JOIN LATERAL (SELECT k.at, k.detail FROM soak.event k
   WHERE k.kind = 'obeyed' AND k.process = r.process AND k.label = c.queue AND k.seq < r.began ORDER BY k.seq DESC LIMIT 1) k
-WHERE k.detail = 'paused' AND r.visit = c.visit AND NOT r.again AND r.began_at > k.at + interval '0.5 s'
+WHERE k.detail = 'paused' AND r.visit = c.visit AND NOT r.again AND r.began_at > k.at + interval '2 s'
   AND NOT EXISTS (SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail = 'SIGSTOP' AND f.label = r.process
     AND f.at BETWEEN k.at - interval '15 s' AND r.began_at)
   AND NOT EXISTS (SELECT FROM soak.event u WHERE u.kind = 'obeyed' AND u.process = r.process AND u.label = c.queue AND u.detail <> 'paused'
@@ -716,7 +716,7 @@ UNION ALL
 SELECT format('queue %s was paused, and %s began %s %s later', p.label, r.process, r.id, r.began_at - p.at)
 FROM soak.event p JOIN soak.event u ON u.kind = 'resuming' AND u.label = p.label
   AND u.seq = (SELECT min(x.seq) FROM soak.event x WHERE x.kind = 'resuming' AND x.label = p.label AND x.seq > p.seq)
-JOIN soak.run r ON r.began BETWEEN p.seq AND u.seq AND r.began_at > p.at + interval '2.5 s' AND NOT r.again
+JOIN soak.run r ON r.began BETWEEN p.seq AND u.seq AND r.began_at > p.at + interval '4 s' AND NOT r.again
 JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status <> 'executing' AND c.queue = p.label AND c.visit = r.visit
 WHERE p.kind = 'paused' AND NOT EXISTS (
   SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail IN ('black hole', 'restart of Postgres', 'read-only', 'SIGSTOP', 'pool exhausted')

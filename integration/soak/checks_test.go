@@ -1,9 +1,12 @@
 package soak
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -390,8 +393,9 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	for i := range 2 {
 		running.Go(func() { errs <- play(working, role{Name: fmt.Sprintf("worker%d", i), Old: i == 0}) })
 	}
-	begun, enough := context.WithTimeout(t.Context(), 8*time.Second)
+	begun, enough := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer enough()
+	running.Go(func() { untilRich(begun, t, path, enough) })
 	running.Go(func() { errs <- play(begun, role{Name: "operator", Admin: true, Seed: 7, Pace: 20}) })
 	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: 7, Pace: 40}))
 	require.NoError(t, hush(t.Context(), db))
@@ -408,4 +412,45 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	}
 	require.NoError(t, load(t.Context(), db, path))
 	return db
+}
+
+// untilRich calls enough after eight seconds, or later where the machine is busy: once the log has
+// as many insertions as that should bring, and what is rarest, portions of a stream with several
+// children.
+func untilRich(ctx context.Context, t *testing.T, path string, enough func()) {
+	began, tick := time.Now(), time.NewTicker(250*time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if accepted, portions := wealth(path); time.Since(began) > 8*time.Second && accepted > 200 && portions > 2 {
+			t.Logf("%d insertions, %d portions after %s", accepted, portions, time.Since(began))
+			enough()
+			return
+		}
+	}
+}
+
+// wealth counts, in a log, the insertions, and the portions of streams that have several children.
+func wealth(path string) (accepted, portions int) {
+	log, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0
+	}
+	for line := range bytes.Lines(log) {
+		var e event
+		if json.Unmarshal(line, &e) != nil {
+			continue // being written
+		}
+		switch {
+		case e.Kind == evAccepted:
+			accepted++
+		case e.Kind == evJoined && e.Policy != nil && e.Policy.Stream > 0 && len(e.Children) > 1:
+			portions++
+		}
+	}
+	return accepted, portions
 }
