@@ -93,9 +93,10 @@ bench-smoke: ## Run each benchmark with a few rows, to see that it still does
 charts: bin/bench ## Draw charts of a file of results: make charts JSON=file INTO=directory
 	bin/bench chart "$(JSON)" "$(INTO)"
 
+# Tables of that size belong on a disk, not into memory.
 explain: bin/withpg ## Run the statements on large tables, bound the buffers that they touch, and write docs/plans: ROWS=1000000
-	PLAN_PAGES=$(CURDIR)/docs/plans PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPlansHold ./internal/store
-	PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPagesTouchFewBuffers ./dashboard
+	TMPDIR=$${TMPDIR:-/tmp} PLAN_PAGES=$(CURDIR)/docs/plans PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPlansHold ./internal/store
+	TMPDIR=$${TMPDIR:-/tmp} PLAN_ROWS=$(or $(ROWS),1000000) bin/withpg go test -count=1 -timeout 120m -v -run TestPagesTouchFewBuffers ./dashboard
 
 rollout: bin/withpg ## Run the rolling deploy beside a process of an older release, too: OLDER=tag or commit
 	@test -n "$(OLDER)" || { echo "which release? make rollout OLDER=v0.1.0"; exit 1; }

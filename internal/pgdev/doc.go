@@ -2,8 +2,8 @@
 // benchmarks and the demo, or one that keeps its data, for development on a machine without a
 // server.
 //
-// A cluster lives in one directory below [os.TempDir], listens on 127.0.0.1 at a free port and
-// demands a random password, so that other users of the machine cannot use its superuser.
+// A cluster lives in one directory, below [os.TempDir] or in memory, listens on 127.0.0.1 at a free
+// port and demands a random password, so that other users of the machine cannot use its superuser.
 // [Cluster.Stop] removes everything, except a directory of [WithDirectory].
 //
 // If the owning process dies without Stop, the server goes down, too: Linux stops it by a

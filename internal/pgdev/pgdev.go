@@ -36,6 +36,7 @@ type config struct {
 	port      int
 	binaries  string
 	password  string // that the servers of a Citus cluster share
+	volatile  bool   // nothing survives a crash of the machine
 }
 
 func newConfig(options []Option) config {
@@ -53,9 +54,11 @@ func WithSetting(name, value string) Option {
 }
 
 // WithoutFsync trades crash safety for speed: fsync, synchronous_commit and full_page_writes are
-// off. It is for tests that never crash the server and measure nothing.
+// off. It is for tests that never crash the server and measure nothing. Without a directory of its
+// own, the cluster is in memory if there is much of it: see [Start].
 func WithoutFsync() Option {
 	return func(c *config) {
+		c.volatile = true
 		for _, name := range []string{"fsync", "synchronous_commit", "full_page_writes"} {
 			WithSetting(name, "off")(c)
 		}
@@ -105,7 +108,8 @@ type Cluster struct {
 
 // Start creates a cluster and waits until it accepts connections. ctx bounds the start only.
 // Without Postgres on the machine the error is [ErrNotInstalled], and names the command that
-// installs it. fsync is on unless [WithoutFsync] is given.
+// installs it. fsync is on unless [WithoutFsync] is given. A cluster without fsync is in memory,
+// where the machine has 8 GiB to spare and a file system for it, unless TMPDIR is set.
 func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	cfg := newConfig(options)
 	runAs, err := serverAccount()
@@ -123,8 +127,9 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 		c.dir = cfg.directory
 		c.lock, err = openDirectory(c.dir, runAs)
 	} else {
-		sweepLeftovers(os.TempDir())
-		c.dir, c.lock, err = newDirectory(os.TempDir(), runAs)
+		parent := cfg.parent()
+		sweepLeftovers(parent)
+		c.dir, c.lock, err = newDirectory(parent, runAs)
 	}
 	if err != nil {
 		return nil, err
@@ -144,6 +149,14 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// parent returns where the directory of a throwaway cluster is made.
+func (c *config) parent() string {
+	if c.volatile && os.Getenv("TMPDIR") == "" {
+		return cmp.Or(memory(), os.TempDir())
+	}
+	return os.TempDir()
 }
 
 // findBinaries returns the directory of WithBinaries, or else the one that the machine has.

@@ -6,6 +6,8 @@
 //	withpg -install
 //	withpg -fetch major directory
 //
+// Without -fsync the cluster is in memory where there is much of it; TMPDIR puts it elsewhere.
+//
 // If the variable is set already, withpg uses that server and starts none. With -install it
 // installs the parts of Postgres and PgBouncer that the machine lacks; with -fetch it puts the
 // binaries of a major version of Postgres into a directory. Neither runs a command.
