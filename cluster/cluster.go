@@ -80,6 +80,7 @@ type place struct {
 	schema    string
 	db        *entpgx.Driver
 	engine    *engine.Engine
+	origin    *origin // of all places of the cluster
 
 	checking  chan struct{} // held by whoever reads the record
 	recorded  atomic.Bool   // the record is that of this place
@@ -108,6 +109,7 @@ func New(config Config) (*Cluster, error) {
 	defaults := shared.WithDefaults()
 	c := &Cluster{codec: defaults.Codec, logger: defaults.Logger, patience: patience,
 		drain: defaults.DrainTimeout + defaults.DrainGrace + flushTime, life: engine.StateCreated, pending: map[int]error{}}
+	first := &origin{}
 	for i, at := range config.Places {
 		own := shared
 		own.Pool, own.Driver, own.Schema = at.Pool, at.Driver, at.Schema
@@ -117,7 +119,7 @@ func New(config Config) (*Cluster, error) {
 		own.Context = c.inSteps(shared.Context)
 		e, err := engine.New(own)
 		own = own.WithDefaults()
-		p := &place{index: i, of: len(config.Places), schema: own.Schema, db: own.Driver, engine: e, checking: make(chan struct{}, 1)}
+		p := &place{index: i, of: len(config.Places), schema: own.Schema, db: own.Driver, engine: e, origin: first, checking: make(chan struct{}, 1)}
 		if err != nil {
 			return nil, p.at(err)
 		}

@@ -46,6 +46,46 @@ func Example() {
 	// hello bob at place 1
 }
 
+// What is wrong across the places, as gendurable cluster check finds it.
+func ExampleCluster_Check() {
+	ctx := context.Background()
+	north, closeNorth := server()
+	defer closeNorth()
+	south, closeSouth := server()
+	defer closeSouth()
+	check(cluster.Init(ctx, []cluster.Place{{Pool: north}, {Pool: south}}))
+
+	c, err := cluster.New(cluster.Config{Places: []cluster.Place{{Pool: south}, {Pool: north}}}) // in the wrong order
+	check(err)
+	for _, fault := range c.Check(ctx) {
+		if !fault.Warning {
+			fmt.Println(fault.Places, fault.Kind, fault.Do)
+		}
+	}
+	// Output:
+	// [0] record name the places in their order, each with its own schema
+	// [1] record name the places in their order, each with its own schema
+}
+
+// How the places stand, also those that are down.
+func ExampleCluster_Status() {
+	ctx := context.Background()
+	north, closeNorth := server()
+	defer closeNorth()
+	south, closeSouth := server()
+	closeSouth()
+	c, err := cluster.New(cluster.Config{Places: []cluster.Place{{Pool: north}, {Pool: south}}})
+	check(err)
+	all, err := c.Status(ctx, cluster.StatusOptions{NoCounts: true})
+	check(err)
+	for _, s := range all {
+		fmt.Println("place", s.Place, "answers:", s.Reached, "initialised:", s.Record != nil)
+	}
+	// Output:
+	// place 0 answers: true initialised: false
+	// place 1 answers: false initialised: false
+}
+
 // A host's own transaction is in the database of the key's place.
 func ExampleCluster_Engine() {
 	ctx := context.Background()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -117,10 +118,37 @@ func (p *place) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err = p.judge(f); err == nil {
+	r, err := p.judge(f)
+	if err == nil {
+		err = p.origin.agree(r)
+	}
+	if err == nil {
 		p.recorded.Store(true)
 	}
 	return err
+}
+
+// origin is the first right record that any place of a cluster was seen to have. All others are of
+// the same cluster.
+type origin struct {
+	mu    sync.Mutex
+	first record // zero until it is known
+}
+
+func (o *origin) agree(r record) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.first == (record{}) {
+		o.first = r
+	}
+	return r.sameCluster(o.first)
+}
+
+func (r record) sameCluster(as record) error {
+	if r.cluster != as.cluster {
+		return fmt.Errorf("%w: it is of cluster %s, and place %d of %s", ErrPlaces, r.cluster, as.place, as.cluster)
+	}
+	return nil
 }
 
 // isRecord reports whether an error of check is an answer, and not that none came.
@@ -166,11 +194,13 @@ const (
 	initLockSQL = `SELECT pg_catalog.set_config('lock_timeout', '5s', true),
 pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('gendurable place ' || $1::text, 0))`
 
-	// straysSQL counts what would be looked for elsewhere: live instances by their keys, but for
-	// children and what schedules have inserted, and schedules by their names. $1 places, $2 the place
-	straysSQL = `SELECT (SELECT count(*) FROM {s}.gen_durable WHERE status NOT IN ('done', 'failed') AND parent_id IS NULL
-AND coalesce(correlation_key, partition_key) IS NOT NULL AND NOT coalesce(correlation_key, '') LIKE 'schedule:%' AND {instance} <> $2::bigint),
-(SELECT count(*) FROM {s}.schedules WHERE {schedule} <> $2::bigint)`
+	// straysSQL counts what would be looked for elsewhere, and finds the first: live instances by
+	// their keys, but for children and what schedules have inserted, and schedules by their names.
+	// $1 places, $2 the place
+	straysSQL = `SELECT i.count, i.first, s.count, s.first
+FROM (SELECT count(*), coalesce(min(id), 0) AS first FROM {s}.gen_durable WHERE status NOT IN ('done', 'failed') AND parent_id IS NULL
+  AND coalesce(correlation_key, partition_key) IS NOT NULL AND NOT coalesce(correlation_key, '') LIKE 'schedule:%' AND {instance} <> $2::bigint) i,
+(SELECT count(*), coalesce(min(name), '') AS first FROM {s}.schedules WHERE {schedule} <> $2::bigint) s`
 )
 
 // initialise makes the schema the place, in a transaction, and returns the cluster that it is of.
@@ -189,7 +219,7 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, cluster uuid.UUID) (u
 	case err != nil:
 		return cluster, err
 	case cluster != uuid.Nil && r.cluster != cluster:
-		return cluster, fmt.Errorf("%w: it is of cluster %s, and place 0 of %s", ErrPlaces, r.cluster, cluster)
+		return cluster, r.sameCluster(record{cluster: cluster})
 	default:
 		return r.cluster, nil
 	}
@@ -217,17 +247,28 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, cluster uuid.UUID) (u
 	return cluster, nil
 }
 
-func (p *place) refuseStrays(ctx context.Context, tx pgx.Tx) error {
-	var instances, schedules int64
+// strays is what a place holds that would be looked for elsewhere.
+type strays struct {
+	instances, schedules int64
+	instance             int64  // the first by id; 0: there is none
+	schedule             string // the first by name
+}
+
+func (p *place) strays(ctx context.Context, db querier) (s strays, err error) {
 	text := strings.NewReplacer("{instance}", placeSQL("coalesce(correlation_key, partition_key)", "$1::bigint"), "{schedule}", placeSQL("name", "$1::bigint")).
 		Replace(straysSQL)
-	if err := tx.QueryRow(ctx, p.sql(text), p.of, p.index).Scan(&instances, &schedules); err != nil {
-		return fmt.Errorf("look for what belongs to other places: %w", err)
+	if err := db.QueryRow(ctx, p.sql(text), p.of, p.index).Scan(&s.instances, &s.instance, &s.schedules, &s.schedule); err != nil {
+		return s, fmt.Errorf("look for what belongs to other places: %w", err)
 	}
-	if instances+schedules > 0 {
-		return fmt.Errorf("%w: %d live instances by their keys, %d schedules by their names", ErrStrays, instances, schedules)
+	return s, nil
+}
+
+func (p *place) refuseStrays(ctx context.Context, tx pgx.Tx) error {
+	s, err := p.strays(ctx, tx)
+	if err == nil && s.instances+s.schedules > 0 {
+		err = fmt.Errorf("%w: %d live instances by their keys, %d schedules by their names", ErrStrays, s.instances, s.schedules)
 	}
-	return nil
+	return err
 }
 
 var _ querier = (*entpgx.Driver)(nil)

@@ -170,6 +170,28 @@ func TestIDsOfAnotherPlaceAreRefused(t *testing.T) {
 	require.ErrorIs(t, cluster.Init(t.Context(), used.places), cluster.ErrPlaces)
 }
 
+// Places of two clusters are not one, whichever of them is seen first.
+func TestPlacesOfTwoClustersAreRefused(t *testing.T) {
+	t.Parallel()
+	s, other := initialised(t, 3), initialised(t, 3)
+	mixed := []cluster.Place{s.places[0], other.places[1], s.places[2]}
+	c := open(t, mixed, works)
+	err := c.Start(t.Context())
+	require.ErrorIs(t, err, cluster.ErrPlaces)
+	require.ErrorContains(t, err, "it is of cluster")
+	for i := range c.Places() {
+		require.Equal(t, engine.StateCreated, c.Engine(i).State(), "nothing has been started")
+	}
+	client := open(t, mixed)
+	_, err = client.Insert(t.Context(), ticket.New("").Key(keyOf(0, 3, 0)))
+	require.NoError(t, err)
+	_, err = client.Insert(t.Context(), ticket.New("").Key(keyOf(1, 3, 0)))
+	require.ErrorIs(t, err, cluster.ErrPlaces)
+	require.Equal(t, 1, placeError(t, err).Place)
+	_, err = client.Insert(t.Context(), ticket.New("").Key(keyOf(2, 3, 0)))
+	require.NoError(t, err)
+}
+
 // A dump without comments has lost the record, and Init writes it again.
 func TestInitRecordsAgain(t *testing.T) {
 	t.Parallel()
