@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -53,6 +54,10 @@ type Config struct {
 	// each place: with a Concurrency of 10 and 4 places, up to 40 steps of a queue run at once. Of its
 	// Schedules each is at the place of its name.
 	Engine engine.Config
+	// Each may change the Config of one place, before its engine is made: to give a larger server more
+	// Concurrency, or a place hooks of its own. Codec, Machines and Schedules are to be the same at
+	// all places; Pool, Driver and Schema are those of Places. Nil: all places have Engine as it is.
+	Each func(place int, c *engine.Config)
 	// Patience is how long Start and calls that ask all places wait for a place that does not answer,
 	// and how long an insert without a key does before it goes to another place: 5 s.
 	Patience time.Duration
@@ -115,8 +120,11 @@ func New(config Config) (*Cluster, error) {
 		own.Pool, own.Driver, own.Schema = at.Pool, at.Driver, at.Schema
 		own.Schedules = schedules[i]
 		own.Logger = defaults.Logger.With(slog.Int("place", i))
-		own.Middleware = append(slices.Clone(shared.Middleware), guard(i, len(config.Places)))
-		own.Context = c.inSteps(shared.Context)
+		if err := change(config.Each, i, &own); err != nil {
+			return nil, err
+		}
+		own.Middleware = append(slices.Clone(own.Middleware), guard(i, len(config.Places)))
+		own.Context = c.inSteps(own.Context)
 		e, err := engine.New(own)
 		own = own.WithDefaults()
 		p := &place{index: i, of: len(config.Places), schema: own.Schema, db: own.Driver, engine: e, origin: first, checking: make(chan struct{}, 1)}
@@ -127,6 +135,20 @@ func New(config Config) (*Cluster, error) {
 	}
 	c.turn.Store(startOfTurns(len(c.places)))
 	return c, nil
+}
+
+// change lets a host change the Config of a place, without a trace in those of others.
+func change(each func(int, *engine.Config), place int, own *engine.Config) error {
+	if each == nil {
+		return nil
+	}
+	own.Hooks, own.Middleware, own.Queues = slices.Clone(own.Hooks), slices.Clone(own.Middleware), maps.Clone(own.Queues)
+	was := *own
+	each(place, own)
+	if own.Pool != was.Pool || own.Driver != was.Driver || own.Schema != was.Schema {
+		return wrong("Each", "it has changed the Pool, Driver or Schema of place %d: those are of Places", place)
+	}
+	return nil
 }
 
 func wrong(field, format string, a ...any) error {

@@ -214,6 +214,7 @@ func TestNewRefuses(t *testing.T) {
 		"Places[1]":      {Places: []cluster.Place{{Pool: pool}, {Pool: pool, Schema: "gendurable"}}},
 		"Places[1].Pool": {Places: []cluster.Place{{Pool: pool}, {}}},
 		"Patience":       {Places: three, Patience: -1},
+		"Each":           {Places: three, Each: func(_ int, c *engine.Config) { c.Schema = "other" }},
 		"Engine":         {Places: three, Engine: engine.Config{Schema: "a"}},
 		"Engine.Schedules[nightly].Spec": {Places: three, Engine: engine.Config{Schedules: []engine.Schedule{
 			engine.Cron("nightly", "@daily", echoes.New("").PartitionKey(string(keyOf((cluster.PlaceOf("nightly", 3)+1)%3, 3, 0)))),

@@ -24,6 +24,7 @@ const (
 	keySchedule  = attribute.Key("gendurable.schedule")
 	keyPoolState = attribute.Key("gendurable.pool.state")
 	keyGate      = attribute.Key("gendurable.gate")
+	keyPlace     = attribute.Key("gendurable.place") // of a cluster
 	keyFailure   = attribute.Key("gendurable.failure")
 	keyErrorType = attribute.Key("error.type")
 )
@@ -109,14 +110,31 @@ func newMetrics(m metric.Meter, common []attribute.KeyValue) (*metrics, error) {
 		occurrences:    counter("schedule.occurrences", "{occurrence}", "Occurrences of schedules: inserted; missed or skipped by policy."),
 		lateness:       duration("schedule.lateness", "From an occurrence's time to its insertion, of the newest of a firing."),
 		callDuration:   duration("call.duration", "Calls that insert or signal."),
-
-		plain: newLabels(common), byQueue: newLabels(common, keyQueue), byStep: newLabels(common, keyMachine, keyStep),
-		byOutcome: newLabels(common, keyMachine, keyStep, keyOutcome), byError: newLabels(common, keyMachine, keyStep, keyErrorType),
-		byResult: newLabels(common, keyResult), byVerb: newLabels(common, keyVerb), byFailedVerb: newLabels(common, keyVerb, keyErrorType),
-		bySchedule: newLabels(common, keySchedule), byOccurrence: newLabels(common, keySchedule, keyResult),
-		byFailure: newLabels(common, keyFailure),
 	}
+	out.label(common)
 	return out, errors.Join(faults...)
+}
+
+// label makes the sets of attributes.
+func (m *metrics) label(common []attribute.KeyValue) {
+	m.plain = newLabels(common)
+	m.byQueue = newLabels(common, keyQueue)
+	m.byStep = newLabels(common, keyMachine, keyStep)
+	m.byOutcome = newLabels(common, keyMachine, keyStep, keyOutcome)
+	m.byError = newLabels(common, keyMachine, keyStep, keyErrorType)
+	m.byResult = newLabels(common, keyResult)
+	m.byVerb = newLabels(common, keyVerb)
+	m.byFailedVerb = newLabels(common, keyVerb, keyErrorType)
+	m.bySchedule = newLabels(common, keySchedule)
+	m.byOccurrence = newLabels(common, keySchedule, keyResult)
+	m.byFailure = newLabels(common, keyFailure)
+}
+
+// with returns the same instruments with other attributes common to all.
+func (m *metrics) with(common []attribute.KeyValue) *metrics {
+	own := *m
+	own.label(common)
+	return &own
 }
 
 func (m *metrics) hooks() engine.Hooks {

@@ -16,9 +16,6 @@ const lagTimeout = 5 * time.Second
 
 // gauges are the instruments that are read when metrics are collected.
 type gauges struct {
-	t   *Telemetry
-	eng *engine.Engine
-
 	claims, running, buffered, waiting, collected, held, slots metric.Int64ObservableUpDownCounter
 	paused                                                     metric.Int64ObservableGauge
 	lag, pollAge, heartbeatAge, gateLag                        metric.Float64ObservableGauge
@@ -28,18 +25,34 @@ type gauges struct {
 	acquired, waited, unacquired metric.Int64ObservableCounter
 	waitTime                     metric.Float64ObservableCounter
 
+	of []*observed // one engine, or the places of a cluster
+}
+
+// observed is an engine of which the gauges tell.
+type observed struct {
+	t   *Telemetry
+	eng *engine.Engine
+
 	byState, byGate *labels
 	late            kept[map[string]time.Duration]
 	limits          kept[[]engine.GateStatus]
+}
+
+func (t *Telemetry) observed(eng *engine.Engine) *observed {
+	return &observed{t: t, eng: eng, byState: newLabels(t.config.Attributes, keyPoolState), byGate: newLabels(t.config.Attributes, keyGate),
+		late:   kept[map[string]time.Duration]{every: t.config.LagEvery, ask: func(ctx context.Context) (map[string]time.Duration, error) { return eng.Lag(ctx) }},
+		limits: kept[[]engine.GateStatus]{every: t.config.LagEvery, ask: eng.Admin().Gates}}
 }
 
 // Observe adds the metrics that are read at each collection: the claims and queues of an engine,
 // and its pool. stop removes them; call it after the engine's Stop. The errors are those of the
 // meter provider.
 func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
-	g := &gauges{t: t, eng: eng, byState: newLabels(t.config.Attributes, keyPoolState), byGate: newLabels(t.config.Attributes, keyGate),
-		late:   kept[map[string]time.Duration]{every: t.config.LagEvery, ask: func(ctx context.Context) (map[string]time.Duration, error) { return eng.Lag(ctx) }},
-		limits: kept[[]engine.GateStatus]{every: t.config.LagEvery, ask: eng.Admin().Gates}}
+	return t.observe(&gauges{of: []*observed{t.observed(eng)}})
+}
+
+// observe makes the instruments.
+func (t *Telemetry) observe(g *gauges) (stop func() error, err error) {
 	var all []metric.Observable
 	var faults []error
 	add := func(o metric.Observable, err error) {
@@ -98,16 +111,42 @@ func (t *Telemetry) Observe(eng *engine.Engine) (stop func() error, err error) {
 }
 
 func (g *gauges) observe(ctx context.Context, o metric.Observer) error {
-	if g.t.pool != nil {
-		g.observePool(o)
+	asked := make([]asked, len(g.of))
+	var all sync.WaitGroup
+	for n, e := range g.of { // side by side: a place that does not answer takes no time from the others
+		if g.lag == nil || len(e.eng.Activity().Queues) == 0 {
+			continue
+		}
+		all.Go(func() { asked[n].lag, asked[n].late = e.late.now(ctx) })
+		all.Go(func() { asked[n].limits, asked[n].failed = e.limits.now(ctx) })
 	}
-	a, plain := g.eng.Activity(), g.t.metrics.plain.of()
+	all.Wait()
+	var faults []error
+	for n, e := range g.of {
+		g.tell(o, e, &asked[n])
+		faults = append(faults, asked[n].late, asked[n].failed)
+	}
+	return errors.Join(faults...)
+}
+
+// asked is what the database of an engine has answered.
+type asked struct {
+	lag          map[string]time.Duration
+	limits       []engine.GateStatus
+	late, failed error // of these
+}
+
+func (g *gauges) tell(o metric.Observer, e *observed, answers *asked) {
+	if e.t.pool != nil {
+		g.observePool(o, e)
+	}
+	a, plain := e.eng.Activity(), e.t.metrics.plain.of()
 	if len(a.Queues) == 0 {
-		return nil // a client has no queues
+		return // a client has no queues
 	}
 	o.ObserveInt64(g.claims, int64(a.InFlight), plain)
 	for _, q := range a.Queues {
-		by := g.t.metrics.byQueue.of(q.Name)
+		by := e.t.metrics.byQueue.of(q.Name)
 		o.ObserveInt64(g.running, int64(q.Running), by)
 		o.ObserveInt64(g.buffered, int64(q.Buffered), by)
 		o.ObserveInt64(g.waiting, int64(q.Waiting), by)
@@ -126,27 +165,21 @@ func (g *gauges) observe(ctx context.Context, o metric.Observer) error {
 	if !a.LastHeartbeat.IsZero() {
 		o.ObserveFloat64(g.heartbeatAge, time.Since(a.LastHeartbeat).Seconds(), plain)
 	}
-	if g.lag == nil {
-		return nil
+	for queue, d := range answers.lag {
+		o.ObserveFloat64(g.lag, d.Seconds(), e.t.metrics.byQueue.of(queue))
 	}
-	lag, err := g.late.now(ctx)
-	for queue, d := range lag {
-		o.ObserveFloat64(g.lag, d.Seconds(), g.t.metrics.byQueue.of(queue))
-	}
-	limits, failed := g.limits.now(ctx)
-	for _, limit := range limits {
-		by := g.byGate.of(limit.Name)
+	for _, limit := range answers.limits {
+		by := e.byGate.of(limit.Name)
 		o.ObserveFloat64(g.gateLag, limit.Lag.Seconds(), by)
 		o.ObserveInt64(g.gateTaken, int64(limit.Taken), by)
 		o.ObserveInt64(g.gateWaiting, int64(limit.Waiting), by)
 	}
-	return errors.Join(err, failed)
 }
 
-func (g *gauges) observePool(o metric.Observer) {
-	s, plain := g.t.pool.Stat(), g.t.metrics.plain.of()
+func (g *gauges) observePool(o metric.Observer, e *observed) {
+	s, plain := e.t.pool.Stat(), e.t.metrics.plain.of()
 	for state, n := range map[string]int32{"used": s.AcquiredConns(), "idle": s.IdleConns(), "constructing": s.ConstructingConns()} {
-		o.ObserveInt64(g.connections, int64(n), g.byState.of(state))
+		o.ObserveInt64(g.connections, int64(n), e.byState.of(state))
 	}
 	o.ObserveInt64(g.connectionsMax, int64(s.MaxConns()), plain)
 	o.ObserveInt64(g.acquired, s.AcquireCount(), plain)

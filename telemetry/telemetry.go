@@ -51,13 +51,15 @@ type Config struct {
 	LagEvery time.Duration
 }
 
-// Telemetry instruments one engine. It is safe for concurrent use once Instrument has returned.
+// Telemetry instruments one engine, or one cluster. It is safe for concurrent use once Instrument
+// has returned.
 type Telemetry struct {
 	config  Config
 	meter   metric.Meter
 	metrics *metrics
 	spans   *spans
 	pool    *pgxpool.Pool // of the engine; nil before Instrument
+	places  []*Telemetry  // of a cluster
 }
 
 // New makes the instruments. The errors are those of the meter provider.
