@@ -134,13 +134,21 @@ func get(t *testing.T, eng *engine.Engine, of fsm.Target) fsm.RawInstance {
 // call require.
 func eventually(t *testing.T, holds func() bool, message ...any) {
 	t.Helper()
+	if !happens(holds) {
+		require.Fail(t, "it never happened", message...)
+	}
+}
+
+// happens is eventually for a caller that has more to say if it never happens.
+func happens(holds func() bool) bool {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for late := time.Now().Add(patience); !holds(); <-tick.C {
 		if time.Now().After(late) {
-			require.Fail(t, "it never happened", message...)
+			return false
 		}
 	}
+	return true
 }
 
 func eventuallyStatus(t *testing.T, eng *engine.Engine, of fsm.Target, want fsm.Status) {
