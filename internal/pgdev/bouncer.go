@@ -80,7 +80,7 @@ func (b *Bouncer) start(ctx context.Context, behind *pgx.ConnConfig, settings []
 	}
 	for _, setting := range slices.Concat([][2]string{
 		{"listen_addr", "127.0.0.1"}, {"listen_port", strconv.Itoa(b.port)}, {"unix_socket_dir", ""},
-		{"auth_type", "scram-sha-256"}, {"auth_file", users}, {"pool_mode", "transaction"}, {"max_client_conn", "1000"},
+		{"auth_type", "md5"}, {"auth_file", users}, {"pool_mode", "transaction"}, {"max_client_conn", "1000"},
 	}, settings) {
 		lines = append(lines, setting[0]+" = "+setting[1])
 	}

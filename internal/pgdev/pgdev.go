@@ -54,8 +54,9 @@ func WithSetting(name, value string) Option {
 }
 
 // WithoutFsync trades crash safety for speed: fsync, synchronous_commit and full_page_writes are
-// off. It is for tests that never crash the server and measure nothing. Without a directory of its
-// own, the cluster is in memory if there is much of it: see [Start].
+// off, and passwords are checked by MD5. It is for tests that never crash the server and measure
+// nothing. Without a directory of its own, the cluster is in memory if there is much of it: see
+// [Start].
 func WithoutFsync() Option {
 	return func(c *config) {
 		c.volatile = true
@@ -92,6 +93,7 @@ type Cluster struct {
 	account  *account
 	password string
 	peers    bool // the server connects to others with the same password
+	volatile bool // see WithoutFsync
 	settings [][2]string
 
 	// dir is the directory of the cluster, lock its locked file, shared with the server process.
@@ -118,7 +120,7 @@ func Start(ctx context.Context, options ...Option) (*Cluster, error) {
 	}
 	c := &Cluster{
 		account: runAs, settings: cfg.settings, kept: cfg.directory != "", port: cfg.port, portFixed: cfg.port != 0,
-		password: cfg.password, peers: cfg.password != "",
+		password: cfg.password, peers: cfg.password != "", volatile: cfg.volatile,
 	}
 	if c.binaries, err = cfg.findBinaries(); err != nil {
 		return nil, err
@@ -198,8 +200,13 @@ func (c *Cluster) initialize(ctx context.Context) error {
 	if err := os.RemoveAll(incomplete); err != nil {
 		return fmt.Errorf("remove an interrupted cluster: %w", err)
 	}
+	// A test connects many times, and under the race detector SCRAM takes its client 16 ms each time.
+	auth := "scram-sha-256"
+	if c.volatile {
+		auth = "md5"
+	}
 	cmd := c.account.command(ctx, filepath.Join(c.binaries, "initdb"),
-		"--pgdata="+incomplete, "--username="+superuser, "--pwfile="+passwordFile, "--auth=scram-sha-256",
+		"--pgdata="+incomplete, "--username="+superuser, "--pwfile="+passwordFile, "--auth="+auth,
 		"--encoding=UTF8", "--locale=C", "--no-sync")
 	cmd.Dir = c.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
