@@ -168,6 +168,27 @@ func TestHeartbeatsAndKeysOutliveTheDrain(t *testing.T) {
 	})
 }
 
+// Heartbeats that are more frequent than they can be answered keep the leases all the same: each has
+// the time that the lease allows, not only its interval.
+func TestFrequentHeartbeatsWaitForTheirAnswers(t *testing.T) {
+	play(t, 3, func(t *testing.T, s *scene) {
+		s.config.Lease, s.config.Heartbeat = 3*time.Second, 20*time.Millisecond
+		s.db.weather.latency = func(verb string) time.Duration {
+			if verb == "beat" || verb == "check" || verb == "present" {
+				return 200 * time.Millisecond
+			}
+			return 0
+		}
+		s.run = takes(time.Minute)
+		r := s.db.insert(keyed("k"))
+		s.start()
+		s.pass(2 * time.Minute)
+		require.Len(t, s.db.look(r.ID).outcomes, 1)
+		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)
+		require.Zero(t, s.db.look(r.ID).Crashes)
+	})
+}
+
 func TestACallerInAHurryShortensTheDrain(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.run = takes(time.Hour)

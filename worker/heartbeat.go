@@ -81,11 +81,19 @@ func (h *heartbeat) check(ctx context.Context) {
 	if h.config.LockByLease || h.line.Connected() && !h.keys.inUse() {
 		return
 	}
-	timed, cancel := context.WithTimeout(ctx, h.config.Heartbeat/4)
+	timed, cancel := h.patiently(ctx, h.config.Heartbeat/4)
 	defer cancel()
 	if err := h.line.Check(timed); err != nil {
 		h.trouble("heartbeat", err)
 	}
+}
+
+// patiently bounds a statement of the heartbeat's connection, which may have to connect first. Where
+// heartbeats are frequent, a statement still has a twelfth of the lease, up to a second: what checks
+// take where they are as rare as they may be. Otherwise a process on a busy machine, which connects
+// in a hundred ms, would lose its claims to its own impatience.
+func (h *heartbeat) patiently(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(most, min(time.Second, h.config.Lease/12)))
 }
 
 // hold keeps the connection, and so the liveness lock, for a worker that a Hand operates.
@@ -120,7 +128,7 @@ func (h *heartbeat) beatAll(ctx context.Context) (passed []*flight, err error) {
 			claims[i], byID[f.beat.ID] = f.beat, f
 		}
 		sent := h.since()
-		timed, cancel := context.WithTimeout(ctx, h.config.Heartbeat)
+		timed, cancel := h.patiently(ctx, h.config.Heartbeat)
 		beaten, err := h.line.Beat(timed, h.id, claims, h.config.Lease)
 		cancel()
 		if err != nil {
@@ -169,7 +177,7 @@ func (h *heartbeat) insist(ctx context.Context, passed []*flight) (still []*flig
 			still = append(still, f)
 			continue
 		}
-		timed, cancel := context.WithTimeout(ctx, h.config.Heartbeat)
+		timed, cancel := h.patiently(ctx, h.config.Heartbeat)
 		beaten, err := h.line.Insist(timed, h.id, f.beat, h.config.Lease, h.config.Heartbeat/8)
 		cancel()
 		if err != nil {

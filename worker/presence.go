@@ -15,7 +15,7 @@ const presentFor = 3
 func (h *heartbeat) register(ctx context.Context) {
 	p := h.presence
 	p.Draining = h.isDraining()
-	timed, cancel := context.WithTimeout(ctx, h.config.Heartbeat)
+	timed, cancel := h.patiently(ctx, h.config.Heartbeat)
 	defer cancel()
 	if err := h.line.Present(timed, &p); err != nil {
 		h.trouble("register", err)
