@@ -168,8 +168,8 @@ func TestHeartbeatsAndKeysOutliveTheDrain(t *testing.T) {
 	})
 }
 
-// Heartbeats that are more frequent than they can be answered keep the leases all the same: each has
-// the time that the lease allows, not only its interval.
+// Heartbeats that are more frequent than they can be answered keep the leases all the same: each
+// has the time that the lease allows, not only its interval.
 func TestFrequentHeartbeatsWaitForTheirAnswers(t *testing.T) {
 	play(t, 3, func(t *testing.T, s *scene) {
 		s.config.Lease, s.config.Heartbeat = 3*time.Second, 20*time.Millisecond

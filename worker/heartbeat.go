@@ -88,10 +88,10 @@ func (h *heartbeat) check(ctx context.Context) {
 	}
 }
 
-// patiently bounds a statement of the heartbeat's connection, which may have to connect first. Where
-// heartbeats are frequent, a statement still has a twelfth of the lease, up to a second: what checks
-// take where they are as rare as they may be. Otherwise a process on a busy machine, which connects
-// in a hundred ms, would lose its claims to its own impatience.
+// patiently bounds a statement of the heartbeat's connection, which may have to connect first.
+// Where heartbeats are frequent, a statement still has a twelfth of the lease, up to a second: what
+// checks take where they are as rare as they may be. Otherwise a process on a busy machine, which
+// connects in a hundred ms, would lose its claims to its own impatience.
 func (h *heartbeat) patiently(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, max(most, min(time.Second, h.config.Lease/12)))
 }
