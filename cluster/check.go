@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/migrations"
@@ -37,8 +39,11 @@ const (
 	FaultWorkers     FaultKind = "workers"               // nobody works, or not on what is worked on elsewhere
 )
 
-var faultKinds = []FaultKind{
-	FaultUnreachable, FaultUnread, FaultSchema, FaultVersions, FaultRecord, FaultTwice, FaultIDs, FaultStrays, FaultDefinitions, FaultGates, FaultPauses, FaultWorkers,
+// FaultKinds returns all kinds, in their order.
+func FaultKinds() []FaultKind {
+	return []FaultKind{
+		FaultUnreachable, FaultUnread, FaultSchema, FaultVersions, FaultRecord, FaultTwice, FaultIDs, FaultStrays, FaultDefinitions, FaultGates, FaultPauses, FaultWorkers,
+	}
 }
 
 // Fault is something that is wrong with a place, or with several beside each other.
@@ -52,23 +57,28 @@ type Fault struct {
 
 // Check looks for what is wrong across the places, and returns it by kind: see [FaultKind]. What is
 // wrong within one schema, such as expired leases, it leaves to gendurable doctor, which gendurable
-// cluster check runs at each place. It asks all places side by side and waits for none of them
-// longer than three times Patience; a place that does not answer is a fault. The cluster need not
-// be started.
+// cluster check runs at each place. The cluster need not be started.
+//
+// It asks all places side by side, each for at most twice Patience; one that does not answer is a
+// fault. What belongs to other places it then looks for in one table of a server after the other,
+// for at most Patience in each.
 func (c *Cluster) Check(ctx context.Context) []Fault {
 	answers := side(c.places, func(p *place) (*PlaceStatus, error) { return p.status(ctx, c.patience), nil })
 	statuses := c.compared(answers)
-	sights := side(c.places, func(p *place) (*sight, error) { return p.look(ctx, c.patience, statuses[p.index]), nil })
-	var found []Fault
-	all := make([]*sight, len(sights))
-	for i, a := range sights {
+	all := make([]*sight, len(statuses))
+	for i, a := range side(c.places, func(p *place) (*sight, error) { return p.look(ctx, c.patience, statuses[p.index]), nil }) {
 		all[i] = a.value
-		found = append(found, statuses[i].faults...)
+	}
+	c.lookForStrays(ctx, all)
+	var found []Fault
+	for _, s := range all {
+		found = append(found, s.faults...)
 	}
 	for _, compare := range []func([]*sight) []Fault{versions, twice, definitions, gates, pauses, workers} {
 		found = append(found, compare(all)...)
 	}
-	slices.SortStableFunc(found, func(a, b Fault) int { return slices.Index(faultKinds, a.Kind) - slices.Index(faultKinds, b.Kind) })
+	kinds := FaultKinds()
+	slices.SortStableFunc(found, func(a, b Fault) int { return slices.Index(kinds, a.Kind) - slices.Index(kinds, b.Kind) })
 	return found
 }
 
@@ -101,10 +111,9 @@ func (p *place) look(ctx context.Context, patience time.Duration, status *PlaceS
 	if status.load == nil {
 		return s
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*patience) //nolint:mnd // patience for the strays, and as much for the rest
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	unread := func(err error) { s.fault(FaultUnread, err.Error(), doLook) }
-	misplaced := slices.ContainsFunc(s.faults, func(f Fault) bool { return f.Kind == FaultRecord })
 	if err := p.db.QueryRow(ctx, homeSQL, p.quoted("gen_durable")).Scan(&s.home); err != nil {
 		unread(fmt.Errorf("read where the schema is: %w", err))
 	}
@@ -122,11 +131,6 @@ func (p *place) look(ctx context.Context, patience time.Duration, status *PlaceS
 	}
 	if err = s.readGates(ctx, p); err != nil {
 		unread(err)
-	}
-	if !misplaced { // else all that is there would be a stray
-		if err = s.lookForStrays(ctx, p, patience); err != nil {
-			unread(err)
-		}
 	}
 	return s
 }
@@ -150,8 +154,34 @@ func (s *sight) readGates(ctx context.Context, p *place) error {
 // canceled is the code of a statement that was cut off.
 const canceled = "57014"
 
-// lookForStrays reads the whole table, for no longer than most.
+// lookForStrays looks for what belongs to other places, one table of a server at a time, since it
+// reads them from end to end.
+func (c *Cluster) lookForStrays(ctx context.Context, all []*sight) {
+	on := map[*pgxpool.Pool][]*sight{}
+	for _, s := range all {
+		misplaced := slices.ContainsFunc(s.faults, func(f Fault) bool { return f.Kind == FaultRecord })
+		if s.load != nil && !misplaced { // else all that is there would be a stray
+			pool := c.places[s.Place].db.Pool()
+			on[pool] = append(on[pool], s)
+		}
+	}
+	var servers sync.WaitGroup
+	for _, there := range on {
+		servers.Go(func() {
+			for _, s := range there {
+				if err := s.lookForStrays(ctx, c.places[s.Place], c.patience); err != nil {
+					s.fault(FaultUnread, err.Error(), doLook)
+				}
+			}
+		})
+	}
+	servers.Wait()
+}
+
+// lookForStrays reads the whole table, for no longer than most, which the server keeps.
 func (s *sight) lookForStrays(ctx context.Context, p *place, most time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*most) //nolint:mnd // a server that does not answer keeps nothing
+	defer cancel()
 	var found strays
 	err := pgx.BeginTxFunc(ctx, p.db.Pool(), pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
 		if _, err = tx.Exec(ctx, `SELECT pg_catalog.set_config('statement_timeout', $1, true)`, strconv.FormatInt(most.Milliseconds(), 10)); err != nil {

@@ -64,21 +64,26 @@ type StatusOptions struct {
 //
 // Errors: a *[engine.QueryError].
 func (c *Cluster) Status(ctx context.Context, o StatusOptions) ([]*PlaceStatus, error) {
-	answers, err := input(side(c.places, func(p *place) (*PlaceStatus, error) {
-		s := p.status(ctx, c.patience)
-		if o.NoCounts || s.load == nil {
-			return s, nil
+	answers := side(c.places, func(p *place) (*PlaceStatus, error) { return p.status(ctx, c.patience), nil })
+	if o.NoCounts {
+		return c.compared(answers), nil
+	}
+	// After all else, since counts may keep the connections that places share for long.
+	_, err := input(side(c.places, func(p *place) (struct{}, error) {
+		s := answers[p.index].value
+		if s.load == nil {
+			return struct{}{}, nil
 		}
 		counts, err := p.engine.Counts(ctx, o.Counts)
 		switch {
 		case isInput(err):
-			return s, p.at(err)
+			return struct{}{}, p.at(err)
 		case err != nil:
 			s.wrong(p, err)
 		default:
 			s.count(&counts)
 		}
-		return s, nil
+		return struct{}{}, nil
 	}))
 	if err != nil {
 		return nil, err

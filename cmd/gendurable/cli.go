@@ -24,6 +24,7 @@ type commands struct {
 	Window     windowCommands   `cmd:"" help:"List the windows of inserts that are throttled, debounced, or once per period."`
 	Worker     workerCommands   `cmd:"" help:"List the processes that work."`
 	Machine    machineCommands  `cmd:"" help:"List and draw the machines."`
+	Cluster    clusterCommands  `cmd:"" help:"Make schemas the places of a cluster, show how they stand, and check them."`
 	Overview   overviewCommand  `cmd:"" help:"Show queues, workers, failures, gates and warnings at a glance."`
 	Failures   failuresCommand  `cmd:"" help:"Group the newest failures by machine, step and error, the most frequent first."`
 	Audit      auditCommand     `cmd:"" help:"List what operators' verbs have changed, newest first."`

@@ -19,15 +19,12 @@ import (
 // connectTimeout bounds how long the server may take to answer at all.
 const connectTimeout = 10 * time.Second
 
-// connect opens a pool on the database, until the program ends, and checks that the database can be
-// reached.
-func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
-	if a.DatabaseURL == "" {
-		return nil, usagef("no database: set DATABASE_URL, or give --database-url postgres://user@host/database")
-	}
-	config, err := pgxpool.ParseConfig(a.DatabaseURL)
+// pool makes a pool on a database, until the program ends, and connects to nothing yet. of is what
+// has named the database.
+func (a *app) pool(ctx context.Context, of, address string, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(address)
 	if err != nil {
-		return nil, usagef("--database-url: %w; want postgres://user@host/database, or key=value pairs", err) // the error holds no password
+		return nil, usagef("%s: %w; want postgres://user@host/database, or key=value pairs", of, err) // the error holds no password
 	}
 	config.MaxConns = 4
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
@@ -42,9 +39,21 @@ func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
-		return nil, usagef("--database-url: %w", err)
+		return nil, usagef("%s: %w", of, err)
 	}
 	a.pools = append(a.pools, pool)
+	return pool, nil
+}
+
+// connect opens a pool on the database, and checks that the database can be reached.
+func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	if a.DatabaseURL == "" {
+		return nil, usagef("no database: set DATABASE_URL, or give --database-url postgres://user@host/database")
+	}
+	pool, err := a.pool(ctx, "--database-url", a.DatabaseURL, configure...)
+	if err != nil {
+		return nil, err
+	}
 	limited, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if err := pool.Ping(limited); err != nil {
