@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 
@@ -246,6 +247,19 @@ func TestClusterCheckOfTheSick(t *testing.T) {
 	require.NotContains(t, text.out, "hidden")
 	require.Empty(t, text.errs)
 	require.NotContains(t, h.examined(codeUnmet, places, "--skip", "strays,leases"), "strays[0]")
+}
+
+// A server that takes connections and answers nothing costs each command its --wait, and no more.
+func TestClusterPlacesThatAreSilent(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, silent.Close()) })
+	h := newClusterHost(t, 1)
+	places := append(h.places, "postgres://nobody@"+silent.Addr().String()+"/nothing?sslmode=disable")
+	h.cluster("status", places, "--wait", "2s").is(codeDone).says("no record", "down", "deadline exceeded")
+	h.cluster("check", places, "--wait", "2s", "--skip", unsafely).is(codeUnmet).says("fail  place 1     unreachable")
+	h.cluster("init", places, "--wait", "2s").is(codeNoConnection).complains("nothing was done")
 }
 
 func TestClusterCheckOutOfTime(t *testing.T) {
