@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -151,6 +152,7 @@ func TestASlowDatabaseHoldsUpFewConnections(t *testing.T) {
 	require.NoError(t, err)
 	locker, err := pgtest.Pool(t, url).Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = locker.Rollback(context.Background()) }) // also if the test fails: the pools wait for it
 	_, err = locker.Exec(t.Context(), `LOCK TABLE gendurable.gen_durable, gendurable.gates, gendurable.definitions IN ACCESS EXCLUSIVE MODE`)
 	require.NoError(t, err)
 	paths := []string{"/", "/machines", "/instances", "/limits", "/machine?name=shop", "/queues", "/find?q=x", "/suggest", "/api/overview"}
@@ -175,13 +177,15 @@ func TestASlowDatabaseHoldsUpFewConnections(t *testing.T) {
 		}
 	}
 	require.Positive(t, most)
-	require.LessOrEqual(t, most, int32(3+4+1), "heavy reads, other reads, the count")
+	// The pool counts a connection that was given up until it is closed, when another may have its turn.
+	require.LessOrEqual(t, most, int32(2*(3+4+1)), "heavy reads, other reads, the count")
 	require.NoError(t, locker.Rollback(t.Context()))
 
 	h, err = dashboard.New(eng, dashboard.Options{Timeout: patience})
 	require.NoError(t, err)
 	one, err := pgtest.Pool(t, url).Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = one.Rollback(context.Background()) })
 	_, err = one.Exec(t.Context(), `SELECT FROM gendurable.gen_durable WHERE id = $1 FOR UPDATE`, int64(ids[0].ID))
 	require.NoError(t, err)
 	for range 20 {
