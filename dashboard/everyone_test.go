@@ -177,7 +177,7 @@ func TestASlowDatabaseHoldsUpFewConnections(t *testing.T) {
 		}
 	}
 	require.Positive(t, most)
-	// The pool counts a connection that was given up until it is closed, when another may have its turn.
+	// The pool counts a connection that was given up until it is closed, maybe beside the next one.
 	require.LessOrEqual(t, most, int32(2*(3+4+1)), "heavy reads, other reads, the count")
 	require.NoError(t, locker.Rollback(t.Context()))
 
