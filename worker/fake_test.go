@@ -510,12 +510,13 @@ func (db *fake) Release(ctx context.Context, worker string, claims []*step.Claim
 	for i, c := range claims {
 		ids[i] = c.ID
 	}
-	if err := db.lockAll(ctx, lockLimit, ids); err != nil {
-		return out, err
-	}
 	err = db.send(ctx, "release", fmt.Sprint(ids), func() error {
 		for _, c := range claims {
-			if r := db.rows[c.ID]; r.fence(c, worker) {
+			switch r := db.rows[c.ID]; {
+			case !r.fence(c, worker):
+			case r.locked() || r.busy:
+				out.Locked = append(out.Locked, r.ID)
+			default:
 				r.status, r.lane = fsm.StatusRunnable, 0
 				db.release(r, &out.Promotion)
 				out.Claims++

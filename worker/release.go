@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gendurable/gendurable/internal/pace"
@@ -15,6 +16,9 @@ type claims struct {
 	*process
 	flights    *flights
 	promotions *promotions
+
+	mu     sync.Mutex
+	locked []*step.Claim // strays that releaseLocked gives back
 }
 
 // giveBack releases claims whose step has no outcome. It retries failures, and claims whose rows
@@ -69,24 +73,77 @@ func (c *claims) back(ctx context.Context, fs []*flight, over func(*flight), giv
 
 // releaseStrays gives back the rows of a claim that got no answer. Nobody in this process knows of
 // them: they would wait for their lease, and count as crashed. No other claim of the queue may be
-// under way. If a row is no longer a stray when it is released, its token protects it. A row that
-// somebody has locked is left to its lease, since the queue's claims wait for this.
+// under way. If a row is no longer a stray when it is released, its token protects it. The queue's
+// claims wait for this, and not for rows that somebody has locked: see releaseLocked.
 func (c *claims) releaseStrays(ctx context.Context, queue string) error {
 	held, err := c.db.Held(ctx, c.id, queue)
 	if err != nil {
 		return err
 	}
-	strays := slices.DeleteFunc(held, func(one *step.Claim) bool { return c.flights.has(one) })
+	locked, err := c.releaseSome(ctx, slices.DeleteFunc(held, c.flights.has))
+	if len(locked) > 0 {
+		c.later(locked)
+	}
+	return err
+}
+
+// releaseSome gives strays back, and returns those whose rows somebody has locked.
+func (c *claims) releaseSome(ctx context.Context, strays []*step.Claim) (locked []*step.Claim, err error) {
 	if len(strays) == 0 {
-		return nil
+		return nil, nil
 	}
 	done, err := c.db.Release(ctx, c.id, strays)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.reportRefused("give an instance back", done.Refused)
 	c.promotions.add(done.Missed)
 	c.Nudge(done.Queues...)
 	c.left()
-	return nil
+	return slices.DeleteFunc(strays, func(one *step.Claim) bool { return !slices.Contains(done.Locked, one.ID) }), nil
+}
+
+// later hands strays to releaseLocked.
+func (c *claims) later(strays []*step.Claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	idle := len(c.locked) == 0
+	for _, one := range strays {
+		if !slices.ContainsFunc(c.locked, func(other *step.Claim) bool { return other.ID == one.ID && other.Token == one.Token }) {
+			c.locked = append(c.locked, one)
+		}
+	}
+	if idle {
+		c.loops.Go(c.releaseLocked)
+	}
+}
+
+// releaseLocked gives back the strays whose rows somebody had locked, until there are none. What is
+// left when the worker drains waits for its lease.
+func (c *claims) releaseLocked() {
+	for n := 1; c.pause(pace.Backoff(n, 50*time.Millisecond, time.Second)); n++ {
+		c.mu.Lock()
+		tried := slices.Clone(c.locked)
+		c.mu.Unlock()
+		// The answer of an insert may still come, long after it was given up.
+		ctx, cancel := context.WithTimeout(c.claiming, statementTimeout)
+		locked, err := c.releaseSome(ctx, slices.DeleteFunc(slices.Clone(tried), c.flights.has))
+		cancel()
+		if err != nil {
+			c.trouble("give claims back", err)
+			continue
+		}
+		for _, one := range tried {
+			if !slices.Contains(locked, one) {
+				c.Nudge(one.Queue)
+			}
+		}
+		c.mu.Lock()
+		c.locked = append(locked, c.locked[len(tried):]...)
+		none := len(c.locked) == 0
+		c.mu.Unlock()
+		if none {
+			return
+		}
+	}
 }

@@ -513,6 +513,42 @@ func TestStraysOfSignals(t *testing.T) {
 	})
 }
 
+// A stray whose row somebody has locked for a moment does not wait for its lease, nor do claims
+// wait for it.
+func TestStraysThatSomebodyHasLocked(t *testing.T) {
+	play(t, 2, func(t *testing.T, s *scene) {
+		s.config.NoReaper = true
+		r := s.db.insert(func(r *row) { r.PartitionKey = "k" })
+		behind := s.db.insert(func(r *row) { r.PartitionKey = "k" })
+		lost := false
+		s.db.weather.answers = func(verb, _ string) answer {
+			if verb == claimedRows && !lost {
+				lost = true
+				s.db.rows[r.ID].held = time.Now().Add(3 * time.Second)
+				return lostDone
+			}
+			return fair
+		}
+		s.start()
+		s.pass(time.Second)
+		require.True(t, lost)
+		require.Equal(t, fsm.StatusExecuting, s.db.look(r.ID).status)
+		other := s.db.insert()
+		s.pass(time.Second)
+		require.Equal(t, fsm.StatusDone, s.db.look(other.ID).status)
+		require.LessOrEqual(t, len(s.sent("held")), 1)
+		s.pass(3 * time.Second)
+		for _, one := range []*row{r, behind} {
+			require.Equal(t, fsm.StatusDone, s.db.look(one.ID).status)
+			require.Zero(t, s.db.look(one.ID).Crashes)
+			require.Len(t, s.witness.runs(one.ID), 1)
+		}
+		began := time.Now()
+		s.pass(time.Minute)
+		require.Empty(t, s.sent("release", began))
+	})
+}
+
 // A doubt that comes while the claim of an earlier one is under way is about rows that this one has
 // not looked for: of a signal whose commit took effect only then, or that its next attempt had
 // locked.

@@ -180,9 +180,6 @@ func (db *fake) later(ids []int64, do func() error) {
 	})
 }
 
-// lockLimit is how long a release, or a step's own transaction, waits for a lock.
-const lockLimit = 2 * time.Second
-
 // lockAll waits for rows that strangers hold, if the statement is to wait.
 func (db *fake) lockAll(ctx context.Context, wait time.Duration, ids []int64) error {
 	if wait == 0 {
