@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -27,7 +28,17 @@ const allLimit = 200
 //
 // Errors: a *[engine.QueryError]; a *[PlaceError] for each place that is left out, joined.
 func (c *Cluster) List(ctx context.Context, q engine.Query) (engine.Page, error) {
-	page, lacking, err := c.list(ctx, q, nil)
+	page, lacking, err := c.list(ctx, q, nil, nil)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	return page, errors.Join(lacking...)
+}
+
+// ListAt is [Cluster.List] without the places that are not among those given, e.g. since they are
+// known to be down. Its Next goes on with what they have, too.
+func (c *Cluster) ListAt(ctx context.Context, q engine.Query, places []int) (engine.Page, error) {
+	page, lacking, err := c.list(ctx, q, nil, places)
 	if err != nil {
 		return engine.Page{}, err
 	}
@@ -45,7 +56,7 @@ func (c *Cluster) All(ctx context.Context, q engine.Query) iter.Seq2[fsm.RawInst
 		}
 		var without []*PlaceError
 		for q := q; ; { // its own, since a sequence may be ranged over again
-			page, lacking, err := c.list(ctx, q, without)
+			page, lacking, err := c.list(ctx, q, without, nil)
 			if err != nil {
 				yield(fsm.RawInstance{}, err)
 				return
@@ -93,8 +104,9 @@ type list struct {
 	down  bool              // the place is left out of this page
 }
 
-// list reads a page, without what is at some places.
-func (c *Cluster) list(ctx context.Context, q engine.Query, without []*PlaceError) (page engine.Page, lacking []error, err error) {
+// list reads a page. It takes the lists of some places for ended, and where only is not nil it
+// leaves others where they are.
+func (c *Cluster) list(ctx context.Context, q engine.Query, without []*PlaceError, only []int) (page engine.Page, lacking []error, err error) {
 	m := merged{cluster: c, query: q, limit: q.Limit, out: []fsm.RawInstance{}}
 	if m.limit == 0 {
 		m.limit = fsm.DefaultLimit
@@ -108,6 +120,9 @@ func (c *Cluster) list(ctx context.Context, q engine.Query, without []*PlaceErro
 	}
 	for _, e := range without {
 		m.lists[e.Place].over = true
+	}
+	for i, l := range m.lists {
+		l.down = only != nil && !slices.Contains(only, i)
 	}
 	if err := m.fill(ctx); err != nil {
 		return page, nil, err

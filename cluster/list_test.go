@@ -137,3 +137,34 @@ func TestPagesOfAllPlaces(t *testing.T) {
 		require.ErrorContains(t, err, "Limit")
 	}
 }
+
+// A list of some places goes on with the others where it left them.
+func TestListAtSomePlaces(t *testing.T) {
+	t.Parallel()
+	s := initialised(t, 3)
+	c := open(t, s.places, impatient)
+	ids := map[int]fsm.ID{}
+	for place := range 3 {
+		id, err := c.Engine(place).Insert(t.Context(), ticket.New(""))
+		require.NoError(t, err)
+		ids[place] = id
+		require.NoError(t, c.Reach(t.Context(), place))
+	}
+	s.cutOff(1)
+	require.Equal(t, 1, placeError(t, c.Reach(t.Context(), 1)).Place)
+	require.ErrorIs(t, c.Reach(t.Context(), 3), engine.ErrNotFound)
+	page, err := c.ListAt(t.Context(), engine.Query{}, []int{0, 2})
+	require.NoError(t, err, "nobody has asked the place that is down")
+	require.Len(t, page.Instances, 2)
+	require.Equal(t, ids[2], page.Instances[0].ID)
+	page, err = c.ListAt(t.Context(), engine.Query{After: page.Next}, []int{0, 2})
+	require.NoError(t, err)
+	require.Empty(t, page.Instances)
+	require.NotEmpty(t, page.Next)
+	s.restore(1)
+	page, err = c.List(t.Context(), engine.Query{After: page.Next})
+	require.NoError(t, err)
+	require.Len(t, page.Instances, 1)
+	require.Equal(t, ids[1], page.Instances[0].ID)
+	require.Empty(t, page.Next)
+}

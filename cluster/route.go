@@ -113,6 +113,21 @@ const (
 // waits out an outage until ctx ends, as all verbs do.
 func (p *place) ready(ctx context.Context) error { return p.persist(ctx, p.check) }
 
+// Reach returns once a place has answered and its record is known to be right, or after Patience a
+// *[PlaceError]. Once the record has been read it is one statement, which reads no table.
+func (c *Cluster) Reach(ctx context.Context, place int) error {
+	if place < 0 || place >= len(c.places) {
+		return fmt.Errorf("%w: place %d, and there are %d", engine.ErrNotFound, place, len(c.places))
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.patience)
+	defer cancel()
+	p := c.places[place]
+	if err := c.there(ctx, p); err != nil {
+		return err
+	}
+	return p.ready(ctx)
+}
+
 // there returns once the place has answered, or after Patience its error.
 func (c *Cluster) there(ctx context.Context, p *place) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)

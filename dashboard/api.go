@@ -41,7 +41,11 @@ type apiParam struct {
 // reading makes a route that reads.
 func reading[O any](path, name, summary string, query []apiParam, ask func(*server, *http.Request) (O, error)) apiRoute {
 	return apiRoute{http.MethodGet, path, name, summary, query, nil, reflect.TypeFor[O](), func(s *server, r *http.Request, _ any) (any, error) {
-		return ask(s, r)
+		out, err := ask(s, r)
+		if l, may := any(&out).(interface{ without(all []lack) }); may {
+			l.without(lacking(r.Context()))
+		}
+		return out, err
 	}}
 }
 

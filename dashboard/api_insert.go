@@ -69,9 +69,7 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	if !in.At.IsZero() {
 		spec = spec.At(in.At)
 	}
-	done, err := within(ctx, s.turns.verbs, func(ctx context.Context) ([]engine.Inserted, error) {
-		return s.engine.InsertMany(ctx, []fsm.Spec{spec})
-	})
+	done, err := within(ctx, s.turns.verbs, func(ctx context.Context) (engine.Inserted, error) { return s.insert(ctx, spec) })
 	s.shared.forget()
 	if wrong, ok := errors.AsType[*engine.SpecError](err); ok && !errors.Is(err, engine.ErrTooLarge) {
 		return out, &fieldError{wrong.Field, wrong.Err}
@@ -79,11 +77,26 @@ func (s *server) apiInsertOne(r *http.Request, in *apiInsert) (out apiInserted, 
 	if err != nil {
 		return out, err
 	}
-	if done[0].Duplicate {
+	if done.Duplicate {
 		return out, &misuse{http.StatusConflict, fmt.Sprintf("The key %q is taken.", cut(in.Key, 100)), "Nothing was inserted: another instance has it."}
 	}
-	out.ID = done[0].ID
+	out.ID = done.ID
 	return out, nil
+}
+
+func (s *server) insert(ctx context.Context, spec fsm.Spec) (out engine.Inserted, err error) {
+	if s.cluster != nil {
+		done, err := s.cluster.InsertMany(ctx, []fsm.Spec{spec})
+		if len(done) > 0 {
+			out = done[0].Inserted
+		}
+		return out, err
+	}
+	done, err := s.sites[0].engine.InsertMany(ctx, []fsm.Spec{spec})
+	if len(done) > 0 {
+		out = done[0]
+	}
+	return out, err
 }
 
 // place completes version and step by what programs have stored, and refuses what they have not.

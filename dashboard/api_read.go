@@ -53,27 +53,30 @@ func apiReads() []apiRoute {
 					return out, err
 				}
 				b, _ := p.Body.(*queuesBody)
-				return apiQueues{b.At, apiQueuesOf(b.Rows)}, nil
+				return apiQueues{At: b.At, Queues: apiQueuesOf(b.Rows)}, nil
 			}),
 		reading("/api/gates", "gates", "The limits: what they bound, how many places are taken, how many instances wait.",
-			[]apiParam{{name: "keys", kind: "string", description: "Also the keys of this gate that are closed, slowed down, or have a weight."}},
+			[]apiParam{
+				{name: "keys", kind: "string", description: "Also the keys of this gate that are closed, slowed down, or have a weight."},
+				{name: "place", kind: "integer", description: "Of a cluster, the place of that gate."},
+			},
 			func(s *server, r *http.Request) (out apiGates, err error) {
 				_, p, err := s.limits(r)
 				if err != nil {
 					return out, err
 				}
 				b, _ := p.Body.(*limitsBody)
-				return apiGates{b.Gates, b.Keys}, nil
+				return apiGates{Gates: b.Gates, Keys: b.Keys}, nil
 			}),
 		reading("/api/schedules", "schedules", "The schedules: what they insert, and when next.",
 			[]apiParam{{name: "after", kind: "string", description: "The field next of the page before."}},
-			func(s *server, r *http.Request) (out engine.SchedulePage, err error) {
+			func(s *server, r *http.Request) (out apiSchedules, err error) {
 				_, p, err := s.schedules(r)
 				if err != nil {
 					return out, err
 				}
 				b, _ := p.Body.(*schedulesBody)
-				return engine.SchedulePage{Schedules: b.Rows, Next: b.Next}, nil
+				return apiSchedules{SchedulePage: engine.SchedulePage{Schedules: b.Rows, Next: b.Next}}, nil
 			}),
 		reading("/api/workers", "workers", "The processes that work, and how much each executes.", nil,
 			func(s *server, r *http.Request) (out apiWorkers, err error) {
@@ -82,7 +85,7 @@ func apiReads() []apiRoute {
 					return out, err
 				}
 				b, _ := p.Body.(*workersBody)
-				return apiWorkers{b.Rows, b.Hidden}, nil
+				return apiWorkers{Workers: b.Rows, Hidden: b.Hidden}, nil
 			}),
 		reading("/api/machines", "machines", "The versions of all machines, and how many instances are in which status.", nil,
 			func(s *server, r *http.Request) (out apiMachines, err error) {
@@ -91,11 +94,12 @@ func apiReads() []apiRoute {
 					return out, err
 				}
 				b, _ := p.Body.(*machinesBody)
-				return apiMachines{b.At, apiVersionsOf(b.Rows)}, nil
+				return apiMachines{At: b.At, Machines: apiVersionsOf(b.Rows)}, nil
 			}),
 		reading("/api/machine", "machine", "A machine: its steps and ways, who stands where, and what its history says.", []apiParam{
 			{name: "name", kind: "string", description: "The machine's name."},
 			{name: "version", kind: "integer", description: "Its version; the newest unless given."},
+			{name: "place", kind: "integer", description: "Of a cluster, the place whose history to show; the first that answers unless given."},
 		}, (*server).apiMachine),
 		reading("/api/instances", "instances", "A page of the instances that a filter selects, newest first.", append([]apiParam{
 			{name: "rows", kind: "integer", description: "How many at most."},
@@ -143,6 +147,7 @@ func (s *server) apiOverview(r *http.Request) (out apiOverview, err error) {
 	for _, w := range o.Warnings {
 		out.Warnings = append(out.Warnings, w.Text)
 	}
+	out.Places = apiPlacesOf(o.Places)
 	return out, nil
 }
 
@@ -152,13 +157,17 @@ func (s *server) apiMachine(r *http.Request) (out apiMachine, err error) {
 		return out, err
 	}
 	b, _ := p.Body.(*machineBody)
-	taken, err := s.recorded(r.Context(), &machineBody{Drawing: b.Drawing}, b.Version) // it was read for the page
+	from, err := s.historian(r.Context(), r.FormValue("place"))
+	if err != nil {
+		return out, err
+	}
+	taken, err := s.recorded(r.Context(), from, &machineBody{Drawing: b.Drawing}, b.Version) // it was read for the page
 	if err != nil {
 		return out, err
 	}
 	out = apiMachine{
 		Drawing: b.Drawing, Versions: apiVersionsOf(b.Versions), Recorded: b.Recorded, Unknown: b.Unknown, Days: b.Days, Edges: apiEdgesOf(taken),
-		Failures: b.Failures, Mermaid: b.Mermaid, DOT: b.DOT,
+		Failures: b.Failures, Mermaid: b.Mermaid, DOT: b.DOT, Place: b.Place,
 	}
 	for _, step := range b.Steps {
 		if step.Times != nil {

@@ -23,7 +23,16 @@ func apiDocumentOf(d document) apiDocument {
 	return apiDocument{json.RawMessage(d.Text), d.Hidden, d.Large}
 }
 
+// apiLacks are the places of a cluster that an answer is without.
+type apiLacks struct {
+	Lacks []lack `json:"lacks,omitempty"`
+}
+
+func (l *apiLacks) without(all []lack) { l.Lacks = all }
+
 type apiOverview struct {
+	apiLacks
+
 	At       time.Time            `json:"at"`       // of the counts
 	Complete bool                 `json:"complete"` // false: a newer count was cut off
 	Counts   map[fsm.Status]int64 `json:"counts"`
@@ -34,11 +43,33 @@ type apiOverview struct {
 	Lost     int                  `json:"lost"`    // that have gone silent within the hour
 	Slots    int                  `json:"slots"`
 	Failures engine.Failures      `json:"failures"`
-	Held     []engine.GateStatus  `json:"held"` // limits at which somebody waits
+	Held     []gateRow            `json:"held"` // limits at which somebody waits
 	Warnings []string             `json:"warnings"`
+	Places   []apiPlace           `json:"places,omitempty"` // of a cluster
+}
+
+// apiPlace is a place of a cluster. One with a field down is in no other number of the answer.
+type apiPlace struct {
+	Place   int                  `json:"place"`
+	Down    string               `json:"down,omitempty"` // why it is left out
+	Counts  map[fsm.Status]int64 `json:"counts"`
+	Due     int64                `json:"due"`
+	AtLeast bool                 `json:"at_least"` // due is a lower bound
+	Lag     time.Duration        `json:"lag_ns"`   // of the oldest due instance
+	Workers int                  `json:"workers"`  // that are live
+	Slots   int                  `json:"slots"`
+}
+
+func apiPlacesOf(rows []placeRow) (out []apiPlace) {
+	for _, p := range rows {
+		out = append(out, apiPlace{p.Place, p.Down, counted(p.Counts), p.Due, p.AtLeast, p.Lag, p.Workers, p.Slots})
+	}
+	return out
 }
 
 type apiQueues struct {
+	apiLacks
+
 	At     time.Time  `json:"at"` // of the counts
 	Queues []apiQueue `json:"queues"`
 }
@@ -86,16 +117,27 @@ func counted(t tally) map[fsm.Status]int64 {
 }
 
 type apiGates struct {
-	Gates []engine.GateStatus `json:"gates"`
-	Keys  []engine.GateKey    `json:"keys"` // of the one that the query names
+	apiLacks
+
+	Gates []gateRow        `json:"gates"`
+	Keys  []engine.GateKey `json:"keys"` // of the one that the query names
+}
+
+type apiSchedules struct {
+	apiLacks
+	engine.SchedulePage
 }
 
 type apiWorkers struct {
-	Workers []engine.WorkerLoad `json:"workers"`
-	Hidden  bool                `json:"hidden"` // the access is of some queues or machines only, and workers are of all
+	apiLacks
+
+	Workers []workerRow `json:"workers"`
+	Hidden  bool        `json:"hidden"` // the access is of some queues or machines only, and workers are of all
 }
 
 type apiMachines struct {
+	apiLacks
+
 	At       time.Time    `json:"at"` // of the counts
 	Machines []apiVersion `json:"machines"`
 }
@@ -119,6 +161,7 @@ func apiVersionsOf(rows []*machineRow) []apiVersion {
 
 // apiMachine is a version of a machine with what its history says.
 type apiMachine struct {
+	apiLacks
 	engine.Drawing
 
 	Versions []apiVersion         `json:"versions"`
@@ -130,6 +173,7 @@ type apiMachine struct {
 	Failures []engine.StepFailure `json:"failures"`
 	Mermaid  string               `json:"mermaid"`
 	DOT      string               `json:"dot"`
+	Place    *int                 `json:"place,omitempty"` // of a cluster, whose history it is
 }
 
 // apiEdge is a way that instances have taken.
@@ -205,6 +249,8 @@ func at[T any](p *T) (v T) {
 }
 
 type apiPage struct {
+	apiLacks
+
 	Instances []apiInstance `json:"instances"`
 	Next      string        `json:"next"` // for the field after of the next page; "": this is the last. A page may be short, and yet have a next one
 }
@@ -267,6 +313,8 @@ type apiRound struct {
 }
 
 type apiAudit struct {
+	apiLacks
+
 	Entries []apiEntry `json:"entries"`
 	Next    time.Time  `json:"next,omitzero"` // for the field before of the next page; left out: there is no more
 	Hidden  bool       `json:"hidden"`        // the access is of some queues or machines only, and the audit is of all

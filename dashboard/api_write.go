@@ -58,12 +58,14 @@ type apiDone struct {
 type apiSubject struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason,omitempty"`
+	Place  *int   `json:"place,omitempty"` // of a gate of a cluster: each place has its own
 }
 
 // apiSetGate changes numbers of a gate, and leaves the rest of it as it is.
 type apiSetGate struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason,omitempty"`
+	Place  *int   `json:"place,omitempty"` // of a cluster: each place has its own
 	Places int    `json:"places,omitempty"`
 	Total  int    `json:"total,omitempty"`
 	Rate   int    `json:"rate,omitempty"` // the number of its rate; the period stays
@@ -129,6 +131,7 @@ type apiPlanned struct {
 	Ended   time.Time       `json:"ended,omitzero"` // left out: it is not over
 	Applied *engine.Applied `json:"applied"`        // so far; null: it was not applied
 	Fault   string          `json:"fault,omitempty"`
+	Lacks   []lack          `json:"lacks,omitempty"` // the places of a cluster that are not in it
 }
 
 // apiApply is how to apply a plan.
@@ -177,7 +180,7 @@ func apiChanges() []apiRoute {
 		onSubject("close_gate", "Let none begin behind a gate, or one key of it."), onSubject("open_gate", "End that."),
 		onSubject("drop_gate", "Remove a gate."),
 		changing("/api/verbs/set_gate", "set_gate", "Change the numbers of a gate.", func(s *server, r *http.Request, in *apiSetGate) (apiDone, error) {
-			form := url.Values{"name": {in.Name}, "reason": {in.Reason}}
+			form := url.Values{"name": {in.Name}, "reason": {in.Reason}, "place": {placeText(in.Place)}}
 			for field, n := range map[string]int{"places": in.Places, "total": in.Total, "rate": in.Rate} {
 				if n != 0 {
 					form.Set(field, strconv.Itoa(n))
@@ -207,8 +210,15 @@ func onInstance[I any](verb, summary string, fill func(*I, url.Values)) apiRoute
 // onSubject makes the route of a verb on a queue, a schedule or a gate.
 func onSubject(verb, summary string) apiRoute {
 	return changing("/api/verbs/"+verb, verb, summary, func(s *server, r *http.Request, in *apiSubject) (apiDone, error) {
-		return s.apiOperate(r, verb, url.Values{"name": {in.Name}, "reason": {in.Reason}})
+		return s.apiOperate(r, verb, url.Values{"name": {in.Name}, "reason": {in.Reason}, "place": {placeText(in.Place)}})
 	})
+}
+
+func placeText(place *int) string {
+	if place == nil {
+		return ""
+	}
+	return strconv.Itoa(*place)
 }
 
 func (s *server) apiOperate(r *http.Request, verb string, form url.Values) (apiDone, error) {
@@ -250,7 +260,7 @@ func (s *server) apiPlan(r *http.Request) (out apiPlanned, err error) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	out = apiPlanned{
-		Token: token, Verb: one.verb.Verb, Matched: one.matched, At: one.at, Begun: one.begun, Ended: one.ended, Fault: one.fault,
+		Token: token, Verb: one.verb.Verb, Matched: one.matched, At: one.at, Begun: one.begun, Ended: one.ended, Fault: one.fault, Lacks: one.lacks,
 	}
 	for n := range one.sample {
 		out.Sample = append(out.Sample, apiInstanceOf(&one.sample[n]))

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -79,15 +80,21 @@ type planned struct {
 	actor   string        // whose it is: nobody else may apply it
 	matched int64
 	sample  []fsm.RawInstance // without documents
+	lacks   []lack            // the places that are not in it
 	left    []statusCount     // to which the verb cannot apply, by the last count
 	at      time.Time
 
 	mu      sync.Mutex
-	plan    *engine.Plan // nil once it is carried out: it holds the ids of all
+	plan    applies // nil once it is carried out: it holds the ids of all
 	begun   time.Time
 	ended   time.Time
 	applied engine.Applied // so far
 	fault   string
+}
+
+// applies is a plan of one engine, or of the places of a cluster.
+type applies interface {
+	Apply(ctx context.Context, options ...engine.VerbOption) (engine.Applied, error)
 }
 
 // planBody is a plan as the page shows it.
@@ -106,6 +113,8 @@ type planBody struct {
 	Fault   string
 	Back    string
 	Filter  []string
+	Lacks   []lack // the places that are not in it
+	Blind   bool   // how far it is cannot be told: several places carry it out
 }
 
 // Done is how many instances of a plan have been looked at.
@@ -212,13 +221,9 @@ func (s *server) plan(r *http.Request) (string, *page, error) {
 	if one.verb.Verb == "" {
 		return "", nil, &misuse{http.StatusBadRequest, "Which verb?", "Choose one, and plan again."}
 	}
-	one.plan, err = within(ctx, s.turns.heavy, func(ctx context.Context) (*engine.Plan, error) {
-		return s.engine.Admin().Bulk(ctx, one.verb.Verb, f)
-	})
-	if err != nil {
+	if err := s.match(ctx, one); err != nil {
 		return "", nil, err
 	}
-	one.matched, one.sample = one.plan.Matched, one.plan.Sample
 	for n := range one.sample {
 		one.sample[n].State, one.sample[n].Result, one.sample[n].Progress = nil, nil, nil
 	}
@@ -234,6 +239,31 @@ func (s *server) plan(r *http.Request) (string, *page, error) {
 	return "", nil, &elsewhere{"plans/" + token}
 }
 
+// match finds the instances of a plan.
+func (s *server) match(ctx context.Context, one *planned) error {
+	if s.cluster == nil {
+		plan, err := within(ctx, s.turns.heavy, func(ctx context.Context) (*engine.Plan, error) {
+			return s.sites[0].engine.Admin().Bulk(ctx, one.verb.Verb, one.filter)
+		})
+		if err != nil {
+			return err
+		}
+		one.plan, one.matched, one.sample = plan, plan.Matched, plan.Sample
+		return nil
+	}
+	plan, err := within(ctx, s.turns.heavy, func(ctx context.Context) (*cluster.Plan, error) {
+		return s.cluster.Admin().Bulk(ctx, one.verb.Verb, one.filter)
+	})
+	if err != nil {
+		return err
+	}
+	one.plan, one.matched, one.sample = plan, plan.Matched, plan.Sample
+	for _, e := range plan.Lacks {
+		one.lacks = append(one.lacks, lackOf(e.Place, e.Err))
+	}
+	return nil
+}
+
 func (s *server) planPage(r *http.Request) (string, *page, error) {
 	one, err := s.plans.of(r.Context(), r.PathValue("token"))
 	if err != nil {
@@ -244,7 +274,7 @@ func (s *server) planPage(r *http.Request) (string, *page, error) {
 	b := &planBody{
 		Token: r.PathValue("token"), Verb: one.verb, Sample: one.sample, Left: one.left, Matched: one.matched, At: one.at, Begun: one.begun, Ended: one.ended,
 		Applied: one.applied, Fault: one.fault, Back: "instances?" + one.form, Whole: accessOf(r.Context()).everywhere(),
-		Again: !one.ended.IsZero() && one.plan != nil,
+		Again: !one.ended.IsZero() && one.plan != nil, Lacks: one.lacks, Blind: s.cluster != nil,
 	}
 	form, _ := url.ParseQuery(one.form) // as it was encoded
 	for _, field := range filterFields {
@@ -281,7 +311,10 @@ func (s *server) apply(r *http.Request) (string, *page, error) {
 		return "", nil, here // twice clicked
 	}
 	one.begun, one.ended, one.applied, one.fault = time.Now(), time.Time{}, engine.Applied{}, ""
-	options := []engine.VerbOption{engine.Reason(r.PostForm.Get("reason")), engine.Watching(one.goes)}
+	options := []engine.VerbOption{engine.Reason(r.PostForm.Get("reason"))}
+	if s.cluster == nil {
+		options = append(options, engine.Watching(one.goes))
+	}
 	if descend {
 		options = append(options, engine.Descendants())
 	}
@@ -297,7 +330,7 @@ func (p *planned) goes(applied engine.Applied) {
 }
 
 // carryOut applies a plan. One that a fault has ended can be applied again, and then does the rest.
-func (s *server) carryOut(ctx context.Context, one *planned, plan *engine.Plan, options []engine.VerbOption) {
+func (s *server) carryOut(ctx context.Context, one *planned, plan applies, options []engine.VerbOption) {
 	limited, cancel := context.WithTimeout(ctx, applyTime)
 	defer cancel()
 	applied, err := within(limited, s.turns.bulk, func(ctx context.Context) (engine.Applied, error) { return plan.Apply(ctx, options...) })
@@ -305,7 +338,7 @@ func (s *server) carryOut(ctx context.Context, one *planned, plan *engine.Plan, 
 	one.mu.Lock()
 	defer one.mu.Unlock()
 	one.applied, one.ended = applied, time.Now()
-	if err == nil || applied.Changed+applied.Skipped+applied.Failed >= plan.Matched {
+	if err == nil || applied.Changed+applied.Skipped+applied.Failed >= one.matched {
 		one.plan = nil
 	}
 	if err != nil {

@@ -34,13 +34,15 @@ func (s *server) rates(ctx context.Context) (map[string]*pulse, error) {
 	if len(access.Machines) > 0 {
 		return nil, nil
 	}
-	got, err := heavy(ctx, s, "rates", s.Refresh, func(ctx context.Context) (engine.Rates, error) {
-		return s.engine.Rates(ctx, engine.RatesOptions{})
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Rates, error) {
+		return heavy(ctx, s, at, "rates", s.Refresh, func(ctx context.Context) (engine.Rates, error) {
+			return at.engine.Rates(ctx, engine.RatesOptions{})
+		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	return pulses(got, func(queue string) bool { return access.sees(queue, "") }), nil
+	return pulses(mergeRates(values(all)), func(queue string) bool { return access.sees(queue, "") }), nil
 }
 
 // pulses has the pulse of each queue that may be seen, and under "" that of all of them.

@@ -58,7 +58,11 @@ func (s *server) drawGraph(ctx context.Context, b *graphBody) (err error) {
 		_, err := s.row(ctx, b.ID)
 		return err
 	}
-	b.Graph, err = light(ctx, s, fmt.Sprintf("graph %d", b.ID), func(ctx context.Context) (engine.NodeGraph, error) { return s.engine.Graph(ctx, b.ID) })
+	at, err := s.home(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	b.Graph, err = light(ctx, s, at, fmt.Sprintf("graph %d", b.ID), func(ctx context.Context) (engine.NodeGraph, error) { return at.engine.Graph(ctx, b.ID) })
 	if err != nil {
 		return err
 	}

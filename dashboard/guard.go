@@ -72,6 +72,9 @@ func (s *server) guard(next http.Handler) (http.Handler, error) {
 		defer cancel()
 		ctx = context.WithValue(ctx, accessKey{}, access)
 		ctx = withRoom(ctx)
+		if s.cluster != nil {
+			ctx = withLacks(ctx)
+		}
 		if access.Actor != "" {
 			ctx = engine.WithActor(ctx, access.Actor)
 		}

@@ -146,7 +146,11 @@ func idOf(r *http.Request) (fsm.ID, error) {
 
 // row reads an instance that the access of ctx may see.
 func (s *server) row(ctx context.Context, id fsm.ID) (*ent.Instance, error) {
-	row, err := within(ctx, s.turns.light, s.engine.Ent().Instance.Query().Where(instance.ID(id)).Only)
+	at, err := s.home(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	row, err := within(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(instance.ID(id)).Only)
 	if ent.IsNotFound(err) || err == nil && !accessOf(ctx).sees(row.Queue, row.Machine) {
 		return nil, engine.ErrNotFound
 	}
@@ -181,18 +185,22 @@ func (p *portrait) size() int {
 // portrait reads all about an instance, for all who look at it within an interval. One that is gone
 // still has its history.
 func (s *server) portrait(ctx context.Context, id fsm.ID) (*portrait, error) {
-	return light(ctx, s, fmt.Sprintf("instance %d", id), func(ctx context.Context) (p *portrait, err error) {
+	at, err := s.home(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return light(ctx, s, at, fmt.Sprintf("instance %d", id), func(ctx context.Context) (p *portrait, err error) {
 		p = &portrait{}
-		p.row, p.causes, err = s.engine.Admin().Examine(ctx, id)
+		p.row, p.causes, err = at.engine.Admin().Examine(ctx, id)
 		if err != nil && !errors.Is(err, engine.ErrNotFound) {
 			return nil, err
 		}
 		if p.row != nil {
-			if p.relations, err = s.engine.Admin().Relations(ctx, id); err != nil {
+			if p.relations, err = at.engine.Admin().Relations(ctx, id); err != nil {
 				return nil, err
 			}
 		}
-		for t, err := range s.engine.HistoryBack(ctx, id, maxPageShown) {
+		for t, err := range at.engine.HistoryBack(ctx, id, maxPageShown) {
 			if err != nil {
 				return nil, err
 			}
@@ -298,7 +306,11 @@ func rewinds(row *ent.Instance) bool {
 
 // stepsOf lists the steps from which an instance may have come to its step, and that step.
 func (s *server) stepsOf(ctx context.Context, row *ent.Instance) (names []string, err error) {
-	stored, err := s.definitions(ctx)
+	at, err := s.home(ctx, row.ID)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.definitionsAt(ctx, at)
 	for _, d := range stored {
 		if d.Machine == row.Machine && d.Version == row.Version {
 			for _, step := range d.Graph.Steps {
@@ -314,7 +326,7 @@ func (s *server) stepsOf(ctx context.Context, row *ent.Instance) (names []string
 // decoded is a document as the codec decodes it; what it cannot decode stays as it is stored.
 func (s *server) decoded(stored json.RawMessage) json.RawMessage {
 	var plain json.RawMessage
-	if len(stored) == 0 || s.engine.Codec().Decode(stored, &plain) != nil {
+	if len(stored) == 0 || s.sites[0].engine.Codec().Decode(stored, &plain) != nil {
 		return stored
 	}
 	return plain

@@ -274,12 +274,17 @@ func (s *server) export(w http.ResponseWriter, r *http.Request) {
 	for n := range b.Rows {
 		s.redact(r, &b.Rows[n])
 	}
+	name := []string{"instances"}
+	for _, l := range lacking(r.Context()) { // the file has no other place to say so
+		name = append(name, "without-place", strconv.Itoa(l.Place))
+	}
+	file := strings.Join(name, "-")
 	if r.FormValue("format") == "csv" {
-		s.exportCSV(w, b.Rows)
+		s.exportCSV(w, file, b.Rows)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="instances.json"`)
+	w.Header().Set("Content-Disposition", `attachment; filename="`+file+`.json"`)
 	_ = json.NewEncoder(w).Encode(b.Rows) //nolint:errchkjson // who asked may have gone
 }
 
@@ -294,9 +299,9 @@ func (s *server) redact(r *http.Request, i *fsm.RawInstance) {
 	i.State, i.Result, i.Progress = show("state", i.State), show("result", i.Result), show("progress", i.Progress)
 }
 
-func (s *server) exportCSV(w http.ResponseWriter, rows []fsm.RawInstance) {
+func (s *server) exportCSV(w http.ResponseWriter, name string, rows []fsm.RawInstance) {
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
-	w.Header().Set("Content-Disposition", `attachment; filename="instances.csv"`)
+	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`.csv"`)
 	out := csv.NewWriter(w)
 	defer out.Flush()
 	_ = out.Write([]string{

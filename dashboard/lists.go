@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -36,8 +37,8 @@ func (s *server) queues(r *http.Request) (string, *page, error) {
 }
 
 type limitsBody struct {
-	Gates []engine.GateStatus
-	Open  *engine.GateStatus // the one whose keys are shown
+	Gates []gateRow
+	Open  *gateRow // the one whose keys are shown
 	Keys  []engine.GateKey
 }
 
@@ -47,19 +48,18 @@ func (s *server) limits(r *http.Request) (string, *page, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	b := &limitsBody{}
-	for _, g := range all {
-		if accessOf(ctx).sees(g.Queue, g.Machine) {
-			b.Gates = append(b.Gates, g)
-		}
-	}
+	b := &limitsBody{Gates: all}
 	if name := r.FormValue("keys"); name != "" {
-		n := slices.IndexFunc(b.Gates, func(g engine.GateStatus) bool { return g.Name == name })
+		at, err := s.placeOf(ctx, r.FormValue("place"))
+		if err != nil {
+			return "", nil, err
+		}
+		n := slices.IndexFunc(b.Gates, func(g gateRow) bool { return g.Name == name && (g.Place == nil || *g.Place == at.place) })
 		if n < 0 {
 			return "", nil, &misuse{http.StatusNotFound, fmt.Sprintf("There is no limit %q.", cut(name, 100)), "The list of limits shows what there is."}
 		}
 		b.Open = &b.Gates[n]
-		b.Keys, err = light(ctx, s, "keys "+name, func(ctx context.Context) ([]engine.GateKey, error) { return s.engine.Admin().GateKeys(ctx, name) })
+		b.Keys, err = light(ctx, s, at, "keys "+name, func(ctx context.Context) ([]engine.GateKey, error) { return at.engine.Admin().GateKeys(ctx, name) })
 		if err != nil {
 			return "", nil, err
 		}
@@ -74,28 +74,56 @@ type schedulesBody struct {
 
 func (s *server) schedules(r *http.Request) (string, *page, error) {
 	ctx := r.Context()
-	q := engine.ScheduleQuery{Limit: 100, After: r.FormValue("after")}
-	got, err := light(ctx, s, fmt.Sprintf("schedules %#v", q), func(ctx context.Context) (engine.SchedulePage, error) {
-		return s.engine.Admin().Schedules(ctx, q)
+	after, err := s.schedulesAfter(r.FormValue("after"))
+	if err != nil {
+		return "", nil, err
+	}
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.SchedulePage, error) {
+		q := engine.ScheduleQuery{Limit: 100, After: after[at.place]}
+		if q.After == schedulesEnded {
+			return engine.SchedulePage{}, nil
+		}
+		return light(ctx, s, at, fmt.Sprintf("schedules %#v", q), func(ctx context.Context) (engine.SchedulePage, error) {
+			return at.engine.Admin().Schedules(ctx, q)
+		})
 	})
-	b := &schedulesBody{Next: got.Next}
-	for _, one := range got.Schedules {
-		if accessOf(ctx).sees(one.Queue, one.Machine) {
-			b.Rows = append(b.Rows, one)
+	if err != nil {
+		return "", nil, err
+	}
+	b := &schedulesBody{Next: s.schedulesNext(after, all)}
+	for _, got := range all {
+		for _, one := range got.value.Schedules {
+			if accessOf(ctx).sees(one.Queue, one.Machine) {
+				b.Rows = append(b.Rows, one)
+			}
 		}
 	}
-	return "schedules", &page{Title: "Schedules", Section: "schedules", Refresh: 1, Body: b}, err
+	if len(all) > 1 {
+		slices.SortStableFunc(b.Rows, func(a, b engine.StoredSchedule) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return "schedules", &page{Title: "Schedules", Section: "schedules", Refresh: 1, Body: b}, nil
 }
 
 type workersBody struct {
-	Rows   []engine.WorkerLoad
+	Rows   []workerRow
 	Hidden bool
+}
+
+// workerRow is a worker. A process that works on a cluster is one at each place.
+type workerRow struct {
+	engine.WorkerLoad
+
+	Place *int `json:"place,omitempty"` // of a cluster
 }
 
 func (s *server) workerList(r *http.Request) (string, *page, error) {
 	b := &workersBody{Hidden: !accessOf(r.Context()).everywhere()}
-	load, err := s.load(r.Context())
-	b.Rows = load.Workers
+	all, err := s.loads(r.Context())
+	for _, one := range all {
+		for _, w := range one.value.Workers {
+			b.Rows = append(b.Rows, workerRow{w, s.mark(one.site)})
+		}
+	}
 	return "workers", &page{Title: "Workers", Section: "workers", Refresh: 1, Body: b}, err
 }
 
@@ -138,9 +166,15 @@ func (s *server) audit(r *http.Request) (string, *page, error) {
 	if q.Before, err = timeOf(form.Get("before"), time.Now()); err != nil {
 		return "", nil, &misuse{http.StatusBadRequest, fmt.Sprintf("before: %q is no time.", cut(form.Get("before"), 40)), "Correct this field."}
 	}
-	got, err := light(ctx, s, fmt.Sprintf("audit %#v", q), func(ctx context.Context) (engine.AuditPage, error) {
-		return s.engine.Admin().Audit(ctx, q)
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.AuditPage, error) {
+		return light(ctx, s, at, fmt.Sprintf("audit %#v", q), func(ctx context.Context) (engine.AuditPage, error) {
+			return at.engine.Admin().Audit(ctx, q)
+		})
 	})
+	if err != nil {
+		return "", nil, err
+	}
+	got := mergeAudits(values(all))
 	for _, e := range got.Entries {
 		b.Rows = append(b.Rows, auditRow{e, s.facts(ctx, e.Machine, "before", e.Before), s.facts(ctx, e.Machine, "after", e.After)})
 	}
@@ -148,7 +182,7 @@ func (s *server) audit(r *http.Request) (string, *page, error) {
 		form.Set("before", got.Next.UTC().Format(time.RFC3339Nano))
 		b.Older = "audit?" + form.Encode()
 	}
-	return "audit", p, err
+	return "audit", p, nil
 }
 
 // find goes to what a text of the search box names: an id, a label, a queue, a machine, or a key.
@@ -179,12 +213,20 @@ func (s *server) find(r *http.Request) (string, *page, error) {
 			return "", nil, &elsewhere{"instances?" + query("queue", text)}
 		}
 	}
-	row, err := within(ctx, s.turns.light, s.engine.Ent().Instance.Query().Where(instance.CorrelationGuard(text)).Only)
-	if err == nil && accessOf(ctx).sees(row.Queue, row.Machine) {
-		return "", nil, &elsewhere{"instances/" + strconv.FormatInt(int64(row.ID), 10)}
-	}
-	if err != nil && !ent.IsNotFound(err) {
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (*ent.Instance, error) { // a child's key may be at any place
+		row, err := within(ctx, at.turns.light, at.engine.Ent().Instance.Query().Where(instance.CorrelationGuard(text)).Only)
+		if ent.IsNotFound(err) {
+			return nil, nil
+		}
+		return row, err
+	})
+	if err != nil {
 		return "", nil, err
+	}
+	for _, one := range all {
+		if row := one.value; row != nil && accessOf(ctx).sees(row.Queue, row.Machine) {
+			return "", nil, &elsewhere{"instances/" + strconv.FormatInt(int64(row.ID), 10)}
+		}
 	}
 	return "", nil, &elsewhere{"instances?" + query("prefix", text)}
 }

@@ -107,6 +107,14 @@ type machineBody struct {
 	Mermaid  string
 	DOT      string
 	Path     string // of its instances
+	Place    *int   // of a cluster, whose history is shown
+	Others   []historyLink
+}
+
+// historyLink leads to the history of another place.
+type historyLink struct {
+	Place int
+	Path  string
 }
 
 // stepRow is a step of a machine, with what the history says of it.
@@ -133,6 +141,10 @@ func (s *server) machine(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	b := &machineBody{At: counts.At}
+	from, err := s.historian(ctx, r.FormValue("place"))
+	if err != nil {
+		return "", nil, err
+	}
 	for _, row := range machineRows(stored, counts) {
 		if row.Machine == name {
 			b.Versions = append(b.Versions, row)
@@ -155,7 +167,13 @@ func (s *server) machine(r *http.Request) (string, *page, error) {
 	b.Drawing = engine.Draw(name, version, stored, counts.Counts)
 	b.Path = "instances?" + url.Values{"machine": {name}, "version": {strconv.Itoa(version)}}.Encode()
 	b.Mermaid, b.DOT = b.Graph.Mermaid(), b.Graph.DOT()
-	taken, err := s.recorded(ctx, b, version)
+	b.Place = s.mark(from)
+	for _, other := range s.sites {
+		if other != from {
+			b.Others = append(b.Others, historyLink{other.place, machinePath(name, version) + "&place=" + strconv.Itoa(other.place)})
+		}
+	}
+	taken, err := s.recorded(ctx, from, b, version)
 	if err != nil {
 		return "", nil, err
 	}
@@ -167,22 +185,35 @@ func (s *server) machine(r *http.Request) (string, *page, error) {
 	return "machine", &page{Title: name, Section: "machines", Refresh: 1, Body: b}, nil
 }
 
+// historian returns the engine whose history is shown: of several the one that is asked for, or the
+// first that answers. Their durations cannot be made one.
+func (s *server) historian(ctx context.Context, place string) (*site, error) {
+	if place != "" {
+		return s.placeOf(ctx, place)
+	}
+	up, err := s.reached(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return up[0], nil
+}
+
 // recorded asks the history about the steps of a machine, and returns which ways were taken; nil if
 // nothing is recorded. The history does not say of which queues instances were, so that who may see
 // some queues only sees nothing of it.
-func (s *server) recorded(ctx context.Context, b *machineBody, version int) (taken map[[2]string]int64, err error) {
+func (s *server) recorded(ctx context.Context, at *site, b *machineBody, version int) (taken map[[2]string]int64, err error) {
 	const days = 7
 	var p past
 	if len(accessOf(ctx).Queues) == 0 {
-		p, err = heavy(ctx, s, fmt.Sprintf("past %s/%d", b.Machine, version), historyAge, func(ctx context.Context) (p past, err error) {
+		p, err = heavy(ctx, s, at, fmt.Sprintf("past %s/%d", b.Machine, version), historyAge, func(ctx context.Context) (p past, err error) {
 			o := engine.HistoryOptions{Version: version, Since: time.Now().Add(-days * 24 * time.Hour), Timeout: s.Timeout}
-			if p.times, err = s.engine.StepTimes(ctx, b.Machine, o); err != nil || len(p.times) == 0 {
+			if p.times, err = at.engine.StepTimes(ctx, b.Machine, o); err != nil || len(p.times) == 0 {
 				return p, err
 			}
-			if p.edges, err = s.engine.StepEdges(ctx, b.Machine, o); err != nil {
+			if p.edges, err = at.engine.StepEdges(ctx, b.Machine, o); err != nil {
 				return p, err
 			}
-			p.failures, err = s.engine.StepFailures(ctx, b.Machine, o)
+			p.failures, err = at.engine.StepFailures(ctx, b.Machine, o)
 			return p, err
 		})
 	}

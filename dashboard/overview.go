@@ -26,10 +26,11 @@ type overview struct {
 	Lost     int         // that have gone silent within the hour
 	Slots    int
 	Failures []failureRow
-	Looked   int64               // ended instances among which failures were looked for
-	More     bool                // there are older ones
-	Held     []engine.GateStatus // gates at which somebody waits
+	Looked   int64     // ended instances among which failures were looked for
+	More     bool      // there are older ones
+	Held     []gateRow // gates at which somebody waits
 	Warnings []warning
+	Places   []placeRow // of a cluster
 }
 
 // warning is something that an operator should look at.
@@ -65,18 +66,20 @@ const failureRows = 12
 func (s *server) overview(r *http.Request) (string, *page, error) {
 	ctx := r.Context()
 	access := accessOf(ctx)
-	counts, err := s.counts(ctx)
+	counted, err := gather(ctx, s, s.countsAt)
 	if err != nil {
 		return "", nil, err
 	}
+	counts := mergeCounts(values(counted))
 	o := &overview{At: counts.At, Complete: counts.Complete}
 	for _, c := range counts.Counts {
 		o.All.add(c.Status, c.Count)
 	}
-	load, err := s.load(ctx)
+	loads, err := s.loads(ctx)
 	if err != nil {
 		return "", nil, err
 	}
+	load := mergeLoads(values(loads))
 	rates, err := s.rates(ctx)
 	if err != nil {
 		return "", nil, err
@@ -94,12 +97,15 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	if err := s.held(ctx, o); err != nil {
 		return "", nil, err
 	}
-	failed, err := heavy(ctx, s, "failures", s.Refresh, func(ctx context.Context) (engine.Failures, error) {
-		return s.engine.Failures(ctx, engine.FailuresOptions{Limit: fsm.MaxLimit})
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) (engine.Failures, error) {
+		return heavy(ctx, s, at, "failures", s.Refresh, func(ctx context.Context) (engine.Failures, error) {
+			return at.engine.Failures(ctx, engine.FailuresOptions{Limit: fsm.MaxLimit})
+		})
 	})
 	if err != nil {
 		return "", nil, err
 	}
+	failed := mergeFailures(values(all))
 	for _, g := range failed.Groups {
 		if access.sees(g.Queue, g.Machine) && len(o.Failures) < failureRows {
 			o.Failures = append(o.Failures, failureRow{g})
@@ -108,17 +114,31 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	o.Looked, o.More = failed.Looked, failed.More
 	o.warn()
 	o.cut()
+	o.Places = s.placeRows(ctx, counted, loads)
 	return "overview", &page{Title: "Overview", Section: "overview", Refresh: 1, Body: o}, nil
 }
 
 // load is that of the queues that the access of ctx may see. Whoever may see some machines only
 // sees none: it is not told apart by machine. Workers serve several queues.
 func (s *server) load(ctx context.Context) (load engine.Load, err error) {
+	all, err := s.loads(ctx)
+	if err != nil {
+		return load, err
+	}
+	return mergeLoads(values(all)), nil
+}
+
+// loads are those of all engines.
+func (s *server) loads(ctx context.Context) ([]found[engine.Load], error) {
+	return gather(ctx, s, s.loadAt)
+}
+
+func (s *server) loadAt(ctx context.Context, at *site) (load engine.Load, err error) {
 	access := accessOf(ctx)
 	if len(access.Machines) > 0 {
 		return load, nil
 	}
-	if load, err = light(ctx, s, "load", s.engine.Admin().Load); err != nil || access.everywhere() {
+	if load, err = light(ctx, s, at, "load", at.engine.Admin().Load); err != nil || access.everywhere() {
 		return load, err
 	}
 	own := make([]engine.QueueLoad, 0, len(load.Queues))
@@ -134,11 +154,57 @@ func (s *server) load(ctx context.Context) (load engine.Load, err error) {
 func (s *server) held(ctx context.Context, o *overview) error {
 	gates, err := s.gates(ctx)
 	for _, g := range gates {
-		if (g.Waiting > 0 || g.Closed) && accessOf(ctx).sees(g.Queue, g.Machine) {
+		if g.Waiting > 0 || g.Closed {
 			o.Held = append(o.Held, g)
 		}
 	}
 	return err
+}
+
+// placeRow is a place of a cluster.
+type placeRow struct {
+	Place   int
+	Down    string // why it is left out; "": it answers
+	Counts  tally
+	Due     int64
+	AtLeast bool
+	Lag     time.Duration // of the oldest due instance
+	Workers int           // that are live
+	Slots   int
+}
+
+// placeRows has a row for each place of a cluster, also of those that are down.
+func (s *server) placeRows(ctx context.Context, counts []found[engine.Counts], loads []found[engine.Load]) []placeRow {
+	if s.cluster == nil {
+		return nil
+	}
+	rows := make([]placeRow, len(s.sites))
+	for n := range rows {
+		rows[n].Place = n
+	}
+	for _, one := range counts {
+		for _, c := range one.value.Counts {
+			rows[one.site.place].Counts.add(c.Status, c.Count)
+		}
+	}
+	for _, one := range loads {
+		row := &rows[one.site.place]
+		for _, q := range one.value.Queues {
+			row.Due, row.AtLeast = row.Due+q.Due, row.AtLeast || q.AtLeast
+			if !q.OldestDue.IsZero() {
+				row.Lag = max(row.Lag, one.value.At.Sub(q.OldestDue))
+			}
+		}
+		for _, w := range one.value.Workers {
+			if w.Live {
+				row.Workers, row.Slots = row.Workers+1, row.Slots+w.Slots
+			}
+		}
+	}
+	for _, l := range lacking(ctx) {
+		rows[l.Place].Down = l.Why
+	}
+	return rows
 }
 
 // queueRows joins the load of queues with what was counted in them.

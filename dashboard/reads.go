@@ -1,10 +1,13 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -13,14 +16,14 @@ import (
 const historyAge = time.Minute
 
 // light asks what reads few rows, for all who ask within an interval, and waits for its turn.
-func light[T any](ctx context.Context, s *server, key string, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, key, s.Refresh, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, s.turns.light, ask) })
+func light[T any](ctx context.Context, s *server, at *site, key string, ask func(context.Context) (T, error)) (T, error) {
+	value, _, err := once(ctx, &s.shared, s.key(at, key), s.Refresh, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, at.turns.light, ask) })
 	return value, err
 }
 
 // heavy asks what reads many rows, likewise.
-func heavy[T any](ctx context.Context, s *server, key string, maxAge time.Duration, ask func(context.Context) (T, error)) (T, error) {
-	value, _, err := once(ctx, &s.shared, key, maxAge, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, s.turns.heavy, ask) })
+func heavy[T any](ctx context.Context, s *server, at *site, key string, maxAge time.Duration, ask func(context.Context) (T, error)) (T, error) {
+	value, _, err := once(ctx, &s.shared, s.key(at, key), maxAge, s.Timeout, func(ctx context.Context) (T, error) { return within(ctx, at.turns.heavy, ask) })
 	return value, err
 }
 
@@ -31,17 +34,54 @@ func (s *shared) forget() {
 	clear(s.answers)
 }
 
-func (s *server) gates(ctx context.Context) ([]engine.GateStatus, error) {
-	return light(ctx, s, "gates", s.engine.Admin().Gates)
+// gateRow is a limit. Each place has its own.
+type gateRow struct {
+	engine.GateStatus
+
+	Place *int `json:"place,omitempty"` // of a cluster
+}
+
+// gates are the limits that the access of ctx may see.
+func (s *server) gates(ctx context.Context) (rows []gateRow, err error) {
+	all, err := gather(ctx, s, func(ctx context.Context, at *site) ([]engine.GateStatus, error) {
+		return light(ctx, s, at, "gates", at.engine.Admin().Gates)
+	})
+	for _, one := range all {
+		for _, g := range one.value {
+			if accessOf(ctx).sees(g.Queue, g.Machine) {
+				rows = append(rows, gateRow{g, s.mark(one.site)})
+			}
+		}
+	}
+	if len(all) > 1 {
+		slices.SortStableFunc(rows, func(a, b gateRow) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return rows, err
 }
 
 func (s *server) definitions(ctx context.Context) ([]engine.StoredDefinition, error) {
-	return light(ctx, s, "definitions", s.engine.Definitions)
+	all, err := gather(ctx, s, s.definitionsAt)
+	if err != nil {
+		return nil, err
+	}
+	return mergeDefinitions(values(all)), nil
+}
+
+func (s *server) definitionsAt(ctx context.Context, at *site) ([]engine.StoredDefinition, error) {
+	return light(ctx, s, at, "definitions", at.engine.Definitions)
 }
 
 // counts are those that the access of ctx may see.
 func (s *server) counts(ctx context.Context) (engine.Counts, error) {
-	all, err := s.engine.Counts(ctx, engine.CountsOptions{MaxAge: max(s.Refresh, 10*time.Second), Timeout: s.Timeout})
+	all, err := gather(ctx, s, s.countsAt)
+	if err != nil {
+		return engine.Counts{}, err
+	}
+	return mergeCounts(values(all)), nil
+}
+
+func (s *server) countsAt(ctx context.Context, at *site) (engine.Counts, error) {
+	all, err := at.engine.Counts(ctx, engine.CountsOptions{MaxAge: max(s.Refresh, 10*time.Second), Timeout: s.Timeout})
 	if err != nil {
 		return all, err
 	}
@@ -61,8 +101,7 @@ func (s *server) counts(ctx context.Context) (engine.Counts, error) {
 // have no states, results and progress: no list shows them, and a page of them may be large to
 // keep.
 func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, error) {
-	got, err := heavy(ctx, s, fmt.Sprintf("list %#v", q), s.Refresh, func(ctx context.Context) (engine.Page, error) {
-		got, err := s.engine.List(ctx, q)
+	got, err := s.page(ctx, fmt.Sprintf("list %#v", q), s.Refresh, q, func(got engine.Page, err error) (engine.Page, error) {
 		for n := range got.Instances {
 			i := &got.Instances[n]
 			i.State, i.Result, i.Progress = nil, nil, nil
@@ -74,8 +113,69 @@ func (s *server) instances(ctx context.Context, q engine.Query) (engine.Page, er
 
 // whole reads a page of a list with all documents. Nothing of it is kept.
 func (s *server) whole(ctx context.Context, q engine.Query) (engine.Page, error) {
-	got, err := within(ctx, s.turns.heavy, func(ctx context.Context) (engine.Page, error) { return s.engine.List(ctx, q) })
-	return ownPage(ctx, got, err)
+	up, err := s.reached(ctx)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	got, err := within(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) { return s.listOf(ctx, q, up) })
+	return ownPage(ctx, got.of(ctx), err)
+}
+
+// listed is a page of a list, of the places that answered.
+type listed struct {
+	engine.Page
+
+	lacks []*cluster.PlaceError
+}
+
+// of notes the places that the page is without.
+func (l listed) of(ctx context.Context) engine.Page {
+	if left, ok := ctx.Value(lacksKey{}).(*lacks); ok {
+		for _, e := range l.lacks {
+			left.add(e.Place, e.Err)
+		}
+	}
+	return l.Page
+}
+
+// page reads a page of a list for all who ask within an interval, and keeps what is left of it.
+func (s *server) page(ctx context.Context, key string, maxAge time.Duration, q engine.Query, leave func(engine.Page, error) (engine.Page, error)) (engine.Page, error) {
+	up, err := s.reached(ctx)
+	if err != nil {
+		return engine.Page{}, err
+	}
+	if s.cluster != nil {
+		key += fmt.Sprint(" ", placesOf(up))
+	}
+	got, _, err := once(ctx, &s.shared, key, maxAge, s.Timeout, func(ctx context.Context) (listed, error) {
+		return within(ctx, s.turns.heavy, func(ctx context.Context) (listed, error) {
+			got, err := s.listOf(ctx, q, up)
+			got.Page, err = leave(got.Page, err)
+			return got, err
+		})
+	})
+	return got.of(ctx), err
+}
+
+func placesOf(sites []*site) []int {
+	places := make([]int, len(sites))
+	for n, at := range sites {
+		places[n] = at.place
+	}
+	return places
+}
+
+// listOf reads a page of the list of the only engine, or of those of the places that answer.
+func (s *server) listOf(ctx context.Context, q engine.Query, up []*site) (l listed, err error) {
+	if s.cluster == nil {
+		l.Page, err = s.sites[0].engine.List(ctx, q)
+		return l, err
+	}
+	l.Page, err = s.cluster.ListAt(ctx, q, placesOf(up))
+	if l.lacks = cluster.PlaceErrors(err); len(l.lacks) > 0 && len(l.lacks) < len(up) {
+		err = nil
+	}
+	return l, err
 }
 
 // ownPage leaves of a page what the access of ctx may see.

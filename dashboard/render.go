@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 )
@@ -40,6 +41,8 @@ type page struct {
 	Notice  string // what a verb did
 	Fault   string // what went wrong
 	Advice  string // what to do about it
+	Cluster bool   // there are several places
+	Lacks   []lack // those that the page is without
 	Body    any
 }
 
@@ -118,6 +121,7 @@ func (s *server) view(show func(*http.Request) (name string, p *page, err error)
 		}
 		p.Root, p.Assets, p.Access, p.Now = root(r), assetFolder, accessOf(r.Context()), time.Now()
 		p.Took = p.Now.Sub(began)
+		p.Cluster, p.Lacks = s.cluster != nil, lacking(r.Context())
 		if p.Refresh != 0 {
 			p.Refresh = s.Refresh.Milliseconds()
 		}
@@ -186,6 +190,9 @@ func explain(err error) (status int, text, advice string) {
 	if c, ok := errors.AsType[*engine.ConflictError](err); ok {
 		return http.StatusConflict, c.Error(), "Nothing was changed: look at the instance as it is now."
 	}
+	if down, ok := errors.AsType[*downError](err); ok {
+		return http.StatusServiceUnavailable, downText(down), "The page asks again by itself; what is at other places is there."
+	}
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
@@ -209,6 +216,15 @@ func explain(err error) (status int, text, advice string) {
 		return http.StatusServiceUnavailable, "Postgres did not answer in time.", "The page asks again by itself. Is the server up, and not overloaded?"
 	}
 	return http.StatusServiceUnavailable, "The database could not be read.", "The page asks again by itself; the log of this process says more."
+}
+
+// downText says why a place is left out.
+func downText(down *downError) string {
+	text := fmt.Sprintf("Place %d does not answer.", down.place)
+	if errors.Is(down.err, cluster.ErrPlaces) || errors.Is(down.err, cluster.ErrUninitialised) {
+		text = fmt.Sprintf("Place %d is not the one that was recorded.", down.place)
+	}
+	return text
 }
 
 // root is the relative path from a page to the overview.

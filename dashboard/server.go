@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 )
 
@@ -14,11 +15,12 @@ import (
 type server struct {
 	Options
 
-	engine *engine.Engine
-	log    *slog.Logger
-	turns  turns
-	shared shared
-	plans  plans
+	sites   []*site          // one, or each place of a cluster
+	cluster *cluster.Cluster // nil: there is one engine
+	log     *slog.Logger
+	turns   turns // of what a cluster is asked as a whole; with one engine those of its site
+	shared  shared
+	plans   plans
 }
 
 // New returns the handler of an engine's dashboard. The engine may be a client, and has to outlive
@@ -26,11 +28,22 @@ type server struct {
 //
 // Errors: an *[OptionError] for each wrong field, joined.
 func New(eng *engine.Engine, o Options) (http.Handler, error) {
-	if err := o.validate(); err != nil {
+	s := &server{Options: o, sites: []*site{{engine: eng}}}
+	return s.handler()
+}
+
+// handler makes the handler of what Options and sites are set of.
+func (s *server) handler() (http.Handler, error) {
+	if err := s.validate(); err != nil {
 		return nil, err
 	}
-	o = o.withDefaults()
-	s := &server{Options: o, engine: eng, log: o.Logger, turns: newTurns(o.Heavy)}
+	s.Options = s.withDefaults()
+	s.log, s.turns = s.Logger, newTurns(s.Heavy)
+	for _, at := range s.sites {
+		if at.turns = s.turns; s.cluster != nil {
+			at.turns = newTurns(s.Heavy)
+		}
+	}
 	mux := http.NewServeMux()
 	s.routes(mux)
 	guarded, err := s.guard(mux)
@@ -46,8 +59,8 @@ func New(eng *engine.Engine, o Options) (http.Handler, error) {
 		}
 		answer.ServeHTTP(w, r)
 	})
-	if o.Base != "" {
-		return http.StripPrefix(o.Base, rooted), nil
+	if s.Base != "" {
+		return http.StripPrefix(s.Base, rooted), nil
 	}
 	return rooted, nil
 }

@@ -27,14 +27,14 @@ type sample struct {
 
 // sample reads what of the newest instances the access of ctx may see.
 func (s *server) sample(ctx context.Context) (out sample, err error) {
-	newest, err := heavy(ctx, s, "newest", historyAge, func(ctx context.Context) ([]fsm.RawInstance, error) {
-		got, err := s.engine.List(ctx, engine.Query{Limit: sampleRows})
+	got, err := s.page(ctx, "newest", historyAge, engine.Query{Limit: sampleRows}, func(got engine.Page, err error) (engine.Page, error) {
 		for n := range got.Instances {
 			i := &got.Instances[n] // nothing else is needed
 			got.Instances[n] = fsm.RawInstance{Machine: i.Machine, Step: i.Step, Queue: i.Queue, Labels: i.Labels}
 		}
-		return got.Instances, err
+		return got, err
 	})
+	newest := got.Instances
 	if err != nil {
 		return out, err
 	}

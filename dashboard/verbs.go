@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/ent"
 	"github.com/gendurable/gendurable/fsm"
@@ -75,7 +77,11 @@ func (s *server) act(r *http.Request) (string, *page, error) {
 		return "", nil, err
 	}
 	verb := r.PathValue("verb")
-	did, err := within(ctx, s.turns.verbs, func(ctx context.Context) (string, error) { return s.one(ctx, id, verb, r.PostForm) })
+	at, err := s.home(ctx, id)
+	if err != nil {
+		return "", nil, err
+	}
+	did, err := within(ctx, at.turns.verbs, func(ctx context.Context) (string, error) { return s.one(ctx, at, id, verb, r.PostForm) })
 	s.shared.forget()
 	if err != nil {
 		return "", nil, err
@@ -91,8 +97,8 @@ func formFault(err error) error {
 }
 
 // one carries out a verb, and returns which notice says so.
-func (s *server) one(ctx context.Context, id fsm.ID, verb string, form url.Values) (did string, err error) {
-	admin := s.engine.Admin()
+func (s *server) one(ctx context.Context, at *site, id fsm.ID, verb string, form url.Values) (did string, err error) {
+	admin := at.engine.Admin()
 	ctx = engine.WithReason(ctx, form.Get("reason"))
 	switch verb {
 	case "cancel":
@@ -118,15 +124,15 @@ func (s *server) one(ctx context.Context, id fsm.ID, verb string, form url.Value
 	case "resume":
 		_, err = admin.Resume(ctx, id)
 	case "reschedule":
-		at, wrong := futureOf(form.Get("at"), time.Now())
+		when, wrong := futureOf(form.Get("at"), time.Now())
 		if wrong != nil {
 			return "", &misuse{http.StatusBadRequest, fmt.Sprintf("at: %q is no time.", cut(form.Get("at"), 60)), "Give a time like 2026-11-22 18:00 in UTC, or how long from now, like 90m or 2d."}
 		}
-		_, err = admin.Reschedule(ctx, id, at)
+		_, err = admin.Reschedule(ctx, id, when)
 	case "edit", "rewind":
-		err = s.change(ctx, id, verb, form)
+		err = s.change(ctx, at, id, verb, form)
 	case "signal":
-		return s.send(ctx, id, form)
+		return send(ctx, at, id, form)
 	default:
 		return "", errNoSuchPage
 	}
@@ -134,7 +140,7 @@ func (s *server) one(ctx context.Context, id fsm.ID, verb string, form url.Value
 }
 
 // change edits or rewinds at the visit that the reader has seen.
-func (s *server) change(ctx context.Context, id fsm.ID, verb string, form url.Values) error {
+func (s *server) change(ctx context.Context, at *site, id fsm.ID, verb string, form url.Values) error {
 	visit, err := strconv.ParseInt(form.Get("visit"), 10, 64)
 	if err != nil {
 		return &misuse{http.StatusBadRequest, "The form does not say at which visit.", "Open the instance's page, and change its state there."}
@@ -157,14 +163,14 @@ func (s *server) change(ctx context.Context, id fsm.ID, verb string, form url.Va
 		change = fsm.ChangeJSON(func(json.RawMessage) (json.RawMessage, error) { return state, nil })
 	}
 	if verb == "rewind" {
-		_, err = s.engine.Admin().Rewind(ctx, id, form.Get("step"), change, engine.AtVisit(visit))
+		_, err = at.engine.Admin().Rewind(ctx, id, form.Get("step"), change, engine.AtVisit(visit))
 		return err
 	}
-	_, err = s.engine.Admin().Edit(ctx, id, change, engine.AtVisit(visit))
+	_, err = at.engine.Admin().Edit(ctx, id, change, engine.AtVisit(visit))
 	return err
 }
 
-func (s *server) send(ctx context.Context, id fsm.ID, form url.Values) (did string, err error) {
+func send(ctx context.Context, at *site, id fsm.ID, form url.Values) (did string, err error) {
 	payload := json.RawMessage(form.Get("payload"))
 	if len(payload) == 0 {
 		payload = json.RawMessage("null")
@@ -176,7 +182,7 @@ func (s *server) send(ctx context.Context, id fsm.ID, form url.Values) (did stri
 	if key := form.Get("dedup"); key != "" {
 		m = m.DedupKey(key)
 	}
-	d, err := s.engine.Signal(ctx, id, m)
+	d, err := at.engine.Signal(ctx, id, m)
 	if wrong, ok := errors.AsType[*fsm.MessageError](err); ok {
 		return "", &misuse{http.StatusBadRequest, wrong.Error(), "Nothing was sent."}
 	}
@@ -213,11 +219,15 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 	}
 	ctx := engine.WithReason(r.Context(), r.PostForm.Get("reason"))
 	name, verb := r.PostForm.Get("name"), r.PathValue("verb")
-	admin := s.engine.Admin()
 	if err := s.mayOperate(ctx, verb, name); err != nil {
 		return "", nil, err
 	}
-	done, err := s.turns.verbs.take(ctx)
+	at, err := s.subject(ctx, verb, name, r.PostForm.Get("place"))
+	if err != nil {
+		return "", nil, err
+	}
+	admin := at.engine.Admin()
+	done, err := at.turns.verbs.take(ctx)
 	if err != nil {
 		return "", nil, err
 	}
@@ -225,9 +235,9 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 	back, changed := "queues", true
 	switch verb {
 	case "pause_queue":
-		changed, err = admin.PauseQueue(ctx, name)
+		changed, err = s.pauseQueue(ctx, name)
 	case "resume_queue":
-		changed, err = admin.ResumeQueue(ctx, name)
+		changed, err = s.resumeQueue(ctx, name)
 	case "pause_schedule":
 		back = "schedules"
 		changed, err = admin.PauseSchedule(ctx, name)
@@ -251,7 +261,7 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 		changed, err = admin.DropGate(ctx, name)
 	case "set_gate":
 		back = "limits"
-		changed, err = s.setGate(ctx, name, r.PostForm)
+		changed, err = setGate(ctx, at, name, r.PostForm)
 	default:
 		return "", nil, errNoSuchPage
 	}
@@ -263,6 +273,47 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 		verb = "none"
 	}
 	return "", nil, &elsewhere{"../" + back + "?did=" + verb}
+}
+
+// subject returns the engine that has what a verb is about: a schedule is at the place of its name,
+// a gate at that which the form names. Queues are at all.
+func (s *server) subject(ctx context.Context, verb, name, place string) (*site, error) {
+	switch {
+	case s.cluster == nil || strings.HasSuffix(verb, "_queue"):
+		return s.sites[0], nil
+	case strings.HasSuffix(verb, "_schedule"):
+		return s.at(ctx, s.cluster.PlaceOf(name), engine.ErrNoSchedule)
+	}
+	return s.placeOf(ctx, place)
+}
+
+func (s *server) pauseQueue(ctx context.Context, name string) (bool, error) {
+	if s.cluster == nil {
+		return s.sites[0].engine.Admin().PauseQueue(ctx, name)
+	}
+	changed, err := s.cluster.Admin().PauseQueue(ctx, name)
+	return changed, s.halfDone(err)
+}
+
+func (s *server) resumeQueue(ctx context.Context, name string) (bool, error) {
+	if s.cluster == nil {
+		return s.sites[0].engine.Admin().ResumeQueue(ctx, name)
+	}
+	changed, err := s.cluster.Admin().ResumeQueue(ctx, name)
+	return changed, s.halfDone(err)
+}
+
+// halfDone says at which places a verb was not carried out.
+func (s *server) halfDone(err error) error {
+	lacks := cluster.PlaceErrors(err)
+	if len(lacks) == 0 || len(lacks) == len(s.sites) {
+		return err
+	}
+	at := make([]string, len(lacks))
+	for n, e := range lacks {
+		at[n] = strconv.Itoa(e.Place)
+	}
+	return &misuse{http.StatusServiceUnavailable, "It is done, but not at place " + strings.Join(at, ", ") + ", which did not answer.", "Do it again once all places answer."}
 }
 
 // mayOperate looks whether the access covers what a verb is about. Who may not see it is not told
@@ -281,8 +332,8 @@ func (s *server) mayOperate(ctx context.Context, verb, name string) error {
 }
 
 // setGate changes the numbers of a limit, and leaves the rest of it as it is.
-func (s *server) setGate(ctx context.Context, name string, form url.Values) (changed bool, err error) {
-	all, err := s.engine.Admin().Gates(ctx)
+func setGate(ctx context.Context, at *site, name string, form url.Values) (changed bool, err error) {
+	all, err := at.engine.Admin().Gates(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -299,7 +350,7 @@ func (s *server) setGate(ctx context.Context, name string, form url.Values) (cha
 				return false, &misuse{http.StatusBadRequest, fmt.Sprintf("%s: %q is no number.", field, cut(text, 20)), "Nothing was changed."}
 			}
 		}
-		return s.engine.Admin().SetGate(ctx, g.Gate)
+		return at.engine.Admin().SetGate(ctx, g.Gate)
 	}
 	return false, &misuse{http.StatusNotFound, "There is no such limit, or no longer.", "The list of limits shows what there is."}
 }

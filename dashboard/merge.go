@@ -1,0 +1,215 @@
+package dashboard
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+// What several places have answered, as one. Of one engine the answer stays as it is.
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// earlier returns the earlier of two times, of which either may be zero: unknown.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func mergeCounts(all []engine.Counts) engine.Counts {
+	if len(all) == 1 {
+		return all[0]
+	}
+	out := engine.Counts{Complete: true}
+	sums := map[engine.Count]int64{}
+	for _, one := range all {
+		out.At = earlier(out.At, one.At)
+		out.Took = max(out.Took, one.Took)
+		out.Complete = out.Complete && one.Complete
+		for _, c := range one.Counts {
+			n := c.Count
+			c.Count = 0
+			sums[c] += n
+		}
+	}
+	for c, n := range sums {
+		c.Count = n
+		out.Counts = append(out.Counts, c)
+	}
+	slices.SortFunc(out.Counts, func(a, b engine.Count) int {
+		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Step, b.Step),
+			cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Status, b.Status))
+	})
+	return out
+}
+
+// mergeLoads adds up the queues. A queue is paused since the first place has paused it.
+func mergeLoads(all []engine.Load) engine.Load {
+	if len(all) == 1 {
+		return all[0]
+	}
+	var out engine.Load
+	queues := map[string]*engine.QueueLoad{}
+	for _, one := range all {
+		out.At = latest(out.At, one.At)
+		out.Workers = append(out.Workers, one.Workers...)
+		for _, q := range one.Queues {
+			sum := queues[q.Queue]
+			if sum == nil {
+				queues[q.Queue] = new(q)
+				continue
+			}
+			sum.Due, sum.Delayed, sum.Executing = sum.Due+q.Due, sum.Delayed+q.Delayed, sum.Executing+q.Executing
+			sum.Workers, sum.Slots, sum.AtLeast = sum.Workers+q.Workers, sum.Slots+q.Slots, sum.AtLeast || q.AtLeast
+			sum.OldestDue, sum.PausedSince = earlier(sum.OldestDue, q.OldestDue), earlier(sum.PausedSince, q.PausedSince)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(queues)) {
+		out.Queues = append(out.Queues, *queues[name])
+	}
+	return out
+}
+
+// mergeRates keeps the time that all places know.
+func mergeRates(all []engine.Rates) engine.Rates {
+	if len(all) == 1 {
+		return all[0]
+	}
+	out := engine.Rates{Bin: all[0].Bin}
+	for _, one := range all {
+		out.At, out.InsertedSince, out.EndedSince = latest(out.At, one.At), latest(out.InsertedSince, one.InsertedSince), latest(out.EndedSince, one.EndedSince)
+	}
+	for _, one := range all {
+		for _, b := range one.Bins {
+			end := b.At.Add(out.Bin)
+			if !end.After(out.InsertedSince) {
+				b.Inserted = 0
+			}
+			if !end.After(out.EndedSince) {
+				b.Ended, b.Failed = 0, 0
+			}
+			out.Bins = append(out.Bins, b)
+		}
+	}
+	return out
+}
+
+func mergeFailures(all []engine.Failures) engine.Failures {
+	if len(all) == 1 {
+		return all[0]
+	}
+	var out engine.Failures
+	known := map[engine.FailureGroup]int{}
+	for _, one := range all {
+		out.Looked, out.More = out.Looked+one.Looked, out.More || one.More
+		for _, g := range one.Groups {
+			key := engine.FailureGroup{Machine: g.Machine, Version: g.Version, Step: g.Step, Queue: g.Queue, Failure: g.Failure, Error: g.Error}
+			n, there := known[key]
+			if !there {
+				known[key] = len(out.Groups)
+				out.Groups = append(out.Groups, g)
+				continue
+			}
+			sum := &out.Groups[n]
+			sum.Count, sum.First = sum.Count+g.Count, earlier(sum.First, g.First)
+			if g.Last.After(sum.Last) {
+				sum.Last, sum.Newest = g.Last, g.Newest
+			}
+		}
+	}
+	slices.SortStableFunc(out.Groups, func(a, b engine.FailureGroup) int { return b.Last.Compare(a.Last) })
+	return out
+}
+
+// mergeDefinitions keeps of each version of a machine what was stored last.
+func mergeDefinitions(all [][]engine.StoredDefinition) []engine.StoredDefinition {
+	if len(all) == 1 {
+		return all[0]
+	}
+	type version struct {
+		machine string
+		number  int
+	}
+	known := map[version]engine.StoredDefinition{}
+	for _, d := range slices.Concat(all...) {
+		if old, there := known[version{d.Machine, d.Version}]; !there || d.UpdatedAt.After(old.UpdatedAt) {
+			known[version{d.Machine, d.Version}] = d
+		}
+	}
+	return slices.SortedFunc(maps.Values(known), func(a, b engine.StoredDefinition) int {
+		return cmp.Or(cmp.Compare(a.Machine, b.Machine), cmp.Compare(a.Version, b.Version))
+	})
+}
+
+// mergeAudits shows the time of which all places have told: those with more to tell have told until
+// the times of their last entries, of which the newest counts.
+func mergeAudits(all []engine.AuditPage) engine.AuditPage {
+	if len(all) == 1 {
+		return all[0]
+	}
+	var out engine.AuditPage
+	for _, one := range all {
+		out.Next = latest(out.Next, one.Next)
+	}
+	for _, one := range all {
+		for _, e := range one.Entries {
+			if !e.At.Before(out.Next) {
+				out.Entries = append(out.Entries, e)
+			}
+		}
+	}
+	slices.SortStableFunc(out.Entries, func(a, b engine.AuditEntry) int { return b.At.Compare(a.At) })
+	return out
+}
+
+// schedulesEnded is where the list of a place is that has no more.
+const schedulesEnded = "\x00"
+
+// schedulesAfter reads where the lists of all places are.
+func (s *server) schedulesAfter(text string) (map[int]string, error) {
+	at := map[int]string{}
+	if s.cluster == nil || text == "" {
+		return map[int]string{0: text}, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(raw, &at)
+	}
+	if err != nil {
+		return nil, &engine.QueryError{Field: "After", Err: errors.New("damaged: want the Next of a page, as it was")}
+	}
+	return at, nil
+}
+
+// schedulesNext says where the lists are behind a page. Those of places that are left out stay.
+func (s *server) schedulesNext(after map[int]string, pages []found[engine.SchedulePage]) string {
+	if s.cluster == nil {
+		return pages[0].value.Next
+	}
+	next, more := maps.Clone(after), false
+	for _, p := range pages {
+		if next[p.site.place] = p.value.Next; p.value.Next == "" {
+			next[p.site.place] = schedulesEnded
+		} else {
+			more = true
+		}
+	}
+	if !more {
+		return ""
+	}
+	text, _ := json.Marshal(next) //nolint:errchkjson // numbers and texts
+	return base64.RawURLEncoding.EncodeToString(text)
+}
