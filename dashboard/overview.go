@@ -70,30 +70,15 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	counts := mergeCounts(values(counted))
-	o := &overview{At: counts.At, Complete: counts.Complete}
-	for _, c := range counts.Counts {
-		o.All.add(c.Status, c.Count)
-	}
 	loads, err := s.loads(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	load := mergeLoads(values(loads))
 	rates, err := s.rates(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	o.Pulse = rates[""]
-	o.Queues = queueRows(counts, load, rates)
-	for _, w := range load.Workers {
-		if !w.Live {
-			o.Lost++
-			continue
-		}
-		o.Workers++
-		o.Slots += w.Slots
-	}
+	o := &overview{}
 	if err := s.held(ctx, o); err != nil {
 		return "", nil, err
 	}
@@ -105,7 +90,22 @@ func (s *server) overview(r *http.Request) (string, *page, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	failed := mergeFailures(values(all))
+	counted, loads = present(ctx, counted), present(ctx, loads) // a place may have gone down since
+	counts, load, failed := mergeCounts(values(counted)), mergeLoads(values(loads)), mergeFailures(values(all))
+	o.At, o.Complete = counts.At, counts.Complete
+	for _, c := range counts.Counts {
+		o.All.add(c.Status, c.Count)
+	}
+	o.Pulse = rates[""]
+	o.Queues = queueRows(counts, load, rates)
+	for _, w := range load.Workers {
+		if !w.Live {
+			o.Lost++
+			continue
+		}
+		o.Workers++
+		o.Slots += w.Slots
+	}
 	for _, g := range failed.Groups {
 		if access.sees(g.Queue, g.Machine) && len(o.Failures) < failureRows {
 			o.Failures = append(o.Failures, failureRow{g})

@@ -238,6 +238,15 @@ func ofInput(err error) bool {
 	return query || verb
 }
 
+// present leaves out the answers of places that are left out by now.
+func present[T any](ctx context.Context, of []found[T]) []found[T] {
+	left, _ := ctx.Value(lacksKey{}).(*lacks)
+	if left == nil {
+		return of
+	}
+	return slices.DeleteFunc(of, func(one found[T]) bool { return left.has(one.site.place) != nil })
+}
+
 // values are the answers alone.
 func values[T any](of []found[T]) []T {
 	all := make([]T, len(of))
