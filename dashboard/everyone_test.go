@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,7 @@ func TestEveryRouteKeepsToTheAccess(t *testing.T) {
 			status, text := w.ask(http.MethodGet, path, "")
 			require.Less(t, status, 500, "%s: %s: %s", name, path, text)
 			text = strings.ReplaceAll(strings.ReplaceAll(text, "secret-key", ""), "keys=secret-gate", "") // the search box says what was asked
+			text = nanoseconds.ReplaceAllString(text, "")                                                 // their digits may be those of a card
 			if strings.Contains(path, "secret") || strings.Contains(path, "name=shop") || strings.Contains(path, "machine=shop") || strings.Contains(path, "orders") {
 				continue // its own words are repeated
 			}
@@ -103,6 +105,9 @@ func TestEveryRouteKeepsToTheAccess(t *testing.T) {
 	}
 	require.Equal(t, before, w.snapshot(), "nothing was changed")
 }
+
+// nanoseconds are those of times.
+var nanoseconds = regexp.MustCompile(`\.\d+Z`)
 
 // ask sends a request, and returns the answer. A body in braces is JSON, another is a form.
 func (w *world) ask(method, path, body string) (status int, text string) {
