@@ -23,7 +23,7 @@ const (
 // on a disk.
 func memory() string {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(memoryDirectory, &fs); err != nil || int64(fs.Type) != tmpfsMagic {
+	if err := syscall.Statfs(memoryDirectory, &fs); err != nil || fs.Type != tmpfsMagic {
 		return ""
 	}
 	if fs.Bavail*uint64(fs.Bsize) < memoryFree || available() < memoryLeft {

@@ -276,14 +276,16 @@ func (s *Store) connect(send send, b *batch, g *growth, out *Committed) ([]entpg
 	}
 	if len(e.old.from) > 0 {
 		more := map[int64]int32{}
+		behind := newReach()
 		stmts = append(stmts, s.stmt("add edges", addEdgesSQL, e.read(more), e.old.from, e.old.to, e.old.needs))
+		if e.back {
+			stmts = append(stmts, s.stmt("reach", reachSQL, behind.read, e.old.to))
+		}
 		if err := send(stmts...); err != nil {
 			return nil, err
 		}
-		if e.back {
-			if err := s.acyclic(send, e.old.to); err != nil {
-				return nil, err
-			}
+		if err := behind.acyclic(); err != nil {
+			return nil, err
 		}
 		ids := slices.Sorted(maps.Keys(more))
 		counts := make([]int32, len(ids))
@@ -306,7 +308,7 @@ type addedEdges struct {
 	fresh, old edgeColumns    // to new nodes, to nodes that were there
 	ended      edgeColumns    // those of both whose origins had ended
 	over       map[int64]bool // these origins
-	back       bool           // one leads from a node that waited
+	back       bool           // one leads from a node that was there
 }
 
 // sort sorts the edges by what is to be done for them. What leads to a node that does not wait any
@@ -314,7 +316,7 @@ type addedEdges struct {
 func (g *growth) sort(id []int64) *addedEdges {
 	out := &addedEdges{over: map[int64]bool{}}
 	for _, e := range g.Graph.Edges {
-		origin := g.known[g.Graph.Nodes[e.From]]
+		origin, there := g.known[g.Graph.Nodes[e.From]]
 		if origin.ended {
 			out.over[origin.id] = true
 		}
@@ -326,7 +328,7 @@ func (g *growth) sort(id []int64) *addedEdges {
 		case e.To >= len(g.Specs) && g.known[g.Graph.Nodes[e.To]].waits:
 			out.old.add(id[e.From], id[e.To], e.Needs)
 		}
-		out.back = out.back || origin.waits
+		out.back = out.back || there
 	}
 	return out
 }
@@ -355,30 +357,39 @@ func (c *edgeColumns) add(from, to int64, needs step.Need) {
 	c.from, c.to, c.needs = append(c.from, from), append(c.to, to), append(c.needs, int16(needs))
 }
 
-// acyclic returns a step.AddError if nodes to which this transaction has led edges lie behind
-// themselves. Without an edge from a node that waited, they cannot: what has begun or ended waits
-// for nothing, and a new node for nothing that is behind it.
-func (s *Store) acyclic(send send, targets []int64) error {
-	behind, index := &step.Graph{}, map[string]int{}
-	place := func(name string) int {
-		i, known := index[name]
-		if !known {
-			i = len(behind.Nodes)
-			index[name], behind.Nodes = i, append(behind.Nodes, name)
-		}
-		return i
+// reach is what lies behind nodes to which this transaction has led edges. Without an edge from a
+// node that was there, none of it can lie behind itself: nothing leads to a new node. What has
+// begun or ended waits for nothing now, but a restart may have let nodes wait again before which it
+// stands, and the next one would let all of them wait for themselves.
+type reach struct {
+	step.Graph
+
+	index map[string]int
+}
+
+func newReach() *reach { return &reach{index: map[string]int{}} }
+
+func (r *reach) place(name string) int {
+	i, known := r.index[name]
+	if !known {
+		i = len(r.Nodes)
+		r.index[name], r.Nodes = i, append(r.Nodes, name)
 	}
-	if err := send(s.stmt("reach", reachSQL, func(rows pgx.Rows) error {
-		var from, to string
-		_, err := pgx.ForEachRow(rows, []any{&from, &to}, func() error {
-			behind.Edges = append(behind.Edges, step.Edge{From: place(from), To: place(to)})
-			return nil
-		})
-		return err
-	}, targets)); err != nil {
-		return err
-	}
-	if path := behind.Cycle(); path != "" {
+	return i
+}
+
+func (r *reach) read(rows pgx.Rows) error {
+	var from, to string
+	_, err := pgx.ForEachRow(rows, []any{&from, &to}, func() error {
+		r.Edges = append(r.Edges, step.Edge{From: r.place(from), To: r.place(to)})
+		return nil
+	})
+	return err
+}
+
+// acyclic returns a step.AddError if a node lies behind itself.
+func (r *reach) acyclic() error {
+	if path := r.Cycle(); path != "" {
 		return &step.AddError{Field: "add", Err: errors.New("cycle: " + path)}
 	}
 	return nil

@@ -126,6 +126,27 @@ func TestAdditionsJoinTheGraph(t *testing.T) {
 	}
 }
 
+// A node that has begun waits for nothing, and yet lies behind what a restart lets run again: a
+// cycle through it is refused, since the next restart would let all of it wait for itself.
+func TestAdditionsBehindWhatRunsAgain(t *testing.T) {
+	b := newBench(t)
+	root, _ := b.arrange("z a b<a c<b!", nil)
+	_, _, held := b.drive(root, "a", "zc")
+	require.Len(t, held, 2)
+	c := held[slices.IndexFunc(held, func(one *step.Claim) bool { return one.Node == "c" })]
+	require.Empty(t, b.restart(root).Refused)
+	require.Equal(t, "a runnable, b awaiting_children, c executing, z executing", b.states(root))
+	for _, adds := range []string{"y<c>b", "x<c y<x>b"} {
+		_, err := b.Commit(t.Context(), me, newMark(), []store.Entry{adding(endOf(c, true), adds)}, 0)
+		refused, ok := errors.AsType[*step.AddError](err)
+		require.True(t, ok, "%s: %v", adds, err)
+		require.ErrorContains(t, refused, "cycle: ")
+	}
+	b.commit(newMark(), false, adding(endOf(c, true), "x<c y>b"))
+	require.Equal(t, "a runnable, b awaiting_children, c done, x runnable, y runnable, z executing", b.states(root))
+	b.exact(root)
+}
+
 // Additions that do not fit are refused with their field, and nothing of the outcome is committed.
 func TestAdditionsThatDoNotFit(t *testing.T) {
 	b := newBench(t)
