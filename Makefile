@@ -25,7 +25,7 @@ test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one thro
 	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
 	@test -n "$${GENDURABLE_TEST_CITUS-}" || echo "no Citus: its tests are skipped (make citus PGBIN=… runs them)"
 	bin/withpg go test $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)')
-	bin/withpg go test -timeout 15m $$(go list ./... | grep -E '$(PROOFS)')
+	bin/withpg go test -timeout 30m $$(go list ./... | grep -E '$(PROOFS)')
 	cd integration/hosts && ../../bin/withpg go test $(RACE) -timeout 15m ./...
 	cd telemetry && ../bin/withpg go test $(RACE) -timeout 15m ./...
 	cd integration/browser && ../../bin/withpg go test -timeout 15m ./...
@@ -49,8 +49,8 @@ screenshots: bin/withpg ## Draw the pictures of the dashboard in docs anew
 	mkdir -p docs/pictures
 	cd integration/browser && SCREENSHOTS="$(CURDIR)/docs/pictures" ../../bin/withpg go test -count=1 -run TestScreenshots .
 
-# They drive statements one after the other: nothing there can race, and the detector would take minutes.
-PROOFS := /integration/(interleave|model)$$
+# They drive statements one after the other, or engines as others do that run with the detector, which would double their minutes.
+PROOFS := /integration/(interleave|model|environments)$$|/internal/store$$
 
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
 	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run 'Interleaving|Stranger' ./integration/interleave

@@ -19,7 +19,7 @@ import (
 
 // These environment variables configure the suite.
 const (
-	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them; default 24
+	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them; default 48
 	seedVariable   = "INTERLEAVE_SEED"   // selects them; default 1
 	replayVariable = "INTERLEAVE_REPLAY" // runs only this schedule, with its trace
 	worldVariable  = "INTERLEAVE_WORLD"  // runs only this world
@@ -117,7 +117,7 @@ func TestNobodyWaitsForAStranger(t *testing.T) {
 // newProof returns a proof that the environment configures.
 func newProof(t *testing.T) *proof {
 	t.Helper()
-	return &proof{t: t, share: uint64(number(t, shareVariable, 24)), seed: uint64(number(t, seedVariable, 1))}
+	return &proof{t: t, share: uint64(number(t, shareVariable, 48)), seed: uint64(number(t, seedVariable, 1))}
 }
 
 // start starts the rigs, which do the work sent to them. done waits until all of it is done.

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	histories    = 500 // number for both tests together, unless N is set
+	histories    = 300 // number for both tests together, unless N is set
 	operations   = 200 // number in one history, on average
 	compareEvery = 10  // operations between comparisons of the whole tables
 	population   = 16  // number of instances from which a history inserts no more
