@@ -34,6 +34,7 @@ test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one thro
 compile: ## Download what the tests need, and compile it
 	go build ./...
 	go list $(RACE) -export -deps -test ./... >/dev/null
+	go list -export -deps -test $$(go list ./... | grep -E '$(PROOFS)') >/dev/null
 	cd integration/hosts && go list $(RACE) -export -deps -test ./... >/dev/null
 	cd telemetry && go list $(RACE) -export -deps -test ./... >/dev/null
 	cd integration/browser && go list -export -deps -test ./... >/dev/null
