@@ -91,15 +91,15 @@ type sight struct {
 	gates       map[string]string
 }
 
-// fault adds a fault of this place alone.
-func (s *sight) fault(kind FaultKind, seen, do string) {
+// notes adds a fault of this place alone.
+func (s *sight) notes(kind FaultKind, seen, do string) {
 	s.faults = append(s.faults, Fault{Places: []int{s.Place}, Kind: kind, Seen: seen, Do: do})
 }
 
 const (
 	// homeSQL names the schema among all of all servers. A copy of a server has its own time of start.
 	// $1 any table of the schema
-	homeSQL = `SELECT concat_ws('/', extract(epoch FROM pg_postmaster_start_time()), d.oid, c.relnamespace)
+	homeSQL = `SELECT concat_ws('/', extract(epoch FROM pg_catalog.pg_postmaster_start_time()), d.oid, c.relnamespace)
 FROM pg_catalog.pg_database d, pg_catalog.pg_class c WHERE d.datname = current_database() AND c.oid = $1::text::regclass`
 
 	storedSQL = `SELECT definition, graph::text FROM {s}.definitions`
@@ -113,7 +113,7 @@ func (p *place) look(ctx context.Context, patience time.Duration, status *PlaceS
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	unread := func(err error) { s.fault(FaultUnread, err.Error(), doLook) }
+	unread := func(err error) { s.notes(FaultUnread, err.Error(), doLook) }
 	if err := p.db.QueryRow(ctx, homeSQL, p.quoted("gen_durable")).Scan(&s.home); err != nil {
 		unread(fmt.Errorf("read where the schema is: %w", err))
 	}
@@ -170,7 +170,7 @@ func (c *Cluster) lookForStrays(ctx context.Context, all []*sight) {
 		servers.Go(func() {
 			for _, s := range there {
 				if err := s.lookForStrays(ctx, c.places[s.Place], c.patience); err != nil {
-					s.fault(FaultUnread, err.Error(), doLook)
+					s.notes(FaultUnread, err.Error(), doLook)
 				}
 			}
 		})
@@ -191,7 +191,7 @@ func (s *sight) lookForStrays(ctx context.Context, p *place, most time.Duration)
 		return err
 	})
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok && e.Code == canceled {
-		s.fault(FaultUnread, fmt.Sprintf("not looked for what belongs to other places: the table takes longer than %v to read", most), "look again with more patience")
+		s.notes(FaultUnread, fmt.Sprintf("not looked for what belongs to other places: the table takes longer than %v to read", most), "look again with more patience")
 		return nil
 	}
 	if err != nil {
@@ -205,7 +205,7 @@ func (s *sight) lookForStrays(ctx context.Context, p *place, most time.Duration)
 		seen = append(seen, fmt.Sprintf("%d schedules by their names, the first is %q", found.schedules, found.schedule))
 	}
 	if len(seen) > 0 {
-		s.fault(FaultStrays, strings.Join(seen, "; ")+" belong to other places, where calls look for them",
+		s.notes(FaultStrays, strings.Join(seen, "; ")+" belong to other places, where calls look for them",
 			"who inserts here past the cluster? Let the instances end, or cancel them and insert them at the cluster; delete the schedules")
 	}
 	return nil

@@ -27,6 +27,9 @@ func TestAPlaceMovesToAnotherServer(t *testing.T) {
 			t.Skip(err)
 		}
 	}
+	guide, err := os.ReadFile("../docs/guide/cluster.md")
+	require.NoError(t, err)
+	require.Contains(t, string(guide), "```sh\n"+moveScript+"\n```")
 	before := onSchemas(t, 2)
 	c := working(t, before)
 	key := keyOf(1, 2, 0)

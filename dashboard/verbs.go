@@ -235,9 +235,11 @@ func (s *server) operate(r *http.Request) (string, *page, error) {
 	back, changed := "queues", true
 	switch verb {
 	case "pause_queue":
-		changed, err = s.pauseQueue(ctx, name)
+		changed, err = s.queueVerbs().PauseQueue(ctx, name)
+		err = s.halfDone(err)
 	case "resume_queue":
-		changed, err = s.resumeQueue(ctx, name)
+		changed, err = s.queueVerbs().ResumeQueue(ctx, name)
+		err = s.halfDone(err)
 	case "pause_schedule":
 		back = "schedules"
 		changed, err = admin.PauseSchedule(ctx, name)
@@ -287,20 +289,17 @@ func (s *server) subject(ctx context.Context, verb, name, place string) (*site, 
 	return s.placeOf(ctx, place)
 }
 
-func (s *server) pauseQueue(ctx context.Context, name string) (bool, error) {
-	if s.cluster == nil {
-		return s.sites[0].engine.Admin().PauseQueue(ctx, name)
-	}
-	changed, err := s.cluster.Admin().PauseQueue(ctx, name)
-	return changed, s.halfDone(err)
+// queueVerbs are those of the only engine, or of all places.
+type queueVerbs interface {
+	PauseQueue(ctx context.Context, queue string, options ...engine.VerbOption) (bool, error)
+	ResumeQueue(ctx context.Context, queue string, options ...engine.VerbOption) (bool, error)
 }
 
-func (s *server) resumeQueue(ctx context.Context, name string) (bool, error) {
-	if s.cluster == nil {
-		return s.sites[0].engine.Admin().ResumeQueue(ctx, name)
+func (s *server) queueVerbs() queueVerbs {
+	if s.cluster != nil {
+		return s.cluster.Admin()
 	}
-	changed, err := s.cluster.Admin().ResumeQueue(ctx, name)
-	return changed, s.halfDone(err)
+	return s.sites[0].engine.Admin()
 }
 
 // halfDone says at which places a verb was not carried out.

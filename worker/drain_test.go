@@ -181,7 +181,8 @@ func TestFrequentHeartbeatsWaitForTheirAnswers(t *testing.T) {
 		}
 		s.run = takes(time.Minute)
 		r := s.db.insert(keyed("k"))
-		s.start()
+		p := s.start()
+		require.Equal(t, 750*time.Millisecond, p.self().Live, "a report counts for longer than the next one may take")
 		s.pass(2 * time.Minute)
 		require.Len(t, s.db.look(r.ID).outcomes, 1)
 		require.Equal(t, fsm.StatusDone, s.db.look(r.ID).status)

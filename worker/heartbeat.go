@@ -88,12 +88,17 @@ func (h *heartbeat) check(ctx context.Context) {
 	}
 }
 
-// patiently bounds a statement of the heartbeat's connection, which may have to connect first.
-// Where heartbeats are frequent, a statement still has a twelfth of the lease, up to a second: what
-// checks take where they are as rare as they may be. Otherwise a process on a busy machine, which
-// connects in a hundred ms, would lose its claims to its own impatience.
-func (h *heartbeat) patiently(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(most, min(time.Second, h.config.Lease/12)))
+// patiently bounds a statement of the heartbeat's connection.
+func (h *heartbeat) patiently(ctx context.Context, usual time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, h.config.patience(usual))
+}
+
+// patience is how long a statement of the heartbeat's connection may take, which may have to
+// connect first. Where heartbeats are frequent, it still has a twelfth of the lease, up to a
+// second: what checks take where they are as rare as they may be. Otherwise a process on a busy
+// machine, which connects in a hundred ms, would lose its claims to its own impatience.
+func (c *Config) patience(usual time.Duration) time.Duration {
+	return max(usual, min(time.Second, c.Lease/12))
 }
 
 // hold keeps the connection, and so the liveness lock, for a worker that a Hand operates.

@@ -8,7 +8,8 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// presentFor is the number of heartbeats for which a worker's report counts.
+// presentFor is the number of heartbeats for which a worker's report counts, or of what each of
+// their statements may take, if that is longer.
 const presentFor = 3
 
 // register registers this worker. Nothing depends on it, so an error is only logged.
@@ -26,7 +27,7 @@ func (h *heartbeat) register(ctx context.Context) {
 
 // self returns the worker's report about itself.
 func (p *process) self() store.Presence {
-	me := store.Presence{Worker: p.id, PID: os.Getpid(), Queues: map[string]int{}, Machines: p.machineIDs, Live: presentFor * p.config.Heartbeat}
+	me := store.Presence{Worker: p.id, PID: os.Getpid(), Queues: map[string]int{}, Machines: p.machineIDs, Live: presentFor * p.config.patience(p.config.Heartbeat)}
 	me.Host, _ = os.Hostname() // an unknown name does no harm
 	if build, ok := debug.ReadBuildInfo(); ok {
 		me.Version = build.Main.Path + " " + build.Main.Version
