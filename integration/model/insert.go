@@ -9,13 +9,13 @@ type Inserted struct {
 }
 
 // Insert inserts instances, all at the same moment, and returns their results in input order. Ids
-// follow the input order. Of two equal keys the first wins. The new instances take the signals that
-// are kept for their keys.
+// follow the input order. Of two equal keys the first wins. New instances that occupy their keys
+// take the signals that are kept for them.
 func (w *World) Insert(specs []Spec) []Inserted {
 	out := make([]Inserted, len(specs))
 	var keys []string
 	for n := range specs {
-		if out[n] = w.insert(&specs[n], nil); !out[n].Duplicate {
+		if out[n] = w.insert(&specs[n], nil); !out[n].Duplicate && specs[n].Scope != ScopeNone {
 			keys = append(keys, specs[n].Key)
 		}
 	}

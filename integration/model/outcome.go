@@ -238,8 +238,9 @@ func (w *World) spawn(i *Instance, e *Entry) {
 		if got := w.insert(child, i); got.Duplicate {
 			i.Dropped = append(i.Dropped, Dropped{Index: n, Key: child.Key, Occupant: got.ID})
 		} else {
-			i.Pending++
-			w.spawned = append(w.spawned, child.Key)
+			if i.Pending++; child.Scope != ScopeNone {
+				w.spawned = append(w.spawned, child.Key)
+			}
 			nodes = append(nodes, w.Get(got.ID))
 		}
 	}

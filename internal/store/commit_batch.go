@@ -86,7 +86,7 @@ type batch struct {
 	spawn        specs    // children, up to messageBytes
 	spawned      int      // the bytes of spawn
 	later        []part   // further children, more than one message holds
-	kids         []kid    // the children with correlation keys, in spawn and in later
+	kids         []kid    // the children that occupy correlation keys, in spawn and in later
 }
 
 // fences holds the values that a row must still have for its outcome to count.

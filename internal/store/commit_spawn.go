@@ -39,7 +39,7 @@ type part struct {
 	children []step.Spec
 }
 
-// kid is a child with a correlation key. Its insertion may be dropped.
+// kid is a child that occupies its correlation key. Its insertion may be dropped.
 type kid struct {
 	uid    uuid.UUID
 	key    string
@@ -50,7 +50,7 @@ type kid struct {
 // addChildren adds the children of an outcome. Those beyond one message go to later.
 func (b *batch) addChildren(c *step.Claim, children []step.Spec) {
 	for i := range children {
-		if x := &children[i]; x.Key != "" {
+		if x := &children[i]; x.Key != "" && x.Scope != step.ScopeNone {
 			b.kids = append(b.kids, kid{uid: x.UID, key: x.Key, parent: c.ID, index: i})
 		}
 	}
