@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,10 +26,13 @@ func startLatency(_ context.Context, b *bench) (*trial, error) {
 		contenders: []contender{
 			{"ours", func(ctx context.Context) (report.Sample, error) { return b.startsOurs(ctx, n) }},
 			{"river", func(ctx context.Context) (report.Sample, error) { return b.startsRiver(ctx, n) }},
+			{"bare insert", func(ctx context.Context) (report.Sample, error) { return b.inserts(ctx, n) }},
 		},
 		checks: []report.Check{
 			{Label: "river-p50", Of: "ours", Against: "river", By: report.P50, AtMost: 0.5},
 			{Label: "river-p99", Of: "ours", Against: "river", By: report.P99, AtMost: 1},
+			{Label: "bare-p50", Of: "ours", Against: "bare insert", By: report.P50},
+			{Label: "bare-of-river-p50", Of: "bare insert", Against: "river", By: report.P50},
 		},
 	}, nil
 }
@@ -138,6 +142,28 @@ func (b *bench) startsRiver(ctx context.Context, n int) (report.Sample, error) {
 	}
 	sample, err := latencies(ctx, n, gap, r.InsertOne, started)
 	return sample, errors.Join(err, r.Close(ctx))
+}
+
+// inserts measures what no engine can do without: the commit of one row by one statement.
+func (b *bench) inserts(ctx context.Context, n int) (report.Sample, error) {
+	db, err := b.ours(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := ceiling.Pool(ctx, db, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	started := make(chan time.Time, 1)
+	return latencies(ctx, n, gap, func(ctx context.Context, i int) error {
+		state, err := json.Marshal(ours.NewOrder(i))
+		if err == nil {
+			err = ceiling.Insert(ctx, pool, state)
+		}
+		started <- time.Now()
+		return err
+	}, started)
 }
 
 func (b *bench) signals(ctx context.Context, n int) (report.Sample, error) {

@@ -54,6 +54,12 @@ const singleSQL = `UPDATE gendurable.gen_durable g SET step = 'step1', state = $
   crashes = 0, last_error = NULL, visit = g.visit + 1, commit_id = gen_random_uuid(), updated_at = statement_timestamp()
 WHERE g.id = $1 AND g.status = 'executing'`
 
+// insertSQL inserts one row that is executing, as the engine's insert of an idle process does.
+// $1 uid $2 state
+const insertSQL = `INSERT INTO gendurable.gen_durable (uid, fsm, step, queue, state, status, locked_by, lease_expires_at, claim_token)
+VALUES ($1::uuid, 'noop', 'run', 'default', $2::jsonb, 'executing', 'bench', statement_timestamp() + interval '60 seconds',
+  nextval('gendurable.gen_durable_token')) RETURNING id`
+
 // Pool returns a pool of this many connections, which plan each statement once, in the way that is
 // right on a full table.
 func Pool(ctx context.Context, db *lab.Database, conns int) (*pgxpool.Pool, error) {
@@ -173,4 +179,10 @@ func Updates(ctx context.Context, pool *pgxpool.Pool, n int) ([]time.Duration, e
 		}
 	}
 	return took, nil
+}
+
+// Insert commits an insert of a lone row.
+func Insert(ctx context.Context, pool *pgxpool.Pool, state []byte) error {
+	var id int64
+	return pool.QueryRow(ctx, insertSQL, uuid.New(), string(state)).Scan(&id)
 }
