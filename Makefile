@@ -123,6 +123,7 @@ citus: bin/withpg ## Run the tests of Citus on a throwaway cluster of PGBIN, the
 	@test -n "$(PGBIN)" || { echo "which Postgres? make citus PGBIN=/usr/lib/postgresql/15/bin (docs/citus.md says how Citus gets there)"; exit 1; }
 	GENDURABLE_TEST_CITUS="$(PGBIN)" bin/withpg go test -count=1 -timeout 15m -v -run 'Citus|ADistributedSchema' $(CITUS)
 	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 go test -count=1 -timeout 60m -skip 'Plan|Explain|Buffers|Shares' ./internal/store
+	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 INTERLEAVE_SHARE=$(or $(SHARE),300) go test -count=1 -timeout 60m -v ./integration/interleave
 
 CITUS := ./internal/pgdev ./internal/citus ./integration
 

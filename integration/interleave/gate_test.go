@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -326,8 +327,13 @@ var labels = [][2]string{
 	{"FOR UPDATE SKIP LOCKED", "prune"}, {"x.consumed_at DESC", "prune tombstones"},
 }
 
+// shard matches the number of a shard, with which the texts for a distributed schema name its
+// tables.
+var shard = regexp.MustCompile(`_1\d{5}\b`)
+
 // label names a statement for the trace.
 func label(sql string) string {
+	sql = shard.ReplaceAllString(sql, "")
 	for _, l := range labels {
 		if strings.Contains(sql, l[0]) {
 			return l[1]

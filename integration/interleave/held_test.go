@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -62,7 +63,7 @@ func (p *play) hold(ctx context.Context) error {
 	}
 	b := &pgx.Batch{}
 	for _, sql := range bystanders {
-		b.Queue(sql)
+		b.Queue(pgtest.ByHand(sql))
 	}
 	if err := p.rig.monitor.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("set up bystanders: %w", err)
@@ -73,10 +74,10 @@ func (p *play) hold(ctx context.Context) error {
 		}
 	}
 	held := holdings[p.schedule.held]
-	if _, err := p.rig.holder.Exec(ctx, `SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`, held.rows); err != nil {
+	if _, err := p.rig.holder.Exec(ctx, pgtest.ByHand(`SELECT FROM gendurable.gen_durable WHERE id = ANY($1) FOR NO KEY UPDATE`), held.rows); err != nil {
 		return fmt.Errorf("hold: %w", err)
 	}
-	_, err := p.rig.holder.Exec(ctx, held.sql)
+	_, err := p.rig.holder.Exec(ctx, pgtest.ByHand(held.sql))
 	return err
 }
 
@@ -92,7 +93,7 @@ func (p *play) letGo(ctx context.Context) error {
 		s := p.rig.cast[i] // its last claim may have met another's; the next poll finds what that has left
 		s.open()
 		s.drain(ctx)
-		rows, err := p.rig.monitor.Query(ctx, waitingSQL, []int64{plainID, plainID + 1, keyedID, asideID}, beginsID)
+		rows, err := p.rig.monitor.Query(ctx, pgtest.ByHand(waitingSQL), []int64{plainID, plainID + 1, keyedID, asideID}, beginsID)
 		if err != nil {
 			return fmt.Errorf("look who waits: %w", err)
 		}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
 // mutant is a form of the engine's statements that is known to be broken, and a scenario in which
@@ -387,6 +389,7 @@ const enough = 300
 
 func TestEveryMutantIsFound(t *testing.T) {
 	t.Parallel()
+	pgtest.PlainOnly(t, "mutants replace words of the texts for plain Postgres")
 	outer, r := t, newRig(t)
 	for _, m := range slices.Concat(mutants, versionMutants, historyMutants, keptMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants, streamMutants, restartMutants, extendedMutants) {
 		t.Run(m.name, func(t *testing.T) {

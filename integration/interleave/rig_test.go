@@ -41,12 +41,12 @@ func newRig(t testing.TB) *rig {
 	monitor, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = monitor.Close(context.Background()) })
-	_, err = monitor.Exec(t.Context(), invariantsSQL)
+	_, err = monitor.Exec(t.Context(), pgtest.ByHand(invariantsSQL))
 	require.NoError(t, err)
 	// The history does not include the set-up. The invariants are planned once.
 	_, err = monitor.Exec(t.Context(), `SET session_replication_role = replica; SET plan_cache_mode = force_generic_plan; SET jit = off`)
 	require.NoError(t, err)
-	_, err = monitor.Exec(t.Context(), keptFor(1, "x", "go", "", "1 h")) // so that sessions know of it
+	_, err = monitor.Exec(t.Context(), pgtest.ByHand(keptFor(1, "x", "go", "", "1 h"))) // so that sessions know of it
 	require.NoError(t, err)
 	holder, err := pgx.Connect(t.Context(), url)
 	require.NoError(t, err)
@@ -75,8 +75,9 @@ var resetSQL = []string{
 	`DELETE FROM gendurable.history`, `DELETE FROM gendurable.recorded_machines`,
 	`SELECT pg_advisory_unlock_all()`,
 	`DELETE FROM gendurable.schedules`, `DELETE FROM gendurable.gates`, `DELETE FROM gendurable.gate_keys`, `DELETE FROM interleave.ruled`, `DELETE FROM interleave.owed`, `DELETE FROM interleave.throttled`, `DELETE FROM interleave.closed`, `DELETE FROM interleave.weighed`, `DELETE FROM interleave.refiled`, `DELETE FROM interleave.waited`, `DELETE FROM gendurable.windows`, `DELETE FROM interleave.ruling`, `DELETE FROM interleave.plan`, `DELETE FROM interleave.firing`, `DELETE FROM interleave.tried`,
-	`SELECT setval('gendurable.gen_durable_id_seq', 1000), setval('gendurable.signals_id_seq', 1000),
-	  setval('gendurable.gen_durable_token', 1000), setval('interleave.clock', 1)`,
+	`SELECT setval(q.seqrelid, q.seqmin + 1000) FROM pg_sequence q
+	  WHERE q.seqrelid IN ('gendurable.gen_durable_id_seq'::regclass, 'gendurable.signals_id_seq'::regclass, 'gendurable.gen_durable_token'::regclass)`,
+	`SELECT setval('interleave.clock', 1)`,
 }
 
 // vacuumEvery is the number of schedules after which the dead rows of the resets are vacuumed,
@@ -85,16 +86,16 @@ const vacuumEvery = 200
 
 func (r *rig) reset(ctx context.Context, w *world) error {
 	if r.played++; r.played%vacuumEvery == 0 {
-		if _, err := r.monitor.Exec(ctx, `VACUUM gendurable.gen_durable, gendurable.signals, interleave.change, interleave.letter,
+		if _, err := r.monitor.Exec(ctx, pgtest.ByHand(`VACUUM gendurable.gen_durable, gendurable.signals, interleave.change, interleave.letter,
 		  interleave.outcome, interleave.claimed, interleave.sent, interleave.held, interleave.stale, interleave.inserted, interleave.booked, interleave.owned,
 		  gendurable.schedules, interleave.plan, interleave.firing, interleave.tried,
-		  gendurable.kept_signals, interleave.shelf, interleave.shelved, gendurable.lost_claims, interleave.taken, interleave.alive, interleave.landed, interleave.asked, interleave.edited, gendurable.history, gendurable.recorded_machines`); err != nil {
+		  gendurable.kept_signals, interleave.shelf, interleave.shelved, gendurable.lost_claims, interleave.taken, interleave.alive, interleave.landed, interleave.asked, interleave.edited, gendurable.history, gendurable.recorded_machines`)); err != nil {
 			return fmt.Errorf("vacuum: %w", err)
 		}
 	}
 	b := &pgx.Batch{}
 	for _, sql := range append(resetSQL, w.setup...) {
-		b.Queue(sql)
+		b.Queue(pgtest.ByHand(sql))
 	}
 	if err := r.monitor.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("set up world %s: %w", w.name, err)

@@ -69,6 +69,7 @@ func (r *rig) newSession(url, name string) *session {
 	})
 	s.plain, s.knowing = store.New(entpgx.New(pool), schema), store.New(entpgx.New(pool), schema)
 	for _, knows := range []*store.Store{s.plain, s.knowing} { // of graphs, so that each schedule sends the same statements
+		require.NoError(t, knows.Locate(t.Context()))
 		require.NoError(t, knows.Feed(t.Context(), nil, 0))
 	}
 	require.NoError(t, s.knowing.NoteKeeping(t.Context()))

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/gendurable/gendurable/entpgx"
+	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/query"
 	"github.com/gendurable/gendurable/internal/step"
 	"github.com/gendurable/gendurable/internal/store"
@@ -488,7 +489,7 @@ func holds(name string, touches things, ids ...int64) verb {
 		once := func(ctx context.Context) error {
 			var stmts []entpgx.Stmt
 			for _, id := range ids {
-				stmts = append(stmts, entpgx.Stmt{Name: "hold", SQL: `SELECT id FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`, Args: []any{id}})
+				stmts = append(stmts, entpgx.Stmt{Name: "hold", SQL: pgtest.ByHand(`SELECT id FROM gendurable.gen_durable WHERE id = $1 FOR NO KEY UPDATE`), Args: []any{id}})
 			}
 			return s.pipeline(ctx, stmts...)
 		}
@@ -501,7 +502,7 @@ func refers(touches things, id int64) verb {
 	return verb{name: "refer", family: "host's foreign key", touches: touches, harmless: true, run: func(ctx context.Context, s *session) {
 		once := func(ctx context.Context) error {
 			err := s.pipeline(ctx, entpgx.Stmt{Name: "refer",
-				SQL: `INSERT INTO interleave.reference SELECT id FROM gendurable.gen_durable WHERE id = $1`, Args: []any{id}})
+				SQL: pgtest.ByHand(`INSERT INTO interleave.reference SELECT id FROM gendurable.gen_durable WHERE id = $1`), Args: []any{id}})
 			if refused(err) { // the GC was first
 				return nil
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -58,16 +60,24 @@ func Citus(t testing.TB) *pgdev.Citus {
 // IsDistributed reports whether [Migrated] gives distributed schemas.
 func IsDistributed() bool { return os.Getenv(distributedVariable) != "" }
 
+// PlainOnly skips a test that cannot hold in a distributed schema where [Migrated] gives such.
+func PlainOnly(t testing.TB, why string) {
+	t.Helper()
+	if IsDistributed() {
+		t.Skip("not in a distributed schema: " + why)
+	}
+}
+
 // Distribute returns a database with all migrations in schema gendurable, which is distributed. It
 // is a copy, on every node, of a template, which the first test makes for all. The end of the test
 // drops it. Without Citus, it skips the test.
 func Distribute(t testing.TB) Distributed {
 	t.Helper()
 	nodes := Citus(t)
-	owner, err := distributedTemplate()
+	from, err := distributedTemplate()
 	require.NoError(t, err)
 	name := distributedCopy(t, nodes.Nodes()...)
-	d := Distributed{Owner: owner}
+	d := Distributed{Owner: from.owner}
 	for _, node := range nodes.Nodes() {
 		d.Nodes = append(d.Nodes, node.URL(name))
 	}
@@ -85,9 +95,9 @@ func OwnCitus(t testing.TB) (*pgdev.Citus, Distributed) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, nodes.Stop()) })
 	require.NoError(t, nodes.Join(t.Context(), distributedName))
-	owner, err := distribute(t.Context(), nodes)
+	made, err := distribute(t.Context(), nodes)
 	require.NoError(t, err)
-	d := Distributed{Owner: owner}
+	d := Distributed{Owner: made.owner}
 	for _, node := range nodes.Nodes() {
 		d.Nodes = append(d.Nodes, node.URL(distributedName))
 	}
@@ -117,15 +127,37 @@ func distributedCopy(t testing.TB, nodes ...*pgdev.Cluster) string {
 func distributedAtOwner(t testing.TB) string {
 	t.Helper()
 	nodes := Citus(t)
-	owner, err := distributedTemplate()
+	from, err := distributedTemplate()
 	require.NoError(t, err)
-	node := nodes.Nodes()[owner]
-	return byHand(node.URL(distributedCopy(t, node)))
+	node := nodes.Nodes()[from.owner]
+	return addressByHand(node.URL(distributedCopy(t, node)))
 }
 
-// byHand returns the URL of a distributed schema for statements by which a test writes rows itself:
-// what they draw has the first epoch, and they may see the shards, and change their definitions.
-func byHand(address string) string {
+var tableName = regexp.MustCompile(`\bgendurable\.([a-z_]+)`)
+
+// ByHand makes a statement that a test writes itself name the shards, where [Migrated] gives
+// distributed schemas, as the statements of the store do. Citus would plan only some of them on the
+// tables themselves. Elsewhere it returns the statement as it is.
+func ByHand(sql string) string {
+	if !IsDistributed() {
+		return sql
+	}
+	from, err := distributedTemplate()
+	if err != nil {
+		return sql // Migrated has failed by the same error
+	}
+	return tableName.ReplaceAllStringFunc(sql, func(name string) string {
+		if shard := from.shards[strings.TrimPrefix(name, "gendurable.")]; shard != "" {
+			return "gendurable." + shard
+		}
+		return name
+	})
+}
+
+// addressByHand returns the URL of a distributed schema for statements by which a test writes rows
+// itself: what they draw has the first epoch, and they may see the shards, and change their
+// definitions.
+func addressByHand(address string) string {
 	parsed, err := url.Parse(address)
 	if err != nil {
 		return address // pgx refuses it, too, and says why
@@ -141,21 +173,28 @@ func byHand(address string) string {
 
 const distributedName = "gendurable_distributed_template"
 
-// distributedTemplate makes the template, and returns which node owns its schema. Nobody may
-// connect to a database that is copied, and Citus' own daemon would.
-var distributedTemplate = sync.OnceValues(func() (owner int, err error) {
+// placement says where a distributed schema is.
+type placement struct {
+	owner  int               // the index of the node
+	shards map[string]string // table → its shard, the same in all copies; a sequence of ids likewise
+}
+
+// distributedTemplate makes the template. Nobody may connect to a database that is copied, and
+// Citus' own daemon would.
+var distributedTemplate = sync.OnceValues(func() (placement, error) {
 	ctx := context.Background()
 	nodes, err := cluster()
 	if err != nil {
-		return 0, err
+		return placement{}, err
 	}
 	if err := nodes.Join(ctx, distributedName); err != nil {
-		return 0, err
+		return placement{}, err
 	}
-	if owner, err = distribute(ctx, nodes); err != nil {
-		return 0, err
+	made, err := distribute(ctx, nodes)
+	if err != nil {
+		return placement{}, err
 	}
-	return owner, nodes.OnAll(ctx, "", secluded(distributedName)...)
+	return made, nodes.OnAll(ctx, "", secluded(distributedName)...)
 })
 
 // secluded returns statements that end all sessions of a database, and keep others from it: those
@@ -168,32 +207,49 @@ func secluded(name string) []string {
 }
 
 // distribute migrates and distributes the template's schema.
-func distribute(ctx context.Context, nodes *pgdev.Citus) (owner int, err error) {
+func distribute(ctx context.Context, nodes *pgdev.Citus) (placement, error) {
+	made := placement{shards: map[string]string{}}
 	address := nodes.Coordinator.URL(distributedName)
 	pool, err := pgxpool.New(ctx, address)
 	if err != nil {
-		return 0, fmt.Errorf("open a pool on the coordinator: %w", err)
+		return made, fmt.Errorf("open a pool on the coordinator: %w", err)
 	}
 	defer pool.Close()
 	if _, err := (migrate.Migrator{Pool: pool}).Up(ctx); err != nil {
-		return 0, fmt.Errorf("migrate: %w", err)
+		return made, fmt.Errorf("migrate: %w", err)
 	}
 	conn, err := pgx.Connect(ctx, address)
 	if err != nil {
-		return 0, fmt.Errorf("connect to the coordinator: %w", err)
+		return made, fmt.Errorf("connect to the coordinator: %w", err)
 	}
 	defer conn.Close(ctx)
 	if err := citus.Distribute(ctx, conn, migrations.DefaultSchema); err != nil {
-		return 0, err
+		return made, err
 	}
 	_, port, err := citus.Owner(ctx, pool, migrations.DefaultSchema)
 	if err != nil {
-		return 0, err
+		return made, err
 	}
 	for i, node := range nodes.Nodes() {
 		if node.Port() == int(port) {
-			owner = i
+			made.owner = i
 		}
 	}
-	return owner, nil
+	rows, err := pool.Query(ctx, `SELECT c.relname, d.shardid FROM pg_dist_shard d JOIN pg_class c ON c.oid = d.logicalrelid
+		WHERE c.relnamespace = 'gendurable'::regnamespace`)
+	if err != nil {
+		return made, fmt.Errorf("read the shards: %w", err)
+	}
+	var table string
+	var id int64
+	if _, err := pgx.ForEachRow(rows, []any{&table, &id}, func() error {
+		made.shards[table] = fmt.Sprintf("%s_%d", table, id)
+		return nil
+	}); err != nil {
+		return made, fmt.Errorf("read the shards: %w", err)
+	}
+	for _, drawn := range []string{"gen_durable", "signals"} {
+		made.shards[drawn+"_id_seq"] = drawn + "_id_draw"
+	}
+	return made, nil
 }
