@@ -146,7 +146,7 @@ func (c Child[R]) DecodeState(v any) error {
 // children returns the children that join, of one machine; those of all machines if d is nil.
 func children[R any](v AnyVisit, d *declaration) []Child[R] {
 	x := v.execution()
-	var out []Child[R]
+	out := make([]Child[R], 0, len(x.claim.Children))
 	for i := range x.claim.Children {
 		if c := &x.claim.Children[i]; d.ofMachine(c) {
 			out = append(out, childOf[R](x, c, d))

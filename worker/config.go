@@ -98,7 +98,7 @@ type backend interface {
 	Complete(ctx context.Context, worker string, c *step.Claim, most int) (held bool, err error)
 	Inbox(ctx context.Context, id, after int64) (page []step.Signal, more bool, err error)
 	Publish(ctx context.Context, worker string, id, token int64, progress []byte) (held bool, err error)
-	Round(ctx context.Context, parent, round int64) ([]int64, error)
+	Round(ctx context.Context, parent, round int64) (page []step.Child, behind []int64, err error)
 	Portion(ctx context.Context, c *step.Claim) (store.Portion, error)
 	Children(ctx context.Context, ids []int64) (page []step.Child, behind []int64, err error)
 	Feed(ctx context.Context, claims []*step.Claim, most int) error

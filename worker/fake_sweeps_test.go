@@ -210,16 +210,17 @@ func (db *fake) Publish(ctx context.Context, worker string, id, token int64, _ [
 	return held, err
 }
 
-func (db *fake) Round(ctx context.Context, parent, _ int64) (ids []int64, err error) {
+// Round reads no child yet.
+func (db *fake) Round(ctx context.Context, parent, _ int64) (_ []step.Child, behind []int64, err error) {
 	err = db.send(ctx, "round", fmt.Sprint(parent), func() error {
 		for _, r := range db.rows {
 			if r.Parent == parent {
-				ids = append(ids, r.ID)
+				behind = append(behind, r.ID)
 			}
 		}
 		return nil
 	})
-	return ids, err
+	return nil, behind, err
 }
 
 func (*fake) Portion(context.Context, *step.Claim) (store.Portion, error) {

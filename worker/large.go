@@ -43,28 +43,25 @@ func (fs *flights) lend(c *step.Claim) {
 // round returns a function that reads the children of a round: each call of next reads a page, and
 // an empty page is the end.
 func (fs *flights) round(ctx context.Context, parent, round int64) (next func() ([]step.Child, error)) {
-	return fs.pages(ctx, func(ctx context.Context) ([]int64, error) { return fs.db.Round(ctx, parent, round) })
+	return fs.pages(ctx, func(ctx context.Context) ([]step.Child, []int64, error) { return fs.db.Round(ctx, parent, round) })
 }
 
-// pages is round for the children that list returns.
-func (fs *flights) pages(ctx context.Context, list func(context.Context) ([]int64, error)) (next func() ([]step.Child, error)) {
-	var ids []int64
-	known := false
+// pages is round for the children of which first reads the first page.
+func (fs *flights) pages(ctx context.Context, first func(context.Context) (page []step.Child, behind []int64, err error)) (next func() ([]step.Child, error)) {
+	var behind []int64
+	begun := false
 	return func() (page []step.Child, err error) {
 		err = fs.patiently(ctx, "read children", func(ctx context.Context) error {
-			if !known {
-				found, err := list(ctx)
+			for page = nil; len(page) == 0 && (!begun || len(behind) > 0); begun = true {
+				read := first
+				if begun {
+					read = func(ctx context.Context) ([]step.Child, []int64, error) { return fs.db.Children(ctx, behind) }
+				}
+				found, rest, err := read(ctx)
 				if err != nil {
 					return err
 				}
-				ids, known = found, true
-			}
-			for page = nil; len(page) == 0 && len(ids) > 0; {
-				found, behind, err := fs.db.Children(ctx, ids)
-				if err != nil {
-					return err
-				}
-				page, ids = found, behind
+				page, behind = found, rest
 			}
 			return nil
 		})
@@ -149,7 +146,7 @@ func (x *execution) portion(ctx context.Context) error {
 	if p.Stream {
 		c.Portion = &step.Portion{Left: p.Left}
 		c.ReadRound = func(ctx context.Context) func() ([]step.Child, error) {
-			return x.flights.pages(ctx, func(context.Context) ([]int64, error) { return p.IDs, nil })
+			return x.flights.pages(ctx, func(ctx context.Context) ([]step.Child, []int64, error) { return x.db.Children(ctx, p.IDs) })
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -29,6 +30,10 @@ func (p *process) restIsDue() {
 	}
 }
 
+// restBehind is how long a sweep lets claims of the parents that have been woken go ahead: it locks
+// parents, and claims pass by rows that somebody has locked.
+const restBehind = 10 * time.Millisecond
+
 // run sweeps when it is woken. The pauses bound what the sweeps cost the server, and gather what
 // becomes due meanwhile.
 func (r *rest) run() {
@@ -37,6 +42,9 @@ func (r *rest) run() {
 		case <-r.draining:
 			return
 		case <-r.restDue:
+		}
+		if !r.pause(restBehind) {
+			return
 		}
 		began := r.since()
 		if err := r.sweep(r.looking); err != nil {

@@ -25,6 +25,8 @@ func TestRestIsSweptUntilNothingIsLeft(t *testing.T) {
 			after = append(after, c.about)
 		}
 		require.Equal(t, []string{"0", "0", "3", "0", "0"}, after)
+		behind := s.sent("cancel rest")[0].at.Sub(s.sent("poll")[0].at)
+		require.GreaterOrEqual(t, behind, restBehind, "what the poll found runnable is claimed first")
 		s.pass(time.Minute)
 		require.Len(t, s.sent("cancel rest"), 5, "nothing is due")
 	})

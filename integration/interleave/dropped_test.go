@@ -45,9 +45,9 @@ func joinsAfter(name string) verb {
 			if err != nil {
 				return err
 			}
-			ids, err := s.db.Round(ctx, parentID, 1)
-			if err == nil && p.Status == "runnable" && len(ids) != 2 {
-				s.fault("the parent joins, and finds children %v", ids)
+			children, _, err := s.db.Round(ctx, parentID, 1)
+			if err == nil && p.Status == "runnable" && len(children) != 2 {
+				s.fault("the parent joins, and finds children %v", children)
 			}
 			return err
 		}

@@ -177,9 +177,7 @@ func (p *pair) compareChildren(c *claim) {
 	}
 	ctx, cancel := p.context()
 	defer cancel()
-	ids, err := p.Round(ctx, c.real.ID, c.real.Round)
-	require.NoError(p, err)
-	got, behind, err := p.Children(ctx, ids)
+	got, behind, err := p.Round(ctx, c.real.ID, c.real.Round)
 	require.NoError(p, err)
 	require.Empty(p, behind)
 	want := p.model.Children(&c.Instance)

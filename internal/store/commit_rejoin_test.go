@@ -217,9 +217,7 @@ func TestConcurrentEndsAndRejoins(t *testing.T) {
 			working.Go(func() { errs <- b.commitAtLast(batch) })
 		}
 		for seen := 0; ; {
-			round, err := b.Round(t.Context(), parent.ID, parent.Round)
-			require.NoError(t, err)
-			children, _, err := b.Children(t.Context(), round)
+			children, err := b.round(parent.ID, parent.Round)
 			require.NoError(t, err)
 			require.Len(t, children, size)
 			var now step.Seen

@@ -34,11 +34,9 @@ func document(n int, noisy bool) string {
 
 // round reads all children of a round.
 func (b bench) round(parent, round int64) (all []step.Child, err error) {
-	ids, err := b.Round(b.t.Context(), parent, round)
-	for len(ids) > 0 && err == nil {
-		var page []step.Child
-		page, ids, err = b.Children(b.t.Context(), ids)
-		all = append(all, page...)
+	page, behind, err := b.Round(b.t.Context(), parent, round)
+	for all = page; len(behind) > 0 && err == nil; all = append(all, page...) {
+		page, behind, err = b.Children(b.t.Context(), behind)
 	}
 	return all, err
 }
@@ -157,24 +155,38 @@ func TestAClaimBringsOnlySoManySignals(t *testing.T) {
 func TestARoundIsReadInPages(t *testing.T) {
 	b := newBench(t)
 	parent := b.row("round, visit", "7, 7")
+	var ids []int64
 	for i := range 9 {
-		b.row("parent_id, parent_round, status, finished_at, result", "$1, 7, 'done', now(), $2::jsonb", parent, document(400_000+i, i%2 == 0))
+		ids = append(ids, b.row("parent_id, parent_round, status, finished_at, result", "$1, 7, 'done', now(), $2::jsonb", parent, document(400_000+i, i%2 == 0)))
 	}
-	ids, err := b.Round(t.Context(), parent, 7)
+	b.row("parent_id, parent_round", "$1, 6", parent)
+	page, behind, err := b.Round(t.Context(), parent, 7)
 	require.NoError(t, err)
-	require.Len(t, ids, 9)
-	b.exec(`DELETE FROM gendurable.gen_durable WHERE id = ANY($1)`, []int64{ids[0], ids[4], ids[8]})
-	pages, all := 0, []int64(nil)
-	for behind := ids; len(behind) > 0; pages++ {
-		var page []step.Child
+	n := len(page)
+	require.Equal(t, ids[:n], childIDs(page))
+	require.Equal(t, ids[n:], behind)
+	require.Greater(t, len(behind), 3) // some to delete, and two pages
+	b.exec(`DELETE FROM gendurable.gen_durable WHERE id = ANY($1)`, []int64{ids[n], ids[n+2], ids[8]})
+	pages, rest := 0, []int64(nil)
+	for ; len(behind) > 0; pages++ {
 		page, behind, err = b.Children(t.Context(), behind)
 		require.NoError(t, err)
-		for _, c := range page {
-			all = append(all, c.ID)
-		}
+		rest = append(rest, childIDs(page)...)
 	}
-	require.Equal(t, []int64{ids[1], ids[2], ids[3], ids[5], ids[6], ids[7]}, all)
+	require.Equal(t, append(ids[n+1:n+2:n+2], ids[n+3:8]...), rest)
 	require.Greater(t, pages, 1)
+
+	page, behind, err = b.Round(t.Context(), parent, 8)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.Empty(t, behind)
+}
+
+func childIDs(children []step.Child) (ids []int64) {
+	for i := range children {
+		ids = append(ids, children[i].ID)
+	}
+	return ids
 }
 
 // freezing is a connection whose client stops reading after a number of bytes, until thaw closes.

@@ -55,8 +55,10 @@ func (s *Store) Resting(ctx context.Context, ids, past []int64) ([]int64, error)
 // rows.
 const roundSQL = `SELECT g.id FROM {s}.gen_durable g WHERE g.parent_id = $1::bigint AND g.parent_round = $2::bigint ORDER BY g.id`
 
-// childrenSQL reads children up to the first that exceeds the page: see signalPage. $1 ids $2 bytes
-const childrenSQL = `
+// childrenOf renders a statement that reads children up to the first that exceeds the page: see
+// signalPage. ids and bytes are SQL.
+func childrenOf(ids, bytes string) string {
+	return `
 SELECT q.id, q.fsm, q.fsm_version, q.status::text, q.state::text, q.result::text, coalesce(q.failure, ''), coalesce(q.last_error, ''),
   coalesce(q.node, '')
 FROM (
@@ -64,22 +66,48 @@ FROM (
     SELECT g.id, g.fsm, g.fsm_version, g.status, g.state, g.result, g.failure, g.last_error, g.node, 200 +
       pg_column_size(g.state) * CASE WHEN pg_column_compression(g.state) IS NULL THEN 1 ELSE 4 END + coalesce(pg_column_size(g.last_error), 0) +
       coalesce(pg_column_size(g.result) * CASE WHEN pg_column_compression(g.result) IS NULL THEN 1 ELSE 4 END, 0) AS size
-    FROM {s}.gen_durable g WHERE g.id = ANY($1::bigint[])) p) q
-WHERE q.through - q.size < $2::bigint ORDER BY q.id`
+    FROM {s}.gen_durable g WHERE g.id = ANY(` + ids + `)) p) q
+WHERE q.through - q.size < ` + bytes + ` ORDER BY q.id`
+}
+
+// childrenSQL reads children by their ids. $1 ids $2 bytes
+var childrenSQL = childrenOf(`$1::bigint[]`, `$2::bigint`)
+
+// readRoundSQL reads the ids of a round, as a row of their own, and its first children.
+// $1 parent $2 round $3 bytes $4 rows
+var readRoundSQL = `WITH r AS MATERIALIZED (` + roundSQL + `)
+SELECT f.*, NULL::bigint[] FROM (` + childrenOf(`ARRAY(SELECT r.id FROM r ORDER BY r.id LIMIT $4::int)`, `$3::bigint`) + `) f
+UNION ALL SELECT 0, '', 0, '', NULL, NULL, '', '', '', ARRAY(SELECT r.id FROM r ORDER BY r.id) ORDER BY 1`
 
 // streamedSQL is childrenSQL for ids in another order than theirs: the order of the ends in a
 // stream.
 var streamedSQL = strings.ReplaceAll(strings.ReplaceAll(childrenSQL, "ORDER BY p.id", "ORDER BY array_position($1::bigint[], p.id)"),
 	"ORDER BY q.id", "ORDER BY q.through")
 
-// Round lists the children of one round of an instance in spawn order, which is the order of their
-// ids. It lists neither children of earlier rounds nor those that were dropped, which the claim
-// brings.
-func (s *Store) Round(ctx context.Context, parent, round int64) (ids []int64, err error) {
-	if err := s.one(ctx, fastLock, "read round", roundSQL, readIDs(&ids), parent, round); err != nil {
-		return nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
+// Round reads the first children of a round of an instance, at most a page of them, and returns in
+// behind the ids after these. The order is that in which they were spawned, and of their ids. The
+// round has neither children of earlier rounds nor those that were dropped, which the claim brings.
+func (s *Store) Round(ctx context.Context, parent, round int64) (page []step.Child, behind []int64, err error) {
+	read := func(rows pgx.Rows) error {
+		page, behind = nil, nil
+		for rows.Next() {
+			var c step.Child
+			var ids []int64
+			if err := scanChild(rows, &c, &ids); err != nil {
+				return err
+			}
+			if c.ID == 0 {
+				behind = ids
+			} else {
+				page = append(page, c)
+			}
+		}
+		return rows.Err()
 	}
-	return ids, nil
+	if err := s.one(ctx, fastLock, "read round", readRoundSQL, read, parent, round, pageBytes, pageRows); err != nil {
+		return nil, nil, fmt.Errorf("read children of instance %d, round %d: %w", parent, round, err)
+	}
+	return page, behind[len(page):], nil
 }
 
 // Children reads the first children of a round, at most a page of them, and returns in behind the
@@ -104,15 +132,24 @@ func readChildren(into *[]step.Child) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		for rows.Next() {
 			var c step.Child
-			var state, result *string
-			if err := rows.Scan(&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError, &c.Node); err != nil {
+			if err := scanChild(rows, &c); err != nil {
 				return err
 			}
-			c.State, c.Result = raw(state), raw(result)
 			*into = append(*into, c)
 		}
 		return rows.Err()
 	}
+}
+
+// scanChild scans a row of childrenOf, and what its statement has behind it.
+func scanChild(rows pgx.Rows, c *step.Child, more ...any) error {
+	var state, result *string
+	into := append([]any{&c.ID, &c.Machine, &c.Version, &c.Status, &state, &result, &c.Failure, &c.LastError, &c.Node}, more...)
+	if err := rows.Scan(into...); err != nil {
+		return err
+	}
+	c.State, c.Result = raw(state), raw(result)
+	return nil
 }
 
 func readIDs(into *[]int64) func(pgx.Rows) error {
