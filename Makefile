@@ -81,9 +81,10 @@ OUT_OF_TIME = $$'\n    context deadline exceeded\n'
 
 TIME ?= 1m
 
-bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory STATEMENTS=1
+bench: bin/bench ## Measure the targets beside the peers and bare Postgres: ONLY=P1,P3 ROUNDS=5 SCALE=1 FULL=1 JSON=file PROFILES=directory STATEMENTS=1; ONLY=P20 PGBIN=
 	bin/bench -only "$(ONLY)" -rounds $(or $(ROUNDS),5) -scale $(or $(SCALE),1) $(if $(FULL),-full) \
-		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))") $(if $(STATEMENTS),-statements)
+		$(if $(JSON),-json "$(abspath $(JSON))") $(if $(PROFILES),-cpuprofile "$(abspath $(PROFILES))") $(if $(STATEMENTS),-statements) \
+		$(if $(PGBIN),-citus "$(PGBIN)")
 
 endurance: bin/bench ## Watch rate, memory and sizes under a load that lasts, with a worker of its own: MINUTES=30 ONLY=P13,P14 JSON=file
 	bin/bench endurance -minutes $(or $(MINUTES),30) -only "$(ONLY)" -scale $(or $(SCALE),1) $(if $(JSON),-json "$(abspath $(JSON))")
@@ -119,11 +120,12 @@ SUITE  ?= ./integration/environments ./integration/rollout ./internal/store ./en
 .cache/postgres/%: bin/withpg
 	bin/withpg -fetch $* $@
 
-citus: bin/withpg ## Run the tests of Citus on a throwaway cluster of PGBIN, the bin directory of a Postgres that has it
+citus: bin/withpg bin/bench ## Run the tests of Citus on a throwaway cluster of PGBIN, the bin directory of a Postgres that has it
 	@test -n "$(PGBIN)" || { echo "which Postgres? make citus PGBIN=/usr/lib/postgresql/15/bin (docs/citus.md says how Citus gets there)"; exit 1; }
 	GENDURABLE_TEST_CITUS="$(PGBIN)" bin/withpg go test -count=1 -timeout 15m -v -run 'Citus|ADistributedSchema' $(CITUS)
 	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 go test -count=1 -timeout 60m -skip 'Plan|Explain|Buffers|Shares' ./internal/store
 	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 INTERLEAVE_SHARE=$(or $(SHARE),300) go test -count=1 -timeout 60m -v ./integration/interleave
+	bin/bench -only P20 -citus "$(PGBIN)" -rounds 3 -scale 0.1
 
 CITUS := ./internal/pgdev ./internal/citus ./integration
 

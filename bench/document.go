@@ -47,6 +47,9 @@ func (b *bench) close(ctx context.Context) error {
 	for _, db := range b.databases {
 		err = errors.Join(err, db.Close(ctx))
 	}
+	for _, end := range b.opened {
+		err = errors.Join(err, end(ctx))
+	}
 	return errors.Join(err, b.lab.Close(ctx))
 }
 

@@ -42,6 +42,11 @@ var targets = []target{
 	{"H2", "instances of ten steps with a history", chainRecorded},
 }
 
+// apart are targets that need what few machines have. They run where they are asked for.
+var apart = []target{
+	{"P20", "a schema that Citus distributes, beside a plain one", onCitus},
+}
+
 // defaultWorkers is as many as River's workers.
 const defaultWorkers = 1000
 
@@ -83,6 +88,7 @@ func run(ctx context.Context, arguments []string) error {
 	flags.BoolVar(&b.full, "full", false, "P8 at 10 M rows instead of 1 M")
 	flags.IntVar(&b.rounds, "rounds", 5, "rounds of each contender")
 	flags.IntVar(&b.workers, "concurrency", defaultWorkers, "steps at once in our engine where throughput is measured")
+	flags.StringVar(&b.citus, "citus", "", "bin `directory` of a Postgres that has Citus, for P20")
 	minutes := flags.Float64("minutes", 30, "of endurance: how long the steady load lasts; the rest takes as long again")
 	if err := flags.Parse(arguments); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -46,10 +46,12 @@ type bench struct {
 	full     bool   // P8 with 10 M rows
 	profiles string // directory of CPU profiles of our side; "": none
 	account  bool   // print after each target where the server's time went
+	citus    string // bin directory of a Postgres with Citus, for P20
 	out      io.Writer
 
 	databases map[string]*lab.Database
 	profiled  int
+	opened    []func(context.Context) error // closes what single targets have opened
 }
 
 // count scales a number of rows, and leaves enough to measure something.
@@ -181,18 +183,20 @@ func (b *bench) profile(name string, do work) work {
 	}
 }
 
-// chosen returns the targets of these ids, separated by commas; all if there are none.
+// chosen returns the targets of these ids, separated by commas; if there are none, all that every
+// machine can measure.
 func chosen(ids string) ([]target, error) {
 	if ids == "" {
 		return targets, nil
 	}
 	var out []target
 	for id := range strings.SplitSeq(ids, ",") {
-		i := slices.IndexFunc(targets, func(t target) bool { return t.id == id })
+		all := slices.Concat(targets, apart)
+		i := slices.IndexFunc(all, func(t target) bool { return t.id == id })
 		if i < 0 {
 			return nil, fmt.Errorf("there is no target %q", id)
 		}
-		out = append(out, targets[i])
+		out = append(out, all[i])
 	}
 	return out, nil
 }

@@ -18,6 +18,9 @@ type Database struct {
 	conn *pgx.Conn // for statements that are not measured
 }
 
+// Lab returns the server.
+func (d *Database) Lab() *Lab { return d.lab }
+
 // Close drops the database.
 func (d *Database) Close(ctx context.Context) error {
 	if err := d.conn.Close(ctx); err != nil {

@@ -44,22 +44,42 @@ type Lab struct {
 // the right to create databases. [Lab.Account] needs account to be true, so that the cluster
 // records its statements.
 func Open(ctx context.Context, address string, account bool) (*Lab, error) {
-	l := &Lab{address: address}
-	if address == "" {
-		var options []pgdev.Option
-		wanted := settings
-		if account {
-			wanted = slices.Concat(settings, withStatements)
-		}
-		for _, s := range wanted {
-			options = append(options, pgdev.WithSetting(s[0], s[1]))
-		}
-		cluster, err := pgdev.Start(ctx, options...)
-		if err != nil {
-			return nil, err
-		}
-		l.cluster, l.address = cluster, cluster.URL("")
+	if address != "" {
+		return (&Lab{address: address}).connect(ctx)
 	}
+	wanted := settings
+	if account {
+		wanted = slices.Concat(settings, withStatements)
+	}
+	cluster, err := pgdev.Start(ctx, options(wanted)...)
+	if err != nil {
+		return nil, err
+	}
+	return over(ctx, cluster)
+}
+
+// OpenPlain starts a throwaway cluster from the Postgres in a bin directory.
+func OpenPlain(ctx context.Context, binaries string) (*Lab, error) {
+	cluster, err := pgdev.Start(ctx, append(options(settings), pgdev.WithBinaries(binaries))...)
+	if err != nil {
+		return nil, err
+	}
+	return over(ctx, cluster)
+}
+
+func options(settings [][2]string) (all []pgdev.Option) {
+	for _, s := range settings {
+		all = append(all, pgdev.WithSetting(s[0], s[1]))
+	}
+	return all
+}
+
+// over returns the lab of a cluster, which it then owns.
+func over(ctx context.Context, cluster *pgdev.Cluster) (*Lab, error) {
+	return (&Lab{cluster: cluster, address: cluster.URL("")}).connect(ctx)
+}
+
+func (l *Lab) connect(ctx context.Context) (*Lab, error) {
 	var err error
 	if l.admin, err = pgx.Connect(ctx, l.address); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to the server: %w", err), l.Close(ctx))
@@ -116,6 +136,11 @@ func (l *Lab) Database(ctx context.Context, contender string) (*Database, error)
 			return nil, fmt.Errorf("make database %s: %w", name, err)
 		}
 	}
+	return l.attach(ctx, name)
+}
+
+// attach connects to a database that is there.
+func (l *Lab) attach(ctx context.Context, name string) (*Database, error) {
 	u, err := url.Parse(l.address)
 	if err != nil {
 		return nil, fmt.Errorf("the server's address: %w", err)
