@@ -133,8 +133,6 @@ func TestCheckOfRecords(t *testing.T) {
 
 	swapped := open(t, []cluster.Place{p[0], p[2], p[1]}).Check(t.Context())
 	require.Contains(t, fault(t, swapped, cluster.FaultRecord, 1).Seen, "it is place 2 of 4, and there are 3")
-	s.exec(t, 3, `CREATE TABLE gendurable.gen_durable_home ()`)
-	require.Contains(t, fault(t, open(t, p).Check(t.Context()), cluster.FaultRecord, 3).Seen, "Citus distributes")
 
 	again := pgtest.Pool(t, s.urls[0]) // the same database by another pool
 	found = open(t, []cluster.Place{p[0], {Pool: again}}).Check(t.Context())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,7 +20,8 @@ import (
 // A place is recorded where its ids come from. The sequence of the ids has the bounds of the place,
 // so that Postgres gives no id of another, and a comment that says which place of how many it is,
 // and of which cluster. Dumps and replicas hold both, and no table is needed that a plain engine
-// would have as well (decision D71).
+// would have as well (decision D71). Where Citus distributes the schema, both are in the table by
+// which each transaction enters, since sequences are each node's own (record_citus.go).
 
 // record is what the comment says.
 type record struct {
@@ -46,12 +48,13 @@ type found struct {
 	bounds      [2]int64 // of the sequence
 	ids         [2]int64 // least and greatest of the table; 0: there is none
 	comment     string
-	distributed bool // by Citus
+	distributed bool  // by Citus
+	epoch       int64 // of a distributed schema
 }
 
-// foundSQL reads it. {s} is the schema; $1 its sequence, $2 the table that a distributed schema has
+// foundSQL reads it of a plain schema. {s} is the schema; $1 its sequence
 const foundSQL = `SELECT s.seqmin, s.seqmax, (SELECT coalesce(min(id), 0) FROM {s}.gen_durable), (SELECT coalesce(max(id), 0) FROM {s}.gen_durable),
-coalesce(pg_catalog.obj_description(s.seqrelid, 'pg_class'), ''), pg_catalog.to_regclass($2::text) IS NOT NULL
+coalesce(pg_catalog.obj_description(s.seqrelid, 'pg_class'), '')
 FROM pg_catalog.pg_sequence s WHERE s.seqrelid = $1::text::regclass`
 
 type querier interface {
@@ -64,24 +67,43 @@ func (p *place) sql(text string) string {
 	return strings.ReplaceAll(text, "{s}", pgx.Identifier{p.schema}.Sanitize())
 }
 
+// find reads it outside of a transaction, which an error would end: a distributed schema has no
+// sequence of that name.
 func (p *place) find(ctx context.Context, db querier) (f found, err error) {
-	row := db.QueryRow(ctx, p.sql(foundSQL), p.quoted("gen_durable_id_seq"), p.quoted("gen_durable_home"))
-	err = row.Scan(&f.bounds[0], &f.bounds[1], &f.ids[0], &f.ids[1], &f.comment, &f.distributed)
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && (e.Code == "42P01" || e.Code == "3F000") { // no such table, no such schema
-		return f, fmt.Errorf("%w: %w", engine.ErrSchema, err)
+	err = db.QueryRow(ctx, p.sql(foundSQL), p.quoted("gen_durable_id_seq")).Scan(&f.bounds[0], &f.bounds[1], &f.ids[0], &f.ids[1], &f.comment)
+	if hasCode(err, codeUndefinedTable, codeUnsupported) {
+		if there, problem := p.distributed(ctx, db); problem == nil && there {
+			return p.findDistributed(ctx, db)
+		}
+	}
+	return f, unread(err)
+}
+
+const (
+	codeUndefinedTable  = "42P01"
+	codeUndefinedSchema = "3F000"
+	codeUnsupported     = "0A000" // by Citus
+)
+
+func hasCode(err error, codes ...string) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && slices.Contains(codes, e.Code)
+}
+
+// unread says why a record could not be read.
+func unread(err error) error {
+	if hasCode(err, codeUndefinedTable, codeUndefinedSchema) {
+		return fmt.Errorf("%w: %w", engine.ErrSchema, err)
 	}
 	if err != nil {
-		return f, fmt.Errorf("read which place it is: %w", err)
+		return fmt.Errorf("read which place it is: %w", err)
 	}
-	return f, nil
+	return nil
 }
 
 // judge compares what a schema says with what its place is. A schema that is not initialised has no
 // record.
 func (p *place) judge(f found) (r record, err error) {
-	if f.distributed {
-		return r, fmt.Errorf("%w: Citus distributes the schema, and its ids carry an epoch where those of a place carry the place", ErrPlaces)
-	}
 	r, recorded := parseRecord(f.comment)
 	first, last := firstID(p.index), lastID(p.index)
 	switch {
@@ -91,6 +113,8 @@ func (p *place) judge(f found) (r record, err error) {
 		return r, fmt.Errorf("%w: it is place %d, and stands at %d", ErrPlaces, r.place, p.index)
 	case f.ids[1] > 0 && (f.ids[0] < first || f.ids[1] > last):
 		return r, fmt.Errorf("%w: it holds ids from %d to %d, and those of place %d are %d to %d", ErrPlaces, f.ids[0], f.ids[1], p.index, first, last)
+	case f.distributed && f.epoch > mostEpoch:
+		return r, fmt.Errorf("%w: Citus has moved it to its epoch %d, and the ids of a place carry epochs up to %d", ErrPlaces, f.epoch, mostEpoch)
 	case f.bounds != [2]int64{first, last} && (recorded || f.bounds != [2]int64{1, math.MaxInt64}):
 		return r, fmt.Errorf("%w: its sequence gives ids from %d to %d, and those of place %d are %d to %d", ErrPlaces,
 			f.bounds[0], f.bounds[1], p.index, first, last)
@@ -163,7 +187,8 @@ func isRecord(err error) bool {
 // Init makes migrated schemas the places of a cluster: it gives the ids of each a range of its own
 // and records there which place of how many it is. It needs the rights of the tables' owner, and to
 // run once, before the first start; again it changes nothing. After an error, e.g. of a place that
-// is down, run it again.
+// is down, run it again. The pool of a place that Citus distributes leads to the schema's owner:
+// see package citus.
 //
 // Place 0 may be a schema that a plain engine has used, whose instances keep their ids. Whatever
 // lives in it by a key has to belong to place 0, though: see [ErrStrays]. The other places must not
@@ -178,10 +203,13 @@ func Init(ctx context.Context, places []Place) error {
 	for i, at := range places {
 		c := engine.Config{Pool: at.Pool, Driver: at.Driver, Schema: at.Schema}.WithDefaults()
 		p := &place{index: i, of: len(places), schema: c.Schema, db: c.Driver}
-		err := pgx.BeginFunc(ctx, c.Pool, func(tx pgx.Tx) (err error) {
-			id, err = p.initialise(ctx, tx, id)
-			return err
-		})
+		distributed, err := p.distributed(ctx, p.db)
+		if err == nil {
+			err = pgx.BeginFunc(ctx, c.Pool, func(tx pgx.Tx) (err error) {
+				id, err = p.initialise(ctx, tx, distributed, id)
+				return err
+			})
+		}
 		if err != nil {
 			return p.at(err)
 		}
@@ -204,12 +232,18 @@ FROM (SELECT count(*), coalesce(min(id), 0) AS first FROM {s}.gen_durable WHERE 
 )
 
 // initialise makes the schema the place, in a transaction, and returns the cluster that it is of.
-func (p *place) initialise(ctx context.Context, tx pgx.Tx, cluster uuid.UUID) (uuid.UUID, error) {
-	sequence := p.quoted("gen_durable_id_seq")
-	if _, err := tx.Exec(ctx, initLockSQL, sequence); err != nil {
+func (p *place) initialise(ctx context.Context, tx pgx.Tx, distributed bool, cluster uuid.UUID) (uuid.UUID, error) {
+	if _, err := tx.Exec(ctx, initLockSQL, p.quoted("gen_durable_id_seq")); err != nil {
 		return cluster, fmt.Errorf("lock the place: %w", err)
 	}
-	f, err := p.find(ctx, tx)
+	find, write := p.find, p.record
+	if distributed {
+		if err := p.enter(ctx, tx); err != nil {
+			return cluster, err
+		}
+		find, write = p.findDistributed, p.recordDistributed
+	}
+	f, err := find(ctx, tx)
 	if err != nil {
 		return cluster, err
 	}
@@ -231,20 +265,26 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, cluster uuid.UUID) (u
 			return cluster, fmt.Errorf("make an id of the cluster: %w", err)
 		}
 	}
+	return cluster, write(ctx, tx, f, record{p.index, p.of, cluster})
+}
+
+// record writes the record of a plain schema.
+func (p *place) record(ctx context.Context, tx pgx.Tx, f found, r record) error {
+	sequence := p.quoted("gen_durable_id_seq")
 	if first, last := firstID(p.index), lastID(p.index); f.bounds != [2]int64{first, last} {
 		restart := ""
 		if p.index > 0 {
 			restart = fmt.Sprintf(" START %d RESTART", first)
 		}
 		if _, err := tx.Exec(ctx, fmt.Sprintf("ALTER SEQUENCE %s MINVALUE %d MAXVALUE %d%s", sequence, first, last, restart)); err != nil {
-			return cluster, fmt.Errorf("give the ids their range: %w", err)
+			return fmt.Errorf("give the ids their range: %w", err)
 		}
 	}
 	// A utility statement takes no parameters. The text has digits, letters and blanks only.
-	if _, err := tx.Exec(ctx, fmt.Sprintf("COMMENT ON SEQUENCE %s IS '%s'", sequence, record{p.index, p.of, cluster})); err != nil {
-		return cluster, fmt.Errorf("record the place: %w", err)
+	if _, err := tx.Exec(ctx, fmt.Sprintf("COMMENT ON SEQUENCE %s IS '%s'", sequence, r)); err != nil {
+		return fmt.Errorf("record the place: %w", err)
 	}
-	return cluster, nil
+	return nil
 }
 
 // strays is what a place holds that would be looked for elsewhere.

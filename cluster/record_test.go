@@ -211,9 +211,6 @@ func TestInitRecordsAgain(t *testing.T) {
 func TestSchemasThatCannotBePlaces(t *testing.T) {
 	t.Parallel()
 	s := initialised(t, 2)
-	s.exec(t, 1, `CREATE TABLE gendurable.gen_durable_home ()`) // as a schema has it that Citus distributes
-	notStarted(t, s.places, 1, cluster.ErrPlaces, "Citus distributes the schema")
-
 	missing := []cluster.Place{s.places[0], {Pool: s.pools[1], Schema: "none"}}
 	require.ErrorIs(t, cluster.Init(t.Context(), missing), engine.ErrSchema)
 	_, err := open(t, missing).Insert(context.Background(), echoes.New("").Key(keyOf(1, 2, 0)))

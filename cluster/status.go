@@ -186,8 +186,6 @@ func (p *place) readRecord(ctx context.Context, s *PlaceStatus) error {
 	_, err = p.judge(f)
 	switch {
 	case err == nil:
-	case f.distributed:
-		s.fault(p, FaultRecord, err, "use a schema that Citus does not distribute")
 	case recorded && r.of != p.of:
 		s.fault(p, FaultRecord, err, "name as many places as there are, in their order: the number is fixed")
 	case recorded && r.place != p.index:

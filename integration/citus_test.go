@@ -14,9 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/citus"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/store"
 )

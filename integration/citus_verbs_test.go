@@ -23,7 +23,7 @@ func TestAClientOnCitusThatWasNotStarted(t *testing.T) {
 	d := newDistributed(t)
 	m, paid := fsm.Declare[counter, int]("waits"), fsm.DeclareSignal[int]("paid")
 	id := insert(t, client(t, d.follow(t)), m.New(counter{}).Key("k"))
-	require.EqualValues(t, 1, int64(id)>>40, "drawn behind the epoch")
+	require.EqualValues(t, 1, int64(id)>>34, "drawn behind the epoch")
 	short := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		t.Cleanup(cancel)
@@ -82,7 +82,7 @@ func TestAHostsTransactionOnCitus(t *testing.T) {
 			if _, err := hosted.Signal(t.Context(), fsm.Key("of a host"), paid.With(1)); err != nil {
 				return err
 			}
-			require.EqualValues(t, 1, int64(id)>>40)
+			require.EqualValues(t, 1, int64(id)>>34)
 			return nil
 		})
 	}
@@ -119,7 +119,7 @@ func TestSQLFunctionsOnCitus(t *testing.T) {
 		key := []string{"before", "after"}[epoch]
 		inserted, signalled, err := calls(d.Nodes[at], key)
 		require.NoError(t, err)
-		require.EqualValues(t, epoch+1, inserted>>40, "drawn behind the epoch")
+		require.EqualValues(t, epoch+1, inserted>>34, "drawn behind the epoch")
 		require.Equal(t, inserted, signalled)
 		for _, other := range []int{0, 3 - at} {
 			_, _, err = calls(d.Nodes[other], "nowhere")

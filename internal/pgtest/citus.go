@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/gendurable/gendurable/internal/citus"
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/internal/pgclone"
 	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/migrate"
@@ -130,7 +131,7 @@ func distributedAtOwner(t testing.TB) string {
 	from, err := distributedTemplate()
 	require.NoError(t, err)
 	node := nodes.Nodes()[from.owner]
-	return addressByHand(node.URL(distributedCopy(t, node)))
+	return addressByHand(node.URL(distributedCopy(t, node)), from.owner)
 }
 
 var tableName = regexp.MustCompile(`\bgendurable\.([a-z_]+)`)
@@ -157,13 +158,15 @@ func ByHand(sql string) string {
 // addressByHand returns the URL of a distributed schema for statements by which a test writes rows
 // itself: what they draw has the first epoch, and they may see the shards, and change their
 // definitions.
-func addressByHand(address string) string {
+func addressByHand(address string, owner int) string {
 	parsed, err := url.Parse(address)
 	if err != nil {
 		return address // pgx refuses it, too, and says why
 	}
 	values := parsed.Query()
 	values.Set("gendurable.epoch", "1")
+	values.Set("gendurable.ids", strconv.Itoa(1<<34))
+	values.Set("gendurable.base", strconv.Itoa(owner<<48)) // the group of a worker is its number
 	values.Set("citus.enable_manual_changes_to_shards", "on")
 	values.Set("citus.enable_ddl_propagation", "off")
 	values.Set("citus.override_table_visibility", "off")
@@ -251,5 +254,6 @@ func distribute(ctx context.Context, nodes *pgdev.Citus) (placement, error) {
 	for _, drawn := range []string{"gen_durable", "signals"} {
 		made.shards[drawn+"_id_seq"] = drawn + "_id_draw"
 	}
-	return made, nil
+	// The first epoch begins, so that what is written by hand has its ids.
+	return made, nodes.Nodes()[made.owner].Run(ctx, distributedName, "SELECT gendurable.gen_durable_enter()")
 }

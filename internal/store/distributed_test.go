@@ -41,7 +41,7 @@ func located(t *testing.T, s *store.Store) {
 
 // drawn are the bits of an id or a token that a sequence gives: all of them on plain Postgres,
 // where no epoch leads them.
-const drawn = 1<<40 - 1
+const drawn = 1<<34 - 1
 
 // byHand makes a statement that a test writes itself name the shards of a distributed schema.
 func byHand(sql string) string { return pgtest.ByHand(sql) }

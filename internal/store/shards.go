@@ -18,7 +18,7 @@ import (
 // Citus may distribute the engine's schema. Its tables are then shells on every node, and the rows
 // are in one shard for each, a plain table beside its shell on the worker that owns the schema. The
 // store names the shards, so that its statements, their plans and their locks are those of plain
-// Postgres (decision D69, docs/citus.md). Package internal/citus makes such a schema, and in it two
+// Postgres (decision D69, docs/citus.md). Package citus makes such a schema, and in it two
 // functions:
 //
 //   - gen_durable_enter begins each transaction. It takes the lock that a move of the schema takes
@@ -173,7 +173,7 @@ func (e elsewhereError) Error() string   { return ErrElsewhere.Error() + ": " + 
 
 // placed deals with an error that may come from where the schema is. Connections to a node that no
 // longer has a distributed schema are given up, so that the pool's BeforeConnect can find the new
-// owner (internal/citus.Follow). A store that was not located, and whose statement Citus refuses,
+// owner (citus.Follow). A store that was not located, and whose statement Citus refuses,
 // looks for the shards, and returns a [DistributedError] if there are any.
 func (s *Store) placed(ctx context.Context, err error) error {
 	pool := s.db.Pool()

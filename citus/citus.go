@@ -1,0 +1,80 @@
+// Package citus is for engines whose schemas Citus distributes.
+//
+// A migrated schema is distributed once, by [Distribute]. Its tables are then on one worker, the
+// schema's owner, and [Move] moves them to another one while engines work. An engine's pool has to
+// lead to the owner: [Follow] makes it do so, also after a move or a failover. The engine does the
+// rest when it starts. docs/citus.md says what works there, and what it stands on.
+//
+// It imports pgx, and nothing of the project.
+package citus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// ErrNotDistributed is returned for a schema that Citus does not distribute, maybe since the server
+// has no Citus.
+var ErrNotDistributed = errors.New("gendurable: Citus does not distribute the schema")
+
+// ownerSQL finds the node that owns a schema. $1 the table of instances, quoted
+const ownerSQL = `SELECT n.nodename, n.nodeport FROM pg_catalog.pg_dist_shard s
+JOIN pg_catalog.pg_dist_placement p USING (shardid) JOIN pg_catalog.pg_dist_node n USING (groupid)
+WHERE s.logicalrelid = to_regclass($1::text) AND n.noderole = 'primary' AND n.isactive`
+
+// Querier is what the functions of this package ask: a pool, a connection or a transaction.
+type Querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Owner returns the address of the node that has a schema's tables, as the nodes know each other.
+// meta leads to any node: each of them has the metadata. Errors: ErrNotDistributed.
+func Owner(ctx context.Context, meta Querier, schema string) (host string, port uint16, err error) {
+	err = meta.QueryRow(ctx, ownerSQL, pgx.Identifier{schema, "gen_durable"}.Sanitize()).Scan(&host, &port)
+	if errors.Is(err, pgx.ErrNoRows) || hasCode(err, codeUndefinedTable) { // no shard, or no table of shards
+		err = ErrNotDistributed
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("look who owns schema %q: %w", schema, err)
+	}
+	return host, port, nil
+}
+
+// Follow makes each new connection of a pool lead to the node that owns the schema by then. meta is
+// another pool, and leads to any node, best to the coordinator: it learns of a failover first. Each
+// schema needs a pool of its own. The engine gives up the pool's connections when it finds that the
+// schema has moved. Of the pool's own address only user, password and database count.
+func Follow(config *pgxpool.Config, meta *pgxpool.Pool, schema string) {
+	before := config.BeforeConnect
+	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {
+		if before != nil {
+			if err := before(ctx, c); err != nil {
+				return err
+			}
+		}
+		host, port, err := Owner(ctx, meta, schema)
+		if err != nil {
+			return err
+		}
+		c.Host, c.Port, c.Fallbacks = host, port, nil
+		if c.TLSConfig != nil {
+			c.TLSConfig = c.TLSConfig.Clone()
+			c.TLSConfig.ServerName = host
+		}
+		return nil
+	}
+}
+
+// codeUndefinedTable is the SQLSTATE of a table that is not there.
+const codeUndefinedTable = "42P01"
+
+func hasCode(err error, code string) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == code
+}
