@@ -84,3 +84,28 @@ func distribute(t *testing.T, pool *pgxpool.Pool) {
 	defer conn.Release()
 	require.NoError(t, citus.Distribute(t.Context(), conn.Conn(), migrations.DefaultSchema))
 }
+
+// TestWhatCannotMoveOnCitus has each reason, and that a schema is where it is to be.
+func TestWhatCannotMoveOnCitus(t *testing.T) {
+	t.Parallel()
+	d := pgtest.Distribute(t)
+	meta, owner := pgtest.Pool(t, d.Nodes[0]), pgtest.Pool(t, d.Nodes[d.Owner])
+	host, port, err := citus.Owner(t.Context(), meta, "gendurable")
+	require.NoError(t, err)
+	other := pgtest.Pool(t, d.Nodes[3-d.Owner]).Config().ConnConfig
+	plain := pgtest.Pool(t, pgtest.Database(t))
+
+	require.NoError(t, citus.Move(t.Context(), meta, "gendurable", host, port, citus.MoveOptions{}), "it is there")
+	require.ErrorIs(t, citus.Move(t.Context(), meta, "gendurable", host, 1, citus.MoveOptions{}), citus.ErrNode)
+	coordinator := meta.Config().ConnConfig.Port
+	require.ErrorIs(t, citus.Move(t.Context(), meta, "gendurable", host, coordinator, citus.MoveOptions{}), citus.ErrNode, "it has no shards")
+	require.ErrorIs(t, citus.Move(t.Context(), owner, "gendurable", other.Host, other.Port, citus.MoveOptions{}), citus.ErrCoordinator)
+	for _, not := range []*pgxpool.Pool{plain, meta} {
+		require.ErrorIs(t, citus.Move(t.Context(), not, "public", host, port, citus.MoveOptions{}), citus.ErrNotDistributed)
+	}
+	_, err = meta.Exec(t.Context(), `UPDATE gendurable.gen_durable_home SET place = 0, epoch = 1023`)
+	require.NoError(t, err)
+	err = citus.Move(t.Context(), meta, "gendurable", other.Host, other.Port, citus.MoveOptions{})
+	require.ErrorIs(t, err, citus.ErrEpochs)
+	require.ErrorContains(t, err, "1023")
+}

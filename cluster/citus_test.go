@@ -69,8 +69,7 @@ func (s *onCitus) move(t *testing.T, place int) {
 		node, err := pgx.ParseConfig(url)
 		require.NoError(t, err)
 		if node.Port != from {
-			_, err = s.meta.Exec(t.Context(), `SELECT citus_schema_move($1::text::regnamespace, $2::text, $3::int, 'block_writes')`, s.places[place].Schema, node.Host, int(node.Port))
-			require.NoError(t, err)
+			require.NoError(t, citus.Move(within(t), s.meta, s.places[place].Schema, node.Host, node.Port, citus.MoveOptions{BlockWrites: true}))
 			return
 		}
 	}

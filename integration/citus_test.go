@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,7 +40,7 @@ func (d distributed) follow(t *testing.T) *pgxpool.Pool {
 }
 
 // move moves the schema to the other worker, and returns the port of the new owner.
-func (d distributed) move(t *testing.T, mode string) uint16 {
+func (d distributed) move(t *testing.T, o citus.MoveOptions) uint16 {
 	t.Helper()
 	_, from, err := citus.Owner(t.Context(), d.meta, "gendurable")
 	require.NoError(t, err)
@@ -50,14 +50,7 @@ func (d distributed) move(t *testing.T, mode string) uint16 {
 		if node.Port == from {
 			continue
 		}
-		eventually(t, func() bool {
-			_, err = d.meta.Exec(t.Context(), `SELECT citus_schema_move('gendurable', $1::text, $2::int, $3::text::citus.shard_transfer_mode)`,
-				node.Host, int(node.Port), mode)
-			// Citus also drops them in the background, and gives up a move that does not have their
-			// locks within a second.
-			return err == nil || !strings.Contains(err.Error(), "leftover from the previous move could not be cleaned up")
-		}, "the shards that an earlier move has left there stay")
-		require.NoError(t, err)
+		require.NoError(t, citus.Move(t.Context(), d.meta, "gendurable", node.Host, node.Port, o))
 		_, to, err := citus.Owner(t.Context(), d.meta, "gendurable")
 		require.NoError(t, err)
 		require.Equal(t, node.Port, to)
@@ -218,8 +211,10 @@ func TestMovesOnCitusLoseNothing(t *testing.T) {
 	d := newDistributed(t)
 	w := d.take(t)
 	w.some()
-	for _, mode := range []string{"force_logical", "block_writes", "force_logical"} {
-		d.move(t, mode)
+	for _, block := range []bool{false, true, false} {
+		var told []citus.Progress
+		d.move(t, citus.MoveOptions{BlockWrites: block, Progress: func(p citus.Progress) { told = append(told, p) }, Every: 10 * time.Millisecond})
+		require.NotEmpty(t, told)
 		w.some()
 	}
 	require.EqualValues(t, 4, query[int](t, w.finish(), `SELECT epoch::int FROM gendurable.gen_durable_home`))
@@ -274,7 +269,7 @@ func TestCitusKeepsStrangersFromAMovedSchema(t *testing.T) {
 	moved := make(chan struct{})
 	go func() {
 		defer close(moved)
-		d.move(t, "block_writes")
+		d.move(t, citus.MoveOptions{BlockWrites: true})
 	}()
 	eventually(t, func() bool {
 		return query[bool](t, old, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND mode = 'ExclusiveLock'

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
@@ -126,7 +127,7 @@ func TestSQLFunctionsOnCitus(t *testing.T) {
 			require.ErrorContains(t, err, "another node has this schema")
 		}
 		if epoch == 0 {
-			d.move(t, "block_writes")
+			d.move(t, citus.MoveOptions{BlockWrites: true})
 		}
 	}
 	require.Equal(t, 2, query[int](t, d.meta, `SELECT count(*) FROM gendurable.signals`))
@@ -170,7 +171,7 @@ func TestAnEngineOnCitusDoesWhatElseThereIs(t *testing.T) {
 
 	require.Positive(t, query[int](t, d.meta, `SELECT count(*) FROM gendurable.history`))
 	require.Zero(t, query[int](t, d.meta, `SELECT count(*) FROM gendurable.history_rest`), "each day has a table")
-	d.move(t, "block_writes")
+	d.move(t, citus.MoveOptions{BlockWrites: true})
 	require.Equal(t, 4, result(t, eng, broodMachine, insert(t, eng, broodMachine.New(4))), "the days go with the schema")
 	require.Zero(t, query[int](t, d.meta, `SELECT count(*) FROM gendurable.history_rest`))
 }
