@@ -95,20 +95,21 @@ END $do$`
 // Sequences of workers have ranges of their own, which begin at multiples of 2^48, so that their
 // low 40 bits begin at 1.
 //
-// What the sequence gives for an id is evaluated once, and NULL unless it is within the bounds of
-// the epoch: greatest ignores the NULL of what is too much, and makes it what is too little.
+// What checks the bounds is a function of its own, and no expression that calls one only beyond
+// them: Citus evaluates each part of an expression when it plans an INSERT itself.
 const drawSQL = `DO $do$
 BEGIN
-  CREATE OR REPLACE FUNCTION {s}.gen_durable_used_up() RETURNS bigint LANGUAGE plpgsql AS $f$
+  CREATE OR REPLACE FUNCTION {s}.gen_durable_id(given bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE n bigint := given - pg_catalog.current_setting('gendurable.base')::bigint;
 BEGIN
-  RAISE EXCEPTION 'gendurable: the sequence of ids has left what this epoch may give: 17179869183 from %',
-    pg_catalog.current_setting('gendurable.base')::bigint + 1
-    USING ERRCODE = '2200H', HINT = 'Begin the next epoch, at the coordinator: UPDATE {s}.gen_durable_home SET grp = -1';
+  IF n < 1 OR n > 17179869183 THEN
+    RAISE EXCEPTION 'gendurable: the sequence of ids has left what this epoch may give: % is number %, of 1 to 17179869183', given, n
+      USING ERRCODE = '2200H', HINT = 'Begin the next epoch, at the coordinator: UPDATE {s}.gen_durable_home SET grp = -1';
+  END IF;
+  RETURN pg_catalog.current_setting('gendurable.ids')::bigint + n;
 END $f$;
   CREATE OR REPLACE FUNCTION {s}.gen_durable_draw(regclass) RETURNS bigint LANGUAGE sql VOLATILE AS $f$
-SELECT CASE WHEN $1 = '{s}.gen_durable_id_draw'::pg_catalog.regclass THEN coalesce(pg_catalog.current_setting('gendurable.ids')::bigint
-    + nullif(greatest(nullif(least(pg_catalog.nextval($1) - pg_catalog.current_setting('gendurable.base')::bigint, 17179869184), 17179869184), 0), 0),
-    {s}.gen_durable_used_up())
+SELECT CASE WHEN $1 = '{s}.gen_durable_id_draw'::pg_catalog.regclass THEN {s}.gen_durable_id(pg_catalog.nextval($1))
   ELSE (pg_catalog.current_setting('gendurable.epoch')::bigint << 40) | (pg_catalog.nextval($1) & 1099511627775) END
 $f$;
 END $do$`
