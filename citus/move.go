@@ -87,21 +87,23 @@ func Move(ctx context.Context, coordinator *pgxpool.Pool, schema, host string, p
 	}
 }
 
-// leftover is what Citus says of tables of an earlier move, which it could not delete: it has waited
-// for a second.
+// leftover is what Citus says of tables of an earlier move that it could not delete. It has
+// waited for a second.
 const leftover = "leftover from the previous move could not be cleaned up"
 
 const (
 	moveSQL = `SELECT pg_catalog.citus_schema_move($1::text::regnamespace, $2::text, $3::int, $4::text::citus.shard_transfer_mode)`
 
-	// nodeSQL says whether this is the coordinator, and whether a node may have shards. $1 host, $2 port
+	// nodeSQL says whether this is the coordinator, and whether a node may have shards. Its $1 is a
+	// host, $2 a port.
 	nodeSQL = `SELECT (SELECT groupid = 0 FROM pg_catalog.pg_dist_local_group), EXISTS (SELECT FROM pg_catalog.pg_dist_node
   WHERE nodename = $1::text AND nodeport = $2::int AND noderole = 'primary' AND isactive AND shouldhaveshards)`
 
-	// epochSQL says how many epochs a place of a cluster has begun; 0 for what is none. {s} the schema
+	// epochSQL says how many epochs a place of a cluster has begun; 0 for what is none.
+	// {s} is the schema.
 	epochSQL = `SELECT CASE WHEN place IS NULL THEN 0 ELSE epoch END FROM {s}.gen_durable_home`
 
-	// progressSQL says how far the shards of a schema are. $1 the schema
+	// progressSQL says how far the shards of a schema are. Its $1 is the schema.
 	progressSQL = `SELECT coalesce(sum(p.target_shard_size), 0)::bigint, coalesce(sum(p.source_shard_size), 0)::bigint, coalesce(min(p.status), '')
 FROM pg_catalog.get_rebalance_progress() p JOIN pg_catalog.pg_dist_shard d USING (shardid) JOIN pg_catalog.pg_class c ON c.oid = d.logicalrelid
 WHERE c.relnamespace = $1::text::regnamespace`

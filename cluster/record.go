@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/entpgx"
 )
@@ -113,8 +114,8 @@ func (p *place) judge(f found) (r record, err error) {
 		return r, fmt.Errorf("%w: it is place %d, and stands at %d", ErrPlaces, r.place, p.index)
 	case f.ids[1] > 0 && (f.ids[0] < first || f.ids[1] > last):
 		return r, fmt.Errorf("%w: it holds ids from %d to %d, and those of place %d are %d to %d", ErrPlaces, f.ids[0], f.ids[1], p.index, first, last)
-	case f.distributed && f.epoch > mostEpoch:
-		return r, fmt.Errorf("%w: Citus has moved it to its epoch %d, and the ids of a place carry epochs up to %d", ErrPlaces, f.epoch, mostEpoch)
+	case f.distributed && f.epoch > citus.MaxEpoch: // of 34 bits each
+		return r, fmt.Errorf("%w: Citus has moved it to its epoch %d, and the ids of a place carry epochs up to %d", ErrPlaces, f.epoch, citus.MaxEpoch)
 	case f.bounds != [2]int64{first, last} && (recorded || f.bounds != [2]int64{1, math.MaxInt64}):
 		return r, fmt.Errorf("%w: its sequence gives ids from %d to %d, and those of place %d are %d to %d", ErrPlaces,
 			f.bounds[0], f.bounds[1], p.index, first, last)

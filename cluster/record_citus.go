@@ -12,10 +12,6 @@ import (
 // citus makes, and by which each transaction enters: it draws ids of the place, and of the epoch
 // that the schema's moves count. The row goes along with moves and failovers.
 
-// mostEpoch is the last epoch that an id of a place can carry, between the place and the 2^34 ids
-// of an epoch. The entrance refuses the next one.
-const mostEpoch = 1<<10 - 1
-
 const (
 	// distributedSQL says whether Citus distributes the schema. $1 the table that it has there
 	distributedSQL = `SELECT pg_catalog.to_regclass($1::text) IS NOT NULL`
