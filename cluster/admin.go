@@ -12,8 +12,8 @@ import (
 )
 
 // Admin has the operator's verbs for all places. Those of one instance go to its place, by id or by
-// key as [Cluster.Signal] says; those of a schedule to that of its name. What it has no verb for,
-// e.g. gates and the audit, is each place's own: see [Cluster.Engine].
+// key as [Cluster.Signal] says; those of a schedule to that of its name; those of queues and of
+// gates to all. What it has no verb for, e.g. the audit, is each place's own: see [Cluster.Engine].
 type Admin struct{ cluster *Cluster }
 
 // Admin returns the operator's verbs of this cluster.

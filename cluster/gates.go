@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gendurable/gendurable/engine"
+)
+
+// A gate is each place's own: the claims of a place know nothing of those of another. So a gate
+// that is set at all places bounds each of them. It bounds them together where whatever it counts
+// as one is at one place, as is a customer whose keys have the customer as their tag.
+
+// SetGate is [engine.Admin.SetGate] at all places, and reports whether it changed any. Each place
+// has the bounds of the gate for itself: of instances that are at several places, as many times the
+// bound may run as there are places. A place that does not answer within Patience keeps what it
+// has: call again. Errors: of each place a *[PlaceError], joined; of bad input the
+// *[engine.VerbError].
+func (a *Admin) SetGate(ctx context.Context, g engine.Gate, options ...engine.VerbOption) (changed bool, err error) {
+	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.SetGate(ctx, g, options...) })
+}
+
+// DropGate is [engine.Admin.DropGate] at all places. Its errors are those of SetGate.
+func (a *Admin) DropGate(ctx context.Context, name string, options ...engine.VerbOption) (changed bool, err error) {
+	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.DropGate(ctx, name, options...) })
+}
+
+// CloseGate is [engine.Admin.CloseGate] at all places. Its errors are those of SetGate.
+func (a *Admin) CloseGate(ctx context.Context, key string, until time.Time, options ...engine.VerbOption) (changed bool, err error) {
+	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
+		return at.CloseGate(ctx, key, until, options...)
+	})
+}
+
+// OpenGate is [engine.Admin.OpenGate] at all places. Its errors are those of SetGate.
+func (a *Admin) OpenGate(ctx context.Context, key string, options ...engine.VerbOption) (changed bool, err error) {
+	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.OpenGate(ctx, key, options...) })
+}
+
+// SetGateWeight is [engine.Admin.SetGateWeight] at all places. Its errors are those of SetGate.
+func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, options ...engine.VerbOption) (changed bool, err error) {
+	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
+		return at.SetGateWeight(ctx, key, weight, options...)
+	})
+}
+
+// PlaceGate is a gate of a place, with what it does there.
+type PlaceGate struct {
+	Place int `json:"place"`
+	engine.GateStatus
+}
+
+// Gates lists the gates of all places, place after place, and by name within each. Those of places
+// that do not answer within Patience are missing, and the error has a *[PlaceError] for each.
+func (a *Admin) Gates(ctx context.Context) (gates []PlaceGate, err error) {
+	answers, err := each(ctx, a.cluster, a.cluster.places, func(ctx context.Context, p *place) ([]engine.GateStatus, error) {
+		return p.engine.Admin().Gates(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, at := range answers {
+		for _, g := range at.value {
+			gates = append(gates, PlaceGate{Place: at.place.index, GateStatus: g})
+		}
+	}
+	return gates, errors.Join(failed(answers)...)
+}
