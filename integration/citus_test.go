@@ -17,6 +17,7 @@ import (
 	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
+	"github.com/gendurable/gendurable/internal/pgdev"
 	"github.com/gendurable/gendurable/internal/pgtest"
 	"github.com/gendurable/gendurable/internal/store"
 )
@@ -220,34 +221,43 @@ func TestMovesOnCitusLoseNothing(t *testing.T) {
 	require.EqualValues(t, 4, query[int](t, w.finish(), `SELECT epoch::int FROM gendurable.gen_durable_home`))
 }
 
+// failover gives a worker a standby, which has each commit before it is acknowledged. What it
+// returns kills the worker, promotes the standby, tells Citus, and returns the new port.
+func failover(t *testing.T, worker *pgdev.Cluster, meta *pgxpool.Pool) func() int {
+	t.Helper()
+	standby, err := worker.Standby(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, standby.Stop()) })
+	require.NoError(t, worker.Run(t.Context(), "", "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"))
+	at := pgtest.Pool(t, worker.URL(""))
+	eventually(t, func() bool {
+		return query[bool](t, at, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync')`)
+	}, "the standby does not follow")
+	at.Close()
+	return func() int {
+		was := worker.Port()
+		require.NoError(t, worker.StopImmediate())
+		require.NoError(t, standby.Promote(t.Context()))
+		_, err = meta.Exec(t.Context(), `SELECT citus_update_node(nodeid, '127.0.0.1', $2) FROM pg_dist_node WHERE nodeport = $1`, was, standby.Port())
+		require.NoError(t, err)
+		return standby.Port()
+	}
+}
+
 // TestAFailoverOnCitusLosesNothing kills the owner under load, promotes its standby, which has each
 // commit before it is acknowledged, and tells Citus where the node is from now on.
 func TestAFailoverOnCitusLosesNothing(t *testing.T) {
 	t.Parallel()
 	nodes, own := pgtest.OwnCitus(t)
-	owner := nodes.Nodes()[own.Owner]
-	standby, err := owner.Standby(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, standby.Stop()) })
-	require.NoError(t, owner.Run(t.Context(), "", "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"))
-	at := pgtest.Pool(t, own.Nodes[own.Owner])
-	eventually(t, func() bool {
-		return query[bool](t, at, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync')`)
-	}, "the standby does not follow")
-	at.Close()
-
 	d := distributed{own, pgtest.Pool(t, own.Nodes[0])}
+	fail := failover(t, nodes.Nodes()[own.Owner], d.meta)
 	w := d.take(t)
 	w.some()
-	was := owner.Port()
-	require.NoError(t, owner.StopImmediate())
-	require.NoError(t, standby.Promote(t.Context()))
-	_, err = d.meta.Exec(t.Context(), `SELECT citus_update_node(nodeid, '127.0.0.1', $2) FROM pg_dist_node WHERE nodeport = $1`, was, standby.Port())
-	require.NoError(t, err)
+	to := fail()
 	w.some()
 	_, port, err := citus.Owner(t.Context(), d.meta, "gendurable")
 	require.NoError(t, err)
-	require.EqualValues(t, standby.Port(), port)
+	require.EqualValues(t, to, port)
 	require.EqualValues(t, 1, query[int](t, w.finish(), `SELECT epoch::int FROM gendurable.gen_durable_home`), "it is the same group")
 }
 
