@@ -25,6 +25,7 @@ type clusterCommands struct {
 	Init   clusterInit   `cmd:"" help:"Record at each place which one of how many it is; again it changes nothing."`
 	Status clusterStatus `cmd:"" help:"Show how each place stands, also those that are down."`
 	Check  clusterCheck  `cmd:"" help:"Check the places beside each other, and each as doctor does; say what is wrong, and what to do."`
+	UI     clusterUI     `cmd:"" help:"Serve a dashboard of all places to this machine." name:"ui"`
 }
 
 // placed is the part of a command that names the places.

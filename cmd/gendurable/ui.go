@@ -13,21 +13,45 @@ import (
 	"github.com/gendurable/gendurable/dashboard"
 )
 
-type uiCommand struct {
+// serving is the part of a command that serves a dashboard.
+type serving struct {
 	Listen   string `default:"127.0.0.1:8080"               help:"The address to listen on; only requests from this machine are answered." placeholder:"ADDRESS"`
 	ReadOnly bool   `help:"Show no verbs, and refuse them."`
 }
 
-func (*uiCommand) lasts() bool { return true }
+func (*serving) lasts() bool { return true }
+
+type uiCommand struct{ serving }
 
 // Run runs the command.
 func (c *uiCommand) Run(ctx context.Context, a *app, db *database) error {
+	return c.serve(ctx, a, "schema "+db.schema, func(o dashboard.Options) (http.Handler, error) { return dashboard.New(db.Engine, o) })
+}
+
+type clusterUI struct {
+	placed
+	serving
+}
+
+// Run runs the command.
+func (c *clusterUI) Run(ctx context.Context, a *app) error {
+	at, err := c.open(ctx, a)
+	if err != nil {
+		return err
+	}
+	return c.serve(ctx, a, fmt.Sprint(len(at.list), " places"), func(o dashboard.Options) (http.Handler, error) {
+		return dashboard.NewCluster(at.Cluster, o)
+	})
+}
+
+// serve serves until ctx ends. It answers this machine only, and names whoever started it in the
+// audit.
+func (c *serving) serve(ctx context.Context, a *app, of string, build func(dashboard.Options) (http.Handler, error)) error {
 	level := dashboard.Operate
 	if c.ReadOnly {
 		level = dashboard.Read
 	}
-	// The server answers this machine only, and names whoever started it in the audit.
-	handler, err := dashboard.New(db.Engine, dashboard.Options{
+	handler, err := build(dashboard.Options{
 		Authorize: dashboard.Loopback(dashboard.Access{Level: level, Actor: cmp.Or(a.Actor, systemUser())}),
 		Logger:    a.logger(slog.LevelWarn),
 	})
@@ -39,7 +63,7 @@ func (c *uiCommand) Run(ctx context.Context, a *app, db *database) error {
 		return usagef("--listen: %w", err)
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute}
-	a.tell("The dashboard of schema %s is at http://%s/ until ctrl-c.\n", db.schema, listener.Addr())
+	a.tell("The dashboard of %s is at http://%s/ until ctrl-c.\n", of, listener.Addr())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	select {
