@@ -122,7 +122,7 @@ SUITE  ?= ./integration/environments ./integration/rollout ./internal/store ./en
 
 citus: bin/withpg bin/bench ## Run the tests of Citus on a throwaway cluster of PGBIN, the bin directory of a Postgres that has it
 	@test -n "$(PGBIN)" || { echo "which Postgres? make citus PGBIN=/usr/lib/postgresql/15/bin (docs/citus.md says how Citus gets there)"; exit 1; }
-	GENDURABLE_TEST_CITUS="$(PGBIN)" bin/withpg go test -count=1 -timeout 15m -v -run 'Citus|ADistributedSchema' $(CITUS)
+	GENDURABLE_TEST_CITUS="$(PGBIN)" CITUS_ROUNDS=$(or $(ROUNDS),3) bin/withpg go test -count=1 -timeout 15m -v -run 'Citus|ADistributedSchema' $(CITUS)
 	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 go test -count=1 -timeout 60m -skip 'Plan|Explain|Buffers|Shares' ./internal/store
 	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 INTERLEAVE_SHARE=$(or $(SHARE),300) go test -count=1 -timeout 60m -v ./integration/interleave
 	bin/bench -only P20 -citus "$(PGBIN)" -rounds 3 -scale 0.1

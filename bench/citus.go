@@ -14,9 +14,9 @@ import (
 	"github.com/gendurable/gendurable/bench/lab"
 	"github.com/gendurable/gendurable/bench/ours"
 	"github.com/gendurable/gendurable/bench/report"
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
-	"github.com/gendurable/gendurable/internal/citus"
 	"github.com/gendurable/gendurable/migrate"
 )
 

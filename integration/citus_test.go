@@ -107,70 +107,102 @@ type orders struct {
 // finish at the end.
 const ordersOpen = 50
 
-// take starts an engine, and customers who order all the time.
-func (d distributed) take(t *testing.T) *orders {
-	t.Helper()
-	w := &orders{watch: watch{running: map[string]int{}, last: map[string]int64{}}, t: t, d: d,
-		open: make(chan struct{}, ordersOpen), stop: make(chan struct{})}
-	paid := fsm.DeclareSignal[int]("paid")
-	m := fsm.Declare[counter, int]("moved")
-	c := configOn(t, d.Nodes[d.Owner], m.Define(
+// An order is paid by a signal. Before it waits for that, it takes four visits.
+var (
+	paid       = fsm.DeclareSignal[int]("paid")
+	movedOrder = fsm.Declare[counter, int]("moved")
+)
+
+// orderMachine calls visit when a visit begins, and what that returns when the visit ends.
+func orderMachine(visit func(fsm.Info) (end func())) fsm.Definition {
+	return movedOrder.Define(
 		fsm.Step("start", func(_ context.Context, v *fsm.Visit[counter, int]) (fsm.Outcome, error) {
-			w.begin(v.Info.PartitionKey, v.Info.FencingToken)
-			defer w.end(v.Info.PartitionKey)
+			defer visit(v.Info)()
 			if v.State.N < 3 {
 				return v.Next("start", counter{v.State.N + 1}), nil
 			}
 			return v.Await("end", v.State, paid), nil
 		}),
 		fsm.Step("end", func(_ context.Context, v *fsm.Visit[counter, int]) (fsm.Outcome, error) {
-			w.begin(v.Info.PartitionKey, v.Info.FencingToken)
-			defer w.end(v.Info.PartitionKey)
-			select {
-			case <-w.open:
-			default: // the visit is repeated
-			}
+			defer visit(v.Info)()
 			sent, err := paid.All(v)
 			return v.Done(v.State.N*100 + len(sent)), err
-		})))
-	c.Pool = d.follow(t)
-	w.eng = start(t, c)
-	eng := w.eng
+		}))
+}
 
-	again := func(do func() error) bool { // an error means that it is not known, or that the schema moves
-		for t.Context().Err() == nil {
-			err := do()
-			if err == nil || errors.Is(err, engine.ErrDuplicate) {
-				return true
+// take starts an engine, and customers who order all the time.
+func (d distributed) take(t *testing.T) *orders {
+	t.Helper()
+	w := newOrders(t, d)
+	c := configOn(t, d.Nodes[d.Owner], orderMachine(func(i fsm.Info) func() {
+		w.begin(i.PartitionKey, i.FencingToken)
+		return func() {
+			w.end(i.PartitionKey)
+			if i.Step == "end" {
+				w.leave() // a visit may be repeated
 			}
 		}
-		return false
-	}
+	}))
+	c.Pool = d.follow(t)
+	w.eng = start(t, c)
 	for n := range 2 {
 		w.senders.Go(func() {
-			for i := 0; ; i++ {
-				select {
-				case <-w.stop:
-					return
-				case w.open <- struct{}{}:
-				}
-				key := fmt.Sprintf("%d of %d", i, n)
-				if again(func() error {
-					_, err := eng.Insert(t.Context(), m.New(counter{}).Key(fsm.Key(key)).Scope(fsm.ScopeAll).PartitionKey("key "+strconv.Itoa(i%5)))
-					return err
-				}) && again(func() error {
-					_, err := eng.Signal(t.Context(), fsm.Key(key), paid.With(1).DedupKey("once"))
-					if errors.Is(err, engine.ErrNoTarget) {
-						return nil // an attempt without an answer has ended it
-					}
-					return err
-				}) {
-					w.inserted.Add(1)
-				}
+			for i := 0; w.enter(); i++ {
+				w.order(fmt.Sprintf("%d of %d", i, n), movedOrder.New(counter{}).PartitionKey("key "+strconv.Itoa(i%5)))
 			}
 		})
 	}
 	return w
+}
+
+func newOrders(t *testing.T, d distributed) *orders {
+	return &orders{watch: watch{running: map[string]int{}, last: map[string]int64{}}, t: t, d: d,
+		open: make(chan struct{}, ordersOpen), stop: make(chan struct{})}
+}
+
+// enter waits until there may be one more open order. It reports whether there is to be one.
+func (w *orders) enter() bool {
+	select {
+	case <-w.stop:
+		return false
+	case w.open <- struct{}{}:
+		return true
+	}
+}
+
+func (w *orders) leave() {
+	select {
+	case <-w.open:
+	default:
+	}
+}
+
+// order makes an order, and pays it.
+func (w *orders) order(name string, spec fsm.Spec) {
+	ctx := w.t.Context()
+	if w.again(func() error {
+		_, err := w.eng.Insert(ctx, spec.Key(fsm.Key(name)).Scope(fsm.ScopeAll))
+		return err
+	}) && w.again(func() error {
+		_, err := w.eng.Signal(ctx, fsm.Key(name), paid.With(1).DedupKey("once"))
+		if errors.Is(err, engine.ErrNoTarget) {
+			return nil // an attempt without an answer has ended it
+		}
+		return err
+	}) {
+		w.inserted.Add(1)
+	}
+}
+
+// again repeats a call: an error means that it is not known, or that the schema moves.
+func (w *orders) again(do func() error) bool {
+	for w.t.Context().Err() == nil {
+		err := do()
+		if err == nil || errors.Is(err, engine.ErrDuplicate) {
+			return true
+		}
+	}
+	return false
 }
 
 // some waits until more is ordered.
@@ -222,8 +254,8 @@ func TestMovesOnCitusLoseNothing(t *testing.T) {
 }
 
 // failover gives a worker a standby, which has each commit before it is acknowledged. What it
-// returns kills the worker, promotes the standby, tells Citus, and returns the new port.
-func failover(t *testing.T, worker *pgdev.Cluster, meta *pgxpool.Pool) func() int {
+// returns kills the worker, promotes the standby, tells Citus, and returns it.
+func failover(t *testing.T, worker *pgdev.Cluster, meta *pgxpool.Pool) func() *pgdev.Cluster {
 	t.Helper()
 	standby, err := worker.Standby(t.Context())
 	require.NoError(t, err)
@@ -234,13 +266,13 @@ func failover(t *testing.T, worker *pgdev.Cluster, meta *pgxpool.Pool) func() in
 		return query[bool](t, at, `SELECT EXISTS (SELECT FROM pg_stat_replication WHERE state = 'streaming' AND sync_state = 'sync')`)
 	}, "the standby does not follow")
 	at.Close()
-	return func() int {
+	return func() *pgdev.Cluster {
 		was := worker.Port()
 		require.NoError(t, worker.StopImmediate())
 		require.NoError(t, standby.Promote(t.Context()))
 		_, err = meta.Exec(t.Context(), `SELECT citus_update_node(nodeid, '127.0.0.1', $2) FROM pg_dist_node WHERE nodeport = $1`, was, standby.Port())
 		require.NoError(t, err)
-		return standby.Port()
+		return standby
 	}
 }
 
@@ -257,7 +289,7 @@ func TestAFailoverOnCitusLosesNothing(t *testing.T) {
 	w.some()
 	_, port, err := citus.Owner(t.Context(), d.meta, "gendurable")
 	require.NoError(t, err)
-	require.EqualValues(t, to, port)
+	require.EqualValues(t, to.Port(), port)
 	require.EqualValues(t, 1, query[int](t, w.finish(), `SELECT epoch::int FROM gendurable.gen_durable_home`), "it is the same group")
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/gendurable/gendurable/citus"
@@ -25,6 +26,8 @@ func TestAClientOnCitusThatWasNotStarted(t *testing.T) {
 	m, paid := fsm.Declare[counter, int]("waits"), fsm.DeclareSignal[int]("paid")
 	id := insert(t, client(t, d.follow(t)), m.New(counter{}).Key("k"))
 	require.EqualValues(t, 1, int64(id)>>34, "drawn behind the epoch")
+	narrow := pgtest.Pool(t, d.Nodes[d.Owner], func(c *pgxpool.Config) { c.MaxConns = 1 })
+	insert(t, client(t, narrow), m.New(counter{}).Key("needs no other connection"))
 	short := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		t.Cleanup(cancel)

@@ -20,7 +20,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/engine"
+	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
@@ -35,6 +37,7 @@ type role struct {
 	Lease        time.Duration `json:"lease"`
 	DrainTimeout time.Duration `json:"drain_timeout"`
 	DrainGrace   time.Duration `json:"drain_grace"`
+	Meta         string        `json:"meta"` // of a coordinator: the pool follows the schema's owner; "": it need not
 }
 
 // A worker process writes these on its standard output, a line each.
@@ -67,12 +70,15 @@ func (r role) play() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)
 	}()
-	pool, err := pgxpool.New(ctx, r.URL)
+	pool, err := r.pool(ctx)
 	if err != nil {
 		return err
 	}
 	eng, err := engine.New(engine.Config{
-		Pool: pool, Machines: deeds{pool}.definitions(),
+		Pool: pool, Machines: append(deeds{pool}.definitions(), orderMachine(func(fsm.Info) func() {
+			<-time.After(visitTakes)
+			return func() {}
+		})),
 		Queues: map[string]engine.Queue{r.Queue: quick(r.Concurrency)},
 		Lease:  r.Lease, Heartbeat: r.Lease / 3, Reap: min(300*time.Millisecond, r.Lease/2),
 		DrainTimeout: r.DrainTimeout, DrainGrace: r.DrainGrace,
@@ -88,6 +94,26 @@ func (r role) play() error {
 	<-ctx.Done()
 	fmt.Fprintf(os.Stdout, "%s%v\n", saysStopped, eng.Stop(context.Background()))
 	return nil
+}
+
+// visitTakes is how long a visit of an order takes in a worker process: so long that a process
+// which is killed has some.
+const visitTakes = 20 * time.Millisecond
+
+func (r role) pool(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(r.URL)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = "worker"
+	if r.Meta != "" {
+		meta, err := pgxpool.New(ctx, r.Meta)
+		if err != nil {
+			return nil, err
+		}
+		citus.Follow(config, meta, "gendurable")
+	}
+	return pgxpool.NewWithConfig(ctx, config)
 }
 
 // process is a worker process as its test sees it.

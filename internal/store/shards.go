@@ -109,7 +109,7 @@ JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1::t
 // Locate finds out whether Citus distributes the schema, and enters it. Before, the store takes the
 // schema for a plain one. An error that IsReadOnly says that another node has the schema.
 func (s *Store) Locate(ctx context.Context) error {
-	if err := s.find(ctx); err != nil || !s.rendered.Load().distributed() {
+	if err := s.find(ctx, s.db.Pipeline); err != nil || !s.rendered.Load().distributed() {
 		return err
 	}
 	if err := s.transaction(ctx, slowLock); err != nil {
@@ -118,10 +118,13 @@ func (s *Store) Locate(ctx context.Context) error {
 	return nil
 }
 
+// asking sends statements by the pool, or on a connection.
+type asking func(ctx context.Context, stmts ...entpgx.Stmt) error
+
 // find finds the schema's shards, if Citus distributes it.
-func (s *Store) find(ctx context.Context) error {
+func (s *Store) find(ctx context.Context, ask asking) error {
 	var citus bool
-	err := s.db.Pipeline(ctx, s.stmt("citus", citusSQL, readOne(&citus)))
+	err := ask(ctx, s.stmt("citus", citusSQL, readOne(&citus)))
 	if err != nil {
 		return fmt.Errorf("look for Citus: %w", err)
 	}
@@ -131,7 +134,7 @@ func (s *Store) find(ctx context.Context) error {
 	shards := map[string]string{}
 	var table string
 	var id int64
-	err = s.db.Pipeline(ctx, s.stmt("shards", shardsSQL, func(rows pgx.Rows) error {
+	err = ask(ctx, s.stmt("shards", shardsSQL, func(rows pgx.Rows) error {
 		_, err := pgx.ForEachRow(rows, []any{&table, &id}, func() error {
 			shards[table] = table + "_" + strconv.FormatInt(id, 10)
 			return nil
@@ -174,8 +177,8 @@ func (e elsewhereError) Error() string   { return ErrElsewhere.Error() + ": " + 
 // placed deals with an error that may come from where the schema is. Connections to a node that no
 // longer has a distributed schema are given up, so that the pool's BeforeConnect can find the new
 // owner (citus.Follow). A store that was not located, and whose statement Citus refuses,
-// looks for the shards, and returns a [DistributedError] if there are any.
-func (s *Store) placed(ctx context.Context, err error) error {
+// looks for the shards by ask, and returns a [DistributedError] if there are any.
+func (s *Store) placed(ctx context.Context, err error, ask asking) error {
 	pool := s.db.Pool()
 	r := s.rendered.Load()
 	switch {
@@ -188,10 +191,10 @@ func (s *Store) placed(ctx context.Context, err error) error {
 			return elsewhereError{err}
 		}
 	case isOfCitus(err):
-		// The caller may have the pool's only connection.
+		// The caller's transaction may have the pool's only connection.
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if s.find(ctx) == nil && s.rendered.Load().distributed() {
+		if s.find(ctx, ask) == nil && s.rendered.Load().distributed() {
 			return &DistributedError{Schema: s.schema, Err: err}
 		}
 	}
@@ -200,12 +203,15 @@ func (s *Store) placed(ctx context.Context, err error) error {
 
 // pipeline is [entpgx.Driver.Pipeline].
 func (s *Store) pipeline(ctx context.Context, stmts ...entpgx.Stmt) error {
-	return s.placed(ctx, s.db.Pipeline(ctx, stmts...))
+	return s.placed(ctx, s.db.Pipeline(ctx, stmts...), s.db.Pipeline)
 }
 
-// pipelineOn is [entpgx.Driver.PipelineOn].
+// pipelineOn is [entpgx.Driver.PipelineOn]. What it has to find out then, it asks on the same
+// connection: callers that have all connections of the pool would wait for one another.
 func (s *Store) pipelineOn(ctx context.Context, conn *pgx.Conn, stmts ...entpgx.Stmt) error {
-	err := s.placed(ctx, s.db.PipelineOn(ctx, conn, stmts...))
+	err := s.placed(ctx, s.db.PipelineOn(ctx, conn, stmts...), func(ctx context.Context, stmts ...entpgx.Stmt) error {
+		return s.db.PipelineOn(ctx, conn, stmts...)
+	})
 	if err != nil && s.rendered.Load().hasMoved(err) {
 		_ = conn.Close(context.WithoutCancel(ctx)) // nothing is lost with it
 	}

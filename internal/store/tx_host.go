@@ -55,7 +55,7 @@ func (s *Store) Within(tx Transaction) *Hosted { return &Hosted{s: s, tx: tx} }
 
 // run sends statements inside the host's transaction.
 func (h *Hosted) run(ctx context.Context, stmts ...entpgx.Stmt) error {
-	return h.s.placed(ctx, h.tx.run(ctx, h.s.db, h.s.entered(stmts)...))
+	return h.s.placed(ctx, h.tx.run(ctx, h.s.db, h.s.entered(stmts)...), h.s.db.Pipeline)
 }
 
 // Spare keeps inserts from cancelling an instance: the one whose step the transaction belongs to.
