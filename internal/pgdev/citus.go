@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -19,6 +20,8 @@ import (
 type Citus struct {
 	Coordinator *Cluster
 	Workers     []*Cluster
+
+	joining sync.Mutex // held by Join
 }
 
 // citusSettings are what each node needs. Moves replicate logically. The nodes are on one machine
@@ -66,8 +69,11 @@ func (c *Citus) Nodes() []*Cluster {
 }
 
 // Join makes a database on every node and the nodes one cluster for it. Distributed schemas are
-// placed on workers only.
+// placed on workers only. One database joins at a time: beside another, Citus has been seen to lose
+// a connection on which it adds a node.
 func (c *Citus) Join(ctx context.Context, database string) error {
+	c.joining.Lock()
+	defer c.joining.Unlock()
 	if err := c.OnAll(ctx, "", "SET citus.enable_create_database_propagation = off", "CREATE DATABASE "+pgx.Identifier{database}.Sanitize()); err != nil {
 		return err
 	}
