@@ -127,7 +127,7 @@ citus: bin/withpg bin/bench ## Run the tests of Citus on a throwaway cluster of 
 	GENDURABLE_TEST_CITUS="$(PGBIN)" GENDURABLE_TEST_DISTRIBUTED=1 INTERLEAVE_SHARE=$(or $(SHARE),300) go test -count=1 -timeout 60m -v ./integration/interleave
 	bin/bench -only P20 -citus "$(PGBIN)" -rounds 3 -scale 0.1
 
-CITUS := ./internal/pgdev ./citus ./cluster ./integration
+CITUS := ./internal/pgdev ./citus ./cluster ./cmd/gendurable ./integration
 
 demo: ## Run the demo
 	go run ./examples/demo

@@ -22,10 +22,12 @@ import (
 )
 
 type clusterCommands struct {
-	Init   clusterInit   `cmd:"" help:"Record at each place which one of how many it is; again it changes nothing."`
-	Status clusterStatus `cmd:"" help:"Show how each place stands, also those that are down."`
-	Check  clusterCheck  `cmd:"" help:"Check the places beside each other, and each as doctor does; say what is wrong, and what to do."`
-	UI     clusterUI     `cmd:"" help:"Serve a dashboard of all places to this machine." name:"ui"`
+	Init       clusterInit       `cmd:"" help:"Record at each place which one of how many it is; again it changes nothing."`
+	Status     clusterStatus     `cmd:"" help:"Show how each place stands, also those that are down."`
+	Distribute clusterDistribute `cmd:"" help:"Let Citus distribute the schemas of the places, by their coordinator, while no engine works; again it changes nothing."`
+	Move       clusterMove       `cmd:"" help:"Let Citus move a place to another worker, while engines work."`
+	Check      clusterCheck      `cmd:"" help:"Check the places beside each other, and each as doctor does; say what is wrong, and what to do."`
+	UI         clusterUI         `cmd:"" help:"Serve a dashboard of all places to this machine."                                                                       name:"ui"`
 }
 
 // placed is the part of a command that names the places.
@@ -93,11 +95,13 @@ func addressOf(word string, usual whereabouts) (at whereabouts, err error) {
 	return at, nil
 }
 
-// places are the places of a cluster, each with its pool. Those on one database share it.
+// places are the places of a cluster, each with its pool. Those on one database share it, but for
+// those that Citus distributes.
 type places struct {
 	*cluster.Cluster
 
 	list []cluster.Place
+	meta []*pgxpool.Pool // to where each place is said to be: of a distributed one, the coordinator
 }
 
 // poolMost bounds the connections to a server.
@@ -126,11 +130,18 @@ func (c *placed) open(ctx context.Context, a *app) (*places, error) {
 		}
 		list = append(list, cluster.Place{Pool: pools[at.url], Schema: at.schema})
 	}
+	meta := make([]*pgxpool.Pool, len(list))
+	for n, p := range list {
+		meta[n] = p.Pool
+	}
+	if err := c.follow(ctx, a, all, list); err != nil {
+		return nil, err
+	}
 	made, err := cluster.New(cluster.Config{Places: list, Patience: c.Wait, Engine: engine.Config{Logger: a.logger(slog.LevelError)}})
 	if err != nil {
 		return nil, usagef("--place: %w", err)
 	}
-	return &places{made, list}, nil
+	return &places{made, list, meta}, nil
 }
 
 type clusterInit struct {
@@ -168,7 +179,7 @@ func (c *clusterInit) Run(ctx context.Context, a *app) error {
 		if s.Migrated.State == migrations.StateCurrent {
 			continue
 		}
-		applied, err := migrate.Migrator{Pool: at.list[n].Pool, Schema: s.Schema, Logger: a.logger(slog.LevelWarn)}.Up(ctx)
+		applied, err := migrate.Migrator{Pool: at.meta[n], Schema: s.Schema, Logger: a.logger(slog.LevelWarn)}.Up(ctx)
 		if err != nil {
 			return &cluster.PlaceError{Place: n, Schema: s.Schema, Err: err}
 		}

@@ -130,7 +130,7 @@ func (p *patient) proxy(ctx context.Context) (finding, error) {
 	case errors.Is(err, engine.ErrPooler):
 		return ok("a proxy that pools transactions is in between").or(gradeWarn,
 			"engines that go through it need LockLease, and pgx a mode without prepared statements: see \"PgBouncer\" in the guide to operations"), nil
-	case err != nil && !errors.Is(err, engine.ErrSchema): // the check for a proxy comes before that of the schema
+	case err != nil && !errors.Is(err, engine.ErrSchema) && !errors.Is(err, engine.ErrElsewhere): // the check for a proxy comes before that of the schema
 		return finding{}, err
 	}
 	return ok("none in between that pools transactions"), nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/gendurable/gendurable/citus"
 	"github.com/gendurable/gendurable/cluster"
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
@@ -42,7 +43,7 @@ var exitCodes = []struct {
 	{codeError, "error", "anything else went wrong; part of it may be done"},
 	{codeUsage, "usage", "the command line, or a value in it, is wrong; nothing was done"},
 	{codeNotFound, "not_found", "no such instance, schedule or machine, or no live instance to send a signal to"},
-	{codeConflict, "conflict", "the verb does not apply to the instance as it is, its key is taken, its inbox is full, a schedule's instances must not overlap, or a schema cannot be the place"},
+	{codeConflict, "conflict", "the verb does not apply to the instance as it is, its key is taken, its inbox is full, a schedule's instances must not overlap, a schema cannot be the place, or a place cannot move"},
 	{codeUnmet, "unmet", "a filter matched nothing, a check of `doctor` or `cluster check` failed, `migrate status` is not current, the instance waited for has failed"},
 	{codeNoConnection, "no_connection", "the database cannot be reached"},
 	{codeSchema, "schema", "the schema is missing, older or newer than this program"},
@@ -94,7 +95,8 @@ func codeOf(err error) exitCode {
 	}{
 		{codeSchema, is[*migrations.SchemaError]},
 		{codeNotFound, anyOf(engine.ErrNotFound, engine.ErrNoTarget, engine.ErrNoSchedule)},
-		{codeConflict, anyOf(engine.ErrConflict, engine.ErrDuplicate, engine.ErrInboxFull, cluster.ErrPlaces, cluster.ErrStrays)},
+		{codeConflict, anyOf(engine.ErrConflict, engine.ErrDuplicate, engine.ErrInboxFull, cluster.ErrPlaces, cluster.ErrStrays,
+			citus.ErrNotDistributed, citus.ErrCoordinator, citus.ErrNode, citus.ErrEpochs)},
 		{codeUsage, is[*engine.VerbError]},
 		{codeUsage, is[*engine.QueryError]},
 		{codeUsage, is[*engine.SpecError]},
