@@ -36,7 +36,8 @@ import (
 const DefaultPatience = 5 * time.Second
 
 // Place is where one of the engines is. Give one Pool to all places on the same server: they share
-// its connections.
+// its connections, their looks for work and the connection of their heartbeats, as engines with one
+// [engine.Company] do.
 type Place struct {
 	// Pool is as that of engine.Config.
 	Pool *pgxpool.Pool
@@ -44,6 +45,22 @@ type Place struct {
 	Driver *entpgx.Driver
 	// Schema holds the place's tables: "gendurable".
 	Schema string
+}
+
+func (p Place) pool() *pgxpool.Pool {
+	return engine.Config{Pool: p.Pool, Driver: p.Driver}.WithDefaults().Pool
+}
+
+// together makes a company for each pool of several places.
+func together(places []Place) map[*pgxpool.Pool]*engine.Company {
+	count, of := map[*pgxpool.Pool]int{}, map[*pgxpool.Pool]*engine.Company{}
+	for _, p := range places {
+		pool := p.pool()
+		if count[pool]++; count[pool] == 2 {
+			of[pool] = engine.NewCompany(pool)
+		}
+	}
+	return of
 }
 
 // Config configures a cluster. Places is required.
@@ -101,8 +118,8 @@ func New(config Config) (*Cluster, error) {
 		return nil, wrong("Patience", "%v, at least %v", patience, time.Millisecond)
 	}
 	shared := config.Engine
-	if shared.Pool != nil || shared.Driver != nil || shared.Schema != "" {
-		return nil, wrong("Engine", "it has a Pool, Driver or Schema: those are of Places")
+	if shared.Pool != nil || shared.Driver != nil || shared.Schema != "" || shared.Company != nil {
+		return nil, wrong("Engine", "it has a Pool, Driver, Schema or Company: those are of Places")
 	}
 	if err := checkPlaces(config.Places); err != nil {
 		return nil, err
@@ -115,9 +132,11 @@ func New(config Config) (*Cluster, error) {
 	c := &Cluster{codec: defaults.Codec, logger: defaults.Logger, patience: patience,
 		drain: defaults.DrainTimeout + defaults.DrainGrace + flushTime, life: engine.StateCreated, pending: map[int]error{}}
 	first := &origin{}
+	companies := together(config.Places)
 	for i, at := range config.Places {
 		own := shared
 		own.Pool, own.Driver, own.Schema = at.Pool, at.Driver, at.Schema
+		own.Company = companies[at.pool()]
 		own.Schedules = schedules[i]
 		own.Logger = defaults.Logger.With(slog.Int("place", i))
 		if err := change(config.Each, i, &own); err != nil {
@@ -145,8 +164,8 @@ func change(each func(int, *engine.Config), place int, own *engine.Config) error
 	own.Hooks, own.Middleware, own.Queues = slices.Clone(own.Hooks), slices.Clone(own.Middleware), maps.Clone(own.Queues)
 	was := *own
 	each(place, own)
-	if own.Pool != was.Pool || own.Driver != was.Driver || own.Schema != was.Schema {
-		return wrong("Each", "it has changed the Pool, Driver or Schema of place %d: those are of Places", place)
+	if own.Pool != was.Pool || own.Driver != was.Driver || own.Schema != was.Schema || own.Company != was.Company {
+		return wrong("Each", "it has changed the Pool, Driver, Schema or Company of place %d: those are of Places", place)
 	}
 	return nil
 }

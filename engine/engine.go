@@ -84,6 +84,9 @@ func New(c Config) (*Engine, error) {
 		return nil, err
 	}
 	stored := store.New(c.Driver, c.Schema)
+	if c.Company != nil && c.PartitionLock != LockLease {
+		stored.Join(c.Company.stores)
+	}
 	e := &Engine{
 		config:   c,
 		env:      &step.Env{Codec: c.Codec, Limits: c.Limits, Logger: c.Logger, Inject: c.Inject},
@@ -117,7 +120,7 @@ func (e *Engine) workerConfig() worker.Config {
 	}
 	c := e.config
 	return worker.Config{
-		Store: e.store, Env: e.env, Machines: e.machines, Queues: queues,
+		Store: e.store, Company: e.store.Company(), Env: e.env, Machines: e.machines, Queues: queues,
 		Lease: c.Lease, Heartbeat: c.Heartbeat, Reap: c.Reap, DrainTimeout: c.DrainTimeout, DrainGrace: c.DrainGrace,
 		RunAheadFor: c.RunAheadFor, RunAheadSteps: c.RunAheadSteps, LockByLease: c.PartitionLock == LockLease,
 		RetainDone: c.RetainDone, RetainFailed: c.RetainFailed, RetainCancelled: c.RetainCancelled, Archive: e.archive(),

@@ -22,6 +22,7 @@ type Queue struct {
 // checks bounds.
 type Config struct {
 	Store    *store.Store
+	Company  *store.Company // of the store; nil: it has none
 	Env      *step.Env
 	Machines []*step.Machine
 	Queues   map[string]Queue

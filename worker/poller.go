@@ -81,7 +81,7 @@ func (p *poller) due() (idle []string) {
 			continue
 		}
 		if p.empty[name] == 0 {
-			p.empty[name], p.next[name] = 1, now+pace.Jittered(q.conf.PollMin)
+			p.empty[name], p.next[name] = 1, now+p.config.Company.Until(q.conf.PollMin)
 		}
 		look = look || p.next[name] <= now
 		idle = append(idle, name)
@@ -130,7 +130,7 @@ func (p *poller) poll(idle []string) error {
 		if q.entered.Swap(false) {
 			p.empty[name] = 0 // it has work, though no claim
 		}
-		wait := pace.Jittered(min(q.conf.PollMax, q.conf.PollMin<<min(p.empty[name], 16)))
+		wait := p.config.Company.Until(min(q.conf.PollMax, q.conf.PollMin<<min(p.empty[name], 16)))
 		if ok && at > 0 {
 			wait = min(wait, at)
 		}
@@ -139,8 +139,11 @@ func (p *poller) poll(idle []string) error {
 	}
 	p.align(idle)
 	p.deadline = now + deadlinePoll
+	if p.config.Company != nil {
+		p.deadline = now + p.config.Company.Until(deadlinePoll)
+	}
 	if found.Awaits && found.Deadline > 0 {
-		p.deadline = now + min(found.Deadline, deadlinePoll)
+		p.deadline = min(p.deadline, now+found.Deadline)
 	}
 	if found.Awaits && found.Deadline <= 0 {
 		if err := p.timeOut(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/step"
+	"github.com/gendurable/gendurable/internal/store"
 )
 
 func TestIdlePollingBacksOff(t *testing.T) {
@@ -254,5 +255,28 @@ func TestTheFrontIsClearedAtOnce(t *testing.T) {
 		last := s.db.insert(after(-time.Minute))
 		p.Nudge("q")
 		s.until(frontLate/10, func() bool { return s.db.look(last.ID).status == fsm.StatusDone }, "done")
+	})
+}
+
+// Workers in a company look at the same times, whenever they began: so their looks go together.
+func TestIdlePollsOfACompanyAreAligned(t *testing.T) {
+	play(t, 4, func(t *testing.T, s *scene) {
+		s.config.Company = store.NewCompany(nil)
+		for i := range 8 {
+			s.start()
+			s.pass(time.Duration(i) * 137 * time.Millisecond)
+		}
+		s.pass(5 * time.Second)
+		settled := time.Now()
+		s.pass(100 * time.Second)
+		times := map[time.Time]int{}
+		for _, p := range s.sent("poll", settled) {
+			times[p.at.Truncate(10*time.Millisecond)]++
+		}
+		require.LessOrEqual(t, len(times), 102)
+		require.GreaterOrEqual(t, len(times), 98)
+		for _, polls := range times {
+			require.Equal(t, 8, polls)
+		}
 	})
 }

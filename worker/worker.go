@@ -44,7 +44,7 @@ func New(c Config) *Worker {
 		if c.LockByLease {
 			return c.Store.Line()
 		}
-		return c.Store.LineOf(worker)
+		return c.Store.LineOf(worker).Share(c.Heartbeat / 8)
 	})
 }
 

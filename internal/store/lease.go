@@ -38,11 +38,18 @@ WHERE NOT coalesce(` + claimFence("$3", "u.token") + `, false)`
 
 // Line is a connection of its own, dialled from the pool's configuration but outside of it: a pool
 // that the host has exhausted, or that waits behind a slow statement, must not cost a lease (T17,
-// T32). It connects when first used, and again after an error. It is not safe for concurrent use.
+// T32). It connects when first used, and again after an error. With a company, it uses the trunk,
+// and a connection of its own only for what is not for the trunk. It is not safe for concurrent
+// use.
 type Line struct {
 	s      *Store
 	worker string // whose liveness lock the line holds; "": nobody's
 	conn   *pgx.Conn
+
+	// Of a line with a company:
+	turn    time.Duration // of the trunk; 0: it does not use it
+	held    int64         // the trunk's connection that has the liveness lock; 0: none
+	outside absence
 }
 
 // Line returns a Line. The caller must Close it.
@@ -51,9 +58,62 @@ func (s *Store) Line() *Line { return &Line{s: s} }
 // LineOf returns a Line that holds a worker's liveness lock while it is connected: see key_lost.go.
 func (s *Store) LineOf(worker string) *Line { return &Line{s: s, worker: worker} }
 
-// open returns the connection. It dials one if there is none.
+// Share makes the line use the connection of its store's company, if it has one, by turns that take
+// so long at most: see trunk.
+func (l *Line) Share(turn time.Duration) *Line {
+	if l.s.company != nil && turn >= turnLeast {
+		l.turn = min(turn, turnMost)
+	}
+	return l
+}
+
+// Who has less time than turnLeast for a turn goes by itself.
+const (
+	turnLeast = 50 * time.Millisecond
+	turnMost  = time.Second
+)
+
+// trunk returns what the line shares with others; nil: nothing, at the moment.
+func (l *Line) trunk() *trunk {
+	if l.turn == 0 || !l.s.accompanied() || l.outside.lasts() {
+		return nil
+	}
+	return &l.s.company.trunk
+}
+
+// transaction sends statements as one transaction, which are made anew for each try. A line that
+// has no company sends them on its own connection.
+func (l *Line) transaction(ctx context.Context, body func() []entpgx.Stmt) error {
+	done, err := l.together(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		return l.s.pipelineOn(ctx, conn, l.s.encloseWithin(millis(l.turn), millis(l.turn), body())...)
+	})
+	if done {
+		return err
+	}
+	conn, err := l.open(ctx)
+	if err == nil {
+		err = l.s.pipelineOn(ctx, conn, l.s.enclose(fastLock, body())...)
+	}
+	return err
+}
+
+// together lets the line use the trunk. It reports whether that is all there is to do: otherwise
+// the line goes on by itself.
+func (l *Line) together(ctx context.Context, send func(ctx context.Context, conn *pgx.Conn) error) (done bool, err error) {
+	t := l.trunk()
+	if t == nil {
+		return false, nil
+	}
+	if err = t.use(ctx, l, send); err == nil {
+		_ = l.closeOwn(ctx) // the trunk has the liveness lock, too
+		return true, nil
+	}
+	return ctx.Err() != nil, err
+}
+
+// open returns the line's own connection. It dials one if there is none.
 func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
-	if l.Connected() {
+	if l.conn != nil && !l.conn.IsClosed() {
 		return l.conn, nil
 	}
 	conn, err := l.s.db.Dial(ctx)
@@ -69,14 +129,20 @@ func (l *Line) open(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Connected reports whether the line had a connection when it was last used.
-func (l *Line) Connected() bool { return l.conn != nil && !l.conn.IsClosed() }
+// Connected reports whether the line had a connection when it was last used, and so the liveness
+// lock of its worker.
+func (l *Line) Connected() bool {
+	return l.conn != nil && !l.conn.IsClosed() || l.held != 0 && l.s.company.trunk.alive.Load() == l.held
+}
 
 // Check sends a query, to notice a connection that has died silently.
 func (l *Line) Check(ctx context.Context) error {
-	conn, err := l.open(ctx)
-	if err == nil {
-		err = conn.Ping(ctx)
+	done, err := l.together(ctx, func(ctx context.Context, conn *pgx.Conn) error { return conn.Ping(ctx) })
+	if !done {
+		var conn *pgx.Conn
+		if conn, err = l.open(ctx); err == nil {
+			err = conn.Ping(ctx)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("check the connection of the heartbeats: %w", err)
@@ -86,6 +152,13 @@ func (l *Line) Check(ctx context.Context) error {
 
 // Close closes the connection, if there is one.
 func (l *Line) Close(ctx context.Context) error {
+	if l.turn > 0 {
+		l.s.company.trunk.leave(ctx, l)
+	}
+	return l.closeOwn(ctx)
+}
+
+func (l *Line) closeOwn(ctx context.Context) error {
 	if l.conn == nil {
 		return nil
 	}
@@ -109,13 +182,13 @@ func (l *Line) Beat(ctx context.Context, worker string, claims []*step.Claim, le
 	beat := func(claims []*step.Claim) error {
 		var one Beaten
 		ids, tokens := claimColumns(claims)
-		conn, err := l.open(ctx)
-		if err == nil {
-			err = l.s.pipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{
+		err := l.transaction(ctx, func() []entpgx.Stmt {
+			one = Beaten{}
+			return []entpgx.Stmt{
 				l.s.stmt("heartbeat", beatSQL, readMarked(&one.Extended, &one.Paused), ids, tokens, worker, micros(lease)),
 				l.s.stmt("heartbeat lost", lostSQL, readMarked(&one.Lost, &one.Cancelled), ids, tokens, worker),
-			})...)
-		}
+			}
+		})
 		if err != nil {
 			return fmt.Errorf("extend %d leases: %w", len(claims), err)
 		}

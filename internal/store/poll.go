@@ -82,11 +82,15 @@ type Polled struct {
 // this ends: see freeGates.
 func (s *Store) Poll(ctx context.Context, queues, machines, lines []string) (Polled, error) {
 	var out Polled
-	body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)}
-	if lines != nil {
-		body = append(body, s.lines(lines, &out))
-	}
-	if err := s.transaction(ctx, fastLock, body...); err != nil {
+	err := s.reads(ctx, func() []entpgx.Stmt {
+		out = Polled{}
+		body := []entpgx.Stmt{s.poll(queues, machines, &out), s.orders(&out), s.nextFire(&out)}
+		if lines != nil {
+			body = append(body, s.lines(lines, &out))
+		}
+		return body
+	})
+	if err != nil {
 		return Polled{}, fmt.Errorf("poll %d idle queues: %w", len(queues), err)
 	}
 	s.freeGates(ctx)

@@ -73,10 +73,7 @@ func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 }
 
 func (l *Line) say(ctx context.Context, what entpgx.Stmt) error {
-	conn, err := l.open(ctx)
-	if err == nil {
-		err = l.s.pipelineOn(ctx, conn, l.s.enclose(fastLock, []entpgx.Stmt{what})...)
-	}
+	err := l.transaction(ctx, func() []entpgx.Stmt { return []entpgx.Stmt{what} })
 	if err != nil {
 		return fmt.Errorf("say that this worker is %s: %w", what.Name, err)
 	}

@@ -47,6 +47,9 @@ type Store struct {
 	busy  atomic.Bool
 	own   chan struct{} // one turn for each step's own transaction that may be open at a time
 	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
+	// company has the engines of this process on other schemas of the same pool; nil: there are none.
+	company *Company
+	outside absence // from the rounds of the company
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.
@@ -140,8 +143,13 @@ func (s *Store) transaction(ctx context.Context, lock string, body ...entpgx.Stm
 
 // enclose puts statements between BEGIN with its settings and COMMIT.
 func (s *Store) enclose(lock string, body []entpgx.Stmt) []entpgx.Stmt {
+	return s.encloseWithin(lock, statementLimit, body)
+}
+
+// encloseWithin is enclose for statements of which each takes no longer than limit.
+func (s *Store) encloseWithin(lock, limit string, body []entpgx.Stmt) []entpgx.Stmt {
 	out := make([]entpgx.Stmt, 0, len(body)+3)
-	out = append(out, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, statementLimit))
+	out = append(out, s.stmt("begin", beginSQL, nil), s.stmt("settings", settingsSQL, nil, lock, limit))
 	out = append(out, body...)
 	return append(out, s.stmt("commit", `COMMIT`, nil))
 }

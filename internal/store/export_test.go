@@ -1,0 +1,27 @@
+package store
+
+import "context"
+
+// Outside reports whether a store goes by itself.
+func (s *Store) Outside() bool { return s.outside.lasts() }
+
+// Outside reports whether all stores do.
+func (c *Company) Outside() bool { return c.outside.lasts() }
+
+// Outside reports whether a line does.
+func (l *Line) Outside() bool { return l.outside.lasts() }
+
+// Recover ends the absence of a store.
+func (s *Store) Recover() { s.outside.until = s.outside.until.Add(-absentMost) }
+
+// HoldTrunk takes the connection of the heartbeats until the test calls what it returns.
+func (c *Company) HoldTrunk() (letGo func()) {
+	c.trunk.take(context.Background())
+	return c.trunk.give
+}
+
+// HoldRounds does so with the connection of the rounds.
+func (c *Company) HoldRounds() (letGo func()) {
+	c.looks.take(context.Background())
+	return c.looks.give
+}
