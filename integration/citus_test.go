@@ -165,6 +165,8 @@ func (w *orders) enter() bool {
 	select {
 	case <-w.stop:
 		return false
+	case <-w.t.Context().Done(): // the test has failed
+		return false
 	case w.open <- struct{}{}:
 		return true
 	}
