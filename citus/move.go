@@ -38,7 +38,7 @@ type MoveOptions struct {
 	// Progress is told how far the copy is, at the beginning and then once in each Every, by one
 	// goroutine at a time, and not any more once Move has returned. Nil: nobody is told.
 	Progress func(Progress)
-	// Every is how often Progress is told: 1 s.
+	// Every is how often Progress is told: 1 s, and at least 10 ms.
 	Every time.Duration
 }
 
@@ -143,7 +143,7 @@ func (o MoveOptions) tell(ctx context.Context, coordinator Querier, schema strin
 		if coordinator.QueryRow(ctx, progressSQL, pgx.Identifier{schema}.Sanitize()).Scan(&p.Copied, &p.Total, &p.Status) == nil {
 			o.Progress(p)
 		}
-		if !sleep(ctx, cmp.Or(o.Every, time.Second)) {
+		if !sleep(ctx, max(cmp.Or(o.Every, time.Second), 10*time.Millisecond)) {
 			return
 		}
 	}
