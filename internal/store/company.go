@@ -30,6 +30,8 @@ type Company struct {
 	trunk trunk
 	looks wire // of the rounds
 
+	gathers, slow time.Duration // gatherTime and roundSlow, but in tests
+
 	outside absence // of all, from the rounds
 
 	mu     sync.Mutex
@@ -41,7 +43,7 @@ type Company struct {
 func NewCompany(pool *pgxpool.Pool) *Company {
 	// Processes that start together are not to poll together.
 	at := time.Now().Add(-rand.N(time.Second)) //nolint:gosec // jitter
-	c := &Company{pool: pool, phase: at, stores: map[*Store]bool{}}
+	c := &Company{pool: pool, phase: at, gathers: gatherTime, slow: roundSlow, stores: map[*Store]bool{}}
 	c.trunk.wire = wire{company: c, turn: make(chan struct{}, 1)}
 	c.looks = wire{company: c, turn: make(chan struct{}, 1)}
 	return c
@@ -189,9 +191,9 @@ func (c *Company) look(ctx context.Context, s *Store, stmts []entpgx.Stmt) error
 	r := c.gather
 	if r == nil {
 		r = &round{}
-		r.ctx, r.cancel = context.WithTimeout(context.Background(), gatherTime+roundMost)
+		r.ctx, r.cancel = context.WithTimeout(context.Background(), c.gathers+roundMost)
 		c.gather = r
-		time.AfterFunc(gatherTime, func() {
+		time.AfterFunc(c.gathers, func() {
 			if c.begin(r) {
 				c.send(r)
 			}
@@ -266,7 +268,7 @@ func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) [
 	clock := func(slow func()) entpgx.Stmt {
 		return entpgx.Stmt{Name: "now", SQL: nowSQL, Read: func(rows pgx.Rows) error {
 			now, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[time.Time])
-			if !last.IsZero() && now.Sub(last) > roundSlow {
+			if !last.IsZero() && now.Sub(last) > c.slow {
 				slow()
 			}
 			last = now

@@ -43,6 +43,7 @@ func newCompanions(t *testing.T, n int) *companions {
 		}
 	})
 	c.company = store.NewCompany(pool)
+	c.company.Wait(time.Second, time.Minute) // a busy machine is no fault
 	for i := range n {
 		schema := fmt.Sprint("p", i)
 		_, err := migrate.Migrator{Pool: c.pool, Schema: schema}.Up(t.Context())
@@ -200,9 +201,10 @@ func TestPollsWhoseConnectionIsEnded(t *testing.T) {
 func TestAStoreThatIsSlowLeavesTheRounds(t *testing.T) {
 	t.Parallel()
 	c := newCompanions(t, 3)
+	c.company.Wait(time.Second, 700*time.Millisecond)
 	require.Equal(t, make([]error, 3), c.poll())
 	c.exec(`ALTER TABLE p1.schedules RENAME TO slow`)
-	c.exec(`CREATE VIEW p1.schedules AS SELECT * FROM p1.slow WHERE (SELECT pg_sleep(0.5)) IS NOT NULL`)
+	c.exec(`CREATE VIEW p1.schedules AS SELECT * FROM p1.slow WHERE (SELECT pg_sleep(0.8)) IS NOT NULL`)
 	require.Equal(t, make([]error, 3), c.poll())
 	require.Equal(t, []bool{false, true, false}, c.outside())
 }

@@ -1,6 +1,9 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Outside reports whether a store goes by itself.
 func (s *Store) Outside() bool { return s.outside.lasts() }
@@ -13,6 +16,9 @@ func (l *Line) Outside() bool { return l.outside.lasts() }
 
 // Recover ends the absence of a store.
 func (s *Store) Recover() { s.outside.until = s.outside.until.Add(-absentMost) }
+
+// Wait sets how long rounds wait for those who come, and what a look may take that is not slow.
+func (c *Company) Wait(gathers, slow time.Duration) { c.gathers, c.slow = gathers, slow }
 
 // HoldTrunk takes the connection of the heartbeats until the test calls what it returns.
 func (c *Company) HoldTrunk() (letGo func()) {
