@@ -94,9 +94,13 @@ func TestPlacesOnCitus(t *testing.T) {
 
 	atOther := []cluster.Place{s.places[0], {Pool: s.meta, Schema: "place_1"}, s.places[2]}
 	require.ErrorContains(t, cluster.Init(t.Context(), atOther), "another node has this schema")
-	for range 2 {
-		require.NoError(t, cluster.Init(t.Context(), s.places))
-	}
+	require.NoError(t, cluster.Init(t.Context(), s.places))
+	host, err := s.places[0].Pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = host.Exec(t.Context(), `SELECT place_0.gen_durable_enter()`)
+	require.NoError(t, err)
+	require.NoError(t, cluster.Init(t.Context(), s.places), "it waits for nobody where it has nothing to write")
+	require.NoError(t, host.Rollback(t.Context()))
 	swapped := []cluster.Place{s.places[0], s.places[2], s.places[1]}
 	notStarted(t, swapped, 1, cluster.ErrPlaces, "it is place 2, and stands at 1")
 

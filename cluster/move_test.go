@@ -19,9 +19,9 @@ const moveScript = `set -eo pipefail
 pg_dump --schema place_1 "$NORTH" | psql --quiet --set ON_ERROR_STOP=1 --single-transaction "$SOUTH"
 psql --quiet "$NORTH" --command 'ALTER SCHEMA place_1 RENAME TO place_1_moved'`
 
-// A place moves to another server with what it holds, and the cluster goes on.
-func TestAPlaceMovesToAnotherServer(t *testing.T) {
-	t.Parallel()
+// ofGuide returns how to run a script of the guide between two servers.
+func ofGuide(t *testing.T, script string) (run func(north, south string)) {
+	t.Helper()
 	for _, program := range []string{"bash", "pg_dump", "psql"} {
 		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") == "" {
 			t.Skip(err)
@@ -29,7 +29,20 @@ func TestAPlaceMovesToAnotherServer(t *testing.T) {
 	}
 	guide, err := os.ReadFile("../docs/guide/cluster.md")
 	require.NoError(t, err)
-	require.Contains(t, string(guide), "```sh\n"+moveScript+"\n```")
+	require.Contains(t, string(guide), "```sh\n"+script+"\n```")
+	return func(north, south string) {
+		t.Helper()
+		command := exec.CommandContext(t.Context(), "bash", "-c", script)
+		command.Env = append(os.Environ(), "NORTH="+north, "SOUTH="+south)
+		out, err := command.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// A place moves to another server with what it holds, and the cluster goes on.
+func TestAPlaceMovesToAnotherServer(t *testing.T) {
+	t.Parallel()
+	run := ofGuide(t, moveScript)
 	before := onSchemas(t, 2)
 	c := working(t, before)
 	key := keyOf(1, 2, 0)
@@ -40,10 +53,7 @@ func TestAPlaceMovesToAnotherServer(t *testing.T) {
 	require.NoError(t, c.Stop(context.Background()))
 
 	south := pgtest.Database(t)
-	move := exec.CommandContext(t.Context(), "bash", "-c", moveScript)
-	move.Env = append(os.Environ(), "NORTH="+before[0].Pool.Config().ConnString(), "SOUTH="+south)
-	out, err := move.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	run(before[0].Pool.Config().ConnString(), south)
 
 	after := []cluster.Place{before[0], {Pool: pgtest.Pool(t, south), Schema: "place_1"}}
 	require.NoError(t, cluster.Init(t.Context(), after), "nothing is left to do")

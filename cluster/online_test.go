@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -74,14 +72,7 @@ func (w *customers) serve(ctx context.Context, c *cluster.Cluster, n int) {
 // transaction there to the start of those that know the new address, and nothing is lost.
 func TestAPlaceMovesWhileOthersWork(t *testing.T) {
 	t.Parallel()
-	for _, program := range []string{"bash", "pg_dump", "psql"} {
-		if _, err := exec.LookPath(program); err != nil && os.Getenv("CI") == "" {
-			t.Skip(err)
-		}
-	}
-	guide, err := os.ReadFile("../docs/guide/cluster.md")
-	require.NoError(t, err)
-	require.Contains(t, string(guide), "```sh\n"+onlineScript+"\n```")
+	run := ofGuide(t, onlineScript)
 	var urls []string
 	for range 2 {
 		server, err := pgdev.Start(t.Context(), pgdev.WithoutFsync(), pgdev.WithSetting("wal_level", "logical"))
@@ -122,14 +113,11 @@ func TestAPlaceMovesWhileOthersWork(t *testing.T) {
 	w.mu.Lock()
 	w.gone = true
 	w.mu.Unlock()
-	move := exec.CommandContext(t.Context(), "bash", "-c", onlineScript)
-	move.Env = append(os.Environ(), "NORTH="+urls[0], "SOUTH="+urls[1])
-	out, err := move.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	run(urls[0], urls[1])
 	for n := range 3 {
 		echo(t, old, 0, n) // goes on
 	}
-	_, err = old.Insert(within(t), echoes.New("").Key(keyOf(1, 2, 0)+"{"+keyOf(1, 2, 0)+"}"))
+	_, err := old.Insert(within(t), echoes.New("").Key(keyOf(1, 2, 0)+"{"+keyOf(1, 2, 0)+"}"))
 	require.Equal(t, 1, placeError(t, err).Place)
 
 	after := []cluster.Place{before[0], {Pool: pgtest.Pool(t, urls[1]), Schema: "place_1"}}

@@ -239,24 +239,20 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, distributed bool, clu
 	}
 	find, write := p.find, p.record
 	if distributed {
+		find, write = p.findDistributed, p.recordDistributed
+	}
+	f, of, err := p.belongs(ctx, tx, find, cluster)
+	if distributed && err == nil && of == nil { // to enter holds engines up, so only where there is something to write
 		if err := p.enter(ctx, tx); err != nil {
 			return cluster, err
 		}
-		find, write = p.findDistributed, p.recordDistributed
+		f, of, err = p.belongs(ctx, tx, find, cluster) // its ids may be others meanwhile
 	}
-	f, err := find(ctx, tx)
-	if err != nil {
-		return cluster, err
-	}
-	r, err := p.judge(f)
 	switch {
-	case errors.Is(err, ErrUninitialised):
 	case err != nil:
 		return cluster, err
-	case cluster != uuid.Nil && r.cluster != cluster:
-		return cluster, r.sameCluster(record{cluster: cluster})
-	default:
-		return r.cluster, nil
+	case of != nil:
+		return *of, nil
 	}
 	if err := p.refuseStrays(ctx, tx); err != nil {
 		return cluster, err
@@ -267,6 +263,25 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, distributed bool, clu
 		}
 	}
 	return cluster, write(ctx, tx, f, record{p.index, p.of, cluster})
+}
+
+// belongs reads what a schema says of its place, and returns the cluster that it is recorded for:
+// the given one, unless that is zero; nil if it has no record.
+func (p *place) belongs(ctx context.Context, tx pgx.Tx, find func(context.Context, querier) (found, error), cluster uuid.UUID) (found, *uuid.UUID, error) {
+	f, err := find(ctx, tx)
+	if err != nil {
+		return f, nil, err
+	}
+	r, err := p.judge(f)
+	switch {
+	case errors.Is(err, ErrUninitialised):
+		return f, nil, nil
+	case err != nil:
+		return f, nil, err
+	case cluster != uuid.Nil && r.cluster != cluster:
+		return f, nil, r.sameCluster(record{cluster: cluster})
+	}
+	return f, &r.cluster, nil
 }
 
 // record writes the record of a plain schema.

@@ -162,15 +162,8 @@ type initialised struct {
 
 // Run runs the command.
 func (c *clusterInit) Run(ctx context.Context, a *app) error {
-	at, err := c.open(ctx, a)
+	at, before, err := c.ready(ctx, a, c.Migrate)
 	if err != nil {
-		return err
-	}
-	before, err := at.Status(ctx, cluster.StatusOptions{NoCounts: true})
-	if err != nil {
-		return err
-	}
-	if err := c.refuse(before); err != nil {
 		return err
 	}
 	out := make([]initialised, len(before))
@@ -206,15 +199,29 @@ func (c *clusterInit) Run(ctx context.Context, a *app) error {
 	})
 }
 
+// ready opens the places, all of which have to answer, and to have schemas of this version unless
+// they are to be migrated.
+func (c *placed) ready(ctx context.Context, a *app, migrate bool) (*places, []*cluster.PlaceStatus, error) {
+	at, err := c.open(ctx, a)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := at.Status(ctx, cluster.StatusOptions{NoCounts: true})
+	if err == nil {
+		err = refuse(all, migrate)
+	}
+	return at, all, err
+}
+
 // refuse returns why nothing can be done yet: a place does not answer, or its schema is not of this
 // version.
-func (c *clusterInit) refuse(all []*cluster.PlaceStatus) error {
+func refuse(all []*cluster.PlaceStatus, migrate bool) error {
 	var down, unfit []string
 	for _, s := range all {
 		switch {
 		case !s.Reached:
 			down = append(down, plain(s.Wrong[0]))
-		case s.Migrated.State == migrations.StateNewer, s.Migrated.State != migrations.StateCurrent && !c.Migrate:
+		case s.Migrated.State == migrations.StateNewer, s.Migrated.State != migrations.StateCurrent && !migrate:
 			unfit = append(unfit, fmt.Sprintf("place %d (schema %q of %s) is %s", s.Place, s.Schema, s.Server, s.Migrated.State))
 		}
 	}

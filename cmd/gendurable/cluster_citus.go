@@ -79,15 +79,8 @@ type distributedPlace struct {
 
 // Run runs the command.
 func (c *clusterDistribute) Run(ctx context.Context, a *app) error {
-	at, err := c.open(ctx, a)
+	at, before, err := c.ready(ctx, a, false)
 	if err != nil {
-		return err
-	}
-	before, err := at.Status(ctx, cluster.StatusOptions{NoCounts: true})
-	if err != nil {
-		return err
-	}
-	if err := (&clusterInit{}).refuse(before); err != nil {
 		return err
 	}
 	var working []string
@@ -165,7 +158,7 @@ func (c *clusterMove) Run(ctx context.Context, a *app) error {
 	}
 	from, err := ownerOf(limited, at, c.Number)
 	if errors.Is(err, citus.ErrNotDistributed) {
-		err = fmt.Errorf("%w, which alone moves places while engines work: see \"Another server\" in the guide to clusters for a move by a dump", err)
+		err = fmt.Errorf("%w, which alone moves places while engines work: see \"Another server\" in the guide to clusters for how others move", err)
 	}
 	if err != nil {
 		return failed(err)
