@@ -500,11 +500,12 @@ UNION ALL
 SELECT format('node %s adds %s nodes, and %s are there', o.id, n.adds, n.there)
 FROM soak.outcome o CROSS JOIN LATERAL (
   SELECT CASE WHEN EXISTS (SELECT FROM soak.event h WHERE h.kind = 'handled' AND h.outcome = 'done' AND h.id = o.id AND h.token = o.old_token
-      AND h.visit = o.old_visit) OR EXISTS (SELECT FROM soak.change r WHERE r.id = o.parent AND r.seq < o.seq AND r.status IN ('done', 'failed')) THEN 0
+      AND h.visit = o.old_visit)
+    -- The commit locks the root before it looks whether that has ended: the root's last change is the one that it saw.
+      OR (SELECT r.op = 'D' OR r.status IN ('done', 'failed') FROM soak.change r WHERE r.id = o.parent AND r.seq < o.seq ORDER BY r.seq DESC LIMIT 1) THEN 0
     ELSE (SELECT max((r.policy->>'adds')::int) FROM soak.run r WHERE r.id = o.id AND r.token = o.old_token AND r.visit = o.old_visit) END AS adds,
     (SELECT count(*) FROM soak.change k WHERE k.op = 'I' AND k.xid = o.xid AND k.parent = o.parent AND k.node LIKE '%+%') AS there) n
 WHERE o.fsm = 'delegate' AND o.kind = 'done' AND n.adds <> n.there
-  AND NOT (n.adds = 0 AND EXISTS (SELECT FROM soak.restart r WHERE r.id = o.parent)) -- a root that had ended was restarted
 UNION ALL
 SELECT format('node %s came too late to add others, and the last one has not begun', o.id)
 FROM soak.outcome o JOIN soak.event h ON h.kind = 'handled' AND h.outcome = 'done' AND h.id = o.id AND h.token = o.old_token AND h.visit = o.old_visit

@@ -8,11 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -157,6 +157,8 @@ var breaches = map[string][]string{
 		`UPDATE soak.change SET xid = 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I' AND parent IS NOT NULL)`,
 		`UPDATE soak.change SET parent_round = parent_round + 1 WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'I' AND parent IS NOT NULL)`,
 		`DELETE FROM soak.change WHERE op = 'I' AND node LIKE '%+%'`,
+		`UPDATE soak.change r SET status = 'failed' WHERE seq IN (SELECT (SELECT max(x.seq) FROM soak.change x WHERE x.id = o.parent AND x.seq < o.seq)
+			FROM soak.outcome o WHERE o.fsm = 'delegate' AND o.kind = 'done')`,
 		`WITH late AS (INSERT INTO soak.event (seq, at, process, kind, outcome, id, token, visit)
 			SELECT 1000000 + seq, at, 'worker0', 'handled', 'done', id, old_token, old_visit FROM soak.outcome WHERE fsm = 'delegate' AND kind = 'done')
 		DELETE FROM soak.change WHERE node LIKE '%+%' OR node = 'last' AND old_status = 'awaiting_children'`,
@@ -199,7 +201,7 @@ var breaches = map[string][]string{
 	},
 	"paused": {`UPDATE soak.change SET old_paused = true WHERE seq = (SELECT min(seq) FROM soak.change WHERE op = 'U' AND status = 'executing')`},
 	"paused_queue": {
-		`UPDATE soak.event SET detail = 'paused' WHERE kind = 'obeyed'`,
+		`UPDATE soak.event SET detail = 'paused', at = at - interval '1 min' WHERE kind = 'obeyed'`,
 		`UPDATE soak.event SET seq = -1, at = at - interval '1 h' WHERE seq = (SELECT min(seq) FROM soak.event WHERE kind = 'paused')`,
 	},
 	"retried": {
@@ -280,6 +282,9 @@ var breaches = map[string][]string{
 // innocent are histories that a check once rejected, though the engine had done nothing wrong.
 // Each rewrites a recorded one.
 var innocent = map[string][]string{
+	// The root of a graph had failed before, and an operator's retry let it go on.
+	"orphan": {`INSERT INTO soak.change (seq, xid, at, op, id, status) SELECT 0, 1, at, 'U', parent, 'failed' FROM soak.outcome
+		WHERE fsm = 'delegate' AND kind = 'done' AND EXISTS (SELECT FROM soak.change k WHERE k.op = 'I' AND k.xid = outcome.xid AND k.node LIKE '%+%')`},
 	// A process is stopped after it has begun a step and before it has logged that. The lease runs
 	// out, the step runs elsewhere, and meanwhile the process goes on, and logs.
 	"instance_overlap": {
@@ -305,63 +310,81 @@ var innocent = map[string][]string{
 }
 
 // TestEveryCheckFires records a short history without faults, which every check accepts, and
-// breaks it in every way that a check is for.
+// breaks it in every way that a check is for. What is rare may not happen in it: then the ways that
+// are left break another one.
 func TestEveryCheckFires(t *testing.T) {
-	db := recorded(t)
-	names, err := checks(t.Context(), db)
-	require.NoError(t, err)
-	for _, name := range names {
-		found, err := violations(t.Context(), db, name, shown)
-		require.NoError(t, err)
-		require.Empty(t, found, "%s complains of a history without faults", name)
-		require.NotEmpty(t, breaches[name], "nothing proves that %s finds anything", name)
-	}
-	require.Len(t, breaches, len(names), "breaches of checks that do not exist")
-	for name, statements := range breaches {
-		for i, breach := range statements {
-			t.Run(fmt.Sprintf("%s/%d", name, i), func(t *testing.T) {
-				tx, err := db.Begin(t.Context())
-				require.NoError(t, err)
-				defer tx.Rollback(context.Background())
-				rewrite(t, tx, breach)
-				found, err := violations(t.Context(), tx, name, shown)
-				require.NoError(t, err)
-				require.NotEmpty(t, found)
-			})
+	var toFind, toAccept []tamper
+	for check, each := range breaches {
+		for _, statement := range each {
+			toFind = append(toFind, tamper{check, []string{statement}})
 		}
 	}
-	for name, statements := range innocent {
-		t.Run(name+"/innocent", func(t *testing.T) {
-			tx, err := db.Begin(t.Context())
-			require.NoError(t, err)
-			defer tx.Rollback(context.Background())
-			rewrite(t, tx, statements...)
-			found, err := violations(t.Context(), tx, name, shown)
-			require.NoError(t, err)
-			require.Empty(t, found)
-		})
+	for check, statements := range innocent {
+		toAccept = append(toAccept, tamper{check, statements})
 	}
+	for seed := range uint64(3) {
+		db := recorded(t, 7+seed)
+		names, err := checks(t.Context(), db)
+		require.NoError(t, err)
+		for _, name := range names {
+			found, err := violations(t.Context(), db, name, shown)
+			require.NoError(t, err)
+			require.Empty(t, found, "%s complains of a history without faults", name)
+			require.NotEmpty(t, breaches[name], "nothing proves that %s finds anything", name)
+		}
+		require.Len(t, breaches, len(names), "breaches of checks that do not exist")
+		toFind = slices.DeleteFunc(toFind, func(w tamper) bool {
+			found, _ := w.try(t, db)
+			return len(found) > 0
+		})
+		toAccept = slices.DeleteFunc(toAccept, func(w tamper) bool {
+			found, whole := w.try(t, db)
+			require.Empty(t, found, "%s complains of the engine, which did nothing wrong", w.check)
+			return whole
+		})
+		if len(toFind)+len(toAccept) == 0 {
+			return
+		}
+		t.Logf("the history of seed %d leaves open: %v, %v", 7+seed, toFind, toAccept)
+	}
+	require.Empty(t, toFind, "no check finds these in any history")
+	require.Empty(t, toAccept, "no history has what these change")
 }
 
-// rewrite makes another history of the recorded one.
-func rewrite(t *testing.T, tx pgx.Tx, statements ...string) {
+// tamper is a change of a recorded history that is for one check.
+type tamper struct {
+	check      string
+	statements []string
+}
+
+// try makes the change, and takes it back. It returns what the check finds then, and whether the
+// history had something to change for each statement.
+func (w tamper) try(t *testing.T, db *pgxpool.Pool) (found []string, whole bool) {
 	t.Helper()
-	for _, sql := range statements {
+	tx, err := db.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(context.Background())
+	for _, sql := range w.statements {
 		done, err := tx.Exec(t.Context(), sql)
-		require.NoError(t, err)
-		require.NotZero(t, done.RowsAffected(), "the history has nothing to change here: %s", sql)
+		require.NoError(t, err, sql)
+		if done.RowsAffected() == 0 {
+			return nil, false
+		}
 	}
-	_, err := tx.Exec(t.Context(), "SET LOCAL jit = off") // see setUp
+	_, err = tx.Exec(t.Context(), "SET LOCAL jit = off") // see setUp
 	require.NoError(t, err)
 	for _, view := range []string{"run", "restart", "outcome", "claim", "operation", "consumption", "identity", "census", "park", "waiting", "rerun", "occurrence", "due", "ruled", "beginning"} {
 		_, err := tx.Exec(t.Context(), "REFRESH MATERIALIZED VIEW soak."+view)
 		require.NoError(t, err)
 	}
+	found, err = violations(t.Context(), tx, w.check, shown)
+	require.NoError(t, err)
+	return found, true
 }
 
 // recorded returns a database with the history of two workers, a client and an operator without
 // faults, in this process.
-func recorded(t *testing.T) *pgxpool.Pool {
+func recorded(t *testing.T, seed uint64) *pgxpool.Pool {
 	t.Helper()
 	address := pgtest.Migrated(t)
 	db := pgtest.Pool(t, address)
@@ -396,8 +419,8 @@ func recorded(t *testing.T) *pgxpool.Pool {
 	begun, enough := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer enough()
 	running.Go(func() { untilRich(begun, t, path, enough) })
-	running.Go(func() { errs <- play(begun, role{Name: "operator", Admin: true, Seed: 7, Pace: 20}) })
-	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: 7, Pace: 40}))
+	running.Go(func() { errs <- play(begun, role{Name: "operator", Admin: true, Seed: seed, Pace: 20}) })
+	require.NoError(t, play(begun, role{Name: "client0", Client: true, Seed: seed, Pace: 40}))
 	require.NoError(t, hush(t.Context(), db))
 	require.Eventually(t, func() bool {
 		var left int

@@ -142,11 +142,17 @@ func (c *chaos) victim(ctx context.Context, r *rand.Rand) (*process, error) {
 	return nil, nil // the faults are over
 }
 
-// kill kills a worker, like a power failure.
+// kill kills a worker, like a power failure: about every other time in the middle of a step. Where
+// steps are few, since the machine is slow, no other moment might ever interrupt one.
 func (c *chaos) kill(ctx context.Context, r *rand.Rand) error {
 	p, err := c.victim(ctx, r)
 	if p == nil {
 		return err
+	}
+	if r.IntN(2) == 0 {
+		if _, err := c.halt(ctx, p); err != nil {
+			return err
+		}
 	}
 	defer c.note(killed, p.name)()
 	if err := c.fleet.kill(p); err != nil {
@@ -157,6 +163,24 @@ func (c *chaos) kill(ctx context.Context, r *rand.Rand) error {
 	return err
 }
 
+// halt stops a worker in the middle of a step, and returns what runs. A worker that runs nothing
+// for a while is not stopped.
+func (c *chaos) halt(ctx context.Context, p *process) (running []event, err error) {
+	for range 50 {
+		if err := p.signal(syscall.SIGSTOP); err != nil {
+			return nil, err
+		}
+		if running, err = c.log.running(p.name); err != nil || len(running) > 0 || ctx.Err() != nil {
+			break
+		}
+		if err := p.signal(syscall.SIGCONT); err != nil {
+			return nil, err
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	return running, err
+}
+
 // stall stops a worker in the middle of a step, past its lease, and lets it go on.
 func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	p, err := c.victim(ctx, r)
@@ -164,19 +188,7 @@ func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	defer c.fleet.giveBack(p)
-	var running []event
-	for range 50 { // a worker without a step would lose nothing
-		if err := p.signal(syscall.SIGSTOP); err != nil {
-			return err
-		}
-		if running, err = c.log.running(p.name); err != nil || len(running) > 0 || ctx.Err() != nil {
-			break
-		}
-		if err := p.signal(syscall.SIGCONT); err != nil {
-			return err
-		}
-		pause(ctx, 20*time.Millisecond)
-	}
+	running, err := c.halt(ctx, p)
 	defer c.note(stopped, p.name)()
 	pause(ctx, lease+reap+time.Duration(r.IntN(1000))*time.Millisecond)
 	// After a restart of the server, no claim is reaped for a while.
