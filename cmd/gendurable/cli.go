@@ -56,6 +56,7 @@ type app struct {
 	console *console
 	model   *kong.Application
 	pools   []*pgxpool.Pool
+	place   *standpoint // where the command works, in place of --database-url
 }
 
 func (a *app) close() {
@@ -93,6 +94,11 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 	}
 	a := &app{options: all.Options, console: c, model: parser.Model}
 	defer a.close()
+	return c.report(a.execute(ctx, parsed), a.JSON)
+}
+
+// execute runs the command that was parsed.
+func (a *app) execute(ctx context.Context, parsed *kong.Context) error {
 	limited := ctx
 	if a.Timeout > 0 && !lasts(parsed) {
 		var cancel context.CancelFunc
@@ -106,10 +112,10 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 		func() (*database, error) { return a.open(limited) },
 	} {
 		if err := parsed.BindToProvider(provider); err != nil {
-			return c.report(err, a.JSON)
+			return err
 		}
 	}
-	err = parsed.Run(a)
+	err := parsed.Run(a)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -117,7 +123,7 @@ func run(ctx context.Context, args []string, c *console) exitCode {
 	case errors.Is(limited.Err(), context.DeadlineExceeded):
 		err = &exitError{codeTimeout, fmt.Errorf("not done within %v, which --timeout changes: %w", a.Timeout, err)}
 	}
-	return c.report(err, a.JSON)
+	return err
 }
 
 // misused returns the command that a wrong command line is about.

@@ -27,6 +27,7 @@ type clusterCommands struct {
 	Distribute clusterDistribute `cmd:"" help:"Let Citus distribute the schemas of the places, by their coordinator, while no engine works; again it changes nothing."`
 	Move       clusterMove       `cmd:"" help:"Let Citus move a place to another worker, while engines work."`
 	Check      clusterCheck      `cmd:"" help:"Check the places beside each other, and each as doctor does; say what is wrong, and what to do."`
+	Run        clusterRun        `cmd:"" help:"Run a command at the place of the instance or the schedule that it names, else at all places, one after the other."`
 	UI         clusterUI         `cmd:"" help:"Serve a dashboard of all places to this machine."                                                                       name:"ui"`
 }
 

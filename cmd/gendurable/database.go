@@ -47,6 +47,9 @@ func (a *app) pool(ctx context.Context, of, address string, configure ...func(*p
 
 // connect opens a pool on the database, and checks that the database can be reached.
 func (a *app) connect(ctx context.Context, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, error) {
+	if a.place != nil {
+		return a.place.reach(ctx)
+	}
 	if a.DatabaseURL == "" {
 		return nil, usagef("no database: set DATABASE_URL, or give --database-url postgres://user@host/database")
 	}
@@ -84,6 +87,9 @@ func (a *app) open(ctx context.Context) (*database, error) {
 }
 
 func (a *app) client(pool *pgxpool.Pool) (*database, error) {
+	if a.place != nil {
+		return &database{Engine: a.place.Engine(a.place.n), pool: pool, schema: a.Schema}, nil
+	}
 	eng, err := engine.New(engine.Config{Pool: pool, Schema: a.Schema, Logger: a.logger(slog.LevelWarn)})
 	if err != nil {
 		return nil, usagef("%w", err)
