@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -178,7 +179,7 @@ func (c *clusterRun) at(ctx context.Context, a *app, place *standpoint, out *con
 	}
 	in.app.console, in.app.place, in.app.Schema = out, place, place.list[place.n].Schema
 	for _, p := range in.parsed.Selected().Positional {
-		if targets, several := p.Target.Addr().Interface().(*[]address); several {
+		if targets, several := reflect.TypeAssert[*[]address](p.Target.Addr()); several {
 			*targets = slices.DeleteFunc(*targets, func(t address) bool { return place.of(t) != place.n })
 		}
 	}
@@ -195,7 +196,7 @@ func (c *clusterRun) where(in *inner, at *places) (where []int, alone bool, err 
 		}
 	}
 	named := in.names(at)
-	if insert, ok := in.parsed.Selected().Target.Addr().Interface().(*instanceInsert); ok {
+	if insert, ok := reflect.TypeAssert[*instanceInsert](in.parsed.Selected().Target.Addr()); ok {
 		switch key := cmp.Or(insert.Key, insert.Partition); key {
 		case "":
 			named = []int{among[rand.IntN(len(among))]} //nolint:gosec // any will do
