@@ -1,11 +1,11 @@
-// Package citus is for engines whose schemas Citus distributes.
+// Package citus prepares and moves schemas that Citus distributes, and connects engines to them.
 //
-// A migrated schema is distributed once, by [Distribute]. Its tables are then on one worker, the
-// schema's owner, and [Move] moves them to another one while engines work. An engine's pool has to
-// lead to the owner: [Follow] makes it do so, also after a move or a failover. The engine does the
-// rest when it starts. docs/citus.md says what works there, and what it stands on.
+// [Distribute] distributes a migrated schema, once. From then on one worker, the schema's owner,
+// has its tables; [Move] moves them to another worker while engines work. The pool of an engine has
+// to lead to the owner: [Follow] sees to that, also after a move or a failover. The engine does the
+// rest when it starts. docs/citus.md says what works there and which parts of Citus it relies on.
 //
-// It imports pgx, and nothing of the project.
+// The package imports pgx, and nothing of the project.
 package citus
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrNotDistributed is returned for a schema that Citus does not distribute, maybe since the server
-// has no Citus.
+// ErrNotDistributed is returned for a schema that Citus does not distribute, and on a server
+// without Citus.
 var ErrNotDistributed = errors.New("gendurable: Citus does not distribute the schema")
 
 // ownerSQL finds the node that owns a schema. $1 the table of instances, quoted
@@ -27,14 +27,16 @@ const ownerSQL = `SELECT n.nodename, n.nodeport FROM pg_catalog.pg_dist_shard s
 JOIN pg_catalog.pg_dist_placement p USING (shardid) JOIN pg_catalog.pg_dist_node n USING (groupid)
 WHERE s.logicalrelid = to_regclass($1::text) AND n.noderole = 'primary' AND n.isactive`
 
-// Querier is what the functions of this package ask: a pool, a connection or a transaction.
+// Querier runs the statements of this package: a pool, a connection or a transaction.
 type Querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Owner returns the address of the node that has a schema's tables, as the nodes know each other.
-// meta leads to any node: each of them has the metadata. Errors: ErrNotDistributed.
+// Owner returns the address of the node that has a schema's tables, as the nodes of the cluster
+// know each other. meta may lead to any node, since each has the metadata.
+//
+// Errors: ErrNotDistributed.
 func Owner(ctx context.Context, meta Querier, schema string) (host string, port uint16, err error) {
 	err = meta.QueryRow(ctx, ownerSQL, pgx.Identifier{schema, "gen_durable"}.Sanitize()).Scan(&host, &port)
 	if errors.Is(err, pgx.ErrNoRows) || hasCode(err, codeUndefinedTable) { // no shard, or no table of shards
@@ -46,10 +48,11 @@ func Owner(ctx context.Context, meta Querier, schema string) (host string, port 
 	return host, port, nil
 }
 
-// Follow makes each new connection of a pool lead to the node that owns the schema by then. meta is
-// another pool, and leads to any node, best to the coordinator: it learns of a failover first. Each
-// schema needs a pool of its own. The engine gives up the pool's connections when it finds that the
-// schema has moved. Of the pool's own address only user, password and database count.
+// Follow makes each new connection of a pool lead to the node that owns the schema at that time. It
+// looks the owner up by meta, another pool, which may lead to any node; prefer the coordinator,
+// which learns of a failover first. Each schema needs a pool of its own. When the engine finds that
+// the schema has moved, it closes the pool's connections. Of the address in config only user,
+// password and database are used.
 func Follow(config *pgxpool.Config, meta *pgxpool.Pool, schema string) {
 	before := config.BeforeConnect
 	config.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) error {

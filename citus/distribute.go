@@ -8,8 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// A distributed schema has a table that plain ones do not have, gen_durable_home, with one row. It
-// is on the shards like all others, and so goes with moves and failovers:
+// A distributed schema has a table that plain schemas do not have, gen_durable_home, with one row.
+// It is a shard like all other tables, and so moves and fails over together with them:
 //
 //   - grp is the group of nodes that has the schema, as of the last entrance; -1 makes the next one
 //     begin a new epoch. since is when it came there.
@@ -18,17 +18,18 @@ import (
 //   - place and record say which place of a cluster the schema is, NULL if it is none: see package
 //     cluster.
 //
-// An id is place × 2^44 + epoch × 2^34 + what the sequence has given beyond the base. Whatever else
-// is drawn, fencing tokens above all, is epoch × 2^40 + what the sequence gives there: it is
-// compared within one instance or key only.
+// An id is place × 2^44 + epoch × 2^34 + what the sequence has given beyond base. Everything else
+// that is drawn, above all fencing tokens, is epoch × 2^40 + what the sequence gives there; such
+// numbers are compared only within one instance or key.
 
-// Distribute makes a migrated schema a distributed one, on the worker that Citus chooses, and makes
-// there what engines need. coordinator leads to the coordinator, as the owner of the schema. No
-// engine may work meanwhile.
+// Distribute makes a migrated schema a distributed one, on a worker that Citus chooses, and creates
+// there the functions and the table that engines need. coordinator has to lead to the coordinator,
+// as the owner of the schema. No engine may work on the schema meanwhile.
 //
-// Again it changes nothing. Repeat it after the schema was undistributed and distributed again,
-// after a migration that replaces an SQL function, and with a new release if its notes say so. What
-// the schema holds, its ids and its record as a place of a cluster stay.
+// Calling it again changes nothing. Call it again after the schema was undistributed and
+// distributed again, after a migration that replaces an SQL function, and with a new release whose
+// notes ask for it. The contents of the schema, its ids and its record as a place of a cluster
+// stay.
 func Distribute(ctx context.Context, coordinator Querier, schema string) error {
 	name := pgx.Identifier{schema}.Sanitize()
 	for _, sql := range []string{distributeSQL, drawSQL, enterSQL, functionsSQL} {
@@ -39,18 +40,19 @@ func Distribute(ctx context.Context, coordinator Querier, schema string) error {
 	return nil
 }
 
-// distributeSQL distributes a schema that is not yet distributed. Shards have no identity columns,
-// so each of these becomes a default that draws from a sequence. As an identity column takes no
-// right on its sequence, this takes none. Its name differs from the identity's, so that a statement
-// for a plain schema, which draws by that name and without the epoch, fails. What draws is made
-// before, since the defaults call it, and as it has to be afterwards.
+// distributeSQL distributes a schema that is not distributed yet. Shards cannot have identity
+// columns, so each identity column gets a default that draws from a sequence. The sequence is open
+// to all roles, since an identity column requires no right on its sequence either. Its name differs
+// from that of the identity's sequence. So a statement for a plain schema, which would draw by the
+// old name and without the epoch, fails. The function that draws is created first as a stub, since
+// the defaults call it, and gets its body afterwards (drawSQL).
 //
-// The epoch grows at the next entrance in any case: distributed anew, workers draw from new
-// sequences, and before the first distribution the coordinator has drawn ids of its own. The epoch
-// begins beyond them.
+// The next entrance begins a new epoch in any case: workers draw from new sequences when the schema
+// is distributed again, and the coordinator has drawn ids of its own before the first distribution.
+// The first epoch begins beyond those.
 //
-// A schema of an earlier version of this function has drawn ids of epoch × 2^40, and at most 2^40
-// of the last one. So that all new ones are greater, its epoch goes on at 64 times what it was.
+// A schema of an earlier version of this function has drawn ids of the form epoch × 2^40, at most
+// 2^40 in the last epoch. Its epoch goes on at 64 times its value, so that all new ids are greater.
 const distributeSQL = `DO $do$
 DECLARE c record; sequence text; last bigint; ids bigint := 0; said text; at integer;
 BEGIN
@@ -90,13 +92,14 @@ BEGIN
   PERFORM pg_catalog.citus_schema_distribute('{s}');
 END $do$`
 
-// drawSQL makes the function by which ids and tokens are drawn, behind what the transaction has
-// entered by. Postgres inlines it. Whoever calls it names a sequence, so that one branch is left.
-// Sequences of workers have ranges of their own, which begin at multiples of 2^48, so that their
-// low 40 bits begin at 1.
+// drawSQL creates the function that draws ids and tokens. It uses the settings that the entrance of
+// the transaction has made. Postgres inlines it, and since each caller names a sequence as a
+// constant, only one branch is left. The sequences of workers have ranges that begin at multiples
+// of 2^48, so the low 40 bits begin at 1.
 //
-// What checks the bounds is a function of its own, and no expression that calls one only beyond
-// them: Citus evaluates each part of an expression when it plans an INSERT itself.
+// The check of the bounds is always called, as a function of its own. An expression that calls it
+// only beyond the bounds would not do: Citus evaluates every part of an expression when it plans an
+// INSERT itself.
 const drawSQL = `DO $do$
 BEGIN
   CREATE OR REPLACE FUNCTION {s}.gen_durable_id(given bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -114,14 +117,14 @@ SELECT CASE WHEN $1 = '{s}.gen_durable_id_draw'::pg_catalog.regclass THEN {s}.ge
 $f$;
 END $do$`
 
-// enterSQL makes the function that begins each transaction of an engine: see
-// internal/store/shards.go. The lock is the one that Citus' own writers take, ShareLock on the
-// schema's shards. Each statement of a volatile function has a snapshot of its own, so the look at
-// the placement is later than the lock.
+// enterSQL creates the function that begins each transaction of an engine: see
+// internal/store/shards.go. It takes the lock that Citus' own writers take, ShareLock on the
+// schema's shards. Each statement of a volatile function has a snapshot of its own, so the function
+// reads the placement as it is under the lock.
 //
-// The first transactions after a move all find another node's group in the table. One of them
-// updates it, and the others wait for its row, find that they have nothing to update any more, and
-// read the new epoch. Beyond epoch 1,023 the ids of a place would be those of the next one.
+// The first transactions after a move all find the group of another node in the table. One of them
+// updates the row; the others wait for the row, find nothing left to update, and read the new
+// epoch. Beyond epoch 1,023 the ids of one place would run into those of the next.
 const enterSQL = `DO $do$
 DECLARE shard bigint; home bigint;
 BEGIN
@@ -154,13 +157,13 @@ BEGIN
 END $f$ $e$, shard, home);
 END $do$`
 
-// functionsSQL makes the SQL functions for other languages enter the schema and name its shards, as
-// the store does. Anywhere but at the owner they fail with what the entrance says. The tables'
-// names follow words of SQL there, or those of the shards do, where the schema was distributed
-// before.
+// functionsSQL changes the SQL functions for other languages: they enter the schema and name its
+// shards, as the store does. At any node but the owner they fail with the error of the entrance. In
+// their text a table's name follows one of a few words of SQL; where the schema was distributed
+// before, the name of its shard stands there instead.
 //
-// The function that makes and drops the history's days runs at the coordinator. Citus hands its DDL
-// to the owner, where no search_path is set, so that all names have to be qualified.
+// The function that creates and drops the daily partitions of the history runs at the coordinator.
+// Citus hands its DDL to the owner without a search_path, so the function has to qualify all names.
 const functionsSQL = `DO $do$
 DECLARE f record; t record; definition text;
 BEGIN

@@ -16,45 +16,47 @@ import (
 )
 
 var (
-	// ErrCoordinator is returned by [Move] for a pool that does not lead to the coordinator.
+	// ErrCoordinator is returned by [Move] if its pool does not lead to the coordinator.
 	ErrCoordinator = errors.New("gendurable: only the coordinator of Citus moves schemas")
-	// ErrNode is returned by [Move] for an address that is no active worker's which may have shards.
+	// ErrNode is returned by [Move] if the address is not that of an active worker which may have
+	// shards.
 	ErrNode = errors.New("gendurable: Citus has no such worker")
-	// ErrEpochs is returned by [Move] for a place of a cluster that has moved as often as its ids can
-	// say: [MaxEpoch] times.
+	// ErrEpochs is returned by [Move] for a place of a cluster that has begun [MaxEpoch] epochs, as
+	// many as its ids can carry.
 	ErrEpochs = errors.New("gendurable: the place cannot move any more")
 )
 
 // MaxEpoch is the last epoch of a place of a cluster. Each move begins the next one.
 const MaxEpoch = 1<<10 - 1
 
-// MoveOptions say how [Move] moves a schema. The zero value copies it while engines write, by
-// logical replication.
+// MoveOptions say how [Move] copies a schema. The zero value copies it by logical replication,
+// while engines write.
 type MoveOptions struct {
-	// BlockWrites copies it while nobody writes. It is faster, and stops engines for as long as it
-	// takes. Without it they stop for the end of the copy only, and all nodes need the setting
-	// wal_level = logical.
+	// BlockWrites blocks all writes during the copy. The copy is faster then, and engines stop
+	// until it is over. Otherwise they stop only for the end of the copy, and all nodes need the
+	// setting wal_level = logical.
 	BlockWrites bool
-	// Progress is told how far the copy is, at the beginning and then once in each Every, by one
-	// goroutine at a time, and not any more once Move has returned. Nil: nobody is told.
+	// Progress is called with how far the copy is, at the beginning and then every Every. Calls do
+	// not overlap, and none comes after Move has returned. Nil: nothing is called.
 	Progress func(Progress)
-	// Every is how often Progress is told: 1 s, and at least 10 ms.
+	// Every is the time between two calls of Progress: 1 s unless given, at least 10 ms.
 	Every time.Duration
 }
 
-// Progress is how far a move is, as Citus estimates it.
+// Progress says how far a move is, as Citus estimates it.
 type Progress struct {
 	Copied, Total int64  // bytes
-	Status        string // what Citus does, e.g. "Copying Data"; "": it has not begun, or says nothing
+	Status        string // what Citus is doing, e.g. "Copying Data"; "": it has not begun, or does not say
 }
 
-// Move moves a schema to another worker, while engines work, whose pools [Follow] it. coordinator
-// leads to the coordinator, as the owner of the schema, and host and port are the worker's, as the
-// nodes know each other. Where the schema is there already, nothing is done. Citus refuses to move
-// it to where tables are still left of an earlier move, which it deletes in the background; Move
-// tries that again until ctx ends.
+// Move moves a schema to another worker while engines work whose pools [Follow] it. coordinator has
+// to lead to the coordinator, as the owner of the schema. host and port are the address of the
+// worker, as the nodes know each other. If the schema is there already, Move does nothing. Citus
+// deletes the tables of an earlier move in the background, and refuses to move the schema to a
+// worker that still has some; Move then repeats the attempt until ctx ends.
 //
-// The move is done as a whole or not at all. After an error of the connection, [Owner] says which.
+// The move happens as a whole or not at all. After an error of the connection, [Owner] says which
+// of the two.
 //
 // Errors: ErrNotDistributed, ErrCoordinator, ErrNode, ErrEpochs, and those of Citus.
 func Move(ctx context.Context, coordinator *pgxpool.Pool, schema, host string, port uint16, o MoveOptions) error {
@@ -87,8 +89,8 @@ func Move(ctx context.Context, coordinator *pgxpool.Pool, schema, host string, p
 	}
 }
 
-// leftover is what Citus says of tables of an earlier move that it could not delete. It has
-// waited for a second.
+// leftover is the error of Citus about tables of an earlier move that it could not delete. Citus
+// has waited for a second before.
 const leftover = "leftover from the previous move could not be cleaned up"
 
 const (
@@ -99,17 +101,18 @@ const (
 	nodeSQL = `SELECT (SELECT groupid = 0 FROM pg_catalog.pg_dist_local_group), EXISTS (SELECT FROM pg_catalog.pg_dist_node
   WHERE nodename = $1::text AND nodeport = $2::int AND noderole = 'primary' AND isactive AND shouldhaveshards)`
 
-	// epochSQL says how many epochs a place of a cluster has begun; 0 for what is none.
-	// {s} is the schema.
+	// epochSQL returns how many epochs a place of a cluster has begun, and 0 for a schema that is
+	// no place. {s} is the schema.
 	epochSQL = `SELECT CASE WHEN place IS NULL THEN 0 ELSE epoch END FROM {s}.gen_durable_home`
 
-	// progressSQL says how far the shards of a schema are. Its $1 is the schema.
+	// progressSQL returns how far the copy of a schema's shards is. Its $1 is the schema.
 	progressSQL = `SELECT coalesce(sum(p.target_shard_size), 0)::bigint, coalesce(sum(p.source_shard_size), 0)::bigint, coalesce(min(p.status), '')
 FROM pg_catalog.get_rebalance_progress() p JOIN pg_catalog.pg_dist_shard d USING (shardid) JOIN pg_catalog.pg_class c ON c.oid = d.logicalrelid
 WHERE c.relnamespace = $1::text::regnamespace`
 )
 
-// mayMove returns why a schema cannot move, or whether it is there already.
+// mayMove returns an error if the schema cannot move there, and reports whether it is there
+// already.
 func mayMove(ctx context.Context, coordinator Querier, schema, host string, port uint16) (there bool, err error) {
 	from, at, err := Owner(ctx, coordinator, schema)
 	if err != nil {
@@ -136,7 +139,7 @@ func mayMove(ctx context.Context, coordinator Querier, schema, host string, port
 	return false, nil
 }
 
-// tell tells how far the copy is, until ctx ends. A look that fails is left out.
+// tell calls Progress until ctx ends. It skips a call if its query fails.
 func (o MoveOptions) tell(ctx context.Context, coordinator Querier, schema string) {
 	for {
 		var p Progress

@@ -11,9 +11,10 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Admin has the operator's verbs for all places. Those of one instance go to its place, by id or by
-// key as [Cluster.Signal] says; those of a schedule to that of its name; those of queues and of
-// gates to all. What it has no verb for, e.g. the audit, is each place's own: see [Cluster.Engine].
+// Admin has the operator's verbs for all places. A verb for one instance goes to the instance's
+// place, which it finds by id or by key as [Cluster.Signal] does. A verb for a schedule goes to the
+// place of the schedule's name. Verbs for queues and gates go to all places. For everything else,
+// e.g. the audit, use the Admin of each place: see [Cluster.Engine].
 type Admin struct{ cluster *Cluster }
 
 // Admin returns the operator's verbs of this cluster.
@@ -100,8 +101,8 @@ func (a *Admin) DeleteSchedule(ctx context.Context, name string, options ...engi
 	return err
 }
 
-// AllSchedules yields the schedules of all places, place after place, and by name within each. An
-// error of a place comes with the zero schedule, and those of the next place follow.
+// AllSchedules yields the schedules of all places: place after place, and by name within each.
+// Where a place fails, it yields the error with the zero schedule, and goes on with the next place.
 func (a *Admin) AllSchedules(ctx context.Context) iter.Seq2[engine.StoredSchedule, error] {
 	return func(yield func(engine.StoredSchedule, error) bool) {
 		for _, p := range a.cluster.places {
@@ -133,16 +134,18 @@ func (p *place) schedules(ctx context.Context, patience time.Duration, yield fun
 }
 
 // PauseQueue is [engine.Admin.PauseQueue] at all places, and reports whether it changed any. A
-// place that does not answer within Patience goes on claiming from the queue: call again. Errors:
-// of each place a *[PlaceError], joined.
+// place that does not answer within Patience goes on claiming from the queue; call PauseQueue again
+// to pause it there.
+//
+// Errors: the *[PlaceError] of each place that failed, joined.
 func (a *Admin) PauseQueue(ctx context.Context, queue string, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
 		return at.PauseQueue(ctx, queue, options...)
 	})
 }
 
-// ResumeQueue is [engine.Admin.ResumeQueue] at all places. It and its errors are otherwise as those
-// of PauseQueue.
+// ResumeQueue is [engine.Admin.ResumeQueue] at all places, and reports whether it changed any. Its
+// errors are those of PauseQueue.
 func (a *Admin) ResumeQueue(ctx context.Context, queue string, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) {
 		return at.ResumeQueue(ctx, queue, options...)

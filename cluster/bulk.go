@@ -11,12 +11,12 @@ import (
 // planSample is how many instances a plan shows.
 const planSample = 20
 
-// Plan is a dry run at all places that can be carried out.
+// Plan says which instances of all places a verb would change, and can carry the verb out.
 type Plan struct {
 	Verb    engine.Verb       `json:"verb"`
 	Matched int64             `json:"matched"`
-	Sample  []fsm.RawInstance `json:"sample"`          // up to twenty, of each place in turn
-	Lacks   []*PlaceError     `json:"lacks,omitempty"` // the places that are not in the plan, and why
+	Sample  []fsm.RawInstance `json:"sample"`          // up to twenty, taken from the places in turn
+	Lacks   []*PlaceError     `json:"lacks,omitempty"` // the places that the plan does not cover, and why
 
 	parts []part
 }
@@ -27,9 +27,10 @@ type part struct {
 }
 
 // Bulk plans a verb for the instances of all places that a filter selects, as [engine.Admin.Bulk]
-// does at each. A place that does not answer within Patience is one of Lacks.
+// does at each. The plan lists in Lacks the places that did not answer within Patience.
 //
-// Errors: a *[engine.VerbError]; of each place a *[PlaceError], joined, if none has answered.
+// Errors: a *[engine.VerbError] for bad input; if no place has answered, the *[PlaceError] of each,
+// joined.
 func (a *Admin) Bulk(ctx context.Context, verb engine.Verb, f engine.Filter) (*Plan, error) {
 	answers, err := eachLong(ctx, a.cluster, a.cluster.places, func(e *engine.Engine) (*engine.Plan, error) {
 		return e.Admin().Bulk(ctx, verb, f)
@@ -59,10 +60,11 @@ func (a *Admin) Bulk(ctx context.Context, verb engine.Verb, f engine.Filter) (*P
 }
 
 // Apply carries the plan out at its places side by side, each as [engine.Plan.Apply] does, until
-// ctx ends, and adds up what they did. It may be called again, and does the rest. The function of
-// the option engine.Watching is called with what one place has done, by several at a time.
+// ctx ends, and adds up what they did. It may be called again, and then does what is left. It calls
+// the function of the option [engine.Watching] with what one place has done, and may do so for
+// several places at a time.
 //
-// Errors: a *[engine.VerbError]; of each place a *[PlaceError], joined.
+// Errors: a *[engine.VerbError] for bad input; the *[PlaceError] of each place that failed, joined.
 func (p *Plan) Apply(ctx context.Context, options ...engine.VerbOption) (applied engine.Applied, err error) {
 	plans := map[*place]*engine.Plan{}
 	places := make([]*place, len(p.parts))

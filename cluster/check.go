@@ -20,10 +20,10 @@ import (
 	"github.com/gendurable/gendurable/migrations"
 )
 
-// FaultKind is what a [Fault] is about.
+// FaultKind names what is wrong.
 type FaultKind string
 
-// The kinds, in the order in which [Cluster.Check] returns them.
+// These are the kinds, in the order in which [Cluster.Check] returns them.
 const (
 	FaultUnreachable FaultKind = "unreachable"           // a place does not answer
 	FaultUnread      FaultKind = "unread"                // a place answers, and could not be read
@@ -36,7 +36,7 @@ const (
 	FaultDefinitions FaultKind = "differing-definitions" // one version of a machine is stored differently
 	FaultGates       FaultKind = "differing-gates"       // a gate is at some places only, or bounds differently there
 	FaultPauses      FaultKind = "differing-pauses"      // a queue is paused at some places only
-	FaultWorkers     FaultKind = "workers"               // nobody works, or not on what is worked on elsewhere
+	FaultWorkers     FaultKind = "workers"               // a place has no worker, or none for a queue or machine that other places serve
 )
 
 // FaultKinds returns all kinds, in their order.
@@ -46,22 +46,22 @@ func FaultKinds() []FaultKind {
 	}
 }
 
-// Fault is something that is wrong with a place, or with several beside each other.
+// Fault is something that is wrong with one place, or that differs between several.
 type Fault struct {
-	Places  []int     `json:"places"` // that it concerns, in their order
+	Places  []int     `json:"places"` // the places that it concerns, in their order
 	Kind    FaultKind `json:"kind"`
-	Warning bool      `json:"warning"` // it may be meant as it is, or be over soon, as during a deploy
-	Seen    string    `json:"seen"`
-	Do      string    `json:"do"` // what to do about it
+	Warning bool      `json:"warning"` // it may be intended, or pass by itself, e.g. during a deploy
+	Seen    string    `json:"seen"`    // what Check found
+	Do      string    `json:"do"`      // what to do about it
 }
 
-// Check looks for what is wrong across the places, and returns it by kind: see [FaultKind]. What is
-// wrong within one schema, such as expired leases, it leaves to gendurable doctor, which gendurable
-// cluster check runs at each place. The cluster need not be started.
+// Check looks for faults across the places, and returns them in the order of [FaultKinds]. It does
+// not look for faults within one schema, such as expired leases: gendurable doctor finds those, and
+// gendurable cluster check runs it at each place. The cluster need not be started.
 //
-// It asks all places side by side, each for at most twice Patience; one that does not answer is a
-// fault. What belongs to other places it then looks for in one table of a server after the other,
-// for at most Patience in each.
+// Check asks all places side by side, each for at most twice Patience, and reports a place that
+// does not answer as a fault. Then it reads the tables of each server one after the other, each for
+// at most Patience, to find instances and schedules that belong to other places.
 func (c *Cluster) Check(ctx context.Context) []Fault {
 	answers := side(c.places, func(p *place) (*PlaceStatus, error) { return p.status(ctx, c.patience), nil })
 	statuses := c.compared(answers)
@@ -82,7 +82,7 @@ func (c *Cluster) Check(ctx context.Context) []Fault {
 	return found
 }
 
-// sight is what Check sees of a place, beside its status.
+// sight is what Check reads of a place, beside its status.
 type sight struct {
 	*PlaceStatus
 
@@ -105,7 +105,8 @@ FROM pg_catalog.pg_database d, pg_catalog.pg_class c WHERE d.datname = current_d
 	storedSQL = `SELECT definition, graph::text FROM {s}.definitions`
 )
 
-// look reads what is compared with other places. What the status says is down is not asked again.
+// look reads what Check compares with other places. It does not ask a place again that the status
+// found to be down.
 func (p *place) look(ctx context.Context, patience time.Duration, status *PlaceStatus) *sight {
 	s := &sight{PlaceStatus: status}
 	if status.load == nil {
@@ -178,7 +179,7 @@ func (c *Cluster) lookForStrays(ctx context.Context, all []*sight) {
 	servers.Wait()
 }
 
-// lookForStrays reads the whole table, for no longer than most, which the server keeps.
+// lookForStrays reads the whole table. It has the server stop it after most.
 func (s *sight) lookForStrays(ctx context.Context, p *place, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*most) //nolint:mnd // a server that does not answer keeps nothing
 	defer cancel()
@@ -225,7 +226,7 @@ func versions(all []*sight) []Fault {
 	return []Fault{{Places: joined(at), Kind: FaultVersions, Seen: "schemas have " + grouped("version ", at), Do: "migrate all of them to one version: gendurable cluster init --migrate"}}
 }
 
-// twice looks for places that are one schema, by two addresses.
+// twice looks for two places that are one schema, reached by two addresses.
 func twice(all []*sight) (found []Fault) {
 	at := map[string]*sight{}
 	for _, s := range all {
@@ -281,7 +282,7 @@ func pauses(all []*sight) []Fault {
 	})
 }
 
-// workers compares who works on what.
+// workers compares which queues and machines the workers of each place serve.
 func workers(all []*sight) (found []Fault) {
 	var idle, busy []int
 	for _, s := range all {
@@ -366,7 +367,7 @@ func sorted(of []int) []int {
 	return of
 }
 
-// joined are the places of all groups.
+// joined returns the places of all groups.
 func joined(at map[string][]int) (all []int) {
 	for _, places := range at {
 		all = append(all, places...)

@@ -1,16 +1,17 @@
-// Package cluster makes one engine of several: K places, each a Postgres schema with an engine on
-// it, on one server or many. [New] takes the places and one Config.
+// Package cluster makes one engine of several places. A place is a Postgres schema with an engine
+// on it; the places are on one server or on many. [New] takes the places and one Config.
 //
-// Each place is a whole engine. It keeps all promises for its instances, and none reach beyond it:
-// an instance, its children, its inbox and its keys are in one place. What [PlaceOf] says of a key
-// decides which: of the correlation key, else of the partition key, else of the window's; a spec
-// without any goes to the places in turn. Children are where their parent is. An id carries its
-// place.
+// Each place is a whole engine, and keeps all promises for its own instances. No promise spans two
+// places: an instance, its children, its inbox and its keys are at one place. [PlaceOf] computes
+// the place of a spec from its correlation key; where it has none, from its partition key; where it
+// has none either, from the key of its window. Specs without any key go to the places in turn. A
+// child is at the place of its parent. The id of an instance carries its place.
 //
-// The number of places is fixed by [Init], before the first insert: choose at least four times as
-// many as there will ever be servers. To use a server more, move schemas to it.
+// [Init] fixes the number of places, before the first insert: choose at least four times as many as
+// there will ever be servers. To use a further server, move schemas to it.
 //
-// A place that is down holds up only what concerns it: errors name it, see [PlaceError].
+// A place that is down fails only the calls that need it. Their errors name the place: see
+// [PlaceError].
 package cluster
 
 import (
@@ -35,15 +36,15 @@ import (
 // DefaultPatience is the default of Config.Patience.
 const DefaultPatience = 5 * time.Second
 
-// Place is where one of the engines is. Give one Pool to all places on the same server: they share
-// its connections, their looks for work and the connection of their heartbeats, as engines with one
-// [engine.Company] do.
+// Place is the schema of one engine. Give one Pool to all places on the same server: the places
+// then share its connections, poll in one round trip, and send their heartbeats on one connection,
+// as engines with one [engine.Company] do.
 type Place struct {
-	// Pool is as that of engine.Config.
+	// Pool is like the Pool of engine.Config.
 	Pool *pgxpool.Pool
-	// Driver is as that of engine.Config: a driver on Pool, or instead of it.
+	// Driver is like the Driver of engine.Config: a driver on Pool, or given instead of Pool.
 	Driver *entpgx.Driver
-	// Schema holds the place's tables: "gendurable".
+	// Schema is the Postgres schema with the place's tables: "gendurable" unless given.
 	Schema string
 }
 
@@ -65,18 +66,19 @@ func together(places []Place) map[*pgxpool.Pool]*engine.Company {
 
 // Config configures a cluster. Places is required.
 type Config struct {
-	// Places are the places, 1 to MaxPlaces, in the order in which [Init] has recorded them.
+	// Places lists the places, 1 to MaxPlaces, in the order in which [Init] has recorded them.
 	Places []Place
-	// Engine is the Config of all places, without Pool, Driver and Schema. What it bounds it bounds at
-	// each place: with a Concurrency of 10 and 4 places, up to 40 steps of a queue run at once. Of its
-	// Schedules each is at the place of its name.
+	// Engine is the Config of every place, without Pool, Driver, Schema and Company. Its bounds
+	// hold at each place by itself: with a Concurrency of 10 and 4 places, up to 40 steps of a
+	// queue run at once. Each of its Schedules runs at the place of its name.
 	Engine engine.Config
-	// Each may change the Config of one place, before its engine is made: to give a larger server more
-	// Concurrency, or a place hooks of its own. Codec, Machines and Schedules are to be the same at
-	// all places; Pool, Driver and Schema are those of Places. Nil: all places have Engine as it is.
+	// Each may change the Config of one place before its engine is made, e.g. to give a larger
+	// server more Concurrency, or a place hooks of its own. It must leave Codec, Machines and
+	// Schedules alike at all places, and must not change Pool, Driver, Schema and Company. Nil:
+	// every place has Engine as it is.
 	Each func(place int, c *engine.Config)
-	// Patience is how long Start and calls that ask all places wait for a place that does not answer,
-	// and how long an insert without a key does before it goes to another place: 5 s.
+	// Patience is how long Start, and calls that ask all places, wait for a place that does not
+	// answer. An insert without a key goes on to another place after this time. Zero means 5 s.
 	Patience time.Duration
 }
 
@@ -86,14 +88,14 @@ type Cluster struct {
 	codec    fsm.Codec
 	logger   *slog.Logger
 	patience time.Duration
-	drain    time.Duration // that Run allows Stop
+	drain    time.Duration // what Run gives Stop
 	turn     atomic.Uint64 // the next place without a key
 
 	mu      sync.Mutex
 	life    engine.State
-	pending map[int]error // of places that Start has not started yet, why
+	pending map[int]error // why Start has not started a place yet, by place
 	cancel  context.CancelFunc
-	late    sync.WaitGroup // what starts them
+	late    sync.WaitGroup // the goroutines that start the pending places
 }
 
 // place is one of the places.
@@ -102,11 +104,11 @@ type place struct {
 	schema    string
 	db        *entpgx.Driver
 	engine    *engine.Engine
-	origin    *origin // of all places of the cluster
+	origin    *origin // shared by all places of the cluster
 
 	checking  chan struct{} // held by whoever reads the record
-	recorded  atomic.Bool   // the record is that of this place
-	passUntil atomic.Int64  // inserts without a key pass it over until then, in Unix nanoseconds
+	recorded  atomic.Bool   // the record has been read, and is right
+	passUntil atomic.Int64  // until when inserts without a key skip the place, in Unix nanoseconds
 }
 
 // New makes a cluster. It validates everything without the databases, as [engine.New] does.
@@ -156,7 +158,7 @@ func New(config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// change lets a host change the Config of a place, without a trace in those of others.
+// change lets a host change the Config of one place without changing those of the others.
 func change(each func(int, *engine.Config), place int, own *engine.Config) error {
 	if each == nil {
 		return nil
@@ -174,7 +176,7 @@ func wrong(field, format string, a ...any) error {
 	return &engine.ConfigError{Field: field, Err: fmt.Errorf(format, a...)}
 }
 
-// checkPlaces checks what no engine can see: the places beside each other.
+// checkPlaces checks the places against each other, which no single engine can do.
 func checkPlaces(places []Place) error {
 	if len(places) == 0 || len(places) > MaxPlaces {
 		return wrong("Places", "%d of them, want 1 to %d", len(places), MaxPlaces)
@@ -233,7 +235,7 @@ func (c *Cluster) Engine(place int) *engine.Engine {
 // Codec returns the codec that decodes what Get, Wait and List return.
 func (c *Cluster) Codec() fsm.Codec { return c.codec }
 
-// Definition is as that of [engine.Engine].
+// Definition is [engine.Engine.Definition].
 func (c *Cluster) Definition(machine string, version int) fsm.Definition {
 	return c.places[0].engine.Definition(machine, version)
 }
@@ -251,9 +253,9 @@ func (c *Cluster) inSteps(host func(context.Context) context.Context) func(conte
 	}
 }
 
-// FromContext returns the cluster in which this step runs, nil outside of a step of a cluster. By
-// it a step inserts and signals at any place; [engine.FromContext] returns the engine of the step's
-// own place.
+// FromContext returns the cluster in which a step runs, and nil outside of the steps of a cluster.
+// A step uses it to insert and signal at any place. [engine.FromContext] returns the engine of the
+// step's own place.
 func FromContext(ctx context.Context) *Cluster {
 	c, _ := ctx.Value(clusterKey{}).(*Cluster)
 	return c

@@ -14,21 +14,21 @@ import (
 )
 
 var (
-	// ErrUninitialised is returned when a schema is no place yet: call [Init].
+	// ErrUninitialised is returned for a schema that [Init] has not made a place.
 	ErrUninitialised = errors.New("gendurable: the schema is not initialised as a place")
-	// ErrPlaces is returned when the places are not those that [Init] recorded: another number,
-	// another order, a place of another cluster, or ids in it that belong to another place.
+	// ErrPlaces is returned when the places differ from what [Init] recorded: in their number or
+	// order, by a place of another cluster, or by a schema with ids that belong to another place.
 	ErrPlaces = errors.New("gendurable: not the places that were recorded")
-	// ErrStrays is returned by [Init] for a schema that holds what would not be found in a cluster:
-	// live instances or schedules whose keys or names belong to other places.
+	// ErrStrays is returned by [Init] for a schema with live instances or schedules whose keys or
+	// names belong to other places. A cluster would not find them.
 	ErrStrays = errors.New("gendurable: what is in the schema belongs to other places")
-	// ErrElsewhere is returned by inserts whose keys belong to different places, and by inserts at the
-	// engine of a place whose key belongs to another one. A *[engine.SpecError] wraps it.
+	// ErrElsewhere is returned by inserts whose keys belong to different places, and by inserts at
+	// the engine of one place with a key of another. It comes within a *[engine.SpecError].
 	ErrElsewhere = errors.New("gendurable: the key belongs to another place")
 )
 
-// PlaceError says at which place something went wrong. It wraps the error of that place's engine,
-// so that errors.Is and errors.As find that one.
+// PlaceError says at which place a call failed. It wraps the error of that place's engine, so that
+// errors.Is and errors.As find it.
 type PlaceError struct {
 	Place  int    `json:"place"`
 	Schema string `json:"schema"`
@@ -47,8 +47,8 @@ func (e *PlaceError) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"place": e.Place, "schema": e.Schema, "error": e.Err.Error()})
 }
 
-// PlaceErrors returns all that an error of a call to several places joins, in the order of the
-// places.
+// PlaceErrors returns the *PlaceErrors that are joined in the error of a call to several places, in
+// the order of the places.
 func PlaceErrors(err error) []*PlaceError {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
 	case nil:
@@ -74,8 +74,7 @@ func (p *place) at(err error) error {
 	return &PlaceError{Place: p.index, Schema: p.schema, Err: err}
 }
 
-// unreachable reports whether an error says that a place gave no answer, and has done nothing
-// either.
+// unreachable reports whether an error says that a place gave no answer and has done nothing.
 func unreachable(err error) bool {
 	if errors.Is(err, engine.ErrUnknown) {
 		return false
@@ -85,14 +84,14 @@ func unreachable(err error) bool {
 	return broken || refused || errors.Is(err, context.DeadlineExceeded)
 }
 
-// isInput reports whether an error says that the input was wrong, as it would be at each place.
+// isInput reports whether an error is about the input, so that every place would return it.
 func isInput(err error) bool {
 	_, query := errors.AsType[*engine.QueryError](err)
 	_, verb := errors.AsType[*engine.VerbError](err)
 	return query || verb
 }
 
-// noPlace says that an id is none of this cluster's.
+// noPlace returns the error for an id that no place of this cluster can have.
 func (c *Cluster) noPlace(sentinel error, id fsm.ID) error {
 	return fmt.Errorf("%w: instance %d would be of place %d, and there are %d", sentinel, id, PlaceOfID(id), len(c.places))
 }

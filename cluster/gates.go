@@ -8,15 +8,17 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// A gate is each place's own: the claims of a place know nothing of those of another. So a gate
-// that is set at all places bounds each of them. It bounds them together where whatever it counts
-// as one is at one place, as is a customer whose keys have the customer as their tag.
+// Each place has its own gates: a claim at one place does not see the claims at another. So a gate
+// that is set at all places bounds each of them separately. It bounds them together only for what
+// is at one place as a whole, e.g. for a customer whose keys have the customer as their tag.
 
 // SetGate is [engine.Admin.SetGate] at all places, and reports whether it changed any. Each place
-// has the bounds of the gate for itself: of instances that are at several places, as many times the
-// bound may run as there are places. A place that does not answer within Patience keeps what it
-// has: call again. Errors: of each place a *[PlaceError], joined; of bad input the
-// *[engine.VerbError].
+// applies the bounds of the gate to its own instances: where these are spread over all places, up
+// to the bound times the number of places may run. A place that does not answer within Patience
+// keeps its old gate; call SetGate again to set it there.
+//
+// Errors: the *[engine.VerbError] for bad input; the *[PlaceError] of each place that failed,
+// joined.
 func (a *Admin) SetGate(ctx context.Context, g engine.Gate, options ...engine.VerbOption) (changed bool, err error) {
 	return a.everywhere(ctx, func(ctx context.Context, at *engine.Admin) (bool, error) { return at.SetGate(ctx, g, options...) })
 }
@@ -45,14 +47,14 @@ func (a *Admin) SetGateWeight(ctx context.Context, key string, weight int, optio
 	})
 }
 
-// PlaceGate is a gate of a place, with what it does there.
+// PlaceGate is a gate of one place, with what it does there.
 type PlaceGate struct {
 	Place int `json:"place"`
 	engine.GateStatus
 }
 
-// Gates lists the gates of all places, place after place, and by name within each. Those of places
-// that do not answer within Patience are missing, and the error has a *[PlaceError] for each.
+// Gates lists the gates of all places: place after place, and by name within each. It leaves out
+// places that do not answer within Patience, and its error joins a *[PlaceError] for each of them.
 func (a *Admin) Gates(ctx context.Context) (gates []PlaceGate, err error) {
 	answers, err := each(ctx, a.cluster, a.cluster.places, func(ctx context.Context, p *place) ([]engine.GateStatus, error) {
 		return p.engine.Admin().Gates(ctx)

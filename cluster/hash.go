@@ -9,23 +9,22 @@ import (
 )
 
 const (
-	// MaxPlaces bounds the places of a cluster. With it all ids are below 2^53, so that numbers of
-	// JavaScript, and JSON readers that use them, hold each.
+	// MaxPlaces bounds the number of places. It keeps all ids below 2^53, so that JavaScript, and
+	// JSON readers that use its numbers, hold every id exactly.
 	MaxPlaces = 1 << 9
 	// idBits are the bits of an id below those of its place.
 	idBits = 44
 )
 
-// PlaceOf returns the place of a key among a number of places: of a correlation key, a partition
-// key, the key of a window, or the name of a schedule. It is the same in every process and every
-// release, for ever: the first seven bytes of the SHA-256 of the key's UTF-8, as a big-endian
-// number, modulo the number of places.
+// PlaceOf returns the place of a key among a number of places. The key is a correlation key, a
+// partition key, the key of a window, or the name of a schedule. PlaceOf is the same in every
+// process and every release, for ever: it is the first seven bytes of the SHA-256 of the key's
+// UTF-8, as a big-endian number, modulo the number of places.
 //
-// Of a key that contains a tag only the tag counts. The tag is the first text in the key of at
-// least one byte that stands between { and the next }. So "order-17{ada}" and "{ada}" have one
-// place.
+// If the key contains a tag, PlaceOf hashes only the tag: the first non-empty text between { and
+// the next }. So "order-17{ada}" and "{ada}" have one place.
 //
-// places below 2 give 0.
+// PlaceOf returns 0 where places is below 2.
 func PlaceOf(key string, places int) int {
 	if places < 2 { //nolint:mnd // with one place there is nothing to choose
 		return 0
@@ -34,7 +33,7 @@ func PlaceOf(key string, places int) int {
 	return int(binary.BigEndian.Uint64(sum[:8]) >> 8 % uint64(places)) //nolint:gosec // below places
 }
 
-// tagOf returns what of a key its place depends on.
+// tagOf returns the part of a key that decides its place.
 func tagOf(key string) string {
 	for rest := key; ; {
 		_, after, opened := strings.Cut(rest, "{")
@@ -52,17 +51,17 @@ func tagOf(key string) string {
 	}
 }
 
-// placeSQL is PlaceOf as SQL, of an expression and the number of places.
+// placeSQL returns PlaceOf as SQL, for an expression and the number of places.
 func placeSQL(key, places string) string {
 	return `(('x' || encode(substring(sha256(convert_to(coalesce(substring(` + key + ` from '\{([^}]+)\}'), ` + key +
 		`), 'UTF8')) from 1 for 7), 'hex'))::bit(56)::bigint % ` + places + `)`
 }
 
-// PlaceOfID returns the place that an id carries: id ÷ 2^44. Of an id that no cluster makes, it is
-// not a place of any.
+// PlaceOfID returns the place that an id carries: id ÷ 2^44. For an id that no cluster has made,
+// the result may be no place of any cluster.
 func PlaceOfID(id fsm.ID) int { return int(id >> idBits) }
 
-// firstID returns the least id of a place, of whose ids lastID is the greatest.
+// firstID returns the least id of a place; lastID returns the greatest.
 func firstID(place int) int64 { return max(1, int64(place)<<idBits) }
 
 func lastID(place int) int64 { return int64(place+1)<<idBits - 1 }

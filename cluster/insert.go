@@ -9,12 +9,12 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Insert inserts an instance at the place of its keys, else at the place whose turn it is, and
-// returns its id. A spec without keys goes on to the next place if one does not answer for as long
-// as Patience, and has done nothing.
+// Insert inserts an instance at the place of its keys, or, if it has none, at the place whose turn
+// it is, and returns its id. For a spec without keys Insert goes on to the next place when one has
+// not answered within Patience and has done nothing.
 //
-// Errors: those of [engine.Engine.Insert], within a *[PlaceError]; a *[engine.SpecError] that wraps
-// ErrElsewhere if its keys are of different places.
+// Errors: those of [engine.Engine.Insert], within a *[PlaceError]; a *[engine.SpecError] that
+// wraps ErrElsewhere if the keys belong to different places.
 func (c *Cluster) Insert(ctx context.Context, spec fsm.Spec) (fsm.ID, error) {
 	at, err := placed(spec, 0, len(c.places))
 	if err != nil {
@@ -49,7 +49,8 @@ func (c *Cluster) SignalOrInsert(ctx context.Context, spec fsm.Spec, m fsm.Messa
 	return keyed(ctx, c, spec, func(e *engine.Engine) (engine.Inserted, error) { return e.SignalOrInsert(ctx, spec, m) })
 }
 
-// keyed calls a verb that needs a key, and says so at any place.
+// keyed calls a verb that needs a key. For a spec without keys it calls the verb at place 0, which
+// returns the error.
 func keyed(ctx context.Context, c *Cluster, spec fsm.Spec, verb func(*engine.Engine) (engine.Inserted, error)) (engine.Inserted, error) {
 	at, err := placed(spec, 0, len(c.places))
 	if err != nil {
@@ -58,23 +59,24 @@ func keyed(ctx context.Context, c *Cluster, spec fsm.Spec, verb func(*engine.Eng
 	return in(ctx, c.places[max(0, at)], verb)
 }
 
-// Inserted says what became of a spec of InsertMany.
+// Inserted says what InsertMany did with one spec.
 type Inserted struct {
 	engine.Inserted
 
-	Place int   `json:"place"` // where it is, or was to be
-	Err   error `json:"-"`     // why it was not inserted; nil: it was, or is a Duplicate
+	Place int   `json:"place"` // the place of the instance, also if it was not inserted
+	Err   error `json:"-"`     // why it was not inserted; nil: it was inserted, or is a Duplicate
 }
 
-// InsertMany inserts each spec at its place, as Insert would, in one transaction per place, side by
-// side. It returns what became of each, in input order. A place that refuses or does not answer
-// fails its own specs only; their Err says so, and the error joins the *[PlaceError] of each such
-// place. So what has failed can be inserted again, unless it is engine.ErrUnknown. ctx says how
-// long to wait.
+// InsertMany inserts each spec at its place, as Insert would: one transaction per place, all places
+// side by side. It returns one Inserted per spec, in input order. A place that refuses or does not
+// answer fails only its own specs: they have an Err, and the returned error joins the *[PlaceError]
+// of each such place. Specs that failed can be inserted again, unless their error is
+// [engine.ErrUnknown]. InsertMany waits for a place until ctx ends.
 //
-// Nothing is inserted where the keys of a spec are of different places: a *[engine.SpecError] that
-// wraps ErrElsewhere. What else is wrong with a spec refuses the specs of its place, with its index
-// in the whole call. Limits.OutcomeBytes bounds the specs of a place.
+// InsertMany inserts nothing if the keys of one spec belong to different places, and returns an
+// *[engine.SpecError] that wraps ErrElsewhere. Any other fault of a spec refuses all specs of its
+// place; the SpecError has the index in the whole call. Limits.OutcomeBytes bounds the specs of
+// each place.
 func (c *Cluster) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted, error) {
 	if len(specs) == 0 {
 		return nil, nil
@@ -120,8 +122,8 @@ func (c *Cluster) InsertMany(ctx context.Context, specs []fsm.Spec) ([]Inserted,
 }
 
 // Signal puts a message into the inbox of a live instance, as [engine.Engine.Signal] does: by id at
-// the id's place, by key at the key's. A child is where its parent is: by its key it is found only
-// where its key has that place, e.g. by a tag that it shares with its parent's key.
+// the id's place, by key at the key's. A child is at the place of its parent, so Signal finds it by
+// key only if the key belongs to that place, e.g. by a tag that it shares with its parent's key.
 func (c *Cluster) Signal(ctx context.Context, to fsm.Target, m fsm.Message) (engine.Delivery, error) {
 	return on(ctx, c, to, engine.ErrNoTarget, func(e *engine.Engine) (engine.Delivery, error) { return e.Signal(ctx, to, m) })
 }

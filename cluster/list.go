@@ -17,16 +17,16 @@ import (
 // allLimit is the limit of the pages of All.
 const allLimit = 200
 
-// List reads one page of the instances of all places that a query selects, as
-// [engine.Engine.List] does at each. It merges the places' lists, each of which goes by id, by the
-// times of insertion, as the clocks of the servers have them. It shows once every instance that
-// exists and matches all the time, whatever happens meanwhile.
+// List reads one page of the instances of all places that a query selects. It reads the list of
+// each place by [engine.Engine.List], which is in the order of ids, and merges the lists by the
+// times of insertion, by the clocks of the servers. An instance that exists and matches throughout
+// appears exactly once, whatever else changes meanwhile.
 //
-// A place that does not answer within Patience is left out of the page, and the error joins its
-// *[PlaceError]; for the others the page is whole. Its Next goes on where each place is, so that
-// what was left out follows once the place answers again.
+// List leaves out a place that does not answer within Patience, and its error joins that place's
+// *[PlaceError]; the page is complete for the others. Next remembers where each place's list
+// stands, so that a later page has what was left out once the place answers again.
 //
-// Errors: a *[engine.QueryError]; a *[PlaceError] for each place that is left out, joined.
+// Errors: a *[engine.QueryError]; the *[PlaceError] of each place that is left out, joined.
 func (c *Cluster) List(ctx context.Context, q engine.Query) (engine.Page, error) {
 	page, lacking, err := c.list(ctx, q, nil, nil)
 	if err != nil {
@@ -35,8 +35,8 @@ func (c *Cluster) List(ctx context.Context, q engine.Query) (engine.Page, error)
 	return page, errors.Join(lacking...)
 }
 
-// ListAt is [Cluster.List] without the places that are not among those given, e.g. since they are
-// known to be down. Its Next goes on with what they have, too.
+// ListAt is [Cluster.List] at the given places only, e.g. where others are known to be down. Next
+// goes on with the others, too.
 func (c *Cluster) ListAt(ctx context.Context, q engine.Query, places []int) (engine.Page, error) {
 	page, lacking, err := c.list(ctx, q, nil, places)
 	if err != nil {
@@ -45,10 +45,10 @@ func (c *Cluster) ListAt(ctx context.Context, q engine.Query, places []int) (eng
 	return page, errors.Join(lacking...)
 }
 
-// All yields all instances that a query selects, as [Cluster.List] pages through them. Limit is the
-// size of a page, 200 unless given; After is where it begins. A place that does not answer is left
-// out from then on, and its *[PlaceError] comes at the end, joined with those of others, with the
-// zero instance. Any other error ends the sequence.
+// All yields all instances that a query selects, by the pages of [Cluster.List]. Limit is the size
+// of a page: 200 unless given. After is where to begin. All leaves out a place from the moment it
+// does not answer, and yields the *[PlaceError]s of such places at the end, joined, with the zero
+// instance. Any other error ends the sequence.
 func (c *Cluster) All(ctx context.Context, q engine.Query) iter.Seq2[fsm.RawInstance, error] {
 	return func(yield func(fsm.RawInstance, error) bool) {
 		if q.Limit == 0 {
@@ -88,24 +88,24 @@ type merged struct {
 	limit   int // of the page
 	lists   []*list
 	out     []fsm.RawInstance
-	lacking []error // of places that are left out of this page
+	lacking []error // the errors of places that are left out of this page
 }
 
-// list is that of one place.
+// list is the list of one place.
 type list struct {
 	place *place
 	after string            // the cursor behind all of the pages that have been shown
 	over  bool              // nothing follows
-	rest  []fsm.RawInstance // of the page that has been read, what has not been shown
-	next  string            // of that page
-	full  bool              // it had as many as were asked for
-	shown fsm.ID            // the last of it that has been shown; 0: none
-	short bool              // it had fewer, and has been shown: it is for the next call to go on
+	rest  []fsm.RawInstance // the part of the page read that has not been shown
+	next  string            // the Next of that page
+	full  bool              // the page had as many instances as were asked for
+	shown fsm.ID            // the last instance of the page that has been shown; 0: none
+	short bool              // the page had fewer, and has been shown: the next call goes on
 	down  bool              // the place is left out of this page
 }
 
-// list reads a page. It takes the lists of some places for ended, and where only is not nil it
-// leaves others where they are.
+// list reads a page. It treats the lists of the places in without as ended. If only is not nil, it
+// does not advance the lists of other places.
 func (c *Cluster) list(ctx context.Context, q engine.Query, without []*PlaceError, only []int) (page engine.Page, lacking []error, err error) {
 	m := merged{cluster: c, query: q, limit: q.Limit, out: []fsm.RawInstance{}}
 	if m.limit == 0 {
@@ -160,7 +160,7 @@ func (m *merged) fill(ctx context.Context) error {
 	return nil
 }
 
-// turn goes on behind a page that has been shown.
+// turn moves on to the next page once a page has been shown.
 func (l *list) turn() {
 	switch {
 	case len(l.rest) > 0:
@@ -216,16 +216,16 @@ func (m *merged) read(ctx context.Context) error {
 	return nil
 }
 
-// A cursor has where each place's list is: the place's own cursor, and what is over.
+// cursor is where each place's list stands: the place's own cursor, or that the list is over.
 type cursor struct {
 	Query string   `json:"q"` // fingerprint: a cursor of another query would skip and repeat in silence
 	Lists []string `json:"l"`
 }
 
-// ended is the place's cursor of a list that is over.
+// ended stands for the cursor of a list that is over.
 const ended = "-"
 
-// fingerprint of the query without its place.
+// fingerprint returns a hash of the query without the place to begin.
 func (m *merged) fingerprint() (string, error) {
 	text, err := json.Marshal(struct {
 		Filter      engine.Filter `json:"filter"`
@@ -276,7 +276,7 @@ func (m *merged) begin() error {
 	return nil
 }
 
-// cursor returns where the lists are; "": all are over.
+// cursor encodes where the lists stand; "" if all are over.
 func (m *merged) cursor() (string, error) {
 	at := cursor{Lists: make([]string, len(m.lists))}
 	goesOn := false

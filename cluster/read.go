@@ -11,8 +11,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Get reads an instance, by id or key, as [engine.Engine.Get] does; see [Cluster.Signal] for the
-// keys of children.
+// Get reads an instance by id or key, as [engine.Engine.Get] does. [Cluster.Signal] says which keys
+// of children it finds.
 func (c *Cluster) Get(ctx context.Context, of fsm.Target) (fsm.RawInstance, error) {
 	return on(ctx, c, of, engine.ErrNotFound, func(e *engine.Engine) (fsm.RawInstance, error) { return e.Get(ctx, of) })
 }
@@ -27,17 +27,17 @@ func (c *Cluster) WaitParked(ctx context.Context, of fsm.Target, past int64) (fs
 	return on(ctx, c, of, engine.ErrNotFound, func(e *engine.Engine) (fsm.RawInstance, error) { return e.WaitParked(ctx, of, past) })
 }
 
-// Counts are the numbers of all instances of the places that answered.
+// Counts has the numbers of instances at all places that answered.
 type Counts struct {
-	engine.Counts // At is the oldest of the places', Took the longest; Complete: of all places
+	engine.Counts // At is the oldest of the places' times, Took the longest; Complete: every place was counted to the end
 
 	Lacks []*PlaceError `json:"lacks,omitempty"` // the places that are not counted, and why
 }
 
-// Counts counts the instances of all places, as [engine.Engine.Counts] does at each. A place that
-// does not answer within Patience, or cannot be counted in time, is one of Lacks.
+// Counts counts the instances of all places, as [engine.Engine.Counts] does at each. It lists in
+// Lacks the places that do not answer within Patience, or cannot be counted in time.
 //
-// Errors: a *[engine.QueryError]; of each place a *[PlaceError], joined, if none has answered.
+// Errors: a *[engine.QueryError]; if no place has answered, the *[PlaceError] of each, joined.
 func (c *Cluster) Counts(ctx context.Context, o engine.CountsOptions) (Counts, error) {
 	answers, err := eachLong(ctx, c, c.places, func(e *engine.Engine) (engine.Counts, error) { return e.Counts(ctx, o) })
 	if err != nil {

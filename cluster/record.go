@@ -18,13 +18,13 @@ import (
 	"github.com/gendurable/gendurable/entpgx"
 )
 
-// A place is recorded where its ids come from. The sequence of the ids has the bounds of the place,
-// so that Postgres gives no id of another, and a comment that says which place of how many it is,
-// and of which cluster. Dumps and replicas hold both, and no table is needed that a plain engine
-// would have as well (decision D71). Where Citus distributes the schema, both are in the table by
-// which each transaction enters, since sequences are each node's own (record_citus.go).
+// A place is recorded at the sequence of its ids. The sequence has the bounds of the place, so that
+// Postgres never gives an id of another place. Its comment says which place it is, of how many, and
+// of which cluster. Dumps and replicas include both, and plain engines need no further table
+// (decision D71). Where Citus distributes the schema, each node has sequences of its own, so the
+// record is in the table that every transaction reads at its beginning (record_citus.go).
 
-// record is what the comment says.
+// record is the content of the comment.
 type record struct {
 	place, of int
 	cluster   uuid.UUID
@@ -44,16 +44,16 @@ func parseRecord(comment string) (r record, ok bool) {
 	return r, err == nil
 }
 
-// found is what a schema says of its place.
+// found is what a schema says about its place.
 type found struct {
 	bounds      [2]int64 // of the sequence
-	ids         [2]int64 // least and greatest of the table; 0: there is none
+	ids         [2]int64 // the least and the greatest in the table; 0: it has no rows
 	comment     string
 	distributed bool  // by Citus
 	epoch       int64 // of a distributed schema
 }
 
-// foundSQL reads it of a plain schema. {s} is the schema; $1 its sequence
+// foundSQL reads found from a plain schema. {s} is the schema; $1 its sequence
 const foundSQL = `SELECT s.seqmin, s.seqmax, (SELECT coalesce(min(id), 0) FROM {s}.gen_durable), (SELECT coalesce(max(id), 0) FROM {s}.gen_durable),
 coalesce(pg_catalog.obj_description(s.seqrelid, 'pg_class'), '')
 FROM pg_catalog.pg_sequence s WHERE s.seqrelid = $1::text::regclass`
@@ -68,8 +68,8 @@ func (p *place) sql(text string) string {
 	return strings.ReplaceAll(text, "{s}", pgx.Identifier{p.schema}.Sanitize())
 }
 
-// find reads it outside of a transaction, which an error would end: a distributed schema has no
-// sequence of that name.
+// find reads what a schema says about its place. Call it outside of a transaction, which an error
+// would end: a distributed schema has no sequence of that name.
 func (p *place) find(ctx context.Context, db querier) (f found, err error) {
 	err = db.QueryRow(ctx, p.sql(foundSQL), p.quoted("gen_durable_id_seq")).Scan(&f.bounds[0], &f.bounds[1], &f.ids[0], &f.ids[1], &f.comment)
 	if hasCode(err, codeUndefinedTable, codeUnsupported) {
@@ -102,8 +102,8 @@ func unread(err error) error {
 	return nil
 }
 
-// judge compares what a schema says with what its place is. A schema that is not initialised has no
-// record.
+// judge compares what a schema says with the place that it should be. It returns ErrUninitialised
+// for a schema without a record.
 func (p *place) judge(f found) (r record, err error) {
 	r, recorded := parseRecord(f.comment)
 	first, last := firstID(p.index), lastID(p.index)
@@ -125,7 +125,7 @@ func (p *place) judge(f found) (r record, err error) {
 	return r, nil
 }
 
-// check reads the record once, and is nil from then on.
+// check reads the record until it is right, and returns nil at once from then on.
 func (p *place) check(ctx context.Context) error {
 	if p.recorded.Load() {
 		return nil
@@ -153,8 +153,8 @@ func (p *place) check(ctx context.Context) error {
 	return err
 }
 
-// origin is the first right record that any place of a cluster was seen to have. All others are of
-// the same cluster.
+// origin is the first correct record that was read at any place. The records of all other places
+// have to be of the same cluster.
 type origin struct {
 	mu    sync.Mutex
 	first record // zero until it is known
@@ -176,7 +176,7 @@ func (r record) sameCluster(as record) error {
 	return nil
 }
 
-// isRecord reports whether an error of check is an answer, and not that none came.
+// isRecord reports whether an error of check is an answer of the place, not a failure to reach it.
 func isRecord(err error) bool {
 	if errors.Is(err, ErrPlaces) || errors.Is(err, ErrUninitialised) || errors.Is(err, engine.ErrSchema) {
 		return true
@@ -185,15 +185,15 @@ func isRecord(err error) bool {
 	return ok && strings.HasPrefix(e.Code, "42") // e.g. no rights
 }
 
-// Init makes migrated schemas the places of a cluster: it gives the ids of each a range of its own
-// and records there which place of how many it is. It needs the rights of the tables' owner, and to
-// run once, before the first start; again it changes nothing. After an error, e.g. of a place that
-// is down, run it again. The pool of a place that Citus distributes leads to the schema's owner:
-// see package citus.
+// Init makes migrated schemas the places of a cluster. It gives each place a range of ids of its
+// own, and records there which place it is, of how many. It needs the rights of the tables' owner,
+// and has to run once, before the first start. Running it again changes nothing; run it again after
+// an error, e.g. when a place was down. The pool of a place that Citus distributes has to lead to
+// the schema's owner: see package citus.
 //
-// Place 0 may be a schema that a plain engine has used, whose instances keep their ids. Whatever
-// lives in it by a key has to belong to place 0, though: see [ErrStrays]. The other places must not
-// have had instances yet.
+// Place 0 may be a schema that a plain engine has used; its instances keep their ids. Live
+// instances with keys, and schedules, must belong to place 0 by their keys and names: see
+// [ErrStrays]. The other places must not have had instances yet.
 //
 // Errors: a *[PlaceError] that wraps ErrPlaces, ErrStrays or engine.ErrSchema.
 func Init(ctx context.Context, places []Place) error {
@@ -223,16 +223,16 @@ const (
 	initLockSQL = `SELECT pg_catalog.set_config('lock_timeout', '5s', true),
 pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('gendurable place ' || $1::text, 0))`
 
-	// straysSQL counts what would be looked for elsewhere, and finds the first: live instances by
-	// their keys, but for children and what schedules have inserted, and schedules by their names.
-	// $1 places, $2 the place
+	// straysSQL counts what a cluster would look for at other places, and finds the first of each:
+	// live instances by their keys, except children and what schedules have inserted, and schedules
+	// by their names. $1 places, $2 the place
 	straysSQL = `SELECT i.count, i.first, s.count, s.first
 FROM (SELECT count(*), coalesce(min(id), 0) AS first FROM {s}.gen_durable WHERE status NOT IN ('done', 'failed') AND parent_id IS NULL
   AND coalesce(correlation_key, partition_key) IS NOT NULL AND NOT coalesce(correlation_key, '') LIKE 'schedule:%' AND {instance} <> $2::bigint) i,
 (SELECT count(*), coalesce(min(name), '') AS first FROM {s}.schedules WHERE {schedule} <> $2::bigint) s`
 )
 
-// initialise makes the schema the place, in a transaction, and returns the cluster that it is of.
+// initialise makes the schema the place, in a transaction, and returns its cluster.
 func (p *place) initialise(ctx context.Context, tx pgx.Tx, distributed bool, cluster uuid.UUID) (uuid.UUID, error) {
 	if _, err := tx.Exec(ctx, initLockSQL, p.quoted("gen_durable_id_seq")); err != nil {
 		return cluster, fmt.Errorf("lock the place: %w", err)
@@ -242,7 +242,7 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, distributed bool, clu
 		find, write = p.findDistributed, p.recordDistributed
 	}
 	f, of, err := p.belongs(ctx, tx, find, cluster)
-	if distributed && err == nil && of == nil { // to enter holds engines up, so only where there is something to write
+	if distributed && err == nil && of == nil { // entering holds engines up, so it is done only if there is something to write
 		if err := p.enter(ctx, tx); err != nil {
 			return cluster, err
 		}
@@ -265,8 +265,9 @@ func (p *place) initialise(ctx context.Context, tx pgx.Tx, distributed bool, clu
 	return cluster, write(ctx, tx, f, record{p.index, p.of, cluster})
 }
 
-// belongs reads what a schema says of its place, and returns the cluster that it is recorded for:
-// the given one, unless that is zero; nil if it has no record.
+// belongs reads what a schema says about its place, and returns the cluster of its record, or nil
+// if it has no record. It refuses a record of another cluster than the given one, unless that is
+// zero.
 func (p *place) belongs(ctx context.Context, tx pgx.Tx, find func(context.Context, querier) (found, error), cluster uuid.UUID) (found, *uuid.UUID, error) {
 	f, err := find(ctx, tx)
 	if err != nil {
@@ -303,7 +304,7 @@ func (p *place) record(ctx context.Context, tx pgx.Tx, f found, r record) error 
 	return nil
 }
 
-// strays is what a place holds that would be looked for elsewhere.
+// strays counts what a place holds but belongs to other places.
 type strays struct {
 	instances, schedules int64
 	instance             int64  // the first by id; 0: there is none

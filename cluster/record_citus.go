@@ -8,27 +8,32 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The record of a schema that Citus distributes is in the row of gen_durable_home, which package
-// citus makes, and by which each transaction enters: it draws ids of the place, and of the epoch
-// that the schema's moves count. The row goes along with moves and failovers.
+// Where Citus distributes the schema, its record is in the row of gen_durable_home. Package citus
+// makes this table, and every transaction enters the schema by it. From there the transaction takes
+// the place and the epoch of the ids that it draws; the epoch counts the moves of the schema. The
+// row moves and fails over together with the schema.
 
 const (
-	// distributedSQL says whether Citus distributes the schema. $1 the table that it has there
+	// distributedSQL says whether Citus distributes the schema. $1 a table that only distributed
+	// schemas have
 	distributedSQL = `SELECT pg_catalog.to_regclass($1::text) IS NOT NULL`
 
-	// lockSQL waits until the transactions of engines that have entered are over: they may not know
-	// the place. So it takes the lock of a move, at the schema's owner. $1 the table of instances
+	// lockSQL waits until all transactions that engines have begun are over, since they may not
+	// know the place. It takes the lock that a move takes, at the schema's owner. $1 the table of
+	// instances
 	lockSQL = `SELECT pg_catalog.lock_shard_metadata(7, pg_catalog.array_agg(shardid)) FROM pg_catalog.pg_dist_shard
 WHERE logicalrelid = $1::text::regclass`
 
 	foundDistributedSQL = `SELECT coalesce(h.place, -1), coalesce(h.record, ''), h.epoch, coalesce(i.least, 0), coalesce(i.greatest, 0)
 FROM {s}.gen_durable_home h, (SELECT min(id) AS least, max(id) AS greatest FROM {s}.gen_durable) i`
 
-	// recordDistributedSQL writes the record. What follows enters again. $1 place, $2 the record
+	// recordDistributedSQL writes the record. The next statements enter the schema again. $1 place,
+	// $2 the record
 	recordDistributedSQL = `UPDATE {s}.gen_durable_home SET place = $1::integer, record = $2::text`
 )
 
-// codeUndefinedColumn is the SQLSTATE of what an earlier citus.Distribute did not make.
+// codeUndefinedColumn is the SQLSTATE of a column that an earlier version of citus.Distribute did
+// not make.
 const codeUndefinedColumn = "42703"
 
 func (p *place) distributed(ctx context.Context, db querier) (is bool, err error) {
@@ -38,7 +43,7 @@ func (p *place) distributed(ctx context.Context, db querier) (is bool, err error
 	return is, nil
 }
 
-// enter enters the schema, with nobody else in it until the transaction ends.
+// enter enters the schema, and keeps everyone else out of it until the transaction ends.
 func (p *place) enter(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, lockSQL, p.quoted("gen_durable")); err != nil {
 		return fmt.Errorf("lock the distributed schema: %w", err)
@@ -49,7 +54,7 @@ func (p *place) enter(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// findDistributed reads what a distributed schema says of its place, at any node.
+// findDistributed reads what a distributed schema says about its place. Any node can answer it.
 func (p *place) findDistributed(ctx context.Context, db querier) (found, error) {
 	f := found{distributed: true, bounds: [2]int64{1, math.MaxInt64}}
 	var place int

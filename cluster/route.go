@@ -14,11 +14,12 @@ import (
 // passOver is how long inserts without a key pass over a place that did not answer.
 const passOver = 5 * time.Second
 
-// startOfTurns is where a process begins, so that many short ones do not all begin at place 0.
+// startOfTurns returns the place at which a process begins its turns, so that many short processes
+// do not all begin at place 0.
 func startOfTurns(places int) uint64 { return rand.Uint64N(uint64(places)) } //nolint:gosec // no secret
 
-// next returns the place whose turn it is, and passes over those that do not answer, unless none
-// does.
+// next returns the place whose turn it is. It skips places that did not answer lately, unless that
+// is all of them.
 func (c *Cluster) next() *place {
 	now := time.Now().UnixNano()
 	var p *place
@@ -31,10 +32,10 @@ func (c *Cluster) next() *place {
 	return p
 }
 
-// placing is one of the keys that say where a spec belongs.
+// placing is a key that decides the place of a spec.
 type placing struct{ field, key string }
 
-// placings returns the keys of a spec by which it has a place, the first of which decides.
+// placings returns the keys of a spec that decide its place, the strongest first.
 func placings(spec fsm.Spec) []placing {
 	o := spec.Options()
 	var keys []placing
@@ -46,8 +47,8 @@ func placings(spec fsm.Spec) []placing {
 	return keys
 }
 
-// placed returns the place of a spec by its keys, and -1 if it has none. All its keys have to be of
-// one place: each is guarded by the tables of its own place only.
+// placed returns the place of a spec by its keys, or -1 if it has none. All keys of a spec must
+// belong to one place, since each key is guarded by the tables of its own place only.
 //
 // Errors: a *[engine.SpecError] that wraps ErrElsewhere.
 func placed(spec fsm.Spec, index, places int) (int, error) {
@@ -67,10 +68,10 @@ func placed(spec fsm.Spec, index, places int) (int, error) {
 
 type callKey struct{}
 
-// guard is the middleware by which the engine of a place refuses an insert that belongs to another:
-// of a host that took the wrong engine, or where middleware has changed a key. It concerns the
-// verbs only: children are where their parent is, and what a schedule inserts where the schedule
-// is.
+// guard returns the middleware by which the engine of a place refuses inserts that belong to
+// another place: the host used the wrong engine, or middleware changed a key. It checks only the
+// verbs of hosts. Children belong to the place of their parent, and inserts of a schedule to the
+// place of the schedule.
 func guard(index, places int) engine.Middleware {
 	return engine.Middleware{
 		Call: func(ctx context.Context, _ *engine.Call, run func(context.Context) error) error {
@@ -89,7 +90,7 @@ func guard(index, places int) engine.Middleware {
 	}
 }
 
-// target returns the place of an address. absent is what it is to a verb if there is no such place.
+// target returns the place of an address. absent is the error to wrap if there is no such place.
 func (c *Cluster) target(t fsm.Target, absent error) (*place, error) {
 	switch t := t.(type) {
 	case fsm.Key:
@@ -109,12 +110,13 @@ const (
 	readyMost  = time.Second
 )
 
-// ready returns once the record of the place is known to be right: after the first time at once. It
+// ready returns once the record of the place is known to be right, and at once from then on. It
 // waits out an outage until ctx ends, as all verbs do.
 func (p *place) ready(ctx context.Context) error { return p.persist(ctx, p.check) }
 
-// Reach returns once a place has answered and its record is known to be right, or after Patience a
-// *[PlaceError]. Once the record has been read it is one statement, which reads no table.
+// Reach returns nil once a place has answered and its record is known to be right, and a
+// *[PlaceError] if that takes longer than Patience. Once the record has been read, Reach sends one
+// statement, which reads no table.
 func (c *Cluster) Reach(ctx context.Context, place int) error {
 	if place < 0 || place >= len(c.places) {
 		return fmt.Errorf("%w: place %d, and there are %d", engine.ErrNotFound, place, len(c.places))
@@ -128,7 +130,7 @@ func (c *Cluster) Reach(ctx context.Context, place int) error {
 	return p.ready(ctx)
 }
 
-// there returns once the place has answered, or after Patience its error.
+// there returns nil once the place has answered, or its error after Patience.
 func (c *Cluster) there(ctx context.Context, p *place) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -138,7 +140,7 @@ func (c *Cluster) there(ctx context.Context, p *place) error {
 	})
 }
 
-// persist repeats what got no answer until ctx ends.
+// persist repeats a call until it gets an answer or ctx ends.
 func (p *place) persist(ctx context.Context, once func(context.Context) error) error {
 	for n := 1; ; n++ {
 		err := once(ctx)

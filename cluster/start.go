@@ -17,15 +17,15 @@ const (
 	lateMost  = 10 * time.Second
 )
 
-// Start reads the records of all places, and then starts their engines side by side. It starts
-// nothing where a record is wrong. A place that cannot be started, since it is down, is not
-// migrated, or lacks rights, holds up no other: it is logged, tried again until it starts or Stop
-// is called, and [Cluster.Pending] names it. A client need not be started.
+// Start reads the records of all places, and then starts their engines side by side. It starts none
+// if a record is wrong. A place that cannot be started, because it is down, is not migrated or
+// lacks rights, does not hold up the others: Start logs it, the cluster tries it again until it
+// starts or Stop is called, and [Cluster.Pending] names it meanwhile. A client need not be started.
 //
-// Start gives up where no place can be started at all, and may then be called again.
+// Start fails if no place can be started at all, and may then be called again.
 //
-// Errors: of each place a *[PlaceError], joined (see [PlaceErrors]): ErrPlaces, ErrUninitialised,
-// or why none started; engine.ErrStarted, engine.ErrStopped.
+// Errors: the *[PlaceError]s of the places, joined (see [PlaceErrors]): ErrPlaces,
+// ErrUninitialised, or why no place started; engine.ErrStarted, engine.ErrStopped.
 func (c *Cluster) Start(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return nil
 }
 
-// refuseRecords returns what is wrong with the records that can be read.
+// refuseRecords returns the faults of the records that it can read.
 func (c *Cluster) refuseRecords(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -70,10 +70,10 @@ func (c *Cluster) refuseRecords(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// startTime is how long the start of an engine may take whose place is there.
+// startTime bounds the start of an engine at a place that answers.
 const startTime = time.Minute
 
-// start starts the engine of a place that is there, and whose record is right.
+// start starts the engine of a place, once the place answers and its record is right.
 func (c *Cluster) start(ctx context.Context, p *place) error {
 	impatient, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
@@ -85,7 +85,7 @@ func (c *Cluster) start(ctx context.Context, p *place) error {
 	return p.at(p.engine.Start(ctx))
 }
 
-// startLate starts a place that could not be started with the others.
+// startLate tries to start a place again until that succeeds or ctx ends.
 func (c *Cluster) startLate(ctx context.Context, p *place) {
 	for n := 1; pace.Sleep(ctx, pace.Backoff(n, lateLeast, lateMost)); n++ {
 		err := c.start(ctx, p)
@@ -108,8 +108,8 @@ func (c *Cluster) complain(ctx context.Context, p *place, err error) {
 	c.logger.LogAttrs(ctx, slog.LevelWarn, "cannot start a place yet, trying again", slog.Int("place", p.index), slog.Any("error", err))
 }
 
-// Pending returns the places that Start has not been able to start yet, each with the newest
-// reason. A place that goes down later is not among them: its engine waits for it.
+// Pending returns the places that Start has not been able to start yet, each with the latest
+// reason. It does not list a place that goes down later: its engine waits for it.
 func (c *Cluster) Pending() []*PlaceError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *Cluster) Pending() []*PlaceError {
 	return list
 }
 
-// State returns where the cluster is in its life; [Cluster.Engine] has the engines' own.
+// State returns the state of the cluster. For the states of its engines see [Cluster.Engine].
 func (c *Cluster) State() engine.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,9 @@ func (c *Cluster) State() engine.State {
 }
 
 // Stop stops all places side by side, for good, each as [engine.Engine.Stop] does. A second call
-// does nothing. Errors: of each place a *[PlaceError], joined.
+// does nothing.
+//
+// Errors: the *[PlaceError] of each place that failed, joined.
 func (c *Cluster) Stop(ctx context.Context) error {
 	c.mu.Lock()
 	c.life = engine.StateDraining
@@ -148,7 +150,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// flushTime is what Run allows for the commits that follow the last step.
+// flushTime is the time that Run gives the commits after the last step.
 const flushTime = 10 * time.Second
 
 // Run starts the cluster, waits until ctx ends, and stops it with a context of its own, as

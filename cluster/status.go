@@ -22,45 +22,46 @@ type Record struct {
 	Cluster uuid.UUID `json:"cluster"` // one for all places of a cluster
 }
 
-// PlaceStatus is how a place stands.
+// PlaceStatus describes the state of one place.
 type PlaceStatus struct {
 	Place   int    `json:"place"`
 	Server  string `json:"server"` // host, port and database, as the place's pool has them
 	Schema  string `json:"schema"`
-	Reached bool   `json:"reached"` // the server has answered; else nothing below is known but Wrong
+	Reached bool   `json:"reached"` // the server has answered; if not, only Wrong is set below
 
 	Migrated migrations.Status `json:"migrated"` // how far the schema is migrated
-	Record   *Record           `json:"record"`   // nil: Init has recorded none there
+	Record   *Record           `json:"record"`   // nil: Init has recorded nothing there
 
-	At      time.Time `json:"at,omitzero"`     // the server's clock; zero: what follows is not known
-	Due     int64     `json:"due"`             // runnable, not paused, and its time has come: of all queues
+	At      time.Time `json:"at,omitzero"`     // the server's clock; zero: Due to Paused are not known
+	Due     int64     `json:"due"`             // due instances of all queues: runnable and not paused
 	AtLeast bool      `json:"at_least"`        // Due is a lower bound, as in engine.QueueLoad
-	Oldest  time.Time `json:"oldest,omitzero"` // since when the oldest due instance is due; zero: none is
-	Workers int       `json:"workers"`         // live ones that are not about to stop
-	Paused  []string  `json:"paused"`          // queues
+	Oldest  time.Time `json:"oldest,omitzero"` // since when the oldest of them is due; zero: none is
+	Workers int       `json:"workers"`         // live workers that are not draining
+	Paused  []string  `json:"paused"`          // the paused queues
 
-	Counts map[fsm.Status]int64 `json:"counts"` // by status, also those that none has; nil: not counted
+	Counts map[fsm.Status]int64 `json:"counts"` // instances by status, with a zero where there are none; nil: not counted
 
-	// Wrong says why the place was not reached, was not read or counted to the end, or cannot work:
-	// its schema is not current, or its record is not that of this place of this cluster.
+	// Wrong says what is wrong: the place was not reached, was not read or counted to the end, or
+	// cannot work because its schema is not current or its record is not that of this place of this
+	// cluster.
 	Wrong []*PlaceError `json:"wrong"`
 
 	load   *engine.Load
 	faults []Fault
 }
 
-// StatusOptions say what [Cluster.Status] reads. The zero value reads everything.
+// StatusOptions selects what [Cluster.Status] reads. The zero value reads everything.
 type StatusOptions struct {
 	// NoCounts leaves out the counts by status, each of which reads a whole table.
 	NoCounts bool
-	// Counts are as those of [engine.Engine.Counts].
+	// Counts are the options of [engine.Engine.Counts].
 	Counts engine.CountsOptions
 }
 
-// Status asks all places side by side how they stand. It returns what it has learned, in the order
-// of the places, also of those that are down or whose record is wrong. It waits for a place no
-// longer than Patience, and for its counts besides as long as o says. The cluster need not be
-// started.
+// Status asks all places side by side about their state. It returns what it has learned of each, in
+// the order of the places, including those that are down or whose record is wrong. It waits for a
+// place no longer than Patience, and for the counts in addition as long as o says. The cluster need
+// not be started.
 //
 // Errors: a *[engine.QueryError].
 func (c *Cluster) Status(ctx context.Context, o StatusOptions) ([]*PlaceStatus, error) {
@@ -91,7 +92,7 @@ func (c *Cluster) Status(ctx context.Context, o StatusOptions) ([]*PlaceStatus, 
 	return c.compared(answers), nil
 }
 
-// compared returns the answers of all places, and notes which are of another cluster.
+// compared returns the answers of all places, and notes the places that are of another cluster.
 func (c *Cluster) compared(answers []answer[*PlaceStatus]) []*PlaceStatus {
 	all := make([]*PlaceStatus, len(answers))
 	for i, a := range answers {
@@ -110,7 +111,7 @@ func (c *Cluster) compared(answers []answer[*PlaceStatus]) []*PlaceStatus {
 	return all
 }
 
-// usualRecord is the first record of the cluster that most places are of.
+// usualRecord returns the first record of the cluster to which most places belong.
 func usualRecord(all []*PlaceStatus) (usual record) {
 	count := map[uuid.UUID]int{}
 	for _, s := range all {
@@ -126,7 +127,7 @@ func usualRecord(all []*PlaceStatus) (usual record) {
 	return usual
 }
 
-// doLook is what to do where a place could not be read.
+// doLook is the advice where a place could not be read.
 const doLook = "give this role the right to look, or look again"
 
 // wrong notes an error of a place.
@@ -134,7 +135,7 @@ func (s *PlaceStatus) wrong(p *place, err error) {
 	s.Wrong = append(s.Wrong, PlaceErrors(p.at(err))...)
 }
 
-// fault notes an error of a place that is a fault, too.
+// fault notes an error of a place that Check reports, too.
 func (s *PlaceStatus) fault(p *place, kind FaultKind, err error, do string) {
 	s.wrong(p, err)
 	s.faults = append(s.faults, Fault{Places: []int{p.index}, Kind: kind, Seen: err.Error(), Do: do})
@@ -227,7 +228,7 @@ func (s *PlaceStatus) count(counts *engine.Counts) {
 	}
 }
 
-// serves reports whether a worker goes on claiming.
+// serves reports whether a worker still claims.
 func serves(w *engine.WorkerLoad) bool { return w.Live && !w.Draining }
 
 // server names the server and the database.

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Branch is a node that is prepared: it is there only where a decision point adds it, as often as
-// it does. [Prepare] makes one.
+// Branch is a prepared node. The graph has such a node only if a decision point adds it, as many
+// times as it does. [Prepare] makes a Branch.
 type Branch[A, B any] struct {
 	graph   any
 	name    string
@@ -18,8 +18,8 @@ type Branch[A, B any] struct {
 	machine fsm.Machine[A, B]
 }
 
-// Prepare declares nodes that a [Decide] may add: each runs f with an argument of its own, and its
-// result is that of f. Their machine is named as that of a node, "graph.branch".
+// Prepare declares nodes that a [Decide] may add. Each of them runs f with an argument of its own,
+// and has the result of f. Their machine is named after the graph and the branch: "graph.branch".
 func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context, A) (B, error), opts ...Option) *Branch[A, B] {
 	o := collect(opts)
 	g.named(name)
@@ -31,25 +31,26 @@ func Prepare[I, R, A, B any](g *Graph[I, R], name string, f func(context.Context
 	return &Branch[A, B]{g, name, o, machine}
 }
 
-// Adder takes what a decision point adds. It is for the call that got it.
+// Adder collects the nodes that a decision point adds. It is valid only during the call that
+// received it.
 type Adder struct {
 	graph any
 	node  string
-	ahead func(branch string) []ahead // the nodes that wait for what is added of a branch
+	ahead func(branch string) []ahead // the nodes that wait for the nodes added of a branch
 	nodes []fsm.GraphNode
 	count map[string]int
 	bad   error
 }
 
-// ahead is a node that waits for what a decision point adds.
+// ahead is a node that waits for nodes that a decision point adds.
 type ahead struct {
 	node string
 	need need
 }
 
-// Add adds a node of the branch to the graph: it is there exactly if the result of the decision
-// point is, and runs then. It is named after the decision point, the branch and its number:
-// "decide.branch.0".
+// Add adds a node of the branch to the graph, with an argument. The node is inserted in the commit
+// of the decision point's result, and runs then. Its name is made of the decision point, the branch
+// and a number: "decide.branch.0".
 func (b *Branch[A, B]) Add(to *Adder, argument A) {
 	if to.graph != b.graph {
 		to.bad = fmt.Errorf("branch %.80q is of another graph", b.name)
@@ -69,9 +70,9 @@ func (b *Branch[A, B]) Add(to *Adder, argument A) {
 
 func prefix(node, branch string) string { return node + "." + branch + "." }
 
-// Decide adds a decision point: a node as [Do] adds it, which may add prepared nodes to the graph,
-// by [Branch.Add]. They are added in the commit of its result, all of them or none. The graph waits
-// for them; [Added] lets a node wait for them, too.
+// Decide adds a decision point: a node like that of [Do], which may add prepared nodes to the graph
+// by [Branch.Add]. The commit of its result adds all of them, or none. The graph waits for them;
+// [Added] lets a node wait for them, too.
 func Decide[I, R, A, B any](g *Graph[I, R], name string, a Value[A], f func(context.Context, A, *Adder) (B, error), opts ...Option) Value[B] {
 	o := collect(opts)
 	if f == nil {
@@ -96,9 +97,10 @@ func Decide[I, R, A, B any](g *Graph[I, R], name string, a Value[A], f func(cont
 	return enter(g, name, &o, machine, define, []Any{a})
 }
 
-// Added is the results of the nodes that a decision point has added of a branch, in the order in
-// which it did; none if it has added none. Whoever takes it waits for the decision point, and for
-// exactly these nodes: what has branched converges. decision is what [Decide] returned.
+// Added returns the results of the nodes that a decision point has added of a branch, in the order
+// in which it added them; none if it has added none. The node that takes the value waits for the
+// decision point and for exactly these nodes: the branches converge there. decision has to be the
+// Value that [Decide] returned.
 func Added[T, A, B any](decision Value[T], branch *Branch[A, B]) Value[[]B] {
 	out := Value[[]B]{part: decision.part}
 	switch {

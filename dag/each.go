@@ -7,10 +7,10 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Each adds a node that runs f once for each element of a list, side by side: each is an instance
-// of its own, "graph.node.piece", a child of the node. Its result is theirs, in the order of the
-// list; it fails if one of them does. The list may be as long as an outcome may have children
-// (Limits.Children); of an empty one the result is empty.
+// Each adds a node that runs f once for each element of a list, side by side. Each run is an
+// instance of its own, a child of the node, of the machine "graph.node.piece". The node's result
+// has their results, in the order of the list; the node fails if one of them does. The list may be
+// as long as Limits.Children allows. For an empty list the result is empty.
 func Each[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error), opts ...Option) Value[[]B] {
 	return spread(g, name, list, f, func(j *fsm.Joining, _ int) *fsm.Joining { return j }, opts,
 		func(pieces []fsm.Child[B]) ([]B, error) {
@@ -33,17 +33,18 @@ func Each[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(c
 		})
 }
 
-// Piece is what has become of an element of the list of a [Some].
+// Piece is what became of one element of the list of a [Some].
 type Piece[T any] struct {
 	Value  T          `json:"value"`  // its result; zero unless Status is fsm.StatusDone
 	Status fsm.Status `json:"status"` // as it was when the node went on: it may not have ended
 	Error  string     `json:"error,omitempty"`
 }
 
-// Some is [Each] with a join of its own: join calls the methods of [fsm.Joining] that say when the
-// node goes on, as Quorum, Race, FailFast, Timeout and CancelRest; n is the length of the list. So
-// no piece has to be done: the result says of each what has become of it, in the order of the list,
-// and whoever takes it decides what that means. [Results] takes those that are done.
+// Some is [Each] with a join of its own: join calls the methods of [fsm.Joining] that decide when
+// the node goes on, such as Quorum, Race, FailFast, Timeout and CancelRest; n is the length of the
+// list. So the pieces need not all be done. The result says what became of each, in the order of
+// the list, and the node that takes it decides what follows. [Results] returns the results of those
+// that are done.
 func Some[I, R, A, B any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
 	join func(j *fsm.Joining, n int) *fsm.Joining, opts ...Option,
 ) Value[[]Piece[B]] {
@@ -77,8 +78,8 @@ func Results[T any](pieces []Piece[T]) []T {
 	return done
 }
 
-// spread adds a node that spawns an instance for each element of a list and gathers what has become
-// of them.
+// spread adds a node that spawns an instance for each element of a list, and gathers how they
+// ended.
 func spread[I, R, A, B, T any](g *Graph[I, R], name string, list Value[[]A], f func(context.Context, A) (B, error),
 	join func(*fsm.Joining, int) *fsm.Joining, opts []Option, gather func([]fsm.Child[B]) ([]T, error),
 ) Value[[]T] {

@@ -10,9 +10,9 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// Graph is a graph in the making: the functions of this package add nodes to it, and [Graph.Return]
-// makes machines of it. I is what an instance of it begins with, R is its result. It is not for
-// concurrent use.
+// Graph is a graph that is being declared: the functions of this package add nodes to it, and
+// [Graph.Return] makes machines of it. I is the type of its input, R that of its result. It is not
+// safe for concurrent use.
 type Graph[I, R any] struct {
 	machine  fsm.Machine[I, R]
 	nodes    []*node[I]
@@ -32,17 +32,17 @@ type node[I any] struct {
 	quorum int // of its edges with need anyDone, how many
 }
 
-// New begins a graph. The machine's state is what an instance of the graph begins with, its result
-// that of the graph.
+// New begins the declaration of a graph. The state of the machine is the input of the graph, and
+// its result that of the graph.
 func New[I, R any](machine fsm.Machine[I, R]) *Graph[I, R] { return &Graph[I, R]{machine: machine} }
 
 // stepEnd is the last step of a graph's machine. The first has the name that the machine declares.
 const stepEnd = "end"
 
-// Return ends the declaration: an instance of the graph is done with this value once all nodes have
-// ended, or fails, naming the nodes that did. It returns the machine of the graph and those of its
-// nodes, for engine.Config.Machines. What is wrong with the graph engine.New reports, as it does of
-// all machines.
+// Return ends the declaration. Once all nodes have ended, an instance of the graph is done with
+// this value, or fails with an error that names the nodes that failed. Return gives the machine of
+// the graph and those of its nodes, for engine.Config.Machines. Faults of the graph are reported by
+// engine.New, like those of all machines.
 func (g *Graph[I, R]) Return(v Value[R]) []fsm.Definition {
 	g.check("return", v.part)
 	if len(g.nodes) == 0 {
@@ -143,7 +143,7 @@ func (g *Graph[I, R]) fault(field string, err error) {
 	g.faults = append(g.faults, &fsm.DefinitionError{Machine: g.machine.Name(), Version: g.machine.Version(), Field: field, Err: err})
 }
 
-// check notes it if a value is none, or is of another graph.
+// check notes a fault if a value is zero, or of another graph.
 func (g *Graph[I, R]) check(field string, p part) {
 	switch {
 	case p.graph == nil:

@@ -9,7 +9,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Option changes a node: [Retry], [With].
+// Option changes a node: see [Retry] and [With].
 type Option func(*options)
 
 type options struct {
@@ -53,8 +53,8 @@ func collect(opts []Option) (o options) {
 
 var errNilFunction = errors.New("nil function")
 
-// Do adds a node: f runs when its argument is there, and its result is the node's. It runs until it
-// succeeds, as [Retry] says, and gets its attempt and its idempotency key by [fsm.InfoFrom].
+// Do adds a node: f runs once its argument is there, and its result is the result of the node. f is
+// retried as [Retry] says, and gets its attempt and its idempotency key by [fsm.InfoFrom].
 func Do[I, R, A, B any](g *Graph[I, R], name string, a Value[A], f func(context.Context, A) (B, error), opts ...Option) Value[B] {
 	return add(g, name, f == nil, opts, func(ctx context.Context, r *reader) (result B, err error) {
 		one, err := a.read(r)
@@ -118,8 +118,8 @@ func add[I, R, T any](g *Graph[I, R], name string, none bool, opts []Option, run
 	return enter(g, name, &o, machine, define, args)
 }
 
-// Call adds a node that inserts an instance of another machine, with this state, and waits for its
-// end. Its result is that instance's; it fails if the instance does.
+// Call adds a node that inserts an instance of another machine with this state, and waits for its
+// end. The node has the result of that instance, and fails if it fails.
 func Call[I, R, S, T any](g *Graph[I, R], name string, state Value[S], of fsm.Machine[S, T], opts ...Option) Value[T] {
 	o := collect(opts)
 	machine := declare[T](g, name)

@@ -9,8 +9,8 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Value is what a node may take as an argument: what a graph begins with ([In]), the result of a
-// node, or something made of results ([All], [Maybe], [Failed]). Only this package makes one.
+// Value is an argument for a node: the input of the graph ([In]), the result of a node, or
+// something made of results ([All], [Maybe], [Failed]). Only this package makes Values.
 type Value[T any] struct {
 	part
 
@@ -50,8 +50,7 @@ const (
 
 func (n need) String() string { return [...]string{"done", "ended", "failed", "one of a quorum"}[n] }
 
-// reader reads values where they are: in a node those that it has waited for, at the end of the
-// graph all.
+// reader reads values: in a node the values that it has waited for, at the end of the graph all.
 type reader struct {
 	input any
 	visit fsm.AnyVisit
@@ -73,19 +72,19 @@ func resultOf[I, T any](machine fsm.Machine[I, T], name string) func(*reader) (T
 	}
 }
 
-// In is what the graph begins with. It is stored with every node that takes it: pass what is large
-// as a reference.
+// In returns the input of the graph. The input is stored with every node that takes it, so pass
+// large data by reference.
 func In[I, R any](g *Graph[I, R]) Value[I] {
 	return Value[I]{part{graph: g, input: true}, func(r *reader) (I, error) { return r.input.(I), nil }} //nolint:forcetypeassert // check has compared the graphs
 }
 
-// Outcome is how a node has ended.
+// Outcome says how a node has ended.
 type Outcome[T any] struct {
 	Value T
 	Err   error // a *[fsm.FailedError] if the node has failed, or was skipped
 }
 
-// Maybe lets a node wait for the end of another, whether it is done or has failed.
+// Maybe returns a value that is there once a node has ended, whether it is done or has failed.
 func Maybe[T any](v Value[T]) Value[Outcome[T]] {
 	var out Value[Outcome[T]]
 	out.part = v.needing(ended)
@@ -99,8 +98,8 @@ func Maybe[T any](v Value[T]) Value[Outcome[T]] {
 	return out
 }
 
-// Failed lets a node wait until another has failed, e.g. to undo something; it gets the error, a
-// *[fsm.FailedError]. If the other one is done, the node is skipped.
+// Failed returns the error of a node, a *[fsm.FailedError], once the node has failed; use it e.g.
+// to undo something. If the node is done instead, the node that takes the value is skipped.
 func Failed[T any](v Value[T]) Value[error] {
 	var out Value[error]
 	out.part = v.needing(failed)
@@ -136,10 +135,10 @@ func (p part) needing(n need) part {
 	return p
 }
 
-// Quorum is the results of some of several nodes, in this order: it is there as soon as k of them
-// are done. They may be more than k by then; the others go on, and nobody waits for them. If so
-// many of the nodes fail that k can never be done, whoever takes it is skipped. Each value is the
-// result of a node, and a node takes one Quorum.
+// Quorum returns the results of those of several nodes that are done, in this order, as soon as k
+// are done. More than k may be done by then. Nobody waits for the other nodes, which go on. If so
+// many nodes fail that k can never be done, the node that takes the value is skipped. Each of
+// values has to be the result of a node, and a node may take only one Quorum.
 func Quorum[T any](k int, values ...Value[T]) Value[[]T] {
 	out := All(values...)
 	out.quorum = k
@@ -178,7 +177,7 @@ func Quorum[T any](k int, values ...Value[T]) Value[[]T] {
 	return out
 }
 
-// All is the results of several nodes, in this order.
+// All returns the results of several nodes, in this order.
 func All[T any](values ...Value[T]) Value[[]T] {
 	var out Value[[]T]
 	for i, v := range values {
@@ -201,8 +200,8 @@ func All[T any](values ...Value[T]) Value[[]T] {
 	return out
 }
 
-// After is a value that is there only when others have ended, too: an order without data. They are
-// to be done, or what Maybe or Failed make of it.
+// After returns a value that is there only once the nodes behind others have ended, too: an order
+// without data. These nodes have to be done, unless Maybe or Failed says otherwise.
 func After[T any](v Value[T], others ...Any) Value[T] {
 	for _, o := range others {
 		v.part = v.with(o.of())
@@ -210,7 +209,8 @@ func After[T any](v Value[T], others ...Any) Value[T] {
 	return v
 }
 
-// with adds what another value waits for. A mixture of graphs is no value of any.
+// with adds the nodes for which another value waits. It marks a mixture of values of several
+// graphs.
 func (p part) with(other part) part {
 	if p.graph != other.graph {
 		p.graph = mixed{}

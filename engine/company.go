@@ -6,10 +6,10 @@ import (
 	"github.com/gendurable/gendurable/internal/store"
 )
 
-// Company lets engines of one process that work on several schemas through one pool share what they
-// do while they are idle: see Config.Company. Package cluster makes one for the places of each
-// pool.
+// Company lets engines of one process share their polls and their heartbeats, if they work on
+// several schemas through one pool: see Config.Company. Package cluster makes a Company for the
+// places of each pool.
 type Company struct{ stores *store.Company }
 
-// NewCompany makes a company of engines with this pool.
+// NewCompany returns a Company for engines with this pool.
 func NewCompany(pool *pgxpool.Pool) *Company { return &Company{store.NewCompany(pool)} }

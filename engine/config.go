@@ -53,10 +53,11 @@ type Config struct {
 	// Schema is the Postgres schema that holds the engine's tables: "gendurable". There is one
 	// engine's data per schema; the host's own tables stay apart.
 	Schema string
-	// Company has the engines of this process on other schemas of the same Pool. They look for work at
-	// the same times, in one round trip, and their heartbeats and partition locks have one connection,
-	// besides one for those looks. None of them waits for another that is slow or broken: that one
-	// goes by itself meanwhile. An engine with LockLease shares nothing. Nil: it is alone.
+	// Company joins this engine with others of the process that work on other schemas of the same
+	// Pool. Together they poll at the same times, in one round trip. One connection serves the
+	// heartbeats and partition locks of all, and another one their polls. An engine that is slow or
+	// broken does not hold up the others: it works by itself for a while. An engine with LockLease
+	// shares nothing. Nil: the engine works by itself.
 	Company *Company
 	// Machines are the machines that this process can run; a client needs none. Versions of one
 	// machine stand side by side.

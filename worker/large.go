@@ -14,8 +14,8 @@ import (
 // that run at a time bounds their memory, with Limits.AwaitedBytes and Limits.ChildrenBytes for
 // each step.
 
-// lend lets a claim's step read its inbox, and the round of children that joins, and publish its
-// progress.
+// lend gives a claim the functions by which its step reads its inbox and the round of children that
+// joins, and publishes its progress.
 func (fs *flights) lend(c *step.Claim) {
 	id, round := c.ID, c.Round
 	c.Inbox = func(ctx context.Context, after int64) (page []step.Signal, more bool, err error) {
@@ -40,13 +40,13 @@ func (fs *flights) lend(c *step.Claim) {
 	}
 }
 
-// round returns a function that reads the children of a round: each call of next reads a page, and
+// round returns a function that reads the children of a round. Each call returns the next page, and
 // an empty page is the end.
 func (fs *flights) round(ctx context.Context, parent, round int64) (next func() ([]step.Child, error)) {
 	return fs.pages(ctx, func(ctx context.Context) ([]step.Child, []int64, error) { return fs.db.Round(ctx, parent, round) })
 }
 
-// pages is round for the children of which first reads the first page.
+// pages is like round, where first reads the first page.
 func (fs *flights) pages(ctx context.Context, first func(context.Context) (page []step.Child, behind []int64, err error)) (next func() ([]step.Child, error)) {
 	var behind []int64
 	begun := false
@@ -69,7 +69,7 @@ func (fs *flights) pages(ctx context.Context, first func(context.Context) (page 
 	}
 }
 
-// load reads the values that the step needs and the claim did not bring.
+// load reads the values that the step needs and that did not come with the claim.
 func (x *execution) load(ctx context.Context, s *step.Step) error {
 	if err := x.complete(ctx); err != nil {
 		return err
@@ -92,11 +92,11 @@ func (x *execution) load(ctx context.Context, s *step.Step) error {
 	return nil
 }
 
-// feedMost bounds how many bytes of results one claim of many nodes brings, beside the nodes.
+// feedMost bounds the bytes of results that are read together for all nodes of one claim.
 const feedMost = 8 << 20
 
-// upstream reads what the claimed nodes at their first visit have waited for, all at once. What is
-// too large for that, or cannot be read now, each of them reads in its slot.
+// upstream reads the results for which claimed nodes have waited, for all nodes at their first
+// visit together. What is too large for that, or cannot be read now, each node reads in its slot.
 func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
 	var unfed []*step.Claim
 	for _, c := range claims {
@@ -112,7 +112,8 @@ func (p *process) upstream(ctx context.Context, claims []*step.Claim) {
 	}
 }
 
-// loadUpstream reads what the node has waited for, if its claim did not bring it.
+// loadUpstream reads the results for which the node has waited, if they did not come with its
+// claim.
 func (x *execution) loadUpstream(ctx context.Context) error {
 	c := x.f.claim
 	if !c.Unfed() {
@@ -128,8 +129,8 @@ func (x *execution) loadUpstream(ctx context.Context) error {
 	return err
 }
 
-// portion asks which children a stream shows this visit. It does so also where the step reads them
-// itself: they count as shown.
+// portion asks which children a stream shows this visit. It asks also if the step reads the
+// children itself, since they count as shown.
 func (x *execution) portion(ctx context.Context) error {
 	c := x.f.claim
 	var p store.Portion
@@ -152,7 +153,7 @@ func (x *execution) portion(ctx context.Context) error {
 	return nil
 }
 
-// complete reads the rest of a claim that came without all of its state or signals.
+// complete reads the rest of a claim that came without part of its state or signals.
 func (x *execution) complete(ctx context.Context) error {
 	c := x.f.claim
 	if c.Unread != nil {

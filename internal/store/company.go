@@ -14,34 +14,35 @@ import (
 	"github.com/gendurable/gendurable/internal/pace"
 )
 
-// Company is what engines of one process share whose schemas are reached by one pool: their idle
-// polls go together, in rounds, and their heartbeats have one connection (trunk.go). It is safe for
-// concurrent use.
+// Company is shared by the engines of one process that reach several schemas through one pool.
+// Their idle polls go together, in rounds, and their heartbeats share one connection (trunk.go). It
+// is safe for concurrent use.
 //
-// Nobody stops the others. In a round each store has a transaction of its own, with shorter limits
-// than one that goes alone. A store whose transaction fails there asks again by itself, at once;
-// what stood behind it in the pipeline is sent anew. A store that has failed or was slow stays out
-// of the rounds for a while, the longer the more often it happens. A round that takes too long is
-// given up: all ask by themselves, and there are no rounds for a while. So whatever befalls some
-// stores delays the looks of the others by roundMost at most, once in that while.
+// No store stops the others. In a round each store has a transaction of its own, with shorter time
+// limits than a transaction alone. If a store's transaction fails in the round, the store repeats
+// it by itself at once, and the company sends the transactions behind it in the pipeline anew. A
+// store that failed or was slow stays out of the rounds for a while; the while doubles if that
+// happens again soon. A round that takes too long is given up: then every store polls by itself,
+// and there are no rounds for a while. So a store in trouble delays the polls of the others by
+// roundMost at most, once per while.
 type Company struct {
 	pool  *pgxpool.Pool
 	phase time.Time
 	trunk trunk
-	looks wire // of the rounds
+	looks wire // the connection of the rounds
 
-	gathers, slow time.Duration // gatherTime and roundSlow, but in tests
+	gathers, slow time.Duration // gatherTime and roundSlow; tests set others
 
-	outside absence // of all, from the rounds
+	outside absence // while it lasts there are no rounds
 
 	mu     sync.Mutex
 	stores map[*Store]bool // those that have used the trunk or a round, and have not left
 	gather *round          // the round that stores may join now; nil: none
 }
 
-// NewCompany makes a company of engines whose pool is this one.
+// NewCompany returns a company for engines with this pool.
 func NewCompany(pool *pgxpool.Pool) *Company {
-	// Processes that start together are not to poll together.
+	// Processes that start at the same time should poll at different times.
 	at := time.Now().Add(-rand.N(time.Second)) //nolint:gosec // jitter
 	c := &Company{pool: pool, phase: at, gathers: gatherTime, slow: roundSlow, stores: map[*Store]bool{}}
 	c.trunk.wire = wire{company: c, turn: make(chan struct{}, 1)}
@@ -52,8 +53,9 @@ func NewCompany(pool *pgxpool.Pool) *Company {
 // Pool returns the pool.
 func (c *Company) Pool() *pgxpool.Pool { return c.pool }
 
-// Until returns how long to wait instead of d, so that all who wait for d wait until the same time:
-// no longer than d, or little more just before such a time. Who has no company waits for about d.
+// Until returns how long to wait instead of d, so that all callers that wait for d wake at the same
+// time. The result is at most d, or little more if that time is only just ahead. Without a company
+// Until returns d with jitter.
 func (c *Company) Until(d time.Duration) time.Duration {
 	if c == nil || d <= 0 {
 		return pace.Jittered(d)
@@ -65,14 +67,14 @@ func (c *Company) Until(d time.Duration) time.Duration {
 	return wait
 }
 
-// enter notes that a store uses what it shares.
+// enter notes that a store uses the shared connections.
 func (c *Company) enter(s *Store) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stores[s] = true
 }
 
-// leave notes that a store does so no more. With the last one the connections are closed.
+// leave notes that a store has stopped using them. The last store to leave closes them.
 func (c *Company) leave(s *Store) {
 	c.mu.Lock()
 	delete(c.stores, s)
@@ -84,34 +86,36 @@ func (c *Company) leave(s *Store) {
 	}
 }
 
-// inhabited reports whether some store uses what is shared.
+// inhabited reports whether some store uses the shared connections.
 func (c *Company) inhabited() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.stores) > 0
 }
 
-// Join makes the store one of a company whose pool is its own. It comes before any other use. Its
-// connections have to be sessions: not those of a pooler of transactions.
+// Join adds the store to a company whose pool is the store's own. Call it before any other use. The
+// pool's connections have to be sessions, so no proxy that pools transactions may be between.
 func (s *Store) Join(c *Company) { s.company = c }
 
 // Company returns the company of the store; nil: it has none.
 func (s *Store) Company() *Company { return s.company }
 
 const (
-	// gatherTime is how long a round waits for those who wake at the same time.
+	// gatherTime is how long a round waits for stores that wake at the same time.
 	gatherTime = 10 * time.Millisecond
-	// roundMost bounds a round. Who has no answer by then asks by itself.
+	// roundMost bounds a round. A store without an answer by then polls by itself.
 	roundMost = 3 * time.Second
-	// roundLock and roundLimit bound what one statement of a round may wait for, and take.
+	// roundLock bounds how long one statement of a round waits for a lock, roundLimit how long it
+	// takes.
 	roundLock  = "100ms"
 	roundLimit = "1s"
-	// roundSlow is what the look of a store may take, by the server's clock, before it leaves the
-	// rounds. The client cannot tell: the server sends the answers of a pipeline together.
+	// roundSlow is how long the poll of one store may take, by the server's clock, before the store
+	// leaves the rounds. The client cannot measure it, since the server sends the answers of a
+	// pipeline together.
 	roundSlow = 250 * time.Millisecond
 )
 
-// absence is for how long a store goes by itself. Its owner locks it.
+// absence is the time during which a store works by itself.
 type absence struct {
 	mu    sync.Mutex
 	falls int
@@ -123,7 +127,8 @@ const (
 	absentMost  = 5 * time.Minute
 )
 
-// begin begins an absence. One that follows the last one soon is twice as long.
+// begin begins an absence. It is twice as long as the last one if that ended less than absentMost
+// ago.
 func (a *absence) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,15 +140,15 @@ func (a *absence) begin() {
 	a.falls++
 }
 
-// lasts reports whether the store still goes by itself.
+// lasts reports whether the absence still lasts.
 func (a *absence) lasts() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return time.Now().Before(a.until)
 }
 
-// reads sends reads as one transaction: together with those of the company, or else alone. It makes
-// them anew for each try.
+// reads sends reads as one transaction: in a round of the company, or else alone. It makes the
+// statements anew for each attempt.
 func (s *Store) reads(ctx context.Context, reads func() []entpgx.Stmt) error {
 	if s.accompanied() && !s.outside.lasts() && !s.company.outside.lasts() {
 		stmts := s.encloseWithin(roundLock, roundLimit, reads())
@@ -155,14 +160,14 @@ func (s *Store) reads(ctx context.Context, reads func() []entpgx.Stmt) error {
 	return s.transaction(ctx, fastLock, reads()...)
 }
 
-// accompanied reports whether the store may share what its company shares. A schema that Citus
-// distributes may move to another node.
+// accompanied reports whether the store may use the company's connections. A schema that Citus
+// distributes may not, since it may move to another node.
 func (s *Store) accompanied() bool { return s.company != nil && !s.rendered.Load().distributed() }
 
-// round is one pipeline of several stores.
+// round is one pipeline with the transactions of several stores.
 type round struct {
 	seats   []*seat
-	waiting int             // how many still want their answer
+	waiting int             // how many seats still wait for their answer
 	ctx     context.Context //nolint:containedctx // the round's own life
 	cancel  context.CancelFunc
 }
@@ -180,10 +185,10 @@ func (s *seat) answer(err error) {
 	close(s.answered)
 }
 
-// errAlone says that a round has not answered a store, through no fault of its own.
+// errAlone tells a store that the round ended without an answer for it, for no fault of the store.
 var errAlone = errors.New("gendurable: the look of several schemas has ended before this one's")
 
-// look sends the transaction of a store with those of others.
+// look sends the transaction of a store together with those of others.
 func (c *Company) look(ctx context.Context, s *Store, stmts []entpgx.Stmt) error {
 	mine := &seat{store: s, stmts: stmts, answered: make(chan struct{})}
 	c.mu.Lock()
@@ -222,7 +227,7 @@ func (c *Company) look(ctx context.Context, s *Store, stmts []entpgx.Stmt) error
 	}
 }
 
-// expected returns how many stores may come to a round. The caller holds mu.
+// expected returns how many stores may join a round. The caller holds mu.
 func (c *Company) expected() (n int) {
 	for s := range c.stores {
 		if !s.outside.lasts() {
@@ -232,7 +237,7 @@ func (c *Company) expected() (n int) {
 	return n
 }
 
-// begin takes no more stores into a round, and reports whether it is still to be sent.
+// begin closes a round to further stores, and reports whether the caller has to send it.
 func (c *Company) begin(r *round) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +248,7 @@ func (c *Company) begin(r *round) bool {
 	return true
 }
 
-// send sends a round, and again what stood behind a store that has failed in it.
+// send sends a round. If a store fails in it, send sends the transactions behind that one again.
 func (c *Company) send(r *round) {
 	defer r.cancel()
 	seats := r.seats
@@ -275,7 +280,7 @@ func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) [
 			return err
 		}}
 	}
-	stmts, of := []entpgx.Stmt{clock(nil)}, []int{0} // by statement, whose it is
+	stmts, of := []entpgx.Stmt{clock(nil)}, []int{0} // the index of the seat, by statement
 	for i, one := range seats {
 		stmts = append(append(stmts, one.stmts...), clock(one.store.outside.begin))
 		for range len(one.stmts) + 1 {
@@ -293,7 +298,7 @@ func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) [
 	if err == nil {
 		return nil
 	}
-	if conn.IsClosed() { // nobody knows why
+	if conn.IsClosed() { // which store caused it is not known
 		return seats[done:]
 	}
 	seats[done].store.outside.begin()

@@ -9,35 +9,35 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// trunk is the one connection of the heartbeats of a company. It holds the liveness locks of all
-// its workers. Each uses it in turn, for a moment: what may take longer goes by the line's own
-// connection, as does whatever is refused here. The bounds are the line's turn, a part of its
-// heartbeat:
+// trunk is the one connection on which a company sends its heartbeats. It holds the liveness locks
+// of all its workers. The lines (lease.go) use the trunk in turns, each for a moment. A beat that
+// may take longer, and one that fails here, goes over the line's own connection. The unit of the
+// bounds is the line's turn, a fixed part of its heartbeat interval:
 //
-//   - A line waits for one turn to have the trunk.
+//   - A line waits at most one turn until it may use the trunk.
 //   - A statement takes one turn at most, its wait for a lock included, by the server's clock.
 //   - Its holder gives up after trunkTurns turns, dialling included. Then the connection is closed,
 //     and with it go the liveness locks of all, until each has taken its own again (at its next
 //     tick, as after any loss of a connection).
 //
-// So a beat that the trunk does not take begins elsewhere after 1 + trunkTurns turns at the latest,
-// whatever the others do. A line that fails here stays away for a while, the longer the more often
-// it happens.
+// So a beat that the trunk does not carry begins on the other connection after at most 1 +
+// trunkTurns turns, whatever the other lines do. A line that fails here stays away for a while; the
+// while doubles if that happens again soon.
 type trunk struct{ wire }
 
-// trunkTurns is for how many turns of its own a line may have the trunk.
+// trunkTurns is how many of its own turns a line may use the trunk.
 const trunkTurns = 4
 
 var errTrunkBusy = errors.New("gendurable: the connection of the heartbeats is in use")
 
-// aliveAtOnceSQL is the lock of aliveSQL where others wait for the connection: it does not wait for
-// somebody who asks, at this moment, whether the worker lives. $1 schema $2 worker
+// aliveAtOnceSQL takes the lock of aliveSQL without waiting, since others wait for the connection:
+// the lock is not free while somebody asks whether the worker lives. $1 schema $2 worker
 var aliveAtOnceSQL = `SELECT pg_try_advisory_lock_shared(` + livenessKey("$1::text", "$2::text") + `)`
 
-// goneSQL gives a worker's liveness lock back. $1 schema $2 worker
+// goneSQL releases a worker's liveness lock. $1 schema $2 worker
 var goneSQL = `SELECT pg_advisory_unlock_shared(` + livenessKey("$1::text", "$2::text") + `)`
 
-// use lets a line use the connection, which has the line's liveness lock then.
+// use lets a line use the connection, after it has taken the line's liveness lock there.
 func (t *trunk) use(ctx context.Context, l *Line, send func(ctx context.Context, conn *pgx.Conn) error) error {
 	waiting, stop := context.WithTimeout(ctx, l.turn)
 	defer stop()
@@ -50,7 +50,7 @@ func (t *trunk) use(ctx context.Context, l *Line, send func(ctx context.Context,
 	defer cancel()
 	err := t.try(ctx, l, send)
 	if err != nil && ctx.Err() == nil && t.conn != nil && t.conn.IsClosed() {
-		t.lose() // it was dead before
+		t.lose() // the connection was dead before this turn
 		err = t.try(ctx, l, send)
 	}
 	if err != nil && t.conn != nil && (!t.conn.IsClosed() || errors.Is(ctx.Err(), context.DeadlineExceeded)) && !errors.Is(err, errTrunkBusy) {
@@ -70,14 +70,14 @@ func (t *trunk) try(ctx context.Context, l *Line, send func(ctx context.Context,
 	return err
 }
 
-// live takes the liveness lock of a line on the connection, once.
+// live takes the liveness lock of a line, once per connection.
 func (t *trunk) live(ctx context.Context, l *Line) error {
 	if l.worker == "" || l.held == t.made {
 		return nil
 	}
 	var alive bool
 	if err := l.s.pipelineOn(ctx, t.conn, l.s.stmt("alive at once", aliveAtOnceSQL, readOne(&alive), l.s.schema, l.worker)); err != nil {
-		t.doomed = true // the lock may be there, and would be there twice
+		t.doomed = true // the lock may be held already, and would be held twice
 		return fmt.Errorf("lock that worker %s lives: %w", l.worker, err)
 	}
 	if !alive {
@@ -87,8 +87,8 @@ func (t *trunk) live(ctx context.Context, l *Line) error {
 	return nil
 }
 
-// leave gives the liveness lock of a line back, for good. With the last line of the company the
-// connection goes. Where the turn does not come before ctx ends, that happens later.
+// leave releases the liveness lock of a line for good. The last line of the company to leave closes
+// the connection. If the turn does not come before ctx ends, leave does this later.
 func (t *trunk) leave(ctx context.Context, l *Line) {
 	if t.take(ctx) {
 		t.left(l)
@@ -100,7 +100,7 @@ func (t *trunk) leave(ctx context.Context, l *Line) {
 	}()
 }
 
-// left is leave with the turn.
+// left does the work of leave. The caller has the turn.
 func (t *trunk) left(l *Line) {
 	defer t.give()
 	t.company.leave(l.s)

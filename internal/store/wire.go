@@ -8,17 +8,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// wire is a connection that the stores of a company use in turns. It is outside of the pool, and
-// its session has limits of its own: what prepares a statement waits for locks before its
-// transaction can set any.
+// wire is a connection outside of the pool that the stores of a company use in turns. Its session
+// has time limits of its own, since preparing a statement may wait for locks before the transaction
+// has set any limit.
 type wire struct {
 	company *Company
-	turn    chan struct{} // held by whoever uses what follows
+	turn    chan struct{} // held by whoever uses the fields below it
 	conn    *pgx.Conn
-	made    int64 // how many connections there have been
-	doomed  bool  // the connection is to be closed at the end of the turn
+	made    int64 // how many connections have been made so far
+	doomed  bool  // the end of the turn closes the connection
 
-	alive atomic.Int64 // the number of the connection, while there is one; 0: there is none
+	alive atomic.Int64 // the value of made while there is a connection; 0: there is none
 }
 
 // wireSQL sets up a wire's session. $1 lock_timeout $2 statement_timeout
@@ -56,7 +56,7 @@ func (w *wire) lose() {
 	w.alive.Store(0)
 }
 
-// open makes the connection, if there is none. The caller has the turn.
+// open dials the connection, if there is none. The caller has the turn.
 func (w *wire) open(ctx context.Context, s *Store, lock, limit string) error {
 	if w.conn != nil {
 		return nil
