@@ -10,7 +10,7 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// Level says what somebody may do. Each level includes those before it.
+// Level is how much somebody may do. Each level includes the ones before it.
 type Level int
 
 // These are the levels; the zero value is None.
@@ -30,28 +30,30 @@ func (l Level) String() string {
 	return names[l]
 }
 
-// Access says what the sender of a request may do, and in whose name. The zero value may nothing.
+// Access says what the sender of a request may do, and under which name. The zero value permits
+// nothing.
 type Access struct {
 	Level Level
-	// Actor is whom the audit names for what this request changes, in at most engine.MaxActorBytes.
-	// Empty: the program.
+	// Actor is the name under which the audit records the changes of this request, of at most
+	// engine.MaxActorBytes. Empty: the audit names the program.
 	Actor string
-	// Queues and Machines bound what can be seen and changed to instances of these; none: of all.
-	// What cannot be told apart by them, such as the list of workers, is not shown then.
+	// Queues and Machines restrict what the sender sees and changes to instances of these; empty:
+	// no restriction. Pages leave out what cannot be told apart by queue or machine, such as the
+	// list of workers, if there is a restriction.
 	Queues   []string
 	Machines []string
 }
 
-// everywhere reports whether the access is bound to no queues or machines.
+// everywhere reports whether the access has no restriction.
 func (a Access) everywhere() bool { return len(a.Queues) == 0 && len(a.Machines) == 0 }
 
-// sees reports whether what belongs to a queue and a machine may be seen. An empty name is any.
+// sees reports whether the access covers a queue and a machine. An empty name stands for any.
 func (a Access) sees(queue, machine string) bool {
 	return (len(a.Queues) == 0 || slices.Contains(a.Queues, queue)) &&
 		(len(a.Machines) == 0 || slices.Contains(a.Machines, machine))
 }
 
-// holds reports whether all that a filter can select may be seen.
+// holds reports whether the access covers everything that a filter can select.
 func (a Access) holds(f fsm.Filter) bool { return a.sees(f.Queue, f.Machine) }
 
 type accessKey struct{}
@@ -62,13 +64,14 @@ func accessOf(ctx context.Context) Access {
 	return a
 }
 
-// Loopback returns an [Options.Authorize] that gives an access to what comes from this machine, and
-// none to anything else.
+// Loopback returns an [Options.Authorize] that gives requests from this machine the access a, and
+// all others none.
 //
-// The name in the request has to be this machine's, too: else a page of another site could have its
-// own name point here, and then ask as if it were ours. A proxy on this machine speaks for others,
-// so what it forwards is refused, if a header says that it forwards. Without such a header it
-// cannot be told from a browser on this machine: put no proxy before a handler without Authorize.
+// The host name in the request has to be this machine's, too. Otherwise a page of another site
+// could point a name of its own here, and send requests as if it were this site. A proxy on this
+// machine sends requests for others, so Loopback refuses requests with a header that says they were
+// forwarded. A proxy that sends no such header looks like a browser on this machine: put none
+// before a handler without Authorize.
 func Loopback(a Access) func(*http.Request) (Access, error) {
 	return func(r *http.Request) (Access, error) {
 		if local(r) {

@@ -16,10 +16,10 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// The HTTP API below the pages. Each route reads by the functions of its page, and each verb is
-// that of the page: what the page's form sends is made of the JSON that was sent. So both obey the
-// same access, the same redaction and the same bounds. apiRoutes is the only list of routes: the
-// handlers and the OpenAPI document are made of it.
+// The HTTP API lies below the pages. Each route reads by the functions of its page. Each verb runs
+// the page's handler: the JSON that was sent is turned into the form of the page. So both obey the
+// same access, the same redaction and the same bounds. apiRoutes is the only list of routes:
+// handlers and the OpenAPI document are generated from it.
 
 // apiRoute is what answers one path.
 type apiRoute struct {
@@ -183,7 +183,8 @@ func (s *server) sendAPI(w http.ResponseWriter, status int, value any) {
 	_, _ = w.Write(append(text, '\n'))
 }
 
-// did returns which verb a handler of a page has carried out: these answer by leading elsewhere.
+// did returns which verb a handler of a page has carried out. Such a handler answers with a
+// redirect.
 func did(err error) (verb string, fault error) {
 	to, ok := errors.AsType[*elsewhere](err)
 	if !ok {

@@ -20,9 +20,9 @@ func policy(frames []string) string {
 		"form-action 'self'; base-uri 'none'; frame-ancestors " + who
 }
 
-// guard stands before everything that is served. It sets the headers that keep browsers from
-// mischief, refuses what another site's page sends, asks who it is and what they may, bounds the
-// body and the time, and puts access and actor into the context.
+// guard wraps everything that is served. It sets the headers that protect browsers, refuses
+// requests of other sites' pages, asks Authorize, bounds the body and the time, and puts access and
+// actor into the context.
 func (s *server) guard(next http.Handler) (http.Handler, error) {
 	cross := http.NewCrossOriginProtection()
 	for n, origin := range s.TrustedOrigins {
@@ -91,7 +91,7 @@ func (s *server) closed() string {
 		"Options.Authorize opens the dashboard to others."
 }
 
-// refuse answers without a page: who has no access learns nothing else.
+// refuse answers without a page, since somebody without access may learn nothing else.
 func (s *server) refuse(w http.ResponseWriter, r *http.Request, status int, text string) {
 	if strings.HasPrefix(r.URL.Path, apiRoot) {
 		s.sendAPI(w, status, apiError{Error: text, Kind: apiKinds[status]})

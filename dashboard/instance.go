@@ -293,7 +293,7 @@ func causeOf(ctx context.Context, c engine.Cause) causeRow {
 	return causeRow{c, string(c.Kind), text, c.IDs}
 }
 
-// shownWhole reports whether the state is shown exactly as it is stored.
+// shownWhole reports whether the page shows the state exactly as it is stored.
 func (s *server) shownWhole(ctx context.Context, row *ent.Instance) bool {
 	return string(s.visible(ctx, row.Machine, "state", s.decoded(row.State))) == string(row.State)
 }

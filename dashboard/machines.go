@@ -185,8 +185,8 @@ func (s *server) machine(r *http.Request) (string, *page, error) {
 	return "machine", &page{Title: name, Section: "machines", Refresh: 1, Body: b}, nil
 }
 
-// historian returns the engine whose history is shown: of several the one that is asked for, or the
-// first that answers. Their durations cannot be made one.
+// historian returns the engine whose history is shown. Of several it is the one that the request
+// names, or the first that answers, since durations of several places cannot be merged.
 func (s *server) historian(ctx context.Context, place string) (*site, error) {
 	if place != "" {
 		return s.placeOf(ctx, place)
@@ -198,9 +198,9 @@ func (s *server) historian(ctx context.Context, place string) (*site, error) {
 	return up[0], nil
 }
 
-// recorded asks the history about the steps of a machine, and returns which ways were taken; nil if
-// nothing is recorded. The history does not say of which queues instances were, so that who may see
-// some queues only sees nothing of it.
+// recorded reads the history of the steps of a machine, and returns which transitions have
+// occurred; nil if nothing is recorded. The history does not have the queues of instances, so
+// readers who may see only some queues see nothing of it.
 func (s *server) recorded(ctx context.Context, at *site, b *machineBody, version int) (taken map[[2]string]int64, err error) {
 	const days = 7
 	var p past

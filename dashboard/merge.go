@@ -12,7 +12,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// What several places have answered, as one. Of one engine the answer stays as it is.
+// These functions make one answer of those of several places. The answer of a single engine stays
+// as it is.
 
 func latest(a, b time.Time) time.Time {
 	if b.After(a) {
@@ -21,7 +22,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// earlier returns the earlier of two times, of which either may be zero: unknown.
+// earlier returns the earlier of two times. A zero time is unknown, and does not count.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -56,7 +57,8 @@ func mergeCounts(all []engine.Counts) engine.Counts {
 	return out
 }
 
-// mergeLoads adds up the queues. A queue is paused since the first place has paused it.
+// mergeLoads adds up the load of each queue. A queue counts as paused from the time at which the
+// first place paused it.
 func mergeLoads(all []engine.Load) engine.Load {
 	if len(all) == 1 {
 		return all[0]
@@ -83,7 +85,7 @@ func mergeLoads(all []engine.Load) engine.Load {
 	return out
 }
 
-// mergeRates keeps the time that all places know.
+// mergeRates keeps the time that all places cover.
 func mergeRates(all []engine.Rates) engine.Rates {
 	if len(all) == 1 {
 		return all[0]
@@ -134,7 +136,7 @@ func mergeFailures(all []engine.Failures) engine.Failures {
 	return out
 }
 
-// mergeDefinitions keeps of each version of a machine what was stored last.
+// mergeDefinitions keeps, for each version of a machine, the definition that was stored last.
 func mergeDefinitions(all [][]engine.StoredDefinition) []engine.StoredDefinition {
 	if len(all) == 1 {
 		return all[0]
@@ -154,8 +156,8 @@ func mergeDefinitions(all [][]engine.StoredDefinition) []engine.StoredDefinition
 	})
 }
 
-// mergeAudits shows the time of which all places have told: those with more to tell have told until
-// the times of their last entries, of which the newest counts.
+// mergeAudits keeps the entries of the time that all pages cover. A page with more entries behind
+// it covers the time back to its last entry; the newest of these times counts.
 func mergeAudits(all []engine.AuditPage) engine.AuditPage {
 	if len(all) == 1 {
 		return all[0]
@@ -175,10 +177,10 @@ func mergeAudits(all []engine.AuditPage) engine.AuditPage {
 	return out
 }
 
-// schedulesEnded is where the list of a place is that has no more.
+// schedulesEnded marks the list of a place that has ended.
 const schedulesEnded = "\x00"
 
-// schedulesAfter reads where the lists of all places are.
+// schedulesAfter decodes how far the lists of all places have been shown.
 func (s *server) schedulesAfter(text string) (map[int]string, error) {
 	at := map[int]string{}
 	if s.cluster == nil || text == "" {
@@ -194,7 +196,8 @@ func (s *server) schedulesAfter(text string) (map[int]string, error) {
 	return at, nil
 }
 
-// schedulesNext says where the lists are behind a page. Those of places that are left out stay.
+// schedulesNext encodes how far the lists have been shown. The lists of places that are left out do
+// not advance.
 func (s *server) schedulesNext(after map[int]string, pages []found[engine.SchedulePage]) string {
 	if s.cluster == nil {
 		return pages[0].value.Next

@@ -23,38 +23,41 @@ const (
 	MaxBodyBytes = 8 << 20
 )
 
-// Options configure the handler. The zero value serves loopback only, with all rights.
+// Options configures the handler. The zero value serves only this machine, with all rights.
 type Options struct {
-	// Authorize says what the sender of a request may do. An error refuses the request; its text goes
-	// to the log only. Nil admits what comes from this machine, without a proxy, with all rights, and
-	// nothing else.
+	// Authorize returns what the sender of a request may do. An error refuses the request, and its
+	// text goes only to the log. Nil gives requests from this machine that came through no proxy
+	// all rights, and refuses all others.
 	Authorize func(*http.Request) (Access, error)
-	// Show returns what of a document may be seen, after the codec has decoded it: a redaction. Field
-	// is "state", "result", "progress", "payload", "diff", "before" or "after". Nil, an error of JSON
-	// and a panic show nothing of it. A Show that is nil shows all.
+	// Show redacts a document: it returns the part that may be seen. It gets the document decoded
+	// by the codec. Field is "state", "result", "progress", "payload", "diff", "before" or "after".
+	// If Show returns nil or invalid JSON, or panics, nothing of the document is shown. A nil Show
+	// shows everything.
 	Show func(machine, field string, v json.RawMessage) json.RawMessage
-	// TraceLink returns the address of a trace, of what an instance carries of it, like its
-	// "traceparent". Empty, or no address of http or https: there is no link. Nil: none.
+	// TraceLink returns the address of a trace. It gets the trace context that the instance
+	// carries, such as its "traceparent". If it returns anything but an address of http or https,
+	// there is no link. Nil: there are no links.
 	TraceLink func(trace map[string]string) string
-	// Base is the path below which the handler is mounted, like "/ops", if nobody strips it before.
-	// Empty: the handler sees paths from "/" on, as behind http.StripPrefix. All links are relative,
-	// so a proxy may rewrite paths without saying so.
+	// Base is the path below which the handler is mounted, such as "/ops", if nothing strips it
+	// from the request. Empty: the handler sees paths from "/" on, as behind http.StripPrefix. All
+	// links are relative, so a proxy may rewrite paths without telling the handler.
 	Base string
-	// Frames are the origins whose pages may show the dashboard in a frame, like
-	// "https://ops.example.com". None: nobody.
+	// Frames lists the origins whose pages may show the dashboard in a frame, such as
+	// "https://ops.example.com". Empty: none may.
 	Frames []string
-	// TrustedOrigins are origins other than the dashboard's own that may send verbs, like
+	// TrustedOrigins lists origins other than the dashboard's own that may send verbs, such as
 	// "https://ops.example.com".
 	TrustedOrigins []string
-	// Timeout bounds what one request may take: 15 s, at most 10 min.
+	// Timeout bounds the time of one request: 15 s unless given, at most 10 min.
 	Timeout time.Duration
-	// Refresh is how often an open page is refreshed, and for how long answers of the database are
-	// shared by all who look: 5 s, at least 1 s.
+	// Refresh is how often an open page refreshes itself, and for how long all readers share one
+	// answer of the database: 5 s unless given, at least 1 s.
 	Refresh time.Duration
-	// Logger receives what cannot be shown, and who was refused: slog.Default().
+	// Logger receives errors that pages do not show, and refused requests: slog.Default() unless
+	// given.
 	Logger *slog.Logger
-	// Heavy is how many reads of many rows may run at a time: counts, lists, plans, queries on the
-	// history. Others wait for their turn. 2, at most 100.
+	// Heavy is how many reads of many rows may run at the same time: counts, lists, plans, and
+	// queries on the history. Further ones wait for their turn. 2 unless given, at most 100.
 	Heavy int
 }
 

@@ -16,8 +16,9 @@ import (
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// site is an engine that the dashboard shows: the only one, or that of a place of a cluster. Each
-// has lines of its own, so that what waits for one place holds up no other.
+// site is an engine that the dashboard shows: the only one, or the engine of one place of a
+// cluster. Each site has queues of its own (turns), so that requests that wait for one place do not
+// hold up another.
 type site struct {
 	place  int
 	engine *engine.Engine
@@ -29,9 +30,9 @@ type site struct {
 	down  error         // why it is left out
 }
 
-// NewCluster returns the handler of a dashboard of all places of a cluster: its pages have what is
-// at any of them. A place that does not answer is left out, and the pages say so. The cluster need
-// not be started, and has to outlive the handler.
+// NewCluster returns the handler of one dashboard for all places of a cluster. Its pages show the
+// instances of all places. They leave out a place that does not answer, and say so. The cluster
+// need not be started. Do not stop it before the handler.
 //
 // Errors: an *[OptionError] for each wrong field, joined.
 func NewCluster(c *cluster.Cluster, o Options) (http.Handler, error) {
@@ -42,7 +43,7 @@ func NewCluster(c *cluster.Cluster, o Options) (http.Handler, error) {
 	return s.handler()
 }
 
-// downError is the error of what needs a place that does not answer.
+// downError is the error of a request that needs a place which does not answer.
 type downError struct {
 	place int
 	err   error
@@ -54,9 +55,9 @@ func (e *downError) Error() string {
 
 func (e *downError) Unwrap() error { return e.err }
 
-// reach returns why a place is to be left out, nil if it answers. Whoever looks first waits for
-// that, and so does everyone who looks an interval later. While a place is down it is asked beside
-// the pages, and none of them waits for it.
+// reach returns nil if a place answers, and otherwise why it is left out. The first request waits
+// for the answer, and so do those that come an interval later. While a place is down, it is asked
+// in the background, and no request waits for it.
 func (s *server) reach(ctx context.Context, at *site) error {
 	if s.cluster == nil {
 		return nil
@@ -98,7 +99,7 @@ func (s *server) ask(ctx context.Context, at *site) {
 	at.probe = nil
 }
 
-// lacks are the places that an answer is without.
+// lacks has the places that an answer leaves out.
 type lacks struct {
 	mu sync.Mutex
 	of map[int]error
@@ -122,7 +123,7 @@ func (l *lacks) has(place int) error {
 	return l.of[place]
 }
 
-// lack is a place that is left out, and why.
+// lack is a place that an answer leaves out, and why.
 type lack struct {
 	Place int    `json:"place"`
 	Why   string `json:"why"`
@@ -136,7 +137,7 @@ func lackOf(place int, err error) lack {
 	return lack{place, text}
 }
 
-// lacking are the places that the answer of ctx is without so far.
+// lacking returns the places that the answer of ctx leaves out so far.
 func lacking(ctx context.Context) (all []lack) {
 	l, _ := ctx.Value(lacksKey{}).(*lacks)
 	if l == nil {
@@ -151,8 +152,8 @@ func lacking(ctx context.Context) (all []lack) {
 	return all
 }
 
-// reached returns the places that answer, all asked side by side, and notes the others. An error
-// says that there are none.
+// reached asks all places side by side, returns those that answer, and notes the others. It returns
+// an error if none answers.
 func (s *server) reached(ctx context.Context) (up []*site, err error) {
 	if s.cluster == nil {
 		return s.sites, nil
@@ -179,14 +180,15 @@ func (s *server) reached(ctx context.Context) (up []*site, err error) {
 	return up, nil
 }
 
-// found is what one of the engines answered.
+// found is the answer of one engine.
 type found[T any] struct {
 	site  *site
 	value T
 }
 
-// gather asks all engines side by side. With one, its error is the error. Of several, those that do
-// not answer in half of the time are left out, unless all are; a wrong query is wrong at each.
+// gather asks all engines side by side. If there is only one, gather returns its error. Of several,
+// it leaves out those that do not answer within half of the time limit, unless that is all of them.
+// An error about the input is returned, since every place has the same.
 func gather[T any](ctx context.Context, s *server, ask func(context.Context, *site) (T, error)) ([]found[T], error) {
 	if s.cluster == nil {
 		value, err := ask(ctx, s.sites[0])
@@ -231,14 +233,14 @@ func gather[T any](ctx context.Context, s *server, ask func(context.Context, *si
 	return got, nil
 }
 
-// ofInput reports whether an error says that the input is wrong, as it is to each place.
+// ofInput reports whether an error is about the input, so that every place returns it.
 func ofInput(err error) bool {
 	_, query := errors.AsType[*engine.QueryError](err)
 	_, verb := errors.AsType[*engine.VerbError](err)
 	return query || verb
 }
 
-// present leaves out the answers of places that are left out by now.
+// present removes the answers of places that have been left out since.
 func present[T any](ctx context.Context, of []found[T]) []found[T] {
 	left, _ := ctx.Value(lacksKey{}).(*lacks)
 	if left == nil {
@@ -247,7 +249,7 @@ func present[T any](ctx context.Context, of []found[T]) []found[T] {
 	return slices.DeleteFunc(of, func(one found[T]) bool { return left.has(one.site.place) != nil })
 }
 
-// values are the answers alone.
+// values returns the answers without their places.
 func values[T any](of []found[T]) []T {
 	all := make([]T, len(of))
 	for n := range of {
@@ -256,7 +258,7 @@ func values[T any](of []found[T]) []T {
 	return all
 }
 
-// home returns the engine at which an instance is: its id says so.
+// home returns the engine of the place that the id of an instance carries.
 func (s *server) home(ctx context.Context, id fsm.ID) (*site, error) {
 	if s.cluster == nil {
 		return s.sites[0], nil
@@ -272,7 +274,7 @@ func (s *server) at(ctx context.Context, place int, absent error) (*site, error)
 	return s.sites[place], s.reach(ctx, s.sites[place])
 }
 
-// placeOf reads the place that a form names. With one engine there is none to name.
+// placeOf reads the place that a form names. With one engine a form names none.
 func (s *server) placeOf(ctx context.Context, text string) (*site, error) {
 	if s.cluster == nil {
 		return s.sites[0], nil
@@ -285,7 +287,7 @@ func (s *server) placeOf(ctx context.Context, text string) (*site, error) {
 	return s.at(ctx, place, wrong)
 }
 
-// mark is the number of a place for what is shown of several; nil: there is one engine.
+// mark returns the number of a place, to show beside what it has; nil if there is only one engine.
 func (s *server) mark(at *site) *int {
 	if s.cluster == nil {
 		return nil
@@ -293,7 +295,7 @@ func (s *server) mark(at *site) *int {
 	return new(at.place)
 }
 
-// key is of what is shared by those who ask the same engine.
+// key returns the key under which readers of the same engine share an answer.
 func (s *server) key(at *site, key string) string {
 	if s.cluster == nil {
 		return key

@@ -11,7 +11,7 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// server is what all handlers share.
+// server has what all handlers share.
 type server struct {
 	Options
 
@@ -23,8 +23,8 @@ type server struct {
 	plans   plans
 }
 
-// New returns the handler of an engine's dashboard. The engine may be a client, and has to outlive
-// the handler.
+// New returns the handler of an engine's dashboard. The engine may be a client. Do not stop it
+// before the handler.
 //
 // Errors: an *[OptionError] for each wrong field, joined.
 func New(eng *engine.Engine, o Options) (http.Handler, error) {
@@ -65,7 +65,7 @@ func (s *server) handler() (http.Handler, error) {
 	return rooted, nil
 }
 
-// requested is the path that was asked for, before prefixes were stripped.
+// requested returns the path of the request before prefixes were stripped.
 func requested(r *http.Request) string {
 	for n, c := range r.RequestURI {
 		if c == '?' {
@@ -75,8 +75,8 @@ func requested(r *http.Request) string {
 	return r.RequestURI
 }
 
-// visible returns what of a document the access of ctx and Options.Show let see; nil: nothing. The
-// engine's codec has stored it: what is not plain JSON by itself is shown as the codec left it.
+// visible returns the part of a document that the access of ctx and Options.Show permit; nil:
+// nothing. A document that is not plain JSON is shown as the engine's codec has stored it.
 func (s *server) visible(ctx context.Context, machine, field string, v json.RawMessage) (shown json.RawMessage) {
 	if len(v) == 0 || accessOf(ctx).Level < Read {
 		return nil

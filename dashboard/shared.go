@@ -14,8 +14,8 @@ const (
 	maxSharedBytes = 32 << 20
 )
 
-// shared keeps answers of the database for everyone who asks the same within an interval: a page
-// that is open in twenty tabs costs what it costs in one. The zero value is ready.
+// shared keeps answers of the database for all readers who ask the same within an interval: a page
+// that is open in twenty tabs costs as much as in one. The zero value is ready.
 type shared struct {
 	mu      sync.Mutex
 	answers map[string]*answer
@@ -34,11 +34,11 @@ type answer struct {
 // large is an answer that may be large.
 type large interface{ size() int }
 
-// once returns the answer to a question which somebody got at most maxAge ago, or asks. Who comes
-// while it is asked waits for that answer. The read has a context of its own, of the time limit
-// given: an asker who goes away takes nothing from the others. Errors are not kept. The key names
-// all that the answer depends on. All askers share the answer: it is not to be changed, and the
-// caller decides who may see what of it.
+// once returns an answer that is at most maxAge old, or asks. Callers that come while the question
+// is under way wait for its answer. The read has a context of its own, with the given time limit,
+// so a caller who goes away does not disturb the others. Errors are not kept. The key has to name
+// everything on which the answer depends. All callers share the answer, so nobody may change it,
+// and each caller decides what of it its reader may see.
 func once[T any](ctx context.Context, s *shared, key string, maxAge, limit time.Duration, ask func(context.Context) (T, error)) (T, time.Time, error) {
 	s.mu.Lock()
 	a := s.answers[key]
@@ -73,8 +73,8 @@ func once[T any](ctx context.Context, s *shared, key string, maxAge, limit time.
 	return value, a.at, nil
 }
 
-// weigh notes how large an answer is. One for which there is no room is for those only who wait for
-// it.
+// weigh notes how large an answer is. An answer for which there is no room goes only to those who
+// wait for it.
 func (s *shared) weigh(key string, a *answer) {
 	value, ok := a.value.(large)
 	if !ok || a.err != nil {
@@ -92,7 +92,8 @@ func (s *shared) weigh(key string, a *answer) {
 	}
 }
 
-// stale reports whether an answer is no good for who comes now. One that is still awaited is good.
+// stale reports whether an answer is too old for a caller who comes now. An answer that is still
+// under way is not.
 func (a *answer) stale(maxAge time.Duration) bool {
 	select {
 	case <-a.done:
