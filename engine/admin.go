@@ -68,8 +68,9 @@ type order struct {
 	graphs map[string]fsm.Graph // of Rewind: the definitions, once read
 }
 
-// Reason is an option of all verbs: why, in at most MaxReasonBytes. The audit keeps it; of Cancel,
-// last_error is "cancelled: " and the text. Unless given, it is that of [WithReason].
+// Reason is an option of all verbs: why somebody acts, in at most MaxReasonBytes. The audit keeps
+// it. Cancel also stores "cancelled: " and the text as last_error. Without it the audit has the
+// reason of [WithReason].
 func Reason(text string) VerbOption { return func(o *order) { o.Reason = text } }
 
 // Descendants is an option of Cancel. It cancels all live descendants as well, children before

@@ -116,7 +116,8 @@ type Config struct {
 	// PartitionLock says how partition keys are guarded beyond the lease: LockAdvisory.
 	PartitionLock PartitionLock
 	// Limits bound payloads, awaits, inboxes, rounds of children and nesting: see its fields. The
-	// sender counts Inbox; whoever makes a value checks the others. So give all processes the same.
+	// sender of a signal checks Inbox, and the process that creates a value checks the other
+	// bounds. So give all processes the same Limits.
 	Limits Limits
 	// NoReaper leaves expired leases to the reapers of other processes.
 	NoReaper bool

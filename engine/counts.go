@@ -38,17 +38,17 @@ type Count struct {
 
 // Counts are the numbers of all instances, in groups.
 type Counts struct {
-	At       time.Time     `json:"at"`       // when they were counted: this process's clock, as the count began
-	Took     time.Duration `json:"took_ns"`  // to count them
-	Complete bool          `json:"complete"` // false: a newer count was begun and did not come to an end; these are those of the last that did
-	Counts   []Count       `json:"counts"`   // by machine, version, step, queue, status; of all callers: not to be changed
+	At       time.Time     `json:"at"`       // when the count began, by this process's clock
+	Took     time.Duration `json:"took_ns"`  // how long the count took
+	Complete bool          `json:"complete"` // false: a newer count was begun and did not end; these are the numbers of the last that did
+	Counts   []Count       `json:"counts"`   // by machine, version, step, queue, status; all callers share it, so do not change it
 }
 
-// Counts counts instances by machine, version, step, queue and status. That reads the whole table,
-// so the engine keeps the answer. All callers share it, and the one count that may be under way;
-// its Timeout is that of the caller who began it, and it ends when nobody waits for it.
+// Counts counts instances by machine, version, step, queue and status. A count reads the whole
+// table, so the engine keeps the answer. All callers share it, and at most one count is under way:
+// it has the Timeout of the caller who began it, and ends early if no caller waits for it any more.
 //
-// Where a count does not end in time, Counts returns the last complete counts, with Complete false,
+// If a count does not end in time, Counts returns the last complete counts, with Complete false,
 // and begins no other until MaxAge has passed.
 //
 // Errors: a *[QueryError]; ErrCounts if there are no earlier counts to return; the cause of ctx's

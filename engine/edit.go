@@ -202,8 +202,8 @@ func (o *order) checkEdit() error {
 	return nil
 }
 
-// prepare decides what becomes of a batch of a plan. It counts the instances of which nothing can
-// be made, and returns the others.
+// prepare decides what to make of each instance of a plan's batch. It counts the instances that
+// cannot be changed, and returns the others.
 func (b *bulk) prepare(ctx context.Context, ids []int64) ([]int64, error) {
 	rows, err := b.admin.engine.reads.GetMany(ctx, ids)
 	if err != nil {

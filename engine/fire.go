@@ -24,7 +24,7 @@ const (
 	fireMost = 100
 	// dueMost bounds the schedules of one look.
 	dueMost = 1000
-	// aside is how long whoever has found a schedule in somebody else's hands leaves it there.
+	// aside is how long a process leaves a schedule alone that another one is firing.
 	aside = 50 * time.Millisecond
 	// ahead is how far a look at what is due sees.
 	ahead = 2 * time.Second
@@ -217,9 +217,9 @@ func jitter(key string, most time.Duration) time.Duration {
 	return time.Duration(n%uint64(most.Microseconds()+1)) * time.Microsecond //nolint:gosec // at most a day
 }
 
-// guard runs what calls the host's code on a goroutine of nobody else's: runtime.Goexit would end
-// that. The error that it returns has the text of f's, and nothing else of it: it goes through the
-// engine's loops, and the host's may panic when it is looked at.
+// guard runs a function that calls the host's code on a goroutine of its own, which runtime.Goexit
+// may end. The error that it returns has only the text of f's error: it goes through the engine's
+// loops, where methods of the host's error could panic.
 func guard(f func() error) error {
 	return guarded(f, func(err error) error { return errors.New(step.SanitizeError(err)) })
 }

@@ -137,10 +137,10 @@ type GateStatus struct {
 	// Values is the number of values of the label of which a place is taken; of a gate without a label
 	// it is 1 if any place is taken.
 	Values int `json:"values"`
-	// Waiting is how many instances are due and in line. Of all gates together, at most 100,000 are
-	// counted.
+	// Waiting is how many instances are due and in line. At most 100,000 are counted, of all gates
+	// together.
 	Waiting int `json:"waiting"`
-	// Lag is for how long the oldest of those that were counted has been due.
+	// Lag is how long the oldest counted instance has been due.
 	Lag time.Duration `json:"lag_ns"`
 	// ClosedUntil is when the gate opens, if CloseGate or a step that was throttled has closed it for
 	// all; GateForGood if only OpenGate opens it, zero if it is open. Of single keys, GateKeys tells.

@@ -33,12 +33,12 @@ const (
 // an operator did. A field that a row of its kind does not have is zero.
 type Transition struct {
 	At       time.Time `json:"at"`       // of the commit, by Postgres' clock
-	Instance fsm.ID    `json:"instance"` // 0: an operator's verb that was about no instance
-	Visit    int64     `json:"visit"`    // that ended
-	// Kind is that of the outcome, an fsm.OutcomeKind; or "crash", a lease that expired; or
-	// "deadline"; or "join.cancel", since its parent does not wait for it any more; or "admin." and an
-	// operator's verb; or "signal.unread", signals of one name that Done deleted unconsumed, with
-	// their number in Error.
+	Instance fsm.ID    `json:"instance"` // 0: an operator's verb that concerned no instance
+	Visit    int64     `json:"visit"`    // the visit that ended
+	// Kind is the kind of the outcome, an fsm.OutcomeKind; or "crash", where a lease expired; or
+	// "deadline"; or "join.cancel", where the parent did not wait for the instance any more; or
+	// "admin." and an operator's verb; or "signal.unread", where Done deleted unconsumed signals of
+	// one name, with their number in Error.
 	Kind    string        `json:"kind"`
 	Machine string        `json:"machine,omitempty"`
 	Version int           `json:"version,omitempty"`

@@ -83,9 +83,9 @@ func list(q *Query) (p query.ListParams, of [8]byte, err error) {
 	return p, of, nil
 }
 
-// CursorAt returns the cursor of the page that begins behind an instance of a page, for who shows
-// only a part of that page. q is the query of the page, whatever its After, and next the page's
-// Next.
+// CursorAt returns the cursor of the page that begins behind a given instance of a page, for
+// callers that show only a part of that page. q is the query of the page, with any After, and next
+// is the page's Next.
 //
 // Errors: a *[QueryError].
 func CursorAt(q Query, next string, instance fsm.ID) (string, error) {

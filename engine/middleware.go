@@ -24,11 +24,11 @@ type Middleware struct {
 	// outermost. It calls run once, with a context that derives from its own and from which Inject is
 	// taken, and returns run's error, or another. The children of a step do not go through it.
 	Call func(ctx context.Context, c *Call, run func(context.Context) error) error
-	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run once,
-	// with a context that derives from its own, and returns run's error, or another. An error, also
-	// one without a call of run, makes the step fail, and its handler is called as ever. Handlers and
-	// the functions of InTx do not go through it. Of a batch step it surrounds each instance: run
-	// returns what the call has decided for that one.
+	// Step surrounds the execution of a step; the first of a list is the outermost. It calls run
+	// once, with a context that derives from its own, and returns run's error, or another. If it
+	// returns an error, the step fails and its handler is called, even if Step has not called run.
+	// Handlers and the functions of InTx do not go through it. For a batch step it surrounds each
+	// instance, and run returns what the one call decided for that instance.
 	Step func(ctx context.Context, i fsm.Info, run func(context.Context) error) error
 }
 

@@ -52,8 +52,8 @@ type Relations struct {
 	More      bool            `json:"more"`      // in the inbox
 }
 
-// Relations returns what belongs to an instance. It is one statement, which reads a bounded number
-// of rows by indexes. Of an instance that is gone it knows nothing.
+// Relations returns what belongs to an instance, and nothing if the instance has been deleted. It
+// sends one statement, which reads a bounded number of rows by indexes.
 func (a *Admin) Relations(ctx context.Context, id fsm.ID) (out Relations, err error) {
 	defer a.engine.explain(ctx, toRead("gen_durable", "signals"), &err)
 	var got store.Relations

@@ -110,7 +110,7 @@ func (s Schedule) Overlap(o Overlap) Schedule {
 }
 
 // Jitter delays each instance by up to this much, at most MaxJitter. A hash of the instance's key
-// decides how much: it is the same whoever fires it, and however often that is tried.
+// decides the delay, so it is the same in every process and on every attempt.
 func (s Schedule) Jitter(most time.Duration) Schedule {
 	s.jitter = most
 	return s

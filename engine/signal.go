@@ -16,8 +16,9 @@ import (
 type Delivery struct {
 	To        fsm.ID `json:"to"`
 	Duplicate bool   `json:"duplicate"`
-	// Kept says that nobody occupies the key, and that the message waits for who will: see
-	// fsm.Message.KeepFor. To is 0 then, and Duplicate says that the message was kept before.
+	// Kept says that no instance occupies the key, and that the message waits for the first that
+	// will: see fsm.Message.KeepFor. Then To is 0, and Duplicate says that the message was kept
+	// before.
 	Kept bool `json:"kept,omitempty"`
 }
 
@@ -30,9 +31,10 @@ type Delivery struct {
 // breaks during the commit, Signal does not repeat a message without a dedup key, and returns
 // ErrUnknown. It repeats a message with one, and may then report it as the duplicate of itself.
 //
-// A message with KeepFor to a key that nobody occupies is kept for the first who does, whose insert
-// puts it into the inbox before a step can run. At most 1,000 are kept for a key, and no more than
-// Limits.Inbox. They are no longer Duplicates of each other once they have expired.
+// If a message has KeepFor and no instance occupies the key, the message is kept for the first
+// instance that will: its insert puts the message into the inbox before a step can run. At most
+// 1,000 messages are kept for a key, and no more than Limits.Inbox. Once expired, they no longer
+// count as Duplicates.
 //
 // Errors: ErrNoTarget if there is no such instance or it has ended; ErrInboxFull, also where too
 // many are kept; ErrTooLarge for a payload over the limit; ErrUnknown.

@@ -68,9 +68,9 @@ func (e *Engine) WithSQL(tx SQLTx) *Tx {
 	return e.within(store.SQL(tx))
 }
 
-// WithEnt returns the engine's verbs inside a transaction that a driver of ent began, whatever it
-// runs on. Its statements go through that driver, so whoever wraps it sees them. On entpgx itself a
-// verb takes one or two round trips, elsewhere one to four.
+// WithEnt returns the engine's verbs inside a transaction that a driver of ent began, on any
+// database driver. Its statements go through that driver, so a wrapper of it sees them. On entpgx
+// itself a verb takes one or two round trips, elsewhere one to four.
 //
 // A client that is generated with package entity/extension calls it: see the method Durable of its
 // Tx.

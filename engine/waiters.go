@@ -141,7 +141,7 @@ func (w *waiters[K]) stop() {
 	}
 }
 
-// watch looks for ends until nobody waits any more.
+// watch polls for ends as long as somebody waits.
 func (w *waiters[K]) watch(ctx context.Context, fresh <-chan struct{}) {
 	failed := false
 	for ctx.Err() == nil {

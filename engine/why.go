@@ -106,7 +106,7 @@ func (p JoinPolicy) String() string {
 	return fmt.Sprintf("%s, %d done, %d failed so far%s", strings.Join(goals, ", or "), p.Done, p.Failed, rest)
 }
 
-// String returns a sentence for whoever is on call.
+// String returns the cause as a sentence for operators.
 func (c Cause) String() string {
 	at := func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
 	until := func(what string) string {
@@ -202,7 +202,7 @@ func (a *Admin) Why(ctx context.Context, of fsm.Target) ([]Cause, error) {
 	return causes, err
 }
 
-// Examine is [Admin.Why] for who needs the instance as well: both are of the same snapshot.
+// Examine is [Admin.Why] with the instance itself; both are of the same snapshot.
 //
 // Errors: ErrNotFound.
 func (a *Admin) Examine(ctx context.Context, of fsm.Target) (row *ent.Instance, causes []Cause, err error) {

@@ -34,9 +34,9 @@ const (
 // that failed as often: of a quarter of the size for each attempt, and alone in the last attempt
 // that its [RetryPolicy] allows. So one instance that poisons its batch fails alone in the end.
 //
-// The call's context ends when no instance of the batch is left that could use an outcome: the
-// engine stops, the step's Timeout has passed, or each has been cancelled, has lost its lease or is
-// over its deadline. [Visit.Context] is that of one instance. [InfoFrom] does not answer in the
+// The call's context ends when no instance of the batch could use an outcome any more: the engine
+// stops, the step's Timeout has passed, or each instance was cancelled, lost its lease or is over
+// its deadline. [Visit.Context] is the context of one instance. [InfoFrom] does not work with the
 // call's context.
 type BatchFunc[S, R any] = func(ctx context.Context, visits []*Visit[S, R]) ([]Outcome, error)
 

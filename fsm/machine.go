@@ -156,9 +156,10 @@ func (m Machine[S, R]) WaitParked(ctx context.Context, from ParkedReader, of Tar
 	return typed[S, R](&m.d, definition(from, &m.d), from.Codec(), raw)
 }
 
-// Get reads the instance. It returns a *[MachineError] if the instance belongs to another machine.
-// If the state or the result does not fit, it returns a [DecodeError], and if they are those of a
-// version that this one does not read, a *[VersionError]; both with all the rest of the instance.
+// Get reads the instance. It returns a *[MachineError] if the instance belongs to another machine,
+// a [DecodeError] if the state or the result does not fit, and a *[VersionError] if the instance is
+// of a version that this machine does not read. With the latter two it also returns the rest of the
+// instance.
 func (m Machine[S, R]) Get(ctx context.Context, from Reader, of Target) (i Instance[S, R], err error) {
 	raw, err := from.Get(ctx, of)
 	if err != nil {

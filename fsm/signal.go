@@ -86,10 +86,10 @@ func (m Message) DedupKey(key string) Message {
 	return m
 }
 
-// KeepFor keeps the message for d if nobody occupies the [Key] that it is sent to: the first
-// instance that occupies the key within d has it in its inbox. An instance that has ended, and
-// whose scope keeps the key, occupies it, and takes no messages. d is over 0 and at most 100
-// years. A message that is sent to an id is not kept.
+// KeepFor keeps the message for d if no instance occupies the [Key] that it is sent to. The first
+// instance that occupies the key within d then has the message in its inbox. An ended instance
+// whose scope keeps the key still occupies it, and takes no messages. d is over 0 and at most 100
+// years. A message to an id is never kept.
 func (m Message) KeepFor(d time.Duration) Message {
 	m.keep = d
 	if d == 0 {

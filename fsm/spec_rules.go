@@ -53,9 +53,9 @@ type Window struct {
 // have closed before its insert commits.
 const minWindow = time.Millisecond
 
-// Throttle makes the insert the first and only one with this window key for d: until then, inserts
-// that throttle by the same key insert nothing, and are told who was first. d is from 1 ms to 100
-// years.
+// Throttle makes the insert the first and only one with this window key for d. Until then, inserts
+// that throttle by the same key insert nothing, and report which instance was first. d is from 1 ms
+// to 100 years.
 //
 // The key has 1 to 512 bytes. It is none of the correlation keys: the spec may have such a key as
 // well, and where that is occupied the window stays closed. A spec has one window. Children and

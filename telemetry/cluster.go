@@ -7,10 +7,10 @@ import (
 	"github.com/gendurable/gendurable/engine"
 )
 
-// InstrumentCluster is [Telemetry.Instrument] for each place of a cluster, before [cluster.New]:
-// what a place reports has the attribute gendurable.place as well, its number. It adds to Each of
-// the Config, after what is set there. Places with the same pool report that pool once, as that of
-// the first of them.
+// InstrumentCluster is [Telemetry.Instrument] for each place of a cluster; call it before
+// [cluster.New]. All that a place reports has the attribute gendurable.place, its number.
+// InstrumentCluster sets Each of the Config, and calls the function that was set there first.
+// Places with the same pool report that pool once, at the first of them.
 func (t *Telemetry) InstrumentCluster(c *cluster.Config) {
 	t.places = make([]*Telemetry, len(c.Places))
 	for place := range t.places {
