@@ -14,13 +14,13 @@ import (
 // row moves and fails over together with the schema.
 
 const (
-	// distributedSQL says whether Citus distributes the schema. $1 a table that only distributed
-	// schemas have
+	// distributedSQL says whether Citus distributes the schema.
+	// $1 a table that only distributed schemas have
 	distributedSQL = `SELECT pg_catalog.to_regclass($1::text) IS NOT NULL`
 
 	// lockSQL waits until all transactions that engines have begun are over, since they may not
-	// know the place. It takes the lock that a move takes, at the schema's owner. $1 the table of
-	// instances
+	// know the place. It takes the lock that a move takes, at the schema's owner.
+	// $1 the table of instances
 	lockSQL = `SELECT pg_catalog.lock_shard_metadata(7, pg_catalog.array_agg(shardid)) FROM pg_catalog.pg_dist_shard
 WHERE logicalrelid = $1::text::regclass`
 

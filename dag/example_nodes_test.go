@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gendurable/gendurable/dag"
 	"github.com/gendurable/gendurable/durabletest"
 	"github.com/gendurable/gendurable/fsm"
 )
 
-// edges prints what the nodes of a graph wait for.
-func edges(machines []fsm.Definition) {
+// edges says what the nodes of a graph wait for.
+func edges(machines []fsm.Definition) string {
 	out, err := durabletest.RunStep(context.Background(), machines[0], "start", durabletest.Visit{})
+	var text strings.Builder
 	for _, e := range out.Edges {
-		fmt.Println(e.To, "waits for", e.From)
+		fmt.Fprintln(&text, e.To, "waits for", e.From)
 	}
-	fmt.Println(err)
+	fmt.Fprint(&text, err)
+	return text.String()
 }
 
 var (
@@ -37,7 +40,7 @@ func ExampleEach() {
 	g := dag.New(fsm.Declare[string, int]("monthly"))
 	list := dag.Do(g, "days", dag.In(g), days)
 	counts := dag.Each(g, "count", list, count, dag.Retry(fsm.RetryPolicy{MaxAttempts: 5}))
-	edges(g.Return(dag.Do(g, "sum", counts, sum)))
+	fmt.Println(edges(g.Return(dag.Do(g, "sum", counts, sum))))
 	// Output:
 	// count waits for days
 	// sum waits for count
@@ -49,9 +52,9 @@ func ExampleSome() {
 	g := dag.New(fsm.Declare[string, int]("monthly"))
 	list := dag.Do(g, "days", dag.In(g), days)
 	pieces := dag.Some(g, "count", list, count, func(j *fsm.Joining, n int) *fsm.Joining { return j.Quorum(n / 2).CancelRest() })
-	edges(g.Return(dag.Do(g, "sum", pieces, func(ctx context.Context, all []dag.Piece[int]) (int, error) {
+	fmt.Println(edges(g.Return(dag.Do(g, "sum", pieces, func(ctx context.Context, all []dag.Piece[int]) (int, error) {
 		return sum(ctx, dag.Results(all))
-	})))
+	}))))
 	// Output:
 	// count waits for days
 	// sum waits for count
@@ -66,12 +69,12 @@ func ExampleFailed() {
 	refund := dag.Do2(g, "refund", flight, dag.Failed(hotel), func(_ context.Context, flight int, why error) (string, error) {
 		return fmt.Sprint("flight ", flight, " given back: ", why), nil
 	})
-	edges(g.Return(dag.Do(g, "report", dag.Maybe(refund), func(_ context.Context, o dag.Outcome[string]) (string, error) {
+	fmt.Println(edges(g.Return(dag.Do(g, "report", dag.Maybe(refund), func(_ context.Context, o dag.Outcome[string]) (string, error) {
 		if _, skipped := errors.AsType[*fsm.FailedError](o.Err); skipped {
 			return "booked", nil
 		}
 		return o.Value, nil
-	})))
+	}))))
 	// Output:
 	// hotel waits for flight
 	// refund waits for flight
@@ -85,7 +88,7 @@ func ExampleQuorum() {
 	g := dag.New(fsm.Declare[string, int]("ask"))
 	a, b, c := dag.Do(g, "a", dag.In(g), count), dag.Do(g, "b", dag.In(g), count), dag.Do(g, "c", dag.In(g), count)
 	first := dag.Do(g, "first", dag.Quorum(2, a, b, c), sum)
-	edges(g.Return(dag.Do(g, "sum", dag.All(first, a), sum)))
+	fmt.Println(edges(g.Return(dag.Do(g, "sum", dag.All(first, a), sum))))
 	// Output:
 	// first waits for a
 	// first waits for b
@@ -106,7 +109,7 @@ func ExampleDecide() {
 		}
 		return true, nil
 	})
-	edges(g.Return(dag.Do(g, "report", dag.Added(decision, recount), sum))) // before check adds any
+	fmt.Println(edges(g.Return(dag.Do(g, "report", dag.Added(decision, recount), sum)))) // before check adds any
 	// Output:
 	// report waits for check
 	// <nil>

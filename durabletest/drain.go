@@ -46,6 +46,7 @@ type Ran struct {
 	Err     error           // of the step, and the handler decided the outcome; a *fsm.PanicError if the step panicked
 }
 
+// String describes the run in one line.
 func (r Ran) String() string {
 	text := fmt.Sprintf("%s/%d instance %d step %s (visit %d, attempt %d): %s", r.Info.Machine, r.Info.Version, r.Info.ID, r.Info.Step,
 		r.Info.Visit, r.Info.Attempt, r.Outcome)

@@ -262,6 +262,8 @@ type BatchError struct {
 }
 
 func (e *BatchError) Error() string { return fmt.Sprintf("in a batch of %d: %v", e.Size, e.Err) }
+
+// Unwrap returns the error of the call.
 func (e *BatchError) Unwrap() error { return e.Err }
 
 // Fail is the outcome of an instance whose step failed, for batch steps, which return outcomes of

@@ -48,6 +48,7 @@ func (e *DefinitionError) Error() string {
 	return fmt.Sprintf("machine %.80q version %d: %s: %v", e.Machine, e.Version, e.Field, e.Err)
 }
 
+// Unwrap returns the fault.
 func (e *DefinitionError) Unwrap() error { return e.Err }
 
 // OutcomeError is the fault of an outcome that cannot be committed. The machine's handler gets it
@@ -58,6 +59,8 @@ type OutcomeError struct {
 }
 
 func (e *OutcomeError) Error() string { return fmt.Sprintf("outcome: %s: %v", e.Field, e.Err) }
+
+// Unwrap returns the fault.
 func (e *OutcomeError) Unwrap() error { return e.Err }
 
 // SpecError is the fault of a [Spec] that cannot be inserted.
@@ -67,6 +70,8 @@ type SpecError struct {
 }
 
 func (e *SpecError) Error() string { return fmt.Sprintf("spec: %s: %v", e.Field, e.Err) }
+
+// Unwrap returns the fault.
 func (e *SpecError) Unwrap() error { return e.Err }
 
 // MessageError is the fault of a [Message] that cannot be sent.
@@ -76,6 +81,8 @@ type MessageError struct {
 }
 
 func (e *MessageError) Error() string { return fmt.Sprintf("message: %s: %v", e.Field, e.Err) }
+
+// Unwrap returns the fault.
 func (e *MessageError) Unwrap() error { return e.Err }
 
 // DecodeError is returned when a stored value does not decode into the requested type.
@@ -85,6 +92,8 @@ type DecodeError struct {
 }
 
 func (e *DecodeError) Error() string { return fmt.Sprintf("decode %s: %v", e.Field, e.Err) }
+
+// Unwrap returns the fault.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
 // PanicError is the error that the handler gets for a step that panicked or called runtime.Goexit.

@@ -79,6 +79,8 @@ type QueryError struct {
 }
 
 func (e *QueryError) Error() string { return fmt.Sprintf("query: %s: %v", e.Field, e.Err) }
+
+// Unwrap returns the fault.
 func (e *QueryError) Unwrap() error { return e.Err }
 
 // List reads one page of this machine's instances, of any version unless the query names one.
