@@ -38,7 +38,8 @@ const DefaultPatience = 5 * time.Second
 
 // Place is the schema of one engine. Give one Pool to all places on the same server: the places
 // then share its connections, poll in one round trip, and send their heartbeats on one connection,
-// as engines with one [engine.Company] do.
+// as engines with one [engine.Company] do. A place that Citus distributes has a Pool of its own
+// (citus.Follow). Such places poll in one round trip for each node.
 type Place struct {
 	// Pool is like the Pool of engine.Config.
 	Pool *pgxpool.Pool
@@ -52,12 +53,16 @@ func (p Place) pool() *pgxpool.Pool {
 	return engine.Config{Pool: p.Pool, Driver: p.Driver}.WithDefaults().Pool
 }
 
-// together makes a company for each pool of several places.
+// together makes a company for each pool of several places, and one for all others: Citus may have
+// several of them on one node.
 func together(places []Place) map[*pgxpool.Pool]*engine.Company {
-	count, of := map[*pgxpool.Pool]int{}, map[*pgxpool.Pool]*engine.Company{}
+	of, others := map[*pgxpool.Pool]*engine.Company{}, engine.NewCompany(nil)
 	for _, p := range places {
 		pool := p.pool()
-		if count[pool]++; count[pool] == 2 {
+		switch of[pool] {
+		case nil:
+			of[pool] = others
+		case others:
 			of[pool] = engine.NewCompany(pool)
 		}
 	}

@@ -44,7 +44,7 @@ func echo(t *testing.T, c *cluster.Cluster, place, n int) {
 func TestPlacesOfOnePool(t *testing.T) {
 	t.Parallel()
 	if pgtest.IsDistributed() {
-		t.Skip("places that Citus distributes share nothing")
+		t.Skip("places that Citus distributes share their polls only")
 	}
 	pool, places := onePool(t, 4)
 	_, err := pool.Exec(t.Context(), `ALTER SCHEMA p3 RENAME TO later`)

@@ -11,5 +11,6 @@ import (
 // places of each pool.
 type Company struct{ stores *store.Company }
 
-// NewCompany returns a Company for engines with this pool.
+// NewCompany returns a Company for engines with this pool. Without a pool, it is for engines with
+// pools of their own: they share their polls while Citus has their schemas on one node.
 func NewCompany(pool *pgxpool.Pool) *Company { return &Company{store.NewCompany(pool)} }

@@ -56,8 +56,9 @@ type Config struct {
 	// Company joins this engine with others of the process that work on other schemas of the same
 	// Pool. Together they poll at the same times, in one round trip. One connection serves the
 	// heartbeats and partition locks of all, and another one their polls. An engine that is slow or
-	// broken does not hold up the others: it works by itself for a while. An engine with LockLease
-	// shares nothing. Nil: the engine works by itself.
+	// broken does not hold up the others: it works by itself for a while. An engine whose schema Citus
+	// distributes shares its polls only, with those on the same node, whatever their pools. An engine
+	// with LockLease shares nothing. Nil: the engine works by itself.
 	Company *Company
 	// Machines are the machines that this process can run; a client needs none. Versions of one
 	// machine stand side by side.

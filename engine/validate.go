@@ -72,7 +72,7 @@ func (c Config) validatePool(f *faults) {
 	if c.Driver != nil && (c.Driver.Pool() == nil || c.Driver.Pool() != c.Pool) {
 		f.add("Driver", "it is not on Pool: want one that entpgx.New made of that pool")
 	}
-	if c.Company != nil && c.Company.stores.Pool() != c.Pool {
+	if c.Company != nil && c.Company.stores.Pool() != nil && c.Company.stores.Pool() != c.Pool {
 		f.add("Company", "it is of another pool")
 	}
 	if c.Pool == nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -38,9 +39,14 @@ type Company struct {
 	mu     sync.Mutex
 	stores map[*Store]bool // those that have used the trunk or a round, and have not left
 	gather *round          // the round that stores may join now; nil: none
+
+	// of Citus (company_node.go):
+	node  *node             // the only node of the rounds; nil: that of the pool
+	nodes map[node]*Company // those of the distributed schemas
 }
 
-// NewCompany returns a company for engines with this pool.
+// NewCompany returns a company for engines with this pool. Without a pool, each engine has a pool
+// of its own, and only engines share polls whose schemas Citus has on one node.
 func NewCompany(pool *pgxpool.Pool) *Company {
 	// Processes that start at the same time should poll at different times.
 	at := time.Now().Add(-rand.N(time.Second)) //nolint:gosec // jitter
@@ -76,6 +82,11 @@ func (c *Company) enter(s *Store) {
 
 // leave notes that a store has stopped using them. The last store to leave closes them.
 func (c *Company) leave(s *Store) {
+	s.depart()
+	c.forget(s)
+}
+
+func (c *Company) forget(s *Store) {
 	c.mu.Lock()
 	delete(c.stores, s)
 	c.mu.Unlock()
@@ -93,8 +104,9 @@ func (c *Company) inhabited() bool {
 	return len(c.stores) > 0
 }
 
-// Join adds the store to a company whose pool is the store's own. Call it before any other use. The
-// pool's connections have to be sessions, so no proxy that pools transactions may be between.
+// Join adds the store to a company whose pool is the store's own, or that has none. Call it before
+// any other use. The pool's connections have to be sessions, so no proxy that pools transactions
+// may be between.
 func (s *Store) Join(c *Company) { s.company = c }
 
 // Company returns the company of the store; nil: it has none.
@@ -150,19 +162,24 @@ func (a *absence) lasts() bool {
 // reads sends reads as one transaction: in a round of the company, or else alone. It makes the
 // statements anew for each attempt.
 func (s *Store) reads(ctx context.Context, reads func() []entpgx.Stmt) error {
-	if s.accompanied() && !s.outside.lasts() && !s.company.outside.lasts() {
+	if c := s.rounds(); c != nil && !s.outside.lasts() && !c.outside.lasts() {
 		stmts := s.encloseWithin(roundLock, roundLimit, reads())
-		err := s.db.Surround(ctx, func(ctx context.Context) error { return s.company.look(ctx, s, stmts) }, stmts...)
+		err := s.db.Surround(ctx, func(ctx context.Context) error { return c.look(ctx, s, stmts) }, stmts...)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
+		if s.rendered.Load().elsewhere(err) {
+			s.depart()
+		}
 	}
-	return s.transaction(ctx, fastLock, reads()...)
+	return s.alone(ctx, reads())
 }
 
-// accompanied reports whether the store may use the company's connections. A schema that Citus
+// accompanied reports whether the store may use the connections of its company. A schema that Citus
 // distributes may not, since it may move to another node.
-func (s *Store) accompanied() bool { return s.company != nil && !s.rendered.Load().distributed() }
+func (s *Store) accompanied() bool {
+	return s.company != nil && s.company.pool != nil && !s.rendered.Load().distributed()
+}
 
 // round is one pipeline with the transactions of several stores.
 type round struct {
@@ -254,7 +271,7 @@ func (c *Company) send(r *round) {
 	seats := r.seats
 	if c.looks.take(r.ctx) {
 		defer c.looks.give()
-		for len(seats) > 0 && r.ctx.Err() == nil && c.looks.open(r.ctx, seats[0].store, roundLock, roundLimit) == nil && !c.looks.conn.IsClosed() {
+		for len(seats) > 0 && r.ctx.Err() == nil && c.reach(r.ctx, seats[0].store) {
 			seats = c.sendSome(r.ctx, c.looks.conn, seats)
 		}
 	}
@@ -264,6 +281,16 @@ func (c *Company) send(r *round) {
 	for _, left := range seats {
 		left.answer(errAlone)
 	}
+}
+
+// reach reports whether there is a connection for a round. If there is none, the store dials one.
+func (c *Company) reach(ctx context.Context, s *Store) bool {
+	err := c.looks.open(ctx, s, roundLock, roundLimit)
+	if err != nil && c.node != nil && ctx.Err() == nil {
+		s.outside.begin() // another store is to make the next connection, since this schema may have moved
+		s.depart()
+	}
+	return err == nil && !c.looks.conn.IsClosed()
 }
 
 // sendSome sends the transactions of some stores, answers them up to the first that fails, and
@@ -287,7 +314,7 @@ func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) [
 			of = append(of, i)
 		}
 	}
-	err := entpgx.New(c.pool).PipelineOn(ctx, conn, stmts...)
+	err := entpgx.New(cmp.Or(c.pool, seats[0].store.db.Pool())).PipelineOn(ctx, conn, stmts...)
 	done := len(seats)
 	if failed, ok := errors.AsType[*entpgx.StmtError](err); ok {
 		done = of[failed.Index]
@@ -300,6 +327,9 @@ func (c *Company) sendSome(ctx context.Context, conn *pgx.Conn, seats []*seat) [
 	}
 	if conn.IsClosed() { // which store caused it is not known
 		return seats[done:]
+	}
+	if c.node != nil && seats[done].store.rendered.Load().hasMoved(err) {
+		c.looks.doomed = true // it may lead to a node that is no primary any more
 	}
 	seats[done].store.outside.begin()
 	seats[done].answer(err)

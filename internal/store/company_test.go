@@ -31,7 +31,7 @@ type companions struct {
 func newCompanions(t *testing.T, n int) *companions {
 	t.Helper()
 	if pgtest.IsDistributed() {
-		t.Skip("a schema that Citus distributes shares nothing")
+		t.Skip("TestPollsOfTheSchemasOfANode has schemas that Citus distributes")
 	}
 	c := &companions{t: t, pool: pgtest.Pool(t, pgtest.Migrated(t)), wire: &wire{}}
 	pool := pgtest.Pool(t, c.pool.Config().ConnString(), func(config *pgxpool.Config) {

@@ -47,9 +47,10 @@ type Store struct {
 	busy  atomic.Bool
 	own   chan struct{} // one turn for each step's own transaction that may be open at a time
 	again chan struct{} // one turn for each of those that is a repetition: it may wait for a stranger
-	// company has the engines of this process on other schemas of the same pool; nil: there are none.
+	// company has engines of this process on other schemas of the same server; nil: there are none.
 	company *Company
-	outside absence // from the rounds of the company
+	home    atomic.Pointer[Company] // of the node where a distributed schema is; nil: the store does not know
+	outside absence                 // from the rounds of the company
 }
 
 // New makes a Store for the engine's tables in schema. It does not touch the database.

@@ -68,9 +68,10 @@ func (w *wire) open(ctx context.Context, s *Store, lock, limit string) error {
 	w.conn = conn
 	w.made++
 	w.alive.Store(w.made)
-	if err := s.pipelineOn(ctx, conn, s.stmt("wire", wireSQL, nil, lock, limit)); err != nil {
-		w.doomed = true
-		return err
+	err = s.pipelineOn(ctx, conn, s.stmt("wire", wireSQL, nil, lock, limit))
+	if err == nil {
+		err = w.company.verify(ctx, s, conn)
 	}
-	return nil
+	w.doomed = err != nil
+	return err
 }
