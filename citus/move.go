@@ -53,7 +53,8 @@ type Progress struct {
 // to lead to the coordinator, as the owner of the schema. host and port are the address of the
 // worker, as the nodes know each other. If the schema is there already, Move does nothing. Citus
 // deletes the tables of an earlier move in the background, and refuses to move the schema to a
-// worker that still has some; Move then repeats the attempt until ctx ends.
+// worker that still has some. It also refuses while something else is done to the schema, e.g. an
+// engine adds a day to its history. Move then repeats the attempt until ctx ends.
 //
 // The move happens as a whole or not at all. After an error of the connection, [Owner] says which
 // of the two.
@@ -83,15 +84,22 @@ func Move(ctx context.Context, coordinator *pgxpool.Pool, schema, host string, p
 	}
 	for {
 		_, err = coordinator.Exec(ctx, moveSQL, pgx.Identifier{schema}.Sanitize(), host, int(port), mode)
-		if err == nil || !strings.Contains(err.Error(), leftover) || !sleep(ctx, time.Second) {
+		if err == nil || !passes(err) || !sleep(ctx, time.Second) {
 			return failed(err)
+		}
+		if there, again := mayMove(ctx, coordinator, schema, host, port); again != nil || there { // another move was under way
+			return failed(again)
 		}
 	}
 }
 
-// leftover is the error of Citus about tables of an earlier move that it could not delete. Citus
-// has waited for a second before.
-const leftover = "leftover from the previous move could not be cleaned up"
+// passes reports whether the same move may succeed soon. These errors of Citus have no code of
+// their own: that it could not delete tables of an earlier move, for which it has waited a second,
+// and that it could not lock the tables.
+func passes(err error) bool {
+	return strings.Contains(err.Error(), "leftover from the previous move could not be cleaned up") ||
+		strings.Contains(err.Error(), "could not acquire the lock required to move")
+}
 
 const (
 	moveSQL = `SELECT pg_catalog.citus_schema_move($1::text::regnamespace, $2::text, $3::int, $4::text::citus.shard_transfer_mode)`

@@ -77,6 +77,7 @@ func (s *Sender) SendOrInsert(ctx context.Context, x *step.Spec, m *step.Signal)
 
 func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, send func(doubt bool) (store.Delivery, error)) (store.Delivery, error) {
 	doubt := false
+	var fault error // of the attempt before
 	for n := 1; ; n++ {
 		d, err := send(doubt)
 		if doubt && errors.Is(err, store.ErrNoTarget) {
@@ -84,8 +85,12 @@ func (s *Sender) repeat(ctx context.Context, to store.Address, m *step.Signal, s
 		}
 		doubt = doubt || store.Unknown(err)
 		if err == nil || s.Once || !repeatable(err) {
+			if err != nil && fault != nil && ctx.Err() != nil {
+				err = fmt.Errorf("%w; the attempt before: %w", err, fault) // the end of ctx says nothing
+			}
 			return d, err
 		}
+		fault = err
 		s.complain(ctx, n, to, m, err)
 		if !pace.Sleep(ctx, pace.Backoff(n, firstPause, lastPause)) {
 			return d, fmt.Errorf("%w; given up after %d attempts: %w", err, n, context.Cause(ctx))

@@ -22,10 +22,14 @@ import (
 type script struct {
 	errs []error
 	to   []store.Address
+	at   func(attempt int) // unless nil: called before each answer
 }
 
 func (s *script) Deliver(_ context.Context, to store.Address, _ *step.Signal, inbox int) (store.Delivery, error) {
 	s.to = append(s.to, to)
+	if s.at != nil {
+		s.at(len(s.to))
+	}
 	if n := len(s.to) - 1; n < len(s.errs) {
 		return store.Delivery{}, s.errs[n]
 	}
@@ -166,6 +170,21 @@ func TestSendEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorContains(t, err, "53300")
 	require.Less(t, len(s.to), 10)
+}
+
+// A context that ends in the middle of an attempt names what the attempts before have met.
+func TestSendThatIsCutOffNamesTheFault(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s := &script{errs: []error{refused("53300"), context.Canceled}, at: func(attempt int) {
+		if attempt > 1 {
+			cancel()
+		}
+	}}
+	_, _, err := send(ctx, s)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "53300")
 }
 
 func TestResolve(t *testing.T) {
