@@ -92,8 +92,8 @@ func (c *freezing) Write(p []byte) (int, error) {
 }
 
 // A process freezes while what it has claimed comes in, several megabytes. The server waits for it
-// in a write, and nothing ends that; but the rows are nobody's hostages: another process executes
-// all of them when the lease is over, and each counts a crash.
+// in a write, until the connection ends; but the rows are nobody's hostages: another process
+// executes all of them when the lease is over, and each counts a crash.
 func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 	t.Parallel()
 	const rows = 400
@@ -125,18 +125,14 @@ func TestAProcessThatFreezesInTheMiddleOfAClaimHoldsNothing(t *testing.T) {
 	require.NoError(t, err)
 	<-f.frozen
 	// A waiting session wakes up for an instant now and then, to hear what others have changed.
-	stuck := func(otherwise string) {
-		eventually(t, func() bool {
-			return query[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite'`) > 0
-		}, otherwise)
-	}
-	stuck("the answer did not fill what the kernels hold")
+	eventually(t, func() bool {
+		return query[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'ClientWrite'`) > 0
+	}, "the answer did not fill what the kernels hold")
 
 	other := hasty(configOn(t, database, def))
 	start(t, other)
 	allDone(t, outside, ids...)
 	require.Equal(t, rows, query[int](t, pool, `SELECT count(*) FROM gendurable.gen_durable WHERE status = 'done' AND crashes = 1`))
-	stuck("nothing was to end the session")
 }
 
 // More signals than fit into a visit: each visit is given some, and consumes them, until all have

@@ -656,7 +656,7 @@ JOIN soak.event h ON h.kind = 'healed' AND h.detail = 'SIGTERM'
   AND h.seq = (SELECT min(x.seq) FROM soak.event x WHERE x.kind = 'healed' AND x.detail = 'SIGTERM' AND x.seq > b.seq)
 JOIN soak.event e ON e.kind = 'rolled' AND e.seq BETWEEN b.seq AND h.seq
 JOIN soak.identity w ON w.process = e.label
-JOIN soak.outcome o ON o.kind = 'reap' AND o.old_worker = w.worker
+JOIN soak.outcome o ON o.kind = 'reap' AND o.old_worker = w.worker AND o.at > e.at -- before that, its heartbeats may have come too late
 JOIN soak.change c ON c.id = o.id AND c.token = o.old_token AND c.old_token < c.token AND c.at BETWEEN b.at AND e.at
 WHERE b.kind = 'fault' AND b.detail = 'SIGTERM';
 
@@ -721,7 +721,9 @@ JOIN soak.run r ON r.began BETWEEN p.seq AND u.seq AND r.began_at > p.at + inter
 JOIN soak.change c ON c.id = r.id AND c.token = r.token AND c.status = 'executing' AND c.old_status <> 'executing' AND c.queue = p.label AND c.visit = r.visit
 WHERE p.kind = 'paused' AND NOT EXISTS (
   SELECT FROM soak.event f WHERE f.kind = 'fault' AND f.detail IN ('black hole', 'restart of Postgres', 'read-only', 'SIGSTOP', 'pool exhausted')
-    AND (f.label IS NULL OR f.label = r.process) AND f.at < r.began_at AND f.at > p.at - interval '15 s');
+    AND (f.label IS NULL OR f.label = r.process) AND f.at < r.began_at AND f.at > p.at - interval '15 s')
+  -- Nor is it held against a process that just then gets no connection, or no answer, for other reasons, e.g. since the machine is too busy.
+  AND NOT EXISTS (SELECT FROM soak.event f WHERE f.kind = 'struggled' AND f.process = r.process AND f.at BETWEEN r.began_at - interval '15 s' AND r.began_at);
 
 -- A retry goes on in the same visit, with all that was there; and every further run of a visit is given the signals that the ones before saw.
 CREATE VIEW soak.check_retried AS

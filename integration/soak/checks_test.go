@@ -174,10 +174,11 @@ var breaches = map[string][]string{
 	},
 	"rolling": {
 		`INSERT INTO soak.event (seq, at, process, kind, label, detail) VALUES (1000000, now(), 'soak', 'rolled', 'worker0', 'exit status 1')`,
-		`WITH claim AS (UPDATE soak.change SET crashes = old_crashes + 1
-			WHERE seq = (SELECT min(o.seq) FROM soak.outcome o JOIN soak.run r ON r.id = o.id AND r.token = o.old_token WHERE r.process = 'worker0' AND o.kind = 'retry'))
-		INSERT INTO soak.event (seq, at, process, kind, label, detail) VALUES (0, '-infinity', 'soak', 'fault', NULL, 'SIGTERM'),
-			(1000000, 'infinity', 'soak', 'rolled', 'worker0', NULL), (1000001, 'infinity', 'soak', 'healed', NULL, 'SIGTERM')`,
+		`WITH reaped AS (UPDATE soak.change SET crashes = old_crashes + 1
+			WHERE seq = (SELECT min(o.seq) FROM soak.outcome o JOIN soak.run r ON r.id = o.id AND r.token = o.old_token WHERE r.process = 'worker0' AND o.kind = 'retry') RETURNING at)
+		INSERT INTO soak.event (seq, at, process, kind, label, detail) SELECT e.seq, e.at, 'soak', e.kind, e.label, e.detail FROM reaped CROSS JOIN LATERAL (VALUES
+			(0, '-infinity', 'fault', NULL, 'SIGTERM'), (1000000, reaped.at - interval '1 us', 'rolled', 'worker0', NULL),
+			(1000001, 'infinity', 'healed', NULL, 'SIGTERM')) e(seq, at, kind, label, detail)`,
 	},
 	"barrier": {
 		`UPDATE soak.change SET old_joined = '00000000-0000-0000-0000-000000000001' WHERE parent IS NOT NULL AND op = 'U'`,

@@ -33,12 +33,12 @@ type client struct {
 const quick = 30
 
 const (
-	undertakings = 400              // at a time
+	undertakings = 200              // at a time
 	patience     = 10 * time.Second // for one call, which is then repeated
-	finishWithin = 90 * time.Second // for all undertakings, once no new one begins
+	finishWithin = 90 * time.Second // for one more undertaking to end, once no new one begins
 )
 
-var errUnfinished = fmt.Errorf("not all that was begun came to its end within %v", finishWithin)
+var errUnfinished = fmt.Errorf("not all that was begun has come to its end, and nothing more did within %v", finishWithin)
 
 // playClient begins new undertakings until SIGTERM, and returns when all of them have ended.
 func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, ready func()) error {
@@ -52,6 +52,9 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 	life, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	ready()
+	late := time.AfterFunc(finishWithin, func() { cancel(errUnfinished) })
+	defer late.Stop()
+	late.Stop()
 	var running sync.WaitGroup
 	slots := make(chan struct{}, undertakings)
 	tick := time.NewTicker(time.Duration(float64(time.Second) / r.Pace))
@@ -63,6 +66,9 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 			continue
 		case <-tick.C:
 		}
+		if s := pool.Stat(); s.AcquiredConns() == s.MaxConns() {
+			continue // what has begun wants them all: on a busy machine, more would only wait until its calls are given up
+		}
 		select {
 		case <-ctx.Done():
 			continue
@@ -72,11 +78,13 @@ func (r role) playClient(ctx context.Context, pool *pgxpool.Pool, log *journal, 
 			Rand: rand.New(rand.NewPCG(r.Seed, random.Uint64()))} //nolint:gosec // repeatable
 		running.Go(func() {
 			u.pursue(life)
+			if ctx.Err() != nil {
+				late.Reset(finishWithin)
+			}
 			<-slots
 		})
 	}
-	late := time.AfterFunc(finishWithin, func() { cancel(errUnfinished) })
-	defer late.Stop()
+	late.Reset(finishWithin)
 	running.Wait()
 	if err := context.Cause(life); err != nil {
 		return err

@@ -191,8 +191,8 @@ func (c *chaos) stall(ctx context.Context, r *rand.Rand) error {
 	running, err := c.halt(ctx, p)
 	defer c.note(stopped, p.name)()
 	pause(ctx, lease+reap+time.Duration(r.IntN(1000))*time.Millisecond)
-	// After a restart of the server, no claim is reaped for a while.
-	late, lost := time.Now().Add(lease+reap), c.lost(ctx, running)
+	// After a restart of the server, no claim is reaped for a while; and a busy machine is slow.
+	late, lost := time.Now().Add(10*lease), c.lost(ctx, running)
 	for lost < len(running) && ctx.Err() == nil && time.Now().Before(late) {
 		pause(ctx, 50*time.Millisecond)
 		lost = c.lost(ctx, running)
@@ -310,7 +310,7 @@ func (c *chaos) exhaust(ctx context.Context, r *rand.Rand) error {
 		return err
 	}
 	began := time.Now()
-	for reported := false; !reported && ctx.Err() == nil && time.Since(began) < 3*lease; pause(ctx, 50*time.Millisecond) {
+	for reported := false; !reported && ctx.Err() == nil && time.Since(began) < 6*lease; pause(ctx, 50*time.Millisecond) {
 		err := c.log.recent(func(e *event) {
 			if e.Kind == evExhausted && e.Process == p.name && e.At > began.UnixMicro() {
 				reported = true

@@ -72,6 +72,7 @@ const (
 	evPaused    = "paused"    // an operator is about to act
 	evResuming  = "resuming"  // the operator is about to resume it
 	evObeyed    = "obeyed"    // a worker has noticed the pause, or its end
+	evStruggled = "struggled" // a worker could not do what it does regularly, e.g. for want of a connection
 	evHosted    = "hosted"    // a host's transaction has ended
 	evDecided   = "decided"   // a step, in its own transaction
 	evFired     = "fired"     // the engine says that occurrences of a schedule were inserted

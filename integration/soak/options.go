@@ -45,7 +45,7 @@ type Options struct {
 }
 
 // busy is how many times as long the faults may last on a machine that is too busy for the floors.
-const busy = 6
+const busy = 12
 
 func (o Options) duration() time.Duration { return time.Duration(o.Seconds) * time.Second }
 

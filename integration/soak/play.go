@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -163,8 +164,7 @@ func exhaust(ctx context.Context, pool *pgxpool.Pool, log *journal) {
 			return
 		case <-asked:
 		}
-		before := keptWaiting(pool)
-		taking, cancel := context.WithTimeout(ctx, lease)
+		taking, cancel := context.WithTimeout(ctx, 3*lease)
 		var held []*pgxpool.Conn
 		for range poolSize {
 			c, err := pool.Acquire(taking)
@@ -174,12 +174,13 @@ func exhaust(ctx context.Context, pool *pgxpool.Pool, log *journal) {
 			held = append(held, c)
 		}
 		cancel()
+		before := keptWaiting(pool)
 		pause(ctx, lease*2/3)
 		for _, c := range held {
 			c.Release()
 		}
 		e := event{Kind: evExhausted, Count: keptWaiting(pool) - before}
-		for since := time.Now(); e.Count == 0 && ctx.Err() == nil && time.Since(since) < time.Second; pause(ctx, 10*time.Millisecond) {
+		for since := time.Now(); e.Count == 0 && ctx.Err() == nil && time.Since(since) < lease; pause(ctx, 10*time.Millisecond) {
 			e.Count = keptWaiting(pool) - before // a pool counts who waited when it has a connection, which is after the release
 		}
 		if len(held) < poolSize {
@@ -205,8 +206,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// obedience logs when a worker notices that a queue is paused, or no longer: the worker writes that
-// to its own log.
+// obedience logs when a worker notices that a queue is paused, or no longer, and when it cannot do
+// what it does regularly: the worker writes that to its own log.
 type obedience struct {
 	slog.Handler
 	journal *journal
@@ -224,8 +225,11 @@ func (o obedience) Handle(ctx context.Context, r slog.Record) error {
 		}
 		return true
 	})
-	if r.Message == "a queue is paused, or resumed" {
+	switch {
+	case r.Message == "a queue is paused, or resumed":
 		o.journal.write(e)
+	case r.Level >= slog.LevelWarn && strings.HasPrefix(r.Message, "cannot "):
+		o.journal.write(event{Kind: evStruggled, Detail: r.Message})
 	}
 	if !o.Handler.Enabled(ctx, r.Level) {
 		return nil

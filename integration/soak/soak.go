@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -197,7 +198,8 @@ func (s *soak) settle(ctx context.Context) error {
 	}
 	// An instance that was lost several times in one visit waits longer each time.
 	const within = 90 * time.Second
-	for began := time.Now(); ; pause(ctx, 200*time.Millisecond) {
+	least := math.MaxInt
+	for ended := time.Now(); ; pause(ctx, 200*time.Millisecond) {
 		var left int
 		if err := s.chaos.admin.QueryRow(ctx, `SELECT count(*) FROM gendurable.gen_durable WHERE status NOT IN ('done', 'failed')`).Scan(&left); err != nil {
 			return err
@@ -205,8 +207,11 @@ func (s *soak) settle(ctx context.Context) error {
 		if left == 0 {
 			break
 		}
-		if time.Since(began) > within {
-			return fmt.Errorf("%d instances have not ended %v after the last fault", left, within)
+		if left < least {
+			least, ended = left, time.Now()
+		}
+		if time.Since(ended) > within {
+			return fmt.Errorf("%d instances have not ended, and no other one has for %v", left, within)
 		}
 	}
 	if err := s.fleet.stop(ctx); err != nil {
