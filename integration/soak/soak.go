@@ -160,7 +160,11 @@ func (s *soak) watch(ctx context.Context, over context.CancelCauseFunc) {
 		missing := s.chaos.missing(instances, signals)
 		if !quiet {
 			told = time.Now()
-			s.say("%d instances, %d signals, %d kills", instances, signals, s.chaos.counts[killed].Load())
+			var wanted string
+			if passed >= s.o.duration() && len(missing) > 0 {
+				wanted = "; the floors still want " + strings.Join(missing, ", ")
+			}
+			s.say("%d instances, %d signals, %d kills%s", instances, signals, s.chaos.counts[killed].Load(), wanted)
 		}
 		if passed >= s.o.duration() && len(missing) == 0 || passed >= busy*s.o.duration() {
 			over(errEnough)
