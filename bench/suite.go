@@ -156,6 +156,12 @@ func (b *bench) measure(ctx context.Context, db *lab.Database, rows int, do work
 	if cost.Server > 0 {
 		sample[report.Server] = cost.Server.Seconds() * 1e6 / n
 	}
+	if cost.Instructions > 0 {
+		sample[report.Kilo] = float64(cost.Instructions) / 1e3 / n
+	}
+	if cost.Idle > 0 {
+		sample[report.Idle] = cost.Idle
+	}
 	allUpdates, allHeapOnly, err := db.Updates(ctx)
 	if allUpdates > updates {
 		sample[report.HOT] = float64(allHeapOnly-heapOnly) / float64(allUpdates-updates)

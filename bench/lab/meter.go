@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,11 +15,13 @@ import (
 
 // Meter measures a run from its start to its stop.
 type Meter struct {
-	lab    *Lab
-	began  time.Time
-	client time.Duration
-	server time.Duration
-	wal    int64
+	lab      *Lab
+	began    time.Time
+	client   time.Duration
+	server   time.Duration
+	wal      int64
+	machine  machine
+	counters *counters // nil: instructions cannot be counted here
 }
 
 // Cost is the cost of a run.
@@ -27,6 +30,9 @@ type Cost struct {
 	Client time.Duration // CPU of this process
 	Server time.Duration // CPU of all processes of the server; 0: they cannot be seen from here
 	WAL    int64         // bytes
+
+	Instructions int64   // of the whole machine; 0: they cannot be counted here
+	Idle         float64 // share of the processors' time in which nothing ran; 0 also where it is not known
 }
 
 // Start begins to measure.
@@ -35,15 +41,26 @@ func (l *Lab) Start(ctx context.Context) (*Meter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Meter{lab: l, wal: wal, client: self(), server: l.server(), began: time.Now()}, nil
+	counters, err := openCounters()
+	if err != nil { // then instructions are not among the figures
+		counters = nil
+	}
+	return &Meter{lab: l, wal: wal, counters: counters, machine: readMachine(counters), client: self(), server: l.server(), began: time.Now()}, nil
 }
 
 // Stop ends the measurement.
 func (m *Meter) Stop(ctx context.Context) (Cost, error) {
 	c := Cost{Took: time.Since(m.began), Client: self() - m.client, Server: m.lab.server() - m.server}
+	now := readMachine(m.counters)
+	if ticks := now.ticks - m.machine.ticks; ticks > 0 {
+		c.Idle = float64(now.idle-m.machine.idle) / float64(ticks)
+	}
+	if now.instructions > m.machine.instructions {
+		c.Instructions = now.instructions - m.machine.instructions
+	}
 	wal, err := m.lab.wal(ctx)
 	c.WAL = wal - m.wal
-	return c, err
+	return c, errors.Join(err, m.counters.close())
 }
 
 func (l *Lab) wal(ctx context.Context) (n int64, err error) {

@@ -22,6 +22,8 @@ const (
 	Buffers    Metric = "buffers"    // per statement
 	Client     Metric = "client"     // µs of the client's CPU per row
 	Server     Metric = "server"     // µs of the server's CPU per row
+	Kilo       Metric = "kilo"       // thousands of instructions of the whole machine per row
+	Idle       Metric = "idle"       // share of the processors' time in which nothing ran
 	WAL        Metric = "wal"        // bytes per row
 	HOT        Metric = "hot"        // share of the updates that are heap-only
 	Statements Metric = "statements" // per second
@@ -34,7 +36,8 @@ var metrics = []struct {
 	format string
 }{
 	{Rate, "rows/s", "%.0f"}, {Inserted, "with insert", "%.0f"}, {P50, "p50 ms", "%.2f"}, {P99, "p99 ms", "%.2f"}, {Time, "ms", "%.3f"},
-	{Buffers, "buffers", "%.0f"}, {Client, "client µs", "%.1f"}, {Server, "server µs", "%.1f"}, {WAL, "WAL B", "%.0f"}, {HOT, "HOT", "%.2f"},
+	{Buffers, "buffers", "%.0f"}, {Client, "client µs", "%.1f"}, {Server, "server µs", "%.1f"}, {Kilo, "k instr", "%.0f"},
+	{Idle, "idle", "%.2f"}, {WAL, "WAL B", "%.0f"}, {HOT, "HOT", "%.2f"},
 	{Statements, "statements/s", "%.2f"}, {Trips, "round trips", "%.2f"},
 }
 
