@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A loop of a million turns takes at least as many instructions, and the processors' time goes on.
+// A loop takes at least as many instructions as turns, and the processors' time goes on.
 func TestMachineCountsWhatItDoes(t *testing.T) {
 	c, err := openCounters()
 	if err != nil {
