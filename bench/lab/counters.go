@@ -28,6 +28,9 @@ func openCounters() (*counters, error) {
 		}
 		c.files = append(c.files, file)
 	}
+	if c.read() == 0 { // a virtual processor that has counters which stand still
+		return nil, errors.Join(errors.New("the processors' counters count nothing"), c.close())
+	}
 	return c, nil
 }
 
