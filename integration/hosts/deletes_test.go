@@ -315,10 +315,10 @@ func TestDeleteThatRefusesBesideOutcomeAndRetry(t *testing.T) {
 	require.NoError(t, other.Commit(t.Context()))
 	require.NoError(t, <-deleted)
 
-	// A Retry while the delete is open waits for it. A delete after a Retry is refused.
+	// A Retry while the delete is open waits for it. A delete while the retried step runs is refused.
 	for _, commit := range []bool{false, true} {
-		i = create(checkout.New(cart{}))
-		s.reaches(*i.InstanceID, fsm.StatusAwaitingSignal)
+		started, release, _ := s.running()
+		i = create(checkout.New(cart{}).After(time.Hour))
 		_, err = s.eng.Admin().Cancel(t.Context(), *i.InstanceID)
 		require.NoError(t, err)
 		tx, err := client.Tx(t.Context())
@@ -333,11 +333,16 @@ func TestDeleteThatRefusesBesideOutcomeAndRetry(t *testing.T) {
 		if commit {
 			require.NoError(t, tx.Commit())
 			require.NoError(t, <-retried)
+			require.Equal(t, *i.InstanceID, <-started)
+			release()
 			continue
 		}
 		require.NoError(t, tx.Rollback())
 		require.NoError(t, <-retried)
+		require.Equal(t, *i.InstanceID, <-started)
 		require.ErrorIs(t, client.Invoice.DeleteOne(i).ExecWith(t.Context(), s.eng), engine.ErrLive)
+		release()
+		s.reaches(*i.InstanceID, fsm.StatusDone)
 	}
 }
 
