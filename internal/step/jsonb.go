@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -60,6 +59,10 @@ func CheckJSONB(raw json.RawMessage, limit int) error {
 	for i := 0; i < len(raw); {
 		switch c := raw[i]; {
 		case c == '"':
+			if n := bytes.IndexByte(raw[i+1:], '"'); n >= 0 && bytes.IndexByte(raw[i+1:i+1+n], '\\') < 0 {
+				i += n + 2 // most strings have no escape
+				continue
+			}
 			end, err := checkString(raw, i)
 			if err != nil {
 				return err
@@ -68,7 +71,7 @@ func CheckJSONB(raw json.RawMessage, limit int) error {
 			continue
 		case c == '-' || '0' <= c && c <= '9':
 			end := i + 1
-			for end < len(raw) && strings.IndexByte("0123456789+-.eE", raw[end]) >= 0 {
+			for end < len(raw) && inNumber[raw[end]] {
 				end++
 			}
 			digits, err := checkNumber(raw[i:end])
@@ -92,6 +95,10 @@ func CheckJSONB(raw json.RawMessage, limit int) error {
 	}
 	return nil
 }
+
+// inNumber has the bytes of which a JSON number consists.
+var inNumber = [256]bool{'0': true, '1': true, '2': true, '3': true, '4': true, '5': true, '6': true, '7': true, '8': true, '9': true,
+	'+': true, '-': true, '.': true, 'e': true, 'E': true}
 
 // checkString returns the index after the string that starts at from.
 func checkString(raw []byte, from int) (int, error) {
@@ -139,7 +146,7 @@ func hexRune(raw []byte, from int) rune {
 
 // checkNumber returns how many characters Postgres will write for the number.
 func checkNumber(text []byte) (int, error) {
-	if len(text) < maxScale && !bytes.ContainsAny(text, "eE") {
+	if len(text) < maxScale && bytes.IndexByte(text, 'e') < 0 && bytes.IndexByte(text, 'E') < 0 {
 		return len(text), nil
 	}
 	n := ParseNumber(text)

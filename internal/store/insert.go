@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/gendurable/gendurable/entpgx"
@@ -245,7 +246,7 @@ func (s *Store) Insert(ctx context.Context, list []*step.Spec) ([]Inserted, erro
 // insertOnce takes one round trip if no entry has a key. Otherwise it takes two, and three if rows
 // were dropped, since it must find the occupants of their keys before the commit.
 func (s *Store) insertOnce(ctx context.Context, cols *specs, list []*step.Spec) ([]Inserted, error) {
-	fresh, lock := map[uuid.UUID]int64{}, slowLock
+	fresh, lock := make(map[uuid.UUID]int64, len(list)), slowLock
 	if cols.claiming != nil { // slots wait with it
 		lock = briefLock
 	}
@@ -272,7 +273,7 @@ func (s *Store) insertIn(send send, cols *specs, list []*step.Spec) ([]Inserted,
 	if cols.keyed {
 		return s.insertKeyed(send, cols, list)
 	}
-	fresh := map[uuid.UUID]int64{}
+	fresh := make(map[uuid.UUID]int64, len(list))
 	if err := s.insertParts(send, cols, fresh); err != nil {
 		return nil, err
 	}
@@ -320,7 +321,7 @@ func (s *Store) insertParts(send send, cols *specs, fresh map[uuid.UUID]int64) e
 // insertKeyed inserts in the transaction of send, and finds the instances that occupy the keys of
 // dropped specs.
 func (s *Store) insertKeyed(send send, cols *specs, list []*step.Spec) ([]Inserted, error) {
-	fresh := map[uuid.UUID]int64{}
+	fresh := make(map[uuid.UUID]int64, len(list))
 	for range insertTries {
 		if err := s.insertParts(send, cols, fresh); err != nil {
 			return nil, err
@@ -379,8 +380,8 @@ func keysOf(list []*step.Spec) []string {
 func readFresh(into map[uuid.UUID]int64) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
-		var uid uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&id, &uid}, func() error { into[uid] = id; return nil })
+		var uid pgtype.UUID // pgx would scan a uuid.UUID by way of its text
+		_, err := pgx.ForEachRow(rows, []any{&id, &uid}, func() error { into[uid.Bytes] = id; return nil })
 		return err
 	}
 }
