@@ -129,6 +129,8 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 	}
 	tokens := tokensOf(fencing)
 	var (
+		c              step.Claim // of the row that is being read, as the other variables
+		state          []byte
 		key, partition *string
 		gate, node     *string
 		parent         *int64
@@ -139,13 +141,13 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 		labels, trace  []byte
 		at             time.Time
 	)
+	into := []any{&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
+		&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
+		&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate, &c.Fleeting, &c.JoinsAt, &node}
 	var found []placed
 	for rows.Next() {
-		c, state := step.Claim{Queue: queue}, []byte(nil)
-		if err := rows.Scan(&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
-			&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
-			&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate, &c.Fleeting, &c.JoinsAt,
-			&node); err != nil {
+		c = step.Claim{Queue: queue}
+		if err := rows.Scan(into...); err != nil {
 			return err
 		}
 		c.State, c.FencingToken = state, cmp.Or(tokens[c.ID], c.Token)
@@ -160,7 +162,8 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 			c.Life = duration(*life)
 		}
 		c.Labels, c.Trace = own[map[string]string](labels), own[map[string]string](trace)
-		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &c, waited[c.ID]}) //nolint:gosec // a smallint
+		claim := c
+		found = append(found, placed{Place{int16(c.Priority), at, c.ID}, &claim, waited[c.ID]}) //nolint:gosec // a smallint
 	}
 	out.take(found)
 	return rows.Err()
