@@ -21,13 +21,13 @@ import (
 	"github.com/gendurable/gendurable/internal/step"
 )
 
-// seeds returns the number of storms: SEEDS, or 2,000, or few in short mode.
+// seeds returns the number of storms: SEEDS, or 1,000, or few in short mode.
 func seeds(t *testing.T) uint64 {
 	t.Helper()
 	if testing.Short() {
 		return 30
 	}
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("SEEDS"), "2000"))
+	n, err := strconv.Atoi(cmp.Or(os.Getenv("SEEDS"), "1000"))
 	require.NoError(t, err, "SEEDS")
 	return uint64(n)
 }

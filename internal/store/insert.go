@@ -377,11 +377,25 @@ func keysOf(list []*step.Spec) []string {
 	return keys
 }
 
+// scannedUID is a uuid.UUID that pgx scans as bytes. A uuid.UUID itself is only a sql.Scanner:
+// pgx scans it by way of its text, with three allocations. Drivers of database/sql, in hosts'
+// transactions, need the Scanner.
+type scannedUID uuid.UUID
+
+// ScanUUID implements pgtype.UUIDScanner.
+func (u *scannedUID) ScanUUID(v pgtype.UUID) error {
+	*u = v.Bytes
+	return nil
+}
+
+// Scan implements sql.Scanner.
+func (u *scannedUID) Scan(from any) error { return (*uuid.UUID)(u).Scan(from) }
+
 func readFresh(into map[uuid.UUID]int64) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var id int64
-		var uid pgtype.UUID // pgx would scan a uuid.UUID by way of its text
-		_, err := pgx.ForEachRow(rows, []any{&id, &uid}, func() error { into[uid.Bytes] = id; return nil })
+		var u scannedUID
+		_, err := pgx.ForEachRow(rows, []any{&id, &u}, func() error { into[uuid.UUID(u)] = id; return nil })
 		return err
 	}
 }
@@ -390,8 +404,8 @@ func readOccupants(into map[string]occupant) func(pgx.Rows) error {
 	return func(rows pgx.Rows) error {
 		var key string
 		var id int64
-		var uid uuid.UUID
-		_, err := pgx.ForEachRow(rows, []any{&key, &id, &uid}, func() error { into[key] = occupant{id, uid}; return nil })
+		var u scannedUID
+		_, err := pgx.ForEachRow(rows, []any{&key, &id, &u}, func() error { into[key] = occupant{id, uuid.UUID(u)}; return nil })
 		return err
 	}
 }
