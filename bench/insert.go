@@ -38,8 +38,7 @@ func insertBulk(_ context.Context, b *bench) (*trial, error) {
 	}, nil
 }
 
-// share splits n rows among callers, who insert theirs at the same time. callers divides
-// n.
+// share splits n rows evenly among callers, who insert theirs at the same time.
 func share(n, callers int, insert func(first, rows int) error) error {
 	var all sync.WaitGroup
 	rows, errs := n/callers, make([]error, callers)

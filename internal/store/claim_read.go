@@ -129,7 +129,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 	}
 	tokens := tokensOf(fencing)
 	var (
-		c              step.Claim // of the row that is being read, as the other variables
+		c              step.Claim // as the variables below: of the row that is being read
 		state          []byte
 		key, partition *string
 		gate, node     *string
@@ -141,6 +141,7 @@ func (out *Claimed) readTaken(rows pgx.Rows, queue string, fencing, lined []int6
 		labels, trace  []byte
 		at             time.Time
 	)
+	// All rows are scanned into the same variables: pgx makes new bytes for each.
 	into := []any{&c.ID, &c.UID, &c.Machine, &c.Version, &c.Step, &state, &c.Attempt, &c.Crashes, &c.Visit, &c.Token,
 		&c.Priority, &key, &partition, &parent, &c.ParentRound, &c.Depth, &c.Round, &c.TimedOut, &c.InsertedAt, &dropped, &lost,
 		&deadline, &life, &labels, &trace, &at, &c.Lingers, &gate, &c.Fleeting, &c.JoinsAt, &node}
