@@ -1,0 +1,38 @@
+package tier_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/tier"
+)
+
+func TestTheTierDecidesSizes(t *testing.T) {
+	t.Setenv("GENDURABLE_PROOF", "")
+	require.Equal(t, testing.Short(), tier.Current() == tier.Short)
+	require.Equal(t, !testing.Short(), tier.Current() == tier.CI)
+	require.Equal(t, tier.Current(), tier.Pick(tier.Short, tier.CI, tier.Proof))
+
+	t.Setenv("GENDURABLE_PROOF", "1")
+	require.Equal(t, tier.Proof, tier.Current())
+	require.Equal(t, 3, tier.Size(t, "NO_SUCH_VARIABLE", 1, 2, 3))
+	t.Setenv("SOME_SIZE", "7")
+	require.Equal(t, 7, tier.Size(t, "SOME_SIZE", 1, 2, 3))
+}
+
+func TestATestIsLeftToItsTier(t *testing.T) {
+	t.Setenv("GENDURABLE_PROOF", "")
+	ran := false
+	t.Run("left out", func(t *testing.T) {
+		tier.Needs(t, tier.Proof)
+		ran = true
+	})
+	require.False(t, ran)
+	t.Setenv("GENDURABLE_PROOF", "1")
+	t.Run("run", func(t *testing.T) {
+		tier.Needs(t, tier.Proof)
+		ran = true
+	})
+	require.True(t, ran)
+}
