@@ -13,33 +13,85 @@ RACE := $(shell command -v gcc >/dev/null || command -v clang >/dev/null && echo
 NODE_PACKAGES := $(if $(shell command -v npm),.cache/node/languages .cache/node/drawings .cache/node/browser)
 
 .DEFAULT_GOAL := help
-.PHONY: help test compile postgres chromium screenshots interleave model proof rollout environments soak fuzz explain bench endurance bench-smoke charts citus demo vet format check-format check-comments lint \
-	generate check-generated check-tidy drift migration cli atlas node release-check ci clean FORCE
+.PHONY: help test ci checks download tests-sizes tests-race tests-alone tests-modules steady proof postgres chromium screenshots interleave model rollout environments soak fuzz \
+	explain bench bench-quick endurance bench-smoke charts citus demo vet format check-format check-comments lint generate check-generated check-tidy drift migration \
+	cli atlas node tools release-check clean FORCE
 
 help: ## List the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
 
-# What go test would vet, make lint vets.
-test: bin/withpg bin/atlas $(NODE_PACKAGES) compile ## Run all tests on one throwaway Postgres (GENDURABLE_TEST_URL: on that server)
-	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
-	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
-	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
-	@test -n "$${GENDURABLE_TEST_CITUS-}" || echo "no Citus: its tests are skipped (make citus PGBIN=… runs them)"
-	bin/withpg go test -vet=off $(RACE) -timeout 15m $$(go list ./... | grep -vE '$(PROOFS)|$(SOAK)')
-	bin/withpg go test -vet=off -timeout 30m $$(go list ./... | grep -E '$(PROOFS)')
-	bin/withpg go test -vet=off -timeout 30m $$(go list ./... | grep -E '$(SOAK)')
-	cd integration/hosts && ../../bin/withpg go test -vet=off $(RACE) -timeout 15m ./...
-	cd telemetry && ../bin/withpg go test -vet=off $(RACE) -timeout 15m ./...
-	cd integration/browser && ../../bin/withpg go test -vet=off -timeout 15m ./...
+# Three tiers of proof (CONTRIBUTING.md says what each is for):
+#
+#   make test    each promise in its short form: to know in minutes that the tree is sound
+#   make ci      what a change has to pass before it lands
+#   make proof   what a release has to pass
+#
+# A test asks package internal/tier in which of them it runs. Each stage says what it took, bin/tier report where the time went.
+STAGE := bin/tier stage
+export TIER_LOG := $(CURDIR)/.cache/stages.jsonl
 
-# On a new machine that takes minutes, in which no test is to wait for a processor, nor for programs that it builds itself.
-compile: ## Download what the tests need, and compile it
-	go list -export -deps ./... >/dev/null
-	go list $(RACE) -export -deps -test $$(go list ./... | grep -vE '$(PROOFS)|$(SOAK)') >/dev/null
-	go list -export -deps -test $$(go list ./... | grep -E '$(PROOFS)|$(SOAK)') >/dev/null
-	cd integration/hosts && go list $(RACE) -export -deps -test ./... >/dev/null
-	cd telemetry && go list $(RACE) -export -deps -test ./... >/dev/null
-	cd integration/browser && go list -export -deps -test ./... >/dev/null
+# Tests mostly wait: for leases, for locks, for each other's commits. So many of them run at a time.
+GOTEST := go test -json -vet=off
+
+test: bin/withpg bin/tier ## Know in minutes that the tree is sound: run each test in its short form (GENDURABLE_TEST_URL: on that server)
+	@bin/tier begin
+	@$(STAGE) download go mod download
+	@$(STAGE) compile sh -c 'go list -export -deps -test ./... >/dev/null && cd integration/hosts && go list -export -deps -test ./... >/dev/null'
+	@$(STAGE) test bin/withpg $(GOTEST) -short -p 6 -parallel 16 -timeout 8m ./...
+	@$(STAGE) hosts bin/withpg go -C integration/hosts test -json -vet=off -short -timeout 5m ./...
+	@bin/tier report
+
+ci: ## Run what a change has to pass before it lands: COLD=1 with empty caches of Go
+	.ci/run
+
+# Nothing is checked twice: lint has the analyzers of go vet, and these tests are those that make test runs in a shorter form.
+checks: bin/withpg bin/tier ## Run what make ci runs after make test, on what is installed
+	@bin/tier begin
+	@$(STAGE) format $(MAKE) --no-print-directory check-format check-comments
+	@$(STAGE) tools $(MAKE) --no-print-directory -j 4 tools
+	@$(STAGE) compile sh -c 'go list $(RACE) -export -deps -test $(RACED) >/dev/null'
+	@$(MAKE) --no-print-directory tests-race tests-sizes tests-alone tests-modules
+	@for check in check-tidy check-generated drift lint; do $(STAGE) $$check $(MAKE) --no-print-directory $$check || exit 1; done
+	@bin/tier report
+
+# Goroutines meet in these packages.
+RACED := ./worker ./engine ./signal ./cluster ./entpgx ./dashboard ./integration
+
+tests-race: bin/withpg bin/tier ## Run the tests of the packages where goroutines meet, with the race detector
+	@$(STAGE) race bin/withpg $(GOTEST) $(RACE) -p 4 -parallel 8 -timeout 15m $(RACED)
+
+# Packages whose tests ask for their tier, and are not run with the race detector, nor alone.
+SIZED = $(filter-out $(SOAK) $(patsubst ./%,$(MODULE)/%,$(RACED)),$(shell go list -f \
+	'{{range .TestImports}}{{if eq . "$(MODULE)/internal/tier"}}{{$$.ImportPath}}{{end}}{{end}} {{range .XTestImports}}{{if eq . "$(MODULE)/internal/tier"}}{{$$.ImportPath}}{{end}}{{end}}' ./...))
+
+MODULE := github.com/gendurable/gendurable
+
+tests-sizes: bin/withpg bin/tier $(NODE_PACKAGES) bin/atlas ## Run the tests that make test has in a shorter form, in that of make ci
+	@command -v npm >/dev/null || echo "no Node: its tests are skipped"
+	@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || echo "no PgBouncer: its tests are skipped (make postgres installs it)"
+	@$(STAGE) sizes bin/withpg $(GOTEST) -p 4 -parallel 8 -timeout 15m $(SIZED)
+
+# The soak's fourteen processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
+SOAK := $(MODULE)/integration/soak
+
+tests-alone: bin/withpg bin/tier ## Run the tests that have the machine to themselves
+	@$(STAGE) alone bin/withpg $(GOTEST) -timeout 15m $(SOAK)
+
+tests-modules: bin/withpg bin/tier $(NODE_PACKAGES) ## Run the tests of the modules beside the library
+	@command -v chromium chromium-browser google-chrome >/dev/null || echo "no Chromium: its tests are skipped (make chromium installs it)"
+	@for module in integration/hosts telemetry integration/browser; do \
+		$(STAGE) $$module bin/withpg go -C $$module test -json -vet=off -timeout 10m ./... || exit 1; done
+
+tools: bin/atlas bin/golangci-lint node download ## Build the tools of make ci, and download what its tests need
+
+download:
+	@for module in . integration/hosts telemetry integration/browser tools/release; do (cd $$module && go mod download) || exit 1; done
+
+steady: bin/withpg bin/tier ## Show that no test decides by time: three times make test beside LOAD=10 busy loops, or PKG=./package twenty times
+	@bin/tier begin
+	@for run in $(if $(PKG),once,1 2 3); do $(STAGE) "beside a load, run $$run" bin/tier beside $(or $(LOAD),10) \
+		bin/withpg $(GOTEST) -short -p 6 -parallel 16 -timeout 30m $(if $(PKG),-count=20 $(PKG),-count=1 ./...) || exit 1; done
+	@bin/tier report
 
 postgres: bin/withpg ## Install what is missing of Postgres and PgBouncer, as root by apt-get
 	bin/withpg -install
@@ -52,26 +104,70 @@ screenshots: bin/withpg ## Draw the pictures of the dashboard in docs anew
 	mkdir -p docs/pictures
 	cd integration/browser && SCREENSHOTS="$(CURDIR)/docs/pictures" ../../bin/withpg go test -count=1 -run TestScreenshots .
 
-# They drive statements one after the other, or engines as others do that run with the detector, which would double their minutes.
-PROOFS := /integration/(interleave|model|environments)$$|/internal/store$$
-
-# Its fourteen processes have the machine to themselves, so that its faults meet processes that work, not such as wait for a processor.
-SOAK := /integration/soak$$
-
 interleave: bin/withpg ## Run the engine's statements from two sessions in a third of all orders, which SEED decides
 	INTERLEAVE_SHARE=3 INTERLEAVE_SEED=$(or $(SEED),1) bin/withpg go test -count=1 -timeout 30m -v -run 'Interleaving|Stranger' ./integration/interleave
 
 model: bin/withpg ## Drive the store and an in-memory reference through the same N random histories
 	N=$(or $(N),500) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$|TestStreams|TestGraphs' ./integration/model
 
-proof: bin/withpg ## The long forms: all orders of two sessions, 5,000 histories, 5,000 storms, 1,000 starts and stops, every mutant
-	INTERLEAVE_SHARE=1 bin/withpg go test -count=1 -timeout 60m -v -run 'Interleaving|Stranger|Mutant' ./integration/interleave
-	N=$(or $(N),5000) bin/withpg go test -count=1 -timeout 120m -v -run 'Workers?$$|TestStreams|TestGraphs' ./integration/model
-	FAIR=1 bin/withpg go test -count=1 -timeout 30m -v -run TestSharesOfTenants ./internal/store
-	SEEDS=5000 go test -count=1 -timeout 60m -run TestStorm ./worker
-	ROLLOUT_ROUNDS=5 bin/withpg go test -count=1 -timeout 30m -v -run OfVersions ./integration/rollout
-	CYCLES=1000 bin/withpg go test -count=1 -timeout 60m -v -run TestStartingAndStopping ./integration
-	N=60 bin/withpg go test -tags mutants -count=1 -timeout 120m -v -run TestMutants ./integration/model
+# Each part takes less than an hour on two cores, and writes its row of docs/proof.md.
+PARTS := cold release long race orders model graphs mutants storms cycles rollout environments soak plans fuzz
+
+proof: $(or $(PART:%=proof-%),$(PARTS:%=proof-%)) ## Prove what a release has to: PART="model soak", else all parts; docs/proof.md has what was proven when
+
+# What an earlier run has cached proves nothing.
+PROVE = bin/tier proof $(@:proof-%=%)
+LONG  = env GENDURABLE_PROOF=1 bin/withpg $(GOTEST) -count=1 -timeout 90m
+
+proof-cold: bin/tier ## (empty caches of Go, as on a new machine)
+	$(PROVE) env COLD=1 .ci/run
+
+proof-release: bin/tier
+	$(PROVE) $(MAKE) --no-print-directory release-check
+
+# What the other parts run is not run here.
+proof-long: bin/withpg bin/tier bin/atlas $(NODE_PACKAGES)
+	$(PROVE) $(LONG) -p 2 -parallel 8 -skip 'TestStartingAndStopping' \
+		$$(go list ./... | grep -vE '/integration/(interleave|model|soak|rollout|environments)$$|/internal/store$$|/worker$$')
+
+proof-race: bin/withpg bin/tier
+	$(PROVE) $(LONG) $(RACE) -p 2 -parallel 8 -skip 'TestStartingAndStopping' $(RACED)
+
+proof-orders: bin/withpg bin/tier
+	$(PROVE) $(LONG) ./integration/interleave
+
+proof-model: bin/withpg bin/tier
+	$(PROVE) $(LONG) -run 'Workers?$$|TestStreams' ./integration/model
+
+proof-graphs: bin/withpg bin/tier
+	$(PROVE) $(LONG) -run 'TestGraphs' ./integration/model
+
+proof-mutants: bin/withpg bin/tier
+	$(PROVE) env N=60 bin/withpg $(GOTEST) -tags mutants -count=1 -timeout 90m -run TestMutants ./integration/model
+
+proof-storms: bin/withpg bin/tier
+	$(PROVE) $(LONG) ./worker ./internal/store
+
+proof-cycles: bin/withpg bin/tier
+	$(PROVE) $(LONG) -run TestStartingAndStopping ./integration
+
+proof-rollout: bin/withpg bin/tier
+	$(PROVE) $(LONG) ./integration/rollout
+
+proof-environments: bin/withpg bin/tier
+	$(PROVE) $(MAKE) --no-print-directory environments
+
+proof-soak: bin/soak bin/tier
+	$(PROVE) bin/soak -recovery -seconds $(or $(SECONDS),1860)
+
+proof-plans: bin/withpg bin/tier
+	$(PROVE) $(MAKE) --no-print-directory explain
+
+proof-fuzz: bin/withpg bin/tier
+	$(PROVE) $(MAKE) --no-print-directory fuzz
+
+proven: bin/tier ## Fail unless all parts of make proof were run on this code
+	@bin/tier proven
 
 soak: bin/soak ## Run the engine under faults on a Postgres of its own, and check its history (SECONDS=180 SEED=)
 	bin/soak -recovery -seconds $(or $(SECONDS),180) -seed $(or $(SEED),0)
@@ -205,9 +301,6 @@ node: $(NODE_PACKAGES) ## Install what the tests' programs of Node import
 release-check: ## Check that hosts can get the modules as committed, before VERSION=v0.1.0 is tagged
 	cd tools/release && go run . $(if $(VERSION),-version "$(VERSION)")
 
-ci: ## Run what continuous integration runs
-	.ci/run
-
 clean: ## Remove what was built here
 	rm -rf bin
 
@@ -218,6 +311,9 @@ bin/withpg: FORCE
 # A module of its own: what the peers need stays out of the library's.
 bin/bench: FORCE
 	@cd bench && go build -o ../$@ .
+
+bin/tier: FORCE
+	@go build -o $@ ./internal/tier/cmd/tier
 
 bin/gendurable: FORCE
 	@go build -o $@ ./cmd/gendurable
