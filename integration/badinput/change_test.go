@@ -41,14 +41,15 @@ func requireVerbError(t *testing.T, err error, verb engine.Verb, field string) {
 // with an error that names the field, or because the instance is at another visit; or it has that
 // state afterwards.
 func FuzzEdit(f *testing.F) {
-	states(func(raw []byte) { f.Add(raw, int64(0), "start") })
+	add := seeds(f)
+	states(func(raw []byte) { add(raw, int64(0), "start") })
 	for _, name := range badNames {
-		f.Add([]byte(`1`), int64(0), name)
+		add([]byte(`1`), int64(0), name)
 	}
 	for _, visit := range []int64{1, -1, 1 << 62, -1 << 63} {
-		f.Add([]byte(`1`), visit, "start")
+		add([]byte(`1`), visit, "start")
 	}
-	f.Add([]byte(`1`), int64(0), "behind")
+	add([]byte(`1`), int64(0), "behind")
 	pool := pgtest.Pool(f, pgtest.Migrated(f))
 	machine := fsm.Declare[json.RawMessage, json.RawMessage]("edited")
 	end := func(_ context.Context, v *parcel) (fsm.Outcome, error) { return v.Done(v.State), nil }
@@ -246,7 +247,8 @@ func TestBadMigrations(t *testing.T) {
 // the instance as it was where it is claimed, with an error that says why; it costs no attempt. All
 // else arrives as it was made, by either way.
 func FuzzMigrated(f *testing.F) {
-	states(func(raw []byte) { f.Add(raw) })
+	add := seeds(f)
+	states(func(raw []byte) { add(raw) })
 	older := fsm.Declare[json.RawMessage, json.RawMessage]("converted")
 	newer := fsm.Declare[json.RawMessage, json.RawMessage]("converted", fsm.Version(2))
 	var raw json.RawMessage

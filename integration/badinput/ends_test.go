@@ -18,11 +18,12 @@ import (
 // FuzzRetention inserts a spec with any retention, and keeps a message for any time. Each is
 // refused with the name of the field, or stored as it is and handed over.
 func FuzzRetention(f *testing.F) {
+	add := seeds(f)
 	const century = 36_525 * 24 * time.Hour
 	for _, d := range []time.Duration{0, 1, -1, fsm.RetainNone, math.MinInt64, math.MaxInt64, time.Microsecond, century, century + 1} {
-		f.Add(int64(d), int64(0), int64(0), int64(time.Hour))
-		f.Add(int64(0), int64(d), int64(time.Hour), int64(time.Hour))
-		f.Add(int64(time.Hour), int64(0), int64(d), int64(d))
+		add(int64(d), int64(0), int64(0), int64(time.Hour))
+		add(int64(0), int64(d), int64(time.Hour), int64(time.Hour))
+		add(int64(time.Hour), int64(0), int64(d), int64(d))
 	}
 	pool := pgtest.Pool(f, pgtest.Migrated(f))
 	eng, err := engine.New(engine.Config{Pool: pool})
@@ -68,8 +69,9 @@ func FuzzRetention(f *testing.F) {
 
 // FuzzPublish publishes any text. It is refused with an error of the step's, or read back equal.
 func FuzzPublish(f *testing.F) {
+	add := seeds(f)
 	for _, text := range badNames {
-		f.Add(text)
+		add(text)
 	}
 	publisher := fsm.Declare[json.RawMessage, json.RawMessage]("publisher")
 	r := &rig{}

@@ -24,16 +24,17 @@ const (
 // FuzzErrorText tests that, whatever an error's text is, its instance fails with that text in a
 // form that Postgres can store, and its parent reads it.
 func FuzzErrorText(f *testing.F) {
+	add := seeds(f)
 	for i, text := range []string{
 		"", "plain", "\x00", "a\x00b\xffc", "\xed\xa0\x80", "\ufffd", `\u0000 \ud800`, "ä", "😀", "\xf0\x9f\x98", "' OR 1=1; --", "%s%n{}[]\"",
 	} {
 		for fault := range uint8(faults) {
-			f.Add(text, uint32(1), fault)
+			add(text, uint32(1), fault)
 		}
-		f.Add(text, uint32(10_000), uint8(i%faults)) //nolint:gosec // a dozen
+		add(text, uint32(10_000), uint8(i%faults)) //nolint:gosec // a dozen
 	}
-	f.Add("é", uint32(1<<20), uint8(stopping))
-	f.Add("xé", uint32(2731), uint8(returned)) // 8,193 bytes: the cut is within a rune
+	add("é", uint32(1<<20), uint8(stopping))
+	add("xé", uint32(2731), uint8(returned)) // 8,193 bytes: the cut is within a rune
 
 	parent := fsm.Declare[string, string]("parent")
 	child := fsm.Declare[string, string]("child")

@@ -46,8 +46,9 @@ var owned = fsm.Declare[json.RawMessage, json.RawMessage]("owned")
 // FuzzInsertOptions tests a spec with any options. Either it is refused with the name of the field,
 // or its instance has all of them, its key is occupied, and the instance runs if it can.
 func FuzzInsertOptions(f *testing.F) {
+	sample := seeds(f)
 	add := func(o option) {
-		f.Add(o.machine, o.step, o.queue, o.key, o.partition, o.version, o.priority, o.delay, o.at, o.scope, o.has)
+		sample(o.machine, o.step, o.queue, o.key, o.partition, o.version, o.priority, o.delay, o.at, o.scope, o.has)
 	}
 	fine := option{machine: "machine", step: "step", queue: "queue", key: "key", partition: "partition", version: 1}
 	for _, name := range badNames {

@@ -79,14 +79,15 @@ var (
 // every place, or is refused at every place. It must be refused exactly if Postgres would refuse
 // it, or if it is over a documented limit.
 func FuzzStoredJSON(f *testing.F) {
+	add := seeds(f)
 	for _, name := range slices.Sorted(maps.Keys(badJSON)) {
-		f.Add([]byte(badJSON[name]), uint16(0), uint32(0))
+		add([]byte(badJSON[name]), uint16(0), uint32(0))
 	}
 	for _, nested := range []uint16{1, mostNested, mostNested + 1, 10_000, 60_000} {
-		f.Add([]byte("1"), nested, uint32(0))
+		add([]byte("1"), nested, uint32(0))
 	}
 	for _, padding := range []uint32{mostBytes - 6, mostBytes - 5, mostBytes + 1} { // with quotes, brackets, comma and the 1: the limit, and over it
-		f.Add([]byte("1"), uint16(0), padding)
+		add([]byte("1"), uint16(0), padding)
 	}
 	r := &rig{}
 	r.start(f, verbatim{}, r.vessel(), crate.Job(func(_ context.Context, state json.RawMessage) (json.RawMessage, error) { return state, nil }))

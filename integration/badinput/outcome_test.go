@@ -90,8 +90,9 @@ func FuzzOutcome(f *testing.F) {
 func seedOutcomes(f *testing.F) {
 	f.Helper()
 	const good, year = `{"a":1}`, int64(365 * 24 * time.Hour)
+	sample := seeds(f)
 	add := func(kind int, to, state, text string, delay, at int64, names string, many uint32, priority int, flags uint16) {
-		f.Add(uint8(kind), to, []byte(state), text, delay, at, names, many, priority, flags) //nolint:gosec // a few
+		sample(uint8(kind), to, []byte(state), text, delay, at, names, many, priority, flags) //nolint:gosec // a few
 	}
 	for kind := range kinds {
 		add(kind, "", good, "text", 0, 0, "letter", 1, 1, toTheEnd)

@@ -3,7 +3,7 @@
 // run over and over because of it, and no other instance may notice.
 //
 // Each property is a fuzz target. Its seeds, in the code and below testdata/fuzz, run with every
-// test run; make fuzz looks for more.
+// test run, a third of those in the code in the short tier; make fuzz looks for more.
 package badinput
 
 import (
@@ -22,9 +22,22 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 func TestMain(m *testing.M) { pgtest.NoLeaks(m) }
+
+// seeds returns what adds a seed to a target. In the short tier it adds every third, always the
+// same ones. What fuzzing has found, below testdata/fuzz, runs in every tier.
+func seeds(f *testing.F) func(args ...any) {
+	every, n := tier.Pick(3, 1, 1), 0
+	return func(args ...any) {
+		if n%every == 0 {
+			f.Add(args...)
+		}
+		n++
+	}
+}
 
 const (
 	patience = 30 * time.Second

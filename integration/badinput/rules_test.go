@@ -16,16 +16,17 @@ import (
 // FuzzInsertRules inserts a spec with any policy and any window, twice. It is refused with the name
 // of the field, or the second insert does what the rule says.
 func FuzzInsertRules(f *testing.F) {
+	add := seeds(f)
 	const century = 36_525 * 24 * time.Hour
 	for _, name := range badNames {
 		for kind := range uint8(4) {
-			f.Add(name, kind, int64(time.Hour), int64(0), uint8(0))
+			add(name, kind, int64(time.Hour), int64(0), uint8(0))
 		}
 	}
 	for _, d := range []time.Duration{0, 1, -1, math.MinInt64, math.MaxInt64, time.Millisecond, century, century + 1} {
 		for kind := range uint8(4) {
-			f.Add("key", kind, int64(d), int64(0), uint8(0))
-			f.Add("key", kind, int64(time.Millisecond), int64(d), kind)
+			add("key", kind, int64(d), int64(0), uint8(0))
+			add("key", kind, int64(time.Millisecond), int64(d), kind)
 		}
 	}
 	pool := pgtest.Pool(f, pgtest.Migrated(f))

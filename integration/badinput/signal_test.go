@@ -17,11 +17,12 @@ var listener = fsm.Declare[json.RawMessage, json.RawMessage]("listener")
 // or wakes the instance that awaits that name, once. Exactly the names that can be awaited can be
 // sent. No address reaches another instance.
 func FuzzSignal(f *testing.F) {
+	add := seeds(f)
 	for _, name := range badNames {
-		f.Add(name, "", false, "x", int64(0))
-		f.Add("letter", name, true, "x", int64(1))
-		f.Add("letter", "", false, name, int64(-1))
-		f.Add(name, name, true, name, int64(1)<<62)
+		add(name, "", false, "x", int64(0))
+		add("letter", name, true, "x", int64(1))
+		add("letter", "", false, name, int64(-1))
+		add(name, name, true, name, int64(1)<<62)
 	}
 	r := &rig{}
 	r.start(f, verbatim{}, listener.Define(

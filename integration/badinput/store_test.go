@@ -96,9 +96,10 @@ func seed(text, document func(bad string)) {
 // nothing. After a fault, the other outcome of the batch can be committed alone, and so can the
 // failure of the instance.
 func FuzzStoreCommit(f *testing.F) {
+	sample := seeds(f)
 	kinds := []step.Kind{step.Next, step.Retry, step.Await, step.Children, step.Done, step.Stop, step.Again, step.Rejoin}
 	add := func(kind step.Kind, to, raw, text, failure, name string) {
-		f.Add(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // eight
+		sample(uint8(slices.Index(kinds, kind)), to, []byte(raw), text, failure, name) //nolint:gosec // eight
 	}
 	seed(func(text string) {
 		add(step.Next, text, "{}", "", "", "")
@@ -178,14 +179,15 @@ func FuzzStoreCommit(f *testing.F) {
 
 // FuzzStoreInsert tests the same for an insert, and for the others in its transaction.
 func FuzzStoreInsert(f *testing.F) {
+	add := seeds(f)
 	seed(func(text string) {
-		f.Add(text, "start", "q", "", "", []byte("{}"), int32(1), int16(0), uint8(0))
-		f.Add("m", text, text, "", "", []byte("{}"), int32(1), int16(0), uint8(0))
-		f.Add("m", "start", "q", text, text, []byte("{}"), int32(1), int16(0), uint8(1))
+		add(text, "start", "q", "", "", []byte("{}"), int32(1), int16(0), uint8(0))
+		add("m", text, text, "", "", []byte("{}"), int32(1), int16(0), uint8(0))
+		add("m", "start", "q", text, text, []byte("{}"), int32(1), int16(0), uint8(1))
 	}, func(document string) {
-		f.Add("m", "start", "q", "", "", []byte(document), int32(1), int16(0), uint8(0))
+		add("m", "start", "q", "", "", []byte(document), int32(1), int16(0), uint8(0))
 	})
-	f.Add("m", "start", "q", "key", "", []byte("{}"), int32(-1), int16(-1<<15), uint8(9))
+	add("m", "start", "q", "key", "", []byte("{}"), int32(-1), int16(-1<<15), uint8(9))
 	s := newShelf(f)
 	f.Fuzz(func(t *testing.T, machine, to, queue, key, partition string, raw []byte, version int32, priority int16, scope uint8) {
 		s.empty(t)
@@ -207,11 +209,12 @@ func FuzzStoreInsert(f *testing.F) {
 
 // FuzzStoreDeliver tests the same for a delivery.
 func FuzzStoreDeliver(f *testing.F) {
+	add := seeds(f)
 	seed(func(text string) {
-		f.Add(text, []byte("{}"), "", "")
-		f.Add("letter", []byte("{}"), text, "")
-		f.Add("letter", []byte("{}"), "", text)
-	}, func(document string) { f.Add("letter", []byte(document), "", "") })
+		add(text, []byte("{}"), "", "")
+		add("letter", []byte("{}"), text, "")
+		add("letter", []byte("{}"), "", text)
+	}, func(document string) { add("letter", []byte(document), "", "") })
 	s := newShelf(f)
 	f.Fuzz(func(t *testing.T, name string, raw []byte, dedup, key string) {
 		s.empty(t)

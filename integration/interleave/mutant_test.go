@@ -2,15 +2,10 @@ package interleave
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/stretchr/testify/require"
-
-	"github.com/gendurable/gendurable/internal/pgtest"
 )
 
 // mutant is a form of the engine's statements that is known to be broken, and a scenario in which
@@ -381,56 +376,4 @@ var mutants = []mutant{
 	{"look that finds no run", "windowed/newest|claim", "newest refused", of("SELECT g.correlation_guard, g.id, g.finished_at IS NOT NULL",
 		text("g.finished_at IS NOT NULL", "true"))},
 	{"GC without its predicate repeated", "graveyard/prune|retry", "live row deleted", withoutPredicate},
-}
-
-// enough is a number of orders of three sessions that contains those in which chance lets two of
-// them collide.
-const enough = 300
-
-func TestEveryMutantIsFound(t *testing.T) {
-	t.Parallel()
-	pgtest.PlainOnly(t, "mutants replace words of the texts for plain Postgres")
-	outer, r := t, newRig(t)
-	for _, m := range slices.Concat(mutants, versionMutants, historyMutants, keptMutants, enteredMutants, wokenMutants, gateMutants, familyMutants, callMutants, streamMutants, restartMutants, extendedMutants) {
-		t.Run(m.name, func(t *testing.T) {
-			r.breaks(&m)
-			if !strings.Contains(m.scenario, "//") {
-				m.scenario += "/"
-			}
-			s, err := parse(m.scenario)
-			require.NoError(t, err)
-			proof := &proof{t: t, seed: 1, mutant: true}
-			turns, found, played := proof.turns(r, s.world, s.verbs), "", 0
-			look := func(order string) bool {
-				s.order = order
-				v := proof.check(r, s)
-				played++
-				if v != nil && slices.ContainsFunc(v.broken, func(b string) bool { return strings.Contains(b, m.invariant) }) {
-					found = s.order
-				}
-				return found == ""
-			}
-			if len(s.verbs) == 2 {
-				orders(turns, func(order string) {
-					if found == "" {
-						look(order)
-					}
-				})
-			} else {
-				random := rand.New(rand.NewPCG(1, 1))
-				for range enough {
-					if !look(anyOrder(random, turns)) {
-						break
-					}
-				}
-			}
-			mutated := r.mutated.Load()
-			if proof.stuck.Load() { // some session may still be on its way
-				r = newRig(outer)
-			}
-			require.True(t, mutated, "the mutant changed nothing: the statement has another text now")
-			require.NotEmpty(t, found, "not found in %d orders", played)
-			t.Logf("found %q after %d orders, in %s", m.invariant, played, found)
-		})
-	}
 }

@@ -15,27 +15,19 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 // These environment variables configure the suite.
 const (
-	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them; default 48
+	shareVariable  = "INTERLEAVE_SHARE"  // one schedule in so many runs: 1 runs all of them
 	seedVariable   = "INTERLEAVE_SEED"   // selects them; default 1
+	ordersVariable = "INTERLEAVE_ORDERS" // if set, orders.txt is written anew
 	replayVariable = "INTERLEAVE_REPLAY" // runs only this schedule, with its trace
 	worldVariable  = "INTERLEAVE_WORLD"  // runs only this world
 	familyVariable = "INTERLEAVE_FAMILY" // runs only pairs with a verb of this family
 )
-
-func number(t *testing.T, variable string, otherwise int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, variable)
-	return n
-}
 
 // triplesPerPair is the number of schedules of three verbs in the sample for each pair. All orders
 // are equally likely.
@@ -117,7 +109,7 @@ func TestNobodyWaitsForAStranger(t *testing.T) {
 // newProof returns a proof that the environment configures.
 func newProof(t *testing.T) *proof {
 	t.Helper()
-	return &proof{t: t, share: uint64(number(t, shareVariable, 48)), seed: uint64(number(t, seedVariable, 1))}
+	return &proof{t: t, share: uint64(tier.Size(t, shareVariable, 800, 48, 1)), seed: uint64(tier.Size(t, seedVariable, 1, 1, 1))}
 }
 
 // start starts the rigs, which do the work sent to them. done waits until all of it is done.

@@ -1,7 +1,10 @@
 package model_test
 
 import (
+	"cmp"
 	"flag"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -13,10 +16,10 @@ import (
 
 	"github.com/gendurable/gendurable/integration/model"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
 
 const (
-	histories    = 300 // number for both tests together, unless N is set
 	operations   = 200 // number in one history, on average
 	compareEvery = 10  // operations between comparisons of the whole tables
 	population   = 16  // number of instances from which a history inserts no more
@@ -32,35 +35,53 @@ func TestThreeWorkers(t *testing.T) {
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// Without N the histories are the same in every run: a red run of all tests is the change's.
-	n, seed := histories, "1"
+	if err := configure(); err != nil {
+		_, _ = os.Stderr.WriteString(err.Error() + "\n")
+		os.Exit(2)
+	}
+	pgtest.NoLeaks(m)
+}
+
+// configure gives rapid the number of histories, for two tests together, which N overrides, and
+// their seed. But in the proof and with N, both are the same in every run: a red run of all tests
+// is the change's.
+func configure() error {
+	n, seed := tier.Pick(60, 300, 5000), uint64(1)
 	if text := os.Getenv("N"); text != "" {
-		seed = "0" // rapid draws one
 		var err error
 		if n, err = strconv.Atoi(text); err != nil || n < 1 {
-			_, _ = os.Stderr.WriteString("N: want the number of histories\n")
-			os.Exit(2)
+			return fmt.Errorf("N=%q: want the number of histories", text)
 		}
 	}
-	defaults := map[string]string{"rapid.checks": strconv.Itoa((n + 1) / 2), "rapid.steps": strconv.Itoa(operations), "rapid.nofailfile": "true"}
-	if os.Getenv("RAPID_SEED") == "" {
-		defaults["rapid.seed"] = seed
+	if os.Getenv("N") != "" || tier.Current() == tier.Proof {
+		seed = max(1, rand.Uint64()) // rapid takes 0 for none
+	}
+	defaults := map[string]string{
+		"rapid.checks": strconv.Itoa((n + 1) / 2), "rapid.steps": strconv.Itoa(operations), "rapid.nofailfile": "true",
+		"rapid.seed": cmp.Or(os.Getenv("RAPID_SEED"), strconv.FormatUint(seed, 10)),
 	}
 	flag.Visit(func(f *flag.Flag) { delete(defaults, f.Name) })
 	for name, value := range defaults {
 		if err := flag.Set(name, value); err != nil {
-			_, _ = os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(2)
+			return fmt.Errorf("flag %s: %w", name, err)
 		}
 	}
-	pgtest.NoLeaks(m)
+	return nil
+}
+
+// random checks a property in as many random histories as configured, and logs their number and
+// seed.
+func random(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	t.Logf("%s histories, -rapid.seed=%s", flag.Lookup("rapid.checks").Value, flag.Lookup("rapid.seed").Value)
+	rapid.Check(t, property)
 }
 
 func check(t *testing.T, workers ...worker) {
 	t.Parallel()
 	w := newWorld(t)
 	count := map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	random(t, func(t *rapid.T) {
 		h := &history{pair: newPair(t, w), t: t, count: count}
 		for n := range workers {
 			h.actors = append(h.actors, &actor{worker: workers[n]})

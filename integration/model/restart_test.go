@@ -70,7 +70,7 @@ func TestGraphs(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	count, done := map[string]int{}, 0
-	rapid.Check(t, func(t *rapid.T) {
+	random(t, func(t *rapid.T) {
 		h := &history{pair: newPair(t, w), t: t, count: count, actors: []*actor{{worker: everyone}}}
 		root := h.insert(plain("0"))[0]
 		o := spawn(h.nodes(6)...)

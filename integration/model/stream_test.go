@@ -81,7 +81,7 @@ func TestStreams(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	count, portions := map[string]int{}, 0
-	rapid.Check(t, func(t *rapid.T) {
+	random(t, func(t *rapid.T) {
 		h := &history{pair: newPair(t, w), t: t, count: count, actors: []*actor{{worker: everyone}}}
 		children := func() (specs []model.Spec) {
 			for range 5 {
