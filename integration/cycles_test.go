@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
@@ -14,21 +13,8 @@ import (
 	"github.com/gendurable/gendurable/engine"
 	"github.com/gendurable/gendurable/fsm"
 	"github.com/gendurable/gendurable/internal/pgtest"
+	"github.com/gendurable/gendurable/internal/tier"
 )
-
-// cycles returns how often the engine is started and stopped: CYCLES, or few enough for every test
-// run.
-func cycles(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("CYCLES")
-	if text == "" {
-		return 100
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, "CYCLES")
-	require.Positive(t, n, "CYCLES")
-	return n
-}
 
 // The test is not parallel, since it counts the goroutines and connections of the whole process.
 func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
@@ -83,7 +69,9 @@ func TestStartingAndStoppingOverAndOverLeavesNothing(t *testing.T) {
 		cycle(n)
 	}
 	goroutines, files := runtime.NumGoroutine(), openFiles(t)
-	for n := range cycles(t) {
+	cycles := tier.Size(t, "CYCLES", 20, 100, 1000)
+	require.Positive(t, cycles, "CYCLES")
+	for n := range cycles {
 		cycle(n)
 	}
 
