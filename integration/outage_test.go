@@ -235,7 +235,7 @@ func TestStopIsBoundedWhileTheDatabaseIsAway(t *testing.T) {
 	select {
 	case err := <-stopped:
 		require.Error(t, err, "it cannot have committed them")
-	case <-time.After(patience):
+	case <-time.After(2 * patience):
 		t.Fatal("Stop never returned")
 	}
 }
